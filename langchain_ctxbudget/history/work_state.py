@@ -71,9 +71,7 @@ _SEARCH_KEY = re.compile(r"(?i)^(?:pattern|query|q|regex|search\w*|glob)$")
 _OLD_KEY = re.compile(r"(?i)^old|^(?:search|find|target)_(?:text|str|string)$|^(?:patch|diff|edits?|replacements?)$")
 _NEW_KEY = re.compile(r"(?i)^new|^(?:contents?|text|file_text|body|data|replace\w*|insert_text|code_edit)$")
 _PATCHED = re.compile(r"(?m)^(?:\*\*\* (?:Add|Update|Delete) File: |\+\+\+ b/)(\S+)")
-_TASK_TOOL = re.compile(r"(?i)todo|task|plan|checklist")
 _TITLE_KEYS = ("content", "subject", "title", "task", "text", "description", "name")
-_ID_KEYS = ("id", "taskId", "task_id", "todo_id")
 _DONE = frozenset({"completed", "complete", "done", "cancelled", "canceled", "deleted", "closed", "true"})
 
 
@@ -110,8 +108,7 @@ class Call:
     subjects: tuple[str, ...] = ()
     """The files, the command or the pattern that it is about."""
     todos: tuple[Mapping[str, Any], ...] = ()
-    whole: bool = True
-    """Its to-dos are all that there are."""
+    """All that there are by then."""
 
     @classmethod
     def of(cls, name: str, args: Mapping[str, Any], kinds: Mapping[str, ToolKind]) -> Call:
@@ -123,9 +120,8 @@ class Call:
         patched = tuple(path for value in texts.values() if "\n" in value for path in _PATCHED.findall(value))
         command = next((value for key, value in texts.items() if _COMMAND_KEY.match(key)), "")
         pattern = next((value for key, value in texts.items() if _SEARCH_KEY.match(key)), "")
-        one = any(key in args for key in _ID_KEYS) or "subject" in args or "title" in args
         kind: ToolKind = "other"
-        if listed is not None or (one and _TASK_TOOL.search(name) and not command):
+        if listed is not None:
             kind = "todo"
         elif patched or (paths and any(map(_OLD_KEY.match, args))):
             kind = "edit"
@@ -139,7 +135,7 @@ class Call:
             kind = "read"
         kind = kinds.get(name, kind)
         if kind == "todo":
-            return cls(kind, name, (), tuple(listed or (args,)), listed is not None)
+            return cls(kind, name, (), tuple(listed or (args,)))
         if kind in ("read", "edit", "write"):
             return cls(kind, name, paths or patched or tuple(texts.values())[:1])
         subject = command or pattern or (json.dumps(args, sort_keys=True, default=str) if args else "")
@@ -195,8 +191,8 @@ class WorkState:
     paths: set[str] = field(default_factory=set)
     files: dict[str, Standing] = field(default_factory=dict)
     commands: dict[str, Standing] = field(default_factory=dict)
-    todos: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """Text and state by id."""
+    todos: tuple[tuple[str, str], ...] = ()
+    """Text and state of each."""
     error: tuple[str, str] | None = None
     """What failed last, and the line that says why."""
     _open: dict[str, Call] = field(default_factory=dict)
@@ -204,7 +200,7 @@ class WorkState:
 
     def copy(self) -> WorkState:
         """Returns one that can read on."""
-        own = ("uses", "paths", "files", "commands", "todos", "_open")
+        own = ("uses", "paths", "files", "commands", "_open")
         return replace(self, **{name: getattr(self, name).copy() for name in own})
 
     def read(self, messages: Iterable[tuple[int, BaseMessage]]) -> WorkState:
@@ -248,7 +244,9 @@ class WorkState:
         if failed:
             self.error = (subject, why)
         if call.kind == "todo":
-            self._plan(call, text)
+            titles = (next((str(item[key]) for key in _TITLE_KEYS if item.get(key)), "") for item in call.todos)
+            states = (str(item.get("status", "pending")) for item in call.todos)
+            self.todos = tuple(zip(titles, states, strict=True))
         elif call.kind in ("read", "edit", "write"):
             for path in call.subjects:
                 before = self.files.get(path)
@@ -261,17 +259,6 @@ class WorkState:
             self.commands[subject] = Standing("run", failed=why)
             while len(self.commands) > MOST_NAMES // 10:
                 del self.commands[next(iter(self.commands))]
-
-    def _plan(self, call: Call, result: str) -> None:
-        if call.whole:
-            self.todos.clear()
-        for number, item in enumerate(call.todos):
-            numbered = re.search(r"#(\w+)", result)
-            key = next((str(item[key]) for key in _ID_KEYS if item.get(key)), None)
-            key = key or (str(number) if call.whole else numbered.group(1) if numbered else str(len(self.todos)))
-            title, state = self.todos.get(key, ("", "pending"))
-            title = next((str(item[key]) for key in _TITLE_KEYS if item.get(key)), title)
-            self.todos[key] = (title, str(item.get("status", state)))
 
     def activation(self, name: str) -> float:
         """Returns how likely a name is used again."""
@@ -320,7 +307,7 @@ class WorkState:
             now = self.commands.get(subject) or self.files.get(subject)
             ended = "resolved since" if now is not None and not now.failed else "not resolved yet"
             yield ERROR, f"{subject[:SHORT]}: {why} ({ended})"
-        todo = [(text, state) for text, state in self.todos.values() if text and state.casefold() not in _DONE]
+        todo = [(text, state) for text, state in self.todos if text and state.casefold() not in _DONE]
         for text, state in sorted(todo, key=lambda item: item[1] != "in_progress")[:MOST_TODOS]:
             yield TODO, f"{text[:SHORT]}{' (in progress)' if state == 'in_progress' else ''}"
         for command, ran in list(reversed(self.commands.items()))[:MOST_COMMANDS]:
@@ -335,8 +322,7 @@ def _told(standing: Standing) -> str:
 
 def _why(text: str) -> str:
     found = _FAILED.search(text[:ENDS]) or _FAILED.search(text[-ENDS:])
-    line = one_line(found.group() if found else text[:SHORT])
-    return _short(line)
+    return _short(one_line(found.group() if found else text[:SHORT]))
 
 
 def _short(text: str) -> str:

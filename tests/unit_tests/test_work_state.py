@@ -36,7 +36,6 @@ def told(*steps: tuple[str, dict[str, Any], str], budget: int = 1_000) -> str:
         ("sh", {"command": "ls"}, "run"),
         ("grep", {"pattern": "def f", "path": "src"}, "search"),
         ("plan", {"items": LIST}, "todo"),
-        ("TaskUpdate", {"taskId": "3", "status": "completed"}, "todo"),
         ("weather", {"city": "Rome"}, "other"),
     ],
 )
