@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -21,7 +22,7 @@ from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow, Lock, T, locked
 from langchain_ctxbudget.history.arc import OpenQuestions
 from langchain_ctxbudget.history.blocks import REMADE, Block, Opened
-from langchain_ctxbudget.history.columns import Beginning, Clips, Costs
+from langchain_ctxbudget.history.columns import Beginning, Costs
 from langchain_ctxbudget.history.extractive import Line
 from langchain_ctxbudget.history.log import Heads, News, OtherConversations, fold, in_order
 from langchain_ctxbudget.history.table import Entry, MessageTable
@@ -67,56 +68,37 @@ class LastPrompt:
     """Makes its ledger; None where messages have changed since."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation:
     """The messages of a conversation at one moment, with what they cost for one model; nothing in it changes."""
 
-    scope: Scope
-    counter: TokenCounter
-    table: MessageTable
-    entries: Sequence[Entry]
-    costs: Sequence[int]
-    """What each costs as it stands in a prompt, in tokens."""
-    cost_column: Numbers
-    total_tokens: int
-    safe: Sequence[bool]
-    """A cut right before that message leaves calls and results together."""
-    kept: Sequence[int]
-    dropped: Sequence[int]
-    quotable: NDArray[np.bool_]
-    columns: Costs
-    exchanges: int
-    names: frozenset[str]
-    clips: Clips
-    cuts: Mapping[str, CutRecord] = field(default_factory=dict)
-    """Compaction cuts by what they were made for, the one used last at the end."""
-    snapshot: SnapshotRecord | None = None
-    """What its prompts show of the facts about the user; None before the first one."""
-    last: LastPrompt | None = None
-    sent: Mapping[int, TurnBlock] = field(default_factory=dict)
-    """What its human messages were sent with since the last compaction step, by position."""
+    def __init__(self, scope: Scope, table: MessageTable, counter: TokenCounter) -> None:
+        """Reads the messages as they are now; the caller holds the conversation's lock."""
+        self.scope, self.table, self.counter = scope, table, counter
+        self.columns = costs = table.costs(counter)
+        self.entries: Sequence[Entry] = Beginning(table)
+        self.costs: Sequence[int] = Beginning(costs.tokens)
+        """What each costs as it stands in a prompt, in tokens."""
+        self.cost_column: Numbers = costs.column.values
+        self.total_tokens = costs.total_tokens
+        self.safe: Sequence[bool] = Beginning(table.safe)
+        """A cut right before that message leaves calls and results together."""
+        self.kept, self.dropped = table.positions_of("keep"), table.positions_of("drop")
+        self.quotable = table.quotable
+        self.exchanges, self.names = table.exchanges, frozenset(table.names)
+        self.clips = costs.clips
+        self.cuts: Mapping[str, CutRecord] = {}
+        """Compaction cuts by what they were made for, the one used last at the end."""
+        self.snapshot: SnapshotRecord | None = None
+        """What its prompts show of the facts about the user; None before the first one."""
+        self.last: LastPrompt | None = None
+        self.sent: Mapping[int, TurnBlock] = {}
+        """What its human messages were sent with since the last compaction step, by position."""
 
-    @classmethod
-    def of(cls, scope: Scope, table: MessageTable, counter: TokenCounter) -> Conversation:
-        """Returns the messages as they are now; the caller holds the conversation's lock."""
-        costs = table.costs(counter)
-        return cls(
-            scope=scope,
-            counter=counter,
-            table=table,
-            entries=Beginning(table),
-            costs=Beginning(costs.tokens),
-            columns=costs,
-            cost_column=costs.column.values,
-            total_tokens=costs.total_tokens,
-            safe=Beginning(table.safe),
-            kept=table.positions_of("keep"),
-            dropped=table.positions_of("drop"),
-            quotable=table.quotable,
-            exchanges=table.exchanges,
-            names=frozenset(table.names),
-            clips=costs.clips,
-        )
+    def but(self, **changes: object) -> Conversation:
+        """Returns it with some of its parts replaced."""
+        other = copy(self)
+        vars(other).update(changes)
+        return other
 
     def least_costs(self, positions: NDArray[np.intp]) -> list[int]:
         """Returns what quoting some messages costs at least, about."""
@@ -147,7 +129,7 @@ class Conversation:
 
     def bare(self) -> Conversation:
         """Returns what there is to tell of it: messages and costs, without the table and what was made of it."""
-        return replace(self, table=MessageTable(), columns=Costs(self.counter), cuts={}, last=None, clips={})
+        return self.but(table=MessageTable(), columns=Costs(self.counter), cuts={}, last=None, clips={})
 
     @property
     def digest(self) -> str:
@@ -342,8 +324,8 @@ class OpenConversation:
             for at, block in self.sent.items()
             if at < len(self.entries) and words_of(self.entries[at].message) == block.said
         }
-        seen = Conversation.of(self.scope, self.table, counter)
-        return replace(seen, cuts=dict(self.cuts), snapshot=self.snapshot, last=self.last, sent=sent)
+        seen = Conversation(self.scope, self.table, counter)
+        return seen.but(cuts=dict(self.cuts), snapshot=self.snapshot, last=self.last, sent=sent)
 
     def keep_block(self, block: TurnBlock) -> None:
         """Keeps the block of the newest prompt, to be written with its message."""

@@ -321,7 +321,7 @@ class WhatIf:
             calls_before=before.conversation.counter.calls,
             failures=before.failures,
         )
-        conversation = replace(before.conversation, cuts=cuts, last=None, clips=dict(before.conversation.clips))
+        conversation = before.conversation.but(cuts=cuts, last=None, clips=dict(before.conversation.clips))
         asked = {"goes_on": before.goes_on, "cold": before.cold, "repeats": True}
         plan = Plan.begin(conversation, request).but(detected=before.detected, own_items=before.own_items, **asked)
         plan = with_bundles(divided(plan))

@@ -48,7 +48,7 @@ def gathered(view: Conversation, others: Any = (), embeddings: Embeddings | None
 
 
 def over(view: Conversation, table: MessageTable) -> Conversation:
-    return Conversation.of(view.scope, table, view.counter)
+    return Conversation(view.scope, table, view.counter)
 
 
 def test_texts_from_elsewhere_are_ranked_in_front_of_the_messages_by_source_date_and_place() -> None:
