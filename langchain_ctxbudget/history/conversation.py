@@ -233,11 +233,6 @@ class Conversation:
 class MessagePage:
     """A part of a conversation.
 
-    Attributes:
-        messages: in the order of the conversation.
-        before: the id of the first of them: `get_page(before=...)` gives those before it. None at the beginning.
-        version: a text that is another one as soon as a message is added, changed or removed.
-
     Example:
         >>> from langchain_core.messages import HumanMessage
         >>> from langchain_ctxbudget import ContextPipeline
@@ -250,7 +245,9 @@ class MessagePage:
 
     messages: list[BaseMessage]
     before: str | None
+    """The id of the first of them: `get_page(before=...)` gives those before it. None at the beginning."""
     version: str
+    """Another one as soon as a message is added, changed or removed."""
 
 
 @dataclass(slots=True)

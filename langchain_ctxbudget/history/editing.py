@@ -6,6 +6,7 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import count, takewhile
 from typing import Literal, NamedTuple
 
@@ -114,22 +115,16 @@ class Editor:
         Raises:
             MessageConflictError: an id is known with other content; nothing was written.
         """
-        return self._apply(lambda: _added(self.conversation, messages))
+        return self._apply(partial(_added, self.conversation, messages))
 
     def sync(
         self, messages: Sequence[BaseMessage], on_removal: OnRemoval, *, goes_on: bool = False, task: bool = False
     ) -> Flow[list[str]]:
         """Makes the conversation equal to an agent's state, in memory only where nothing of it is kept.
 
-        Messages up to the first difference are not touched; without one nothing is written. Only what the same state
-        once held is removed. A state that holds none of what is stored has forgotten it, as that of a new process
-        without a persistent checkpointer: what is stored stays, and the messages follow it.
-
-        Args:
-            messages: the agent's state.
-            on_removal: what becomes of messages that the state has lost.
-            goes_on: the state is known to be the one that was copied last, also where it holds nothing of it.
-            task: it is that of an agent that another one's tool runs: it is all that there is for now.
+        Messages up to the first difference are not touched. Only what the same state once held is removed: one that
+        holds none of what is stored has forgotten it, as that of a new process without a persistent checkpointer, and
+        its messages follow what is stored; unless it `goes_on`, or is that of a `task` that another agent's tool runs.
 
         Returns:
             the ids that all given messages go by, in order.
@@ -140,11 +135,8 @@ class Editor:
         if not self.scope.is_kept:
             hold(self.conversation, messages)
             return self.conversation.table.ids
-        return (
-            yield from self._apply(
-                lambda: _difference(self.conversation, messages, goes_on=goes_on, task=task), on_removal
-            )
-        )
+        found = partial(_difference, self.conversation, messages, goes_on=goes_on, task=task)
+        return (yield from self._apply(found, on_removal))
 
     def edit(self, message_id: str, message: BaseMessage) -> Flow[list[str]]:
         """Puts a message in the place of another; what was derived from that is deleted.

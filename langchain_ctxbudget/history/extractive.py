@@ -204,7 +204,6 @@ class Digest:
     level: int
     """1 for messages, 2 for five digests of level 1, and so on."""
     sentences: tuple[Sentence, ...]
-    """In order, decisions and open questions among them."""
     artifacts: tuple[str, ...] = ()
     """Names of files, functions and the like, the most mentioned first."""
     made_by: str = EXTRACTION
@@ -404,14 +403,7 @@ def summary_lines(
 ) -> list[SummaryLine]:
     """Returns the lines that stand for everything before the cut, in order, headings within `room_tokens` too.
 
-    Args:
-        strategy: divides the spans into zones.
-        digests: of all spans before the cut, the oldest first.
-        cut: where verbatim history begins.
-        count: the cost of a text.
-        room_tokens: what all of it may cost.
-        said: the arc's lines, which are not repeated.
-        alive: the open questions that were not answered since.
+    What the arc has `said` is not repeated, nor are questions that are no longer `alive`.
     """
     zones = [(name, list(spans)) for name, spans in groupby(digests, lambda digest: zone_of(strategy, digest, cut))]
     lines: list[SummaryLine] = []

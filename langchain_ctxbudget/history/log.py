@@ -8,10 +8,8 @@ then for what they count in addition, so that reading what is new costs what is 
 A reader learns of a new writer by one more record, `joined`. Before its first record, a writer writes an empty head,
 then a new text to `joined`, then reads `joined`, then lists the heads. A reader reads `joined` before it lists the
 heads, and lists them again when the text is another. So of two writers that join at the same moment, at least one sees
-the other's head in its list, and the other sees a text in `joined` that it does not know. That needs no more than
-registers that keep the last value. For the same reason a writer looks at the heads again after it has written its own:
-of two that append at the same moment, one sees the other's records before it returns, and tidies up where both have
-said the same.
+the other's head in its list, and the other sees a text in `joined` that it does not know. For the same reason a writer
+looks at the heads again after it has written its own.
 
 Changes are made where a message stands, and a record in the writer's lane tells what to read again.
 
@@ -312,12 +310,7 @@ class OtherConversations:
     ) -> Flow[Sequence[Candidate]]:
         """Reads at most `limit` messages of a user's other conversations, where they may be others than the last time.
 
-        Args:
-            store: where they are kept.
-            user_id: whose.
-            query: what they are to be about. With an index the nearest come first; without one it is not looked at.
-            without_conversation: the id of the open conversation, of which nothing is wanted.
-            limit: how many messages.
+        With an index those come first that are nearest to the query; without one it is not looked at.
 
         Raises:
             MissingScopeError: there is no user id.

@@ -9,13 +9,12 @@ unreadable is asked for once more, and then it is a `SummaryError`: extraction s
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from hashlib import blake2b
-from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp
@@ -135,9 +134,6 @@ SCHEMA: dict[str, Any] = {
 """The reply as JSON schema; a dict, because a pydantic class makes some clients refuse prose unseen."""
 _SAMPLE = ", ".join(f'"{name}": {chr(34) * 2 if name in _TEXTS else []}' for name in _FIELDS)
 _AS_JSON = f"\n\nReply with one JSON object of exactly these fields and nothing else:\n{{{_SAMPLE}}}"
-_PRIOR_HEADING = "The conversation before this segment:\n"
-_QUESTIONS_HEADING = "Questions that were open before it:\n"
-_LINES_HEADING = "The segment:\n"
 
 VERSION = blake2b(
     repr((_FIRST_LEVEL, _HIGHER_LEVEL, _STYLE, _DATA_RULE, _AS_JSON, SCHEMA)).encode(), digest_size=6
@@ -194,13 +190,9 @@ def read_reply(reply: str | Mapping[str, Any]) -> Notes:
     )
 
 
-def _strings(value: object) -> Iterator[str]:
-    """Yields the texts of a list and of objects in it (`{"decision": ..., "reason": ...}`); a text alone is a list."""
-    for item in islice(value, _ITEMS_READ) if isinstance(value, list | tuple) else (value,):
-        if isinstance(item, str):
-            yield item
-        elif isinstance(item, Mapping):
-            yield ": ".join(part for part in islice(item.values(), _ITEMS_READ) if isinstance(part, str))
+def _strings(value: object) -> list[str]:
+    """Returns the texts of a list; a text alone is a list."""
+    return [item for item in (value[:_ITEMS_READ] if isinstance(value, list) else [value]) if isinstance(item, str)]
 
 
 def _listed(value: object, most: int, characters: int) -> tuple[str, ...]:
@@ -239,13 +231,7 @@ class SummaryRequest:
 
 
 class ChatModelSummarizer:
-    """Makes digests with any chat model.
-
-    Args:
-        model: any chat model.
-        timeout_seconds: the most that one call may take, its own retries included, in seconds.
-        window_tokens: the model's window where its profile does not tell it, in tokens.
-    """
+    """Makes digests with any chat model; one call may take so many seconds, its own retries included."""
 
     def __init__(
         self, model: BaseChatModel, *, timeout_seconds: float = 60.0, window_tokens: int = DEFAULT_WINDOW_TOKENS
@@ -276,15 +262,18 @@ class ChatModelSummarizer:
         """Returns what was before the span and its lines, of which the largest are clipped where they do not fit."""
         window = self.model.window_tokens
         told = (
-            (_PRIOR_HEADING, request.prior),
-            (_QUESTIONS_HEADING, "".join(f"- {as_item(question)}\n" for question in request.open_questions)),
+            ("The conversation before this segment:\n", request.prior),
+            (
+                "Questions that were open before it:\n",
+                "".join(f"- {as_item(question)}\n" for question in request.open_questions),
+            ),
         )
         before = "".join(
             f"{heading}{opening(SUMMARY)}{_within(as_data(encodable(text)), window // 8).strip()}\n{closing(SUMMARY)}\n"
             for heading, text in told
             if text.strip()
         )
-        before += f"{_LINES_HEADING}{opening(CONTEXT).strip()}"
+        before += f"The segment:\n{opening(CONTEXT).strip()}"
         taken = sum(map(estimate_tokens, (_instructions(request), _AS_JSON, before, closing(CONTEXT)))) + FRAMING_TOKENS
         taken += min(2 * request.cap_tokens + REPLY_EXTRA_TOKENS, window // 3)
         if window - taken < LEAST_ROOM_TOKENS:

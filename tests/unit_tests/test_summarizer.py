@@ -91,7 +91,6 @@ GOOD = {
     "thoughts": f"<think>I should be brief: {{}}.</think>\n{FULL}",
     "blocks": AIMessage([{"type": "text", "text": FULL[:50]}, {"type": "text", "text": FULL[50:]}]),
     "lines": json.dumps({**FIELDS, "summary": FIELDS["summary"].splitlines()}),
-    "objects in a list": json.dumps({**FIELDS, "key_decisions": [{"decision": "The shelf gets five boards"}]}),
     "a call": AIMessage("", tool_calls=[CALL]),
 }
 BAD = {
