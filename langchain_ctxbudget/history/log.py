@@ -338,12 +338,16 @@ class OtherConversations:
         ]
         lanes.sort(key=lambda item: (-item.updated_at.timestamp(), item.namespace, item.key))
         lanes = lanes[: max(1, limit // FEWEST_EACH)]
-        places = []
-        for item in lanes:
-            end = lane_of(item.key, item.value).count
-            numbers = range(max(0, end - limit // len(lanes)), end)
-            namespace = (*user, MESSAGES, item.namespace[-1])
-            places += [GetOp(namespace, place_key(item.key, number)) for number in reversed(numbers)]
+        ends = [lane_of(item.key, item.value).count for item in lanes]
+        firsts, left = dict[int, int](), limit
+        for waiting, at in zip(range(len(lanes), 0, -1), sorted(range(len(lanes)), key=ends.__getitem__), strict=True):
+            firsts[at] = max(0, ends[at] - left // waiting)  # what a short one leaves goes to the others
+            left -= ends[at] - firsts[at]
+        places = [
+            GetOp((*user, MESSAGES, item.namespace[-1]), place_key(item.key, number))
+            for at, item in enumerate(lanes)
+            for number in reversed(range(firsts[at], ends[at]))
+        ]
         records = [item for item in (yield from batch(store, places)) if isinstance(item, Item)]
         candidates, read = yield from _candidates(store, [item for item in records if "changed" not in item.value])
         # Heads as they were before their records were read: what was written meanwhile is a change.
