@@ -182,7 +182,8 @@ def seal(store: BaseStore, conversation: OpenConversation) -> Flow[bool]:
             reached = {name: lane.model_copy(update={"count": counts[name]}) for name, lane in lanes.items()}
             blocks.append(Block(end=end, lanes=reached, parts={}))
         parts = dict(blocks[number].parts)
-        pinned, texts = table.pinned_in(first, end, pins), table.packed_texts(first, end)
+        pinned = [at for key in pins if (at := table.positions.get(key, -1)) in range(first, end)]
+        texts = table.packed_texts(first, end)
         for name in names:
             if name.startswith(VECTORS):
                 others = [other for other in parts if other.startswith(VECTORS)]

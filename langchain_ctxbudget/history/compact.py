@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from langchain_core.messages import BaseMessage, ToolMessage
@@ -273,10 +273,6 @@ class HistoryPlan:
             position=0, cut_key=key, digest="", strategy="full", clipped=clipped, begun=begun, summary=(), arc=()
         )
 
-    def _quoted(self, blocks: Iterable[TurnBlock]) -> tuple[int, ...]:
-        quotes = (part.id for block in blocks for part in block.fragments if part.is_quoted_whole)
-        return tuple(at for name in quotes if (at := self.conversation.position(name)) is not None)
-
     def has_news(self, record: CutRecord) -> bool:
         """Whether a model has written by now about what is behind a cut."""
         made = self.conversation.made
@@ -420,6 +416,7 @@ class HistoryPlan:
                 return self.limits.shown(conversation, i)[0]
             return limits.shown(conversation, i)[0] if limits else conversation.entries[i].sent
 
+        quotes = (part.id for block in blocks.values() for part in block.fragments if part.is_quoted_whole)
         sent = [shown(i) for i in positions]
         groups, repairs = group(sent)
         repairs += [
@@ -433,7 +430,7 @@ class HistoryPlan:
             groups=tuple(Group(g.messages, tuple(positions[i] for i in g.positions)) for g in groups),
             repairs=tuple(repairs),
             blocks={at: block for at, block in blocks.items() if block.fragments},
-            quoted=self._quoted(blocks.values()),
+            quoted=tuple(at for name in quotes if (at := conversation.position(name)) is not None),
             shortened=frozenset(
                 i
                 for i, entry, message in zip(positions, entries, sent, strict=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, overload
@@ -205,9 +205,6 @@ class MessageTable(Columns, Sequence[Entry]):
         if isinstance(at, slice):
             return [self._at(position) for position in range(*at.indices(len(self)))]
         return self._at(range(len(self))[at])
-
-    def __iter__(self) -> Iterator[Entry]:
-        return map(self._at, range(len(self)))
 
     def _at(self, position: int) -> Entry:
         return self.peek(position) or self._decode(position)
@@ -414,10 +411,6 @@ class MessageTable(Columns, Sequence[Entry]):
         return known
 
     # Sealed blocks
-
-    def pinned_in(self, first: int, end: int, pins: Iterable[str]) -> list[int]:
-        """Returns the positions of the pinned messages among some."""
-        return [at for key in pins if (at := self.positions.get(key)) is not None and first <= at < end]
 
     def packed_texts(self, first: int, end: int) -> bytes:
         """Returns the texts of some messages."""

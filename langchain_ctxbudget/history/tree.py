@@ -78,7 +78,7 @@ class Tree:
         if len(edges) - 1 == known:
             return self
         level = [*(self.keys[0] if self.keys else ())]
-        level += [content_key(entries, edges[i], edges[i + 1]) for i in range(known, len(edges) - 1)]
+        level += [_hash(*map(_content, entries[edges[i] : edges[i + 1]])) for i in range(known, len(edges) - 1)]
         keys = [tuple(level)]
         while len(keys[-1]) >= FAN_OUT:
             below, number = keys[-1], len(keys) + 1
@@ -145,9 +145,8 @@ def frontier(starts: Sequence[int], segments: int) -> list[Node]:
     return nodes
 
 
-def content_key(entries: Sequence[Entry], first: int, end: int) -> str:
-    """Returns a hash of who said what in a row of messages."""
-    return _hash(*(f"{it.id}\0{it.fingerprint}\0{it.preservation == 'drop'}\0" for it in entries[first:end]))
+def _content(entry: Entry) -> str:
+    return f"{entry.id}\0{entry.fingerprint}\0{entry.preservation == 'drop'}\0"
 
 
 def _hash(*parts: str) -> str:
@@ -210,8 +209,8 @@ class Spans:
     """Positions of the messages that are left out of prompts, in order."""
 
     def content(self, span: Node) -> str:
-        """Returns the hash of a span's content; it may be no whole segment."""
-        return self.tree.key(span) or content_key(self.entries, span.first, span.end)
+        """Returns the hash of a node's content; empty for what is no whole node."""
+        return self.tree.key(span) or ""
 
     def context(self, position: int) -> str:
         """Returns a digest of the messages before a position, without those that are dropped."""
@@ -220,24 +219,17 @@ class Spans:
         dropped = self.dropped[: bisect_left(self.dropped, position)]
         return "-".join([self.entries[position - 1].digest, *(self.entries[at].id for at in dropped)])
 
-    def rest(self, end: int) -> Node | None:
-        """Returns the messages before a position that are no whole segment yet, or None where there are none."""
-        index = self.tree.segments_until(end)
-        first = self.tree.starts[index]
-        return Node(first, end, 1, index) if first < end else None
-
     def extracted(self, span: Node) -> Digest:
         """Returns the digest that extraction makes of a span; every message of a node is read once."""
-        content = self.tree.key(span)
-        key = content or "", self.entries[span.first].date
-        if content is not None and key in self.known.extracted:
+        key = content, _ = self.content(span), self.entries[span.first].date
+        if content and key in self.known.extracted:
             return self.known.extracted[key].placed(span.first, "")
         if span.level > 1:
             made = merge([self.extracted(child) for child in self.tree.children(span)])
         else:
             lines = [entry.as_line(at) for at, entry in enumerate(self.entries[span.first : span.end], span.first)]
             made = digest_messages(lines, span.first, span.end)
-        if content is not None:  # the rest grows with every message; only what is complete is kept
+        if content:  # the rest grows with every message; only what is complete is kept
             self.known.extracted[key] = made
         return made
 
@@ -252,7 +244,9 @@ class Spans:
 
     def before(self, cut: int) -> tuple[list[Digest], tuple[str, ...]]:
         """Returns the digests of everything before a cut, oldest and coarsest first, and the keys a model owes."""
-        nodes, rest = frontier(self.tree.starts, self.tree.segments_until(cut)), self.rest(cut)
+        segments = self.tree.segments_until(cut)
+        first, nodes = self.tree.starts[segments], frontier(self.tree.starts, segments)
         keys = [self.known.key(self.content(span)) for span in nodes] if self.known.maker else []
         waiting = tuple(key for key in keys if self.known.lacks(key))
-        return [self.digest(span) for span in (*nodes, *([rest] if rest else []))], waiting
+        rest = [Node(first, cut, 1, segments)] if first < cut else []  # no whole segment yet
+        return [self.digest(span) for span in (*nodes, *rest)], waiting
