@@ -58,6 +58,8 @@ REPEATED_DECISION = 2 / 3
 """Of an older decision's matter, the share that a newer one repeats."""
 _ENDS = ".!。！»”"  # noqa: RUF001 - full-width ones
 
+REPLY_REACH = 3
+"""What "Noted as open." means was asked at most so many messages before."""
 _SETTLES = re.compile(
     r"(?i)\b(?:answered|resolved|settled|decided|closed|closes|clarified|solved|agreed|approved|confirmed|chosen|chose"
     r"|picked|reversed|went with|opted for|going with|the answer (?:is|was)|final(?:ly|ised|ized)?:)"
@@ -99,6 +101,8 @@ class OpenQuestions:
     """The position behind the last message that was read."""
     alive: tuple[Sentence, ...] = ()
     """Those that are open, the newest last."""
+    _asked: Sentence | None = None
+    """The last plain question."""
     _before: Line | None = None
     """The last message that was read."""
 
@@ -111,18 +115,23 @@ class OpenQuestions:
         return now
 
     def _after(self, line: Line) -> OpenQuestions:
-        alive, before = self.alive, self._before
+        alive, asked, before = self.alive, self._asked, self._before
         before = before if before and before.speaker != line.speaker else None
         for order, text in enumerate(units(line.text)):
             kind = kind_of(text)
-            if kind is Kind.OPEN:
+            if kind is Kind.OPEN or is_question(text):
                 score = importance(text, from_user=line.from_user)
-                said = Sentence(line.position, order, line.speaker, line.date, text, score, kind)
+                said = Sentence(line.position, order, line.speaker, line.date, text, score, Kind.OPEN)
+                if kind is not Kind.OPEN:
+                    asked = said
+                    continue
+                if len(said.matter) < 2 and asked and asked.position > line.position - REPLY_REACH:  # noqa: PLR2004
+                    said = asked  # "It's an open question, then."
                 others = (question for question in alive if not _same(question.matter, said.matter))
                 alive = (*others, said)[-MOST_QUESTIONS:] if said.matter else alive
-            elif alive and not is_question(text):
+            elif alive:
                 alive = _left_open(alive, text, before)
-        return OpenQuestions(line.position + 1, alive, line)
+        return OpenQuestions(line.position + 1, alive, asked, line)
 
 
 def _left_open(alive: tuple[Sentence, ...], text: str, before: Line | None) -> tuple[Sentence, ...]:
