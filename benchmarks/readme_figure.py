@@ -279,7 +279,7 @@ def picture(rows: Sequence[Row]) -> str:
         return 70 + 560 * math.log(tokens / CHEAPEST) / math.log(DEAREST / CHEAPEST)
 
     def y(found: float) -> float:
-        return 252 - 210 * found / len(QUESTIONS)
+        return 262 - 206 * found / len(QUESTIONS)
 
     parts = [
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 720 320">',
@@ -294,11 +294,11 @@ def picture(rows: Sequence[Row]) -> str:
             f'<text x="60" y="{at + 4:.0f}" text-anchor="end">{share:.0%}</text>',
         ]
     parts += [
-        f'<text x="{x(tokens):.0f}" y="286" text-anchor="middle">{tokens:,}</text>'
+        f'<text x="{x(tokens):.0f}" y="294" text-anchor="middle">{tokens:,}</text>'
         for tokens in (500, 1_000, 2_000, 3_000)
     ]
     parts.append(
-        '<text x="350" y="308" text-anchor="middle">tokens paid for a turn (a cached one counts a tenth)</text>'
+        '<text x="350" y="313" text-anchor="middle">tokens paid for a turn (a cached one counts a tenth)</text>'
     )
     shown = [one for one in rows if one.budget is None or one.budget >= SMALLEST_SHOWN]
     for name, (colour, dx, dy, anchor) in STYLES.items():

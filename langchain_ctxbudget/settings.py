@@ -289,8 +289,8 @@ class ContextSettings(Parameters):
     """`"anthropic"`: system message, stable zone and prompt have `cache_control` at their ends, four marks at most."""
     cache_lifetime_seconds: Annotated[float, Field(ge=0)] = 300.0
     """The time for which the provider's cache holds a prompt, for instance 300: within it prompts only grow, each the
-    last one and more at its end, and are written anew in steps (`docs/replay.md`). 0: the block of earlier turns goes,
-    and each turn has a new one."""
+    last one and more at its end, and are written anew in steps (`docs/explanation/prompt.md`). 0: the block of earlier
+    turns goes, and each turn has a new one."""
     layout: Layout = "cache_first"
     """The place of topics, entities and retrieval: in front of the user's words, so that all before them can be
     cached, or with `"system_first"` at the end of the system message (seed 000)."""

@@ -1,4 +1,4 @@
-"""Makes the figures of `docs/budgeting.md` and `docs/replay.md`; offline, and the same bytes every time.
+"""Makes the figures of the pages `budgeting` and `replay` in `docs/internals`; offline, and the same bytes every time.
 
     python scripts/budgeting_figures.py [FOLDER]
 

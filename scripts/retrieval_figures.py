@@ -1,4 +1,4 @@
-"""Makes the figures and the tables of measurements of `docs/retrieval.md`; offline, and the same bytes every time.
+"""Makes the figures and the measured tables of `docs/internals/retrieval.md`; offline, and the same bytes every time.
 
     python scripts/retrieval_figures.py [ROWS.json ...]
 
@@ -26,7 +26,7 @@ import trial_retrieval  # noqa: E402
 from budgeting_figures import REPRODUCIBLE, shortened  # noqa: E402
 from quality import scoring, showing  # noqa: E402
 
-FOLDER, PAGE = ROOT / "docs" / "figures", ROOT / "docs" / "retrieval.md"
+FOLDER, PAGE = ROOT / "docs" / "figures", ROOT / "docs" / "internals" / "retrieval.md"
 MEASURED = FOLDER / "retrieval.json"
 KEYS = {"emphasis": ("data", "budget", "emphasis"), "system": ("data", "system", "budget"), "part": ("data", "part")}
 """Which rows there are, by the field that tells them from the others, and what names one of them."""

@@ -81,7 +81,7 @@ LEANS: dict[Emphasis, Lean] = {
     "balanced": Lean(0.1, 2.0, 8, 0.3, 2, 0.15, arc_share=0.03),
     "cache": Lean(0.35, 0.5, 40, 0.65, 3, 0.65, arc_share=0.08),
 }
-"""By measurement: docs/retrieval.md shows recall against what prompts cost."""
+"""By measurement: docs/internals/retrieval.md shows recall against what prompts cost."""
 
 
 class ElasticAllocation(Parameters):

@@ -6,8 +6,8 @@ and their shapes, and `tool_kinds` says it where that is not enough.
 
 A name is as likely to be used again as its past uses make it: the sum of `1 / (1 + age)` over them, the age counted in
 calls (Anderson's law of memory), more for what a call was given than for what was said, and most for paths. On real
-sessions this finds more of what the next 40 calls use than the newest names do (docs/agents.md). What only results
-have said tells little, and is not read.
+sessions this finds more of what the next 40 calls use than the newest names do (docs/internals/history.md). What
+only results have said tells little, and is not read.
 """
 
 from __future__ import annotations

@@ -485,7 +485,7 @@ class ContextPipeline:
     def _erase_user(self, *, user_id: str) -> Flow[int]:
         """Deletes every record of a user, and all that was derived from them; returns how many records there were.
 
-        What a database keeps on its disk of deleted records is its own: `docs/scaling.md` says how to clean it.
+        What a database keeps on its disk of deleted records is its own: `docs/how-to/stores.md` says how to clean it.
         """
         return self.engine.workspace.erase(user_id)
 

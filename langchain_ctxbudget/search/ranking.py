@@ -1,4 +1,4 @@
-"""Ranking of past texts for a message, in the order of time: relevance, and worth per token (docs/retrieval.md)."""
+"""Ranking of past texts for a message: relevance, and worth per token (docs/internals/retrieval.md)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _ISO = re.compile(r"(?<!\d)(\d{4})-(0[1-9]|1[0-2])(?:-(\d{2}))?(?!\d)")
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The weight of each part of a key, as docs/retrieval.md explains them; 0 switches a part off."""
+    """The weight of each part of a key, as docs/internals/retrieval.md explains them; 0 switches a part off."""
 
     lexical: float = 0.2
     dense: float = 0.4

@@ -2,7 +2,7 @@
 
 An item is one record: its value is JSON text in the metadata, and so are its vectors, in base64, so that no writer that
 is killed leaves one without the other. A search ranks all vectors below its prefix, exactly: Chroma's index misses one
-neighbour in six where texts repeat. `docs/decisions.md` has the figures behind it.
+neighbour in six where texts repeat. `docs/internals/decisions.md` has the figures behind it.
 """
 
 from __future__ import annotations

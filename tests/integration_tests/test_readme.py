@@ -14,28 +14,22 @@ from typing import Any, NamedTuple
 import pytest
 from langgraph.graph.state import CompiledStateGraph
 
+import langchain_ctxbudget
 from langchain_ctxbudget import ContextSettings
+from langchain_ctxbudget.budget import Reason
 from tests.warm import Ran, run_all
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+DOCS = ROOT / "docs"
 PAGES = {
-    name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
-    for name in (
-        "agents",
-        "budgeting",
-        "dashboard",
-        "history",
-        "knowledge",
-        "moving_from_trim_messages",
-        "replay",
-        "reports",
-        "retrieval",
-        "scaling",
-        "usage",
-    )
+    path.relative_to(DOCS).with_suffix("").as_posix(): path.read_text(encoding="utf-8")
+    for path in sorted(DOCS.rglob("*.md"))
+    if path.stem not in ("architecture", "decisions", "api")
 }
-SLOW = ("budgeting", "history", "replay")
+MOST_WORDS = 15_000
+INSIDE = "internals/"
+"""Of pages for those who work on the package; all others are for its users."""
 [DIFF] = re.findall(r"```diff\n(.*?)```", README, re.DOTALL)
 GIVEN = """from langchain_core.language_models import FakeListChatModel
 from langchain_core.tools import BaseTool
@@ -65,7 +59,7 @@ def python_blocks(page: str) -> list[Block]:
     ]
 
 
-BLOCKS = {name: python_blocks(page) for name, page in PAGES.items()}
+BLOCKS = {name: blocks for name, page in PAGES.items() if (blocks := python_blocks(page))}
 
 
 def program(name: str) -> str:
@@ -80,14 +74,15 @@ def program(name: str) -> str:
 
 @cache
 def ran(*names: str) -> dict[str, Ran]:
-    programs = {name: program(name) for name in names if name in PAGES}
+    programs = {name: program(name) for name in names if name in BLOCKS}
     if "README" in names:
         programs |= {f"README {number}": code for number, code in enumerate(PYTHON)}
     return dict(zip(programs, run_all(list(programs.values())), strict=True))
 
 
 def outcome(name: str) -> Ran:
-    return ran(*SLOW)[name] if name in SLOW else ran("README", *(page for page in PAGES if page not in SLOW))[name]
+    slow = name.startswith(INSIDE)
+    return ran(*(() if slow else ("README",)), *(page for page in BLOCKS if page.startswith(INSIDE) == slow))[name]
 
 
 @pytest.mark.parametrize("number", range(len(PYTHON)))
@@ -98,8 +93,10 @@ def test_its_code_runs_as_it_stands(number: int) -> None:
 
 @pytest.mark.slow
 def test_its_code_has_types(tmp_path: Path) -> None:
-    paths = [tmp_path / f"block_{number}.py" for number in range(len(PYTHON))]
-    for path, code in zip(paths, PYTHON, strict=True):
+    pages = [name for name in BLOCKS if not name.startswith(INSIDE)]
+    codes = [*PYTHON, *("\n\n".join(block.code for block in BLOCKS[name]) for name in pages)]
+    paths = [tmp_path / f"block_{number}.py" for number in range(len(codes))]
+    for path, code in zip(paths, codes, strict=True):
         path.write_text(code, encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", *map(str, paths)],
@@ -128,7 +125,9 @@ def test_ci_runs_its_test_command() -> None:
     assert command in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in PAGES])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * name.startswith(INSIDE)) for name in BLOCKS]
+)
 def test_the_blocks_of_a_page_print_what_stands_below_them(name: str) -> None:
     done = outcome(name)
     assert done.code == 0, done.err
@@ -138,27 +137,54 @@ def test_the_blocks_of_a_page_print_what_stands_below_them(name: str) -> None:
 
 
 def test_every_json_block_of_the_budgeting_page_is_settings() -> None:
-    found = re.findall(r"```json\n(.*?)```", PAGES["budgeting"], re.DOTALL)
-    assert len(found) > sum(block.settings is not None for block in BLOCKS["budgeting"])
+    found = re.findall(r"```json\n(.*?)```", PAGES["internals/budgeting"], re.DOTALL)
+    assert len(found) >= sum(block.settings is not None for block in BLOCKS["internals/budgeting"])
     for text in found:
         ContextSettings().override(json.loads(text))
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_every_link_of_a_page_leads_somewhere(name: str) -> None:
-    targets = re.findall(r"\]\(([^)]+)\)", PAGES[name])
-    assert targets
+    here = DOCS / f"{name}.md"
+    targets = [target for target in re.findall(r"\]\(([^)]+)\)", PAGES[name]) if "://" not in target]
     for target in targets:
         path, _, place = target.partition("#")
-        page = ROOT / "docs" / (path or f"{name}.md")
-        assert page.is_file(), target
+        page = next((found for folder in (here.parent, DOCS) if (found := folder / path).is_file()), here)
+        assert page != here or not path or path == here.name, target
         if place:
             assert place in headings(page), target
+
+
+@pytest.mark.parametrize("name", ["README", "CONTRIBUTING", "SECURITY", "CHANGELOG"])
+def test_links_of_the_project_lead_somewhere(name: str) -> None:
+    for target in re.findall(r"\]\(([^)]+)\)", (ROOT / f"{name}.md").read_text(encoding="utf-8")):
+        path, _, place = target.partition("#")
+        assert "://" in target or (ROOT / path).exists(), target
+        assert "://" in target or not place or place in headings(ROOT / path), target
 
 
 def headings(page: Path) -> set[str]:
     found = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in found}
+
+
+def test_the_site_has_every_page() -> None:
+    listed = re.findall(r"- ([\w/-]+)\.md$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(listed) == sorted([*PAGES, "internals/architecture", "internals/decisions", "reference/api"])
+
+
+def test_the_guides_are_short() -> None:
+    assert sum(len(page.split()) for name, page in PAGES.items() if not name.startswith(INSIDE)) <= MOST_WORDS
+
+
+def test_the_reference_leaves_nothing_out() -> None:
+    for name in ContextSettings.model_fields:
+        assert f"`{name}`" in PAGES["reference/settings"], name
+    for reason in Reason:
+        assert f"| `{reason.value}` | {reason.meaning} |" in PAGES["reference/reports"]
+    api = (DOCS / "reference" / "api.md").read_text(encoding="utf-8")
+    for name in set(langchain_ctxbudget.__all__) - {"__version__"}:
+        assert f"::: langchain_ctxbudget.{name}\n" in api
 
 
 # -- Every example runs, offline

@@ -162,7 +162,7 @@ def test_few_rooms_import_what_is_large_or_talks_to_others() -> None:
 
 
 def test_the_page_on_the_architecture_names_files_that_there_are() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "internals" / "architecture.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`(\w+/\w+\.py)`", page))
     assert len(named) > 20
     assert [name for name in named if not (PACKAGE / name).exists()] == []
