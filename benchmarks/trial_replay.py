@@ -43,8 +43,7 @@ from trial_emphasis import Remembered
 
 from langchain_ctxbudget import TiktokenCounter
 from langchain_ctxbudget.messages import is_user
-from langchain_ctxbudget.replay import Track, replay, split_turns
-from langchain_ctxbudget.replay.replaying import contender
+from langchain_ctxbudget.replay import Track, contender, replay, split_turns
 from langchain_ctxbudget.tokens import CACHED_PRICE
 
 SYSTEM_PROMPT = "You are a helpful assistant."

@@ -27,14 +27,7 @@ from langchain_ctxbudget.budget import (
     PrioritizedAllocation,
     Situation,
 )
-from langchain_ctxbudget.demo import (
-    DEMO_ENTITIES,
-    DEMO_PREFERENCES,
-    DEMO_QUESTION,
-    DEMO_SYSTEM_PROMPT,
-    DEMO_TOPICS,
-    demo_messages,
-)
+from langchain_ctxbudget.demo import DEMO_QUESTION, DEMO_SETTINGS, DEMO_SYSTEM_PROMPT, demo_messages
 from langchain_ctxbudget.errors import BudgetError
 from langchain_ctxbudget.replay import replay
 from langchain_ctxbudget.report.plots import LEGEND, BudgetFigure, plot_replay, plot_what_if
@@ -134,9 +127,7 @@ def figures() -> Iterator[tuple[str, BudgetFigure]]:
     scope = {"user_id": "maya", "conversation_id": "tool-library"}
     settings = {
         "max_context_tokens": 3_000,
-        "preferences": DEMO_PREFERENCES,
-        "topics": DEMO_TOPICS,
-        "entities": DEMO_ENTITIES,
+        **DEMO_SETTINGS,
         "learn": False,  # it takes its time, and the figure must not depend on it
     }
     with ContextPipeline(settings, system_prompt=DEMO_SYSTEM_PROMPT) as pipeline:

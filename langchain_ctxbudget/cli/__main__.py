@@ -6,6 +6,7 @@ import argparse
 import io
 import sys
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 from typing import Any
@@ -13,23 +14,23 @@ from typing import Any
 from langchain_ctxbudget.errors import CtxBudgetError
 
 COMMANDS = (
-    ("demo", "assemble a prompt from a bundled conversation of over 200 messages", "assembling", "configure_demo"),
-    ("assemble", "assemble a prompt from a conversation of your own", "assembling", "configure"),
-    ("replay", "compare strategies on a conversation, turn by turn", "replay", "configure"),
-    ("import", "write the conversations of a file into a store", "stored", "configure_import"),
-    ("inspect", "show what is known about a user, and why", "stored", "configure_inspect"),
-    ("dashboard", "show what is in the context, in a browser", "dashboard", "configure"),
+    ("demo", "assemble a prompt from a bundled conversation", "files"),
+    ("assemble", "assemble a prompt from a conversation of your own", "files"),
+    ("replay", "compare strategies on a conversation, turn by turn", "files"),
+    ("import", "write the conversations of a file into a store", "stored"),
+    ("inspect", "show what is known about a user, and why", "stored"),
+    ("dashboard", "show what is in the context, in a browser", "stored"),
 )
-"""Name, help, module, and the function there that adds the options."""
+"""Name, help, and the module that adds the options."""
 
 
 class _Command(argparse.ArgumentParser):
     """Imports its module when it is the command that was given."""
 
-    module, configure = "", ""
+    name, module = "", ""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401 - as its base
-        getattr(import_module(f"langchain_ctxbudget.cli.{self.module}"), self.configure)(self)
+        import_module(f"langchain_ctxbudget.cli.{self.module}").OPTIONS[self.name](self)
         return super().parse_known_args(args, namespace)
 
 
@@ -37,17 +38,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; its exit code is 0, or 1 with a message on standard error.
 
     Args:
-        arguments: after the command's name; default: those of the shell.
+        arguments: after the command's name; default: those of the shell. Without any, it shows what commands there are.
     """
     parser = argparse.ArgumentParser(
-        prog="ctxbudget", description="Decides what goes into the context window of a model call."
+        prog="ctxbudget",
+        usage="%(prog)s COMMAND [OPTIONS]",
+        description="Decides what goes into the context window of a model call.",
+        epilog="Try `ctxbudget demo`, then `ctxbudget dashboard --demo`. `ctxbudget COMMAND --help` has the options.",
+        formatter_class=partial(argparse.HelpFormatter, max_help_position=20),
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {version('langchain-ctxbudget')}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Command)
-    for name, help_text, module, configure in COMMANDS:
+    commands = parser.add_subparsers(title="commands", prog="ctxbudget", metavar="COMMAND ...", parser_class=_Command)
+    for name, help_text, module in COMMANDS:
         command = commands.add_parser(name, help=help_text)
-        command.module, command.configure = module, configure
+        command.name, command.module = name, module
     options = parser.parse_args(arguments)
+    if "run" not in options:
+        parser.print_help()
+        return 0
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without these characters gets question marks

@@ -8,22 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeVar
 
-from langchain_core.messages import (
-    AIMessage,
-    BaseMessage,
-    BaseMessageChunk,
-    convert_to_messages,
-    message_chunk_to_message,
-    messages_from_dict,
-)
-from langchain_core.messages.tool import invalid_tool_call, tool_call
+from langchain_core.messages import AIMessage, BaseMessage, convert_to_messages, messages_from_dict
 
 from langchain_ctxbudget.errors import ConversationFormatError
 from langchain_ctxbudget.messages import fingerprint, split_instructions
@@ -38,6 +30,7 @@ Accepted are, as JSON or JSONL:
   claude      conversations.json of a data export: objects with "chat_messages"
   evaluation  objects with "id" and "turns\""""
 MOST_LISTED = 20
+TIMES = ("created_at", "create_time", "timestamp")
 MILLISECONDS_FROM = 1e11  # as seconds this is the year 5138, as milliseconds 1973
 TYPED = {"text", "multimodal_text", "code", "execution_output"}
 """Contents of a ChatGPT export that somebody has said; the others are pages, files and thoughts."""
@@ -60,11 +53,7 @@ class ConversationFile:
 
 
 def read_conversations(path: Path | str) -> list[ConversationFile]:
-    """Reads every conversation of a file.
-
-    Raises:
-        ConversationFormatError: the file cannot be opened, or is not of an accepted format; it says where.
-    """
+    """Reads every conversation of a file; a `ConversationFormatError` says where it cannot be read."""
     with _placed(str(path)):
         return parse_conversations(Path(path).read_bytes())
 
@@ -81,11 +70,7 @@ def parse_conversations(data: bytes) -> list[ConversationFile]:
 
 
 def pick_conversation(conversations: Sequence[ConversationFile], *, title: str | None = None) -> ConversationFile:
-    """Returns the one conversation, or the one whose title or id is, or has, what is given.
-
-    Raises:
-        ConversationFormatError: none fits, or several do; it lists the titles.
-    """
+    """Returns the one conversation, or the one whose title or id is, or has, what is given; an error lists them."""
     wanted = (title or "").casefold()
     fitting = [c for c in conversations if wanted in (c.label.casefold(), c.conversation_id.casefold())]
     fitting = fitting or [c for c in conversations if wanted in c.label.casefold()]
@@ -141,44 +126,23 @@ def _conversation(fields: dict[str, Any]) -> ConversationFile:
     key = next((fields[one] for one in ("conversation_id", "thread_id", "id", "uuid") if fields.get(one)), None)
     if key is None:
         answer = next((place for place, one in enumerate(messages) if isinstance(one, AIMessage)), len(messages))
-        opening = "".join(fingerprint(message) for message in messages[: answer + 1])
+        opening = "".join(map(fingerprint, messages[: answer + 1]))
         key = f"conversation-{blake2b(opening.encode(), digest_size=8).hexdigest()}"
     title = next((fields[one] for one in ("title", "name") if isinstance(fields.get(one), str)), None)
     return ConversationFile(conversation_id=str(key), title=title, messages=messages)
 
 
 def _message(fields: dict[str, Any]) -> BaseMessage:
-    """Returns the message that a JSON object holds; a chunk of a stream becomes a whole message."""
+    """Returns the message that a JSON object holds; fields of OpenAI without a place in it stay in its kwargs."""
     if "role" in fields and fields.get("type") != "chat":  # a `ChatMessage` has both
-        return _openai_message(dict(fields))
+        times = [_created_at(fields.get(name)) for name in TIMES]
+        said = {name: value for name, value in fields.items() if name not in TIMES} | next(filter(None, times), {})
+        if calls := said.get("tool_calls"):  # one without arguments may have an empty text for them
+            functions = ({**call["function"], "arguments": call["function"].get("arguments") or "{}"} for call in calls)
+            said["tool_calls"] = [{**call, "function": one} for call, one in zip(calls, functions, strict=True)]
+        return convert_to_messages([{"content": "", **said} if said["role"] == "assistant" else said])[0]
     data = dict(fields.get("kwargs") or fields.get("data") or fields)
-    [message] = messages_from_dict([{"type": data.get("type") or fields["type"], "data": data}])
-    return message_chunk_to_message(message) if isinstance(message, BaseMessageChunk) else message
-
-
-def _openai_message(fields: dict[str, Any]) -> BaseMessage:
-    """Returns the message of a dict with a role; fields without a place in it stay in `additional_kwargs`.
-
-    LangChain refuses a whole list for one call whose arguments are no JSON object; here it is an invalid call.
-    """
-    calls = fields.pop("tool_calls", None) or []
-    times = [_created_at(fields.pop(name, None)) for name in ("created_at", "create_time", "timestamp")]
-    if fields["role"] == "assistant":
-        fields.setdefault("content", "")
-    [message] = convert_to_messages([{**fields, **next(filter(None, times), {})}])
-    if isinstance(message, AIMessage):
-        for call in calls:
-            function = call.get("function", call)
-            name, given = function["name"], function.get("arguments", function.get("args")) or "{}"
-            arguments = given
-            with suppress(ValueError):
-                arguments = json.loads(given) if isinstance(given, str) else given
-            if isinstance(arguments, dict):
-                message.tool_calls.append(tool_call(name=name, args=arguments, id=call.get("id")))
-            else:
-                wrong = invalid_tool_call(name=name, args=str(given), id=call.get("id"), error="no JSON object")
-                message.invalid_tool_calls.append(wrong)
-    return message
+    return messages_from_dict([{"type": data.get("type") or fields["type"], "data": data}])[0]
 
 
 def _of_evaluation(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -1,13 +1,14 @@
-"""The commands `ctxbudget import` and `ctxbudget inspect`: what is in a store, and what is known from it."""
+"""The commands `ctxbudget import`, `inspect` and `dashboard`: what is in a store, and what is known from it."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import shlex
+import socket
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -16,58 +17,45 @@ from typing import Any
 from langchain_core.messages import message_to_dict
 from rich.progress import Progress
 
+from langchain_ctxbudget import demo
 from langchain_ctxbudget.cli.formats import ConversationFile, pick_conversation, read_conversations
-from langchain_ctxbudget.cli.terminal import (
-    DEFAULT_USER,
-    Row,
-    cell,
-    print_table,
-    progress_bar,
-    require_store,
-    tell,
-)
-from langchain_ctxbudget.errors import MessageConflictError
+from langchain_ctxbudget.cli.terminal import DEFAULT_USER, Row, cell, print_table, progress_bar, tell, tokens
+from langchain_ctxbudget.errors import CtxBudgetError, InvalidSettingsError, MessageConflictError, StoreError
 from langchain_ctxbudget.knowledge import BY_RULES, BY_USER, SourceMessage
 from langchain_ctxbudget.messages import fingerprint
 from langchain_ctxbudget.pipeline import ContextPipeline
-from langchain_ctxbudget.stores import Record, Scope
+from langchain_ctxbudget.stores import DATABASE_FILE, Record, Scope
 
 IMPORT_BATCH = 200
 """Messages written at once; a batch that was written stays when the command is stopped."""
 LOOK_EVERY_SECONDS = 0.5
 """Between two looks whether a conversation has been learned from."""
-SHOWN_AT_ONCE, MOST_AT_ONCE = ("facts", "topics", "entities"), 10
-"""The kinds that are shown where none is asked for, and how many topics, and entities, of each."""
-QUOTED_CHARACTERS = 400
+MOST_AT_ONCE, QUOTED_CHARACTERS = 10, 400
+"""Topics, and entities, that are shown where no kind is asked for; characters of a message that is quoted."""
 _ENGAGED = {"total_messages": "messages", "importance_score": "weight", "last_engaged_at": "last"}
 COLUMNS: Mapping[str, Mapping[str, str]] = {
     "facts": {"text": "fact", "category": "category", "confidence": "sure", "last_seen": "said last"},
     "topics": {"label": "topic", **_ENGAGED},
     "entities": {"name": "who or what", **_ENGAGED},
-    "bundles": {"compiled_prompt": "text", "token_count": "tokens", "version": "version", "hit_count": "hits"},
 }
 """Fields and headings of the columns; the first is the wide one."""
-NOTED = ("relationship", "attributes", "aliases", "ended", "superseded_by")
+NOTED = ("relationship", "attributes", "aliases")
 """Fields that stand below the first column where they have a value."""
+HOST, PORT, DEMO_BUDGET, DEMO_TURNS = "127.0.0.1", 8642, 4_000, 24
 
 
-def configure_import(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of `import`."""
+def _configure_import(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE")
-    parser.add_argument("--store", type=Path, required=True, metavar="FOLDER", help="made if it is not there")
-    parser.add_argument("--user", default=DEFAULT_USER, help="whose conversations (default: %(default)s)")
+    _configure_store(parser, "made if it is not there")
     parser.add_argument("--title", help="only this conversation")
     parser.add_argument("--replace", action="store_true", help="where a stored conversation differs, the file wins")
     parser.add_argument("--no-learn", action="store_true", help="do not learn about the user now")
     parser.set_defaults(run=run_import)
 
 
-def configure_inspect(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of `inspect`."""
-    parser.add_argument("kind", nargs="?", choices=COLUMNS, help="default: facts, topics and entities")
-    parser.add_argument("--store", type=Path, required=True, metavar="FOLDER", help="as given to `import`")
-    parser.add_argument("--user", required=True, metavar="ID", help="whose knowledge; users are not listed")
-    parser.add_argument("--ended", action="store_true", help="also facts that no longer count, with the reason")
+def _configure_inspect(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("kind", nargs="?", choices=COLUMNS, help="default: all of them")
+    _configure_store(parser, "as given to `import`")
     parser.add_argument("--json", action="store_true", help="whole records as JSON")
     change = parser.add_mutually_exclusive_group()
     change.add_argument("--why", metavar="ITEM", help="the messages that a fact, topic or entity is known from")
@@ -76,21 +64,38 @@ def configure_inspect(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run_inspect)
 
 
+def _configure_dashboard(parser: argparse.ArgumentParser) -> None:
+    _configure_store(parser, "as given to `import`", required=False)
+    parser.add_argument("--demo", action="store_true", help="the bundled conversation, in memory, instead of a store")
+    parser.add_argument("--port", type=int, default=PORT, help="0 takes a free one (default: %(default)s)")
+    parser.add_argument("--budget", type=tokens, metavar="N", help="tokens of the prompts that are previewed")
+    parser.set_defaults(run=run_dashboard)
+
+
+def _configure_store(parser: argparse.ArgumentParser, help_text: str, *, required: bool = True) -> None:
+    parser.add_argument("--store", type=Path, required=required, metavar="FOLDER", help=help_text)
+    parser.add_argument("--user", default=DEFAULT_USER, help="whose conversations (default: %(default)s)")
+
+
+OPTIONS = {"import": _configure_import, "inspect": _configure_inspect, "dashboard": _configure_dashboard}
+
+
 @contextmanager
-def _opened(folder: Path, *, learn: bool) -> Iterator[ContextPipeline]:
+def _opened(folder: Path, settings: Mapping[str, Any], *, is_new: bool = False) -> Iterator[ContextPipeline]:
     from langchain_ctxbudget.stores.chroma import ChromaStore  # noqa: PLC0415 - loads chromadb
 
-    with ChromaStore(folder) as store, ContextPipeline({"learn": learn}, store=store) as pipeline:
+    if not (is_new or (folder / DATABASE_FILE).is_file()):  # opening it would make it
+        raise StoreError(f"There is no store in {folder}: `ctxbudget import FILE --store FOLDER` makes one")
+    with ChromaStore(folder) as store, ContextPipeline(settings, store=store) as pipeline:
         yield pipeline
 
 
 def run_import(options: argparse.Namespace) -> None:
     """Writes the conversations of a file into a store, and learns from them."""
-    conversations, user = read_conversations(options.file), options.user
+    conversations, user, learn = read_conversations(options.file), options.user, not options.no_learn
     if options.title:
         conversations = [pick_conversation(conversations, title=options.title)]
-    rows = list[Row]()
-    with _opened(options.store, learn=not options.no_learn) as pipeline, progress_bar() as progress:
+    with _opened(options.store, {"learn": learn}, is_new=True) as pipeline, progress_bar() as progress:
         for found in () if options.replace else conversations:
             _require_continuation(pipeline, found, user)
         task = progress.add_task("messages", total=sum(len(found.messages) for found in conversations))
@@ -103,18 +108,33 @@ def run_import(options: argparse.Namespace) -> None:
                 if not options.replace:
                     pipeline.add_messages(batch, **scope)
                 progress.advance(task, len(batch))
-            rows.append((found.conversation_id, found.title or "", f"{len(messages):,}"))
-        problems = [] if options.no_learn else _learn(pipeline, conversations, user, progress)
-        learned = {kind: len(items) for kind, items in _known(pipeline, user, SHOWN_AT_ONCE).items()}
+        problems = list(_learn(pipeline, conversations, user, progress)) if learn else []
+        learned = {kind: len(items) for kind, items in _known(pipeline, user, COLUMNS).items()}
+    rows = [(found.conversation_id, found.title or "", f"{len(found.messages):,}") for found in conversations]
     print_table(f"{options.file.name} → {options.store}", ("conversation", "title", "messages"), rows, numbers=1)
     if problems:
         tell(f"{len(problems):,} conversations could not be learned from: {problems[0]}", style="red")
-    if options.no_learn:
+    if not learn:
         tell("Nothing was learned from them: that is done when a pipeline adds the next message to them.")
-    elif any(learned.values()):
+    where = f"--store {shlex.quote(str(options.store))} --user {shlex.quote(user)}"
+    if any(learned.values()):
         numbers = ", ".join(f"{number:,} {kind}" for kind, number in learned.items())
-        command = f"ctxbudget inspect --store {shlex.quote(str(options.store))} --user {shlex.quote(user)}"
-        tell(f"Known about {user!r}: {numbers}.\n{command}")
+        tell(f"Known about {user!r}: {numbers}.\nctxbudget inspect {where}")
+    tell(f"ctxbudget dashboard {where}")
+
+
+def _learn(
+    pipeline: ContextPipeline, conversations: Sequence[ConversationFile], user: str, progress: Progress
+) -> Iterator[str]:
+    """Learns from everything new in some conversations, however little, and yields what went wrong."""
+    task = progress.add_task("learned from", total=len(conversations))
+    for found in conversations:
+        pipeline.end_session(user_id=user, conversation_id=found.conversation_id)
+        while not pipeline.flush(LOOK_EVERY_SECONDS):
+            progress.refresh()
+        progress.advance(task)
+        worker = pipeline.engine.workspace.learning.worker
+        yield from filter(None, [worker.failure_of(Scope(user, found.conversation_id))])
 
 
 def _require_continuation(pipeline: ContextPipeline, conversation: ConversationFile, user: str) -> None:
@@ -129,23 +149,9 @@ def _require_continuation(pipeline: ContextPipeline, conversation: ConversationF
             )
 
 
-def _learn(pipeline: ContextPipeline, found: Sequence[ConversationFile], user: str, progress: Progress) -> list[str]:
-    """Learns from everything new in some conversations, however little, and returns what went wrong."""
-    task = progress.add_task("learned from", total=len(found))
-    problems = []
-    for one in found:
-        pipeline.end_session(user_id=user, conversation_id=one.conversation_id)
-        while not pipeline.flush(LOOK_EVERY_SECONDS):
-            progress.refresh()
-        progress.advance(task)
-        problems.append(pipeline.engine.workspace.learning.worker.failure_of(Scope(user, one.conversation_id)))
-    return [problem for problem in problems if problem]
-
-
 def run_inspect(options: argparse.Namespace) -> None:
     """Shows what is known, or changes it and shows the change."""
-    require_store(options.store)
-    with _opened(options.store, learn=False) as pipeline:
+    with _opened(options.store, {"learn": False}) as pipeline:
         knowledge, user = pipeline.knowledge, options.user
         if options.why:
             _show_sources(knowledge.why(options.why, user_id=user), options)
@@ -160,14 +166,12 @@ def run_inspect(options: argparse.Namespace) -> None:
             _list(pipeline, options)
 
 
-def _known(pipeline: ContextPipeline, user: str, kinds: Sequence[str], **options: bool) -> dict[str, list[Any]]:
-    known, of_facts = pipeline.knowledge, {"facts": options}
-    return {kind: getattr(known, f"list_{kind}")(user_id=user, **of_facts.get(kind, {})) for kind in kinds}
+def _known(pipeline: ContextPipeline, user: str, kinds: Iterable[str]) -> dict[str, list[Any]]:
+    return {kind: getattr(pipeline.knowledge, f"list_{kind}")(user_id=user) for kind in kinds}
 
 
 def _list(pipeline: ContextPipeline, options: argparse.Namespace) -> None:
-    kinds = (options.kind,) if options.kind else SHOWN_AT_ONCE
-    found = _known(pipeline, options.user, kinds, include_ended=options.ended)
+    found = _known(pipeline, options.user, [options.kind] if options.kind else COLUMNS)
     if options.json:
         _print_json({"user_id": options.user, **found})
         return
@@ -184,11 +188,11 @@ def _list(pipeline: ContextPipeline, options: argparse.Namespace) -> None:
 
 
 def _row(item: Any, columns: Mapping[str, str]) -> Row:  # noqa: ANN401 - a record of any kind
-    by = {BY_RULES: "", BY_USER: "by hand"}.get(made := getattr(item, "made_by", BY_RULES), f"learned by {made}")
+    by = {BY_RULES: "", BY_USER: "by hand"}.get(item.made_by, f"learned by {item.made_by}")
     notes = [", ".join(filter(None, ("pinned" * getattr(item, "pinned", False), by)))]
-    notes += [f"{name.replace('_', ' ')}: {text}" for name in NOTED if (text := _text(item, name))]
+    notes += [f"{name}: {text}" for name in NOTED if (text := _text(item, name))]
     first, *others = (_text(item, name) for name in columns)
-    return (item.id, cell(first, notes), *others)
+    return (item.id, cell(first, *notes), *others)
 
 
 def _text(item: object, name: str) -> str:
@@ -212,7 +216,7 @@ def _show_sources(sources: Sequence[SourceMessage], options: argparse.Namespace)
     for one in sources:
         said = one.message.text if one.message else "(no longer there)"
         at = str(one.message.additional_kwargs.get("created_at") or "") if one.message else ""
-        text = cell(said[:QUOTED_CHARACTERS], ["edited since"] if one.message and one.changed else [])
+        text = cell(said[:QUOTED_CHARACTERS], "edited since" if one.message and one.changed else "")
         rows.append((one.conversation_id, text, at[: len("2026-01-31")]))
     title = f"{options.why}: known from {len(sources):,} messages" if sources else f"{options.why}: said by hand"
     print_table(title, ("conversation", "message", "said"), rows, numbers=1)
@@ -225,3 +229,49 @@ def _print_json(data: Mapping[str, Any]) -> None:
         raise TypeError(f"{type(value).__name__} is not plain data")
 
     sys.stdout.write(json.dumps(data, indent=2, default=plain) + "\n")
+
+
+def run_dashboard(options: argparse.Namespace) -> None:
+    """Serves the page until the command is stopped."""
+    try:
+        import uvicorn  # noqa: PLC0415 - needs the extra
+
+        from langchain_ctxbudget.dashboard import create_app  # noqa: PLC0415 - needs the extra
+    except ImportError as error:
+        raise CtxBudgetError(
+            f"The dashboard needs packages that are not installed ({error}): "
+            f"pip install 'langchain-ctxbudget[dashboard]'"
+        ) from error
+    if (options.store is None) != options.demo:
+        raise InvalidSettingsError("Say what to show: --store FOLDER, or --demo for the bundled conversation")
+    settings = {} if options.budget is None else {"max_context_tokens": options.budget}
+    opened = _demo(settings, options.user) if options.demo else _opened(options.store, settings)
+    try:
+        listener = socket.create_server((HOST, options.port))
+    except (OSError, OverflowError) as error:
+        raise InvalidSettingsError(f"--port {options.port}: {error}; 0 takes a free one") from error
+    with listener, opened as pipeline:
+        app = create_app(pipeline, user_id=options.user)
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", server_header=False, proxy_headers=False))
+        tell(f"The dashboard of {options.user!r} is at http://{HOST}:{listener.getsockname()[1]}/\nCtrl-C ends it.")
+        with suppress(KeyboardInterrupt):  # uvicorn has ended in order before it raises this
+            server.run([listener])
+
+
+@contextmanager
+def _demo(settings: Mapping[str, Any], user: str) -> Iterator[ContextPipeline]:
+    """Opens the bundled conversation as it is after its last turns, each with a prompt."""
+    turns = list[list[Any]]()
+    for message in demo.demo_messages():
+        if message.type == "human" or not turns:
+            turns.append([])
+        turns[-1].append(message)
+    who: Any = {"user_id": user, "conversation_id": "Tool library"}
+    shown = {"max_context_tokens": DEMO_BUDGET, "keep_snapshots": DEMO_TURNS, **demo.DEMO_SETTINGS, **settings}
+    with ContextPipeline(shown, system_prompt=demo.DEMO_SYSTEM_PROMPT) as pipeline:
+        pipeline.add_messages([message for turn in turns[:-DEMO_TURNS] for message in turn], **who)
+        for turn in turns[-DEMO_TURNS:]:
+            pipeline.assemble(turn[:1], **who)
+            pipeline.add_messages(turn, **who)
+        pipeline.flush()
+        yield pipeline

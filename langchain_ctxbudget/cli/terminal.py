@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TypeAlias
 
 from rich import box
@@ -13,13 +13,24 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from langchain_ctxbudget.errors import StoreError
 from langchain_ctxbudget.report import shown
-from langchain_ctxbudget.stores import DATABASE_FILE
 
-Row: TypeAlias = tuple[str, *tuple[str | Text, ...]]
-"""An id or a name, and the other cells."""
+Row: TypeAlias = Sequence[str | Text]
 DEFAULT_USER = "me"
+_TOKENS = re.compile(r"(\d[\d,_]*(?:\.\d+)?)(k?)", re.IGNORECASE)
+
+
+def tokens(text: str) -> int:
+    """Reads a number of tokens, as an option has it.
+
+    >>> tokens("4000"), tokens("12,000"), tokens("4k"), tokens("1.5K")
+    (4000, 12000, 4000, 1500)
+    """
+    found = _TOKENS.fullmatch(text.strip())
+    number = float(re.sub("[,_]", "", found[1])) * (1_000 if found[2] else 1) if found else 0.5
+    if not number.is_integer():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of tokens, such as 4000 or 4k")
+    return int(number)
 
 
 def printable(text: str) -> str:
@@ -42,17 +53,14 @@ def progress_bar() -> Progress:
     return Progress(*columns, console=Console(stderr=True))
 
 
-def cell(text: str, notes: Iterable[str] = ()) -> Text:
+def cell(text: str, *notes: str) -> Text:
     """Returns a text without markup, with dim lines below it."""
     lines = [Text(printable(text)), *(Text(printable(note), style="dim") for note in notes if note)]
     return Text("\n").join(lines)
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Row], *, numbers: int) -> None:
-    """Prints an aligned table without frames, which leaves 80 columns to what it says.
-
-    The first column has ids or names, the last `numbers` columns are narrow and stand at the right.
-    """
+    """Prints an aligned table without frames; the last `numbers` columns are narrow and stand at the right."""
     drawn = Table(title=printable(title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=0)
     for place, heading in enumerate(columns):
         is_number = place >= len(columns) - numbers
@@ -60,9 +68,3 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Row], *, numb
     for row in rows:
         drawn.add_row(*(value if isinstance(value, Text) else cell(value) for value in row))
     Console(highlight=False).print(drawn)
-
-
-def require_store(folder: Path) -> None:
-    """Raises `StoreError` where there is no store in a folder, as opening one would make it."""
-    if not (folder / DATABASE_FILE).is_file():
-        raise StoreError(f"There is no store in {folder}: `ctxbudget import FILE --store FOLDER` makes one")

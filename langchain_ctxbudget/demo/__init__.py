@@ -23,9 +23,8 @@ DEMO_SYSTEM_PROMPT: str = _known["system_prompt"]
 DEMO_QUESTION: str = _known["question"]
 DEMO_EVIDENCE_IDS: tuple[str, ...] = tuple(_known["evidence_ids"])
 """The messages that hold the answer: supplier and price, then the end of the offer."""
-DEMO_PREFERENCES: tuple[str, ...] = tuple(_known["preferences"])
-DEMO_TOPICS: tuple[dict[str, Any], ...] = tuple(_known["topics"])
-DEMO_ENTITIES: tuple[dict[str, Any], ...] = tuple(_known["entities"])
+DEMO_SETTINGS: dict[str, Any] = {name: _known[name] for name in ("preferences", "topics", "entities")}
+"""The topics and entities that the conversation is about, and how its user likes answers."""
 
 
 def demo_messages() -> list[BaseMessage]:

@@ -44,7 +44,7 @@ STRATEGY_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B
 """For strategies that are replayed beside each other; apart for the colour-blind (six of Okabe and Ito)."""
 THOUSANDS = FuncFormatter(lambda value, _: f"{value:,.0f}")
 PERCENT = FuncFormatter(lambda value, _: f"{value:.0%}")
-DASHED: dict[str, Any] = {"linestyle": (0, (4, 2))}
+DASHED: dict[str, Any] = {"linestyle": (0, (4, 2)), "color": INK, "linewidth": 1.2}
 LEGEND: dict[str, Any] = {"frameon": False, "handlelength": 1.0, "handleheight": 1.0, "fontsize": 9}
 BESIDE = {**LEGEND, "loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "borderaxespad": 0.0}
 
@@ -79,25 +79,24 @@ def plot_what_if(reports: Sequence[ContextReport], *, shares: bool = False) -> B
         shares: True shows shares of their budget instead of tokens.
     """
     wholes = [report.budget_tokens if shares else 1 for report in reports]
-    figure = _new_figure(5.6)
-    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(1.7, 1))
-    layers = _stacked_columns(upper, [_used_parts(report) for report in reports], wholes)
+    figure, upper, lower = _two_panels(5.6, (1.7, 1))
+    layers = _stacked_columns(upper, [_used(report) for report in reports], wholes)
     for place, (report, whole) in enumerate(zip(reports, wholes, strict=True), 1):
         at, used = (place, report.budget_tokens / whole), f"{report.total_tokens:,}"
         upper.annotate(used, at, (0, 2), textcoords="offset points", ha="center", color=INK, fontsize=9)
-    states = _stacked_columns(lower, [_states(report) for report in reports], [1] * len(reports))
+    counts = [report.coverage_counts() for report in reports]
+    states = _stacked_columns(lower, [{state: count[state] for state in STATES} for count in counts], [1] * len(counts))
     strategies = [_words(report.allocation_strategy, 16) for report in reports]
     same_budget = len({report.budget_tokens for report in reports}) == 1 < len(set(strategies))
     names = strategies if same_budget else [f"{report.budget_tokens:,}" for report in reports]
     lower.set_xticks(range(1, len(reports) + 1), names)
-    _tidy(upper, y=PERCENT if shares else THOUSANDS, labels=("", "share of the budget" if shares else "tokens"))
-    _tidy(lower, y=THOUSANDS, labels=("" if same_budget else "budget, tokens", "messages"))
+    _tidy(upper, PERCENT if shares else THOUSANDS, "share of the budget" if shares else "tokens")
+    _tidy(lower, THOUSANDS, "messages", "" if same_budget else "budget, tokens")
     upper.legend(handles=layers[::-1], **BESIDE)
     if states:
         lower.legend(handles=states[::-1], **BESIDE)
-    return _headline(
-        figure, f"What another {'strategy' if same_budget else 'budget'} gives (above each column: tokens used)"
-    )
+    other = "strategy" if same_budget else "budget"
+    return _headline(figure, f"What another {other} gives (above each column: tokens used)")
 
 
 def plot_turns(reports: Sequence[ContextReport]) -> BudgetFigure:
@@ -106,17 +105,16 @@ def plot_turns(reports: Sequence[ContextReport]) -> BudgetFigure:
     Args:
         reports: at least one, in the order of the turns.
     """
-    columns = [{name: tokens for name, tokens in _used_parts(report).items() if name != FREE} for report in reports]
+    columns = [{name: tokens for name, tokens in _used(report).items() if name != FREE} for report in reports]
     budgets = [report.budget_tokens for report in reports]
     steps = [number for number, report in enumerate(reports, 1) if report.stability.compaction_step]
-    figure = _new_figure(4.6)
-    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3.2, 1))
+    figure, upper, lower = _two_panels(4.6, (3.2, 1))
     layers = _stacked_columns(upper, columns, [1] * len(reports))
     edges = [place + 0.5 for place in range(len(reports) + 1)]
-    upper.stairs(budgets, edges, baseline=None, color=INK, linewidth=1.2, **DASHED)
+    upper.stairs(budgets, edges, baseline=None, **DASHED)
     top = max(*budgets, *(sum(parts.values()) for parts in columns)) * 1.1
     upper.set_ylim(0, top)
-    samples: list[Any] = [Line2D([], [], color=INK, linewidth=1.2, label="budget", **DASHED)]
+    samples: list[Any] = [Line2D([], [], label="budget", **DASHED)]
     if steps:
         samples += upper.plot(steps, [top * 0.965] * len(steps), "v", color=INK, markersize=5, label="compaction step")
     shares = [report.stability.prompt_share or 0 for report in reports]
@@ -125,8 +123,8 @@ def plot_turns(reports: Sequence[ContextReport]) -> BudgetFigure:
     lower.set_yticks([0, 0.5, 1])
     lower.set_xlim(edges[0], edges[-1])
     lower.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-    _tidy(upper, y=THOUSANDS, labels=("", "tokens"))
-    _tidy(lower, x=THOUSANDS, y=PERCENT, labels=("prompt", "as before"))
+    _tidy(upper, THOUSANDS, "tokens")
+    _tidy(lower, PERCENT, "as before", "prompt")
     upper.legend(handles=[*samples, *layers[::-1]], **BESIDE)
     counted = f"{plural(len(reports), 'prompt')}, {plural(len(steps), 'compaction step')}"
     return _headline(figure, f"{counted}; below: what a prompt shares with the last one")
@@ -136,67 +134,53 @@ def plot_replay(result: HasData) -> BudgetFigure:
     """Draws the tokens of every turn of a `ReplayResult`, a line per strategy, and below what they cost so far."""
     data = result.to_dict()
     price_share = data["price_share"]
-    figure = _new_figure(5.2)
-    upper, lower = figure.subplots(2, 1, sharex=True)
+    figure, upper, lower = _two_panels(5.2, (1, 1))
     lines: list[tuple[float, Line2D]] = []
     for place, track in enumerate(data["strategies"]):
         look: dict[str, Any] = {"color": STRATEGY_COLOURS[place % len(STRATEGY_COLOURS)], "linewidth": 1.5}
-        turns = track["turns"]
-        numbers = [turn["number"] for turn in turns]
-        upper.plot(numbers, [turn["tokens"] for turn in turns], **look)
-        sums = list(accumulate(effective_tokens(turn["tokens"], turn["cached_tokens"], price_share) for turn in turns))
-        [line] = lower.plot(numbers, sums, **look)
-        end = sums[-1] if sums else 0.0
+        numbers = [turn["number"] for turn in track["turns"]]
+        upper.plot(numbers, [turn["tokens"] for turn in track["turns"]], **look)
+        paid = accumulate(
+            effective_tokens(turn["tokens"], turn["cached_tokens"], price_share) for turn in track["turns"]
+        )
+        [line] = lower.plot(numbers, list(paid), **look)
         missing = f"\n({len(track['failures']):,} prompts missing)" if track["failures"] else ""
         cached = f"{track['tokens']:,} sent, {track['cached_share']:.0%} cached"
-        line.set_label(f"{_words(track['name'])}: {end:,.0f}{missing}\n{cached}")
-        lines.append((end, line))
-    for axes, label in ((upper, "sent"), (lower, "paid for so far")):
+        line.set_label(f"{_words(track['name'])}: {track['effective_tokens']:,.0f}{missing}\n{cached}")
+        lines.append((track["effective_tokens"], line))
+    for axes, label, below in ((upper, "sent", ""), (lower, "paid for so far", "turn")):
         axes.set_ylim(bottom=0)
         axes.grid(visible=True, axis="y", color=GRID, linewidth=0.8)
-        _tidy(axes, x=THOUSANDS, y=THOUSANDS, labels=("turn" if axes is lower else "", label))
+        axes.xaxis.set_major_formatter(THOUSANDS)
+        _tidy(axes, THOUSANDS, label, below)
     lower.legend(handles=[line for _, line in sorted(lines, key=lambda one: -one[0])], **BESIDE)
     return _headline(figure, f"Tokens of every turn, and what they cost (cached ones at {price_share:g} of the price)")
 
 
-def _used_parts(report: ContextReport) -> Parts:
-    return {
-        **{str(layer.layer): layer.used_tokens for layer in report.layers},
-        OVERHEAD: sum(report.overhead_tokens.values()),
-        FREE: report.budget_tokens - report.total_tokens,
-    }
-
-
-def _states(report: ContextReport) -> Parts:
-    counts = report.coverage_counts()
-    return {state: counts[state] for state in STATES}
+def _used(report: ContextReport) -> Parts:
+    layers = {layer.layer: layer.used_tokens for layer in report.layers}
+    others = {OVERHEAD: sum(report.overhead_tokens.values()), FREE: report.budget_tokens - report.total_tokens}
+    return {**layers, **others}
 
 
 def _stacked_columns(axes: Axes, columns: Sequence[Parts], wholes: Sequence[int]) -> list[Patch]:
     """Draws columns at 1, 2, 3, ..., the many without gaps, and returns samples of their parts for a legend."""
     names = sorted(dict.fromkeys(name for parts in columns for name in parts), key=lambda name: name in OTHERS)
+    colours = colours_of(names) | {state: colour for state, (_, colour) in STATES.items()}
     narrow: dict[str, Any] = {"width": 0.78} if len(columns) <= MOST_NARROW else {"width": 1.0, "linewidth": 0}
     bottoms = [0.0] * len(columns)
     samples: list[Patch] = []
     for name in names:
         heights = [parts.get(name, 0) / whole for parts, whole in zip(columns, wholes, strict=True)]
         if any(heights):
-            samples.append(_patch(name, names))
-            axes.bar(range(1, len(columns) + 1), heights, bottom=bottoms, **{**_look(name, names), **narrow})
+            label = label_of(name) if name in LAYER_COLOURS else STATES[name][0] if name in STATES else _words(name, 19)
+            look: dict[str, Any] = {"facecolor": colours[name], "linewidth": 0.6}
+            samples.append(Patch(label=label, edgecolor=PALE_GREY, **look))
+            edge = PALE_GREY if colours[name] == WHITE else WHITE  # a white part has a thin line around it
+            axes.bar(range(1, len(columns) + 1), heights, bottom=bottoms, **{**look, "edgecolor": edge, **narrow})
         bottoms = [bottom + height for bottom, height in zip(bottoms, heights, strict=True)]
     axes.set_ylim(0, max(bottoms) * 1.07 or 1)  # there is a number above the highest column
     return samples
-
-
-def _patch(name: str, names: Sequence[str] = ()) -> Patch:
-    label = STATES[name][0] if name in STATES else label_of(name) if name in LAYER_COLOURS else _words(name, 19)
-    return Patch(label=label, **{**_look(name, names), "edgecolor": PALE_GREY})
-
-
-def _look(name: str, names: Sequence[str]) -> dict[str, Any]:
-    """Returns the filling of a part and its edge; a white one has a thin line around it."""
-    colour = STATES[name][1] if name in STATES else colours_of(names)[name]
-    return {"facecolor": colour, "edgecolor": PALE_GREY if colour == WHITE else WHITE, "linewidth": 0.6}
 
 
 def _words(text: str, most_characters: int = 40) -> str:
@@ -206,18 +190,17 @@ def _words(text: str, most_characters: int = 40) -> str:
     return f" {safe}" if safe.startswith("_") else safe
 
 
-def _new_figure(height: float) -> BudgetFigure:
-    return BudgetFigure(figsize=(WIDTH, height), dpi=DPI, layout="constrained", facecolor="white")
+def _two_panels(height: float, ratios: tuple[float, float]) -> tuple[BudgetFigure, Axes, Axes]:
+    figure = BudgetFigure(figsize=(WIDTH, height), dpi=DPI, layout="constrained", facecolor="white")
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=ratios)
+    return figure, upper, lower
 
 
-def _tidy(
-    axes: Axes, *, x: FuncFormatter | None = None, y: FuncFormatter | None = None, labels: tuple[str, str] = ("", "")
-) -> None:
+def _tidy(axes: Axes, numbers: FuncFormatter, label: str, below: str = "") -> None:
     """Names the axes, writes their numbers as asked, and takes away lines that carry no information."""
-    for axis, formatter, label in ((axes.xaxis, x, labels[0]), (axes.yaxis, y, labels[1])):
-        if formatter:
-            axis.set_major_formatter(formatter)
-        axis.set_label_text(label, color=INK)
+    axes.yaxis.set_major_formatter(numbers)
+    axes.set_ylabel(label, color=INK)
+    axes.set_xlabel(below, color=INK)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.spines["bottom"].set_color(PALE_GREY)
     axes.tick_params(labelcolor=INK, labelsize=9, length=3, color=PALE_GREY)

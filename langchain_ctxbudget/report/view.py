@@ -1,21 +1,20 @@
 """A report as a text chart (seed 000), as a card for notebooks, and in words: the same numbers, words and colours.
 
 The card has no scripts, styles in its elements only, and everything that was said escaped. Colours of texts and
-backgrounds are the notebook's own, so that it is readable in light and in dark ones. The numbers stand in `data-`
-attributes, too, for whoever reads the card with a program.
+backgrounds are the notebook's own, so that it is readable in light and in dark ones.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from math import ceil
 from typing import TYPE_CHECKING
 
-from langchain_ctxbudget.budget import TIERS, Layer, Status, title_of
+from langchain_ctxbudget.budget import Layer, Status, title_of
 
 if TYPE_CHECKING:
     from langchain_ctxbudget.report.report import (
@@ -55,7 +54,6 @@ FULL, EMPTY = "█", "░"
 MIN_BAR, MAX_BAR, LABEL, MAX_LABEL = 8, 60, 16, 21
 FACT_INDENT = 11
 LEAST_SCORE = 0.005
-_SHARES = {0.5: "half", 0.25: "a quarter", 0.125: "an eighth"}
 _OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 """Control characters, directions of writing, and halves of characters, which cannot be printed at all."""
 MOST_CELLS = 200
@@ -70,7 +68,7 @@ _WORDS = f"{_CELL};white-space:normal;overflow-wrap:anywhere;width:100%"
 _NUMBER = f"{_CELL};text-align:right;font-variant-numeric:tabular-nums"
 _EDGE = "box-shadow:inset 0 0 0 1px rgba(128,128,128,0.6)"
 _BAR = f"display:flex;height:0.8em;min-width:4em;margin-top:0.3em;background:{_TRACK};overflow:hidden"
-_SHORT = "max-width:12em;overflow:hidden;text-overflow:ellipsis"
+_NAME = f"{_CELL};max-width:12em;overflow:hidden;text-overflow:ellipsis"
 _FAINT = "opacity:0.7"
 
 
@@ -198,22 +196,10 @@ def facts(report: ContextReport) -> list[tuple[str, str]]:
 
 
 def _usage(usage: UsageState) -> str:
-    """Returns the tier of a prompt: the share that is left of a limit, and what the tier lets in."""
-    tier = next(tier for tier in TIERS if tier.name == usage.tier)
-    history = plural(tier.history_messages, "message") if tier.history_messages else "the last exchange"
-    budget = f"{_SHARES.get(tier.budget_share, '')} of the budget if that suffices"
-    means = {
-        "knowledge": "" if tier.knowledge_items is None else plural(tier.knowledge_items, "item"),
-        "documents": {"full": "", "summary": "summaries", "none": "no documents"}[tier.documents],
-        "history": "" if tier.history_messages is None else history,
-        "budget": budget if tier.budget_share in _SHARES else "",
-    }
-    lets_in = ", ".join(words for name, words in means.items() if words and name not in usage.forced)
     money = "$" if usage.limit.endswith("cost") else ""
     used, allowed = (f"{money}{part:,.{2 if money else 0}f}" for part in (usage.used, usage.allowed))
-    left = f"{usage.left:.0%} of {usage.limit} left ({used} of {allowed} used)"
-    forced = f"{', '.join(usage.forced)} forced" if usage.forced else ""
-    return f"{usage.tier}: {'; '.join(filter(None, (left, lets_in, forced)))}"
+    forced = f"; {', '.join(usage.forced)} forced" if usage.forced else ""
+    return f"{usage.tier}: {usage.left:.0%} of {usage.limit} left ({used} of {allowed} used){forced}"
 
 
 def explained(report: ContextReport, what: str | int) -> list[str]:
@@ -284,7 +270,7 @@ def render_html(report: ContextReport) -> str:
     title = "Context budget (forecast)" if report.forecast else "Context budget"
     used = f" {total:,} of {budget:,} tokens ({total / budget:.1%}), {budget - total:,} free"
     sizes = [*((one.label, one.tokens, one.colour) for one in parts[:-1]), ("Free", budget - total, OTHERS[FREE])]
-    whole = (_part(size, colour, title=f"{name}: {size:,} tokens") for name, size, colour in sizes if size > 0)
+    whole = (_segment(size, colour, f"{name}: {size:,} tokens") for name, size, colour in sizes if size > 0)
     return _tag(
         "div",
         _tag("div", _tag("b", _text(title)), _text(used)),
@@ -296,10 +282,9 @@ def render_html(report: ContextReport) -> str:
     )
 
 
-def _tag(name: str, *inside: str, **attributes: object) -> str:
+def _tag(name: str, *inside: str, **attributes: str) -> str:
     """Returns an element; the values of its attributes are escaped, its content is HTML."""
-    given = ((key.replace("_", "-"), _text(str(value))) for key, value in attributes.items() if value != "")
-    written = "".join(f' {key}="{value}"' for key, value in given)
+    written = "".join(f' {key}="{_text(value)}"' for key, value in attributes.items() if value)
     return f"<{name}{written}>{''.join(inside)}</{name}>"
 
 
@@ -313,16 +298,16 @@ def _table(titles: Sequence[tuple[str, str]], rows: Iterable[str]) -> str:
     return _tag("table", head, _tag("tbody", *rows), style=_TABLE)
 
 
-def _row(cells: Iterable[tuple[str, str]], style: str = "", **attributes: object) -> str:
+def _row(*cells: tuple[str, str], style: str = "", title: str = "") -> str:
     """Returns a row of cells, each as style and HTML."""
     drawn = (_tag("td", inside, style=look) for look, inside in cells)
-    return _tag("tr", *drawn, style=f"background:none{style}", **attributes)
+    return _tag("tr", *drawn, style=f"background:none;{style}", title=title)
 
 
-def _part(size: float, colour: str, **attributes: object) -> str:
+def _segment(size: float, colour: str, title: str) -> str:
     """Returns a part of a bar; the thinnest can still be seen, and white is left to the notebook."""
     fill = "transparent" if colour == OTHERS[FREE] else colour
-    return _tag("div", style=f"flex:{size:.6g} 1 0;min-width:1px;background:{fill};{_EDGE}", **attributes)
+    return _tag("div", style=f"flex:{size:.6g} 1 0;min-width:1px;background:{fill};{_EDGE}", title=title)
 
 
 def _layers(report: ContextReport, parts: Sequence[Part]) -> str:
@@ -337,12 +322,9 @@ def _layers(report: ContextReport, parts: Sequence[Part]) -> str:
             for size, style in ((full, _EDGE), (pale, "opacity:0.28"))
             if size > 0 and part.colour
         ]
-        kind = "data_layer" if part.layer else "data_overhead" if part.name else "data_total"
-        data: dict[str, object] = {kind: part.name or part.tokens, "data_used_tokens": part.tokens}
-        data |= {"data_layer_overhead_tokens": part.layer.overhead_tokens} if part.layer else {}
-        cells = [(f"{_CELL};{_SHORT}", _text(part.label)), (_WORDS, _tag("div", *bar, style=_BAR if part.name else ""))]
-        cells += [(_NUMBER, cell) for cell in part.cells]
-        rows.append(_row(cells, "" if part.name else ";font-weight:bold", **data))
+        drawn = _WORDS, _tag("div", *bar, style=_BAR if part.name else "")
+        numbers = ((_NUMBER, cell) for cell in part.cells)
+        rows.append(_row((_NAME, _text(part.label)), drawn, *numbers, style="" if part.name else "font-weight:bold"))
     titles = ("layer", _CELL), ("", _WORDS), ("used", _NUMBER), ("share", _NUMBER), ("planned", _NUMBER)
     return _table(titles, rows)
 
@@ -353,7 +335,7 @@ def _fact(report: ContextReport, label: str, said: str) -> str:
         drawn += _strip(report.coverage)
     if label == "Usage" and report.usage:
         drawn = _tag("span", "■ ", style=f"color:{TIER_COLOURS[report.usage.tier]}") + drawn
-    return _row([(f"{_CELL};{_FAINT}", _text(label)), (_WORDS, drawn)], data_fact=label)
+    return _row((f"{_CELL};{_FAINT}", _text(label)), (_WORDS, drawn))
 
 
 def _strip(coverage: Sequence[CoverageRange]) -> str:
@@ -364,30 +346,26 @@ def _strip(coverage: Sequence[CoverageRange]) -> str:
         counts: Counter[CoverageState] = Counter()
         for part in parts:
             counts[part.state] += part.last - part.first + 1
-        [(state, _)] = counts.most_common(1)
         title = f"messages {parts[0].first:,}-{parts[-1].last:,}: {states_in_words(counts)}"
-        cells.append(_part(counts.total(), STATES[state][1], title=title))
+        cells.append(_segment(counts.total(), STATES[counts.most_common(1)[0][0]][1], title))
     return _tag("div", *cells, style=f"{_BAR};height:0.6em;border:{_LINE}")
 
 
 def _items(report: ContextReport, colours: Mapping[str, str]) -> str:
-    count = sum(len(layer.items) for layer in report.layers)
-    more = sum(sum(layer.more_omitted.values()) for layer in report.layers)
-    rows = (row for layer in report.layers for row in _item_rows(layer, colours[layer.layer]))
+    rows, count, further = [], 0, 0
+    for layer in report.layers:
+        mark = f"{_NAME};border-left:4px solid {colours[layer.layer]};padding-left:6px", _text(layer.layer)
+        for item in layer.items:
+            why = ", ".join(filter(None, (item.reason.replace("_", " "), item.source)))
+            cells = (_CELL, _text(item.status)), (_CELL, _text(why)), (_NUMBER, f"{item.tokens:,}")
+            faint = _FAINT if item.status is Status.OMITTED else ""
+            rows.append(_row(mark, *cells, (_WORDS, _text(item.preview)), style=faint, title=item.id))
+        for reason, more in layer.more_omitted.items():
+            rows.append(
+                _row(mark, (_CELL, "omitted"), (_CELL, f"{more:,} more: {reason.replace('_', ' ')}"), style=_FAINT)
+            )
+            further += more
+        count += len(layer.items)
     titles = ("layer", _CELL), ("", _CELL), ("why", _CELL), ("tokens", _NUMBER), ("", _WORDS)
-    label = f"{plural(count, 'item')}{f' and {more:,} more that are left out' if more else ''}"
+    label = f"{plural(count, 'item')}{f' and {further:,} more that are left out' if further else ''}"
     return _tag("details", _tag("summary", _text(label), style="cursor:pointer"), _table(titles, rows))
-
-
-def _item_rows(layer: LayerReport, colour: str) -> Iterator[str]:
-    name = layer.layer if layer.layer in LAYER_COLOURS else layer.title
-    mark = (f"{_CELL};{_SHORT};border-left:4px solid {colour};padding-left:6px", _text(name))
-    for item in layer.items:
-        why = ", ".join(filter(None, (item.reason.replace("_", " "), item.source)))
-        texts = [(_CELL, _text(item.status)), (_CELL, _text(why)), (_NUMBER, f"{item.tokens:,}")]
-        data = {"data_item_layer": layer.layer, "data_status": item.status, "data_tokens": item.tokens}
-        style = f";{_FAINT}" * (item.status is Status.OMITTED)
-        yield _row([mark, *texts, (_WORDS, _text(item.preview))], style, title=item.id, **data)
-    for reason, count in layer.more_omitted.items():
-        words = _text(f"{count:,} more: {reason.replace('_', ' ')}")
-        yield _row([mark, (_CELL, "omitted"), (_CELL, words)], f";{_FAINT}", data_more=count)

@@ -72,8 +72,24 @@ def test_what_cannot_be_is_an_error(capsys: pytest.CaptureFixture[str], tmp_path
     assert "invalid choice: 'nonsense'" in capsys.readouterr().err
 
 
-def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("text", "number"), [("4000", 4_000), ("4,000", 4_000), ("4k", 4_000), ("2.5K", 2_500)])
+def test_a_budget_is_said_in_tokens_or_thousands(capsys: pytest.CaptureFixture[str], text: str, number: int) -> None:
+    code, out, _ = run(capsys, "demo", "--json", "--budget", text)
+    assert (code, json.loads(out)["report"]["budget_tokens"]) == (0, number)
+    for wrong in ("many", "-4", "4kk", "1.5", "0.0001k"):
+        with pytest.raises(SystemExit):
+            main(["demo", f"--budget={wrong}"])
+        assert "is no number of tokens" in capsys.readouterr().err
+
+
+def test_every_command_has_help_and_a_line_in_the_help_of_the_bare_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, out, _ = run(capsys)
+    lines = [line.split() for line in out.splitlines()]
+    assert code == 0
     for command in ("demo", "assemble", "replay", "import", "inspect", "dashboard"):
+        assert any(line[0] == command and len(line) > 3 for line in lines if line)
         with pytest.raises(SystemExit) as ended:
             main([command, "--help"])
         assert ended.value.code == 0

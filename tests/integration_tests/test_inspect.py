@@ -92,8 +92,6 @@ def test_import_learns_or_does_not_and_says_how_to_look_at_it(run: Run, tmp_path
 
 
 def test_what_is_known_belongs_to_one_user(run: Run, inspect: Any, store: Path, tmp_path: Path) -> None:
-    with pytest.raises(SystemExit):
-        run("inspect", "--store", store)
     code, out, _ = run("inspect", "--store", store, "--user", "bo")
     assert out == "No facts, topics or entities of 'bo' in this store; it has 0 conversations of theirs.\n"
     code, out, err = run("inspect", "--store", store, "--user", "bo", "--why", id_of(inspect, "Lisbon"))
@@ -119,23 +117,12 @@ def test_every_table_fits_eighty_columns_and_cuts_nothing(
     path.write_text(json.dumps([conversation("a conversation with a long name " * 3, *SAID, *[LONG] * 6)]))
     assert run("import", path, "--store", store, "--user", "ada")[0] == 0
     add_fact(store, "Writes [red] and \x1b[31m")
-    for kind in ("facts", "topics", "entities", "bundles"):
+    for kind in ("facts", "topics", "entities"):
         code, out, _ = run("inspect", "--store", store, "--user", "ada", kind)
         assert code == 0
         assert max(map(len, out.splitlines())) <= 80
         assert not {"…", "\x1b"} & set(out)
         assert "Writes [red] and" in out or kind != "facts"
-
-
-def test_ended_facts_are_shown_with_the_reason_on_request(run: Run, inspect: Any, store: Path) -> None:
-    with ChromaStore(store) as kept, ContextPipeline({"learn": False}, store=kept) as pipeline:
-        pipeline.knowledge.edit(id_of(inspect, "Works as a nurse"), user_id="ada", slot="home")
-    assert "Lives in Lisbon" not in texts(inspect)
-    ended = {fact["text"]: fact["ended"] for fact in inspect("facts", "--ended")["facts"]}
-    assert (ended["Lives in Lisbon"], ended["Works as a nurse"]) == ("superseded", None)
-    assert "ended: superseded" in " ".join(
-        run("inspect", "--store", store, "--user", "ada", "facts", "--ended")[1].split()
-    )
 
 
 def test_why_gives_the_messages_word_for_word(run: Run, inspect: Any, store: Path) -> None:
@@ -152,7 +139,7 @@ def test_a_fact_is_pinned_and_deleted(run: Run, inspect: Any, store: Path) -> No
     assert inspect("--pin", last["id"])["item"]["pinned"]
     assert texts(inspect)[0] == last["text"]
     assert inspect("--delete", added) == {"deleted": added}
-    assert "Builds a kayak" not in texts(inspect, "--ended")
+    assert "Builds a kayak" not in texts(inspect)
     with ChromaStore(store) as kept, ContextPipeline({"learn": False}, store=kept) as pipeline:
         assert [one.text for one in pipeline.get_messages(user_id="ada", conversation_id="monday")] == SAID
     with pytest.raises(SystemExit):

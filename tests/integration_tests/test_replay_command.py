@@ -59,8 +59,6 @@ def test_prices_are_told_in_dollars(capsys: pytest.CaptureFixture[str], chat_fil
     assert price.cached_input is not None
     assert data["price_share"] == price.cached_input / price.input
     assert track["cost"] == pytest.approx(track["effective_tokens"] * price.input / 1_000_000)
-    own = as_json(capsys, chat_file, "--compare", "full", "--price", "gpt-4o", "--price-share", 0.5)
-    assert own["price_share"] == 0.5
     assert "US $" in run(capsys, chat_file, "--compare", "full", "--price", "gpt-4o")[1]
 
 
@@ -76,7 +74,6 @@ def test_it_is_drawn(capsys: pytest.CaptureFixture[str], chat_file: Path, tmp_pa
     ("arguments", "problem"),
     [
         (["--price", "a-model-of-mine"], "InputError: --price: no price is known for 'a-model-of-mine'"),
-        (["--price-share", "2"], "InputError: budget must be at least 1 token and price_share from 0 to 1"),
         (["--compare", "elastc"], "InvalidSettingsError: There is no strategy 'elastc' to replay; there are elastic"),
         (["--budget", "0"], "InputError: budget must be at least 1 token"),
     ],

@@ -13,8 +13,8 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline, TiktokenCounter
 from langchain_ctxbudget.errors import InputError
-from langchain_ctxbudget.replay import DEFAULT_STRATEGIES, Turn, replay, split_turns
-from langchain_ctxbudget.replay.replaying import NAMES
+from langchain_ctxbudget.replay import DEFAULT_STRATEGIES, NAMES, Turn, replay, split_turns
+from langchain_ctxbudget.tokens import Price
 
 SYSTEM = "You know a tool library."
 COUNTER = TiktokenCounter()
@@ -72,7 +72,7 @@ def turns_of(messages: Sequence[BaseMessage], strategy: Any, budget: int = BUDGE
 def test_a_tiny_conversation_counts_as_by_hand() -> None:
     # A message is 4 tokens and its words; a request 3 more. Two words and a full stop: 3 tokens.
     messages = [HumanMessage("Hello there."), AIMessage("Hello there."), HumanMessage("Hello there."), AIMessage("Bye")]
-    result = replay(messages, ["full"], budget=1, price_share=0.25)
+    result = replay(messages, ["full"], budget=1, price=Price(input=4, output=1, cached_input=1))
     [track] = result.tracks
     assert [(turn.tokens, turn.cached_tokens) for turn in track.turns] == [(7 + 3, 0), (3 * 7 + 3, 7)]
     assert track.tokens == 34
@@ -144,10 +144,9 @@ def test_every_call_of_a_loop_is_counted_with_what_it_has_so_far() -> None:
     assert second.calls == 1
 
 
-def test_two_replays_are_equal_apart_from_timings() -> None:
+def test_two_replays_are_equal() -> None:
     first, second = (replay(LONG, DEFAULT_STRATEGIES, budget=BUDGET, system_prompt=SYSTEM) for _ in range(2))
     assert first == second
-    assert first.tracks[0].median_ms > 0
 
 
 def test_settings_are_a_strategy() -> None:
@@ -168,13 +167,12 @@ def test_a_message_that_does_not_fit_is_told_and_the_next_turn_goes_on() -> None
     assert failure.startswith("turn 1: BudgetTooSmallError")
     assert window.failures == ()
     text = str(replay(messages, ["elastic", "recency"], budget=BUDGET))
-    assert "elastic: 1 prompts could not be made." in text
+    assert "elastic: 1 prompts could not be made" in text
 
 
 def test_numbers_out_of_range_are_an_error() -> None:
     for options, problem in (
         ({"budget": 0}, "budget must be at least 1"),
-        ({"price_share": 1.5}, "price_share"),
         ({"evidence": {TURNS + 1: ["q0"]}}, "turns 1 to 24"),
     ):
         with pytest.raises(InputError, match=problem):

@@ -7,9 +7,10 @@ application would have made it: from what was said before, and what the turn has
 from __future__ import annotations
 
 import json
-import time
+import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeAlias
 
@@ -22,10 +23,9 @@ from langchain_ctxbudget.errors import BudgetError, EmptyMessageError, InputErro
 from langchain_ctxbudget.messages import checked, is_user, one_line, plain_text, split_instructions
 from langchain_ctxbudget.pipeline import ContextPipeline
 from langchain_ctxbudget.prompt import common_prefix
-from langchain_ctxbudget.replay.result import ReplayResult, Track, Turn
-from langchain_ctxbudget.report import CoverageState
+from langchain_ctxbudget.report import STATES, CoverageState
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.tokens import CACHED_PRICE, Price, TokenCounter, counter_for
+from langchain_ctxbudget.tokens import CACHED_PRICE, Price, TokenCounter, counter_for, effective_tokens
 
 Strategy: TypeAlias = str | Mapping[str, Any]
 """A name, or settings; see `replay`."""
@@ -39,6 +39,13 @@ NAMES = (*STRATEGIES, *EMPHASES, RECENCY, FULL)
 SCOPE: Any = {"user_id": "replay", "conversation_id": "replay"}
 
 
+LONGEST_NAME = 24
+"""Characters; a longer name is cut."""
+HEADINGS = ("strategy", "prompts", "tokens", "cached", "effective", "US $", "steps", "left out", "evidence")
+MOST_FAILURES = 3
+"""Prompts that could not be made of which the reason is told, per strategy."""
+
+
 def replay(
     messages: Sequence[BaseMessage],
     strategies: Sequence[Strategy] = DEFAULT_STRATEGIES,
@@ -49,7 +56,6 @@ def replay(
     model: str | None = None,
     settings: ContextSettings | Mapping[str, Any] | None = None,
     embeddings: Embeddings | None = None,
-    price_share: float | None = None,
     price: Price | None = None,
     evidence: Mapping[int, Iterable[str]] | None = None,
     first_turn: int = 1,
@@ -69,60 +75,51 @@ def replay(
         model: counts are this model's, prompts are within its window; default: o200k_base, no window.
         settings: of the package's strategies, below their own. Nothing is learned unless they say `"learn": True`.
         embeddings: for retrieval; default: the package's own.
-        price_share: the price of a cached token, as a share of one that is not; default: the price's, else 0.1.
-        price: of the model, so that costs are told in US dollars, too.
+        price: of the model, so that costs are told in US dollars, too; without one, a cached token costs a tenth.
         evidence: ids of the messages that a turn is about, by the turn's number.
         first_turn: prompts are made from this turn on; what comes before it is only stored.
         on_turn: called behind every turn with the strategy's name and the turn's number.
 
     Raises:
-        InputError: nothing to replay, a strategy that is not known or named twice, a share that is none, evidence
-            for a turn that does not exist.
+        InputError: nothing to replay, a strategy that is not known or named twice, evidence for a turn that does not
+            exist.
     """
     instructions, said = split_instructions(checked(messages, "messages"))
     turns = split_turns(said)
     if not any(map(_answers, turns[max(0, first_turn - 1) :])):
         raise InputError("Nothing to replay: the conversation has no answer of a model that follows a message")
-    if price_share is None:
-        price_share = _cached_price_share(price)
-    if budget < 1 or not 0 <= price_share <= 1:
-        raise InputError(f"budget must be at least 1 token and price_share from 0 to 1, not {budget} and {price_share}")
+    if budget < 1:
+        raise InputError(f"budget must be at least 1 token, not {budget}")
     if unknown := sorted(set(evidence or ()) - set(range(1, len(turns) + 1))):
         raise InputError(f"evidence is for turns {unknown}, but the conversation has turns 1 to {len(turns)}")
-    named = {number: set(ids) for number, ids in (evidence or {}).items()}
     options: dict[str, Any] = {"settings": settings, "embeddings": embeddings, "tools": tools, "model": model}
     options["system_prompt"] = system_prompt or "\n\n".join(instructions)
     contenders = [contender(one, budget, **options) for one in strategies]
     names = [one.name for one in contenders]
     if not names or len(set(names)) < len(names):
         raise InputError(f"strategies must be at least one, each of them once, not {names}")
-    counter, input_price = counter_for(model), None if price is None else price.input
-
-    def passed(run: _Run, number: int) -> Turn | None:
-        turn, made = turns[number - 1], None
-        if number < first_turn:
-            run.contender.keep(turn)
-        else:
-            made = run.through(number, turn, [message for message in said if message.id in named.get(number, ())])
-        if on_turn:
-            on_turn(run.contender.name, number)
-        return made
-
-    tracks = []
+    counter, texts = counter_for(model), {message.id: plain_text(message) for message in said}
+    named = {number: [texts[one] for one in ids if one in texts] for number, ids in (evidence or {}).items()}
+    share = CACHED_PRICE
+    if price is not None and price.input:
+        share = 1.0 if price.cached_input is None else price.cached_input / price.input
+    prices: dict[str, Any] = {"price_share": share, "input_price": price and price.input}
+    tracks: list[Track] = []
     for one in contenders:
+        done: list[Turn] = []
+        run = _Run(one, counter, counter.count_tools(tools))
         with closing(one):
-            run = _Run(one, counter, counter.count_tools(tools))
-            done = [made for number in range(1, len(turns) + 1) if (made := passed(run, number))]
-        tracks.append(Track.of(one.name, one.budget, done, price_share=price_share, input_price=input_price))
-    return ReplayResult(
-        messages=len(said),
-        budget_tokens=budget,
-        price_share=price_share,
-        tokenizer=counter.name,
-        count_mode=counter.mode,
-        input_price=input_price,
-        tracks=tuple(tracks),
-    )
+            for number, turn in enumerate(turns, 1):
+                places = _answers(turn) if number >= first_turn else []
+                if places:
+                    done.append(run.through(number, turn, places, named.get(number, ())))
+                else:
+                    one.keep(turn)
+                if on_turn:
+                    on_turn(one.name, number)
+        tracks.append(Track(name=one.name, budget_tokens=one.budget, turns=tuple(done), **prices))
+    counted = {"tokenizer": counter.name, "count_mode": counter.mode, **prices}
+    return ReplayResult(messages=len(said), budget_tokens=budget, tracks=tuple(tracks), **counted)
 
 
 def split_turns(messages: Sequence[BaseMessage]) -> list[list[BaseMessage]]:
@@ -143,12 +140,6 @@ def split_turns(messages: Sequence[BaseMessage]) -> list[list[BaseMessage]]:
 def _answers(turn: Sequence[BaseMessage]) -> list[int]:
     """Returns the positions of the answers in a turn; one that the conversation begins with answers nothing."""
     return [place for place, message in enumerate(turn) if place and isinstance(message, AIMessage)]
-
-
-def _cached_price_share(price: Price | None) -> float:
-    if price is None or not price.input:
-        return CACHED_PRICE
-    return 1.0 if price.cached_input is None else price.cached_input / price.input
 
 
 class Prompt(NamedTuple):
@@ -280,46 +271,219 @@ class _Run:
         self.counter = counter  # the strategies have counters of their own, so that none is faster for another's work
         self.tools_tokens = tools
         self.before: Sequence[BaseMessage] = ()
-        self.costs: Mapping[int, int] = {}  # of the last prompt's messages, by their identity in memory
 
-    def through(self, number: int, turn: list[BaseMessage], asked: Sequence[BaseMessage]) -> Turn | None:
-        """Makes the prompts of a turn, then stores it; None where it has no prompt."""
-        seconds, told = 0.0, None
-        tokens, failures = list[int](), list[str]()
-        cached = steps = 0
-        places = _answers(turn)
+    def through(self, number: int, turn: list[BaseMessage], places: Sequence[int], asked: Sequence[str]) -> Turn:
+        """Makes the prompts for the answers of a turn, then stores it."""
+        last: Prompt | None = None
+        tokens, failures, cached, steps = list[int](), list[str](), 0, 0
         for place in places:
-            started = time.perf_counter()
             try:
-                told = self.contender.prompt(turn[:place])
+                last = self.contender.prompt(turn[:place])
             except (BudgetError, EmptyMessageError) as error:
                 failures.append(f"turn {number}: {type(error).__name__}: {error}")
                 continue
-            finally:
-                seconds += time.perf_counter() - started
-            costs = [self.costs.get(id(message)) or self.counter.count_message(message) for message in told.messages]
-            shared = common_prefix(told.messages, costs, self.before, self.counter).tokens
-            cached += shared + (self.tools_tokens if self.before else 0)
+            costs = [self.counter.count_message(message) for message in last.messages]
+            cached += common_prefix(last.messages, costs, self.before, self.counter).tokens
+            cached += self.tools_tokens if self.before else 0
             tokens.append(self.tools_tokens + sum(costs) + self.counter.count_messages([]))
-            steps += told.compaction_step
-            self.before = told.messages
-            self.costs = {id(message): cost for message, cost in zip(told.messages, costs, strict=True)}
-        started = time.perf_counter()
+            steps += last.compaction_step
+            self.before = last.messages
         self.contender.keep(turn)
-        seconds += time.perf_counter() - started
-        if not places:
-            return None
-        text = one_line("\n".join(message.text for message in told.messages)) if told else ""
-        found = sum(one_line(plain_text(message)) in text for message in asked)
+        text = one_line("\n".join(message.text for message in last.messages)) if last else ""
         return Turn(
             number=number,
             calls=len(tokens),
             tokens=sum(tokens),
             cached_tokens=cached,
             largest_tokens=max(tokens, default=0),
-            messages=told.states if told else {},
+            messages=last.states if last else {},
             compaction_steps=steps,
             failures=tuple(failures),
-            evidence=found / len(asked) if asked else None,
-            ms=seconds * 1000,
+            evidence=sum(one_line(one) in text for one in asked) / len(asked) if asked else None,
         )
+
+
+# The numbers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """The prompts of one turn, together."""
+
+    number: int
+    """Its place in the conversation, from 1."""
+    calls: int
+    """Prompts that were made: one for each answer, so several where a model calls tools."""
+    tokens: int
+    cached_tokens: int
+    """The part of them that a prompt has in common with the one before it, from its start."""
+    largest_tokens: int
+    """The largest of the prompts."""
+    messages: Mapping[CoverageState, int]
+    """States of the messages before the turn, in the last of its prompts."""
+    compaction_steps: int
+    failures: tuple[str, ...]
+    """The reasons of prompts that could not be made."""
+    evidence: float | None
+    """The share of the named messages that stand in its last prompt, word by word."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Track:
+    """The way of one strategy through a conversation: its turns, and their totals."""
+
+    name: str
+    budget_tokens: int | None
+    """The most that a prompt may cost; None: no limit."""
+    turns: tuple[Turn, ...]
+    """Those in which an answer was given."""
+    price_share: float
+    input_price: float | None
+
+    @property
+    def calls(self) -> int:
+        """The number of prompts that were made."""
+        return sum(turn.calls for turn in self.turns)
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of all prompts."""
+        return sum(turn.tokens for turn in self.turns)
+
+    @property
+    def cached_tokens(self) -> int:
+        """Those that a provider's cache has."""
+        return sum(turn.cached_tokens for turn in self.turns)
+
+    @property
+    def cached_share(self) -> float:
+        """The same as a share of all."""
+        return self.cached_tokens / max(1, self.tokens)
+
+    @property
+    def effective_tokens(self) -> float:
+        """The tokens that are paid for; a cached one counts `price_share`."""
+        return effective_tokens(self.tokens, self.cached_tokens, self.price_share)
+
+    @property
+    def cost(self) -> float | None:
+        """The price of all prompts in US dollars, without answers; None where it is not known."""
+        return None if self.input_price is None else self.effective_tokens * self.input_price / 1_000_000
+
+    @property
+    def largest_tokens(self) -> int:
+        """The largest prompt."""
+        return max((turn.largest_tokens for turn in self.turns), default=0)
+
+    @property
+    def message_shares(self) -> dict[CoverageState, float]:
+        """The states of earlier messages, as shares of all of them over all turns; all 0 where there were none."""
+        counts = {state: sum(turn.messages.get(state, 0) for turn in self.turns) for state in STATES}
+        return {state: count / max(1, sum(counts.values())) for state, count in counts.items()}
+
+    @property
+    def compaction_steps(self) -> int:
+        """The number of times that the beginning of the prompt was rewritten."""
+        return sum(turn.compaction_steps for turn in self.turns)
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """The reasons of prompts that could not be made."""
+        return tuple(failure for turn in self.turns for failure in turn.failures)
+
+    @property
+    def evidence(self) -> float | None:
+        """The mean over the turns for which evidence was named."""
+        found = [turn.evidence for turn in self.turns if turn.evidence is not None]
+        return statistics.fmean(found) if found else None
+
+
+TOTALS = [name for name, value in vars(Track).items() if isinstance(value, property)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayResult:
+    """The numbers of several strategies over one conversation; equal for equal input.
+
+    Example:
+        >>> from langchain_core.messages import AIMessage, HumanMessage
+        >>> from langchain_ctxbudget.replay import replay
+        >>> said = [HumanMessage("Hello"), AIMessage("Hello, Ada!"), HumanMessage("Who am I?"), AIMessage("Ada.")]
+        >>> result = replay(said, ["full"], budget=1_000)
+        >>> [(turn.tokens, turn.cached_tokens) for turn in result.track("full").turns]
+        [(8, 0), (24, 5)]
+    """
+
+    messages: int
+    """The number of messages in the conversation."""
+    budget_tokens: int
+    price_share: float
+    """The price of a cached token, as a share of one that is not."""
+    tokenizer: str
+    count_mode: str
+    input_price: float | None
+    """US dollars for a million tokens that no cache has; None: not known."""
+    tracks: tuple[Track, ...]
+
+    def track(self, name: str) -> Track:
+        """Returns the track of one strategy."""
+        if found := next((track for track in self.tracks if track.name == name), None):
+            return found
+        raise InputError(f"No strategy {name!r} was replayed; there are {', '.join(t.name for t in self.tracks)}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns plain data, ready for JSON, with the totals of every strategy."""
+        data = asdict(self)
+        tracks = zip(data.pop("tracks"), self.tracks, strict=True)
+        totals = ({**plain, **{name: getattr(track, name) for name in TOTALS}} for plain, track in tracks)
+        return {**data, "strategies": list(totals)}
+
+    def to_text(self) -> str:
+        """Draws an aligned table: what each strategy sent and costs, and what became of earlier messages."""
+        rows = [HEADINGS, *map(_cells, self.tracks)]
+        shown = [place for place in range(len(HEADINGS)) if any(cells[place] for cells in rows[1:])]
+        widths = [max(len(cells[place]) for cells in rows) for place in shown]
+        sides = ["<", *">" * len(shown)]
+        table = [
+            "  ".join(f"{cells[at]:{side}{room}}" for at, room, side in zip(shown, widths, sides, strict=False))
+            for cells in rows
+        ]
+        counts = f"{self.count_mode} counts ({self.tokenizer})"
+        lines = [
+            f"{self.messages:,} messages, {self.budget_tokens:,} tokens for a prompt; {counts}",
+            f"cached: as in the prompt before, at {self.price_share:g} of the price",
+            "",
+            table[0],
+            "-" * len(table[0]),
+            *table[1:],
+        ]
+        for track in self.tracks:
+            if failures := track.failures:
+                lines += [
+                    "",
+                    f"{_short(track.name)}: {len(failures):,} prompts could not be made, and cost nothing here.",
+                ]
+                lines += [f"  {line}" for failure in failures[:MOST_FAILURES] for line in failure.splitlines()]
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+
+def _cells(track: Track) -> list[str]:
+    return [
+        _short(track.name),
+        f"{track.calls:,}",
+        f"{track.tokens:,}",
+        f"{track.cached_share:.0%}",
+        f"{track.effective_tokens:,.0f}",
+        "" if track.cost is None else f"{track.cost:,.4f}",
+        f"{track.compaction_steps:,}",
+        f"{track.message_shares['omitted']:.0%}",
+        "" if track.evidence is None else f"{track.evidence:.0%}",
+    ]
+
+
+def _short(name: str) -> str:
+    flat = " ".join(name.split())
+    return flat if len(flat) <= LONGEST_NAME else f"{flat[: LONGEST_NAME - 1]}…"

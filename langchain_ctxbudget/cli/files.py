@@ -1,10 +1,11 @@
-"""The commands `ctxbudget demo` and `ctxbudget assemble`: one prompt and its report."""
+"""The commands `ctxbudget demo`, `assemble` and `replay`: prompts of a conversation in a file."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,42 +16,63 @@ from rich.text import Text
 from langchain_ctxbudget import demo
 from langchain_ctxbudget.budget import STRATEGIES
 from langchain_ctxbudget.cli.formats import read_one
-from langchain_ctxbudget.cli.terminal import DEFAULT_USER, Row, print_table, printable, tell
+from langchain_ctxbudget.cli.terminal import DEFAULT_USER, Row, print_table, printable, progress_bar, tell, tokens
+from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.messages import plain_text, split_turn
 from langchain_ctxbudget.pipeline import ContextPipeline
 from langchain_ctxbudget.prompt import AssembledContext
+from langchain_ctxbudget.replay import DEFAULT_STRATEGIES, NAMES, replay, split_turns
+from langchain_ctxbudget.tokens import PRICES, price_of
 
-DEMO_BUDGET = 4_000
+DEMO_BUDGET, REPLAY_BUDGET = 4_000, 8_000
 PREVIEW_LINES, PREVIEW_WIDTH = 14, 160
 ROLE_STYLES = {"system": "magenta", "human": "green", "ai": "cyan", "tool": "yellow"}
 
 
-def configure_demo(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of `demo`."""
+def _configure_demo(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--message", help="ask something else than the demo's question")
-    parser.add_argument("--budget", type=int, default=DEMO_BUDGET, help="tokens (default: %(default)s)")
-    _configure_both(parser)
+    parser.add_argument("--budget", type=tokens, default=DEMO_BUDGET, metavar="N", help="tokens (default: 4k)")
+    _configure_prompt(parser)
     parser.set_defaults(run=run_demo)
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of `assemble`."""
+def _configure_assemble(parser: argparse.ArgumentParser) -> None:
     formats = "OpenAI or LangChain messages, an export of ChatGPT or Claude, or the evaluation format"
     parser.add_argument("--conversation", type=Path, required=True, metavar="FILE", help=formats)
     parser.add_argument("--message", required=True, metavar="TEXT", help="the user's new message")
-    parser.add_argument("--budget", type=int, required=True, metavar="N", help="tokens")
+    parser.add_argument("--budget", type=tokens, required=True, metavar="N", help="tokens, such as 4000 or 4k")
+    _configure_file(parser)
+    _configure_prompt(parser)
+    parser.set_defaults(run=run_assemble)
+
+
+def _configure_replay(parser: argparse.ArgumentParser) -> None:
+    help_text = "a conversation, in any format that `assemble` takes (default: the bundled one)"
+    parser.add_argument("file", type=Path, nargs="?", metavar="FILE", help=help_text)
+    parser.add_argument("--budget", type=tokens, default=REPLAY_BUDGET, metavar="N", help="tokens (default: 8k)")
+    help_text = f"of {', '.join(NAMES)}; with another budget: recency@4000 (default: %(default)s)"
+    parser.add_argument("--compare", default=",".join(DEFAULT_STRATEGIES), metavar="NAME,...", help=help_text)
+    _configure_file(parser)
+    parser.add_argument("--price", metavar="MODEL", help="tell costs in US dollars, at the price of this model")
+    parser.add_argument("--json", action="store_true", help="all numbers of all turns as JSON")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw it, too (.png, .svg, .pdf)")
+    parser.set_defaults(run=run_replay)
+
+
+def _configure_file(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--title", help="which conversation, where the file holds several")
     parser.add_argument("--system", default="", metavar="TEXT", help="a system prompt (default: the file's)")
     parser.add_argument("--model", help="count for this model, within its window (default: o200k_base, no window)")
-    _configure_both(parser)
-    parser.set_defaults(run=run)
 
 
-def _configure_both(parser: argparse.ArgumentParser) -> None:
+def _configure_prompt(parser: argparse.ArgumentParser) -> None:
     help_text = "how the budget is divided (default: %(default)s)"
     parser.add_argument("--allocation", default="elastic", choices=STRATEGIES, help=help_text)
     parser.add_argument("--items", action="store_true", help="list every item with its reason")
     parser.add_argument("--json", action="store_true", help="messages and report as JSON")
+
+
+OPTIONS = {"demo": _configure_demo, "assemble": _configure_assemble, "replay": _configure_replay}
 
 
 def _settings(options: argparse.Namespace) -> dict[str, Any]:
@@ -60,20 +82,20 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
 
 def run_demo(options: argparse.Namespace) -> None:
     """Assembles and shows the prompt for a question about the bundled conversation."""
-    known = {"preferences": demo.DEMO_PREFERENCES, "topics": demo.DEMO_TOPICS, "entities": demo.DEMO_ENTITIES}
     messages = demo.demo_messages()
+    who: Any = {"user_id": "maya", "conversation_id": "demo"}
     history, turn = split_turn(messages)
-    with ContextPipeline({**_settings(options), **known}, system_prompt=demo.DEMO_SYSTEM_PROMPT) as pipeline:
+    settings = {**_settings(options), **demo.DEMO_SETTINGS}
+    with ContextPipeline(settings, system_prompt=demo.DEMO_SYSTEM_PROMPT) as pipeline:
         # The turn before the question as well, as an application would: the report then tells what both share.
-        pipeline.add_messages(history, user_id="maya", conversation_id="demo")
-        pipeline.assemble(turn[:1], user_id="maya", conversation_id="demo")
-        pipeline.add_messages(turn, user_id="maya", conversation_id="demo")
-        question = options.message or demo.DEMO_QUESTION
-        context = pipeline.assemble(question, user_id="maya", conversation_id="demo")
+        pipeline.add_messages(history, **who)
+        pipeline.assemble(turn[:1], **who)
+        pipeline.add_messages(turn, **who)
+        context = pipeline.assemble(options.message or demo.DEMO_QUESTION, **who)
         _show(context, options)
     if not (options.json or options.message):
         prompt = "\n".join(message.text for message in context.messages)
-        print()
+        tell("")
         for number, message in enumerate(messages, 1):
             if message.id in demo.DEMO_EVIDENCE_IDS:
                 found = message.text in prompt
@@ -82,7 +104,7 @@ def run_demo(options: argparse.Namespace) -> None:
                 tell(f"{where} {state}", style="green" if found else "red")
 
 
-def run(options: argparse.Namespace) -> None:
+def run_assemble(options: argparse.Namespace) -> None:
     """Assembles and shows the prompt for a message in a conversation of a file."""
     key, instructions, messages = read_one(options.conversation, options.title)
     system_prompt = options.system or instructions
@@ -94,8 +116,7 @@ def run(options: argparse.Namespace) -> None:
 def _show(context: AssembledContext, options: argparse.Namespace) -> None:
     report = context.report
     if options.json:
-        data = {"messages": messages_to_dict(context.messages), "report": report.to_dict()}
-        sys.stdout.write(json.dumps(data, indent=2) + "\n")
+        _print_json({"messages": messages_to_dict(context.messages), "report": report.to_dict()})
         return
     console = Console(highlight=False)
     console.rule("[bold]the prompt")
@@ -122,3 +143,40 @@ def _shortened(text: str) -> str:
     if len(lines) > PREVIEW_LINES:
         shown.append(f"… {len(lines) - PREVIEW_LINES} more lines (--json has them)")
     return "\n".join(shown)
+
+
+def run_replay(options: argparse.Namespace) -> None:
+    """Replays the conversation, and prints what came of it."""
+    strategies, price = options.compare.split(","), price_of(options.price, PRICES) if options.price else None
+    if options.price and price is None:
+        known = ", ".join(sorted(PRICES))
+        raise InputError(f"--price: no price is known for {options.price!r}; there are prices for {known}")
+    system_prompt, messages = demo.DEMO_SYSTEM_PROMPT, demo.demo_messages()
+    if options.file is not None:
+        _, system_prompt, messages = read_one(options.file, options.title)
+    with progress_bar() as progress:
+        task = progress.add_task("turns", total=len(split_turns(messages)) * len(strategies))
+        result = replay(
+            messages,
+            strategies,
+            budget=options.budget,
+            system_prompt=options.system or system_prompt,
+            model=options.model,
+            price=price,
+            on_turn=lambda name, _: progress.update(task, advance=1, description=printable(name)),
+        )
+    if options.json:
+        _print_json(result.to_dict())
+    else:
+        sys.stdout.write(printable(f"{result.to_text()}\n"))
+    if options.plot:
+        try:
+            from langchain_ctxbudget.report.plots import plot_replay  # noqa: PLC0415 - loads matplotlib, an extra
+
+            plot_replay(result).savefig(options.plot)
+        except (ImportError, OSError, ValueError) as error:
+            raise InputError(f"--plot: {error}") from error
+
+
+def _print_json(data: Mapping[str, Any]) -> None:
+    sys.stdout.write(json.dumps(data, indent=2) + "\n")
