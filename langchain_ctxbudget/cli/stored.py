@@ -13,6 +13,7 @@ from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from langchain_core.messages import message_to_dict
 from rich.progress import Progress
@@ -41,6 +42,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
 """Fields and headings of the columns; the first is the wide one."""
 NOTED = ("relationship", "attributes", "aliases")
 """Fields that stand below the first column where they have a value."""
+DEMO_SESSION = "tool-library"
 HOST, PORT, DEMO_BUDGET, DEMO_TURNS = "127.0.0.1", 8642, 4_000, 24
 
 
@@ -253,7 +255,9 @@ def run_dashboard(options: argparse.Namespace) -> None:
     with listener, opened as pipeline:
         app = create_app(pipeline, user_id=options.user)
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", server_header=False, proxy_headers=False))
-        tell(f"The dashboard of {options.user!r} is at http://{HOST}:{listener.getsockname()[1]}/\nCtrl-C ends it.")
+        look = urlencode({"session": DEMO_SESSION, "message": demo.DEMO_QUESTION}) if options.demo else ""
+        address = f"http://{HOST}:{listener.getsockname()[1]}/{'#' * bool(look)}{look}"
+        tell(f"The dashboard of {options.user!r} is at {address}\nCtrl-C ends it.")
         with suppress(KeyboardInterrupt):  # uvicorn has ended in order before it raises this
             server.run([listener])
 
@@ -266,7 +270,7 @@ def _demo(settings: Mapping[str, Any], user: str) -> Iterator[ContextPipeline]:
         if message.type == "human" or not turns:
             turns.append([])
         turns[-1].append(message)
-    who: Any = {"user_id": user, "conversation_id": "Tool library"}
+    who: Any = {"user_id": user, "conversation_id": DEMO_SESSION}
     shown = {"max_context_tokens": DEMO_BUDGET, "keep_snapshots": DEMO_TURNS, **demo.DEMO_SETTINGS, **settings}
     with ContextPipeline(shown, system_prompt=demo.DEMO_SYSTEM_PROMPT) as pipeline:
         pipeline.add_messages([message for turn in turns[:-DEMO_TURNS] for message in turn], **who)

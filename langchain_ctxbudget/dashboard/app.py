@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, TypeAlias, get_type_hints
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, TypeAdapter, ValidationError, create_model
+from pydantic import BaseModel, ValidationError, create_model
+from pydantic_core import to_jsonable_python
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -55,11 +56,13 @@ OPERATIONS: tuple[tuple[str, str, Callable[..., Awaitable[Any]]], ...] = (
     ("GET", f"{API}/snapshots/{{snapshot_id}}", DashboardService.snapshot),
     ("GET", f"{API}/preview", DashboardService.preview),
     ("GET", f"{API}/messages", DashboardService.messages),
+    ("POST", f"{API}/messages", DashboardService.pin),
     ("GET", f"{API}/usage", DashboardService.usage),
-    ("GET", f"{API}/settings", DashboardService.settings),
-    ("POST", f"{API}/pins", DashboardService.pin),
+    ("GET", f"{API}/facts", DashboardService.facts),
+    ("POST", f"{API}/facts", DashboardService.change),
+    ("GET", f"{API}/facts/why", DashboardService.why),
 )
-"""What is asked and what is answered is said by the types of the service's methods."""
+"""What is asked is said by the types of the service's methods."""
 
 _log = logging.getLogger(__name__)
 
@@ -114,7 +117,7 @@ def create_app(pipeline: ContextPipeline, *, user_id: str | UserOf) -> Starlette
 def _endpoint(
     handler: Callable[..., Awaitable[Any]], service: DashboardService, user_id: str | UserOf
 ) -> Callable[[Request], Awaitable[Response]]:
-    question, answer = _types(handler)
+    question = _question(handler)
 
     async def answered(request: Request) -> Response:
         try:
@@ -130,7 +133,7 @@ def _endpoint(
                 except (ValueError, RecursionError):
                     return _told(BAD, "The body is no JSON that can be read")
             found = await handler(service, user, **dict(question.model_validate(given)))
-            data = json.dumps(answer.dump_python(found, mode="json"), separators=(",", ":"), allow_nan=False)
+            data = json.dumps(to_jsonable_python(found), separators=(",", ":"), allow_nan=False)
             return Response(data, media_type="application/json")  # in ASCII: texts may hold what UTF-8 cannot
         except Exception as error:  # noqa: BLE001 - a store, embeddings or a user's function raise whatever they like
             return _refused(error, handler.__name__)
@@ -139,14 +142,14 @@ def _endpoint(
 
 
 @cache
-def _types(handler: Callable[..., Awaitable[Any]]) -> tuple[type[BaseModel], TypeAdapter[Any]]:
-    """Returns what checks the parameters of a method, and what makes plain data of its answer."""
+def _question(handler: Callable[..., Awaitable[Any]]) -> type[BaseModel]:
+    """Returns what checks the parameters of a method."""
     hints = get_type_hints(handler, include_extras=True)
     _, _, *asked = signature(handler).parameters.values()
     fields: dict[str, Any] = {
         one.name: (hints[one.name], ... if one.default is Parameter.empty else one.default) for one in asked
     }
-    return create_model(handler.__name__, **fields), TypeAdapter(hints["return"])
+    return create_model(handler.__name__, **fields)
 
 
 def _refused(error: Exception, asked: str) -> Response:

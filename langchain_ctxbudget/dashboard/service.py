@@ -1,8 +1,7 @@
-"""The API's operations, and the types of what they are asked and answer.
+"""The API's operations: what is asked of them is checked by pydantic, what they answer is plain data.
 
-An operation is a method of the service, which is told the user and gives only what is theirs. pydantic checks what it
-is asked; answers are plain dicts. Kept reports name their items by id, and the texts are read where they are kept: so
-nothing that was erased since comes back.
+An operation is a method of the service, which is told the user and gives only what is theirs. Kept reports name their
+items by id, and the texts are read where they are kept: so nothing that was erased since comes back.
 """
 
 from __future__ import annotations
@@ -14,34 +13,33 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from langchain_core.messages import HumanMessage
 from pydantic import BaseModel, ConfigDict, Field
-from typing_extensions import TypedDict
 
 from langchain_ctxbudget.budget import (
     HEALTHY,
     THRESHOLDS,
     TIERS,
-    Documents,
+    TITLES,
     Layer,
     Reason,
     Status,
-    TierName,
     UsageLimits,
     relaxed,
     standing,
     tier_of,
 )
+from langchain_ctxbudget.dashboard.shown_prompt import SYSTEM_PROMPT, Shown, exact, outlined
 from langchain_ctxbudget.documents import KnowledgeBase
 from langchain_ctxbudget.errors import FactError, InputError, StoreDataError
 from langchain_ctxbudget.flow import Flow, adrive, batch
 from langchain_ctxbudget.history import Entry, OpenConversation
 from langchain_ctxbudget.messages import Preservation, plain_text, preservation_of
-from langchain_ctxbudget.pipeline import ContextPipeline, ContextSnapshot, amounts, pins_place, read_snapshot_items
+from langchain_ctxbudget.pipeline import ContextPipeline, ContextSnapshot, amounts, pins_place
 from langchain_ctxbudget.prompt import NOTHING_ELSE, Request, merged
-from langchain_ctxbudget.report import JOINED, ContextReport, HistoryStrategy, LayerReport, ReportItem, preview
+from langchain_ctxbudget.report import JOINED, STATES, ContextReport, LayerReport, ReportItem, preview
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import PinsRecord, Scope
 
@@ -50,23 +48,25 @@ AT_ONCE = 8
 """Conversations that are read at a time for the list of them."""
 UNASKED = "What do you know?"
 """The question of a conversation in which its user has said nothing."""
-TIER_OF_LAYER: Mapping[str, int] = {"L0": 1, "L1": 1, "L2": 2, "L3": 2, "L4": 4, "L5": 1, "L6": 4, "L7": 1}
-"""Tiers of seed 003; of the mixed layers, L1 and L5, that of the framing."""
+TIER_OF_LAYER: Mapping[str, int] = {"L0": 1, "L1": 1, "L4": 4, "L5": 1, "L6": 4, "L7": 1}
+"""Tiers of seed 003; of the mixed layers, L1 and L5, that of the framing. All others are knowledge."""
 TIER_OF_SOURCE = {"memories": 2, "documents": 3}
+WORDS = {
+    "layers": {str(layer): title for layer, title in TITLES.items()},
+    "reasons": {str(reason): reason.meaning for reason in Reason},
+    "states": {state: words for state, (words, _) in STATES.items()},
+}
+"""What the page calls things."""
 INSTRUCTIONS = ("manner ", "preference ")
 """Beginnings of the ids of items that say how to answer, and not what is known."""
-SAID = (Layer.ARC, Layer.HISTORY, Layer.MESSAGE)
-LONGEST_ID, LONGEST_MESSAGE, LONGEST_TEXT = 2_000, 10_000, 10_000
-"""Characters that are taken of an id and of a question, and shown of a message."""
-MOST_POSITION = 2**31 - 1
-MOST_MESSAGES = 200
-"""In one answer."""
+LONGEST_ID, LONGEST_TEXT, MOST_MESSAGES, MOST_POSITION = 2_000, 10_000, 200, 2**31 - 1
+"""Characters of an id and of a question, or shown of a message; messages in one answer."""
 
 _log = logging.getLogger(__name__)
 
+Answer: TypeAlias = dict[str, Any]
 Id: TypeAlias = Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]
-Words: TypeAlias = Annotated[str, Field(min_length=1, max_length=LONGEST_MESSAGE, pattern=r"\S")]
-Source: TypeAlias = Literal["snapshot", "preview"]
+Words: TypeAlias = Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT, pattern=r"\S")]
 SnapshotId: TypeAlias = Annotated[str, Field(pattern=r"^[!-~]+$", max_length=200)]
 Limit: TypeAlias = Annotated[int, Field(ge=1, le=1_000)]
 Budget: TypeAlias = Annotated[int, Field(ge=1, le=100_000_000)]
@@ -88,116 +88,13 @@ class MessagePin(Body):
     """None takes back an earlier wish."""
 
 
-class FactPin(Body):
-    """A fact, a topic or an entity that is kept whatever happens, or no longer."""
+class FactChange(Body):
+    """A fact that is kept whatever happens, corrected, or forgotten."""
 
     fact_id: Id
-    pinned: bool
-
-
-Pin: TypeAlias = MessagePin | FactPin
-
-
-class SessionSummary(TypedDict):
-    """A conversation in the list; tokens and tier are those of its newest snapshot."""
-
-    session_id: str
-    messages: int
-    last_updated: datetime | None
-    snapshots: int
-    total_tokens: int | None
-    budget_tokens: int | None
-    budget_percent: float | None
-    tier: TierName | None
-
-
-class Sessions(TypedDict):
-    """The conversations of a user, the newest first."""
-
-    user_id: str
-    sessions: list[SessionSummary]
-
-
-class PruningStrategy(TypedDict):
-    """The parts that the usage limits let in (seed 003); `budget_range` is what is left, such as `60-80%`."""
-
-    budget_range: str
-    tier1_messages: int
-    tier2_items: int | Literal["all"]
-    tier3_mode: Documents
-    tier4_messages: int | Literal["as budgeted"]
-
-
-class ContextStatus(TypedDict):
-    """The prompt of a conversation: one that was made, or the one that would be made now.
-
-    The first `steady_messages` messages are where they were when it was made; later positions may be those of others.
-    """
-
-    session_id: str
-    source: Source
-    current_context: ContextReport
-    tier_breakdown: dict[str, dict[str, int] | int]
-    """Tokens and items of what is always sent (`tier1`), known, of documents, of what was said; their `total`."""
-    budget_percent: float
-    pruning_strategy: PruningStrategy
-    last_updated: datetime
-    steady_messages: int
-
-
-class SnapshotSummary(TypedDict):
-    """A snapshot in numbers; `layers` are tokens used, by layer."""
-
-    id: str
-    created_at: datetime
-    messages: int
-    total_tokens: int
-    budget_tokens: int
-    layers: dict[str, int]
-    overhead_tokens: int
-    tier: TierName | None
-    allocation_strategy: str
-    history_strategy: HistoryStrategy
-    compaction_step: bool
-    stable_zone_share: float | None
-
-
-class Snapshots(TypedDict):
-    """The newest snapshots of a conversation, oldest first."""
-
-    session_id: str
-    snapshots: list[SnapshotSummary]
-
-
-class SessionUsage(TypedDict):
-    """The use of a conversation, and of its user in this month: calls, tokens, cost in US dollars.
-
-    `standing` is the most restrictive limit with what is used, allowed and left of it.
-    """
-
-    session: dict[str, float]
-    month: dict[str, float]
-    standing: dict[str, str | int | float] | None
-    tier: TierName | None
-
-
-class Settings(TypedDict):
-    """The settings that apply to the user."""
-
-    usage_limits: UsageLimits | None
-    max_context_tokens: int
-
-
-class SaidMessage(TypedDict):
-    """A message of a conversation; its position counts from 1, and a long text ends with an ellipsis."""
-
-    position: int
-    id: str
-    role: str
-    name: str | None
-    text: str
-    created_at: str | None
-    preservation: Preservation | None
+    pinned: bool | None = None
+    text: Words | None = None
+    forgotten: bool = False
 
 
 @dataclass(frozen=True)
@@ -207,29 +104,19 @@ class Transcript:
     entries: Sequence[Entry]
     positions: Mapping[str, int]
 
-    def text(self, item: ReportItem, steady: int) -> str:
-        """Returns what an item stands for: a message, the first of several, or the source of a summary's line."""
-        if item.reason is Reason.SUMMARY:
-            number = item.id.removeprefix("message ")
-            at = int(number) - 1 if number.isdecimal() else -1
-            return plain_text(self.entries[at].message) if 0 <= at < steady else ""
+    def of(self, item: ReportItem) -> Entry | None:
+        """Returns the message that an item stands for: the first of several, or the source of a summary's line."""
+        number = item.id.removeprefix("message ")
+        if item.reason is Reason.SUMMARY and number.isdecimal() and 0 < int(number) <= len(self.entries):
+            return self.entries[int(number) - 1]
         place = self.positions.get(item.id, self.positions.get(item.id.split(JOINED)[0]))
-        return "" if place is None else plain_text(self.entries[place].message)
+        return None if place is None else self.entries[place]
 
-    def steady(self, report: ContextReport) -> int:
-        """Returns how many messages, from the first on, are where they were: all of the report's, or 0.
-
-        A report names older messages by their positions alone, and the newest by their ids, too. Where the last one has
-        not moved, neither has anything before it.
-        """
-        ids = [
-            item.id
-            for item in report.layer(Layer.HISTORY).items
-            if item.status is not Status.OMITTED and item.reason not in (Reason.SUMMARY, Reason.PINNED)
-        ]
-        last = self.positions.get(ids[-1].split(JOINED)[-1]) if ids else None
-        end = report.coverage[-1].last if report.coverage else 0
-        return end if last is not None and last + 1 == end else 0
+    @property
+    def title(self) -> str:
+        """Returns what its user said first, in short."""
+        said = (entry.message for entry in self.entries if isinstance(entry.message, HumanMessage))
+        return next((preview(text) for text in map(plain_text, said) if text.strip()), "")
 
 
 class RefusedError(Exception):
@@ -251,51 +138,49 @@ class DashboardService:
     def __init__(self, pipeline: ContextPipeline) -> None:
         self._pipeline = pipeline
 
-    async def sessions(self, user_id: str) -> Sessions:
-        """The conversations of the user, the last updated first."""
+    async def sessions(self, user_id: str) -> Answer:
+        """The conversations of the user, the last updated first; tokens and tier are those of the newest snapshot."""
         gate = asyncio.Semaphore(AT_ONCE)
 
-        async def summary(name: str) -> SessionSummary:
+        async def summary(name: str) -> Answer:
             async with gate:
                 return await self._summary(Scope(user_id, name))
 
         names = await self._pipeline.alist_conversations(user_id=user_id)
         found = await asyncio.gather(*map(summary, sorted(names)))
         oldest = datetime.min.replace(tzinfo=UTC)
-        newest_first = sorted(found, key=lambda one: one["last_updated"] or oldest, reverse=True)
-        return {"user_id": user_id, "sessions": newest_first}
+        found.sort(key=lambda one: one["last_updated"] or oldest, reverse=True)
+        return {"user_id": user_id, "sessions": found, "words": WORDS}
 
-    async def status(self, user_id: str, session_id: Id) -> ContextStatus:
+    async def status(self, user_id: str, session_id: Id) -> Answer:
         """The context of a conversation: the newest snapshot, else what would be sent now."""
         scope, transcript = await self._open(user_id, session_id)
         if latest := await self._latest(scope):
-            return await self._shown(scope, transcript, latest)
+            return await self._kept(scope, transcript, latest)
         return await self._preview(scope, transcript, None, None)
 
-    async def snapshots(self, user_id: str, session_id: Id, limit: Limit = 100) -> Snapshots:
-        """The newest snapshots of a conversation, oldest first."""
+    async def snapshots(self, user_id: str, session_id: Id, limit: Limit = 100) -> Answer:
+        """The newest snapshots of a conversation in numbers, oldest first."""
         await self._open(user_id, session_id)
         found = await self._pipeline.snapshots.alist(user_id=user_id, conversation_id=session_id, limit=limit)
-        return {"session_id": session_id, "snapshots": [_snapshot_summary(one) for one in found]}
+        return {"session_id": session_id, "snapshots": list(map(_line, found))}
 
-    async def snapshot(self, user_id: str, session_id: Id, snapshot_id: SnapshotId) -> ContextStatus:
+    async def snapshot(self, user_id: str, session_id: Id, snapshot_id: SnapshotId) -> Answer:
         """One snapshot."""
         scope, transcript = await self._open(user_id, session_id)
         found = await self._pipeline.snapshots.aget(snapshot_id, user_id=user_id, conversation_id=session_id)
         if found is None:
             raise RefusedError(UNKNOWN, "There is no such snapshot")
-        return await self._shown(scope, transcript, found)
+        return await self._kept(scope, transcript, found)
 
     async def preview(
         self, user_id: str, session_id: Id, budget: Budget | None = None, message: Words | None = None
-    ) -> ContextStatus:
+    ) -> Answer:
         """The next prompt as it would be; nothing is sent or stored."""
         scope, transcript = await self._open(user_id, session_id)
         return await self._preview(scope, transcript, message, budget)
 
-    async def messages(
-        self, user_id: str, session_id: Id, first: Position = 1, last: Position | None = None
-    ) -> dict[str, list[SaidMessage]]:
+    async def messages(self, user_id: str, session_id: Id, first: Position = 1, last: Position | None = None) -> Answer:
         """Some messages of a conversation, by their positions."""
         scope, transcript = await self._open(user_id, session_id)
         end = min(first - 1 + MOST_MESSAGES, last or MOST_POSITION)
@@ -305,39 +190,61 @@ class DashboardService:
         chosen = enumerate(transcript.entries[first - 1 : end], first)
         return {"messages": [_said(place, entry, pins) for place, entry in chosen]}
 
-    async def usage(self, user_id: str, session_id: Id) -> SessionUsage:
-        """The use of a conversation, and of its user in this month."""
+    async def usage(self, user_id: str, session_id: Id) -> Answer:
+        """The use of a conversation and of its user in this month, the closest limit, and what limits are set."""
         scope, _ = await self._open(user_id, session_id)
         session, month = await adrive(self._pipeline.engine.workspace.bookkeeping.used(scope))
-        limits = UsageLimits.of((await self._settings(user_id)).usage_limits or {})
+        set_limits = (await self._settings(user_id)).usage_limits
+        limits = UsageLimits.of(set_limits or {})
         closest = standing(limits, amounts(session, month))
         return {
             "session": session.to_dict(),
             "month": month.to_dict(),
             "standing": {**asdict(closest), "left": closest.left} if closest else None,
             "tier": tier_of(closest.left, limits.thresholds).name if closest else None,
+            "limits": limits if set_limits else None,
         }
 
-    async def settings(self, user_id: str) -> Settings:
-        """The settings that apply to the user."""
-        applied = await self._settings(user_id)
-        limits = None if applied.usage_limits is None else UsageLimits.of(applied.usage_limits)
-        return {"usage_limits": limits, "max_context_tokens": applied.max_context_tokens}
+    async def facts(self, user_id: str) -> Answer:
+        """What is known about the user."""
+        found = await self._pipeline.knowledge.alist_facts(user_id=user_id)
+        fields = {"id", "text", "category", "confidence", "pinned", "last_seen"}
+        return {"facts": [fact.model_dump(include=fields) for fact in found]}
 
-    async def pin(self, user_id: str, body: Pin) -> Pin:
-        """Say what is to become of a message when its conversation is compacted, or that a fact is kept."""
+    async def why(self, user_id: str, fact_id: Id) -> Answer:
+        """The messages that a fact is known from."""
         try:
-            if isinstance(body, FactPin):
-                await self._pipeline.knowledge.apin(body.fact_id, user_id=user_id, pinned=body.pinned)
-            else:
-                scope, _ = await self._open(user_id, body.session_id)
-                where = {"user_id": user_id, "conversation_id": scope.conversation_id}
-                await self._pipeline.apin(body.message_id, preservation=body.preservation, **where)
+            sources = await self._pipeline.knowledge.awhy(fact_id, user_id=user_id)
+        except InputError as error:
+            raise RefusedError(UNKNOWN, "There is no such fact") from error
+        said = [(one.conversation_id, plain_text(one.message)) for one in sources if one.message]
+        return {"sources": [{"session_id": session, "text": text[:LONGEST_TEXT]} for session, text in said]}
+
+    async def change(self, user_id: str, body: FactChange) -> Answer:
+        """Pin, correct or forget a fact."""
+        knowledge, given = self._pipeline.knowledge, {"user_id": user_id}
+        try:
+            if body.forgotten:
+                await knowledge.adelete(body.fact_id, **given)
+            if body.text is not None:
+                await knowledge.aedit(body.fact_id, **given, text=body.text)
+            if body.pinned is not None:
+                await knowledge.apin(body.fact_id, **given, pinned=body.pinned)
         except FactError as error:  # as many are pinned as may be
             raise RefusedError(CONFLICT, str(error)) from error
         except InputError as error:
-            raise RefusedError(UNKNOWN, "There is no such message or fact") from error
-        return body
+            raise RefusedError(UNKNOWN, "There is no such fact") from error
+        return body.model_dump()
+
+    async def pin(self, user_id: str, body: MessagePin) -> Answer:
+        """Say what is to become of a message when its conversation is compacted."""
+        scope, _ = await self._open(user_id, body.session_id)
+        where = {"user_id": user_id, "conversation_id": scope.conversation_id}
+        try:
+            await self._pipeline.apin(body.message_id, preservation=body.preservation, **where)
+        except InputError as error:
+            raise RefusedError(UNKNOWN, "There is no such message") from error
+        return body.model_dump()
 
     async def _open(self, user_id: str, session_id: str) -> tuple[Scope, Transcript]:
         scope = Scope(user_id, session_id)
@@ -353,50 +260,57 @@ class DashboardService:
 
         return await adrive(self._pipeline.engine.workspace.recall(scope, read))
 
-    async def _preview(
-        self, scope: Scope, transcript: Transcript, message: str | None, budget: int | None
-    ) -> ContextStatus:
+    async def _preview(self, scope: Scope, transcript: Transcript, message: str | None, budget: int | None) -> Answer:
         said = (one.message for one in reversed(transcript.entries) if isinstance(one.message, HumanMessage))
         asked = message or next((text for one in said if (text := plain_text(one)).strip()), UNASKED)
         request = NOTHING_ELSE if budget is None else Request(settings={"max_context_tokens": budget})
-        report = await adrive(self._pipeline.engine.forecast(scope, asked, request))
-        steady = report.coverage[-1].last if report.coverage else 0
-        return await self._as_status(scope, "preview", report, datetime.now(UTC), steady)
+        made = await adrive(self._pipeline.engine.forecast(scope, asked, request))
+        return await self._told(scope, "preview", made.context.report, datetime.now(UTC), exact(made))
 
-    async def _shown(self, scope: Scope, transcript: Transcript, kept: ContextSnapshot) -> ContextStatus:
+    async def _kept(self, scope: Scope, transcript: Transcript, kept: ContextSnapshot) -> Answer:
         """The status of a kept report, whose items quote what they stand for as far as it is still there."""
-        knowledge, user, steady = self._pipeline.knowledge, scope.user_id, transcript.steady(kept.report)
+        knowledge, user, store = self._pipeline.knowledge, scope.user_id, self._pipeline.store
         texts = {topic.id: topic.label for topic in await knowledge.alist_topics(user_id=user)}
         texts |= {entity.id: entity.name for entity in await knowledge.alist_entities(user_id=user)}
-        for shelf in (
-            KnowledgeBase(self._pipeline.store, shared=True),
-            KnowledgeBase(self._pipeline.store, user_id=user),
-        ):
+        for shelf in (KnowledgeBase(store, shared=True), KnowledgeBase(store, user_id=user)):
             texts |= {document.id: document.title for document in await shelf.alist()}
         texts |= {fact.id: fact.text for fact in await knowledge.alist_facts(user_id=user, include_ended=True)}
+        texts[SYSTEM_PROMPT] = self._pipeline.engine.system_prompt
+        asked = transcript.entries[kept.messages : kept.messages + 1]  # which the application stored afterwards
 
-        def quoted(layer: LayerReport, item: ReportItem) -> ReportItem:
-            is_said = layer.layer in SAID or item.source == "messages"
-            text = transcript.text(item, steady) if is_said else texts.get(item.id.partition("#")[0], "")
-            return item if item.preview else replace(item, preview=preview(text))
+        def entry_of(layer: LayerReport, item: ReportItem) -> Entry | None:
+            if layer.layer == Layer.MESSAGE and item.id == "human" and asked:
+                return asked[0]
+            is_said = layer.layer in (Layer.ARC, Layer.HISTORY, Layer.MESSAGE) or item.source == "messages"
+            return transcript.of(item) if is_said else None
 
-        layers = (replace(one, items=tuple(quoted(one, item) for item in one.items)) for one in kept.report.layers)
-        report = replace(kept.report, layers=tuple(layers))
-        return await self._as_status(scope, "snapshot", report, kept.created_at, steady)
+        def text_of(layer: LayerReport, item: ReportItem) -> str:
+            entry = entry_of(layer, item)
+            return plain_text(entry.message) if entry else texts.get(item.id.partition("#")[0], item.preview)
 
-    async def _as_status(
-        self, scope: Scope, source: Source, report: ContextReport, at: datetime, steady: int
-    ) -> ContextStatus:
+        def role_of(item: ReportItem) -> str:
+            entry = transcript.of(item)
+            return entry.message.type if entry else ""
+
+        report = kept.report
+        shown = outlined(report, text_of, role_of)
+        layers = (
+            replace(one, items=tuple(replace(item, preview=preview(text_of(one, item))) for item in one.items))
+            for one in report.layers
+        )
+        return await self._told(scope, "snapshot", replace(report, layers=tuple(layers)), kept.created_at, shown)
+
+    async def _told(self, scope: Scope, source: str, report: ContextReport, at: datetime, shown: list[Shown]) -> Answer:
         limits = (await self._settings(scope.user_id)).usage_limits if report.usage else None
         return {
             "session_id": scope.conversation_id,
             "source": source,
-            "current_context": report,
+            "prompt": shown,
+            "current_context": report.to_dict(),
             "tier_breakdown": _tier_breakdown(report),
             "budget_percent": _budget_percent(report),
             "pruning_strategy": _pruning_strategy(report, UsageLimits.of(limits).thresholds if limits else THRESHOLDS),
             "last_updated": at,
-            "steady_messages": steady,
         }
 
     async def _settings(self, user_id: str) -> ContextSettings:
@@ -404,18 +318,17 @@ class DashboardService:
         saved = await self._pipeline.aget_settings(user_id=user_id)
         return merged(self._pipeline.settings, {"user": saved}, None, [])[0]
 
-    async def _summary(self, scope: Scope) -> SessionSummary:
+    async def _summary(self, scope: Scope) -> Answer:
         transcript, latest = await self._read(scope), await self._latest(scope)
         said = transcript.entries[-1].message.additional_kwargs.get("created_at") if transcript.entries else None
         report = latest.report if latest else None
         return {
             "session_id": scope.conversation_id,
+            "title": transcript.title,
             "messages": len(transcript.entries),
             "last_updated": latest.created_at if latest else _moment(said),
-            "snapshots": len(await adrive(read_snapshot_items(self._pipeline.store, scope))) if latest else 0,
             "total_tokens": report.total_tokens if report else None,
             "budget_tokens": report.budget_tokens if report else None,
-            "budget_percent": _budget_percent(report) if report else None,
             "tier": report.usage.tier if report and report.usage else None,
         }
 
@@ -429,7 +342,8 @@ class DashboardService:
             return None
 
 
-def _snapshot_summary(snapshot: ContextSnapshot) -> SnapshotSummary:
+def _line(snapshot: ContextSnapshot) -> Answer:
+    """A snapshot in numbers; `layers` are tokens used, by layer."""
     report = snapshot.report
     return {
         "id": snapshot.id,
@@ -439,11 +353,8 @@ def _snapshot_summary(snapshot: ContextSnapshot) -> SnapshotSummary:
         "budget_tokens": report.budget_tokens,
         "layers": {layer.layer: layer.used_tokens for layer in report.layers},
         "overhead_tokens": sum(report.overhead_tokens.values()),
-        "tier": report.usage.tier if report.usage else None,
-        "allocation_strategy": report.allocation_strategy,
-        "history_strategy": report.history_strategy,
+        "effective_tokens": report.stability.effective_tokens,
         "compaction_step": report.stability.compaction_step,
-        "stable_zone_share": report.stability.stable_zone_share,
     }
 
 
@@ -451,36 +362,34 @@ def _budget_percent(report: ContextReport) -> float:
     return round(100 * report.total_tokens / report.budget_tokens, 1)
 
 
-def _tier_breakdown(report: ContextReport) -> dict[str, dict[str, int] | int]:
+def _tier_breakdown(report: ContextReport) -> Answer:
+    """The tokens and items of what is always sent (`tier1`), known, of documents, of what was said; and the total."""
     tokens, items = Counter({1: sum(report.overhead_tokens.values())}), Counter[int]()
     for layer in report.layers:
-        tokens[_tier(layer)] += layer.overhead_tokens
+        framing = TIER_OF_LAYER.get(layer.layer, 2)
+        tokens[framing] += layer.overhead_tokens
         for item in layer.items:
+            tier = framing
+            if layer.layer == Layer.PREFERENCES and not item.id.startswith(INSTRUCTIONS):
+                tier = 2
+            elif layer.layer == Layer.RETRIEVAL:
+                tier = TIER_OF_SOURCE.get(item.source, 4)
             if item.status is not Status.OMITTED:
-                tier = _tier(layer, item)
                 tokens[tier] += item.tokens
                 items[tier] += 1
     told = {f"tier{n}": {"tokens": tokens[n], "items": items[n]} for n in (1, 2, 3, 4)}
     return {**told, "total": report.total_tokens}
 
 
-def _tier(layer: LayerReport, item: ReportItem | None = None) -> int:
-    """The tier of an item, or of what its layer costs besides its items."""
-    if item and layer.layer == Layer.PREFERENCES:
-        return 1 if item.id.startswith(INSTRUCTIONS) else 2
-    if item and layer.layer == Layer.RETRIEVAL:
-        return TIER_OF_SOURCE.get(item.source, 4)
-    return TIER_OF_LAYER.get(layer.layer, 2)  # the application's own layers are knowledge
-
-
-def _pruning_strategy(report: ContextReport, thresholds: tuple[float, ...]) -> PruningStrategy:
+def _pruning_strategy(report: ContextReport, thresholds: tuple[float, ...]) -> Answer:
+    """The parts that the usage limits let in (seed 003); `budget_range` is what is left, such as `60-80%`."""
     usage = report.usage
     place = 0 if usage is None else next(n for n, tier in enumerate(TIERS) if tier.name == usage.tier)
     tier = HEALTHY if usage is None else relaxed(TIERS[place], usage.forced)
     percent = [f"{share * 100:g}" for share in thresholds]
-    ranges = [f">{percent[0]}%", *(f"{low}-{high}%" for high, low in pairwise(percent))]
+    ranges = [f">{percent[0]}%", *(f"{low}-{high}%" for high, low in pairwise(percent)), f"<{percent[-1]}%"]
     return {
-        "budget_range": [*ranges, f"<{percent[-1]}%"][place],
+        "budget_range": ranges[place],
         "tier1_messages": 1,
         "tier2_items": "all" if tier.knowledge_items is None else tier.knowledge_items,
         "tier3_mode": tier.documents,
@@ -488,17 +397,16 @@ def _pruning_strategy(report: ContextReport, thresholds: tuple[float, ...]) -> P
     }
 
 
-def _said(position: int, entry: Entry, pins: Mapping[str, Preservation]) -> SaidMessage:
+def _said(position: int, entry: Entry, pins: Mapping[str, Preservation]) -> Answer:
     """A message as the page shows it; what `pin` said of it outweighs its own wish."""
     message, text = entry.message, plain_text(entry.message)
-    at = message.additional_kwargs.get("created_at")
     return {
         "position": position,
         "id": entry.id,
         "role": message.type,
         "name": message.name,
         "text": text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…",
-        "created_at": at if isinstance(at, str) else None,
+        "created_at": _moment(message.additional_kwargs.get("created_at")),
         "preservation": pins.get(entry.id, preservation_of(message)),
     }
 

@@ -205,15 +205,14 @@ class Engine:
 
         return (yield from self._begun(scope, current_turn(message), None, request, finish))
 
-    def forecast(self, scope: Scope, message: str, request: Request = NOTHING_ELSE) -> Flow[ContextReport]:
-        """Makes the report of a prompt that nobody sends: nothing is written, kept or counted, no summary asked for."""
+    def forecast(self, scope: Scope, message: str, request: Request = NOTHING_ELSE) -> Flow[Prompt]:
+        """Makes a prompt that nobody sends: nothing is written, kept or counted, no summary asked for."""
 
-        def finish(session: Session) -> Flow[ContextReport]:
+        def finish(session: Session) -> Flow[Prompt]:
             plan, access = session.plan, replace(session.access, write_summaries=None)
             for step in STEPS.values():
                 plan = yield from step(plan, access)
-            prompt = assemble(plan)
-            return prompt.context.report.attach_candidates(WhatIf(prompt))
+            return assemble(plan)
 
         return (yield from self._begun(scope, current_turn(message), None, request, finish))
 

@@ -25,6 +25,7 @@ from langgraph.store.memory import InMemoryStore
 from starlette.requests import Request
 
 from langchain_ctxbudget import ChromaStore, ContextPipeline, ContextReport
+from langchain_ctxbudget.budget import Reason
 from langchain_ctxbudget.cli.__main__ import main
 from langchain_ctxbudget.dashboard import create_app
 from langchain_ctxbudget.dashboard.app import OPERATIONS
@@ -37,7 +38,7 @@ ADA = {"user_id": "ada", "conversation_id": "trip"}
 BO = {"user_id": "bo", "conversation_id": "secret plans"}
 API = "/api/context"
 FIELDS = ["session_id", "snapshot_id", "limit", "budget", "message", "first", "last", "message_id", "preservation"]
-FIELDS += ["fact_id", "pinned"]
+FIELDS += ["fact_id", "pinned", "text", "forgotten"]
 OF_SESSION = ("status", "snapshots", "snapshots/any", "preview", "messages", "usage")
 
 
@@ -112,17 +113,17 @@ async def test_sessions_are_listed_with_the_numbers_of_their_newest_snapshot(pip
     [newest] = pipeline.snapshots.list(**ADA, limit=1)
     trip = {
         "session_id": "trip",
+        "title": "belem 0: what about day 0 in Lisbon?",
         "messages": 40,
         "last_updated": newest.created_at.isoformat().replace("+00:00", "Z"),
-        "snapshots": 2,
         "total_tokens": report.total_tokens,
         "budget_tokens": 700,
-        "budget_percent": round(100 * report.total_tokens / 700, 1),
         "tier": None,
     }
-    nothing = dict.fromkeys(("total_tokens", "budget_tokens", "budget_percent", "tier"))
-    other = {"session_id": "old", "messages": 1, "last_updated": "2020-01-01T00:00:00Z", "snapshots": 0, **nothing}
-    assert found == {"user_id": "ada", "sessions": [trip, other]}
+    nothing = dict.fromkeys(("total_tokens", "budget_tokens", "tier"))
+    other = {"session_id": "old", "title": "Hi", "messages": 1, "last_updated": "2020-01-01T00:00:00Z", **nothing}
+    assert (found["user_id"], found["sessions"]) == ("ada", [trip, other])
+    assert found["words"]["reasons"] == {str(reason): reason.meaning for reason in Reason}
     assert (more, fewer) == (41, 39)
 
 
@@ -148,8 +149,61 @@ async def test_the_status_is_that_of_the_newest_snapshot(pipeline: ContextPipeli
     assert before["current_context"]["total_tokens"] == first.total_tokens
     assert before["last_updated"] == older.created_at.isoformat().replace("+00:00", "Z")
     assert sum(line["layers"].values()) + line["overhead_tokens"] == line["total_tokens"] == report.total_tokens
-    assert (line["messages"], line["budget_tokens"], line["history_strategy"]) == (40, 700, report.history_strategy)
-    assert line["stable_zone_share"] == report.stability.stable_zone_share
+    assert (line["messages"], line["budget_tokens"]) == (40, 700)
+    assert line["effective_tokens"] == report.stability.effective_tokens
+
+
+# Prompts
+
+
+def text_of(message: dict[str, Any]) -> str:
+    return "".join(part["text"] for part in message["parts"])
+
+
+def items_shown(prompt: list[dict[str, Any]]) -> set[tuple[str, str]]:
+    return {(part["layer"], part["item"]) for message in prompt for part in message["parts"] if part["item"]}
+
+
+def items_sent(report: dict[str, Any]) -> set[tuple[str, str]]:
+    layers = report["layers"]
+    return {(one["layer"], item["id"]) for one in layers for item in one["items"] if item["status"] != "omitted"}
+
+
+@pytest.mark.parametrize("layout", ["cache_first", "system_first"])
+async def test_the_next_prompt_is_shown_word_for_word_in_parts_of_its_items(layout: str) -> None:
+    settings = {
+        "max_context_tokens": 900,
+        "layout": layout,
+        "preferences": ["Be brief."],
+        "topics": [{"label": "Lisbon", "context": "A city by the river."}],
+    }
+    with ContextPipeline(settings, system_prompt="You plan trips.", store=InMemoryStore()) as pipeline:
+        pipeline.add_messages(talk("belem"), **ADA)
+        first = pipeline.assemble("What about day 3 in Lisbon?", **ADA)
+        pipeline.add_messages([HumanMessage("What about day 3 in Lisbon?"), AIMessage("A tower.")], **ADA)
+        async with served(pipeline) as client:
+            shown = await get(client, "preview", session_id="trip", message="And what about day 5?")
+        sent = pipeline.assemble("And what about day 5?", **ADA)
+    assert [(one["role"], text_of(one)) for one in shown["prompt"]] == [(m.type, m.text.strip()) for m in sent.messages]
+    assert items_shown(shown["prompt"]) == items_sent(shown["current_context"]) == items_sent(sent.report.to_dict())
+    assert sum(one["tokens"] for one in shown["prompt"]) + 3 == sent.report.total_tokens
+    cached = "".join(part["text"] for one in shown["prompt"] for part in one["parts"] if part["cached"])
+    before, now = ("".join(m.text.strip() for m in one.messages) for one in (first, sent))
+    alike = next(at for at, (one, other) in enumerate(zip(before, now, strict=False)) if one != other)
+    assert len(cached) == (alike if layout == "cache_first" else 0)
+
+
+async def test_an_earlier_prompt_is_shown_with_what_is_kept_of_its_texts(pipeline: ContextPipeline) -> None:
+    kept(pipeline, "Where to?")
+    pipeline.add_messages([HumanMessage("Where to?"), AIMessage("To Porto.")], **ADA)
+    async with served(pipeline) as client:
+        status = await get(client, "status", session_id="trip")
+    prompt = status["prompt"]
+    assert items_shown(prompt) == items_sent(status["current_context"])
+    assert (prompt[0]["role"], text_of(prompt[0])) == ("system", "You plan trips.")
+    assert text_of(prompt[-1]).endswith("Where to?")
+    newest = [text_of(one) for one in prompt if one["role"] == "ai"][-1]
+    assert newest == talk("belem")[-1].text.strip()
 
 
 # Previews
@@ -185,7 +239,7 @@ async def test_looking_writes_nothing_asks_no_model_and_leaves_the_next_prompts_
     seen, unseen = made(), made()
     stored, asked = sorted(seen.export_user(user_id="ada")), len(model.read)
     async with served(seen) as client:
-        for path in ("sessions", "status", "snapshots", "messages", "usage", "settings"):
+        for path in ("sessions", "status", "snapshots", "messages", "usage", "facts"):
             await get(client, path, session_id="trip")
         tried: list[dict[str, Any]] = [{}, {"message": "word " * 300}, {"budget": 3_000}, {}]
         shown = [await get(client, "preview", **{"session_id": "trip", "message": "And now?"} | one) for one in tried]
@@ -221,13 +275,31 @@ async def test_a_pin_is_shown_and_changes_the_next_preview(pipeline: ContextPipe
     pin = {"session_id": "trip", "message_id": "belem-q0", "preservation": "keep"}
     async with served(pipeline) as client:
         await get(client, "preview", session_id="trip", message="And?", budget=690)
-        assert await post(client, "pins", pin) == pin
+        assert await post(client, "messages", pin) == pin
         [first] = (await get(client, "messages", session_id="trip", first=1, last=1))["messages"]
         shown = (await get(client, "preview", session_id="trip", message="And?", budget=690))["current_context"]
-        await post(client, "pins", {**pin, "preservation": None})
+        await post(client, "messages", {**pin, "preservation": None})
         [taken_back] = (await get(client, "messages", session_id="trip", first=1, last=1))["messages"]
     assert (first["preservation"], taken_back["preservation"]) == ("keep", None)
     assert "pinned" in {item["reason"] for item in items_of(shown, "L6") if item["id"] == "belem-q0"}
+
+
+async def test_a_fact_is_explained_pinned_corrected_and_forgotten(pipeline: ContextPipeline) -> None:
+    fact = pipeline.knowledge.add_fact("Lives in Porto", user_id="ada")
+    others = pipeline.knowledge.add_fact("Lives in Zanzibar", user_id="bo")
+    async with served(pipeline) as client:
+        [listed] = (await get(client, "facts"))["facts"]
+        assert (listed["id"], listed["text"], listed["pinned"]) == (fact.id, "Lives in Porto", False)
+        assert await get(client, "facts/why", fact_id=fact.id) == {"sources": []}
+        await post(client, "facts", {"fact_id": fact.id, "pinned": True, "text": "Lives in Lisbon"})
+        [changed] = (await get(client, "facts"))["facts"]
+        assert (changed["text"], changed["pinned"]) == ("Lives in Lisbon", True)
+        await post(client, "facts", {"fact_id": changed["id"], "forgotten": True})
+        assert await get(client, "facts") == {"facts": []}
+        for foreign in (others.id, "fact/none"):
+            await get(client, "facts/why", 404, fact_id=foreign)
+            await post(client, "facts", {"fact_id": foreign, "forgotten": True}, 404)
+    assert [one.text for one in pipeline.knowledge.list_facts(user_id="bo")] == ["Lives in Zanzibar"]
 
 
 # What is refused
@@ -265,10 +337,10 @@ async def test_an_unknown_session_and_that_of_another_user_are_answered_alike(pi
 async def test_a_change_that_cannot_be_meant_is_refused(pipeline: ContextPipeline) -> None:
     pin = {"session_id": "trip", "message_id": "belem-q1", "preservation": "keep"}
     wrong: list[tuple[str, object, int]] = [
-        ("pins", {**pin, "message_id": "nobody's"}, 404),
-        ("pins", {**pin, "session_id": "secret plans", "message_id": "zanzibar-q1"}, 404),
-        ("pins", {"fact_id": "unknown", "pinned": True}, 404),
-        *(("pins", body, 400) for body in ({**pin, "preservation": "burn"}, {**pin, "user_id": "bo"}, [], "trip")),
+        ("messages", {**pin, "message_id": "nobody's"}, 404),
+        ("messages", {**pin, "session_id": "secret plans", "message_id": "zanzibar-q1"}, 404),
+        ("facts", {"fact_id": "unknown", "pinned": True}, 404),
+        *(("messages", body, 400) for body in ({**pin, "preservation": "burn"}, {**pin, "user_id": "bo"}, [], "trip")),
     ]
     before = pipeline.export_user(user_id="ada"), pipeline.export_user(user_id="bo")
     async with served(pipeline) as client:
@@ -278,7 +350,7 @@ async def test_a_change_that_cannot_be_meant_is_refused(pipeline: ContextPipelin
             *((content, "application/json", 400) for content in (b"", b"{", b"\xff", b"[" * 50_000, b"9" * 5_000)),
             *((json.dumps(pin).encode(), kind, 415) for kind in ("text/plain", "multipart/form-data", "")),
         ]:
-            answer = await client.post(f"{API}/pins", content=content, headers={"Content-Type": kind})
+            answer = await client.post(f"{API}/messages", content=content, headers={"Content-Type": kind})
             assert answer.status_code == status
         assert (await client.delete(f"{API}/status")).status_code == 405
         assert (await client.get(f"{API}/nothing")).json() == {"error": "Not Found"}
@@ -351,7 +423,7 @@ async def test_a_store_that_fails_is_told_plainly(caplog: pytest.LogCaptureFixtu
 async def test_only_this_machine_by_its_own_names_is_answered(pipeline: ContextPipeline) -> None:
     async with served(pipeline) as client:
         for host in ("localhost:8642", "127.0.0.1", "LOCALHOST", "[::1]:80"):
-            assert (await client.get(f"{API}/settings", headers={"Host": host})).status_code == 200
+            assert (await client.get(f"{API}/sessions", headers={"Host": host})).status_code == 200
         for host in ("evil.example", "localhost.evil.example", "127.0.0.1.nip.io", "", "[", "a b"):
             for path in ("/", f"{API}/sessions"):
                 answer = await client.get(path, headers={"Host": host})
@@ -370,12 +442,12 @@ async def test_pages_of_other_sites_are_refused(pipeline: ContextPipeline) -> No
             *({"Origin": origin} for origin in origins),
             *({**own, "Sec-Fetch-Site": site} for site in ("cross-site", "same-site")),
         ):
-            changed = await client.post(f"{API}/pins", json=pin, headers=headers)
+            changed = await client.post(f"{API}/messages", json=pin, headers=headers)
             read = await client.get(f"{API}/sessions", headers=headers)
             assert (changed.status_code, read.status_code) == (403, 403)
         [first] = (await get(client, "messages", session_id="trip", last=1))["messages"]
         assert first["preservation"] is None
-        assert (await client.post(f"{API}/pins", json=pin, headers=own)).status_code == 200
+        assert (await client.post(f"{API}/messages", json=pin, headers=own)).status_code == 200
         assert (await client.get("/", headers={"Sec-Fetch-Site": "cross-site"})).status_code == 200  # a link
 
 
@@ -398,7 +470,7 @@ async def test_nobody_is_shown_nothing(pipeline: ContextPipeline) -> None:
     for nobody in (None, "", 7):
         async with served(pipeline, user_id=lambda _, nobody=nobody: nobody) as client:
             await get(client, "sessions", 401)
-            await post(client, "pins", {}, 401)
+            await post(client, "messages", {}, 401)
 
     def fails(_: Request) -> str:
         raise LookupError("the identity provider is down")
@@ -411,7 +483,7 @@ async def test_every_answer_tells_browsers_to_be_careful(pipeline: ContextPipeli
     asked: list[tuple[str, str, dict[str, str]]] = [
         *(("GET", path, {}) for path in ("/", "/assets/page.css", "/assets/nothing.js", f"{API}/sessions/")),
         ("GET", f"{API}/status?session_id=%0d%0aX-Evil:1", {}),
-        ("POST", f"{API}/pins", {}),
+        ("POST", f"{API}/messages", {}),
         ("GET", "/", {"Host": "evil.example"}),
     ]
     async with served(pipeline) as client:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 import httpx
@@ -19,7 +19,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from starlette.types import ASGIApp
 
 from langchain_ctxbudget import ContextPipeline, KnowledgeBase
-from langchain_ctxbudget.budget import TITLES, Forced, Reason, Status
+from langchain_ctxbudget.budget import Reason
 from langchain_ctxbudget.dashboard import create_app
 from langchain_ctxbudget.demo import DEMO_QUESTION, DEMO_SYSTEM_PROMPT, demo_messages
 from langchain_ctxbudget.report import STATES
@@ -123,7 +123,6 @@ class Visit:
 
     def opens(self, url: str, session: str = "") -> Page:
         self.page.goto(f"{url}#session={quote(session)}" if session else url)
-        expect(self.page.locator("#progress")).not_to_have_class(re.compile("on"))
         expect(self.page.locator("#main")).to_have_attribute("aria-busy", "false")
         return self.page
 
@@ -160,55 +159,126 @@ def number(place: Locator) -> int:
     return int(re.sub(r"\D", "", place.inner_text()))
 
 
-def shown_total(page: Page) -> int:
-    return int(page.locator("#total").get_attribute("data-tokens") or -1)
-
-
 def legend(page: Page) -> dict[str, int]:
-    rows = page.locator("#legend tbody tr").all()
-    return {str(row.get_attribute("data-layer")): number(row.locator(".used")) for row in rows}
+    entries = page.locator("#legend [data-layer]").all()
+    return {str(one.get_attribute("data-layer")): int(one.get_attribute("data-tokens") or -1) for one in entries}
 
 
 def used(report: dict[str, Any]) -> dict[str, int]:
-    layers = {part["layer"]: part["used_tokens"] for part in report["layers"]}
-    return {**layers, "tools and framing": sum(report["overhead_tokens"].values())}
+    layers = {part["layer"]: part["used_tokens"] for part in report["layers"] if part["used_tokens"]}
+    return {**layers, "": sum(report["overhead_tokens"].values())}
 
 
 def states(page: Page) -> dict[str, int]:
-    entries = page.locator("#frontier .states li").all()
+    entries = page.locator("#history .states li").all()
     return {str(one.get_attribute("data-state")): int(one.get_attribute("data-messages") or -1) for one in entries}
 
 
+def parts(page: Page) -> Locator:
+    return page.locator("#prompt [role=button]")
+
+
 @pytest.mark.parametrize("session", [LONG, TOOLS, HOSTILE])
-def test_a_session_shows_the_numbers_of_the_api(site: Site, visit: Visitor, session: str) -> None:
+def test_a_session_shows_the_prompt_and_the_numbers_of_the_api(site: Site, visit: Visitor, session: str) -> None:
     page = visit().opens(site.url, session)
-    report = site.ask("status", session_id=session)["current_context"]
-    assert shown_total(page) == report["total_tokens"]
+    answer = site.ask("preview", session_id=session)
+    report = answer["current_context"]
+    assert number(page.locator("#total")) == report["total_tokens"]
     assert legend(page) == used(report)
     assert sum(legend(page).values()) == report["total_tokens"]
     counts = dict.fromkeys(STATES, 0)
     for part in report["coverage"]:
         counts[part["state"]] += part["last"] - part["first"] + 1
     assert states(page) == counts
-    items = sum(len(part["items"]) for part in report["layers"])
-    expect(page.locator("#items [role=status]")).to_contain_text(f"{items} items of {items}")
+    messages = page.locator("#prompt .message")
+    assert messages.count() == len(answer["prompt"])
+    for place, message in zip(messages.all(), answer["prompt"], strict=True):
+        shown = "".join(visible(part["text"]) for part in message["parts"])
+        assert place.locator(".text").evaluate("node => node.textContent") == shown
+        cached = {part["cached"] for part in message["parts"]}
+        expect(place.locator(".cache")).to_have_text(
+            {(True,): "cached", (False,): "new"}.get(tuple(cached), "partly cached")
+        )
+    sent = {
+        (one["layer"], item["id"]) for one in report["layers"] for item in one["items"] if item["status"] != "omitted"
+    }
+    assert {(one.get_attribute("data-layer"), one.get_attribute("data-item")) for one in parts(page).all()} == sent
+
+
+def visible(text: str) -> str:
+    return re.sub("[\u202a-\u202e\u2066-\u2069]", lambda found: f"[U+{ord(found[0]):04X}]", text)
+
+
+def test_a_part_says_why_it_is_there_and_where_it_is_from(site: Site, visit: Visitor) -> None:
+    page = visit().opens(f"{site.url}#session={LONG}&message={quote(DEMO_QUESTION)}")
+    quoted = parts(page).and_(page.locator("[data-layer=L5]")).last
+    quoted.click()
+    expect(quoted).to_have_attribute("aria-pressed", "true")
+    expect(page.locator("#why")).to_contain_text("L5 Retrieval")
+    expect(page.locator("#why")).to_contain_text(Reason.RELEVANT.meaning)
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Enter")
+    expect(quoted).to_have_attribute("aria-pressed", "false")
+    expect(page.locator("#why")).to_contain_text("tokens")
+    page.locator("#legend button[data-layer=L6]").click()
+    expect(page.locator("#prompt.dimmed .lit").first).to_be_visible()
+
+
+def test_another_message_and_another_budget_are_tried_and_an_earlier_prompt_is_looked_at(
+    site: Site, visit: Visitor
+) -> None:
+
+    page = visit().opens(site.url, LONG)
+    page.locator("#message").fill(DEMO_QUESTION)
+    page.locator("#budget").fill("1200")
+    page.get_by_role("button", name="Show its prompt").click()
+    report = site.ask("preview", session_id=LONG, message=DEMO_QUESTION, budget=1_200)["current_context"]
+    expect(page.locator("#total")).to_have_text(f"{report['total_tokens']:,} tokens")
+    expect(page).to_have_url(re.compile("budget=1200"))
+    page.locator("#turns .turn").first.click()
+    [first, *_] = site.ask("snapshots", session_id=LONG)["snapshots"]
+    expect(page.locator("#total")).to_have_text(f"{first['total_tokens']:,} tokens")
+    expect(page.locator("#facts")).to_contain_text("as far as its texts are kept")
+    page.get_by_role("button", name="Next prompt").click()
+    expect(page.locator("#total")).to_have_text(f"{report['total_tokens']:,} tokens")
+
+
+def test_a_message_is_pinned_and_a_fact_is_corrected_and_forgotten(site: Site, visit: Visitor) -> None:
+    page = visit().opens(site.url, TOOLS)
+    page.locator(".strip").press("Home")
+    expect(page.locator("#reader")).to_contain_text("Message 1 of")
+    page.get_by_role("button", name="Keep verbatim").click()
+    expect(page.get_by_role("button", name="Keep verbatim")).to_have_attribute("aria-pressed", "true")
+    assert site.ask("messages", session_id=TOOLS, last=1)["messages"][0]["preservation"] == "keep"
+    page.get_by_role("button", name="Keep verbatim").click()
+    expect(page.get_by_role("button", name="Keep verbatim")).to_have_attribute("aria-pressed", "false")
+    added = site.pipeline.knowledge.add_fact("Rides a green bike", user_id=USER)
+    page.locator("#refresh").click()
+    known = page.locator("#known")
+    known.get_by_role("button", name="Rides a green bike").click()
+    page.get_by_label("The fact in other words").fill("Rides a blue bike")
+    known.get_by_role("button", name="Correct").click()
+    known.get_by_role("button", name="Rides a blue bike").click()
+    known.get_by_role("button", name="Forget").click()
+    expect(known).not_to_contain_text("bike")
+    assert added.id not in {fact.id for fact in site.pipeline.knowledge.list_facts(user_id=USER)}
 
 
 def test_hostile_text_is_shown_as_text_and_nothing_of_it_runs(site: Site, visit: Visitor) -> None:
     one = visit()
     page = one.opens(site.url, HOSTILE)
-    expect(page.locator("h1")).to_have_text(HOSTILE)
+    expect(page.locator("#facts")).to_contain_text(HOSTILE)
+    page.locator(".strip").press("Home")
     for position, text in enumerate((text for text in HOSTILE_TEXTS for _ in range(2)), 1):
-        page.locator("#message-number").fill(str(position))
-        page.locator("#message-number").press("Enter")
-        shown = re.sub("[\u202a-\u202e\u2066-\u2069]", lambda found: f"[U+{ord(found[0]):04X}]", text)
-        expect(page.locator("#message")).to_contain_text(f"Message {position}")
-        expect(page.locator("#message .reader-text")).to_have_text(shown)
-    for button in page.locator("#items .item .preview button").all():
+        expect(page.locator("#reader")).to_contain_text(f"Message {position} of")
+        expect(page.locator("#reader .text")).to_have_text(visible(text))
+        page.locator(".strip").press("ArrowRight")
+    page.locator("#message").fill(HOSTILE_TEXTS[1])
+    page.locator("#message").press("Enter")
+    expect(page.locator("#main")).to_have_attribute("aria-busy", "false")
+    expect(page.locator("#prompt .message").last).to_contain_text(HOSTILE_TEXTS[1])
+    for button in parts(page).all():
         button.click()
-    page.locator("#try-message").fill(HOSTILE_TEXTS[1])
-    page.locator("#try").click()
-    expect(page.locator("#what-if-result")).to_contain_text("the prompt has")
     elements = "document.querySelectorAll('main script, main img, main style, main a, main [onerror], main [onload]')"
     assert page.evaluate(f"{elements}.length") == 0
     assert page.evaluate("window.broken") is None
@@ -216,14 +286,8 @@ def test_hostile_text_is_shown_as_text_and_nothing_of_it_runs(site: Site, visit:
     assert {urlsplit(url).netloc for url in one.requests} == {urlsplit(site.url).netloc}
 
 
-def test_words_and_colours_are_those_of_the_package(site: Site, visit: Visitor) -> None:
+def test_colours_are_those_of_the_package(site: Site, visit: Visitor) -> None:
     page = visit(color_scheme="light").opens(site.url)
-    words = page.evaluate("import('./assets/words.js').then(module => JSON.parse(JSON.stringify(module)))")
-    assert words["LAYERS"] == {str(layer): title for layer, title in TITLES.items()}
-    assert words["STATES"] == {state: word for state, (word, _) in STATES.items()}
-    assert set(words["REASONS"]) == set(Reason)
-    assert set(words["STATUSES"]) == set(Status)
-    assert set(words["FORCED"]) == set(get_args(Forced))
     colours = {f"layer-{layer}": colour for layer, colour in LAYER_COLOURS.items()}
     colours |= {f"layer-own{n}": colour for n, colour in enumerate(CUSTOM_COLOURS)}
     colours |= {f"state-{state}": colour for state, (_, colour) in STATES.items()}
@@ -231,21 +295,87 @@ def test_words_and_colours_are_those_of_the_package(site: Site, visit: Visitor) 
         assert page.evaluate(COLOUR, name) == tuple_of(colour), name
 
 
-COLOUR = """name => { const node = document.body.appendChild(document.createElement('i')); node.className = name;
-    return getComputedStyle(node).backgroundColor; }"""
+COLOUR = """name => {
+    const node = document.body.appendChild(document.createElement('i'));
+    node.className = `swatch ${name}`;
+    return getComputedStyle(node).backgroundColor;
+}"""
 
 
 def tuple_of(colour: str) -> str:
     return f"rgb({', '.join(str(int(colour[n : n + 2], 16)) for n in (1, 3, 5))})"
 
 
+CONTRAST = """() => {
+    const canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
+    const paint = (colours) => {
+        canvas.globalCompositeOperation = 'source-over';
+        for (const colour of colours) { canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1); }
+        return [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3);
+    };
+    const linear = (c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+    const light = (rgb) => rgb.reduce((sum, c, n) => sum + linear(c / 255) * [0.2126, 0.7152, 0.0722][n], 0);
+    const colour = (node) => getComputedStyle(node).backgroundColor;
+    const behind = (node) => (node ? [...behind(node.parentElement), colour(node)] : ['white']);
+    const low = [];
+    const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (walker.nextNode()) {
+        const node = walker.currentNode.parentElement, text = walker.currentNode.data.trim();
+        if (!text || !node.checkVisibility() || node.closest('.unseen, .skip, noscript')) continue;
+        const under = behind(node);
+        const [a, b] = [light(paint([...under, getComputedStyle(node).color])), light(paint(under))];
+        const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+        if (contrast < 4.5) low.push(`${contrast.toFixed(2)} ${node.className} ${text.slice(0, 40)}`);
+    }
+    return low;
+}"""
+
+
+UNNAMED = """[...document.querySelectorAll('button, input, a, [role=button], [role=slider]')]
+    .filter((node) => node.checkVisibility())
+    .filter((node) => !(node.innerText || node.ariaLabel || node.labels?.length || node.title))
+    .map((node) => node.outerHTML)"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1_280, 2_560])
+def test_it_is_readable_on_every_width_in_light_and_dark(site: Site, visit: Visitor, scheme: str, width: int) -> None:
+    page = visit(color_scheme=scheme, viewport={"width": width, "height": 900}).opens(site.url, LONG)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    parts(page).first.click()
+    expect(page.locator("#why")).to_contain_text("tokens")
+    assert page.evaluate(CONTRAST) == []
+    assert page.evaluate(UNNAMED) == []
+
+
+def test_everything_is_reached_by_keyboard(site: Site, visit: Visitor) -> None:
+    page = visit().opens(site.url, LONG)
+    reached = set()
+    for _ in range(80):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("(document.activeElement.closest('[id]') ?? document.activeElement).id"))
+    assert {
+        "refresh",
+        "theme",
+        "sessions",
+        "turns",
+        "message",
+        "slider",
+        "budget",
+        "legend",
+        "prompt",
+        "history",
+        "out",
+    } <= reached
+
+
 def test_what_goes_wrong_is_told_in_words(site: Site, visit: Visitor) -> None:
     page = visit(tolerant=True).opens(site.url, LONG)  # the browser notes every answer 409 as an error
-    page.locator("#budget-number").fill("20")
-    expect(page.locator("#what-if-result")).to_contain_text("Too small.")
+    page.locator("#budget").fill("20")
+    page.locator("#budget").press("Enter")
     answer = httpx.get(f"{site.url}api/context/preview", params={"session_id": LONG, "budget": 20})
     for name, tokens in answer.json()["floors"].items():
-        expect(page.locator("#what-if-result")).to_contain_text(f"{name} {tokens}")
+        expect(page.locator("#notice")).to_contain_text(f"{name} {tokens}")
     page = visit(tolerant=True).opens(site.url, "nobody's")
     expect(page.locator("#notice")).to_contain_text("There is no such session")
     page.locator("#sessions a").first.click()

@@ -1,50 +1,38 @@
 // The JSON API, and what goes wrong with it in words.
 
-const BASE = "api/context";
 const UNREACHABLE = "The dashboard's server does not answer. Is “ctxbudget dashboard” still running?";
 
-/** An answer that is an error; `status` is 0 where nobody answered, `body` what else the answer says. */
+/** An answer that is an error; `status` is 0 where nobody answered, `floors` what each part of a prompt needs. */
 export class ApiError extends Error {
-  constructor(status, message, body = {}) {
+  constructor(status, message, floors = {}) {
     super(message);
-    this.status = status;
-    this.body = body;
+    Object.assign(this, { status, floors });
   }
 }
 
-async function request(path, { query = {}, body, signal } = {}) {
-  const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== null && value !== "");
-  const address = given.length ? `${BASE}${path}?${new URLSearchParams(given)}` : BASE + path;
-  const options = { signal, headers: { Accept: "application/json" }, cache: "no-store" };
-  if (body !== undefined) {
-    options.method = "POST";
-    options.headers["Content-Type"] = "application/json";
-    options.body = JSON.stringify(body);
-  }
-  let answer;
-  try {
-    answer = await fetch(address, options);
-  } catch (problem) {
-    if (problem.name === "AbortError") throw problem;
+async function request(path, query, body) {
+  const given = Object.entries(query ?? {}).filter(([, value]) => value !== null && value !== undefined && value !== "");
+  const address = `api/context/${path}${given.length ? `?${new URLSearchParams(given)}` : ""}`;
+  const change = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+  const answer = await fetch(address, body ? change : {}).catch(() => {
     throw new ApiError(0, UNREACHABLE);
-  }
+  });
   const data = await answer.json().catch(() => ({}));
   if (answer.ok) return data;
-  throw new ApiError(answer.status, data.error ?? `The server answered with ${answer.status}.`, data);
+  throw new ApiError(answer.status, data.error ?? `The server answered with ${answer.status}.`, data.floors);
 }
 
+const of = (session, more = {}) => ({ session_id: session, ...more });
+
 export const api = {
-  sessions: () => request("/sessions"),
-  status: (session) => request("/status", { query: { session_id: session } }),
-  snapshots: (session, limit = 100) => request("/snapshots", { query: { session_id: session, limit } }),
-  snapshot: (session, id, signal) =>
-    request(`/snapshots/${encodeURIComponent(id)}`, { query: { session_id: session }, signal }),
-  preview: (session, { budget, message } = {}, signal) =>
-    request("/preview", { query: { session_id: session, budget, message }, signal }),
-  messages: (session, first, last) => request("/messages", { query: { session_id: session, first, last } }),
-  usage: (session) => request("/usage", { query: { session_id: session } }),
-  settings: () => request("/settings"),
-  pinMessage: (session, id, preservation) =>
-    request("/pins", { body: { session_id: session, message_id: id, preservation } }),
-  pinFact: (id, pinned) => request("/pins", { body: { fact_id: id, pinned } }),
+  sessions: () => request("sessions"),
+  snapshots: (session) => request("snapshots", of(session)),
+  snapshot: (session, id) => request(`snapshots/${encodeURIComponent(id)}`, of(session)),
+  preview: (session, message, budget) => request("preview", of(session, { message, budget })),
+  messages: (session, first, last) => request("messages", of(session, { first, last })),
+  pin: (session, message, preservation) => request("messages", null, of(session, { message_id: message, preservation })),
+  usage: (session) => request("usage", of(session)),
+  facts: () => request("facts"),
+  why: (fact) => request("facts/why", { fact_id: fact }),
+  change: (fact, change) => request("facts", null, { fact_id: fact, ...change }),
 };

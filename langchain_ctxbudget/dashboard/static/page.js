@@ -1,257 +1,286 @@
 // The dashboard: reads the API, keeps what is looked at, and lets every part of the page draw it.
 
 import { api } from "./api.js";
-import { showBars, showLegend } from "./bars.js";
-import { el, fill, plural, said, visible, when } from "./dom.js";
-import { Frontier } from "./frontier.js";
-import { Items } from "./items.js";
-import { Messages } from "./messages.js";
-import { showPins } from "./overrides.js";
-import { messagesOf } from "./report.js";
-import { addressOf, isAddressable, sessionInAddress, showSessions } from "./sessions.js";
-import { showBudget, showStrategy, showUsage } from "./summary.js";
-import { WhatIf } from "./whatif.js";
+import { count, debounced, el, fill, money, percent, plural, said, visible, when } from "./dom.js";
+import { History } from "./history.js";
+import { Known } from "./known.js";
+import { Prompt } from "./prompt.js";
+import { lineOf, showTurns } from "./turns.js";
+import { learnWords, nameOf, reasonOf } from "./words.js";
 
-const AUTO_MILLISECONDS = 10_000;
-const QUIET_MILLISECONDS = 200;
-/** What differs from one answer to the next though nothing has changed. */
-const VOLATILE = new Set(["timings_ms", "tokenizer_calls", "last_updated"]);
+/** What a cached token costs, as a share of a new one. */
+const CACHED_PRICE = 0.1;
+const LEAST_BUDGET = 250;
+const MOST_BUDGET = 128_000;
+const STEPS = 200;
+const ASK_MILLISECONDS = 250;
 const NARROW = matchMedia("(max-width: 860px)");
+const LIMITS = { session_tokens: "tokens of this session", session_cost: "cost of this session", month_tokens: "tokens of this month", month_cost: "cost of this month" };
 
 const node = (id) => document.getElementById(id);
 
-/** What is known and what is looked at; `looking` is a snapshot's id, "preview" or "what-if". */
-const view = {
-  sessions: [], session: null, settings: null, usage: null, snapshots: [], kept: 0, current: null, next: null, whatIf: null,
-  base: null, shown: null, looking: null, messages: null, stored: 0, drawn: "",
-};
-let loading = 0;
+/** What is known, and what is looked at: `picked` is the id of a snapshot, null for the next prompt. */
+const view = { sessions: [], session: null, snapshots: [], next: null, picked: null, message: "", budget: null, usual: null };
+/** Which of several questions is the newest; answers to older ones are not drawn. */
+let turn = 0;
 
-const frontier = new Frontier({ failed, pinned: (message) => pinsChanged(`Message ${message.position} is changed; the next prompt goes by it.`) });
-const items = new Items({ jump: { positionOf: (id) => view.messages?.positionOf(id), to: jumpTo } });
-const whatIf = new WhatIf({
-  failed,
-  found: (answer, base) => {
-    Object.assign(view, { whatIf: answer, base });
-    if (answer) look("what-if");
-    else if (view.looking === "what-if") look(latest());
-    else draw();
-  },
-  ended: () => {
-    Object.assign(view, { whatIf: null, base: null });
-    look(latest());
+const history = new History({ failed, pinned: () => changed("The pin is changed; the next prompt goes by it.") });
+const known = new Known({ failed, changed: () => changed("What is known is changed; the next prompt goes by it.") });
+const prompt = new Prompt({
+  positionOf: (id) => history.ids.get(id),
+  open: (position) => {
+    history.move(position);
+    node("history-title").scrollIntoView({ block: "start" });
+    document.querySelector(".strip")?.focus({ preventScroll: true });
   },
 });
 
-const latest = () => (view.current.source === "snapshot" && view.snapshots.length ? view.snapshots.at(-1).id : "preview");
+/** Where the address says to look: #session=…&message=…&budget=…, so that it can be kept and shared. */
+const asked = () => Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+const addressOf = (session, more = {}) => `#${new URLSearchParams({ session, ...more })}`;
 
 /** Reads everything about a session; what is on the page stays there until the answer has come. */
-async function load(session, { isQuiet = false } = {}) {
-  const turn = (loading += 1);
-  const isLatest = () => turn === loading;
-  busy(true);
+async function load(wanted) {
+  const mine = (turn += 1);
+  const isStill = () => mine === turn;
+  node("main").setAttribute("aria-busy", "true");
   try {
-    const { sessions, user_id: user } = await api.sessions();
-    const picked = session ?? sessions.find((one) => isAddressable(one.session_id))?.session_id ?? null;
-    if (!isLatest()) return;
-    Object.assign(view, { sessions });
-    node("user").replaceChildren("user ", said(user, { class: "strong" }));
-    if (picked === null) return noSessions();
-    const optional = (promise) => promise.catch(() => null);
-    const [current, { snapshots }, usage, settings] = await Promise.all([
-      api.status(picked), api.snapshots(picked), optional(api.usage(picked)), optional(api.settings()),
-    ]);
-    if (!isLatest()) return;
-    const listed = sessions.find((one) => one.session_id === picked);
-    const stored = listed?.messages ?? messagesOf(current.current_context);
-    const kept = Math.max(snapshots.length, listed?.snapshots ?? 0);
-    shows(picked, { current, snapshots, kept, usage, settings, stored }, isQuiet);
-  } catch (problem) {
-    if (isLatest()) failed(problem, session);
-  } finally {
-    if (isLatest()) busy(false);
-  }
-}
-
-function shows(picked, read, isQuiet) {
-  const isOther = view.session !== picked;
-  const drawn = essence(read);
-  const isSame = isQuiet && !isOther && view.drawn === drawn;
-  view.drawn = drawn;
-  node("notice").hidden = node("empty").hidden = true;
-  node("content").hidden = false;
-  if (isSame) {
-    showSessions(view);
-    lookAhead();
-    return;
-  }
-  const wasLatest = isOther || view.looking === latest();
-  const hasGrown = isOther || read.stored !== view.stored;
-  Object.assign(view, read, { session: picked });
-  if (isOther) Object.assign(view, { whatIf: null, base: null, next: null });
-  if (view.current.source === "preview") view.next = view.current;
-  if (hasGrown || !isQuiet) view.messages = new Messages(picked);
-  const isGone = view.looking !== "what-if" && view.looking !== "preview" && !view.snapshots.some((line) => line.id === view.looking);
-  if (wasLatest || isGone) Object.assign(view, { looking: latest(), shown: view.current });
-  if (location.hash !== addressOf(picked)) history.replaceState(null, "", addressOf(picked));
-  whatIf.show(picked, view.current.current_context, view.settings);
-  showSessions(view);
-  showUsage(view.usage, view.settings);
-  draw();
-  if (isOther && NARROW.matches) node("picker").open = false;
-  lookAhead();
-}
-
-const essence = (data) => JSON.stringify(data, (name, value) => (VOLATILE.has(name) ? undefined : value));
-
-/** Draws what is looked at. */
-function draw() {
-  const { shown, current, looking } = view;
-  const report = shown.current_context;
-  const isLatest = looking === latest();
-  const compared = looking === "what-if" ? view.base?.current_context : isLatest ? null : current.current_context;
-  document.title = `${visible(view.session)} – Context budget`;
-  node("session-title").replaceChildren(said(view.session));
-  node("session-facts").textContent = [
-    plural(messagesOf(report), "message"), plural(view.kept, "snapshot"),
-    { snapshot: "as it was sent", preview: "what the next prompt would be" }[shown.source], when(shown.last_updated),
-  ].filter(Boolean).join(" · ");
-  node("looking").hidden = isLatest;
-  node("looking-at").textContent =
-    { "what-if": "What if: everything below shows this forecast, not what was sent.", preview: "The next prompt, as it would be now." }[looking] ??
-    `An earlier prompt, of ${when(shown.last_updated)}: everything below shows it as it was.`;
-  showBudget(report);
-  showStrategy(shown);
-  showBars(view, { look });
-  showLegend(report, compared, { filterLayer: (name) => items.filterLayer(name) });
-  frontier.show(shown, view.messages);
-  items.show(report);
-  drawPins();
-}
-
-/** Looks at a snapshot, at the next prompt, or at the what-if. */
-async function look(key) {
-  const session = view.session;
-  const here = { preview: view.next, "what-if": view.whatIf };
-  try {
-    view.looking = key;
-    const isCurrent = key === latest();
-    if (!isCurrent && !(key in here)) showBars(view, { look });
-    const shown = isCurrent ? view.current : (here[key] ?? (await api.snapshot(session, key)));
-    if (session !== view.session || view.looking !== key) return;
-    view.shown = shown;
-    draw();
-  } catch (problem) {
-    failed(problem, session);
-  }
-}
-
-function jumpTo(position) {
-  frontier.move(Math.min(position, messagesOf(view.shown.current_context)));
-  node("history-title").scrollIntoView({ block: "start" });
-  document.querySelector("#frontier .strip")?.focus({ preventScroll: true });
-}
-
-const drawPins = () =>
-  showPins({
-    messages: view.messages, total: view.stored, report: (view.next ?? view.current).current_context,
-    jump: jumpTo, failed, changed: () => pinsChanged("The pin is changed; the next prompt goes by it."),
-  });
-
-/** What takes longer and nobody waits for: the next prompt, and the newest messages, of which pins are known. */
-async function lookAhead() {
-  const { session, messages, current } = view;
-  const isStill = () => session === view.session && messages === view.messages && current === view.current;
-  try {
-    const next = current.source === "preview" ? current : await api.preview(session);
+    const { sessions, user_id: user, words } = await api.sessions();
+    learnWords(words);
+    const session = wanted ?? sessions.find((one) => one.session_id.isWellFormed())?.session_id;
     if (!isStill()) return;
-    const isNew = essence(view.next) !== essence(next);
-    view.next = whatIf.base = next;
-    if (isNew && view.looking === "preview") {
-      view.shown = next;
-      draw();
-    } else if (isNew) {
-      showBars(view, { look });
-    }
-    await messages.newest(view.stored);
-    if (isStill()) drawPins();
+    fill(node("user"), "user ", said(user));
+    view.sessions = sessions;
+    node("empty").hidden = Boolean(session);
+    if (!session) return hide();
+    const isOther = session !== view.session;
+    const { message = "", budget = null } = asked();
+    if (isOther) Object.assign(view, { message, budget: budget && Number(budget), usual: null, picked: null });
+    const [{ snapshots }, next, usage] = await Promise.all([api.snapshots(session), api.preview(session, view.message, view.budget), api.usage(session), known.load()]);
+    if (!isStill()) return;
+    if (!snapshots.some(({ id }) => id === view.picked)) view.picked = null;
+    const shown = view.picked ? await api.snapshot(session, view.picked) : next;
+    history.begin(session);
+    await history.at(Math.max(1, next.current_context.coverage.at(-1)?.last ?? 1));
+    if (!isStill()) return;
+    Object.assign(view, { session, snapshots, next, usage });
+    if (isOther && NARROW.matches) node("picker").open = false;
+    view.usual ??= view.budget ? (view.snapshots.at(-1)?.budget_tokens ?? view.budget) : next.current_context.budget_tokens;
+    showSessions();
+    showForm();
+    showUsage(usage);
+    draw(shown);
   } catch (problem) {
-    if (isStill()) failed(problem, session);
+    if (isStill()) failed(problem, wanted);
+  } finally {
+    if (isStill()) node("main").setAttribute("aria-busy", "false");
   }
 }
 
-function pinsChanged(words) {
-  announce(words);
-  drawPins();
-  frontier.read();
-  load(view.session, { isQuiet: true });
+/** Draws a prompt: the next one, or one that was sent. */
+function draw(answer) {
+  const report = answer.current_context;
+  const session = view.sessions.find((one) => one.session_id === view.session);
+  node("notice").hidden = true;
+  node("content").hidden = false;
+  document.title = `${visible(session?.title || view.session)} – Context budget`;
+  fill(node("title"), said(session?.title || view.session));
+  const kind = answer.source === "snapshot" ? `the prompt of ${when(answer.last_updated)}, as far as its texts are kept` : "the next prompt, as it would be now";
+  fill(node("facts"), said(view.session), ` · ${plural(session?.messages ?? 0, "message")} · ${kind}`);
+  fill(node("tiles"), tiles(report));
+  showTurns(view.snapshots, lineOf(view.next.current_context), view.picked, look);
+  prompt.show(answer);
+  history.show(report);
+  showOut(report);
+  fill(node("account"), account(report, answer.pruning_strategy).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, said(value)))));
 }
 
-function noSessions() {
-  node("content").hidden = node("notice").hidden = true;
-  node("empty").hidden = false;
-  view.session = null;
-  showSessions(view);
-  fill(
-    node("empty"),
-    el("h1", {}, "No sessions yet"),
-    el("p", {}, "Nothing is stored for this user. A conversation appears here when its first message is:"),
-    el("pre", {}, 'pipeline.add_messages([HumanMessage("Hello")], user_id="me", conversation_id="c1")'),
-    el("p", { class: "muted" }, "With the setting keep_snapshots above 0, every prompt is kept as a snapshot, and this page shows how the layers go on over the turns."),
+/** Looks at a snapshot, or at the next prompt (null). */
+async function look(id) {
+  const mine = (turn += 1);
+  const { session } = view;
+  try {
+    const shown = id === null ? view.next : await api.snapshot(session, id);
+    if (mine !== turn) return;
+    view.picked = id;
+    draw(shown);
+  } catch (problem) {
+    if (mine === turn) failed(problem, session);
+  } finally {
+    if (mine === turn) node("main").setAttribute("aria-busy", "false");
+  }
+}
+
+function tiles(report) {
+  const { total_tokens: total, budget_tokens: budget, stability, usage } = report;
+  const tile = (name, value, note, id) => el("div", { class: "tile" }, el("h2", {}, name), el("p", { class: "big", id, data: { tokens: total } }, value), el("p", { class: "muted small" }, note));
+  const { effective_tokens: effective, whole_effective_tokens: whole, turns_to_step: left, step_tokens: step } = stability;
+  const cached = Math.round((total - effective) / (1 - CACHED_PRICE));
+  const meter = el("div", { class: "meter", role: "meter", "aria-label": "Budget use", "aria-valuemin": 0, "aria-valuemax": budget, "aria-valuenow": total, "aria-valuetext": percent(total / budget) }, el("span", { css: { width: percent(Math.min(1, total / budget)).replace(" ", "") } }));
+  const used = tile("Prompt", `${count(total)} tokens`, `${percent(total / budget, 0)} of a budget of ${count(budget)}`, "total");
+  used.append(meter);
+  return [
+    used,
+    tile("Cached", `${count(cached)} tokens`, cached ? `${percent(cached / total, 0)} stand in the last prompt, too, from its beginning` : "no cache has the beginning of it"),
+    tile("Effective cost", `${count(effective)} tokens`, `${count(whole)} if everything were sent; a cached token counts a tenth`),
+    tile("Next step", left === null ? "every turn" : left === 0 ? "next turn" : `in ${plural(left, "turn")}`, left === null ? "prompts are chosen anew" : `then about ${count(step)} new tokens`),
+    usage ? tile("Usage limit", usage.tier, `${percent(usage.left, 0)} left of the ${LIMITS[usage.limit] ?? usage.limit}`) : null,
+  ];
+}
+
+/** How the prompt was made, as far as there is something to say. */
+function account(report, tier) {
+  const times = Object.values(report.timings_ms).reduce((total, value) => total + value, 0);
+  const lists = [["Repaired", report.repairs.map((one) => `${one.kind}: ${one.detail}`)], ["Failed", report.failures], ["Squeezed", report.last_resort]];
+  return [
+    ["Divided by", report.allocation_strategy],
+    ["History", report.history_strategy.replaceAll("_", " ")],
+    ["Counted", `${report.count_mode === "exact" ? "exactly" : "estimated, with a margin"} (${report.tokenizer})`],
+    ["Window", report.window_tokens && `${count(report.window_tokens)} tokens (${report.window_detail || report.window_source})`],
+    ["For the answer", report.output_reserve_tokens && `${count(report.output_reserve_tokens)} tokens`],
+    ["Settings from", report.settings_from.length > 1 && report.settings_from.join(" < ")],
+    ["Limits let in", report.usage && `knowledge ${tier.tier2_items}, documents ${tier.tier3_mode}, history ${tier.tier4_messages}`],
+    ["Summaries", report.summaries_waiting && `${count(report.summaries_waiting)} still to be written by the model`],
+    ["Time", times > 0 && `${count(Math.round(times))} ms`],
+    ...lists.map(([name, lines]) => [name, lines.join("; ")]),
+  ].filter(([, value]) => value);
+}
+
+/** What is not in the prompt, by layer and reason, with the first of it. */
+function showOut(report) {
+  const groups = new Map();
+  const group = (layer, reason) => {
+    const key = `${layer} ${reason}`;
+    if (!groups.has(key)) groups.set(key, { layer, reason, items: [], more: 0 });
+    return groups.get(key);
+  };
+  for (const part of report.layers) {
+    for (const item of part.items) if (item.status === "omitted") group(part.layer, item.reason).items.push(item);
+    for (const [reason, number] of Object.entries(part.more_omitted)) group(part.layer, reason).more += number;
+  }
+  const drawn = [...groups.values()].map(({ layer, reason, items, more }) =>
+    el(
+      "details",
+      {},
+      el("summary", {}, said(`${nameOf(layer)}: `), el("strong", {}, count(items.length + more)), ` ${reason.replaceAll("_", " ")}`),
+      el("p", { class: "muted small" }, `${reasonOf(reason)}.`),
+      el("ul", { class: "entries" }, items.map((item) => el("li", {}, said(item.preview || item.id), el("span", { class: "muted number" }, ` ${plural(item.tokens, "token")}`)))),
+      more ? el("p", { class: "muted small" }, `and ${count(more)} more that are counted only`) : null,
+    ),
   );
+  fill(node("out"), drawn.length ? drawn : el("p", { class: "hint" }, "Nothing: all that there is stands in the prompt."));
+}
+
+function showUsage(usage) {
+  const row = (name, value) => el("tr", {}, el("th", { scope: "row" }, name), [usage.session, usage.month].map((part) => el("td", { class: "number" }, value(part))));
+  const limits = Object.entries(usage.limits ?? {}).filter(([name, value]) => name in LIMITS && value !== null);
+  const amount = (name, value) => (name.endsWith("cost") ? money(value) : count(value));
+  if (!usage.month.calls) fill(node("usage"), el("p", { class: "hint" }, "No call of a model is counted yet: a callback handler, the middleware or observe_usage do it."));
+  else
+    fill(
+      node("usage"),
+      el("table", { class: "plain" }, el("thead", {}, el("tr", {}, el("td", {}), ["session", "month"].map((name) => el("th", { scope: "col", class: "number" }, name)))),
+        el("tbody", {}, row("calls", (part) => count(part.calls)), row("input", (part) => count(part.input_tokens)), row("of it cached", (part) => count(part.cached_tokens)), row("output", (part) => count(part.output_tokens)), row("cost", (part) => money(part.cost)))),
+      limits.length ? el("p", { class: "muted small" }, `Limits: ${limits.map(([name, value]) => `${amount(name, value)} ${LIMITS[name]}`).join(", ")}`) : null,
+    );
+}
+
+function showSessions() {
+  node("session-count").textContent = count(view.sessions.length);
+  fill(node("sessions"), view.sessions.map(({ session_id: id, title, messages, last_updated: at, total_tokens: total, budget_tokens: budget, tier }) => {
+    const facts = [plural(messages, "message"), total ? `${percent(total / budget, 0)} of budget` : null, when(at), tier].filter(Boolean).join(" · ");
+    const inside = [el("strong", {}, said(title || id)), title ? said(id, { class: "muted small" }) : null, el("span", { class: "muted small" }, facts)];
+    // Half of a pair of surrogates, which a stored name may have, is nothing that an address can hold.
+    return el("li", {}, id.isWellFormed() ? el("a", { href: addressOf(id), class: "session", "aria-current": id === view.session ? "true" : null, data: { key: id } }, inside) : el("span", { class: "session" }, inside, "no address can hold its name"));
+  }));
+}
+
+// What if: another message, another budget
+
+const budgetAt = (step) => rounded(LEAST_BUDGET * (MOST_BUDGET / LEAST_BUDGET) ** (step / STEPS));
+const stepAt = (budget) => Math.round((STEPS * Math.log(Math.min(MOST_BUDGET, Math.max(LEAST_BUDGET, budget)) / LEAST_BUDGET)) / Math.log(MOST_BUDGET / LEAST_BUDGET));
+const rounded = (budget) => Number(budget.toPrecision(2));
+
+function showForm() {
+  const budget = view.budget ?? view.usual;
+  const turnItem = view.next.prompt.at(-1)?.parts.filter((part) => part.layer === "L7" && part.item !== null);
+  node("message").value = view.message;
+  node("message").placeholder = visible(turnItem?.map((part) => part.text).join("") ?? "");
+  node("budget").value = budget;
+  node("slider").value = stepAt(budget);
+  node("slider").setAttribute("aria-valuetext", `${count(budget)} tokens`);
+}
+
+async function tryOut() {
+  const mine = (turn += 1);
+  const { session } = view;
+  view.message = node("message").value.trim();
+  view.budget = Math.max(1, Math.round(Number(node("budget").value))) || view.usual;
+  const more = { ...(view.message && { message: view.message }), ...(view.budget !== view.usual && { budget: view.budget }) };
+  window.history.replaceState(null, "", addressOf(session, more));
+  node("main").setAttribute("aria-busy", "true");
+  try {
+    const next = await api.preview(session, view.message, view.budget);
+    if (mine !== turn) return;
+    Object.assign(view, { next, picked: null });
+    showForm();
+    draw(next);
+    announce(`The prompt has ${plural(next.current_context.total_tokens, "token")}.`);
+  } catch (problem) {
+    if (mine === turn) failed(problem, session);
+  } finally {
+    if (mine === turn) node("main").setAttribute("aria-busy", "false");
+  }
+}
+
+function changed(words) {
+  announce(words);
+  load(view.session);
+}
+
+function announce(words) {
+  node("announce").textContent = words;
+}
+
+function hide() {
+  node("content").hidden = node("notice").hidden = true;
+  view.session = null;
+  showSessions();
 }
 
 /** Says what went wrong; of a session, that there is none. */
 function failed(problem, session) {
-  if (problem.name === "AbortError") return;
+  if (problem.status === undefined) console.error(problem);
   const isGone = problem.status === 404 && session !== undefined;
+  const floors = Object.entries(problem.floors ?? {}).map(([name, tokens]) => `${name} ${count(tokens)}`);
   fill(
     node("notice"),
     el("p", {}, visible(isGone ? "There is no such session, or it is another user's. Pick one from the list." : problem.message)),
-    isGone ? null : el("button", { type: "button", on: { click: () => load(session ?? sessionInAddress()) } }, "Try again"),
+    floors.length ? el("p", { class: "muted" }, visible(`What must be sent: ${floors.join(", ")}`)) : null,
+    problem.status === 0 ? el("button", { type: "button", on: { click: () => load(session ?? asked().session) } }, "Try again") : null,
   );
   node("notice").hidden = false;
-  if (!isGone) return;
-  node("content").hidden = true;
-  view.session = null;
-  showSessions(view);
+  if (isGone) {
+    node("content").hidden = true;
+    view.session = null;
+    showSessions();
+  }
 }
 
-const announce = (words) => {
-  node("announce").textContent = words;
-};
-
-let indicator;
-function busy(isBusy) {
-  clearTimeout(indicator);
-  node("main").setAttribute("aria-busy", String(isBusy));
-  if (isBusy) indicator = setTimeout(() => node("progress").classList.add("on"), QUIET_MILLISECONDS);
-  else node("progress").classList.remove("on");
-}
-
-function automatic() {
-  const box = node("auto");
-  setInterval(() => {
-    if (box.checked && !document.hidden) load(view.session ?? sessionInAddress(), { isQuiet: true });
-  }, AUTO_MILLISECONDS);
-}
-
-node("refresh").addEventListener("click", () => load(view.session ?? sessionInAddress()));
-node("back").addEventListener("click", () => {
-  if (view.looking === "what-if") whatIf.reset();
-  Object.assign(view, { whatIf: null, base: null });
-  look(latest());
-  node("main").focus();
-});
-node("skip").addEventListener("click", (event) => {
+const trySoon = debounced(ASK_MILLISECONDS, tryOut);
+node("try").addEventListener("submit", (event) => {
   event.preventDefault();
-  node("main").focus();
+  tryOut();
 });
+node("slider").addEventListener("input", () => {
+  node("budget").value = budgetAt(Number(node("slider").value));
+  trySoon();
+});
+node("budget").addEventListener("change", tryOut);
+node("refresh").addEventListener("click", () => load(view.session ?? asked().session));
 addEventListener("hashchange", () => {
-  const session = sessionInAddress();
-  if (session !== null && session !== view.session) load(session);
+  const { session } = asked();
+  if (session && session !== view.session) load(session);
 });
-node("session-filter").addEventListener("input", () => showSessions(view));
 if (NARROW.matches) node("picker").open = false;
-automatic();
-load(sessionInAddress());
+load(asked().session);

@@ -1,0 +1,60 @@
+// The prompts of a conversation beside each other: layers, budget, what each costs, and where it was written anew.
+
+import { count, el, fill, plural, steered, when } from "./dom.js";
+import { classOf, nameOf } from "./words.js";
+
+const FRAMING = "";
+
+/** What stands in a bar: tokens by layer, framing last. */
+const layersOf = (report) => new Map([...report.layers.map((part) => [part.layer, part.used_tokens]), [FRAMING, sum(Object.values(report.overhead_tokens))]]);
+const sum = (numbers) => numbers.reduce((total, number) => total + number, 0);
+
+/** The next prompt as a line of the list of snapshots. */
+export const lineOf = (report) => ({
+  id: null, total_tokens: report.total_tokens, budget_tokens: report.budget_tokens, parts: layersOf(report),
+  effective_tokens: report.stability.effective_tokens, compaction_step: report.stability.compaction_step,
+});
+
+export function showTurns(snapshots, next, picked, pick) {
+  const lines = [...snapshots.map((line) => ({ ...line, parts: new Map([...Object.entries(line.layers), [FRAMING, line.overhead_tokens]]) })), ...(next ? [next] : [])];
+  const top = Math.max(1, ...lines.flatMap((line) => [line.total_tokens, line.budget_tokens]));
+  const share = (tokens) => `${(Math.max(0, tokens) / top) * 100}%`;
+  const bars = lines.map((line, index) => {
+    const name = line.id === null ? "Next prompt" : `Prompt of ${when(line.created_at)}`;
+    const step = line.compaction_step ? ", written anew" : "";
+    const label = `${name}: ${plural(line.total_tokens, "token")}, ${count(line.effective_tokens)} effective${step}`;
+    return el(
+      "button",
+      {
+        type: "button", class: "turn", title: label, "aria-label": label, "aria-pressed": String(line.id === picked), data: { key: `turn ${line.id}` },
+        tabindex: line.id === picked ? 0 : -1, on: { click: () => pick(line.id), keydown: (event) => move(event, index) },
+      },
+      el(
+        "span",
+        { class: "column" },
+        el("span", { class: "limit", css: { bottom: share(line.budget_tokens) } }),
+        el("span", { class: "stack", css: { height: share(line.total_tokens) } },
+          [...line.parts].filter(([, tokens]) => tokens > 0).map(([layer, tokens]) => el("span", { class: layer ? classOf(layer) : "layer-overhead", title: `${layer ? nameOf(layer) : "tools and framing"}: ${count(tokens)}`, css: { "flex-grow": tokens } }))),
+        el("span", { class: "effective", css: { bottom: share(line.effective_tokens) } }),
+      ),
+      el("span", { class: "below" }, line.id === null ? "next" : line.compaction_step ? "▲" : ""),
+    );
+  });
+  const place = document.getElementById("turns");
+  const scrolled = place.querySelector(".turns")?.scrollLeft;
+  const row = el("div", { class: "turns", role: "group", "aria-label": "Prompts, oldest first" }, bars);
+  fill(
+    place,
+    el("div", { class: "chart" }, el("div", { class: "axis number", "aria-hidden": "true" }, [top, Math.round(top / 2), 0].map((value) => el("span", {}, count(value)))), row),
+    el("p", { class: "hint" }, el("span", { class: "key limit-key" }), "budget ", el("span", { class: "key effective-key" }), "effective tokens: what it costs with a cache ", el("span", {}, "▲ written anew (a compaction step)")),
+    snapshots.length ? null : el("p", { class: "hint" }, "Earlier prompts stand here where the setting keep_snapshots is above 0."),
+  );
+  row.scrollLeft = scrolled ?? row.scrollWidth;
+
+  function move(event, index) {
+    const to = steered(event.key, index, bars.length);
+    if (to === null) return;
+    event.preventDefault();
+    bars[to].focus();
+  }
+}
