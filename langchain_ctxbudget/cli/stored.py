@@ -43,7 +43,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
 NOTED = ("relationship", "attributes", "aliases")
 """Fields that stand below the first column where they have a value."""
 DEMO_SESSION = "tool-library"
-HOST, PORT, DEMO_BUDGET, DEMO_TURNS = "127.0.0.1", 8642, 4_000, 24
+HOST, PORT, DEMO_BUDGET = "127.0.0.1", 8642, 4_000
 
 
 def _configure_import(parser: argparse.ArgumentParser) -> None:
@@ -70,7 +70,9 @@ def _configure_dashboard(parser: argparse.ArgumentParser) -> None:
     _configure_store(parser, "as given to `import`", required=False)
     parser.add_argument("--demo", action="store_true", help="the bundled conversation, in memory, instead of a store")
     parser.add_argument("--port", type=int, default=PORT, help="0 takes a free one (default: %(default)s)")
-    parser.add_argument("--budget", type=tokens, metavar="N", help="tokens of the prompts that are previewed")
+    parser.add_argument("--budget", type=tokens, metavar="N", help="tokens of the prompts that are shown")
+    parser.add_argument("--system", default="", metavar="TEXT", help="the system prompt of the application")
+    parser.add_argument("--model", help="count for this model, within its window (default: o200k_base, no window)")
     parser.set_defaults(run=run_dashboard)
 
 
@@ -83,12 +85,20 @@ OPTIONS = {"import": _configure_import, "inspect": _configure_inspect, "dashboar
 
 
 @contextmanager
-def _opened(folder: Path, settings: Mapping[str, Any], *, is_new: bool = False) -> Iterator[ContextPipeline]:
+def _opened(
+    folder: Path,
+    settings: Mapping[str, Any],
+    *,
+    is_new: bool = False,
+    system_prompt: str = "",
+    model: str | None = None,
+) -> Iterator[ContextPipeline]:
     from langchain_ctxbudget.stores.chroma import ChromaStore  # noqa: PLC0415 - loads chromadb
 
     if not (is_new or (folder / DATABASE_FILE).is_file()):  # opening it would make it
         raise StoreError(f"There is no store in {folder}: `ctxbudget import FILE --store FOLDER` makes one")
-    with ChromaStore(folder) as store, ContextPipeline(settings, store=store) as pipeline:
+    about: dict[str, Any] = {"system_prompt": system_prompt, "model": model}
+    with ChromaStore(folder) as store, ContextPipeline(settings, store=store, **about) as pipeline:
         yield pipeline
 
 
@@ -247,7 +257,8 @@ def run_dashboard(options: argparse.Namespace) -> None:
     if (options.store is None) != options.demo:
         raise InvalidSettingsError("Say what to show: --store FOLDER, or --demo for the bundled conversation")
     settings = {} if options.budget is None else {"max_context_tokens": options.budget}
-    opened = _demo(settings, options.user) if options.demo else _opened(options.store, settings)
+    about: dict[str, Any] = {"system_prompt": options.system, "model": options.model}
+    opened = _demo(options.user, settings, **about) if options.demo else _opened(options.store, settings, **about)
     try:
         listener = socket.create_server((HOST, options.port))
     except (OSError, OverflowError) as error:
@@ -263,19 +274,13 @@ def run_dashboard(options: argparse.Namespace) -> None:
 
 
 @contextmanager
-def _demo(settings: Mapping[str, Any], user: str) -> Iterator[ContextPipeline]:
-    """Opens the bundled conversation as it is after its last turns, each with a prompt."""
-    turns = list[list[Any]]()
-    for message in demo.demo_messages():
-        if message.type == "human" or not turns:
-            turns.append([])
-        turns[-1].append(message)
-    who: Any = {"user_id": user, "conversation_id": DEMO_SESSION}
-    shown = {"max_context_tokens": DEMO_BUDGET, "keep_snapshots": DEMO_TURNS, **demo.DEMO_SETTINGS, **settings}
-    with ContextPipeline(shown, system_prompt=demo.DEMO_SYSTEM_PROMPT) as pipeline:
-        pipeline.add_messages([message for turn in turns[:-DEMO_TURNS] for message in turn], **who)
-        for turn in turns[-DEMO_TURNS:]:
-            pipeline.assemble(turn[:1], **who)
-            pipeline.add_messages(turn, **who)
-        pipeline.flush()
+def _demo(
+    user: str, settings: Mapping[str, Any], *, system_prompt: str, model: str | None
+) -> Iterator[ContextPipeline]:
+    """Opens the bundled conversation, whose last turns had prompts."""
+    from langchain_ctxbudget.dashboard.service import REPLAYED_TURNS, have_again  # noqa: PLC0415 - needs the extra
+
+    shown = {"max_context_tokens": DEMO_BUDGET, "keep_snapshots": REPLAYED_TURNS, **demo.DEMO_SETTINGS, **settings}
+    with ContextPipeline(shown, system_prompt=system_prompt or demo.DEMO_SYSTEM_PROMPT, model=model) as pipeline:
+        have_again(pipeline, demo.demo_messages(), Scope(user, DEMO_SESSION))
         yield pipeline

@@ -17,6 +17,7 @@ from langchain_ctxbudget.report import shown
 
 Row: TypeAlias = Sequence[str | Text]
 DEFAULT_USER = "me"
+LONGEST_ID = len("00000000-0000-0000-0000-000000000000")
 _TOKENS = re.compile(r"(\d[\d,_]*(?:\.\d+)?)(k?)", re.IGNORECASE)
 
 
@@ -60,11 +61,19 @@ def cell(text: str, *notes: str) -> Text:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Row], *, numbers: int) -> None:
-    """Prints an aligned table without frames; the last `numbers` columns are narrow and stand at the right."""
+    """Prints an aligned table without frames; the last `numbers` columns are narrow and stand at the right.
+
+    The first column has ids, which stay whole where they are not very long: they are there to be copied.
+    """
+    lines = list(rows)
+    whole = min(LONGEST_ID, max((len(str(row[0])) for row in lines), default=0))
     drawn = Table(title=printable(title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=0)
     for place, heading in enumerate(columns):
         is_number = place >= len(columns) - numbers
-        drawn.add_column(heading, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")
-    for row in rows:
+        width = None if place else whole
+        drawn.add_column(
+            heading, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold", min_width=width
+        )
+    for row in lines:
         drawn.add_row(*(value if isinstance(value, Text) else cell(value) for value in row))
     Console(highlight=False).print(drawn)

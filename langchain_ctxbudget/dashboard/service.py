@@ -10,14 +10,16 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Annotated, Any, TypeAlias
 
-from langchain_core.messages import HumanMessage
+from langchain_core.messages import BaseMessage, HumanMessage
 from pydantic import BaseModel, ConfigDict, Field
 
+from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.budget import (
     HEALTHY,
     THRESHOLDS,
@@ -33,11 +35,11 @@ from langchain_ctxbudget.budget import (
 )
 from langchain_ctxbudget.dashboard.shown_prompt import SYSTEM_PROMPT, Shown, exact, outlined
 from langchain_ctxbudget.documents import KnowledgeBase
-from langchain_ctxbudget.errors import FactError, InputError, StoreDataError
+from langchain_ctxbudget.errors import BudgetError, EmptyMessageError, FactError, InputError, StoreDataError
 from langchain_ctxbudget.flow import Flow, adrive, batch
 from langchain_ctxbudget.history import Entry, OpenConversation
-from langchain_ctxbudget.messages import Preservation, plain_text, preservation_of
-from langchain_ctxbudget.pipeline import ContextPipeline, ContextSnapshot, amounts, pins_place
+from langchain_ctxbudget.messages import Preservation, is_user, plain_text, preservation_of
+from langchain_ctxbudget.pipeline import ContextPipeline, ContextSnapshot, SnapshotBook, amounts, pins_place
 from langchain_ctxbudget.prompt import NOTHING_ELSE, Request, merged
 from langchain_ctxbudget.report import JOINED, STATES, ContextReport, LayerReport, ReportItem, preview
 from langchain_ctxbudget.settings import ContextSettings
@@ -61,6 +63,8 @@ INSTRUCTIONS = ("manner ", "preference ")
 """Beginnings of the ids of items that say how to answer, and not what is known."""
 LONGEST_ID, LONGEST_TEXT, MOST_MESSAGES, MOST_POSITION = 2_000, 10_000, 200, 2**31 - 1
 """Characters of an id and of a question, or shown of a message; messages in one answer."""
+REPLAYED_TURNS, MOST_REPLAYED = 24, 5_000
+"""The last turns of a conversation that are had again; a longer one is not, as it would keep whoever looks waiting."""
 
 _log = logging.getLogger(__name__)
 
@@ -103,6 +107,7 @@ class Transcript:
 
     entries: Sequence[Entry]
     positions: Mapping[str, int]
+    digest: str
 
     def of(self, item: ReportItem) -> Entry | None:
         """Returns the message that an item stands for: the first of several, or the source of a summary's line."""
@@ -137,6 +142,9 @@ class DashboardService:
 
     def __init__(self, pipeline: ContextPipeline) -> None:
         self._pipeline = pipeline
+        self._replayed: tuple[Any, ContextPipeline] | None = None
+        """The conversation that was had again last."""
+        self._mutex = new_mutex()
 
     async def sessions(self, user_id: str) -> Answer:
         """The conversations of the user, the last updated first; tokens and tier are those of the newest snapshot."""
@@ -160,15 +168,16 @@ class DashboardService:
         return await self._preview(scope, transcript, None, None)
 
     async def snapshots(self, user_id: str, session_id: Id, limit: Limit = 100) -> Answer:
-        """The newest snapshots of a conversation in numbers, oldest first."""
-        await self._open(user_id, session_id)
-        found = await self._pipeline.snapshots.alist(user_id=user_id, conversation_id=session_id, limit=limit)
-        return {"session_id": session_id, "snapshots": list(map(_line, found))}
+        """The newest snapshots of a conversation in numbers, oldest first; where none were kept, its last turns."""
+        book, is_replayed = await self._book(*(await self._open(user_id, session_id)))
+        found = await book.alist(user_id=user_id, conversation_id=session_id, limit=limit)
+        return {"session_id": session_id, "replayed": is_replayed, "snapshots": list(map(_line, found))}
 
     async def snapshot(self, user_id: str, session_id: Id, snapshot_id: SnapshotId) -> Answer:
         """One snapshot."""
         scope, transcript = await self._open(user_id, session_id)
-        found = await self._pipeline.snapshots.aget(snapshot_id, user_id=user_id, conversation_id=session_id)
+        book, _ = await self._book(scope, transcript)
+        found = await book.aget(snapshot_id, user_id=user_id, conversation_id=session_id)
         if found is None:
             raise RefusedError(UNKNOWN, "There is no such snapshot")
         return await self._kept(scope, transcript, found)
@@ -253,10 +262,25 @@ class DashboardService:
             raise RefusedError(UNKNOWN, "There is no such session")
         return scope, transcript
 
+    async def _book(self, scope: Scope, transcript: Transcript) -> tuple[SnapshotBook, bool]:
+        """The snapshots of a conversation; where none were kept, those of its last turns had again in memory."""
+        if not transcript.entries or len(transcript.entries) > MOST_REPLAYED or await self._latest(scope):
+            return self._pipeline.snapshots, False
+        key = scope, transcript.digest, await self._settings(scope.user_id)
+
+        def find() -> ContextPipeline:
+            with self._mutex:
+                if self._replayed is None or self._replayed[0] != key:
+                    messages = [entry.message for entry in transcript.entries]
+                    self._replayed = key, replayed(self._pipeline, key[2], messages, scope)
+                return self._replayed[1]
+
+        return (await asyncio.to_thread(find)).snapshots, True
+
     async def _read(self, scope: Scope) -> Transcript:
         def read(conversation: OpenConversation) -> Flow[Transcript]:
             yield from ()
-            return Transcript(conversation.entries, conversation.positions)
+            return Transcript(conversation.entries, conversation.positions, conversation.digest)
 
         return await adrive(self._pipeline.engine.workspace.recall(scope, read))
 
@@ -340,6 +364,37 @@ class DashboardService:
         except StoreDataError:
             _log.warning("A snapshot cannot be read, so it is not shown", exc_info=True)
             return None
+
+
+# Turns had again
+
+
+def have_again(pipeline: ContextPipeline, messages: Sequence[BaseMessage], scope: Scope) -> None:
+    """Stores a conversation, and makes a prompt for each of its last turns on the way."""
+    who: Any = {"user_id": scope.user_id, "conversation_id": scope.conversation_id}
+    begins = [place for place, message in enumerate(messages) if is_user(message)][-REPLAYED_TURNS:]
+    pipeline.add_messages(messages[: begins[0] if begins else None], **who)
+    for begin, end in pairwise([*begins, len(messages)]):
+        with suppress(BudgetError, EmptyMessageError):
+            pipeline.assemble(messages[begin : begin + 1], **who)
+        pipeline.add_messages(messages[begin:end], **who)
+    pipeline.flush()
+
+
+def replayed(
+    pipeline: ContextPipeline, settings: ContextSettings, messages: Sequence[BaseMessage], scope: Scope
+) -> ContextPipeline:
+    """Returns a pipeline in memory, as the given one is, in which a conversation was had again."""
+    engine = pipeline.engine
+    made = ContextPipeline(
+        settings.override({"keep_snapshots": REPLAYED_TURNS, "learn": False}),
+        system_prompt=engine.system_prompt,
+        model=engine.target.model,
+        token_counter=engine.target.given_counter,
+        embeddings=engine.workspace.embeddings,
+    )
+    have_again(made, messages, scope)
+    return made
 
 
 def _line(snapshot: ContextSnapshot) -> Answer:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import groupby, pairwise
-from operator import itemgetter
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
 from langchain_ctxbudget.messages import fingerprint, plain_text
 from langchain_ctxbudget.prompt import Prompt
 from langchain_ctxbudget.report import JOINED, ContextReport, LayerReport, ReportItem
-from langchain_ctxbudget.tokens import CACHED_PRICE
 
 Shown: TypeAlias = dict[str, Any]
 """A message: its role, name, tokens and parts; a part has `layer`, `item`, `text`, and whether a cache has it.
@@ -21,9 +19,6 @@ Headings and fences are no item; what belongs to no layer has none.
 """
 IN_SYSTEM = (Layer.IDENTITY, Layer.PREFERENCES, Layer.ARC)
 SYSTEM_PROMPT = "system prompt"
-
-
-VERBATIM = 3
 
 
 class Piece(NamedTuple):
@@ -104,25 +99,38 @@ def outlined(
     report: ContextReport, text_of: Callable[[LayerReport, ReportItem], str], role_of: Callable[[ReportItem], str]
 ) -> list[Shown]:
     """Returns the messages of a prompt that only its report tells of, with the texts that are still kept."""
-
-    def place(layer: LayerReport, item: ReportItem, number: int) -> tuple[int, int]:
-        if item.reason is Reason.AS_SENT:  # in front of one of the messages, it is not known of which
-            return 2, 0
-        if layer.layer in IN_SYSTEM or layer.layer != Layer.HISTORY:
-            return 0 if layer.layer in IN_SYSTEM else 4, 0
-        return (1, 0) if item.reason is Reason.SUMMARY else (VERBATIM, number)
-
-    layers = sorted(report.layers, key=lambda layer: layer.layer == Layer.MESSAGE)  # what was chosen stands before it
-    items = ((layer, item) for layer in layers for item in layer.items if item.status is not Status.OMITTED)
-    placed = [(place(layer, item, number), layer, item) for number, (layer, item) in enumerate(items)]
-    left = round((report.total_tokens - report.stability.effective_tokens) / (1 - CACHED_PRICE))
+    system, summary, sent, said, turn = (list[list[tuple[LayerReport, ReportItem]]]() for _ in range(5))
+    for layer in sorted(report.layers, key=lambda layer: layer.layer == Layer.MESSAGE):  # the message comes last
+        for item in layer.items:
+            if item.status is Status.OMITTED:
+                continue
+            if item.reason is Reason.AS_SENT:  # in front of one of the messages, it is not known of which
+                kind = sent
+            elif layer.layer in IN_SYSTEM:
+                kind = system
+            elif layer.layer != Layer.HISTORY:
+                kind = turn
+            else:
+                kind = summary if item.reason is Reason.SUMMARY else said
+            if kind and kind is not said:
+                kind[0].append((layer, item))
+            else:
+                kind.append([(layer, item)])
+    messages = [("system", one) for one in system] + [("human", one) for one in (*summary, *sent)]
+    messages += [(role_of(one[0][1]), one) for one in said] + [("human", one) for one in turn]
+    left = float(report.stability.shared_tokens or 0)
+    if report.total_tokens - report.stability.effective_tokens <= left / 2:  # the cache was cold
+        left = 0
+    items_tokens = sum(item.tokens for _, message in messages for _, item in message)
+    framing = report.total_tokens / max(1, items_tokens)  # headings and fences, as a factor
     shown = list[Shown]()
-    for (kind, _), group in groupby(sorted(placed, key=itemgetter(0)), key=itemgetter(0)):
-        parts, tokens, role = list[Shown](), 0, "human" if kind else "system"
-        for _, layer, item in group:
-            tokens += item.tokens
-            cached, role = tokens <= left, role_of(item) if kind == VERBATIM else role
-            parts.append({"layer": layer.layer, "item": item.id, "text": text_of(layer, item), "cached": cached})
-        left -= tokens
+    for role, message in messages:
+        tokens = sum(item.tokens for _, item in message)
+        left -= tokens * framing
+        cached = left >= 0 and len(shown) + len(turn) < len(messages)
+        parts = [
+            {"layer": layer.layer, "item": item.id, "text": text_of(layer, item), "cached": cached}
+            for layer, item in message
+        ]
         shown.append({"role": role, "name": None, "tokens": tokens, "parts": parts})
     return shown

@@ -206,6 +206,26 @@ async def test_an_earlier_prompt_is_shown_with_what_is_kept_of_its_texts(pipelin
     assert newest == talk("belem")[-1].text.strip()
 
 
+async def test_without_snapshots_the_last_turns_are_replayed_in_memory(pipeline: ContextPipeline) -> None:
+    before = pipeline.export_user(user_id="ada")
+    async with served(pipeline) as client:
+        found = await get(client, "snapshots", session_id="trip")
+        last = found["snapshots"][-1]
+        status = await get(client, f"snapshots/{last['id']}", session_id="trip")
+        assert (await get(client, "snapshots", session_id="trip")) == found
+        assert pipeline.export_user(user_id="ada") == before
+        pipeline.add_messages([HumanMessage("And the tram?", id="new"), AIMessage("Line 28.")], **ADA)
+        longer = (await get(client, "snapshots", session_id="trip"))["snapshots"]
+        assert pipeline.snapshots.list(**ADA) == []
+        kept(pipeline)
+        own = await get(client, "snapshots", session_id="trip")
+    assert (found["replayed"], own["replayed"], len(own["snapshots"])) == (True, False, 1)
+    assert [one["messages"] for one in found["snapshots"]] == list(range(0, 40, 2))
+    assert longer[-1]["messages"] == 40
+    assert text_of(status["prompt"][-1]).endswith(talk("belem")[-2].text)
+    assert status["current_context"]["stability"]["shared_tokens"] > 0
+
+
 # Previews
 
 
@@ -517,6 +537,8 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 def test_the_command_says_why_it_does_not_begin(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert "--store FOLDER, or --demo" in refused(capsys)
+    assert "--store FOLDER, or --demo" in refused(capsys, "--demo", "--store", tmp_path)
     assert "StoreError: There is no store" in refused(capsys, "--store", tmp_path / "nothing")
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "chroma.sqlite3").touch()
@@ -528,21 +550,23 @@ def test_the_command_says_why_it_does_not_begin(
 
 
 @LOOPBACK
-def test_the_command_serves_a_store_until_it_is_interrupted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shows", ["a store", "the demo"])
+def test_the_command_serves_until_it_is_interrupted(tmp_path: Path, shows: str) -> None:
     with ChromaStore(tmp_path) as store, ContextPipeline({"keep_snapshots": 3}, store=store) as pipeline:
         pipeline.add_messages(talk("belem", 3), user_id="me", conversation_id="trip")
         pipeline.assemble("Where to?", user_id="me", conversation_id="trip")
         assert pipeline.flush(30)
     command = [sys.executable, "-W", "error", "-m", "langchain_ctxbudget.cli", "dashboard", "--port", "0"]
-    server = subprocess.Popen(
-        [*command, "--store", str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    session, more = ("trip", ["--store", str(tmp_path)]) if shows == "a store" else ("tool-library", ["--demo"])
+    server = subprocess.Popen([*command, *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None
-        address = re.search(r"http://127\.0\.0\.1:\d+/", server.stdout.readline())
+        line = server.stdout.readline()
+        address = re.search(r"http://127\.0\.0\.1:\d+/", line)
         assert address is not None
+        assert (f"#session={session}&message=" in line) == (shows == "the demo")
         with httpx.Client(base_url=address[0], timeout=60, trust_env=False) as client:
-            status = client.get("api/context/status", params={"session_id": "trip"})
+            status = client.get("api/context/status", params={"session_id": session})
             page = client.get("")
         assert (status.status_code, status.json()["source"]) == (200, "snapshot")
         assert "<!doctype html>" in page.text

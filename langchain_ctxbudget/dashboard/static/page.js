@@ -8,8 +8,6 @@ import { Prompt } from "./prompt.js";
 import { lineOf, showTurns } from "./turns.js";
 import { learnWords, nameOf, reasonOf } from "./words.js";
 
-/** What a cached token costs, as a share of a new one. */
-const CACHED_PRICE = 0.1;
 const LEAST_BUDGET = 250;
 const MOST_BUDGET = 128_000;
 const STEPS = 200;
@@ -56,14 +54,14 @@ async function load(wanted) {
     const isOther = session !== view.session;
     const { message = "", budget = null } = asked();
     if (isOther) Object.assign(view, { message, budget: budget && Number(budget), usual: null, picked: null });
-    const [{ snapshots }, next, usage] = await Promise.all([api.snapshots(session), api.preview(session, view.message, view.budget), api.usage(session), known.load()]);
+    const [{ snapshots, replayed }, next, usage] = await Promise.all([api.snapshots(session), api.preview(session, view.message, view.budget), api.usage(session), known.load()]);
     if (!isStill()) return;
     if (!snapshots.some(({ id }) => id === view.picked)) view.picked = null;
     const shown = view.picked ? await api.snapshot(session, view.picked) : next;
     history.begin(session);
     await history.at(Math.max(1, next.current_context.coverage.at(-1)?.last ?? 1));
     if (!isStill()) return;
-    Object.assign(view, { session, snapshots, next, usage });
+    Object.assign(view, { session, snapshots, replayed, next, usage });
     if (isOther && NARROW.matches) node("picker").open = false;
     view.usual ??= view.budget ? (view.snapshots.at(-1)?.budget_tokens ?? view.budget) : next.current_context.budget_tokens;
     showSessions();
@@ -85,10 +83,11 @@ function draw(answer) {
   node("content").hidden = false;
   document.title = `${visible(session?.title || view.session)} – Context budget`;
   fill(node("title"), said(session?.title || view.session));
-  const kind = answer.source === "snapshot" ? `the prompt of ${when(answer.last_updated)}, as far as its texts are kept` : "the next prompt, as it would be now";
+  const earlier = view.replayed ? "an earlier prompt, as it would have been" : `the prompt of ${when(answer.last_updated)}, as far as its texts are kept`;
+  const kind = answer.source === "snapshot" ? earlier : "the next prompt, as it would be now";
   fill(node("facts"), said(view.session), ` · ${plural(session?.messages ?? 0, "message")} · ${kind}`);
   fill(node("tiles"), tiles(report));
-  showTurns(view.snapshots, lineOf(view.next.current_context), view.picked, look);
+  showTurns(view, lineOf(view.next.current_context), look);
   prompt.show(answer);
   history.show(report);
   showOut(report);
@@ -114,8 +113,8 @@ async function look(id) {
 function tiles(report) {
   const { total_tokens: total, budget_tokens: budget, stability, usage } = report;
   const tile = (name, value, note, id) => el("div", { class: "tile" }, el("h2", {}, name), el("p", { class: "big", id, data: { tokens: total } }, value), el("p", { class: "muted small" }, note));
-  const { effective_tokens: effective, whole_effective_tokens: whole, turns_to_step: left, step_tokens: step } = stability;
-  const cached = Math.round((total - effective) / (1 - CACHED_PRICE));
+  const { shared_tokens: shared, effective_tokens: effective, whole_effective_tokens: whole, turns_to_step: left, step_tokens: step } = stability;
+  const cached = total - effective > shared / 2 ? shared : 0; // where the cache is cold, it holds nothing of it
   const meter = el("div", { class: "meter", role: "meter", "aria-label": "Budget use", "aria-valuemin": 0, "aria-valuemax": budget, "aria-valuenow": total, "aria-valuetext": percent(total / budget) }, el("span", { css: { width: percent(Math.min(1, total / budget)).replace(" ", "") } }));
   const used = tile("Prompt", `${count(total)} tokens`, `${percent(total / budget, 0)} of a budget of ${count(budget)}`, "total");
   used.append(meter);

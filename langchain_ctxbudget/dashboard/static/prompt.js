@@ -24,6 +24,7 @@ export class Prompt {
         if (item.status !== "omitted") this.items.set(`${layer.layer} ${item.id}`, item);
     this.parts = [];
     this.picked = null;
+    place("prompt").classList.toggle("outline", answer.source === "snapshot");
     fill(place("prompt"), answer.prompt.map((message, index) => this.message(message, index === answer.prompt.length - 1)));
     this.showLegend();
     this.explain(null);
@@ -62,7 +63,7 @@ export class Prompt {
     const look = `part ${classOf(layer)} ${cached ? "" : "new"}`;
     if (item === null || !this.items.has(`${layer} ${item}`)) return said(text, { class: `${look} framing`, data: { layer: layer ?? "" } });
     const index = this.parts.length;
-    const node = said(text || "(its text is not kept)", {
+    const node = said(text || `${item} (its text is not kept)`, {
       class: look, role: "button", tabindex: index === 0 ? 0 : -1, data: { layer, item },
       title: `${nameOf(layer)}: ${reasonOf(this.items.get(`${layer} ${item}`).reason)}`, "aria-pressed": "false",
     });

@@ -15,12 +15,12 @@ export const lineOf = (report) => ({
   effective_tokens: report.stability.effective_tokens, compaction_step: report.stability.compaction_step,
 });
 
-export function showTurns(snapshots, next, picked, pick) {
-  const lines = [...snapshots.map((line) => ({ ...line, parts: new Map([...Object.entries(line.layers), [FRAMING, line.overhead_tokens]]) })), ...(next ? [next] : [])];
+export function showTurns({ snapshots, replayed, picked }, next, pick) {
+  const lines = [...snapshots.map((line) => ({ ...line, parts: new Map([...Object.entries(line.layers), [FRAMING, line.overhead_tokens]]) })), next];
   const top = Math.max(1, ...lines.flatMap((line) => [line.total_tokens, line.budget_tokens]));
   const share = (tokens) => `${(Math.max(0, tokens) / top) * 100}%`;
   const bars = lines.map((line, index) => {
-    const name = line.id === null ? "Next prompt" : `Prompt of ${when(line.created_at)}`;
+    const name = line.id === null ? "Next prompt" : replayed ? `Prompt ${lines.length - index} turns ago` : `Prompt of ${when(line.created_at)}`;
     const step = line.compaction_step ? ", written anew" : "";
     const label = `${name}: ${plural(line.total_tokens, "token")}, ${count(line.effective_tokens)} effective${step}`;
     return el(
@@ -47,7 +47,7 @@ export function showTurns(snapshots, next, picked, pick) {
     place,
     el("div", { class: "chart" }, el("div", { class: "axis number", "aria-hidden": "true" }, [top, Math.round(top / 2), 0].map((value) => el("span", {}, count(value)))), row),
     el("p", { class: "hint" }, el("span", { class: "key limit-key" }), "budget ", el("span", { class: "key effective-key" }), "effective tokens: what it costs with a cache ", el("span", {}, "▲ written anew (a compaction step)")),
-    snapshots.length ? null : el("p", { class: "hint" }, "Earlier prompts stand here where the setting keep_snapshots is above 0."),
+    snapshots.length && !replayed ? null : el("p", { class: "hint" }, `${replayed && snapshots.length ? "No prompt of this conversation was kept, so its last turns are replayed here, from its messages alone. " : ""}With the setting keep_snapshots above 0 every prompt is kept.`),
   );
   row.scrollLeft = scrolled ?? row.scrollWidth;
 
