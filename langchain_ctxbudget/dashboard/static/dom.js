@@ -49,7 +49,6 @@ export const count = (value) => NUMBER.format(value);
 export const money = (value) => MONEY.format(value);
 export const percent = (share, digits = 1) => `${(share * 100).toFixed(digits)} %`;
 export const plural = (number, word) => `${count(number)} ${word}${number === 1 ? "" : "s"}`;
-export const signed = (value) => (value > 0 ? `+${count(value)}` : value < 0 ? `−${count(-value)}` : "±0");
 
 /** A moment, in the reader's time zone. */
 export function when(iso) {

@@ -6,18 +6,22 @@ import { roleOf } from "./prompt.js";
 import { stateOf, states } from "./words.js";
 
 const PAGE = 100;
-const PRESERVATIONS = [["keep", "Keep verbatim"], ["summarize", "Only in summaries"], ["drop", "Leave out"]];
+const PRESERVATIONS = [
+  ["keep", "Keep verbatim"],
+  ["summarize", "Only in summaries"],
+  ["drop", "Leave out"],
+];
 
 export class History {
   constructor({ failed, pinned }) {
-    Object.assign(this, { failed, pinned, read: new Map(), position: null });
+    Object.assign(this, { failed, pinned, position: null });
     this.place = document.getElementById("history");
   }
 
   /** Begins with another session, or reads its messages anew. */
   begin(session) {
     if (session !== this.session) this.position = null;
-    Object.assign(this, { session, read: new Map(), pages: new Map(), ids: new Map() });
+    Object.assign(this, { session, pages: new Map(), ids: new Map() });
   }
 
   /** Draws the coverage of a prompt's report. */
@@ -27,13 +31,25 @@ export class History {
     if (!this.total) return fill(this.place, el("p", { class: "hint" }, "No message is stored before the current one."));
     const counts = Object.fromEntries(states().map((state) => [state, 0]));
     for (const part of coverage) counts[part.state] += part.last - part.first + 1;
-    this.ranges = coverage.map((part) => el("span", { class: `range state-${part.state}`, css: { "flex-grow": part.last - part.first + 1 }, title: `messages ${part.first}-${part.last}: ${stateOf(part.state)}` }));
+    this.ranges = coverage.map((part) =>
+      el("span", {
+        class: `range state-${part.state}`,
+        css: { "flex-grow": part.last - part.first + 1 },
+        title: `messages ${part.first}-${part.last}: ${stateOf(part.state)}`,
+      }),
+    );
     this.cursor = el("span", { class: "cursor" });
     this.strip = el(
       "div",
       {
-        class: "strip", role: "slider", tabindex: 0, "aria-label": "Message of the history; arrow keys move", "aria-valuemin": 1, "aria-valuemax": this.total,
-        data: { key: "strip" }, on: { keydown: (event) => this.steer(event), click: (event) => this.move(this.under(event)) },
+        class: "strip",
+        role: "slider",
+        tabindex: 0,
+        "aria-label": "Message of the history; arrow keys move",
+        "aria-valuemin": 1,
+        "aria-valuemax": this.total,
+        data: { key: "strip" },
+        on: { keydown: (event) => this.steer(event), click: (event) => this.move(this.under(event)) },
       },
       this.ranges,
       this.cursor,
@@ -42,7 +58,19 @@ export class History {
     fill(
       this.place,
       this.strip,
-      el("ul", { class: "states" }, states().map((state) => el("li", { data: { state, messages: counts[state] } }, el("span", { class: `swatch state-${state}` }), `${stateOf(state)} `, el("strong", {}, count(counts[state]))))),
+      el(
+        "ul",
+        { class: "states" },
+        states().map((state) =>
+          el(
+            "li",
+            { data: { state, messages: counts[state] } },
+            el("span", { class: `swatch state-${state}` }),
+            `${stateOf(state)} `,
+            el("strong", {}, count(counts[state])),
+          ),
+        ),
+      ),
       this.details,
     );
     return this.move(Math.min(this.position ?? this.total, this.total));
@@ -51,7 +79,10 @@ export class History {
   /** The position under a pointer; ranges have a least width, so it is looked for range by range. */
   under(event) {
     const boxes = this.ranges.map((range) => range.getBoundingClientRect());
-    const index = Math.max(0, boxes.findIndex((box) => event.clientX < box.right));
+    const index = Math.max(
+      0,
+      boxes.findIndex((box) => event.clientX < box.right),
+    );
     const { first, last } = this.coverage[index];
     const share = (event.clientX - boxes[index].left) / boxes[index].width;
     return Math.min(last, Math.max(first, first + Math.floor(share * (last - first + 1))));
@@ -83,17 +114,52 @@ export class History {
 
   draw(position, state, message) {
     const step = (label, sign, by) =>
-      el("button", { type: "button", "aria-label": label, data: { key: label }, on: { click: () => this.move(Math.min(this.total, Math.max(1, position + by))) } }, sign);
-    const heading = [el("strong", {}, `Message ${count(position)} of ${count(this.total)}`), el("span", {}, el("span", { class: `swatch state-${state}` }), stateOf(state))];
-    if (!message) return fill(this.details, el("p", { class: "row" }, heading), el("p", { class: "hint" }, "It is not stored any more."));
+      el(
+        "button",
+        {
+          type: "button",
+          "aria-label": label,
+          data: { key: label },
+          on: { click: () => this.move(Math.min(this.total, Math.max(1, position + by))) },
+        },
+        sign,
+      );
+    const heading = [
+      el("strong", {}, `Message ${count(position)} of ${count(this.total)}`),
+      el("span", {}, el("span", { class: `swatch state-${state}` }), stateOf(state)),
+    ];
+    if (!message)
+      return fill(this.details, el("p", { class: "row" }, heading), el("p", { class: "hint" }, "It is not stored any more."));
     const choice = ([value, label]) =>
-      el("button", { type: "button", "aria-pressed": String(message.preservation === value), data: { key: value }, on: { click: () => this.pin(message, message.preservation === value ? null : value) } }, label);
+      el(
+        "button",
+        {
+          type: "button",
+          "aria-pressed": String(message.preservation === value),
+          data: { key: value },
+          on: { click: () => this.pin(message, message.preservation === value ? null : value) },
+        },
+        label,
+      );
     return fill(
       this.details,
-      el("p", { class: "row" }, step("Previous message", "‹", -1), step("Next message", "›", 1), heading,
-        el("span", { class: `role role-${message.role}` }, roleOf(message.role)), message.name ? said(message.name) : null, el("span", { class: "muted" }, when(message.created_at))),
+      el(
+        "p",
+        { class: "row" },
+        step("Previous message", "‹", -1),
+        step("Next message", "›", 1),
+        heading,
+        el("span", { class: `role role-${message.role}` }, roleOf(message.role)),
+        message.name ? said(message.name) : null,
+        el("span", { class: "muted" }, when(message.created_at)),
+      ),
       el("p", { class: "text", tabindex: 0 }, said(message.text || "(no text)")),
-      el("p", { class: "row", role: "group", "aria-label": "When the conversation is compacted" }, el("span", { class: "muted" }, "When compacted:"), PRESERVATIONS.map(choice)),
+      el(
+        "p",
+        { class: "row", role: "group", "aria-label": "When the conversation is compacted" },
+        el("span", { class: "muted" }, "When compacted:"),
+        PRESERVATIONS.map(choice),
+      ),
     );
   }
 
@@ -116,10 +182,7 @@ export class History {
       this.pages.delete(page);
       throw problem;
     });
-    for (const message of messages) {
-      this.read.set(message.position, message);
-      this.ids.set(message.id, message.position);
-    }
-    return this.read.get(position);
+    for (const message of messages) this.ids.set(message.id, message.position);
+    return messages.find((message) => message.position === position);
   }
 }

@@ -1,24 +1,33 @@
 // The dashboard: reads the API, keeps what is looked at, and lets every part of the page draw it.
 
+import { showAccount, showOut, showTiles, showUsage } from "./account.js";
 import { api } from "./api.js";
-import { count, debounced, el, fill, money, percent, plural, said, visible, when } from "./dom.js";
+import { count, debounced, el, fill, percent, plural, said, visible, when } from "./dom.js";
 import { History } from "./history.js";
 import { Known } from "./known.js";
 import { Prompt } from "./prompt.js";
 import { lineOf, showTurns } from "./turns.js";
-import { learnWords, nameOf, reasonOf } from "./words.js";
+import { learnWords } from "./words.js";
 
 const LEAST_BUDGET = 250;
 const MOST_BUDGET = 128_000;
 const STEPS = 200;
 const ASK_MILLISECONDS = 250;
 const NARROW = matchMedia("(max-width: 860px)");
-const LIMITS = { session_tokens: "tokens of this session", session_cost: "cost of this session", month_tokens: "tokens of this month", month_cost: "cost of this month" };
 
 const node = (id) => document.getElementById(id);
 
 /** What is known, and what is looked at: `picked` is the id of a snapshot, null for the next prompt. */
-const view = { sessions: [], session: null, snapshots: [], next: null, picked: null, message: "", budget: null, usual: null };
+const view = {
+  sessions: [],
+  session: null,
+  snapshots: [],
+  next: null,
+  picked: null,
+  message: "",
+  budget: null,
+  usual: null,
+};
 /** Which of several questions is the newest; answers to older ones are not drawn. */
 let turn = 0;
 
@@ -54,7 +63,12 @@ async function load(wanted) {
     const isOther = session !== view.session;
     const { message = "", budget = null } = asked();
     if (isOther) Object.assign(view, { message, budget: budget && Number(budget), usual: null, picked: null });
-    const [{ snapshots, replayed }, next, usage] = await Promise.all([api.snapshots(session), api.preview(session, view.message, view.budget), api.usage(session), known.load()]);
+    const [{ snapshots, replayed }, next, usage] = await Promise.all([
+      api.snapshots(session),
+      api.preview(session, view.message, view.budget),
+      api.usage(session),
+      known.load(),
+    ]);
     if (!isStill()) return;
     if (!snapshots.some(({ id }) => id === view.picked)) view.picked = null;
     const shown = view.picked ? await api.snapshot(session, view.picked) : next;
@@ -83,15 +97,17 @@ function draw(answer) {
   node("content").hidden = false;
   document.title = `${visible(session?.title || view.session)} – Context budget`;
   fill(node("title"), said(session?.title || view.session));
-  const earlier = view.replayed ? "an earlier prompt, as it would have been" : `the prompt of ${when(answer.last_updated)}, as far as its texts are kept`;
+  const earlier = view.replayed
+    ? "an earlier prompt, as it would have been"
+    : `the prompt of ${when(answer.last_updated)}, as far as its texts are kept`;
   const kind = answer.source === "snapshot" ? earlier : "the next prompt, as it would be now";
   fill(node("facts"), said(view.session), ` · ${plural(session?.messages ?? 0, "message")} · ${kind}`);
-  fill(node("tiles"), tiles(report));
+  showTiles(report);
   showTurns(view, lineOf(view.next.current_context), look);
   prompt.show(answer);
   history.show(report);
   showOut(report);
-  fill(node("account"), account(report, answer.pruning_strategy).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, said(value)))));
+  showAccount(report, answer.pruning_strategy);
 }
 
 /** Looks at a snapshot, or at the next prompt (null). */
@@ -110,94 +126,50 @@ async function look(id) {
   }
 }
 
-function tiles(report) {
-  const { total_tokens: total, budget_tokens: budget, stability, usage } = report;
-  const tile = (name, value, note, id) => el("div", { class: "tile" }, el("h2", {}, name), el("p", { class: "big", id, data: { tokens: total } }, value), el("p", { class: "muted small" }, note));
-  const { shared_tokens: shared, effective_tokens: effective, whole_effective_tokens: whole, turns_to_step: left, step_tokens: step } = stability;
-  const cached = total - effective > shared / 2 ? shared : 0; // where the cache is cold, it holds nothing of it
-  const meter = el("div", { class: "meter", role: "meter", "aria-label": "Budget use", "aria-valuemin": 0, "aria-valuemax": budget, "aria-valuenow": total, "aria-valuetext": percent(total / budget) }, el("span", { css: { width: percent(Math.min(1, total / budget)).replace(" ", "") } }));
-  const used = tile("Prompt", `${count(total)} tokens`, `${percent(total / budget, 0)} of a budget of ${count(budget)}`, "total");
-  used.append(meter);
-  return [
-    used,
-    tile("Cached", `${count(cached)} tokens`, cached ? `${percent(cached / total, 0)} stand in the last prompt, too, from its beginning` : "no cache has the beginning of it"),
-    tile("Effective cost", `${count(effective)} tokens`, `${count(whole)} if everything were sent; a cached token counts a tenth`),
-    tile("Next step", left === null ? "every turn" : left === 0 ? "next turn" : `in ${plural(left, "turn")}`, left === null ? "prompts are chosen anew" : `then about ${count(step)} new tokens`),
-    usage ? tile("Usage limit", usage.tier, `${percent(usage.left, 0)} left of the ${LIMITS[usage.limit] ?? usage.limit}`) : null,
-  ];
-}
-
-/** How the prompt was made, as far as there is something to say. */
-function account(report, tier) {
-  const times = Object.values(report.timings_ms).reduce((total, value) => total + value, 0);
-  const lists = [["Repaired", report.repairs.map((one) => `${one.kind}: ${one.detail}`)], ["Failed", report.failures], ["Squeezed", report.last_resort]];
-  return [
-    ["Divided by", report.allocation_strategy],
-    ["History", report.history_strategy.replaceAll("_", " ")],
-    ["Counted", `${report.count_mode === "exact" ? "exactly" : "estimated, with a margin"} (${report.tokenizer})`],
-    ["Window", report.window_tokens && `${count(report.window_tokens)} tokens (${report.window_detail || report.window_source})`],
-    ["For the answer", report.output_reserve_tokens && `${count(report.output_reserve_tokens)} tokens`],
-    ["Settings from", report.settings_from.length > 1 && report.settings_from.join(" < ")],
-    ["Limits let in", report.usage && `knowledge ${tier.tier2_items}, documents ${tier.tier3_mode}, history ${tier.tier4_messages}`],
-    ["Summaries", report.summaries_waiting && `${count(report.summaries_waiting)} still to be written by the model`],
-    ["Time", times > 0 && `${count(Math.round(times))} ms`],
-    ...lists.map(([name, lines]) => [name, lines.join("; ")]),
-  ].filter(([, value]) => value);
-}
-
-/** What is not in the prompt, by layer and reason, with the first of it. */
-function showOut(report) {
-  const groups = new Map();
-  const group = (layer, reason) => {
-    const key = `${layer} ${reason}`;
-    if (!groups.has(key)) groups.set(key, { layer, reason, items: [], more: 0 });
-    return groups.get(key);
-  };
-  for (const part of report.layers) {
-    for (const item of part.items) if (item.status === "omitted") group(part.layer, item.reason).items.push(item);
-    for (const [reason, number] of Object.entries(part.more_omitted)) group(part.layer, reason).more += number;
-  }
-  const drawn = [...groups.values()].map(({ layer, reason, items, more }) =>
-    el(
-      "details",
-      {},
-      el("summary", {}, said(`${nameOf(layer)}: `), el("strong", {}, count(items.length + more)), ` ${reason.replaceAll("_", " ")}`),
-      el("p", { class: "muted small" }, `${reasonOf(reason)}.`),
-      el("ul", { class: "entries" }, items.map((item) => el("li", {}, said(item.preview || item.id), el("span", { class: "muted number" }, ` ${plural(item.tokens, "token")}`)))),
-      more ? el("p", { class: "muted small" }, `and ${count(more)} more that are counted only`) : null,
-    ),
-  );
-  fill(node("out"), drawn.length ? drawn : el("p", { class: "hint" }, "Nothing: all that there is stands in the prompt."));
-}
-
-function showUsage(usage) {
-  const row = (name, value) => el("tr", {}, el("th", { scope: "row" }, name), [usage.session, usage.month].map((part) => el("td", { class: "number" }, value(part))));
-  const limits = Object.entries(usage.limits ?? {}).filter(([name, value]) => name in LIMITS && value !== null);
-  const amount = (name, value) => (name.endsWith("cost") ? money(value) : count(value));
-  if (!usage.month.calls) fill(node("usage"), el("p", { class: "hint" }, "No call of a model is counted yet: a callback handler, the middleware or observe_usage do it."));
-  else
-    fill(
-      node("usage"),
-      el("table", { class: "plain" }, el("thead", {}, el("tr", {}, el("td", {}), ["session", "month"].map((name) => el("th", { scope: "col", class: "number" }, name)))),
-        el("tbody", {}, row("calls", (part) => count(part.calls)), row("input", (part) => count(part.input_tokens)), row("of it cached", (part) => count(part.cached_tokens)), row("output", (part) => count(part.output_tokens)), row("cost", (part) => money(part.cost)))),
-      limits.length ? el("p", { class: "muted small" }, `Limits: ${limits.map(([name, value]) => `${amount(name, value)} ${LIMITS[name]}`).join(", ")}`) : null,
-    );
-}
-
 function showSessions() {
   node("session-count").textContent = count(view.sessions.length);
-  fill(node("sessions"), view.sessions.map(({ session_id: id, title, messages, last_updated: at, total_tokens: total, budget_tokens: budget, tier }) => {
-    const facts = [plural(messages, "message"), total ? `${percent(total / budget, 0)} of budget` : null, when(at), tier].filter(Boolean).join(" · ");
-    const inside = [el("strong", {}, said(title || id)), title ? said(id, { class: "muted small" }) : null, el("span", { class: "muted small" }, facts)];
-    // Half of a pair of surrogates, which a stored name may have, is nothing that an address can hold.
-    return el("li", {}, id.isWellFormed() ? el("a", { href: addressOf(id), class: "session", "aria-current": id === view.session ? "true" : null, data: { key: id } }, inside) : el("span", { class: "session" }, inside, "no address can hold its name"));
-  }));
+  fill(
+    node("sessions"),
+    view.sessions.map(
+      ({ session_id: id, title, messages, last_updated: at, total_tokens: total, budget_tokens: budget, tier }) => {
+        const facts = [plural(messages, "message"), total ? `${percent(total / budget, 0)} of budget` : null, when(at), tier]
+          .filter(Boolean)
+          .join(" · ");
+        const inside = [
+          el("strong", {}, said(title || id)),
+          title ? said(id, { class: "muted small" }) : null,
+          el("span", { class: "muted small" }, facts),
+        ];
+        // Half of a pair of surrogates, which a stored name may have, is nothing that an address can hold.
+        return el(
+          "li",
+          {},
+          id.isWellFormed()
+            ? el(
+                "a",
+                {
+                  href: addressOf(id),
+                  class: "session",
+                  "aria-current": id === view.session ? "true" : null,
+                  data: { key: id },
+                },
+                inside,
+              )
+            : el("span", { class: "session" }, inside, "no address can hold its name"),
+        );
+      },
+    ),
+  );
 }
 
 // What if: another message, another budget
 
 const budgetAt = (step) => rounded(LEAST_BUDGET * (MOST_BUDGET / LEAST_BUDGET) ** (step / STEPS));
-const stepAt = (budget) => Math.round((STEPS * Math.log(Math.min(MOST_BUDGET, Math.max(LEAST_BUDGET, budget)) / LEAST_BUDGET)) / Math.log(MOST_BUDGET / LEAST_BUDGET));
+const stepAt = (budget) =>
+  Math.round(
+    (STEPS * Math.log(Math.min(MOST_BUDGET, Math.max(LEAST_BUDGET, budget)) / LEAST_BUDGET)) /
+      Math.log(MOST_BUDGET / LEAST_BUDGET),
+  );
 const rounded = (budget) => Number(budget.toPrecision(2));
 
 function showForm() {
@@ -215,7 +187,10 @@ async function tryOut() {
   const { session } = view;
   view.message = node("message").value.trim();
   view.budget = Math.max(1, Math.round(Number(node("budget").value))) || view.usual;
-  const more = { ...(view.message && { message: view.message }), ...(view.budget !== view.usual && { budget: view.budget }) };
+  const more = {
+    ...(view.message && { message: view.message }),
+    ...(view.budget !== view.usual && { budget: view.budget }),
+  };
   window.history.replaceState(null, "", addressOf(session, more));
   node("main").setAttribute("aria-busy", "true");
   try {
@@ -256,7 +231,9 @@ function failed(problem, session) {
     node("notice"),
     el("p", {}, visible(isGone ? "There is no such session, or it is another user's. Pick one from the list." : problem.message)),
     floors.length ? el("p", { class: "muted" }, visible(`What must be sent: ${floors.join(", ")}`)) : null,
-    problem.status === 0 ? el("button", { type: "button", on: { click: () => load(session ?? asked().session) } }, "Try again") : null,
+    problem.status === 0
+      ? el("button", { type: "button", on: { click: () => load(session ?? asked().session) } }, "Try again")
+      : null,
   );
   node("notice").hidden = false;
   if (isGone) {

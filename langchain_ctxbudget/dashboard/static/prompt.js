@@ -20,12 +20,14 @@ export class Prompt {
     this.report = answer.current_context;
     this.items = new Map();
     for (const layer of this.report.layers)
-      for (const item of layer.items)
-        if (item.status !== "omitted") this.items.set(`${layer.layer} ${item.id}`, item);
+      for (const item of layer.items) if (item.status !== "omitted") this.items.set(`${layer.layer} ${item.id}`, item);
     this.parts = [];
     this.picked = null;
     place("prompt").classList.toggle("outline", answer.source === "snapshot");
-    fill(place("prompt"), answer.prompt.map((message, index) => this.message(message, index === answer.prompt.length - 1)));
+    fill(
+      place("prompt"),
+      answer.prompt.map((message, index) => this.message(message, index === answer.prompt.length - 1)),
+    );
     this.showLegend();
     this.explain(null);
   }
@@ -34,7 +36,11 @@ export class Prompt {
     const isCached = parts.every((part) => part.cached);
     const state = isCached ? "cached" : parts.some((part) => part.cached) ? "partly cached" : "new";
     const length = parts.reduce((total, part) => total + part.text.length, 0);
-    const text = el("div", { class: "text" }, parts.map((part) => this.part(part)));
+    const text = el(
+      "div",
+      { class: "text" },
+      parts.map((part) => this.part(part)),
+    );
     const heading = el(
       "h3",
       {},
@@ -43,7 +49,13 @@ export class Prompt {
       el("span", { class: "muted number" }, `${count(tokens)} tokens`),
       el("span", { class: `cache ${isCached ? "" : "new"}` }, state),
     );
-    return el("li", { class: `message ${state.replaceAll(" ", "-")}` }, heading, text, length > FOLDED && !isLast ? this.fold(text, length) : null);
+    return el(
+      "li",
+      { class: `message ${state.replaceAll(" ", "-")}` },
+      heading,
+      text,
+      length > FOLDED && !isLast ? this.fold(text, length) : null,
+    );
   }
 
   /** Folds a long text, and returns the button that shows all of it. */
@@ -61,11 +73,16 @@ export class Prompt {
 
   part({ layer, item, text, cached }) {
     const look = `part ${classOf(layer)} ${cached ? "" : "new"}`;
-    if (item === null || !this.items.has(`${layer} ${item}`)) return said(text, { class: `${look} framing`, data: { layer: layer ?? "" } });
+    if (item === null || !this.items.has(`${layer} ${item}`))
+      return said(text, { class: `${look} framing`, data: { layer: layer ?? "" } });
     const index = this.parts.length;
     const node = said(text || `${item} (its text is not kept)`, {
-      class: look, role: "button", tabindex: index === 0 ? 0 : -1, data: { layer, item },
-      title: `${nameOf(layer)}: ${reasonOf(this.items.get(`${layer} ${item}`).reason)}`, "aria-pressed": "false",
+      class: look,
+      role: "button",
+      tabindex: index === 0 ? 0 : -1,
+      data: { layer, item },
+      title: `${nameOf(layer)}: ${reasonOf(this.items.get(`${layer} ${item}`).reason)}`,
+      "aria-pressed": "false",
     });
     node.addEventListener("click", () => this.pick(index));
     this.parts.push(node);
@@ -75,7 +92,14 @@ export class Prompt {
   /** Arrow keys go from part to part, Enter says why. */
   steer(event) {
     const index = this.parts.indexOf(event.target);
-    const moves = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1, Home: -index, End: this.parts.length - 1 - index };
+    const moves = {
+      ArrowDown: 1,
+      ArrowRight: 1,
+      ArrowUp: -1,
+      ArrowLeft: -1,
+      Home: -index,
+      End: this.parts.length - 1 - index,
+    };
     if (index < 0 || (!(event.key in moves) && event.key !== "Enter" && event.key !== " ")) return;
     event.preventDefault();
     if (event.key in moves) {
@@ -104,16 +128,46 @@ export class Prompt {
     const item = picked && this.items.get(`${picked.layer} ${picked.item}`);
     place("why").classList.toggle("open", Boolean(item));
     if (!item) return fill(place("why"), el("p", { class: "muted" }, "Pick a part of the prompt: here stands why it is there."));
-    const position = item.id.split(" + ").map((id) => this.positionOf(id)).find(Boolean);
-    const scores = Object.entries(item.scores).filter(([, value]) => Math.abs(value) >= 0.005).sort(([, a], [, b]) => Math.abs(b) - Math.abs(a));
+    const position = item.id
+      .split(" + ")
+      .map((id) => this.positionOf(id))
+      .find(Boolean);
+    const scores = Object.entries(item.scores)
+      .filter(([, value]) => Math.abs(value) >= 0.005)
+      .sort(([, a], [, b]) => Math.abs(b) - Math.abs(a));
     const widest = Math.max(...scores.map(([, value]) => Math.abs(value)), 1);
     return fill(
       place("why"),
-      el("p", { class: "why-layer" }, el("span", { class: `swatch ${classOf(picked.layer)}` }), said(nameOf(picked.layer)), el("span", { class: "number muted" }, plural(item.tokens, "token"))),
+      el(
+        "p",
+        { class: "why-layer" },
+        el("span", { class: `swatch ${classOf(picked.layer)}` }),
+        said(nameOf(picked.layer)),
+        el("span", { class: "number muted" }, plural(item.tokens, "token")),
+      ),
       el("p", { class: "why-reason" }, el("strong", {}, item.reason.replaceAll("_", " ")), ` – ${reasonOf(item.reason)}.`),
-      el("p", { class: "muted small" }, [item.status === "shrunk" ? "not whole" : null, sourceOf(item.source)].filter(Boolean).join(", "), " ", said(item.id, { class: "code" })),
-      scores.length ? el("table", { class: "scores" }, el("caption", {}, "Ranked by"), el("tbody", {}, scores.map(([name, value]) => score(name, value, widest)))) : null,
-      position ? el("button", { type: "button", on: { click: () => this.open(position) } }, `Message ${count(position)} in the history`) : null,
+      el(
+        "p",
+        { class: "muted small" },
+        [item.status === "shrunk" ? "not whole" : null, sourceOf(item.source)].filter(Boolean).join(", "),
+        " ",
+        said(item.id, { class: "code" }),
+      ),
+      scores.length
+        ? el(
+            "table",
+            { class: "scores" },
+            el("caption", {}, "Ranked by"),
+            el(
+              "tbody",
+              {},
+              scores.map(([name, value]) => score(name, value, widest)),
+            ),
+          )
+        : null,
+      position
+        ? el("button", { type: "button", on: { click: () => this.open(position) } }, `Message ${count(position)} in the history`)
+        : null,
       el("button", { type: "button", class: "close", on: { click: () => this.pick(this.picked) } }, "Close"),
     );
   }
@@ -125,10 +179,23 @@ export class Prompt {
     const entry = ([layer, tokens]) =>
       el(
         "button",
-        { type: "button", "aria-pressed": String(this.layer === layer), data: { layer, tokens, key: `legend ${layer}` }, on: { click: () => this.only(layer) } },
-        el("span", { class: `swatch ${classOf(layer)}` }), said(nameOf(layer)), el("span", { class: "number" }, count(tokens)),
+        {
+          type: "button",
+          "aria-pressed": String(this.layer === layer),
+          data: { layer, tokens, key: `legend ${layer}` },
+          on: { click: () => this.only(layer) },
+        },
+        el("span", { class: `swatch ${classOf(layer)}` }),
+        said(nameOf(layer)),
+        el("span", { class: "number" }, count(tokens)),
       );
-    const rest = el("span", { class: "rest", data: { layer: "", tokens: framing } }, el("span", { class: "swatch layer-overhead" }), "tools and framing", el("span", { class: "number" }, count(framing)));
+    const rest = el(
+      "span",
+      { class: "rest", data: { layer: "", tokens: framing } },
+      el("span", { class: "swatch layer-overhead" }),
+      "tools and framing",
+      el("span", { class: "number" }, count(framing)),
+    );
     fill(place("legend"), used.map(entry), rest);
     place("prompt").classList.toggle("dimmed", this.layer !== null);
     for (const node of place("prompt").querySelectorAll(".part")) node.classList.toggle("lit", node.dataset.layer === this.layer);
@@ -141,6 +208,15 @@ export class Prompt {
 }
 
 function score(name, value, widest) {
-  const bar = el("span", { class: `score ${value < 0 ? "against" : ""}`, css: { width: `${(Math.abs(value) / widest) * 100}%` } });
-  return el("tr", {}, el("th", { scope: "row" }, name.replaceAll("_", " ")), el("td", { class: "bar" }, bar), el("td", { class: "number" }, value.toFixed(2)));
+  const bar = el("span", {
+    class: `score ${value < 0 ? "against" : ""}`,
+    css: { width: `${(Math.abs(value) / widest) * 100}%` },
+  });
+  return el(
+    "tr",
+    {},
+    el("th", { scope: "row" }, name.replaceAll("_", " ")),
+    el("td", { class: "bar" }, bar),
+    el("td", { class: "number" }, value.toFixed(2)),
+  );
 }

@@ -1,7 +1,12 @@
 // What things are called; the server says it once, with the list of sessions.
 
 const words = { layers: {}, reasons: {}, states: {} };
-const SOURCES = { messages: "said in this conversation", conversations: "said in another conversation", memories: "a memory", documents: "a document" };
+const SOURCES = {
+  messages: "said in this conversation",
+  conversations: "said in another conversation",
+  memories: "a memory",
+  documents: "a document",
+};
 const OWN_COLOURS = 3;
 const own = [];
 
