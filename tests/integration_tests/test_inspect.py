@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from shutil import copytree, ignore_patterns
 from typing import Any
@@ -54,6 +55,9 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = folder / "chats.json"
     path.write_text(json.dumps([conversation("monday", *SAID), conversation("friday", "Clara called.")]))
     assert main(["import", str(path), "--store", str(folder / "store"), "--user", "ada"]) == 0
+    deadline = time.monotonic() + 10
+    while list((folder / "store").glob("*-wal")) and time.monotonic() < deadline:
+        time.sleep(0.02)  # Chroma closes its database in its own time
     return folder / "store"
 
 
