@@ -5,8 +5,6 @@
 | blocks `tool_use`, `function_call`, not in `tool_calls` | in `tool_calls`, too |
 | blocks `custom_tool_call`, which one provider reads | in `tool_calls` alone |
 | `invalid_tool_calls` (arguments that are no JSON object, which some servers refuse) | `tool_calls` |
-| `additional_kwargs["tool_calls"]` or `["function_call"]` that LangChain did not read | `tool_calls` |
-| `FunctionMessage` | `ToolMessage` |
 | blocks `tool_result`, `function_call_output`, `custom_tool_call_output` in a human message | a `ToolMessage` each |
 | a block `custom_tool_call_output` in the tool message of its call | its text |
 
@@ -23,7 +21,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, FunctionMessage, HumanMessage, ToolMessage
@@ -31,33 +29,27 @@ from langchain_core.messages import AIMessage, BaseMessage, FunctionMessage, Hum
 Block = str | dict[str, Any]
 Call = dict[str, Any]
 
-CALL_BLOCKS = ("tool_use", "tool_call", "invalid_tool_call", "function_call", "custom_tool_call")
+_CUSTOM_CALL, _CUSTOM_RESULT = "custom_tool_call", "custom_tool_call_output"
+_CUSTOM_ARGUMENT = "__arg1"
+"""As langchain-openai names the text that a custom tool is called with."""
+_STANDARD_CALLS = ("tool_call", "invalid_tool_call")
+"""LangChain's own blocks have the id of a call as theirs, and that of its item among the extras."""
+CALL_BLOCKS = (*_STANDARD_CALLS, "tool_use", "function_call", _CUSTOM_CALL)
 """Types of content blocks that are calls (Anthropic, LangChain, OpenAI)."""
 RESULT_BLOCKS = {
     "tool_result": ("tool_use_id", "content"),
     "function_call_output": ("call_id", "output"),
-    "custom_tool_call_output": ("call_id", "output"),
+    _CUSTOM_RESULT: ("call_id", "output"),
 }
 """Types of content blocks that are results, and where each has the id of its call and what came of it."""
 
 _REFUSED_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]+")
 _MAX_NAME_LENGTH = 64
 _NO_NAME = "unknown"
-_LEGACY_ID_LENGTH = 30
-_RAW_CALLS = ("tool_calls", "function_call")
 _UNREADABLE = "unreadable_arguments"
 """The argument that arguments become which are no JSON object."""
-_CUSTOM_CALL, _CUSTOM_RESULT = "custom_tool_call", "custom_tool_call_output"
-_CUSTOM_ARGUMENT = "__arg1"
-"""As langchain-openai names the text that a custom tool is called with."""
-_PREFIXES = {"text": "msg_", "output_text": "msg_", "refusal": "msg_", "reasoning": "rs_"}
-_STANDARD_CALLS = ("tool_call", "invalid_tool_call")
-"""LangChain's own blocks have the id of a call as theirs, and that of its item among the extras."""
-_RUN_BY_PROVIDER = (
-    *("compaction", "web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call"),
-    *("mcp_call", "mcp_list_tools", "mcp_approval_request", "tool_search_call", "tool_search_output"),
-    *("server_tool_call", "server_tool_result"),
-)
+_ITEM = re.compile(r"(?:msg|rs|fc|ctc|(ws|fs|ci|ig|cmp|mcp[a-z]?|ts[a-z]?))_")
+"""Beginnings of the ids of items; in the group, of those that the provider has run itself."""
 _SAID_BEFORE = "[The same as before.]"
 
 
@@ -120,8 +112,6 @@ def with_calls(message: BaseMessage) -> BaseMessage:
     if not isinstance(message, AIMessage):
         return message
     found = [_call(call["id"], call["name"], call["args"]) for call in message.invalid_tool_calls]
-    if not found and not message.tool_calls:
-        found = list(_raw_calls(message.additional_kwargs))
     listed = Counter(call["id"] or "" for call in (*message.tool_calls, *found))
     for block in _blocks(message, CALL_BLOCKS):
         if listed[block_id := _block_id(block)]:
@@ -131,29 +121,12 @@ def with_calls(message: BaseMessage) -> BaseMessage:
             is_custom = block["type"] == _CUSTOM_CALL
             found.append(_call(block_id, block.get("name"), {_CUSTOM_ARGUMENT: arguments} if is_custom else arguments))
     if found:
-        others = {key: value for key, value in message.additional_kwargs.items() if key not in _RAW_CALLS}
         calls = [*message.tool_calls, *found]
-        changes = {"tool_calls": calls, "invalid_tool_calls": [], "additional_kwargs": others}
-        message = message.model_copy(update=changes)
+        message = message.model_copy(update={"tool_calls": calls, "invalid_tool_calls": []})
     if not _blocks(message, (_CUSTOM_CALL,)):
         return message
     rest = [block for block in message.content if _kind(block) != _CUSTOM_CALL]
     return without_items(message.model_copy(update={"content": rest}))
-
-
-def _raw_calls(extra: Mapping[str, Any]) -> Iterator[Call]:
-    """Yields the calls in OpenAI's forms, which are sent where a message has none in LangChain's."""
-    raw, legacy = (extra.get(key) for key in _RAW_CALLS)
-    calls = [call for call in raw if isinstance(call, Mapping)] if isinstance(raw, list) else []
-    for call in calls:
-        inner: Mapping[str, Any] = next(
-            (call[key] for key in ("custom", "function") if isinstance(call.get(key), Mapping)), {}
-        )
-        arguments = {_CUSTOM_ARGUMENT: inner["input"]} if "input" in inner else inner.get("arguments")
-        yield _call(call.get("id"), inner.get("name"), arguments)
-    if not calls and isinstance(legacy, Mapping) and legacy:  # OpenAI until 2023
-        name = str(legacy.get("name") or "")
-        yield _call(_legacy_id(name), name, legacy.get("arguments"))
 
 
 def _call(call_id: object, name: object, arguments: object) -> Call:
@@ -168,23 +141,13 @@ def _call(call_id: object, name: object, arguments: object) -> Call:
     return {"name": str(name or ""), "args": read, "id": str(call_id or ""), "type": "tool_call"}
 
 
-def _legacy_id(name: str) -> str:
-    """Returns an id for a call that has only a name: its result has the same one."""
-    return f"function_{(provider_name(name) or _NO_NAME)[:_LEGACY_ID_LENGTH]}"
-
-
 def split_results(message: BaseMessage) -> tuple[list[ToolMessage], BaseMessage | None]:
     """Returns the results that a message carries as blocks, each as a message, and the rest of it, if anything."""
-    if isinstance(message, FunctionMessage):
-        return [ToolMessage(message.content, tool_call_id=_legacy_id(message.name), id=message.id)], None
-    if not isinstance(message, HumanMessage | ToolMessage) or isinstance(message.content, str):
+    if isinstance(message, FunctionMessage):  # of 2023, when calls had no ids: it answers none
+        return [ToolMessage(message.content, tool_call_id=f"function {message.name}", id=message.id)], None
+    if not isinstance(message, HumanMessage) or not (blocks := _blocks(message, RESULT_BLOCKS)):
         return [], message
-    # A tool message answers its own call with the block of a custom tool.
-    kinds = [kind for kind in RESULT_BLOCKS if kind != _CUSTOM_RESULT or isinstance(message, HumanMessage)]
-    blocks = _blocks(message, kinds)
-    if not blocks:
-        return [], message
-    rest = [block for block in message.content if _kind(block) not in kinds]
+    rest = [block for block in message.content if _kind(block) not in RESULT_BLOCKS]
     spoken = message.model_copy(update={"content": rest}) if any(map(says_something, rest)) else None
     return list(map(_result_of, blocks)), spoken
 
@@ -204,10 +167,8 @@ def with_text_result(message: ToolMessage) -> ToolMessage:
     if not _blocks(message, (_CUSTOM_RESULT,)):
         return message
     blocks = [
-        {"type": "text", "text": _result_of(_opened(block)).text}
-        if isinstance(block, dict) and _kind(block) == _CUSTOM_RESULT
-        else block
-        for block in message.content
+        {"type": "text", "text": _result_of(_opened(block)).text} if _kind(block) == _CUSTOM_RESULT else block
+        for block in blocks_of(message)
     ]
     return message.model_copy(update={"content": blocks})
 
@@ -250,17 +211,19 @@ def answered(messages: Sequence[BaseMessage]) -> tuple[dict[tuple[int, int], int
 
 
 def _blocks(message: BaseMessage, kinds: Collection[str]) -> list[dict[str, Any]]:
-    return [_opened(block) for block in blocks_of(message) if isinstance(block, dict) and _kind(block) in kinds]
+    return [_opened(block) for block in blocks_of(message) if _kind(block) in kinds]
 
 
-def _opened(block: dict[str, Any]) -> dict[str, Any]:
-    """Returns a block without the one in which LangChain wraps a provider's own."""
+def _opened(block: Block) -> dict[str, Any]:
+    """Returns a block without the one in which LangChain wraps a provider's own; a text has none."""
+    if isinstance(block, str):
+        return {}
     value = block.get("value") if block.get("type") == "non_standard" else None
     return value if isinstance(value, dict) else block
 
 
 def _kind(block: Block) -> str:
-    return "" if isinstance(block, str) else str(_opened(block).get("type"))
+    return str(_opened(block).get("type", ""))
 
 
 def _block_id(block: Mapping[str, Any]) -> str:
@@ -273,21 +236,18 @@ def _block_id(block: Mapping[str, Any]) -> str:
 
 def item_ids(message: BaseMessage) -> set[str]:
     """Returns the ids of the items in a message."""
-    return {key for block in blocks_of(message) if isinstance(block, dict) and (key := _item_id(_opened(block)))}
+    return {item[0] for block in blocks_of(message) if (item := _item(_opened(block)))}
 
 
-def _item_id(block: Mapping[str, Any]) -> str:
-    kind = block.get("type")
-    if kind in _STANDARD_CALLS:
+def _item(block: Mapping[str, Any]) -> tuple[str, bool] | None:
+    """Returns the id of the item that a block is, and whether the provider has run it itself."""
+    if (kind := block.get("type")) in _STANDARD_CALLS:
         extras = block.get("extras")
         key = extras.get("item_id") if isinstance(extras, Mapping) else None
     else:
         key = block.get("tool_call_id" if kind == "server_tool_result" else "id")
-    if not isinstance(key, str):
-        return ""
-    prefix = _PREFIXES.get(str(kind))
-    is_item = kind in (*_RUN_BY_PROVIDER, *_STANDARD_CALLS) or "call_id" in block
-    return key if is_item or (prefix and key.startswith(prefix)) else ""
+    begins = _ITEM.match(key) if isinstance(key, str) else None
+    return (str(key), bool(begins[1])) if begins else None
 
 
 def without_items(message: BaseMessage, sent: Collection[str] = ()) -> BaseMessage:
@@ -299,12 +259,11 @@ def without_items(message: BaseMessage, sent: Collection[str] = ()) -> BaseMessa
         return message
     content: list[Block] = []
     for block in blocks_of(message):
-        inner = _opened(block) if isinstance(block, dict) else {}
-        key, kind = _item_id(inner), inner.get("type")
-        if not key or (kind in _RUN_BY_PROVIDER and key not in sent):
+        inner, item = _opened(block), _item(_opened(block))
+        if item is None or (item[1] and item[0] not in sent):
             content.append(block)
-        elif kind in _STANDARD_CALLS:
+        elif inner["type"] in _STANDARD_CALLS:
             content.append({**inner, "extras": {name: it for name, it in inner["extras"].items() if name != "item_id"}})
-        elif kind not in (*_RUN_BY_PROVIDER, "reasoning"):
+        elif not item[1] and inner["type"] != "reasoning":
             content.append({name: it for name, it in inner.items() if name != "id"})
     return message.model_copy(update={"content": content or ("" if listed_calls(message) else _SAID_BEFORE)})

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from langchain_core.messages import BaseMessage, ToolMessage
 
@@ -21,11 +20,8 @@ MIN_TEXT_TOKENS = 16
 
 Count = Callable[[str], int]
 
-_SIZES = 4
-"""Sizes that are tried; with the marker before them and the result after them, 6 calls of the counter."""
-_NUMBER_TOKENS = 3
-"""Kept free while sizes are tried: the marker's final number may have other digits."""
-_AIM, _ENOUGH = 0.97, 0.9
+_TRIES = 4
+_AIM, _ENOUGH = 0.95, 0.85
 """Shares of the budget that a size aims at, and from which no better size is looked for."""
 _CHARACTERS_PER_TOKEN = 6
 """No first try takes more, so that a text with a sparse middle is not tokenized at length; English has 4 to 5."""
@@ -51,7 +47,33 @@ def clip_text(text: str, count: Count, budget_tokens: int, *, reference: str | N
         None where the marker and 16 tokens of text do not fit.
     """
     total_tokens = count(text)
-    return text if total_tokens <= budget_tokens else _clipped(text, total_tokens, count, budget_tokens, reference)
+    if total_tokens <= budget_tokens:
+        return text
+    if reference and (len(reference) > _LONGEST_REFERENCE or '"' in reference or not reference.isprintable()):
+        reference = None
+    room_tokens = budget_tokens - count(_marker(total_tokens, reference))
+    if reference and room_tokens < MIN_TEXT_TOKENS:
+        reference, room_tokens = None, budget_tokens - count(_marker(total_tokens, None))
+    if room_tokens < MIN_TEXT_TOKENS:
+        return None
+    best, most = None, len(text) - 1
+    characters = int(min(_AIM * room_tokens * len(text) / total_tokens, room_tokens * _CHARACTERS_PER_TOKEN))
+    for tries_left in reversed(range(_TRIES)):
+        if not tries_left and best is None:  # this fits with every byte-level tokenizer
+            characters = min(characters, room_tokens // _BYTES_PER_CHARACTER)
+        ends = _ends(text, min(most, characters))
+        left_out_tokens = round(total_tokens * (1 - sum(map(len, ends)) / len(text)))
+        made = _marker(left_out_tokens, reference).join(ends)
+        tokens = count(made)
+        if tokens <= budget_tokens and any(ends):
+            best = made
+        else:
+            most = min(most, characters) - 1
+        kept_tokens = max(1, tokens - budget_tokens + room_tokens)
+        if (best == made and kept_tokens >= _ENOUGH * room_tokens) or most <= 0:
+            break
+        characters = int(characters * _AIM * room_tokens / kept_tokens)
+    return best
 
 
 def clip_message(
@@ -137,59 +159,9 @@ def _is_border(text: str, place: int) -> bool:
     return before != "\u200d" and not _JOINED.match(after) and unicodedata.category(after) not in ("Mn", "Mc", "Me")
 
 
-class _Size(NamedTuple):
-    """So many characters are kept, and cost so much with the marker."""
-
-    characters: int
-    tokens: int
-
-
 def _marker(left_out_tokens: int, reference: str | None) -> str:
     recall = f'; all of it has the reference "{reference}"' if reference else ""
     return f"\n[… {left_out_tokens:,} tokens left out{recall} …]\n"
-
-
-def _clipped(text: str, total_tokens: int, count: Count, budget_tokens: int, reference: str | None) -> str | None:
-    """Clips a text that is over the budget: a guess from the whole text, corrected by what each try costs."""
-    if reference and (len(reference) > _LONGEST_REFERENCE or '"' in reference or not reference.isprintable()):
-        reference = None
-    marker_tokens, sizes = count(_marker(total_tokens, reference)), _SIZES
-    if reference and budget_tokens < marker_tokens + MIN_TEXT_TOKENS:
-        # The plain marker is one more text to count, so one size fewer is tried.
-        reference, marker_tokens, sizes = None, count(_marker(total_tokens, None)), _SIZES - 1
-    if budget_tokens < marker_tokens + MIN_TEXT_TOKENS:
-        return None
-    limit_tokens = budget_tokens - _NUMBER_TOKENS
-    expected = _marker(total_tokens - (limit_tokens - marker_tokens), reference)
-    fits, exceeds = _Size(0, marker_tokens), _Size(len(text), total_tokens)
-    for tries_left in reversed(range(sizes)):
-        if tries_left or fits.characters:
-            characters = _guess(fits, exceeds, marker_tokens, limit_tokens)
-        else:  # nothing has fitted so far, but this does with every byte-level tokenizer
-            characters = min(exceeds.characters - 1, (limit_tokens - marker_tokens) // _BYTES_PER_CHARACTER)
-        if not fits.characters < characters < exceeds.characters:
-            break
-        size = _Size(characters, count(expected.join(_ends(text, characters))))
-        if size.tokens > limit_tokens:
-            exceeds = size
-            continue
-        fits = size
-        if size.tokens >= _ENOUGH * budget_tokens:
-            break
-    ends = _ends(text, fits.characters)
-    clipped = _marker(total_tokens - (fits.tokens - marker_tokens), reference).join(ends)
-    return clipped if any(ends) and count(clipped) <= budget_tokens else None
-
-
-def _guess(fits: _Size, exceeds: _Size, marker_tokens: int, limit_tokens: int) -> int:
-    """Returns the characters that cost a little less than the limit, judging by a size that fits and one that does not.
-
-    The text between the two is taken to cost the same everywhere, and not less than what fits.
-    """
-    aim_tokens = max(fits.tokens, int(_AIM * limit_tokens))
-    between = (exceeds.characters - fits.characters) / (exceeds.tokens - fits.tokens)
-    so_far = fits.characters / max(1, fits.tokens - marker_tokens) if fits.characters else _CHARACTERS_PER_TOKEN
-    return fits.characters + max(1, int(min(between, so_far) * (aim_tokens - fits.tokens)))
 
 
 def _ends(text: str, characters: int) -> tuple[str, str]:

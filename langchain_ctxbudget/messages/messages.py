@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from hashlib import blake2b
-from itertools import chain, takewhile
+from itertools import takewhile
 from typing import Any, Literal, cast, get_args
 
 from langchain_core.messages import (
@@ -167,21 +167,13 @@ def as_json_data(value: object) -> Any:  # noqa: ANN401 - JSON can be anything
         UnsupportedContentError: JSON cannot hold it at all.
     """
     try:
-        return json.loads(json.dumps(_jsonable(value)), parse_constant=str)
+        plain = to_jsonable_python(value, bytes_mode="base64", fallback=repr)
+        return json.loads(json.dumps(plain), parse_constant=str)
     except (ValueError, RecursionError) as error:
         raise UnsupportedContentError(
             f"A message has something that JSON cannot hold ({error}): it is nested too deeply, contains itself, or "
             f"has a number of thousands of digits. Store it as text"
         ) from error
-
-
-def _jsonable(value: object) -> Any:  # noqa: ANN401
-    try:
-        return to_jsonable_python(value, bytes_mode="base64", fallback=repr)
-    except UnicodeEncodeError:  # half of a surrogate pair in a key; in a value it is fine
-        if isinstance(value, dict):
-            return {key if isinstance(key, str) else str(key): _jsonable(inner) for key, inner in value.items()}
-        return [_jsonable(inner) for inner in value] if isinstance(value, list | tuple) else repr(value)
 
 
 def message_data(message: BaseMessage) -> dict[str, Any]:
@@ -248,13 +240,7 @@ def marks_of_instructions(messages: Sequence[BaseMessage]) -> list[str]:
     """Returns marks besides text in the first system messages, such as `cache_control`."""
     first = takewhile(lambda said: isinstance(said, SystemMessage), messages)
     blocks = [block for message in first for block in blocks_of(message) if isinstance(block, dict)]
-    marks = (
-        [key for key in block if key not in _PLAIN_BLOCK]
-        if block.get("type") == "text"
-        else [f"a block of type {block.get('type')!r}"]
-        for block in blocks
-    )
-    return list(dict.fromkeys(chain.from_iterable(marks)))
+    return list(dict.fromkeys(key for block in blocks for key in block if key not in _PLAIN_BLOCK))
 
 
 def flattened(messages: Sequence[BaseMessage]) -> list[str]:
@@ -349,11 +335,11 @@ def preservation_of(message: BaseMessage) -> Preservation | None:
 
 def excerpt(message: BaseMessage) -> BaseMessage:
     """Returns the beginning of a message that is only summarised, and its calls; a short one stays as it is."""
-    text = one_line(message.text)
-    is_short, is_text = len(text) <= EXCERPT_CHARACTERS, isinstance(message.content, str)
-    if is_text and is_short:
+    text, is_text = one_line(message.text), isinstance(message.content, str)
+    if len(text) > EXCERPT_CHARACTERS:
+        text = f"[Earlier: {text[:EXCERPT_CHARACTERS].rstrip()}…]"
+    elif is_text:
         return message
-    short = text if is_short else f"[Earlier: {text[:EXCERPT_CHARACTERS].rstrip()}…]"
     calls = [block for block in blocks_of(message) if isinstance(block, dict) and block.get("type") in CALL_BLOCKS]
-    said = [{"type": "text", "text": short or "[Earlier: an attachment]"}, *calls]
-    return message.model_copy(update={"content": short if is_text else said})
+    said = [{"type": "text", "text": text or "[Earlier: an attachment]"}, *calls]
+    return message.model_copy(update={"content": text if is_text else said})

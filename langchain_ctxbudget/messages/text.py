@@ -173,15 +173,14 @@ def one_line(text: str) -> str:
 NEAR_DUPLICATE = 0.8
 """Share of the terms of two texts that both have (Jaccard), from which on they say the same."""
 
-_NEGATED = "not "
 _NOT_CONTRACTED = re.compile(
     r"\b(?:ca|can|wo|do|does|did|is|are|was|were|would|should|could|have|has|had)n['’]?t\b|\bcannot\b"  # noqa: RUF001
 )
-_NEGATION = re.compile(r"\b(?:no longer|no more|not(?! (?:only|just)\b)|no|never|without|neither|nor|none|nothing)\b")
-_STILL = re.compile(r"\b(?:any ?more|any longer)\b")
-_CLAUSE_END = re.compile(r"[.,;:!?]+(?=\s|$)|\bbut\b")
-_DIRECTION = re.compile(r"\b(?:over|than|instead|rather|before|after|from|to)\b")
-"""Words beside which the order of the others matters."""
+_NEGATION = re.compile(
+    r"\b(?:no longer|no more|not(?! (?:only|just)\b)|no|never|without|neither|nor|none|nothing)\b"
+    r"|\b(any ?more|any longer)\b"
+)
+"""The group has words that negate nothing by themselves."""
 _NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
@@ -189,17 +188,17 @@ _NUMBER_WORD = re.compile(rf"\b(?:{'|'.join(_NUMBERS)})\b")
 
 
 def says_the_same(one: str, other: str) -> bool:
-    """Tells if two texts are near-duplicates: nearly the same terms, the same numbers, nothing negated in only one."""
+    """Tells if two texts are near-duplicates: nearly the same terms, the same numbers, both negated or neither."""
     first, second = _read(one), _read(other)
     if not first.terms or not second.terms:
         return fold(one_line(one)) == fold(one_line(other))
-    return _alike(first, second)
+    return first.is_negated == second.is_negated and _alike(first, second)
 
 
 def says_the_opposite(one: str, other: str) -> bool:
     """Tells if one of two texts is the other one, negated."""
     first, second = _read(one), _read(other)
-    return bool(first.terms) and _alike(first, second._replace(terms=tuple(map(_flipped, second.terms))))
+    return bool(first.terms) and first.is_negated != second.is_negated and _alike(first, second)
 
 
 def says_more(text: str, other: str) -> bool:
@@ -209,48 +208,36 @@ def says_more(text: str, other: str) -> bool:
 
 def names_another(text: str, other: str) -> bool:
     """Tells if a text has a name (a word with a capital, but for its first) that another one does not have."""
-    return bool(_read(text).names - _read(other).words)
+    return not _read(text).names.issubset(_read(other).terms)
 
 
 class _Reading(NamedTuple):
-    """A text as it is compared: terms in order, those that are negated with "not " before them."""
+    """A text as it is compared: its terms in order, without negations."""
 
     terms: tuple[str, ...]
-    words: frozenset[str]
     names: frozenset[str]
     numbers: tuple[str, ...]
-    has_direction: bool
+    is_negated: bool
 
 
 @remembering(4_096)
 def _read(text: str) -> _Reading:
-    plain = _STILL.sub(" ", _NOT_CONTRACTED.sub(" not ", fold(text)))
-    plain = _THOUSANDS.sub("", _NUMBER_WORD.sub(lambda found: str(_NUMBERS.index(found[0]) + 1), plain))
-    found: list[str] = []
-    for clause in _CLAUSE_END.split(plain):
-        said, *negated = _NEGATION.split(clause)
-        found += terms(said)
-        found += [_NEGATED + term for part in negated for term in terms(part)]
-    capitalised = " ".join(word for word in text.split()[1:] if word[:1].isupper())
+    plain = _THOUSANDS.sub("", _NOT_CONTRACTED.sub(" not ", fold(text)))
+    plain = _NUMBER_WORD.sub(lambda found: str(_NUMBERS.index(found[0]) + 1), plain)
     return _Reading(
-        terms=tuple(dict.fromkeys(found)),
-        words=frozenset(term.removeprefix(_NEGATED) for term in found),
-        names=frozenset(terms(capitalised)),
+        terms=tuple(dict.fromkeys(terms(_NEGATION.sub(" ", plain)))),
+        names=frozenset(terms(" ".join(word for word in text.split()[1:] if word[:1].isupper()))),
         numbers=tuple(sorted(_NUMBER.findall(plain))),
-        has_direction=bool(_DIRECTION.search(plain)),
+        is_negated=any(not found[1] for found in _NEGATION.finditer(plain)),
     )
 
 
 def _alike(first: _Reading, second: _Reading) -> bool:
     one, other = set(first.terms), set(second.terms)
     both = one & other
-    if len(both) < NEAR_DUPLICATE * len(one | other) or first.numbers != second.numbers:
-        return False
-    if any(_flipped(term) in other for term in one) or (first.names - second.words and second.names - first.words):
-        return False
-    in_order = [term for term in first.terms if term in both] == [term for term in second.terms if term in both]
-    return in_order or not (first.has_direction or second.has_direction)
-
-
-def _flipped(term: str) -> str:
-    return term.removeprefix(_NEGATED) if term.startswith(_NEGATED) else _NEGATED + term
+    return (
+        len(both) >= NEAR_DUPLICATE * len(one | other)
+        and first.numbers == second.numbers
+        and (first.names <= other or second.names <= one)
+        and [term for term in first.terms if term in both] == [term for term in second.terms if term in both]
+    )

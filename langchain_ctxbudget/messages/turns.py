@@ -6,7 +6,7 @@ form that a provider would refuse is repaired in the view, never in the store, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby, takewhile
 from typing import Any, NamedTuple
@@ -207,10 +207,9 @@ def _parts(messages: Sequence[BaseMessage]) -> tuple[list[tuple[int, BaseMessage
         elif formed[0] is not message:
             changes = [("call_form", "its calls or results are sent in the form that every provider reads")]
         for part in formed:
-            for kind, detail, form in _FORMS:
-                given, part = part, form(part)  # noqa: PLW2901
-                changes += [(kind, detail)] if part is not given else []
-            parts.append((position, part))
+            sent, more = _with_contents(part)
+            parts.append((position, sent))
+            changes += more
         repairs += [Repair(kind, message.id or "", detail) for kind, detail in dict.fromkeys(changes)]
     return parts, repairs
 
@@ -227,10 +226,7 @@ def _unused(call_id: str, used: dict[str, int]) -> str:
 
 def as_note(message: BaseMessage) -> BaseMessage:
     """Returns a message as it may stand after the first: in a role, a form of calls and a content that all read."""
-    message = _in_role(message)
-    for _, _, form in _FORMS:
-        message = form(message)
-    return message
+    return _with_contents(_in_role(message))[0]
 
 
 def _in_role(message: BaseMessage) -> BaseMessage:
@@ -277,85 +273,64 @@ _MEDIA = frozenset(
 _NOT_SENT = frozenset({"id", "index", "annotations"})
 _RESPONSES_IMAGE = "ig_"
 _READS_ITS_OWN_MEDIA = "google"
-_OLDER_ITEMS = ("reasoning", "tool_outputs", "__openai_function_call_ids__")
-"""Keys of `additional_kwargs` in which langchain-openai kept the items of Responses before its version 1."""
+_OLD_FORMS = ("function_call", "reasoning", "tool_outputs", "__openai_function_call_ids__")
+"""Keys of `additional_kwargs` for calls of 2023, and for items of Responses before version 1 of langchain-openai."""
 
 
-def _without_blanks(message: BaseMessage) -> BaseMessage:
-    """Takes out texts that are white space, where a message has something else."""
-    content = message.content
-    if isinstance(content, str):
-        is_blank = content and not content.strip() and listed_calls(message)
-        return message.model_copy(update={"content": ""}) if is_blank else message
-    kept = [block for block in content if says_something(block)]
-    if len(kept) == len(content) and (kept or not isinstance(message, ToolMessage)):
-        return message
-    return message.model_copy(update={"content": kept or ""})
-
-
-def _without_media(message: BaseMessage) -> BaseMessage:
-    """Puts text in place of media in an AI message: that of a document, else a note."""
-    if not isinstance(message, AIMessage):
-        return message
-    if str(message.response_metadata.get("model_provider")).startswith(_READS_ITS_OWN_MEDIA):
-        return message
-
-    def formed(block: Block) -> Block:
-        if isinstance(block, str) or block.get("type") not in _MEDIA:
-            return block
-        if str(block.get("id")).startswith(_RESPONSES_IMAGE):
-            return block
-        text = block.get("text")
-        return {"type": "text", "text": text} if isinstance(text, str) and text.strip() else left_out(block)
-
-    return _with_each(message, formed)
-
-
-def _with_text_blocks(message: BaseMessage) -> BaseMessage:
-    """Makes a block of each text in a list; of an assistant joins those that follow each other.
-
-    Each would be a message of its own to Responses.
-    """
-
-    def formed(block: Block) -> Block:
-        if isinstance(block, str):
-            return {"type": "text", "text": block}
-        if isinstance(message, HumanMessage) and block.get("type") == "text" and not _NOT_SENT.isdisjoint(block):
-            return {key: value for key, value in block.items() if key not in _NOT_SENT}
-        return block
-
-    message = _with_each(message, formed)
-    if not isinstance(message, AIMessage) or isinstance(message.content, str):
-        return message
-    content: list[Any] = message.content
-    blocks: list[Any] = []
-    for is_text, run in groupby(content, lambda block: block.keys() == {"type", "text"}):
-        same = list(run)
-        joined = is_text and len(same) > 1
-        blocks += [{"type": "text", "text": "\n".join(str(block["text"]) for block in same)}] if joined else same
-    return message if len(blocks) == len(message.content) else message.model_copy(update={"content": blocks})
-
-
-def _with_each(message: BaseMessage, change: Callable[[Block], Block]) -> BaseMessage:
-    """Changes each block of a message; returns the message itself where nothing changes."""
+def _with_contents(message: BaseMessage) -> tuple[BaseMessage, list[tuple[str, str]]]:
+    """Returns a message with blocks that its providers read; kind and detail of every repair."""
+    changes: list[tuple[str, str]] = []
+    blocks = [block for block in blocks_of(message) if says_something(block)]
     if isinstance(message.content, str):
-        return message
-    blocks = [change(block) for block in message.content]
-    same = all(one is other for one, other in zip(blocks, message.content, strict=True))
-    return message if same else message.model_copy(update={"content": blocks})
+        if message.content and not blocks and listed_calls(message):
+            changes.append(_EMPTY)
+            message = message.model_copy(update={"content": ""})
+    else:
+        if len(blocks) < len(message.content) or (not blocks and isinstance(message, ToolMessage)):
+            changes.append(_EMPTY)
+        if (shown := [_without_medium(block, message) for block in blocks]) != blocks:
+            changes.append(("media", "sent with text in place of its images and other media"))
+        if (formed := _as_text_blocks(shown, message)) != shown:
+            changes.append(("content_form", "its texts are sent as blocks that every provider reads"))
+        if changes:
+            message = message.model_copy(update={"content": formed or ""})
+    if isinstance(message, AIMessage) and not message.additional_kwargs.keys().isdisjoint(_OLD_FORMS):
+        changes.append(("call_form", "sent without calls and items that older versions kept beside the content"))
+        others = {key: value for key, value in message.additional_kwargs.items() if key not in _OLD_FORMS}
+        message = message.model_copy(update={"additional_kwargs": others})
+    return message, changes
 
 
-def _without_older_items(message: BaseMessage) -> BaseMessage:
-    if not isinstance(message, AIMessage) or not any(key in message.additional_kwargs for key in _OLDER_ITEMS):
-        return message
-    others = {key: value for key, value in message.additional_kwargs.items() if key not in _OLDER_ITEMS}
-    return message.model_copy(update={"additional_kwargs": others})
+_EMPTY = ("empty_content", "sent without the parts of its content that are empty")
 
 
-_FORMS: tuple[tuple[str, str, Callable[[BaseMessage], BaseMessage]], ...] = (
-    ("empty_content", "sent without the parts of its content that are empty", _without_blanks),
-    ("media", "sent with text in place of its images and other media", _without_media),
-    ("content_form", "its texts are sent as blocks that every provider reads", _with_text_blocks),
-    ("item_id", "sent without its reasoning and the items that langchain-openai kept beside it", _without_older_items),
-)
-"""Repairs of a content: the kind, what to say of it, and the repair."""
+def _without_medium(block: Block, message: BaseMessage) -> Block:
+    """Puts a text in place of a medium of an assistant: that of a document, else a note."""
+    if isinstance(block, str) or block.get("type") not in _MEDIA or not isinstance(message, AIMessage):
+        return block
+    if str(block.get("id")).startswith(_RESPONSES_IMAGE):
+        return block
+    if str(message.response_metadata.get("model_provider")).startswith(_READS_ITS_OWN_MEDIA):
+        return block
+    text = block.get("text")
+    return {"type": "text", "text": text} if isinstance(text, str) and text.strip() else left_out(block)
+
+
+def _as_text_blocks(blocks: Sequence[Block], message: BaseMessage) -> list[Block]:
+    """Makes a block of each text; of an assistant joins those in a row, each a message of its own to Responses."""
+    formed: list[Any] = [{"type": "text", "text": block} if isinstance(block, str) else block for block in blocks]
+    if isinstance(message, AIMessage):
+        joined: list[Block] = []
+        for is_plain, run in groupby(formed, lambda block: block.keys() == {"type", "text"}):
+            same = list(run)
+            text = {"type": "text", "text": "\n".join(str(block["text"]) for block in same)} if is_plain else None
+            joined += same if text is None else [text]
+        return joined
+    if isinstance(message, HumanMessage):
+        return [
+            {key: value for key, value in block.items() if key not in _NOT_SENT}
+            if block.get("type") == "text"
+            else block
+            for block in formed
+        ]
+    return formed

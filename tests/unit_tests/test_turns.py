@@ -73,6 +73,7 @@ def custom_call(call_id):
 
 
 def legacy(name="search", **rest):
+    """A call of 2023, which had no id."""
     return AIMessage("", additional_kwargs={"function_call": {"name": name, "arguments": '{"page": 1}'}}, **rest)
 
 
@@ -194,21 +195,15 @@ def made(call_id="a", name="search", **args):
     return {"name": name, "args": args, "id": call_id, "type": "tool_call"}
 
 
-RAW = {"id": "a", "type": "custom", "custom": {"name": "run", "input": "print(1)"}}
-
-
 def test_calls_in_any_form_are_sent_as_calls():
     for message, calls in (
         (AIMessage("", invalid_tool_calls=[invalid("a")]), [made(unreadable_arguments="{")]),
         (AIMessage([use("a")]), [made(page=1)]),
         (AIMessage([{"type": "non_standard", "value": custom_call("a")}]), [made(name="run", __arg1="print(1)")]),
-        (AIMessage("", additional_kwargs={"tool_calls": [RAW]}), [made(name="run", __arg1="print(1)")]),
-        (legacy(), [made("function_search", page=1)]),
         (ai(None), [made("call-1")]),
     ):
         shown = sent([message])[0]
         assert (shown.tool_calls, shown.invalid_tool_calls) == (calls, [])
-        assert "tool_calls" not in shown.additional_kwargs
         assert kinds([message])[0] in ("call_form", "call_id")
 
 
@@ -236,8 +231,13 @@ def test_results_in_a_human_message_become_tool_messages():
     assert rest == HumanMessage([{"type": "text", "text": "so?"}], id="m")
     assert [m.text for m in sent([message])] == ["so?"]
     assert kinds([message]) == ["call_form", "orphan_result"]
-    found = sent([legacy(), FunctionMessage("found", name="search")])[1]
-    assert (found.tool_call_id, found.content) == ("function_search", "found")
+
+
+def test_calls_and_results_of_2023_are_left_out():
+    said = legacy().model_copy(update={"content": "Let me see."})
+    assert sent([said, legacy(), FunctionMessage("found", name="search")]) == [AIMessage("Let me see.")]
+    assert kinds([said]) == ["call_form"]
+    assert kinds([legacy(), FunctionMessage("found", name="search")])[::2] == ["empty_message", "orphan_result"]
 
 
 def test_media_of_an_assistant_are_notes():
