@@ -130,35 +130,30 @@ class ResponseStyle(Parameters):
 
 
 class _Declared(Parameters):
+    """What the application declares: detected in messages by its name and its aliases."""
+
     context: Text
     """The text that goes into the prompt when it comes up."""
     aliases: tuple[Text, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every word for it, its name first."""
+        return (getattr(self, "label" if isinstance(self, Topic) else "name"), *self.aliases)
 
 
 class Topic(_Declared):
     """A topic that the application declares."""
 
     label: Text
-    """Its name; detected in messages, as its aliases are."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Every word for it, its label first."""
-        return (self.label, *self.aliases)
 
 
 class Entity(_Declared):
     """A person, project, organisation or tool that the application declares."""
 
     name: Text
-    """Its name; detected in messages, as its aliases are."""
     type: Text = "concept"
     """`person`, `project`, `organization`, `tool`, `concept` or any other word."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Every name of it, the first one first."""
-        return (self.name, *self.aliases)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,14 +225,8 @@ class CustomLayer(Parameters):
     @property
     def spec(self) -> LayerSpec:
         """Its demand, for the strategies."""
-        return LayerSpec(
-            layer=self.name,
-            min_tokens=self.min_tokens,
-            ideal_tokens=self.ideal_tokens,
-            max_tokens=self.max_tokens,
-            priority=self.priority,
-            elasticity=self.elasticity,
-        )
+        sizes = (self.min_tokens, self.ideal_tokens, self.max_tokens)
+        return LayerSpec(self.name, *sizes, priority=self.priority, elasticity=self.elasticity)
 
 
 def _different(layers: tuple[CustomLayer, ...]) -> tuple[CustomLayer, ...]:
@@ -247,8 +236,8 @@ def _different(layers: tuple[CustomLayer, ...]) -> tuple[CustomLayer, ...]:
     return layers
 
 
-def _or_none(made: Callable[[object], object]) -> PlainValidator:
-    return PlainValidator(lambda value: None if value is None else made(value))
+def _or_none(made: Callable[[object], object]) -> BeforeValidator:
+    return BeforeValidator(lambda value: None if value is None else made(value))
 
 
 ToolKind: TypeAlias = Literal["read", "edit", "write", "run", "search", "todo", "other"]
@@ -272,16 +261,14 @@ class ContextSettings(Parameters):
     """The model's window, in tokens, where neither its profile nor its server tells; None: not known."""
     output_reserve_tokens: Count | None = None
     """Kept free in the model's window for the answer, in tokens; None: what the model says, else nothing."""
-    allocation: Annotated[AllocationStrategy | str | Mapping[str, Any], PlainValidator(strategy_of)] = (
-        ElasticAllocation()
-    )
+    allocation: Annotated[AllocationStrategy, PlainValidator(strategy_of)] = ElasticAllocation()
     """The way the budget is divided: `"elastic"`, `"ratio"`, `"fixed"`, `"dynamic"`, `"prioritized"`, a mapping such as
     `{"strategy": "ratio", "memory": 0.35, "history": 0.35, "reserve": 0.3}`, or a strategy of your own."""
     oversized_message: Literal["error", "clip"] = "error"
     """The way with a user's message that does not fit: an error, or head and tail around a marker."""
     tool_reserve: ShareOrNone = 0.25
-    """Kept free for the calls and results of a turn where the request has tools, as a share of what system
-    prompt, tools and message leave: as long as they need no more, nothing before them changes."""
+    """Kept free for the calls and results of a turn where the request has tools, as a share of what system prompt,
+    tools and message leave."""
     tool_kinds: Mapping[str, ToolKind] = Field(default_factory=dict)
     """What tools do whose calls do not tell it by their arguments, for instance `{"fetch_page": "read"}`: `"read"`,
     `"edit"` or `"write"` a file, `"run"` a command, `"search"`, keep a `"todo"` list, or `"other"`."""
@@ -292,8 +279,8 @@ class ContextSettings(Parameters):
     last one and more at its end, and are written anew in steps (`docs/explanation/prompt.md`). 0: the block of earlier
     turns goes, and each turn has a new one."""
     layout: Layout = "cache_first"
-    """The place of topics, entities and retrieval: in front of the user's words, so that all before them can be
-    cached, or with `"system_first"` at the end of the system message (seed 000)."""
+    """The place of topics, entities and retrieval: in front of the user's words, or with `"system_first"` at the end of
+    the system message (seed 000)."""
     max_system_share: Share = 0.25
     """The largest share of the model's window, where it is known, that the system prompt may take."""
     depth: Depth = "standard"
@@ -308,10 +295,10 @@ class ContextSettings(Parameters):
     """True: dialogue comes before knowledge when both want the same tokens (seed 000)."""
     include_entities: Flag = True
     """True: detected entities go into the prompt (seeds 000, 002)."""
-    personality: Annotated[Personality | str | Mapping[str, Any] | None, _or_none(Personality.of)] = None
+    personality: Annotated[Personality | None, _or_none(Personality.of)] = None
     """The assistant's role, besides what the system prompt says (seed 004): `"helpful"`, `"conversational"`,
     `{"kind": "expert", "domain": "tax law"}` or `{"kind": "custom", "description": "..."}`."""
-    response_style: Annotated[ResponseStyle | Mapping[str, Any] | None, _or_none(ResponseStyle.of)] = None
+    response_style: Annotated[ResponseStyle | None, _or_none(ResponseStyle.of)] = None
     """The style of the answers (seed 004), for instance `{"verbosity": "concise", "bullets": True}`."""
     preferences: Many[Text] = ()
     """The style of the answers, in words of their own, one line each."""
@@ -323,27 +310,24 @@ class ContextSettings(Parameters):
     memories: Many[Text] = ()
     """Facts about the user, most important first: 25 % of what is left, 150 to 500 tokens (seed 001)."""
     topics: tuple[Topic, ...] = ()
-    """Topics to detect; mappings with the same fields are accepted."""
+    """Topics to detect; here, for entities and layers, mappings with the same fields are accepted."""
     entities: tuple[Entity, ...] = ()
-    """Entities to detect; mappings with the same fields are accepted."""
     layers: Annotated[tuple[CustomLayer, ...], AfterValidator(_different)] = ()
-    """Layers of the application's own; mappings with the same fields are accepted."""
+    """Layers of the application's own."""
     keep_messages: Count = 6
     """The newest messages that stay verbatim while they fit a quarter of the budget (seed 001: the last 6), two for an
     exchange, whatever calls it has. The last exchange stays up to half of the budget; of a larger one, its end does."""
     compaction_trigger: Share = 0.8
-    """Compaction starts when verbatim history passes this share of its layer (seed 001: 80 %); the summary of
-    what is older gets the rest."""
+    """Compaction starts when verbatim history passes this share of its layer (seed 001: 80 %)."""
     compaction_target: Share = 0.25
     """Compaction goes down to this share of the layer."""
     segment_messages: Annotated[int, Field(strict=True, ge=2)] = 20
     """Messages that are summarised together, about so many; compaction goes by whole segments where the room allows."""
-    usage_limits: Annotated[UsageLimits | Mapping[str, Any] | None, _or_none(UsageLimits.of)] = None
+    usage_limits: Annotated[UsageLimits | None, _or_none(UsageLimits.of)] = None
     """The most that a session, and a user in a month, may use, for instance `{"month_tokens": 1_000_000}`; the less is
     left, the less goes into a prompt (seed 003). None: no limits."""
     force_include: Many[Forced] = ()
-    """Goes in however little of a limit is left: `"knowledge"`, `"documents"`, `"history"`, the whole
-    `"budget"`."""
+    """Goes in however little of a limit is left: `"knowledge"`, `"documents"`, `"history"`, the whole `"budget"`."""
     keep_snapshots: Count = 0
     """The number of a conversation's latest reports kept in the store, for the dashboard; 0: none."""
     summarize_in_background: Flag = True
@@ -361,20 +345,11 @@ class ContextSettings(Parameters):
     @property
     def manner(self) -> tuple[str, ...]:
         """Personality and response style as instructions, the personality first."""
-        personality = () if self.personality is None else (Personality.of(self.personality).text,)
-        return (*personality, *(() if self.response_style is None else ResponseStyle.of(self.response_style).lines))
-
-    @property
-    def strategy(self) -> AllocationStrategy:
-        """The rule that divides the budget."""
-        return strategy_of(self.allocation)
+        personality = (self.personality.text,) if self.personality else ()
+        return (*personality, *(self.response_style.lines if self.response_style else ()))
 
     def override(self, changes: ContextSettings | Mapping[str, Any] | None) -> Self:
-        """Returns these settings with some of them changed; whole settings replace these; None changes nothing.
-
-        Raises:
-            InvalidSettingsError: an unknown setting, or a value outside its range.
-        """
+        """Returns these settings with some of them changed; whole settings replace these; None changes nothing."""
         if changes is None:
             return self
         return self.of({**dict(self), **changes} if isinstance(changes, Mapping) else changes)

@@ -6,28 +6,26 @@
 from __future__ import annotations
 
 from langchain_ctxbudget.budget.allocation import (
+    MEMORIES_HEADING,
     MOST_EXCHANGES,
+    TITLES,
     Allocation,
     AllocationStrategy,
     Depth,
     Emphasis,
     Exchange,
-    LayerSpec,
-    Situation,
-    divide,
-    share_out,
-)
-from langchain_ctxbudget.budget.elastic import DEPTH_FACTOR, MEMORY_MAX, ElasticAllocation
-from langchain_ctxbudget.budget.layers import (
-    MEMORIES_HEADING,
-    TITLES,
     Fragment,
     Layer,
+    LayerSpec,
     Layout,
     Reason,
+    Situation,
     Status,
+    divide,
+    share_out,
     title_of,
 )
+from langchain_ctxbudget.budget.elastic import DEPTH_FACTOR, MEMORY_MAX, ElasticAllocation
 from langchain_ctxbudget.budget.parameters import Count, Flag, Parameters, Positive, Share, ShareOrNone, Text
 from langchain_ctxbudget.budget.strategies import (
     STRATEGIES,

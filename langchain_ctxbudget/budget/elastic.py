@@ -13,8 +13,7 @@ import math
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from langchain_ctxbudget.budget.allocation import Allocation, Emphasis, LayerSpec, Situation, share_out
-from langchain_ctxbudget.budget.layers import Layer
+from langchain_ctxbudget.budget.allocation import Allocation, Emphasis, Layer, LayerSpec, Situation, share_out
 from langchain_ctxbudget.budget.parameters import Parameters
 
 DEPTH_FACTOR = {"minimal": 0.5, "standard": 1.0, "deep": 1.5}
@@ -63,15 +62,14 @@ class Lean(NamedTuple):
     falls: float
     """Its share falls by `1 / ratio ** falls`, for a history `ratio` times as large as the pool."""
     steady_exchanges: int
-    """It wants room for so many average exchanges, to grow between two compaction steps: a step rewrites the prompt
-    behind the system prompt."""
+    """It wants room for so many average exchanges, to grow between two compaction steps,"""
     steady_share: float
-    """For that, it takes at most this share of the pool at a budget of `STEADY_BUDGET_TOKENS`, and in a smaller one
-    less by proportion: there, what is not retrieved is not seen at all."""
+    """which is at most this share of the pool at a budget of `STEADY_BUDGET_TOKENS`, and in a smaller one less by
+    proportion: there, what is not retrieved is not seen at all."""
     growth: int
-    """Exchanges by which it may grow beyond the newest messages that must stay, before it compacts."""
+    """Exchanges by which it may grow beyond the newest messages that must stay, before it compacts;"""
     growth_share: float
-    """If the room for that is more than this share of the pool, there is none: every turn compacts."""
+    """none if the room for that is more than this share of the pool: every turn compacts."""
     arc_share: float
     """The arc's ideal share of what system prompt and preferences leave."""
 
@@ -127,16 +125,6 @@ class ElasticAllocation(Parameters):
         return share_out(self.name, situation, specs, fits_whole=fits_whole)
 
 
-def history_share(ratio: float, lean: Lean) -> float:
-    """Returns the share of the pool for a history that is `ratio` times as large as the pool.
-
-    One at ratio 1, and less the longer a conversation is: its newest messages are a smaller part of it, and there is
-    more to retrieve.
-    """
-    share: float = 1.0 / max(ratio, 1.0) ** lean.falls
-    return max(lean.least_share, share)
-
-
 def _floor(tokens: int, situation: Situation) -> int:
     return min(tokens, int(situation.total_tokens * FLOOR_SHARE))
 
@@ -158,7 +146,7 @@ def _compacted(situation: Situation, steady: int) -> Iterable[LayerSpec]:
     retrieval = _floor(RETRIEVAL_FLOOR, situation)
     pool = max(0, steady - arc)
     least = min(held, max(situation.keep_tokens, _floor(HISTORY_FLOOR, situation)))
-    share, growth = history_share(held / max(1, pool), lean), 0
+    share, growth = max(lean.least_share, 1.0 / max(held / max(1, pool), 1.0) ** lean.falls), 0  # less of a longer one
     if not situation.grows:
         most = lean.least_share + (lean.steady_share - lean.least_share) * min(1.0, budget / STEADY_BUDGET_TOKENS)
         share = max(share, min(most, lean.steady_exchanges * situation.exchange_tokens / max(1, pool)))
@@ -167,17 +155,15 @@ def _compacted(situation: Situation, steady: int) -> Iterable[LayerSpec]:
     share /= max(1.0, DEPTH_FACTOR[situation.depth])
     pinned = min(situation.pinned_tokens, int(pool * PINNED_SHARE))
     history = min(held, pinned + max(least, int(pool * share), growth))
-    deep = situation.depth != "minimal"  # else what is left stays empty
+    is_minimal = situation.depth == "minimal"  # what is left stays empty
     wanted = max(retrieval, int((pool - history) * min(1.0, DEPTH_FACTOR[situation.depth])))
-    retrieval_most = budget if deep else wanted
+    retrieval_most = wanted if is_minimal else max(wanted, budget)
     arc_priority, history_priority, elasticity = (88, 90, 0.4) if situation.prioritize_history else (72, 78, 0.6)
-    arc_floor, arc_most = (
-        min(arc, _floor(ARC_FLOOR, situation)),
-        max(arc, int(steady * ARC_CAP)) if arc and deep else arc,
-    )
+    arc_floor = min(arc, _floor(ARC_FLOOR, situation))
+    arc_most = max(arc, int(steady * ARC_CAP)) if arc and not is_minimal else arc
     return (
         LayerSpec(Layer.ARC, arc_floor, arc, arc_most, arc_priority, elasticity=0.3),
-        LayerSpec(Layer.RETRIEVAL, retrieval, wanted, max(wanted, retrieval_most), 75, 0.5),
+        LayerSpec(Layer.RETRIEVAL, retrieval, wanted, retrieval_most, 75, 0.5),
         LayerSpec(Layer.HISTORY, least, history, history, history_priority, elasticity),
     )
 

@@ -17,13 +17,13 @@ from langchain_ctxbudget.budget.allocation import (
     MOST_EXCHANGES,
     Allocation,
     AllocationStrategy,
+    Layer,
     LayerSpec,
     Situation,
     divide,
     share_out,
 )
 from langchain_ctxbudget.budget.elastic import ElasticAllocation, share_of
-from langchain_ctxbudget.budget.layers import Layer
 from langchain_ctxbudget.budget.parameters import Parameters, ShareOrNone, Text
 from langchain_ctxbudget.errors import InvalidSettingsError, SystemPromptTooLargeError
 from langchain_ctxbudget.messages import newest_that_fit
@@ -42,9 +42,9 @@ MANY_ENTITIES, MANY_ENTITIES_FACTOR = 10, 1.3
 ORDER = ("preferences", "history", "topics", "entities", "retrieval")
 """The order of seed 004, its entities as topics and entities; system prompt and current turn always come first."""
 
-Buckets: TypeAlias = Mapping[tuple[str, ...], int]
+Buckets: TypeAlias = Mapping[str, int]
 """Tokens for groups of layers: `preferences` (and facts about the user), `history` (arc, summary, messages),
-`knowledge` (topics, entities), `retrieval` (retrieved items, custom layers)."""
+`knowledge` (topics, entities), `retrieval` (retrieved items, custom layers), and `memory`, all of them but history."""
 
 
 class RatioAllocation(Parameters):
@@ -52,13 +52,6 @@ class RatioAllocation(Parameters):
 
     Memory is everything known: preferences, topics, entities, custom layers, retrieval. The reserve stays free for the
     answer; an output reserve already taken off a small window counts for it.
-
-    Raises:
-        InvalidSettingsError: ratios that do not add up to 1, give or take 0.05.
-
-    Example:
-        >>> RatioAllocation(memory=0.35, history=0.35, reserve=0.30).name
-        'ratio 35/35/30'
     """
 
     memory: ShareOrNone = 0.30
@@ -87,11 +80,7 @@ class RatioAllocation(Parameters):
         return f"ratio {shares}"
 
     def allocate(self, situation: Situation) -> Allocation:
-        """Divides the budget by the ratios.
-
-        Raises:
-            SystemPromptTooLargeError: the system prompt takes more than its share.
-        """
+        """Divides the budget by the ratios; raises a `SystemPromptTooLargeError` over `max_system_share`."""
         most = situation.total_tokens * self.max_system_share
         if situation.identity_tokens > most:
             share = f"{self.max_system_share:.0%} of the budget"
@@ -109,7 +98,7 @@ class RatioAllocation(Parameters):
         return _divided(
             self.name,
             situation,
-            {("history",): history, ("preferences", "knowledge", "retrieval"): memory},
+            {"history": history, "memory": memory},
             kept_tokens=exchanges,
             reserve_tokens=free - memory - history,
             keep_messages=sum(exchange.messages for exchange in kept),
@@ -121,13 +110,6 @@ class FixedAllocation(Parameters):
 
     System prompt and current turn are sent as they are: where they are more than their share, the others shrink
     together; where they are less, the rest stays free.
-
-    Raises:
-        InvalidSettingsError: a share outside 0 to 1, or shares that are more than 1 together.
-
-    Example:
-        >>> FixedAllocation(system=0.1, history=0.4, entities=0.1, retrieval=0.3, query=0.1).name
-        'fixed'
     """
 
     name: ClassVar[str] = "fixed"
@@ -162,10 +144,6 @@ class DynamicAllocation(Parameters):
 
     A turn of the seed is one speaker's, so turns are messages here. The seed's margin of 100 tokens for the query is
     replaced by the counted cost of framing and tools.
-
-    Example:
-        >>> DynamicAllocation().name
-        'dynamic'
     """
 
     name: ClassVar[str] = "dynamic"
@@ -188,7 +166,7 @@ class DynamicAllocation(Parameters):
         chosen = buckets(history, entities, retrieval)
         if not situation.custom:
             without_chunks = buckets(history + retrieval // 2, entities + retrieval // 2, 0)
-            if elastic.history_fits(situation, without_chunks[("history",)]):
+            if elastic.history_fits(situation, without_chunks["history"]):
                 chosen = without_chunks
         return _divided(self.name, situation, chosen)
 
@@ -204,13 +182,6 @@ class PrioritizedAllocation(Parameters):
 
     Layers that the order does not name follow: the rest of the default order, then custom layers by their priority.
     The newest messages stay in any order, as `keep_messages` says.
-
-    Raises:
-        InvalidSettingsError: a layer named twice, or an empty name.
-
-    Example:
-        >>> PrioritizedAllocation(order=("retrieval", "history")).name
-        'prioritized: retrieval, history'
     """
 
     order: Annotated[tuple[Text, ...], AfterValidator(_different)] = ORDER
@@ -222,11 +193,7 @@ class PrioritizedAllocation(Parameters):
         return "prioritized" if self.order == ORDER else f"prioritized: {', '.join(self.order)}"
 
     def allocate(self, situation: Situation) -> Allocation:
-        """Fills the layers one after the other.
-
-        Raises:
-            InvalidSettingsError: the order names a layer that is not there.
-        """
+        """Fills the layers one after the other; raises where the order names a layer that is not there."""
         free = situation.free_tokens
         custom = {spec.layer: spec for spec in situation.custom}
         most = {
@@ -266,26 +233,14 @@ STRATEGIES: dict[str, type[Any]] = {
 
 
 def strategy_of(value: object) -> AllocationStrategy:
-    """Returns a strategy from its name, from a mapping with its name and parameters, or itself.
-
-    Args:
-        value: for instance `"ratio"`, `{"strategy": "ratio", "memory": 0.35, "history": 0.35}`, or any object with
-            a `name` and an `allocate`.
-
-    Raises:
-        InvalidSettingsError: an unknown name or parameter.
-
-    Example:
-        >>> strategy_of({"strategy": "elastic", "profile": "seed"})
-        ElasticAllocation(profile='seed')
-    """
+    """Returns a strategy from its name, from a mapping with its name and parameters, or itself."""
     names = ", ".join(STRATEGIES)
-    parameters = {"strategy": value} if isinstance(value, str) else value
-    if isinstance(parameters, Mapping):
-        name = parameters.get("strategy")
+    if isinstance(value, str | Mapping):
+        parameters = {"strategy": value} if isinstance(value, str) else dict(value)
+        name = parameters.pop("strategy", None)
         if not isinstance(name, str) or name not in STRATEGIES:
             raise InvalidSettingsError(f"allocation must name one of {names}, not {name!r}")
-        strategy: AllocationStrategy = STRATEGIES[name].of({k: v for k, v in parameters.items() if k != "strategy"})
+        strategy: AllocationStrategy = STRATEGIES[name].of(parameters)
         return strategy
     if isinstance(value, type) or not isinstance(value, AllocationStrategy):
         raise InvalidSettingsError(
@@ -298,15 +253,15 @@ def strategy_of(value: object) -> AllocationStrategy:
 def _with_kept(situation: Situation, preferences: int, history: int, knowledge: int, retrieval: int) -> Buckets:
     """Returns buckets that fit together, history with room for the newest messages that stay."""
     free = situation.free_tokens
-    others: Buckets = {("preferences",): preferences, ("knowledge",): knowledge, ("retrieval",): retrieval}
-    history = min(free, max(_scaled({("history",): history, **others}, free)[("history",)], situation.keep_tokens))
-    return {("history",): history, **_scaled(others, free - history)}
+    others = {"preferences": preferences, "knowledge": knowledge, "retrieval": retrieval}
+    history = min(free, max(_scaled({"history": history, **others}, free)["history"], situation.keep_tokens))
+    return {"history": history, **_scaled(others, free - history)}
 
 
 def _scaled(buckets: Buckets, tokens: int) -> Buckets:
     """Makes buckets smaller together where they are more than `tokens`."""
     total = sum(buckets.values())
-    return {groups: part if total <= tokens else part * tokens // total for groups, part in buckets.items()}
+    return {name: part if total <= tokens else part * tokens // total for name, part in buckets.items()}
 
 
 def _divided(
@@ -319,11 +274,14 @@ def _divided(
     keep_messages: int | None = None,
 ) -> Allocation:
     """Divides every bucket, together at most what is free, between its layers; the newest messages come first."""
-    fits_whole = elastic.history_fits(situation, buckets[("history",)])
+    fits_whole = elastic.history_fits(situation, buckets["history"])
     kept = situation.keep_tokens if kept_tokens is None else kept_tokens
     specs: list[LayerSpec] = []
-    for groups, tokens in buckets.items():
-        wanted = _specs(groups, situation, tokens, fits_whole=fits_whole, kept_tokens=kept)
+    for bucket, tokens in buckets.items():
+        if bucket == "history":
+            wanted = _dialogue(situation, tokens, kept, fits_whole=fits_whole)
+        else:
+            wanted = _knowledge(bucket, situation, tokens, fits_whole=fits_whole)
         given = divide(wanted, tokens)
         specs += (LayerSpec(it.layer, 0, given[it.layer], given[it.layer], it.priority) for it in wanted)
     return share_out(
@@ -331,30 +289,32 @@ def _divided(
     )
 
 
-def _specs(
-    groups: tuple[str, ...], situation: Situation, tokens: int, *, fits_whole: bool, kept_tokens: int
-) -> list[LayerSpec]:
-    """Returns the demands of a bucket's layers."""
+def _dialogue(situation: Situation, tokens: int, kept_tokens: int, *, fits_whole: bool) -> list[LayerSpec]:
+    held = situation.history_tokens
+    most = max(0, min(int(tokens * ARC_SHARE), tokens - kept_tokens))  # the newest messages come first
+    arc = 0 if fits_whole else min(elastic.arc_ideal(situation), most)
+    history = held if fits_whole else max(0, tokens - arc)
+    return [
+        LayerSpec(Layer.ARC, 0, arc, arc, ARC_PRIORITY),
+        LayerSpec(Layer.HISTORY, 0, history, history, HISTORY_PRIORITY, usable_tokens=held),
+    ]
+
+
+def _knowledge(bucket: str, situation: Situation, tokens: int, *, fits_whole: bool) -> list[LayerSpec]:
+    """Returns the demands of layers that share a bucket of everything but dialogue."""
     specs: list[LayerSpec] = []
-    if "preferences" in groups:
+    if bucket in ("preferences", "memory"):
         specs.append(elastic.preferences_demand(situation, tokens))
-    if "knowledge" in groups:
+    if bucket in ("knowledge", "memory"):
         topics, entities = elastic.topics_demand(situation), elastic.entities_demand(situation)
-        if "retrieval" not in groups:  # nobody else wants the bucket: as much as they hold
+        if bucket == "knowledge":  # nobody else wants the bucket: as much as they hold
             topics = replace(topics, usable_tokens=situation.topic_tokens)
             entities = replace(entities, usable_tokens=situation.entity_tokens)
         specs += [topics, entities]
-    if "retrieval" in groups:
+    if bucket in ("retrieval", "memory"):
         specs += situation.custom
         # It wants what the others' ideals leave: past those, topics would take all of a bucket up to their caps.
         left = max(min(tokens, elastic.RETRIEVAL_FLOOR), tokens - sum(spec.ideal_tokens for spec in specs))
         wanted, everything = (0, 0) if fits_whole else (left, situation.free_tokens)
         specs.append(LayerSpec(Layer.RETRIEVAL, 0, wanted, wanted, RETRIEVAL_PRIORITY, usable_tokens=everything))
-    if "history" in groups:
-        held = situation.history_tokens
-        most = max(0, min(int(tokens * ARC_SHARE), tokens - kept_tokens))  # the newest messages come first
-        arc = 0 if fits_whole else min(elastic.arc_ideal(situation), most)
-        history = held if fits_whole else max(0, tokens - arc)
-        specs.append(LayerSpec(Layer.ARC, 0, arc, arc, ARC_PRIORITY))
-        specs.append(LayerSpec(Layer.HISTORY, 0, history, history, HISTORY_PRIORITY, usable_tokens=held))
     return specs

@@ -31,20 +31,14 @@ class UsageLimits(Parameters):
 
     Raises:
         InvalidSettingsError: a limit that is not above 0, or thresholds that do not fall.
-
-    Example:
-        >>> UsageLimits(month_tokens=1_000_000, session_cost=0.5).thresholds
-        (0.8, 0.6, 0.4)
     """
 
     session_tokens: _Tokens | None = None
-    """Input and output together, in tokens."""
+    """Input and output together; so in a month, of all conversations of the user."""
     session_cost: _Dollars | None = None
-    """US dollars."""
+    """In US dollars."""
     month_tokens: _Tokens | None = None
-    """Input and output together, of all conversations of the user, in tokens."""
     month_cost: _Dollars | None = None
-    """Of all conversations of the user, in US dollars."""
     thresholds: tuple[ShareOrNone, ShareOrNone, ShareOrNone] = THRESHOLDS
     """Shares that are left, below which caution, warning and critical begin."""
 
@@ -112,11 +106,6 @@ def tier_of(left: float, thresholds: tuple[float, float, float] = THRESHOLDS) ->
 
 def relaxed(tier: Tier, forced: Collection[Forced]) -> Tier:
     """Returns a tier that lets in what is forced."""
-    fields: dict[Forced, str] = {
-        "knowledge": "knowledge_items",
-        "documents": "documents",
-        "history": "history_messages",
-        "budget": "budget_share",
-    }
-    changes: dict[str, Any] = {fields[name]: getattr(HEALTHY, fields[name]) for name in forced}
+    fields = {"knowledge": "knowledge_items", "history": "history_messages", "budget": "budget_share"}
+    changes: dict[str, Any] = {(it := fields.get(name, name)): getattr(HEALTHY, it) for name in forced}
     return replace(tier, **changes)

@@ -41,18 +41,13 @@ from langchain_ctxbudget.messages.messages import (
     speaker,
     split_instructions,
 )
-from langchain_ctxbudget.messages.prose import (
-    MAX_SENTENCE_CHARACTERS,
-    artifacts,
-    begins_in_the_middle,
-    units,
-    without_pasted,
-)
 from langchain_ctxbudget.messages.text import (
     MARKS,
+    MAX_SENTENCE_CHARACTERS,
     STOP_WORDS,
     UNSPACED,
-    also_forgets,
+    artifacts,
+    begins_in_the_middle,
     digest,
     fold,
     forget_texts,
@@ -67,7 +62,9 @@ from langchain_ctxbudget.messages.text import (
     sentences,
     stem,
     terms,
+    units,
     without_mentions,
+    without_pasted,
     word_count,
 )
 from langchain_ctxbudget.messages.turns import (
@@ -83,7 +80,7 @@ from langchain_ctxbudget.messages.turns import (
 
 __all__ = [
     "CALL_BLOCKS", "CONTEXT", "MARKS", "MAX_SENTENCE_CHARACTERS", "STOP_WORDS", "SUMMARY", "UNSPACED", "Group",
-    "OpenCalls", "Preservation", "Repair", "also_forgets", "artifacts", "as_data", "as_item", "as_json_data", "as_note",
+    "OpenCalls", "Preservation", "Repair", "artifacts", "as_data", "as_item", "as_json_data", "as_note",
     "as_sent", "begins_in_the_middle", "block_types", "blocks_of", "call_ids", "checked", "clip_message", "clip_text",
     "closing", "content_id", "current_turn", "date_of", "digest", "distinct", "excerpt", "fences", "fingerprint",
     "flattened", "fold", "forget_texts", "group", "head_end", "instruction", "is_plain", "is_user", "iso_date",

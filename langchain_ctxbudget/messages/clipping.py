@@ -21,7 +21,7 @@ MIN_TEXT_TOKENS = 16
 Count = Callable[[str], int]
 
 _TRIES = 4
-_AIM, _ENOUGH = 0.95, 0.85
+_AIM, _ENOUGH = 0.98, 0.92
 """Shares of the budget that a size aims at, and from which no better size is looked for."""
 _CHARACTERS_PER_TOKEN = 6
 """No first try takes more, so that a text with a sparse middle is not tokenized at length; English has 4 to 5."""

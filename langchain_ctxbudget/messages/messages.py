@@ -36,8 +36,7 @@ from langchain_ctxbudget.messages.calls import (
     with_calls,
     with_text_result,
 )
-from langchain_ctxbudget.messages.prose import without_pasted
-from langchain_ctxbudget.messages.text import fold, iso_date, one_line
+from langchain_ctxbudget.messages.text import fold, iso_date, one_line, without_pasted
 from langchain_ctxbudget.messages.turns import group, is_empty
 
 _MARKS = "-#[]* "
@@ -240,7 +239,9 @@ def marks_of_instructions(messages: Sequence[BaseMessage]) -> list[str]:
     """Returns marks besides text in the first system messages, such as `cache_control`."""
     first = takewhile(lambda said: isinstance(said, SystemMessage), messages)
     blocks = [block for message in first for block in blocks_of(message) if isinstance(block, dict)]
-    return list(dict.fromkeys(key for block in blocks for key in block if key not in _PLAIN_BLOCK))
+    kinds = [f"a block of type {block.get('type')!r}" for block in blocks if block.get("type") != "text"]
+    keys = [key for block in blocks if block.get("type") == "text" for key in block if key not in _PLAIN_BLOCK]
+    return list(dict.fromkeys((*kinds, *keys)))
 
 
 def flattened(messages: Sequence[BaseMessage]) -> list[str]:

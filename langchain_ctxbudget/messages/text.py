@@ -1,11 +1,12 @@
-"""Words, sentences and dates in texts of any language."""
+"""Words, sentences, dates and names of code in texts of any language."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 from calendar import monthrange
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, lru_cache
 from hashlib import blake2b
 from typing import NamedTuple, ParamSpec, TypeVar, cast
@@ -55,7 +56,7 @@ def remembering(most: int) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
     def kept(function: Callable[P, T]) -> Callable[P, T]:
         cached = lru_cache(maxsize=most)(function)
-        also_forgets(cached.cache_clear)
+        _forgetting.append(cached.cache_clear)
         return cast("Callable[P, T]", cached)
 
     return kept
@@ -63,12 +64,6 @@ def remembering(most: int) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 _forgetting: list[Callable[[], None]] = [re.purge]
 """Functions that empty the caches of this process that have texts of users as keys; some names are in patterns."""
-
-
-def also_forgets(forget: Callable[[], None]) -> Callable[[], None]:
-    """Has a function called by `forget_texts`."""
-    _forgetting.append(forget)
-    return forget
 
 
 def forget_texts() -> None:
@@ -166,6 +161,148 @@ def iso_date(created_at: object) -> str | None:
 def one_line(text: str) -> str:
     """Returns a text with every run of white space as one space."""
     return " ".join(text.split())
+
+
+# Sentences of a message, and the files and functions that it names
+
+MAX_SENTENCE_CHARACTERS = 400
+"""A longer sentence is cut here, with an ellipsis."""
+JOINED_CHARACTERS = 240
+"""A sentence that begins with "It" or "That" is read with the one before it while both are no longer than this."""
+MAX_NAME_CHARACTERS = 96
+SYMBOL_SHARE = 0.2
+"""A line with more brackets and operators than this is no sentence."""
+
+_FENCE = "```"
+_MARKUP = re.compile(r"^(?:[-*•>#|]+|\d{1,3}[.)])(?=\s)\s*|^\s+")
+_SYMBOL = re.compile(r"[{}\[\]<>=;|\\~^#*_+/\"`]")
+_RULER = re.compile(r"^[\s|:+=_~*.-]*$")
+_ANAPHOR = re.compile(
+    r"(?:it|that|this|these|those|they|he|she|its|their|his|both|which)(?:['\u2019]s|'d|'ll|'re)?\b",
+    re.IGNORECASE,
+)
+# The splitter takes these for the end of a sentence.
+_ABBREVIATION = re.compile(
+    r"(?:^|[\s(\"])(?:[A-Z]|Mr|Mrs|Ms|Dr|Prof|St|No|vs|ca|approx|e\.g|i\.e|z\.B|bzw|Nr)\.$|[\"“(]\d{1,2}\.$"
+)
+_CALLED = re.compile(r"\[called [^\s({]{1,80}\(")
+CALL_CHARACTERS = 120
+"""A call is told by its beginning."""
+_DEFINITION = re.compile(
+    r"\b(?:(def|function|func|fn)|class|interface|struct|enum|trait|create (?:unique )?(?:table|index|view))"
+    r"[ \t]{1,8}(?:if not exists )?([A-Za-z_]\w{1,80})",
+    re.IGNORECASE,
+)
+# A line of code outside a code block: an assignment, a call, a frame of a stack trace, or a statement.
+_CODE_LINE = re.compile(
+    r"(?:[\w.\[\]]+(?:, ?[\w.]+)* ?[-+*/|&]?= ?\S|[\w.]+\(.*\)[;:,]?$|Traceback \(|File \"[^\"]*\", line \d"
+    r"|at [\w$.<>]+ ?\(.*\)$"
+    r"|(?:def|class|async def|function|func|fn|export|const|var|public|private|static|import|from|return|raise"
+    r"|yield|await"
+    r"|if|elif|else|for|while|try|except|with|create|select|insert|update|delete)\b.*[:;{(,)\]]$|import [\w.]+$"
+    r"|from [\w.]+ import\b|@\w[\w.]*(?:\(.*)?$|[)}\]]+[;,]?$)"
+)
+_PASTE = re.compile(
+    r"^[ \t]*>.*$|(?P<fence>`{3,}|^[ \t]*~{3,}|\"{3,}|'{3,})"
+    r"|(?:(?P<closes></)|(?<!\w)<(?!(?:br|hr|img|input|li|p|td|tr)\b))(?P<name>[^\W\d][\w:.-]*)(?=[\s/>])[^<>]*>?",
+    re.MULTILINE,
+)
+"""A mark of a paste: a quoted line, a fence, or a tag."""
+_LEFT_OUT = "\n[\u2026]\n"
+"""No sentence, so that nobody reads what stands before and after it as one."""
+_ENDINGS = (
+    "py|pyi|ipynb|ts|tsx|js|jsx|mjs|vue|sql|md|rst|json|jsonl|ya?ml|toml|ini|cfg|conf|env|lock|sh|bash|ps1|html?|s?css|rs|go"
+    "|java|kt|swift|rb|php|cs|cpp|cc|hpp|c|h|scala|tf|proto|xml|csv|tsv|parquet|txt|log|xlsx?|docx?|pptx?|pdf|png|jpe?g|svg"
+)
+_TOKEN = re.compile(r"[\w./\\:@-]+(?:\(\)?)?")
+_FILE = re.compile(rf".*[^./\\:]\.(?:{_ENDINGS})", re.IGNORECASE)
+_NAMED_IN_CODE = re.compile(r"[A-Za-z_$][\w$]*(?:[.:]{1,2}[\w$]+)*")
+_LOOKS_LIKE_CODE = re.compile(r"[a-z0-9][A-Z]|\w[_.]\w|::|^[A-Z][a-z]+$")
+
+
+def units(text: str) -> list[str]:
+    """Returns a text sentence by sentence, each on one line and cut where it is too long.
+
+    Code, tables, JSON and lines without words are no sentences; a tool call is one.
+    """
+    most = MAX_SENTENCE_CHARACTERS
+    found = (unit for part in text.split(_FENCE)[::2] for unit in _prose(part))
+    return [unit if len(unit) <= most else unit[: most - 1].rstrip() + "…" for unit in found]
+
+
+def without_pasted(text: str) -> str:
+    """Returns a text without what was pasted into it; empty where nothing is left.
+
+    That is all from the first mark of a paste (a tag, a fence, a quoted line) to the last one, as what is pasted may
+    imitate the end of its own fence; to the end of the text where something is left open.
+    """
+    marks = list(_PASTE.finditer(text))
+    if not marks:
+        return text
+    is_open: dict[str, bool] = {}
+    for mark in marks:
+        if fence := mark["fence"]:
+            is_open[fence[-1]] = not is_open.get(fence[-1])
+        elif name := mark["name"]:
+            is_open[name.casefold()] = not mark["closes"]
+    left = text[: marks[0].start()] + _LEFT_OUT + ("" if any(is_open.values()) else text[marks[-1].end() :])
+    return left if any(map(str.isalnum, left)) else ""
+
+
+def begins_in_the_middle(sentence: str) -> bool:
+    """Tells if a sentence begins with a word that stands for something said before it."""
+    return bool(_ANAPHOR.match(sentence))
+
+
+def _prose(text: str) -> Iterator[str]:
+    """The sentences of a text without code blocks; one that leans on the one before it, or was split, is put to it."""
+    for line in map(str.strip, text.split("\n")):
+        is_table = line.startswith("|") and line.count("|") > 1
+        is_json = line[:1] in ("{", "[") and line[-1:] in ("}", "]") and not line[1:2].isalpha()
+        if _CALLED.match(line):
+            yield line if len(line) <= CALL_CHARACTERS else f"{line[: CALL_CHARACTERS - 2].rstrip()}…]"
+            continue
+        if is_table or is_json or _RULER.match(line) or _CODE_LINE.match(line):
+            continue
+        whole = ""
+        for part in map(one_line, (*sentences(_MARKUP.sub("", line)), "")):
+            leans = _ANAPHOR.match(part) and len(whole) + len(part) < JOINED_CHARACTERS and " " in whole
+            if part and whole and (leans or _ABBREVIATION.search(whole[-12:])):
+                whole += f" {part}"
+                continue
+            if whole and len(_SYMBOL.findall(whole)) <= SYMBOL_SHARE * len(whole):
+                yield whole
+            whole = part
+
+
+def artifacts(texts: Iterable[str]) -> tuple[str, ...]:
+    """Names of files in texts, and of functions and classes in code; the most mentioned first."""
+    counts: Counter[str] = Counter()
+    for text in texts:
+        parts = _CALLED.sub("[", text).split(_FENCE)
+        counts.update(name for code in parts[1::2] for name in _defined(code))
+        counts.update(filter(None, (_named(token) for prose in parts[::2] for token in _TOKEN.findall(prose))))
+    return tuple(name for name, _ in counts.most_common())
+
+
+def _named(token: str) -> str:
+    """The file or the function that a token of a text names, or nothing."""
+    if "." not in token and "(" not in token:
+        return ""
+    name = token.lstrip(":-@").rstrip(".:-@")
+    if len(name) > MAX_NAME_CHARACTERS or "://" in name:
+        return ""
+    if "(" in name:
+        function = name.rstrip("()").rsplit("/", 1)[-1]
+        named = _NAMED_IN_CODE.fullmatch(function) and (name.endswith(")") or _LOOKS_LIKE_CODE.search(function))
+        return f"{function}()" if named else ""
+    return name.removeprefix("./") if _FILE.fullmatch(name) else ""
+
+
+def _defined(code: str) -> Iterator[str]:
+    for function, name in _DEFINITION.findall(code):
+        if function or _LOOKS_LIKE_CODE.search(name):
+            yield f"{name}()" if function else name
 
 
 # Near-duplicates among short texts, told apart by their numbers, negations and names

@@ -231,7 +231,7 @@ class Bookkeeping:
         except Exception as error:  # noqa: BLE001 - what is not written yet stands in
             failures.append(f"usage not read: {type(error).__name__}: {error}")
             used = self.ledger.unwritten(scope, month_of(self.clock()))
-        limits = UsageLimits.of(settings.usage_limits)
+        limits = settings.usage_limits
         found = standing(limits, amounts(*used))
         if found is None:
             return HEALTHY, None

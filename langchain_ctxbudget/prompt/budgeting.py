@@ -349,7 +349,7 @@ def _allocated(plan: Plan, identity: int) -> Plan:
         prioritize_history=settings.prioritize_history,
         emphasis=settings.emphasis,
     )
-    allocation = _checked(settings.strategy.allocate(situation), situation)
+    allocation = _checked(settings.allocation.allocate(situation), situation)
     if allocation.keep_messages is not None and tier.history_messages is None:
         # As many of those as fit what the strategy gave them.
         wanted = compact.newest_costs(conversation, allocation.keep_messages, plan.limit_tokens)

@@ -366,7 +366,8 @@ class Prompt:
 
 def cut_key(settings: ContextSettings, limit_tokens: int, counter: TokenCounter) -> str:
     """Returns what tells the compaction cuts of one budget, tokenizer and strategy from those of others."""
-    strategy = repr(settings.strategy) if isinstance(settings.strategy, Parameters) else settings.strategy.name
+    rule = settings.allocation
+    strategy = repr(rule) if isinstance(rule, Parameters) else rule.name
     compaction = (
         settings.compaction_trigger,
         settings.compaction_target,

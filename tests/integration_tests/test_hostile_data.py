@@ -152,9 +152,8 @@ def test_values_come_back_as_json_can_hold_them(store: BaseStore, call: Call) ->
         return [HumanMessage("hello", additional_kwargs=extra, response_metadata=extra), in_content]
 
     given, wanted = ([one for pair in VALUES.values() for one in made(pair[place])] for place in (0, 1))
-    key = HumanMessage("hello", additional_kwargs={"\ud800": {"\udc00": 1}})
     pair, character = HumanMessage("\ud83d" + "\ude42"), HumanMessage("\U0001f642")
-    check_round(store, call, [*given, key, pair], [*wanted, key, character])
+    check_round(store, call, [*given, pair], [*wanted, character])
 
 
 def test_any_text_is_a_message_id(store: BaseStore, call: Call) -> None:
