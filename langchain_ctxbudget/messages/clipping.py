@@ -8,7 +8,6 @@ returned, so the bound holds for any counter.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Callable, Sequence
 
 from langchain_core.messages import BaseMessage, ToolMessage
@@ -32,9 +31,6 @@ _NEAR = 1 / 8
 _LONGEST_REFERENCE = 100
 """Characters; ids of LangChain and of providers have 36 to 70."""
 _LINE_BREAK, _SPACE = re.compile(r"\r?\n|\r"), re.compile(r"\s")
-_LONGEST_CHARACTER = 32
-_JOINED = re.compile("[\u200d\U0001f3fb-\U0001f3ff\udc00-\udfff]")
-"""Joiners of emoji, their skin tones, second halves of a surrogate pair."""
 
 
 def clip_text(text: str, count: Count, budget_tokens: int, *, reference: str | None = None) -> str | None:
@@ -135,11 +131,11 @@ def water_level(costs: Sequence[int], budget_tokens: int) -> int:
 
 
 def head_end(text: str, end: int) -> int:
-    """Returns where to cut a text of which at most `end` characters are kept: at a line break, a space, a character."""
+    """Returns where to cut a text of which at most `end` characters are kept: at a line break, else at white space."""
     for pattern in (_LINE_BREAK, _SPACE):
         if starts := [found.start() for found in pattern.finditer(text, end - int(end * _NEAR), end + 1)]:
             return starts[-1]
-    return next((place for place in range(end, max(-1, end - _LONGEST_CHARACTER), -1) if _is_border(text, place)), end)
+    return end
 
 
 def _tail_start(text: str, start: int) -> int:
@@ -147,16 +143,7 @@ def _tail_start(text: str, start: int) -> int:
     for pattern in (_LINE_BREAK, _SPACE):
         if found := pattern.search(text, max(0, start - 1), furthest):
             return found.end()
-    after = range(start, min(len(text) + 1, start + _LONGEST_CHARACTER))
-    return next((place for place in after if _is_border(text, place)), start)
-
-
-def _is_border(text: str, place: int) -> bool:
-    """Tells if a cut here falls between two characters as a reader sees them: not before a mark, not in an emoji."""
-    if place in (0, len(text)):
-        return True
-    before, after = text[place - 1], text[place]
-    return before != "\u200d" and not _JOINED.match(after) and unicodedata.category(after) not in ("Mn", "Mc", "Me")
+    return start
 
 
 def _marker(left_out_tokens: int, reference: str | None) -> str:

@@ -10,14 +10,13 @@ import re
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from fractions import Fraction
 from math import ceil
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from langchain_core.messages import BaseMessage, HumanMessage
+from langchain_core.messages import BaseMessage
 
 from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.errors import InputError, TokenizerUnavailableError
@@ -46,6 +45,7 @@ _CARRIED = frozenset({"o200k_base", "o200k_harmony"})  # they differ in special 
 # Names that tiktoken does not know yet; the rule of `ChatOpenAI`.
 _O200K_FAMILIES = ("gpt-4o", "gpt-4.1", "gpt-5", "gpt-6")
 _NAME_ATTRIBUTES = ("tiktoken_model_name", "model_name", "model", "deployment_name", "azure_deployment")
+_COUNTING = ("get_num_tokens", "get_token_ids", "get_num_tokens_from_messages")
 _CHAT_FRAMING = Framing(message_tokens=5)
 _CHAT_REPLY_TOKENS = 5
 _TOKENIZER_FILE = "tokenizer.json"
@@ -237,11 +237,9 @@ class HuggingFaceCounter(TokenCounter):
 
 
 class ModelCounter(TokenCounter):
-    """Counts texts with the model's own function; what stands around them is counted by this package's own rule.
+    """Counts texts with the model's own `get_num_tokens`; what stands around them, by this package's own rule.
 
-    That function is `get_num_tokens`, or `get_num_tokens_from_messages` of a message with the text alone. A model that
-    counts over the network (Anthropic, Gemini) is asked once per new text, which `EstimatingCounter` avoids. It is
-    `exact` where the model has a function of its own for messages.
+    A model that counts over the network (Gemini) is asked once per new text, which `EstimatingCounter` avoids.
 
     Example:
         >>> from langchain_core.language_models import FakeListChatModel
@@ -263,28 +261,19 @@ class ModelCounter(TokenCounter):
         inner: Any = unwrapped(model)
         if not isinstance(inner, BaseLanguageModel):
             raise InputError(f"model must be a LangChain chat model, not {type(model).__name__}")
-
-        def has_own(*names: str) -> bool:
-            return any(getattr(type(inner), name) is not getattr(BaseLanguageModel, name) for name in names)
-
-        model_name = next(model_names(model), "")
-        self.name, self.mode = f"model:{model_name or type(inner).__name__}", "estimated"
-        self.framing, one = Framing(image=image_rate(model_name)), HumanMessage("a")
-        of_messages, alone = inner.get_num_tokens_from_messages, 0
-        if has_own("get_num_tokens_from_messages"):
-            with suppress(Exception):  # `ChatOpenAI` with another provider's model, for one
-                alone = of_messages([one])
-                frame = of_messages([one, one]) - alone - 2  # without text and role
-                self.framing, self.mode = self.framing._replace(message_tokens=max(3, frame)), "exact"
+        kind, model_name = type(inner), next(model_names(model), "")
+        self.name = f"model:{model_name or kind.__name__}"
+        self.framing = Framing(image=image_rate(model_name))
         self._ask: Callable[[str], int] = inner.get_num_tokens
-        if alone and not inner.custom_get_token_ids and not has_own("get_num_tokens", "get_token_ids"):
-            # The inherited function would count with the tokenizer of GPT-2.
-            self._ask = lambda text: max(1, of_messages([HumanMessage(text)]) - alone + 1)
+        own = {name for name in _COUNTING if getattr(kind, name) is not getattr(BaseLanguageModel, name)}
+        self.mode = "exact" if own >= {"get_num_tokens_from_messages"} else "estimated"
         try:
+            if own <= {"get_num_tokens_from_messages"} and not inner.custom_get_token_ids:
+                raise NotImplementedError("it would take the tokenizer of GPT-2")  # noqa: TRY301
             self._ask("a")
         except Exception as error:
             raise TokenizerUnavailableError(
-                f"{type(inner).__name__} cannot count tokens here ({type(error).__name__}: {error}). Pass another "
+                f"{kind.__name__} cannot count tokens here ({type(error).__name__}: {error}). Pass another "
                 "token_counter: TiktokenCounter for a model of OpenAI, HuggingFaceCounter for one whose tokenizer is "
                 "open, EstimatingCounter() for any other"
             ) from error

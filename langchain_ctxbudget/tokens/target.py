@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 MOST_TIMES, MOST_HIDDEN_TOKENS = 5, 1_000
 """A usage of more than so many times our count, and so many tokens that a provider adds unseen, is of another call."""
-WINDOW_ATTEMPTS = 3
-"""Times that a server which does not tell its model's window is asked."""
 _SERVERS = ("openai_api_base", "base_url", "azure_endpoint", "endpoint", "anthropic_api_url")
 """Attributes of models that name the server that runs them."""
 
@@ -89,7 +87,6 @@ class ModelTarget:
         """The corrections in force."""
         self._mutex = new_mutex()
         self._window: Window | None = None
-        self._window_attempts = 0
 
     @property
     def model_name(self) -> str | None:
@@ -146,9 +143,8 @@ class ModelTarget:
             self.counter = self.tokenizer if factor == 1.0 else CalibratedCounter(self.tokenizer, factor)
 
     def find_window(self) -> Flow[Window]:
-        """Finds the model's window; a server that does not tell is asked again a few times."""
-        if self._window is None or (self._window.failure and self._window_attempts < WINDOW_ATTEMPTS):
-            self._window_attempts += 1
+        """Finds the model's window, once."""
+        if self._window is None:
             self._window = yield from find_window(self.model)
         return self._window
 
@@ -230,9 +226,7 @@ _SNAPSHOT_DATE = re.compile(r"-\d{4}-\d{2}-\d{2}$")
 _API_SUFFIX = re.compile(r"(?:/api|/openai)?/v\d+$")
 _NUM_CTX = re.compile(r"^num_ctx\s+(\d{1,10})\s*$", re.MULTILINE)
 _LENGTHS = ("max_model_len", "context_length", "context_window", "max_context_length", "loaded_context_length", "n_ctx")
-"""Where vLLM, OpenRouter, Groq, Mistral, LM Studio and llama.cpp tell the window."""
-_NESTED = ("meta", "top_provider")
-"""Where llama.cpp and OpenRouter tell it."""
+"""Where vLLM, OpenRouter, Groq, Mistral, LM Studio and llama.cpp (in `meta`) tell the window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,5 +335,5 @@ def _length(answer: Any, name: str) -> int | None:  # noqa: ANN401
     if not named and (len(chat) != 1 or "data" not in answer):  # Ollama lists what is loaded, perhaps another model
         return None
     entry = (named or chat)[0]
-    places = [entry, *(entry.get(nested) or {} for nested in _NESTED)]
-    return min((tokens for one in places for key in _LENGTHS if (tokens := token_count(one.get(key)))), default=None)
+    told = (token_count({**entry, **(entry.get("meta") or {})}.get(key)) for key in _LENGTHS)
+    return min(filter(None, told), default=None)

@@ -102,10 +102,6 @@ def test_a_server_with_a_list_of_models_tells(serve: Serve) -> None:
         serve(routes)
         window = find(openai_model(name))
         assert (window.tokens, window.source, window.failure) == (tokens, "served", None)
-    provider = {"context_length": 200_000, "max_completion_tokens": 64_000}  # OpenRouter's smaller limits
-    serve(listed({"id": "m", "context_length": 1_000_000, "top_provider": provider}))
-    window = find(openai_model(profile={"max_output_tokens": 512}))
-    assert (window.tokens, window.output_tokens) == (200_000, 512)
 
 
 def test_ollama_tells_what_it_uses(serve: Serve) -> None:
@@ -183,9 +179,9 @@ def test_nobody_is_asked_about_other_models(serve: Serve) -> None:
 # -- in a pipeline
 
 
-def test_a_pipeline_asks_once_or_three_times_where_nobody_tells(serve: Serve) -> None:
+def test_a_pipeline_asks_once(serve: Serve) -> None:
     scope = {"user_id": "ada", "conversation_id": "c1"}
-    for routes, source, asked in ((listed({"id": "m", "context_length": 1_900}), "served", 1), ({}, "unknown", 6)):
+    for routes, source, asked in ((listed({"id": "m", "context_length": 1_900}), "served", 1), ({}, "unknown", 2)):
         server, pipeline = serve(routes), ContextPipeline({"max_context_tokens": 50_000}, model=openai_model())
         for _ in range(5):
             report = pipeline.assemble("Hi", **scope).report

@@ -79,13 +79,6 @@ def test_a_cut_falls_between_lines_where_one_ends_near():
     assert set((head + "\n" + tail).splitlines()) <= set(LINES.splitlines())
 
 
-@pytest.mark.parametrize("unit", ["e\u0301", FAMILY, "👍🏽", "❤\ufe0f", "\ud83d\ude00", "की", "1\ufe0f\u20e3"])
-def test_a_character_of_several_code_points_is_not_cut(unit):
-    for budget in range(100, 110):
-        head, _, tail = parts(clip_text(unit * 1_000, len, budget))
-        assert (head.replace(unit, ""), tail.replace(unit, "")) == ("", "")
-
-
 NAMED = re.compile(r'\n\[… ([0-9,]+) tokens left out; all of it has the reference "([^"\n]+)" …\]\n')
 
 

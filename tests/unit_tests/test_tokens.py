@@ -6,10 +6,8 @@ import json
 import subprocess
 import sys
 from base64 import b64encode
-from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import pytest
 import tiktoken
@@ -182,16 +180,16 @@ def test_what_is_no_tokenizer_is_refused_with_the_remedy(tmp_path: Path) -> None
 
 
 class Texts(FakeListChatModel):
-    """Counts words of messages, one for the frame of each, two for a request; refuses what is marked."""
+    """Counts words, and refuses what is marked."""
 
     responses: list[str] = Field(default_factory=lambda: ["x"])
     asked: list[str] = Field(default_factory=list)
 
-    def get_num_tokens_from_messages(self, messages: Sequence[BaseMessage], tools: Any = None) -> int:
-        self.asked += [str(message.content) for message in messages]
-        if any("?" in str(message.content) for message in messages):
+    def get_num_tokens(self, text: str) -> int:
+        self.asked.append(text)
+        if "?" in text:
             raise ConnectionError
-        return sum(len(str(message.content).split()) + 1 for message in messages) + 2
+        return len(text.split())
 
 
 @pytest.fixture(scope="module")
