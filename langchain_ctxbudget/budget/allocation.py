@@ -240,17 +240,7 @@ class Allocation:
 
 @runtime_checkable
 class AllocationStrategy(Protocol):
-    """A rule that divides a budget; write your own with `share_out`.
-
-    Example:
-        >>> class HistoryFirst:
-        ...     name = "history first"
-        ...
-        ...     def allocate(self, situation):
-        ...         most = situation.history_tokens
-        ...         history = LayerSpec(Layer.HISTORY, 0, most, most, priority=90)
-        ...         return share_out(self.name, situation, [history], fits_whole=most <= situation.free_tokens)
-    """
+    """A rule that divides a budget; write your own with `share_out` (`docs/budgeting.md` has one)."""
 
     @property
     def name(self) -> str:

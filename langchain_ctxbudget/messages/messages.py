@@ -120,11 +120,8 @@ def fingerprint(message: BaseMessage) -> str:
         "kwargs": message.additional_kwargs,
     }
     if isinstance(message, AIMessage):
-        calls, invalid = (
-            [(call["name"], call["args"], call["id"]) for call in made]
-            for made in (message.tool_calls, message.invalid_tool_calls)
-        )
-        said |= {"calls": calls, "invalid": invalid}
+        made: dict[str, Any] = {"calls": message.tool_calls, "invalid": message.invalid_tool_calls}
+        said |= {kind: [(call["name"], call["args"], call["id"]) for call in calls] for kind, calls in made.items()}
     if isinstance(message, ToolMessage):
         said["result"] = (message.tool_call_id, message.status)
     if isinstance(message, ChatMessage):
@@ -258,17 +255,13 @@ def current_turn(message: str | BaseMessage | Sequence[BaseMessage]) -> list[Bas
         EmptyMessageError: there is nothing in it to answer.
         UnsupportedContentError: it is none of the three, or a single message that is not human.
     """
-    if isinstance(message, str):
-        turn: list[BaseMessage] = [HumanMessage(message)]
-    elif isinstance(message, BaseMessage):
-        turn = checked([message], "message")
-        if not isinstance(turn[0], HumanMessage):
-            raise UnsupportedContentError(
-                f"message must be a string, a HumanMessage or the turn so far as a list, not a single "
-                f"{type(message).__name__}"
-            )
-    else:
-        turn = checked(message, "message")
+    if isinstance(message, BaseMessage) and not isinstance(message, HumanMessage):
+        raise UnsupportedContentError(
+            f"message must be a string, a HumanMessage or the turn so far as a list, not a single "
+            f"{type(message).__name__}"
+        )
+    given = HumanMessage(message) if isinstance(message, str) else message
+    turn = checked([given] if isinstance(given, BaseMessage) else given, "message")
     if not turn:
         raise EmptyMessageError("message is an empty list: give at least the message to answer")
     for position, part in enumerate(turn):

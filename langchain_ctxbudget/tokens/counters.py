@@ -156,7 +156,18 @@ class TiktokenCounter(TokenCounter):
         self.name = encoding
         rate = image_rate(PROVIDER_PREFIX.sub("", encoding_or_model))
         self.framing = Framing(function_tokens=10 if encoding == "cl100k_base" else 7, image=rate)
-        self._fetched = None if encoding in _CARRIED else _fetch(encoding)
+        self._fetched: Encoding | None = None
+        if encoding not in _CARRIED:
+            from tiktoken import get_encoding  # noqa: PLC0415 - not needed for what is carried
+
+            try:
+                self._fetched = get_encoding(encoding)
+            except Exception as error:  # whatever the network, the proxy or the disk of tiktoken's cache raises
+                raise TokenizerUnavailableError(
+                    f"The encoding {encoding!r} is not carried by this package, and tiktoken could not fetch it "
+                    f"({type(error).__name__}: {error}). Set TIKTOKEN_CACHE_DIR to a folder that holds it, or pass "
+                    "another token_counter: TiktokenCounter('o200k_base') and EstimatingCounter() need no network"
+                ) from error
 
     def _count(self, text: str) -> int:
         return vocab.count_tokens(self._fetched or vocab.encoding(), text)
@@ -187,6 +198,14 @@ class HuggingFaceCounter(TokenCounter):
     A tokenizer does not know the chat template: five tokens and the role per message, and five for the reply, cover
     those of Qwen, Llama 3 and Gemma, but not what a template adds by itself (the date, a system prompt).
 
+    Args:
+        tokenizer: a `tokenizers.Tokenizer`, which is copied; a `tokenizer.json`, or the folder that holds it. For a
+            model of the hub pass `Tokenizer.from_pretrained(name)`.
+        framing: what the model adds around a message.
+
+    Raises:
+        InputError: it is none of these.
+
     Example:
         >>> from tokenizers import Tokenizer, models, pre_tokenizers
         >>> words = Tokenizer(models.WordLevel({"hello": 0, "world": 1, "?": 2}, unk_token="?"))
@@ -200,16 +219,6 @@ class HuggingFaceCounter(TokenCounter):
     _reply_tokens = _CHAT_REPLY_TOKENS
 
     def __init__(self, tokenizer: Tokenizer | PathLike[str] | str, *, framing: Framing = _CHAT_FRAMING) -> None:
-        """Load the tokenizer.
-
-        Args:
-            tokenizer: a `tokenizers.Tokenizer`, which is copied; a `tokenizer.json`, or the folder that holds it. For a
-                model of the hub pass `Tokenizer.from_pretrained(name)`.
-            framing: what the model adds around a message.
-
-        Raises:
-            InputError: it is none of these.
-        """
         from tokenizers import Tokenizer  # noqa: PLC0415 - not needed by those who only import the package
 
         super().__init__()
@@ -384,19 +393,6 @@ def _encoding_name(encoding_or_model: str) -> str | None:
         return model if model in list_encoding_names() else encoding_name_for_model(model)
     except KeyError:
         return "o200k_base" if model.lower().startswith(_O200K_FAMILIES) else None
-
-
-def _fetch(encoding: str) -> Encoding:
-    from tiktoken import get_encoding  # noqa: PLC0415
-
-    try:
-        return get_encoding(encoding)
-    except Exception as error:  # whatever the network, the proxy or the disk of tiktoken's cache raises
-        raise TokenizerUnavailableError(
-            f"The encoding {encoding!r} is not carried by this package, and tiktoken could not fetch it "
-            f"({type(error).__name__}: {error}). Set TIKTOKEN_CACHE_DIR to a folder that holds it, or pass another "
-            "token_counter: TiktokenCounter('o200k_base') and EstimatingCounter() need no network"
-        ) from error
 
 
 _BORDER = re.compile(r"(?<=\n)(?=[-\[#<])")

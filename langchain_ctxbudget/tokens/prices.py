@@ -102,10 +102,7 @@ def effective_tokens(tokens: int, cached_tokens: int, cached_price: float = CACH
 
 
 def load_prices(given: object = None) -> Mapping[str, Price]:
-    """Returns the packaged prices, with others laid over them.
-
-    Args:
-        given: a mapping of model names to prices, or to mappings of their fields; None: the packaged ones alone.
+    """Returns the packaged prices, with those of a mapping of model names to prices, or to their fields, over them.
 
     Raises:
         InvalidSettingsError: it is something else, or a price in it cannot be used; names the model.
@@ -118,13 +115,13 @@ def load_prices(given: object = None) -> Mapping[str, Price]:
         return PRICES
     if not isinstance(given, Mapping) or not all(model and isinstance(model, str) for model in given):
         raise InvalidSettingsError(f"prices must be a mapping of model names to prices, not {given!r}")
-    over = {}
+    prices = {**PRICES}
     for model, value in given.items():
         try:
-            over[model] = Price.of(value)
+            prices[model] = Price.of(value)
         except InvalidSettingsError as error:
             raise InvalidSettingsError(f"prices[{model!r}] (dollars per million tokens): {error}") from error
-    return MappingProxyType({**PRICES, **over})
+    return MappingProxyType(prices)
 
 
 def price_of(model: str | None, prices: Mapping[str, Price]) -> Price | None:

@@ -22,7 +22,7 @@ from pydantic import SecretStr
 from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError, TokenizerUnavailableError
 from langchain_ctxbudget.flow import Flow, in_thread
-from langchain_ctxbudget.messages import block_types
+from langchain_ctxbudget.messages import CALL_BLOCKS, block_types
 from langchain_ctxbudget.tokens.counters import (
     PROVIDER_PREFIX,
     CalibratedCounter,
@@ -55,14 +55,6 @@ def _identity(inner: BaseChatModel) -> tuple[object, ...]:
     return (type(inner), *model_names(inner), str(server))
 
 
-def _is_usable(model: object) -> bool:
-    if model is None or isinstance(model, str):
-        return model is None or bool(model.strip())
-    from langchain_core.language_models import BaseLanguageModel  # noqa: PLC0415 - takes 0.2 s
-
-    return isinstance(unwrapped(model), BaseLanguageModel)
-
-
 class ModelTarget:
     """A model as a pipeline sees it; shared by threads and tasks."""
 
@@ -74,7 +66,13 @@ class ModelTarget:
         """
         if token_counter is not None and not isinstance(token_counter, TokenCounter):
             raise InvalidSettingsError(f"token_counter must be a TokenCounter, not {type(token_counter).__name__}")
-        if not _is_usable(model):
+        if model is not None and not isinstance(model, str):
+            from langchain_core.language_models import BaseLanguageModel  # noqa: PLC0415 - takes 0.2 s
+
+            usable = isinstance(unwrapped(model), BaseLanguageModel)
+        else:
+            usable = model is None or bool(model.strip())
+        if not usable:
             raise InvalidSettingsError(
                 f"model must be a chat model, also a bound one, its name, or None, not {model!r}; of a chain pass its "
                 f"model"
@@ -165,8 +163,7 @@ _BAND = 1.5
 RELIABLE_TOKENS = 500
 """A smaller request consists mostly of tokens that the provider adds to every request."""
 
-_CLIENT_CALLS = {"tool_call", "function_call", "custom_tool_call", "invalid_tool_call", "computer_call", "shell_call"}
-_CLIENT_CALLS |= {"local_shell_call", "apply_patch_call"}
+_CLIENT_CALLS = {*CALL_BLOCKS, "computer_call", "shell_call", "local_shell_call", "apply_patch_call"}
 """Calls that the application runs: its model is called once for each answer."""
 _SERVER_BLOCKS = ("_call", "_tool_result", "_tool_use", "mcp_list_tools", "executable_code")
 """Ends of the types of blocks that tell of tools which the provider runs itself."""
