@@ -21,8 +21,8 @@ from langchain_ctxbudget.prompt.assembly import (
     has_human,
     opening_note,
 )
-from langchain_ctxbudget.prompt.budgeting import next_step, whole_tokens
 from langchain_ctxbudget.prompt.fitting import counted_extras
+from langchain_ctxbudget.prompt.growing import next_step, whole_tokens
 from langchain_ctxbudget.prompt.plan import Plan
 from langchain_ctxbudget.report import (
     JOINED,

@@ -35,16 +35,14 @@ from langchain_ctxbudget.messages import request_copy
 from langchain_ctxbudget.prompt.accounting import account, is_squeezed, left_out
 from langchain_ctxbudget.prompt.assembly import MOST_MARKERS, asking, has_human, with_cache_markers
 from langchain_ctxbudget.prompt.budgeting import (
-    divided,
     history_plan,
-    prefix_of,
-    whole_tokens,
     with_bundles,
     with_history,
     with_leftovers,
     with_shrunk_block,
 )
 from langchain_ctxbudget.prompt.fitting import Settled, fit_prompt
+from langchain_ctxbudget.prompt.growing import divided, prefix_of, whole_tokens
 from langchain_ctxbudget.prompt.plan import AssembledContext, Changes, Plan, Prompt
 from langchain_ctxbudget.report import ContextReport
 from langchain_ctxbudget.retrieval import Named, Searched, Sources, gather, pooled, rerank, without_names
