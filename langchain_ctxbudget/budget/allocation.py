@@ -70,12 +70,18 @@ class Reason(StrEnum):
     RANKED_LOWER = "ranked_lower", "others are worth more per token for the current message"
     LOW_RELEVANCE = "low_relevance", "less relevant than the average candidate"
     REMEMBERED = "remembered", "known about the user, and shown in this conversation"
-    NEXT_SNAPSHOT = "next_snapshot", "learned since this conversation chose what it shows; waits for its next step"
+    NEXT_SNAPSHOT = (
+        "next_snapshot",
+        "learned since this conversation chose what it shows; waits for its next compaction step",
+    )
     STALE = "stale", "as it was known before the last change; the new text is compiled in the background"
     NOT_COMPILED = "not_compiled", "known, but its text is still being compiled in the background"
     NOT_DETECTED = "not_detected", "the current message does not name it"
     SWITCHED_OFF = "switched_off", "a setting leaves it out"
-    USAGE_LIMIT = "usage_limit", "little of a usage limit is left, others count more; `force_include` lets it in"
+    USAGE_LIMIT = (
+        "usage_limit",
+        "little of a usage limit is left, and others count more; `force_include` lets it in",
+    )
     NO_HUMAN_MESSAGE = "no_human_message", "the turn has no human message to stand in front of"
     REPAIRED = "repaired", "cannot be sent as it stands; the repairs say why"
     CLIPPED = "clipped", "larger than the room there is: its middle is left out"
@@ -240,7 +246,7 @@ class Allocation:
 
 @runtime_checkable
 class AllocationStrategy(Protocol):
-    """A rule that divides a budget; write your own with `share_out` (`docs/budgeting.md` has one)."""
+    """A rule that divides a budget; write your own with `share_out` (`docs/internals/budgeting.md` has one)."""
 
     @property
     def name(self) -> str:
