@@ -83,7 +83,7 @@ def without_embeddings() -> Iterator[None]:
 
 def without_passages() -> AbstractContextManager[object]:
     """Whole texts, or nothing of them."""
-    return patch.object(selecting._Selection, "_add_passage", lambda *_: None)  # noqa: SLF001 - the part itself
+    return patch.object(selecting._Selection, "_take_passage", lambda *_: None)  # noqa: SLF001 - the part itself
 
 
 PARTS: dict[str, Callable[[], AbstractContextManager[object]]] = {

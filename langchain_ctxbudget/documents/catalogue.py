@@ -330,16 +330,16 @@ class Catalogue:
             for first in range(0, len(missing), EMBEDDED_TOGETHER):
                 keys = missing[first : first + EMBEDDED_TOGETHER]
                 texts = [shelf.texts[key].text if key in shelf.texts else "" for key in keys]
-                new = comparable((yield from embed(embeddings, texts)), target.size)[0]
+                new = comparable((yield from embed(embeddings, texts)), target.size)
                 shelf.rows |= dict(zip(keys, new, strict=True))
             if shelf.vectors is None:
                 rows, vectors = np.stack([shelf.rows[key] for key in shelf.searched]), CentredVectors()
-                vectors.extend(rows, np.flatnonzero(~rows.any(axis=1)).tolist())
+                vectors.extend(rows)
                 shelf.vectors = vectors
             made.append((shelf.vectors, shelf.searched))
         made.sort(key=lambda it: len(it[1]))  # the few of one owner have no mean of their own: they join the others
         *others, (largest, _) = made
-        scores = largest.similarities(target, np.concatenate([it.units for it, _ in others]) if others else None)
+        scores = largest.compared(np.concatenate([it.at() for it, _ in others]) if others else None).cosines(target)
         return _best([key for _, keys in made for key in keys], scores, limit, above=-np.inf)
 
 

@@ -285,16 +285,12 @@ class MessageIndex(Columns):
 
     def packed_vectors(self, first: int, end: int) -> tuple[dict[str, Any], Arrays]:
         """Returns the vectors of some messages."""
-        absent = [number - first for number in self.vectors.absent if first <= number < end]
         units = self.vectors.at(slice(first, end)).astype(np.float16)
-        return {"absent": absent}, {"units": units, "_links": self._links.values[first:end]}
+        return {}, {"units": units, "_links": self._links.values[first:end]}
 
     def restore_vectors(self, blocks: Sequence[tuple[Mapping[str, Any], Arrays]]) -> None:
         """Takes in vectors that were packed, of blocks in a row."""
-        units = [arrays["units"] for _, arrays in blocks]
-        begins = np.cumsum([0, *map(len, units)]).tolist()
-        absent = [begin + n for begin, (data, _) in zip(begins, blocks, strict=False) for n in data["absent"]]
-        self.vectors.restore(np.concatenate(units), absent)
+        self.vectors.restore(np.concatenate([arrays["units"] for _, arrays in blocks]))
         self._links.extend(np.concatenate([arrays["_links"] for _, arrays in blocks]))
 
     def embedded_by(self, name: str) -> bool:

@@ -12,17 +12,15 @@ from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-import numpy as np
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore
-from numpy.typing import NDArray
 
 from langchain_ctxbudget.background import beginning_anew, new_mutex
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow, Lock, T, locked
 from langchain_ctxbudget.history.arc import OpenQuestions
 from langchain_ctxbudget.history.blocks import REMADE, Block, Opened
-from langchain_ctxbudget.history.columns import Beginning, Costs
+from langchain_ctxbudget.history.columns import UNKNOWN, Beginning, Costs
 from langchain_ctxbudget.history.extractive import Line
 from langchain_ctxbudget.history.log import Heads, News, OtherConversations, fold, in_order
 from langchain_ctxbudget.history.table import Entry, MessageTable
@@ -40,6 +38,8 @@ MOST_CLIPS = 1_000
 """Messages that were too large for a budget, as they were clipped for it, that are remembered."""
 MAX_OPEN = 256
 """Conversations kept in memory; the one unused for longest goes first, and is read again when needed."""
+UNLIKE_TOKENS = 24
+"""A message may cost so much more than the line that quotes it (role, name, date)."""
 MOST_CUTS = 8
 """Budgets for which a conversation remembers where verbatim history begins."""
 
@@ -100,23 +100,17 @@ class Conversation:
         vars(other).update(changes)
         return other
 
-    def least_costs(self, positions: NDArray[np.intp]) -> list[int]:
-        """Returns what quoting some messages costs at least, about."""
-        costs: list[int] = (self.cost_column[positions] * self.table.text_only.values[positions]).tolist()
-        return costs
+    def count_quote(self, position: int, most_tokens: int, *, numbered: bool) -> int | None:
+        """Returns the cost of the line that quotes a message; None where it is more than so much.
 
-    def quote_costs(self, positions: NDArray[np.intp], *, numbered: bool) -> list[int]:
-        """Returns what the lines cost that quote some messages; `UNKNOWN` of those not counted yet."""
-        column = self.columns.numbered_quote if numbered else self.columns.quote
-        costs: list[int] = column.values[positions].tolist()
-        return costs
-
-    def count_quote(self, position: int, *, numbered: bool) -> int:
-        """Counts the line that quotes a message, and remembers what it costs."""
-        tokens = self.counter.count_text(self.quoted(position, numbered=numbered))
-        column = self.columns.numbered_quote if numbered else self.columns.quote
-        column.values[position] = tokens
-        return tokens
+        It is counted once, and not where the message's cost says that it is too large.
+        """
+        column = (self.columns.numbered_quote if numbered else self.columns.quote).values
+        if (tokens := int(column[position])) == UNKNOWN:
+            if self.table.text_only.values[position] and self.costs[position] - UNLIKE_TOKENS > most_tokens:
+                return None
+            tokens = column[position] = self.counter.count_text(self.quoted(position, numbered=numbered))
+        return tokens if tokens <= most_tokens else None
 
     def quoted(self, position: int, *, numbered: bool) -> str:
         """Returns the line that quotes a message, with its number where it is to be looked up by that."""

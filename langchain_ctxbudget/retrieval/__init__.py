@@ -13,10 +13,10 @@ from langchain_ctxbudget.retrieval.recall import (
     has_recall_tool,
 )
 from langchain_ctxbudget.retrieval.selecting import MIXED_SECTION, OWN_SECTION, Retrieved, select
-from langchain_ctxbudget.retrieval.sources import Hit, Sources, document, rerank, reranked, search
+from langchain_ctxbudget.retrieval.sources import Hit, Sources, document, rerank, search
 
 __all__ = [
     "IS_RECALL", "MIXED_SECTION", "OWN_SECTION", "USAGE", "Hit", "Named", "Pool", "Retrieved", "Searched", "Sources",
     "Transcript", "by_query", "by_reference", "document", "first_that_fits", "gather", "has_recall_tool", "pooled",
-    "rerank", "reranked", "search", "select", "without_names",
+    "rerank", "search", "select", "without_names",
 ]  # fmt: skip

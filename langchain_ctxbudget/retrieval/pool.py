@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from itertools import islice
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 from langchain_core.embeddings import Embeddings
@@ -17,6 +16,8 @@ from langchain_ctxbudget.flow import Flow, embed, embed_query
 from langchain_ctxbudget.history import Conversation, Entry, MessageIndex, saying, searched_text, short_digest
 from langchain_ctxbudget.messages import digest, remembering, terms
 from langchain_ctxbudget.search import (
+    ALL,
+    NEGLIGIBLE,
     NEIGHBOURHOOD,
     NEWEST,
     PRIORITIES,
@@ -26,11 +27,9 @@ from langchain_ctxbudget.search import (
     LexicalIndex,
     LocalEmbeddings,
     Numbers,
-    Population,
     Question,
     Ranking,
     Scores,
-    Spread,
     Texts,
     Vectors,
     about,
@@ -40,10 +39,13 @@ from langchain_ctxbudget.search import (
     dated,
     day_number,
     first_person,
+    highest,
     rank,
+    scores_together,
     shortness,
     spelled,
     units,
+    z_scores,
 )
 from langchain_ctxbudget.stores import embeddings_name
 
@@ -61,18 +63,10 @@ and for the rest that of the embeddings, which know how rare they are in general
 RENEWED = "embeddings: the stored vectors of the messages were made by others; all messages were embedded again"
 _CHARACTERS_PER_TOKEN = 4
 _WORD = re.compile(r"[^\W_]+")
-_ABSENT = np.zeros(0, np.float32)
-"""Kept for a text that the embeddings gave no usable vector: it is not asked for again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
-    """A document that a message names: it comes first, whole where it fits."""
-
-    id: str
-    whole: Candidate | None
-    """None where it is too large in any case."""
-    summary: Candidate
+Named: TypeAlias = tuple[Candidate | None, Candidate]
+"""A document that a message names, which comes first: whole (None where it is too large), and its summary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +78,8 @@ class Pool:
     places: NDArray[np.intp]
     """The positions of the conversation's messages that are ranked, ascending: all, or those that may be worth it."""
     ranking: Ranking
-    weigh: Callable[[], Evidence]
+    evidence: Evidence
+    """What speaks for quoting anything."""
     meant: NDArray[np.bool_]
     """True for what may be quoted; of what lies elsewhere, what has to do with the question."""
     said: NDArray[np.int64]
@@ -93,24 +88,19 @@ class Pool:
     searched: Searched
     named: tuple[Named, ...] = ()
 
-    @property
-    def evidence(self) -> Evidence:
-        """What speaks for quoting anything."""
-        return self.weigh()
-
     def position(self, number: int) -> int | None:
         """Returns which message of the conversation it is; None for a text from elsewhere."""
         return int(self.places[number - len(self.others)]) if number >= len(self.others) else None
 
+    def text(self, number: int) -> Candidate | Entry:
+        """Returns a text by its number."""
+        position = self.position(number)
+        return self.others[number] if position is None else self.searched.entries[position]
+
     def best(self, scores: Scores, most: int) -> list[int]:
         """Returns the numbers of what may be quoted with the highest scores, the highest first."""
-        order = np.argsort(-scores, kind="stable")
-        numbers: list[int] = order[self.meant[order]][:most].tolist()
+        numbers: list[int] = highest(np.flatnonzero(self.meant), scores, most).tolist()
         return numbers
-
-    def scores(self, number: int) -> dict[str, float]:
-        """Returns what every part of the ranking says of a text."""
-        return {name: round(float(part[number]), 3) for name, part in self.ranking.components.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,46 +129,13 @@ class Searched:
 
 @dataclass(frozen=True, slots=True)
 class Similar:
-    """The vectors of all texts, and how like a query they are: first those from elsewhere, then the messages."""
+    """The vectors of a query, of the messages, and of texts from elsewhere."""
 
+    target: Vectors
     own: CentredVectors
     others: Vectors
-    absent: tuple[int, ...]
-    """Numbers of the others that the embeddings gave no usable vector."""
-    target: Vectors
-    renewed: bool = False
-    """Stored vectors of the messages were made by other embeddings."""
-
-    def among(self, places: NDArray[np.intp]) -> Similar:
-        """Returns the same for the messages at some places alone."""
-        return self if len(places) == len(self.own) else replace(self, own=self.own.some(places))
-
-    def cosines(self, target: Vectors | Scores) -> Scores:
-        """Returns the cosine of every text with a vector."""
-        scores = self.own.similarities(target, self.others)
-        scores[list(self.absent)] = 0
-        return scores
-
-    def vectors(self, numbers: NDArray[np.intp]) -> Vectors:
-        """Returns the vectors of some texts, by number."""
-        first, is_own = len(self.others), numbers >= len(self.others)
-        rows = np.zeros((len(numbers), self.others.shape[1]), np.float32)
-        rows[~is_own] = self.others[numbers[~is_own]]
-        if is_own.any():
-            rows[is_own] = self.own.at(numbers[is_own] - first)
-        return rows
-
-    def to_mean(self, numbers: NDArray[np.intp], weights: Scores) -> Scores:
-        """Returns the cosine of every text with the mean of some, by number and weight."""
-        return self.cosines(weights @ self.vectors(numbers))
-
-    @property
-    def problem(self) -> str | None:
-        """The line to be reported where texts have no vector."""
-        if not (count := len(self.absent) + len(self.own.absent)):
-            return RENEWED if self.renewed else None
-        size = len(self.others) + len(self.own)
-        return f"embeddings: no usable vector for {count} of {size} texts, found by their words alone"
+    problem: str | None
+    """The line to be reported where texts have no vector."""
 
 
 def gather(
@@ -207,96 +164,86 @@ def gather(
 
 def pooled(searched: Searched, query: str, elsewhere: Sequence[Candidate] = (), similar: Similar | None = None) -> Pool:
     """Ranks the messages of a conversation and texts from elsewhere, by words and, where they are known, by vectors."""
-    index = searched.index
+    index, first = searched.index, len(elsewhere)
     query = spelled(query, list(index.speakers), index.lexical.postings)
     question = Question.of(query, list(index.speakers))
     shelf = LexicalIndex()
     shelf.extend(_terms_of(searched_text(other.speaker, other.text)) for other in elsewhere)
-    keys = [(other.source, other.date, other.title) for other in elsewhere]
-    begins = np.array([bool(number) and key != keys[number - 1] for number, key in enumerate(keys)], np.bool_)
-    groups = np.cumsum(begins, dtype=np.int32)  # what stands under one title and date
-    session, own_words = index.subjects(), index.lexical.scores(question.terms, background=shelf)
-    of_sessions = index.lexical.scores(question.terms, groups=session)
-    places = np.arange(len(index))
+    keys = [(other.source, other.date, other.title) for other in elsewhere]  # one title and date: a session
+    groups = np.cumsum([bool(at) and key != keys[at - 1] for at, key in enumerate(keys)], dtype=np.int32)
+    session = index.subjects()
+    words = scores_together(shelf, index.lexical, question.terms)
+    in_groups = shelf.scores(question.terms, groups=groups)[groups]
+    sessions = np.concatenate((in_groups, index.lexical.scores(question.terms, groups=session)[session]))
+    places, short = np.arange(len(index)), None
+    sample: NDArray[np.intp] | slice = ALL
     if len(index) > FEW_ENOUGH:
-        places = _worth_a_look(searched, session, question, (own_words, of_sessions), similar)
+        short = shortness(session)
+        found = [words[first:], *([sessions[first:]] if short > NEGLIGIBLE else [])]
+        places = _worth_a_look(searched, question, found, similar)
+        sample = first + np.searchsorted(places, _sampled(len(index)))
+    chosen = np.concatenate((np.arange(first), first + places))
     texts = _texts(elsewhere, shelf, groups, index.speakers, index.texts(searched.costs, places, session))
-    some = similar and similar.among(places)
-    population = None
-    if len(places) < len(index):
-        population = Population(
-            words=Spread.of(own_words),
-            sessions=Spread.of(of_sessions, np.bincount(session)),
-            sample=len(elsewhere) + np.searchsorted(places, _sampled(len(index))),
-            shortness=shortness(session),
-        )
-    words = np.concatenate((shelf.scores(question.terms, background=index.lexical), own_words[places]))
-    sessions = np.concatenate((shelf.scores(question.terms, groups=groups), of_sessions))
-    dense, alike = (None, None) if some is None else (some.cosines(some.target), some.to_mean)
-    ranking = rank(texts, question, words, dense, sessions, alike=alike, population=population)
+    compared = similar.own.compared(similar.others, places) if similar else None
+    dense = compared.cosines(similar.target) if similar and compared else None
+    ranking = rank(
+        texts,
+        question,
+        z_scores(words)[chosen],
+        None if dense is None else z_scores(dense, sample),
+        z_scores(sessions)[chosen],
+        alike=compared.to_mean if compared else None,
+        short=short,
+        sample=sample,
+    )
     if elsewhere:
         low, high = min(PRIORITIES.values()), max(PRIORITIES.values())
         priority = np.zeros(len(texts))
-        priority[: len(elsewhere)] = [
-            PRIORITY_WEIGHT * (PRIORITIES[other.kind] - low) / (high - low) for other in elsewhere
-        ]
+        priority[:first] = [PRIORITY_WEIGHT * (PRIORITIES[other.kind] - low) / (high - low) for other in elsewhere]
         ranking = ranking.with_part("priority", priority)
-
-    @cache
-    def evidence() -> Evidence:
-        asked, shared = about(question.terms), words
-        if len(asked) < len(question.terms):
-            own_shared = index.lexical.scores(asked, background=shelf)[places]
-            shared = np.concatenate((shelf.scores(asked, background=index.lexical), own_shared))
-        documents = np.zeros(len(texts), np.bool_)
-        documents[: len(elsewhere)] = [other.source == "documents" for other in elsewhere]
-        rare = index.lexical.rarities(asked, shelf)
-        covered = np.concatenate((shelf.covered(rare), index.lexical.covered(rare)[places]))
-        weight, names_speaker = sum(rare.values()), bool(question.speakers)
-        return Evidence.of(asked, shared, covered, weight, dense, documents=documents, names_speaker=names_speaker)
-
-    near = (words > 0) if dense is None else (words > 0) | (dense >= SIMILAR)
-    sayings = [saying(other.speaker, other.text) for other in elsewhere]
-    said, folded = (np.array([one[place] for one in sayings], np.int64) for place in (0, 1))
+    asked = about(question.terms)
+    rare = index.lexical.rarities(asked, shelf)
+    shared = words if len(asked) == len(question.terms) else scores_together(shelf, index.lexical, asked)
+    evidence = Evidence.of(
+        asked,
+        shared[chosen],
+        np.concatenate((shelf.covered(rare), index.lexical.covered(rare)))[chosen],
+        sum(rare.values()),
+        dense,
+        documents=np.array([other.source == "documents" for other in elsewhere] + [False] * len(places), np.bool_),
+        names_speaker=bool(question.speakers),
+    )
+    near = words[:first] > 0 if dense is None else (words[:first] > 0) | (dense[:first] >= SIMILAR)
+    sayings = np.array([saying(other.speaker, other.text) for other in elsewhere], np.int64).reshape(-1, 2)
     return Pool(
         question=question,
         others=tuple(elsewhere),
         places=places,
         ranking=ranking,
-        weigh=evidence,
-        meant=np.concatenate((near[: len(elsewhere)], searched.quotable[places])),
-        said=np.concatenate((said, index.sayings[places])),
-        folded=np.concatenate((folded, index.folded[places])),
+        evidence=evidence,
+        meant=np.concatenate((near, searched.quotable[places])),
+        said=np.concatenate((sayings[:, 0], index.sayings[places])),
+        folded=np.concatenate((sayings[:, 1], index.folded[places])),
         searched=searched,
     )
 
 
 def _worth_a_look(
-    searched: Searched,
-    session: Numbers,
-    question: Question,
-    scores: tuple[Scores, Scores],
-    similar: Similar | None,
+    searched: Searched, question: Question, found: Sequence[Scores], similar: Similar | None
 ) -> NDArray[np.intp]:
     """Returns the places of messages that may be worth quoting, and of a few that stand for all others.
 
-    They are those that share most words with a question, or are most like it, each with its neighbours; those of the
-    best sessions, of the days that it names, and the newest ones.
+    They are those with the highest scores, and those most like the question, the best of them with their neighbours;
+    those of the days that it names, and the newest ones.
     """
-    of_words, of_sessions = scores
-    chosen = np.zeros(len(session), np.bool_)
-    chosen[_sampled(len(session))] = chosen[-NEWEST:] = True
-    best = [_highest(of_words, LOOKED_AT)]
-    if similar is not None:
-        best.append(_highest(similar.own.likeness(similar.target), LOOKED_AT))
+    size = len(searched.index)
+    chosen = np.zeros(size, np.bool_)
+    chosen[_sampled(size)] = chosen[-NEWEST:] = True
     beside = np.arange(-NEIGHBOURHOOD, NEIGHBOURHOOD + 1)
-    for found in best:
-        chosen[found] = True
-        chosen[(found[:WITH_NEIGHBOURS, np.newaxis] + beside).clip(0, len(session) - 1)] = True
-    lengths, sessions = np.bincount(session), _highest(of_sessions, LOOKED_AT)
-    starts = np.cumsum(lengths) - lengths
-    for one in sessions[np.cumsum(lengths[sessions]) <= LOOKED_AT].tolist():
-        chosen[starts[one] : starts[one] + lengths[one]] = True
+    for scores in (*found, *([similar.own.likeness(similar.target)] if similar else ())):
+        best = highest(np.flatnonzero(scores), scores, LOOKED_AT)
+        chosen[best] = True
+        chosen[(best[:WITH_NEIGHBOURS, np.newaxis] + beside).clip(0, size - 1)] = True
     if question.dates:
         chosen[np.flatnonzero(dated(searched.index.days, question.dates))[-LOOKED_AT:]] = True
     return np.flatnonzero(chosen)
@@ -304,13 +251,6 @@ def _worth_a_look(
 
 def _sampled(size: int) -> NDArray[np.intp]:
     return np.arange(0, size, max(1, size // SAMPLED))
-
-
-def _highest(scores: NDArray[Any], most: int) -> NDArray[np.intp]:
-    """Returns the places of the highest scores above 0, the highest first; of equal ones, the first."""
-    least = np.partition(scores, len(scores) - most)[len(scores) - most] if len(scores) > most else 0
-    places = np.flatnonzero(scores >= least) if least > 0 else np.flatnonzero(scores)
-    return places[np.argsort(-scores[places], kind="stable")][:most]
 
 
 def without_names(query: str, names: Iterable[str]) -> str:
@@ -349,9 +289,8 @@ def _texts(
         opens=np.diff(groups, prepend=-1) != 0,
     )
     own = replace(own, session=own.session + int(groups[-1]) + 1, place=own.place + len(others))
-    return Texts(
-        **{name: np.concatenate((getattr(elsewhere, name), getattr(own, name))) for name in Texts.__dataclass_fields__}
-    )
+    parts = Texts.__dataclass_fields__
+    return Texts(**{part: np.concatenate((getattr(elsewhere, part), getattr(own, part))) for part in parts})
 
 
 def similarities(searched: Searched, query: str, embeddings: Embeddings, others: Sequence[str]) -> Flow[Similar]:
@@ -360,25 +299,24 @@ def similarities(searched: Searched, query: str, embeddings: Embeddings, others:
     asked = without_names(spelled(query, list(index.speakers), index.lexical.postings), searched.names)
     known_query = searched.asked if searched.asked and searched.asked[0] == asked else None
     vector = known_query[1] if known_query else (yield from embed_query(embeddings, asked))
-    renewed = index.embedded_by(f"{embeddings_name(embeddings)} {len(vector)}")
+    problem = RENEWED if index.embedded_by(f"{embeddings_name(embeddings)} {len(vector)}") else None
     own = index.vectors
-    target = as_query(vector, own.width or max((len(row) for row in known.values()), default=0))
+    target = as_query(vector, own.width or next((len(row) for row in known.values()), 0))
     if isinstance(embeddings, LocalEmbeddings) and (rare := _rarities(index.lexical, asked)):
         by_words = units(np.asarray(embeddings.embed_words(rare), np.float32))
         target = RARE_SHARE * by_words + (1 - RARE_SHARE) * units(target)
+    lost = 0
     while texts := index.texts_to_embed(searched.entries):
-        rows, absent = comparable((yield from embed(embeddings, texts)), target.size)
-        own.extend(rows, [number for number in absent if texts[number].strip()])  # a blank one loses nothing
-    keys = list(map(digest, others))
+        rows = comparable((yield from embed(embeddings, texts)), target.size)
+        lost += sum(bool(texts[number].strip()) for number in np.flatnonzero(~rows.any(axis=1)))
+        own.extend(rows)
+    if len(known) > REMEMBERED_TEXTS:
+        known.clear()
+    keys = [*map(digest, others)]
     missing = {key: text for key, text in zip(keys, others, strict=True) if key not in known}
-    rows, absent = comparable((yield from embed(embeddings, list(missing.values()))), target.size)
-    for number, key in enumerate(missing):
-        known[key] = _ABSENT if number in absent else rows[number].copy()
-    needed = frozenset(keys)
-    for key in [key for key in known if key not in needed][: max(0, len(known) - REMEMBERED_TEXTS)]:
-        del known[key]
-    vectors = np.zeros((len(others), target.size), np.float32)
-    for number, key in enumerate(keys):
-        vectors[number] = known[key] if known[key].size else 0
-    absent = tuple(number for number, key in enumerate(keys) if not known[key].size)
-    return Similar(own, units(vectors), absent, target, renewed=renewed)
+    rows = comparable((yield from embed(embeddings, [*missing.values()])), target.size)
+    known |= zip(missing, rows, strict=True)
+    if lost := lost + int(np.count_nonzero(~rows.any(axis=1))):
+        problem = f"embeddings: no usable vector for {lost} texts, found by their words alone"
+    rows = np.array([known[key] for key in keys], np.float32).reshape(len(keys), target.size)
+    return Similar(target, own, rows, problem)

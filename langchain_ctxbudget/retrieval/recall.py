@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import dropwhile
 from typing import NamedTuple
@@ -27,7 +26,7 @@ from langchain_core.messages import (
 )
 
 from langchain_ctxbudget.flow import Flow
-from langchain_ctxbudget.history import Conversation, Entry, searched_text
+from langchain_ctxbudget.history import Conversation, Entry
 from langchain_ctxbudget.messages import (
     Preservation,
     content_id,
@@ -41,9 +40,9 @@ from langchain_ctxbudget.messages import (
     speaker,
     terms,
 )
-from langchain_ctxbudget.retrieval.pool import Searched, similarities
-from langchain_ctxbudget.search import LexicalIndex, passage, pieces, z_scores
-from langchain_ctxbudget.tokens import Count, TokenCounter
+from langchain_ctxbudget.retrieval.pool import Searched, gather
+from langchain_ctxbudget.search import Candidate, highest, passage, pieces
+from langchain_ctxbudget.tokens import Count
 
 IS_RECALL = {"ctxbudget": "recall"}
 """In the metadata of the recall tool."""
@@ -59,12 +58,11 @@ _CHARACTERS_PER_TOKEN = 16
 """No page takes more, so that a text that is far too large is not tokenized at length; English has 4 to 5."""
 _MOST_ITEMS, _LEAST_ITEM_TOKENS = 4, 48
 """Of a query's results, none takes more than its share of so many, or so many tokens where that is less."""
-_SPEAKER_CHARACTERS, _PASSAGE_CHARACTERS = 40, 800
+_SPEAKER_CHARACTERS, _PASSAGE_CHARACTERS = 24, 800
 
 _NUMBER = "[0-9]{1,12}"
 _NUMBERS = re.compile(
-    rf"(?:messages?\s*)?#?({_NUMBER})(?:@({_NUMBER}))?(?:\s*(?:[-\u2010-\u2015]|to|until)\s*#?({_NUMBER}))?",
-    re.IGNORECASE,
+    rf"(?:messages?\s*)?#?({_NUMBER})(?:@({_NUMBER}))?(?:\s*(?:[-\u2010-\u2015]|to)\s*#?({_NUMBER}))?", re.IGNORECASE
 )
 _DIGITS = re.compile(_NUMBER)
 _QUOTATION = "\"'`“”‘’[]() \t\r\n."  # noqa: RUF001 - what models put around a reference
@@ -113,7 +111,8 @@ class Transcript:
         for message in said:
             if not isinstance(message, BaseMessage) or conversation.position(message.id) is not None:
                 continue
-            if key := message.id or _new_id(conversation, message):
+            told = fingerprint(message)  # without an id it is new where the conversation knows none that says the same
+            if key := message.id or ("" if conversation.table.times_said(told) else content_id(told, 1)):
                 whole = message_chunk_to_message(message) if isinstance(message, BaseMessageChunk) else message
                 date = date_of(whole) or date
                 preservation = preservation_of(whole)
@@ -130,13 +129,7 @@ class Transcript:
         return self.stored + len(self.rest)
 
     def __getitem__(self, position: int) -> Entry | Unstored:
-        stored = self.stored
-        return self.conversation.entries[position] if position < stored else self.rest[position - stored]
-
-    @property
-    def counter(self) -> TokenCounter:
-        """The counter of answers."""
-        return self.conversation.counter
+        return self.rest[at] if (at := position - self.stored) >= 0 else self.conversation.entries[position]
 
     def position(self, message_id: str) -> int | None:
         """Returns where a message stands, or None where there is none of this id."""
@@ -159,12 +152,6 @@ class Transcript:
         if not isinstance(message, AIMessage) or all(call["name"] != self.tool for call in message.tool_calls):
             return True
         return is_stored and bool(message.text.strip())
-
-
-def _new_id(conversation: Conversation, message: BaseMessage) -> str | None:
-    """Returns an id for a message that has none; None where the conversation knows one that says the same."""
-    said = fingerprint(message)
-    return None if conversation.table.times_said(said) else content_id(said, 1)
 
 
 # References
@@ -191,19 +178,17 @@ class Reference(NamedTuple):
 
 def _resolved(transcript: Transcript, reference: str) -> Reference | None:
     """Returns the messages that a reference names: `#` begins a number; else ids come first, which may look like it."""
-    exact, plain = reference.strip(), reference.strip(_QUOTATION)
-    parts, end = _NUMBERS.fullmatch(plain), len(transcript)
-    numbers = None
+    plain, end, numbers = reference.strip(_QUOTATION), len(transcript), None
+    parts = _NUMBERS.fullmatch(plain)
     if parts and 1 <= (first := min(int(parts[1]), int(parts[3] or parts[1]))) <= end:
         numbers = Reference(first - 1, min(max(int(parts[1]), int(parts[3] or 0)), end) - 1, int(parts[2] or 0))
     if numbers and plain.startswith("#"):
         return numbers
-    for text in (exact, plain):
-        name, _, offset = text.rpartition("@")
-        if (position := transcript.position(text)) is not None:
-            return Reference(position, position)
-        if _DIGITS.fullmatch(offset) and (position := transcript.position(name)) is not None:
-            return Reference(position, position, int(offset))
+    if (position := transcript.position(plain)) is not None:
+        return Reference(position, position)
+    name, _, offset = plain.rpartition("@")
+    if _DIGITS.fullmatch(offset) and (position := transcript.position(name)) is not None:
+        return Reference(position, position, int(offset))
     return numbers
 
 
@@ -215,7 +200,7 @@ def by_reference(transcript: Transcript, reference: str, budget_tokens: int) -> 
 
     Whole messages where at least one fits, else a part of the first; of about 64 tokens, there is room for one of any.
     """
-    count = transcript.counter.count_text
+    count = transcript.conversation.counter.count_text
     wanted = _resolved(transcript, reference)
     if wanted is None:
         return first_that_fits(_unknown(transcript), count, budget_tokens)
@@ -223,8 +208,21 @@ def by_reference(transcript: Transcript, reference: str, budget_tokens: int) -> 
     if wanted.offset and wanted.offset >= length:
         told = f"Message #{wanted.first + 1} has no more than {length} characters."
         return first_that_fits([told], count, budget_tokens)
+    items: list[str] = []
+    characters = _CHARACTERS_PER_TOKEN * budget_tokens
+    for position in range(wanted.first, wanted.last + 1):
+        start, text = 0 if items else wanted.offset, transcript[position].text
+        if (characters := characters - len(text) + start) < 0:
+            break
+        items.append(_item(transcript, position, fences.as_data(text)[start:], start))
+
+    def whole(number: int) -> str:
+        following = wanted.first + number
+        rest = Reference(following, wanted.last) if following <= wanted.last else None
+        return QUOTES + "".join(items[:number]) + _continuation(rest)
+
     return (
-        _messages(transcript, wanted, budget_tokens)
+        _longest(len(items), whole, count, budget_tokens)
         or _page(transcript, wanted, budget_tokens, QUOTES, _continuation)
         or first_that_fits(_no_room(budget_tokens), count, budget_tokens)
     )
@@ -235,7 +233,7 @@ def by_query(transcript: Transcript, query: str, embeddings: Embeddings | None, 
 
     A message too large for its share is given from where it has most of the query's words, with references to the rest.
     """
-    count = transcript.counter.count_text
+    count = transcript.conversation.counter.count_text
     found = yield from _ranked(transcript, query, embeddings)
     if not found:
         nothing = "Nothing in the stored conversation is about that."
@@ -250,12 +248,12 @@ def by_query(transcript: Transcript, query: str, embeddings: Embeddings | None, 
         if item := _result(transcript, position, wanted, min(share_tokens, left_tokens)):
             items[position] = item
             left_tokens -= count(item)
-    while items:  # what is counted together may cost more than its parts; the least relevant one was taken last
-        answer = QUOTES + "".join(items[position] for position in sorted(items))
-        if count(answer) <= budget_tokens:
-            return answer
-        items.popitem()
-    return first_that_fits(_no_room(budget_tokens), count, budget_tokens)
+    # What is counted together may cost more than its parts; the least relevant one was taken last.
+    taken = list(items)
+    answer = _longest(
+        len(taken), lambda number: QUOTES + "".join(items[at] for at in sorted(taken[:number])), count, budget_tokens
+    )
+    return answer or first_that_fits(_no_room(budget_tokens), count, budget_tokens)
 
 
 def first_that_fits(texts: Iterable[str], count: Count, budget_tokens: int) -> str:
@@ -265,21 +263,18 @@ def first_that_fits(texts: Iterable[str], count: Count, budget_tokens: int) -> s
 
 def _ranked(transcript: Transcript, query: str, embeddings: Embeddings | None) -> Flow[list[int]]:
     """Returns the positions of the messages that a query is about, the most relevant first."""
-    searched, stored = Searched.of(transcript.conversation), transcript.stored
-    index, wanted, others = searched.index, terms(query), LexicalIndex()
-    rest = [at for at in range(stored, len(transcript)) if transcript.is_searched(at)]
-    others.extend(terms(searched_text(transcript[at].speaker, transcript[at].text)) for at in rest)
-    scores = others.scores(wanted, background=index.lexical), index.lexical.scores(wanted, background=others)
-    words = np.concatenate(scores)
-    relevances = z_scores(words)
-    if embeddings is not None:
-        with suppress(Exception):  # whatever embeddings raise, the words are still searched
-            similar = yield from similarities(searched, query, embeddings, [transcript[at].text for at in rest])
-            relevances = relevances + z_scores(similar.cosines(similar.target))
-    # Where all messages are equally relevant, as in a conversation of one, those with a word of the query are meant.
-    meant = (relevances > 0) | ((relevances == 0) & (words > 0))
-    order = np.argsort(-relevances, kind="stable")
-    found = (rest[at] if at < len(rest) else at - len(rest) for at in order[meant[order]].tolist())
+    rest = [
+        Candidate(id=item.id, source="conversations", text=item.text, speaker=item.speaker, place=position)
+        for position, item in enumerate(transcript.rest, transcript.stored)
+        if transcript.is_searched(position)
+    ]
+    pool, _ = yield from gather(Searched.of(transcript.conversation), query, embeddings, rest)
+    relevance, wanted = pool.ranking.relevance, {*pool.question.terms}
+    meant = relevance > 0
+    if len(relevance) and np.ptp(relevance) == 0:  # as in a conversation of one message
+        meant = np.array([not wanted.isdisjoint(terms(pool.text(number).text)) for number in range(len(relevance))])
+    places = np.concatenate(([other.place for other in pool.others], pool.places)).astype(np.intp)
+    found = places[highest(np.flatnonzero(meant), relevance, len(relevance))].tolist()
     return [position for position in found if transcript.is_searched(position)]
 
 
@@ -292,59 +287,25 @@ def _unknown(transcript: Transcript) -> tuple[str, ...]:
 
 
 def _no_room(budget_tokens: int) -> tuple[str, ...]:
-    return (f"Not even a part of a message fits into {budget_tokens} tokens, the limit of this tool.", "No room.")
+    return (f"Not even a part of a message fits into {budget_tokens} tokens, the limit of this tool.",)
 
 
 def _continuation(following: Reference | None) -> str:
     return f'Continue with reference "{following}".\n' if following else ""
 
 
-def _heading(transcript: Transcript, position: int, offset: int) -> str:
-    """Returns the reference, date and speaker that a message stands under."""
+def _item(transcript: Transcript, position: int, said: str, start: int = 0) -> str:
+    """Returns what a message says from a character on, under its reference, date and speaker."""
     entry = transcript[position]
-    name = entry.speaker
-    if len(name) > _SPEAKER_CHARACTERS:
-        name = f"{name[: head_end(name, _SPEAKER_CHARACTERS) or _SPEAKER_CHARACTERS]}…"
-    date = f" [{entry.date}]" if entry.date else ""
-    return f"{Reference(position, position, offset)}{date} {name}: "
+    name = entry.speaker if len(entry.speaker) <= _SPEAKER_CHARACTERS else f"{entry.speaker[:_SPEAKER_CHARACTERS]}…"
+    heading = f"{Reference(position, position, start)}{f' [{entry.date}]' if entry.date else ''} {name}: "
+    return heading + _LINE_BREAK.sub(r"\1  ", said or "(no text)") + "\n"
 
 
-def _indented(text: str) -> str:
-    return _LINE_BREAK.sub(r"\1  ", text) + "\n"
-
-
-def _whole(transcript: Transcript, position: int, offset: int, budget_tokens: int) -> str | None:
-    """Returns a message from a character on to its end, or None where it does not fit."""
-    text = transcript[position].text
-    if len(text) - offset > _CHARACTERS_PER_TOKEN * budget_tokens:
-        return None  # too large by its length: not worth tokenizing
-    said = fences.as_data(text)[offset:] or "(no text)"
-    item = _heading(transcript, position, offset) + _indented(said)
-    return item if transcript.counter.count_text(item) <= budget_tokens else None
-
-
-def _messages(transcript: Transcript, wanted: Reference, budget_tokens: int) -> str | None:
-    """Returns whole messages, as many as fit from the first, and what continues them; None where not even one fits."""
-    count = transcript.counter.count_text
-    items: list[str] = []
-    left_tokens = budget_tokens - count(QUOTES)
-    # The longest that it can become: numbers only grow.
-    continuation_tokens = count(_continuation(Reference(wanted.last, wanted.last + 1)))
-    for position in range(wanted.first, wanted.last + 1):
-        room_tokens = left_tokens - (continuation_tokens if position < wanted.last else 0)
-        item = _whole(transcript, position, 0 if items else wanted.offset, room_tokens)
-        if item is None:
-            break
-        items.append(item)
-        left_tokens -= count(item)
-    while items:  # what is counted together may cost more than its parts
-        following = wanted.first + len(items)
-        rest = Reference(following, wanted.last) if following <= wanted.last else None
-        answer = QUOTES + "".join(items) + _continuation(rest)
-        if count(answer) <= budget_tokens:
-            return answer
-        items.pop()
-    return None
+def _longest(most: int, answer: Callable[[int], str], count: Count, budget_tokens: int) -> str | None:
+    """Returns the answer of the largest size that fits, of sizes from 1 on; None where none does."""
+    size = bisect_right(range(1, most + 1), budget_tokens, key=lambda size: count(answer(size)))
+    return answer(size) if size else None
 
 
 def _page(
@@ -355,31 +316,27 @@ def _page(
     last_line: Callable[[Reference | None], str],
 ) -> str | None:
     """Returns as much of a message as fits, from a character on, or None where nothing of it does."""
-    count = transcript.counter.count_text
-    text = fences.as_data(transcript[wanted.first].text)
-    start, most = wanted.offset, min(len(text) - wanted.offset, _CHARACTERS_PER_TOKEN * budget_tokens)
-    brief = f"{Reference(wanted.first, wanted.first, start)}: "  # where a long name would take all the room
-    for heading in (_heading(transcript, wanted.first, start), brief):
+    text, start = fences.as_data(transcript[wanted.first].text), wanted.offset
 
-        def page(size: int, heading: str = heading) -> str:
-            end = start + size
-            if end < len(text):  # where a cut harms least, but not before the first character
-                end = start + (head_end(text[start : end + 1], size) or size)
-            return before + heading + _indented(text[start:end]) + last_line(wanted.after(end, len(text)))
+    def page(size: int) -> str:
+        end = start + size
+        if end < len(text):  # where a cut harms least, but not before the first character
+            end = start + (head_end(text[start : end + 1], size) or size)
+        return (
+            before + _item(transcript, wanted.first, text[start:end], start) + last_line(wanted.after(end, len(text)))
+        )
 
-        def cost(size: int, page: Callable[[int], str] = page) -> int:
-            return count(page(size))
-
-        if size := bisect_right(range(1, most + 1), budget_tokens, key=cost):
-            return page(size)
-    return None
+    most = min(len(text) - start, _CHARACTERS_PER_TOKEN * budget_tokens)
+    return _longest(most, page, transcript.conversation.counter.count_text, budget_tokens)
 
 
 def _result(transcript: Transcript, position: int, wanted: set[str], budget_tokens: int) -> str | None:
     """Returns a message as a result, or of a large one the part that has most of the wanted terms, where one fits."""
-    if whole := _whole(transcript, position, 0, budget_tokens):
+    text, count = transcript[position].text, transcript.conversation.counter.count_text
+    is_large = len(text) > _CHARACTERS_PER_TOKEN * budget_tokens  # not worth tokenizing
+    if not is_large and count(whole := _item(transcript, position, fences.as_data(text))) <= budget_tokens:
         return whole
-    part = passage(pieces(transcript[position].text), wanted, _PASSAGE_CHARACTERS)
+    part = passage(pieces(text), wanted, _PASSAGE_CHARACTERS)
     offset = part[0] if part else 0
 
     def last_line(following: Reference | None) -> str:

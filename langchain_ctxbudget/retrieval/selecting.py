@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
-from langchain_ctxbudget.history import UNKNOWN, Conversation, Entry, saying
+from langchain_ctxbudget.history import Conversation, Entry, saying
 from langchain_ctxbudget.messages import fences, one_line, sentences
 from langchain_ctxbudget.report import LISTED_OMISSIONS, ReportItem, preview
 from langchain_ctxbudget.retrieval.pool import Pool
-from langchain_ctxbudget.search import Candidate, Scores, passage, pieces
+from langchain_ctxbudget.search import Candidate, Scores, highest, passage, pieces
 
 SMALLEST_ITEM_TOKENS, SMALLEST_PASSAGE_TOKENS, GOOD_PASSAGE_TOKENS = 8, 24, 64
-UNLIKE_TOKENS, LINE_OVERHEAD_TOKENS = 24, 4
-"""A message may cost so much more than its line (role, name, date), and a line so much more than its text."""
-CANDIDATES, TOKENS_PER_CANDIDATE, MOST_TIMES = 256, 8, 8
-"""As many of the best are looked at, or one for so many tokens, if that is more; where most say the same, more."""
-MOST_WORTH = 2_048
-"""As many of the best may be worth their tokens."""
-PROMISING, PASSAGE_SHARE = 5, 0.04
-"""Of so many of the most relevant messages, long ones that are not worth their tokens get this share for a part."""
-STANDS_OUT, MOST_PASSAGE_SHARE = 1.0, 0.125
-"""A message that is more relevant than every other by so much gets a good passage where that is this share at most."""
-LONG_TOKENS, LONG_SHARE = 160, 0.05
-"""The least that a long message costs, in tokens and of the budget."""
-REPLY_SHARE, SHORTEST_QUESTION, REPLY_CHARACTERS, LOOKED_THROUGH, LONG_WORD = 0.05, 30, (20, 70), 400, 4
+LINE_OVERHEAD_TOKENS = 4
+"""A line costs about so much more than its text."""
+CANDIDATES, TOKENS_PER_CANDIDATE, MOST_WORTH = 256, 8, 2_048
+"""As many of the best are looked at, or one for so many tokens, if that is more; so many may be worth their tokens."""
+STANDS_OUT, MOST_PASSAGE_SHARE, LONG_TOKENS = 1.0, 0.125, 160
+"""A long message that is more relevant than every other by so much gets a good passage, or this share of the room."""
+REPLY_SHARE, SHORTEST_QUESTION, REPLY_CHARACTERS, LOOKED_THROUGH, LONG_WORD = 0.1, 30, (20, 70), 400, 4
 """A question of so many characters comes with a sentence of so many of its reply, one of the first ones, or with all of
 a reply that is no longer: without any it says little. Such sentences take this share of the budget at most."""
-LONG_TURNS = 16
-"""So many of the texts that do not fit are looked at for passages."""
 NAMED_SHARE, MEMORY_SHARE = 0.6, 0.4
 """The most that a named document takes, and memories while anything else has use for it (DESIGN: 60 and 40 %)."""
 OWN_MESSAGES = "messages"
@@ -104,304 +95,212 @@ def select(
     each of its tokens stays out.
     `numbered` gives every message the number that the recall tool knows it by.
     """
-    return _Selection(conversation, pool, budget_tokens, numbered=numbered).filled(
-        end, shown, given, in_short, least=least
+    first, quotable = len(pool.others), pool.searched.quotable
+    stands = np.zeros(len(quotable), np.bool_)
+    stands[end:] = stands[[position for position in shown if position < end]] = True
+    stands[[*in_short]] = False
+    may_be_quoted = quotable & ~stands
+    selection = _Selection(conversation, pool, budget_tokens, may_be_quoted, numbered=numbered)
+    named = selection.take_named()
+    whole = {part.id for part in named if part.status is Status.INCLUDED}
+    new = [not (other.id in given or other.id.rpartition("#")[0] in whole) for other in pool.others]
+    free = pool.meant & np.concatenate((np.array(new, np.bool_), ~stands[pool.places]))
+    all_free = int(np.count_nonzero(free[:first]) + np.count_nonzero(may_be_quoted))
+    if least:
+        free &= _is_worth(conversation, pool, least)
+    too_weak = all_free - int(np.count_nonzero(free)) if least else 0
+    best = highest(np.flatnonzero(free), pool.ranking.keys, MOST_WORTH)
+    said = pool.said[best]  # each text once, and none that the prompt or the question says
+    is_new = ~np.isin(said, pool.searched.index.sayings[stands & quotable])
+    is_new &= pool.folded[best] != saying("", pool.question.text)[1]
+    is_new &= np.isin(np.arange(len(best)), np.unique(said, return_index=True)[1])
+    best = best[is_new]
+    numbers = best[: max(CANDIDATES, budget_tokens // TOKENS_PER_CANDIDATE)].tolist()
+    selection.fill(numbers)
+    dates = {number: pool.text(number).date or "" if number >= first else "" for number in selection.chosen}
+    chosen = sorted(selection.chosen.items(), key=lambda one: (one[0] >= first, dates[one[0]], one[0]))
+    listed = [number for number in numbers if number not in selection.chosen][:LISTED_OMISSIONS]
+    more = all_free - len(chosen) - len(listed)
+    too_weak = min(too_weak, more)  # a reply is quoted for its question, however weak it is
+    omitted = {Reason.RANKED_LOWER: more - too_weak, Reason.LOW_RELEVANCE: too_weak}
+    ranked = [*(number for number, _ in chosen), *listed]
+    texts = [pool.text(number) for number in ranked]
+    quoted = (pool.position(number) for number, part in chosen if part.status is Status.INCLUDED)
+    return Retrieved(
+        fragments=(*named, *(part for _, part in chosen)),
+        positions=tuple(sorted(position for position in quoted if position is not None)),
+        left_out=tuple((pool.text(number), selection.price_about(number)) for number in listed),
+        more_omitted={reason: number for reason, number in omitted.items() if number},
+        scored={(_source(text), text.id): column for column, text in enumerate(texts)},
+        parts={name: part[ranked] for name, part in pool.ranking.components.items()},
     )
 
 
-class _Offer(NamedTuple):
-    """A text that may be taken."""
-
-    number: int
-    """In the pool."""
-    among: Sequence[Candidate | Entry]
-    place: int
-    """Where the text is; it is looked at when it may be taken."""
-    position: int | None
-    """In the conversation; None of what lies elsewhere."""
-    source: str
-    about: int
-    """Its cost at least, about."""
-    tokens: int = UNKNOWN
-    """The cost of its line, where that was counted."""
-
-    @property
-    def text(self) -> Candidate | Entry:
-        """The text."""
-        return self.among[self.place]
+def _is_worth(conversation: Conversation, pool: Pool, least: float) -> NDArray[np.bool_]:
+    """Returns which texts are needed with a probability of at least so much for each of their tokens."""
+    order = highest(np.flatnonzero(pool.meant), pool.ranking.keys, MOST_WORTH)
+    elsewhere = np.array([len(other.text) // _CHARACTERS_PER_TOKEN for other in pool.others], np.int32)
+    costs = np.concatenate((elsewhere, conversation.cost_column[pool.places]))[order] + LINE_OVERHEAD_TOKENS
+    worth = np.zeros(len(pool.meant), np.bool_)
+    worth[order] = pool.evidence.probabilities(order, costs) >= least * costs
+    return worth
 
 
 class _Selection:
-    def __init__(self, conversation: Conversation, pool: Pool, budget_tokens: int, *, numbered: bool) -> None:
-        self.conversation, self.pool, self.numbered = conversation, pool, numbered
+    """Texts that were taken, and the room that is left; a text is known by its number in the pool."""
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        pool: Pool,
+        budget_tokens: int,
+        may_be_quoted: NDArray[np.bool_],
+        *,
+        numbered: bool,
+    ) -> None:
+        self.conversation, self.pool, self.may_be_quoted, self.numbered = conversation, pool, may_be_quoted, numbered
         self.mixed = bool(pool.others or pool.named)
         self.count = conversation.counter.count_text
         self.left, self.memories_left = budget_tokens, int(budget_tokens * MEMORY_SHARE)
         self.replies_left = int(budget_tokens * REPLY_SHARE)
         self.above: set[str] = set()
         """Headings that stand there already."""
-        self.chosen: dict[int, tuple[_Offer, Fragment]] = {}
-        self.replies: dict[int, int] = {}
-        """The numbers of those of which there is a sentence, and its tokens, which the whole may have."""
-        self.asked = saying("", pool.question.text)[1]
-        self.said: NDArray[np.int64] = np.zeros(0, np.int64)
-        """Digests of what stands in the prompt word for word, and who says it."""
+        self.chosen: dict[int, Fragment] = {}
 
-    def filled(
-        self, end: int, shown: Collection[int], given: Collection[str], in_short: Collection[int], *, least: float
-    ) -> Retrieved:
-        pool, first = self.pool, len(self.pool.others)
-        named = self._named()
-        whole = {part.id for part in named if part.status is Status.INCLUDED}
-        quotable = pool.searched.quotable
-        may_be_quoted = quotable.copy()
-        may_be_quoted[end:] = False
-        later = [position for position in in_short if position >= end]
-        may_be_quoted[later] = quotable[later]
-        before = [position for position in shown if position < end]
-        may_be_quoted[before] = False
-        verbatim = sorted({*before, *range(end, len(quotable))}.difference(in_short))
-        self.said = pool.searched.index.sayings[[position for position in verbatim if quotable[position]]]
-        free = pool.meant.copy()
-        there = (other.id in given or other.id.rpartition("#")[0] in whole for other in pool.others)
-        free[[number for number, is_there in enumerate(there) if is_there]] = False
-        free[first:] = may_be_quoted[pool.places]
-        all_free = int(np.count_nonzero(free[:first]) + np.count_nonzero(may_be_quoted))
-        if least:
-            free &= self._is_worth(least)
-        too_weak = all_free - int(np.count_nonzero(free)) if least else 0
-        most = max(CANDIDATES, self.left // TOKENS_PER_CANDIDATE)
-        memories = [n for n in np.flatnonzero(free[:first]).tolist() if pool.others[n].source == "memories"]
-        free[memories] = False
-        free[_highest(np.array(memories, np.intp), pool.ranking.keys, int(most * MEMORY_SHARE))] = True
-        offers = self._offers(self._candidates(free, most))
-        self.may_reply = may_be_quoted
-        promising, kept_free = self._promising(free)
-        self.left -= kept_free
-        self._take(offers)
-        self.left += kept_free
-        for offer in promising:
-            self._add_passage(offer, kept_free // len(promising))
-        self._take(offers)
-        self.memories_left = self.left
-        self._take([offer for offer in offers if offer.source == "memories"])
-        too_long = (o for o in offers if o.position is not None and o.about > self.left and o.number not in self.chosen)
-        for offer in list(too_long)[:LONG_TURNS]:
-            if self.left < SMALLEST_PASSAGE_TOKENS:
-                break
-            self._add_passage(offer, self.left)
-        listed = [offer for offer in offers if offer.number not in self.chosen][:LISTED_OMISSIONS]
-        more = all_free - len(self.chosen) - len(listed)
-        too_weak = min(too_weak, more)  # a reply is quoted for its question, however weak it is
-        omitted = {Reason.RANKED_LOWER: more - too_weak, Reason.LOW_RELEVANCE: too_weak}
-        chosen = sorted(self.chosen.values(), key=_place)
-        ranked = [*(offer for offer, _ in chosen), *listed]
-        numbers = [offer.number for offer in ranked]
-        quoted = (offer.position for offer, part in chosen if part.status is Status.INCLUDED)
-        return Retrieved(
-            fragments=(*named, *(part for _, part in chosen)),
-            positions=tuple(sorted(position for position in quoted if position is not None)),
-            left_out=tuple((offer.text, self._price_about(offer)) for offer in listed),
-            more_omitted={reason: number for reason, number in omitted.items() if number},
-            scored={(offer.source, offer.text.id): column for column, offer in enumerate(ranked)},
-            parts={name: part[numbers] for name, part in pool.ranking.components.items()},
-        )
-
-    def _is_worth(self, least: float) -> NDArray[np.bool_]:
-        """Returns which texts are needed with a probability of at least so much for each of their tokens."""
-        pool = self.pool
-        order = _highest(np.flatnonzero(pool.meant), pool.ranking.keys, MOST_WORTH)
-        elsewhere = np.array([len(other.text) // _CHARACTERS_PER_TOKEN for other in pool.others], np.int32)
-        costs = np.concatenate((elsewhere, self.conversation.cost_column[pool.places]))[order] + LINE_OVERHEAD_TOKENS
-        worth = np.zeros(len(pool.meant), np.bool_)
-        worth[order] = pool.evidence.probabilities(order, costs) >= least * costs
-        return worth
-
-    def _candidates(self, free: NDArray[np.bool_], most: int) -> NDArray[np.intp]:
-        """Returns about so many of the best, each text once; what the prompt says in any case is no longer free."""
-        size, numbers = most, np.flatnonzero(free)
-        while True:
-            best = _highest(numbers, self.pool.ranking.keys, size)
-            once = self._once(best)
-            # Else "Go on.", said a hundred times, is all there is.
-            if len(once) >= most // 2 or len(best) < size or size >= most * MOST_TIMES:
-                free[best] = False
-                free[once] = True
-                return once
-            size *= 2
-
-    def _once(self, numbers: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Returns the first of all texts that say the same, and none that the prompt or the question says."""
-        said = self.pool.said[numbers]
-        first = np.zeros(len(numbers), np.bool_)
-        first[np.unique(said, return_index=True)[1]] = True
-        new: NDArray[np.bool_] = first & ~np.isin(said, self.said) & (self.pool.folded[numbers] != self.asked)
-        return numbers[new]
-
-    def _promising(self, free: NDArray[np.bool_]) -> tuple[list[_Offer], int]:
-        """Returns long ones of the most relevant messages, and the tokens to keep for parts: one may be the answer."""
-        relevance = self.pool.ranking.relevance
-        best = self._offers(self._once(_highest(np.flatnonzero(free), relevance, PROMISING)))
-        least = max(LONG_TOKENS, self.left * LONG_SHARE)
-        long = [offer for offer in best if offer.position is not None and offer.about >= least]
-        room = int(self.left * PASSAGE_SHARE)
-        others = max((relevance[offer.number] for offer in best if offer not in long[:1]), default=-np.inf)
-        if long and relevance[long[0].number] >= others + STANDS_OUT:
-            room = max(room, min(GOOD_PASSAGE_TOKENS, int(self.left * MOST_PASSAGE_SHARE)))
-        chosen = long[: room // GOOD_PASSAGE_TOKENS]
-        return chosen, room if chosen else 0
-
-    # Taking
-
-    def _named(self) -> list[Fragment]:
+    def take_named(self) -> list[Fragment]:
         """Takes the documents that a message names first: whole, or as their summary."""
         value = float(self.pool.ranking.keys.max(initial=0.0)) + 1
         taken: list[Fragment] = []
-        for named in self.pool.named:
-            for other, most in ((named.whole, int(self.left * NAMED_SHARE)), (named.summary, self.left)):
+        for whole, summary in self.pool.named:
+            for other, most in ((whole, int(self.left * NAMED_SHARE)), (summary, self.left)):
                 if other is None or not other.text.strip():
                     continue
-                line, heading = fences.item("", other.text), self._heading(other)
-                tokens = self.count(line)
-                if (price := tokens + self.count(heading)) <= most:
+                line, status = fences.item("", other.text), Status.INCLUDED if other is whole else Status.SHRUNK
+                part = self._fragment(other, line, self.count(line), value, status)
+                if (price := part.tokens + self.count(part.heading)) <= most:
                     self.left -= price
-                    taken.append(
-                        Fragment(
-                            layer=Layer.RETRIEVAL,
-                            id=named.id,
-                            text=line,
-                            tokens=tokens,
-                            reason=Reason.DETECTED,
-                            status=Status.INCLUDED if other is named.whole else Status.SHRUNK,
-                            section=MIXED_SECTION,
-                            heading=heading,
-                            value=value,
-                            source=other.source,
-                        )
-                    )
+                    taken.append(replace(part, reason=Reason.DETECTED))
                     break
         return taken
 
-    def _offers(self, numbers: NDArray[np.intp]) -> list[_Offer]:
-        """Returns texts with what is known of their price."""
-        seen, others = self.conversation, self.pool.others
-        own = self.pool.places[numbers[numbers >= len(others)] - len(others)]
-        known = zip(own.tolist(), seen.least_costs(own), seen.quote_costs(own, numbered=self.numbered), strict=True)
-        offers: list[_Offer] = []
-        for number in numbers.tolist():
-            if number < len(others):
-                least = len(others[number].text) // _MOST_CHARACTERS_PER_TOKEN
-                offers.append(_Offer(number, others, number, None, others[number].source, least))
-            else:
-                position, least, tokens = next(known)
-                offers.append(_Offer(number, seen.entries, position, position, OWN_MESSAGES, least, tokens))
-        return offers
+    def fill(self, numbers: Sequence[int]) -> None:
+        """Takes texts in their order, and a part of the most relevant one where it is long and stands out."""
+        relevance, first = self.pool.ranking.relevance, len(self.pool.others)
+        best = highest(np.array(numbers, np.intp), relevance, 2).tolist()
+        kept, is_long = 0, bool(best) and best[0] >= first and self.price_about(best[0]) >= LONG_TOKENS
+        if is_long and relevance[best[0]] - max(relevance[best[1:]], default=-np.inf) >= STANDS_OUT:
+            kept = min(GOOD_PASSAGE_TOKENS, int(self.left * MOST_PASSAGE_SHARE))
+        self.left -= kept
+        self._take(numbers)
+        self.left += kept
+        if is_long and best[0] not in self.chosen and self.left >= SMALLEST_PASSAGE_TOKENS:
+            self._take_passage(best[0], int(self.pool.places[best[0] - first]))
+        self.memories_left = self.left
+        self._take(numbers)
 
-    def _take(self, offers: Iterable[_Offer]) -> None:
-        """Takes the texts that fit, and are not taken yet, in an order; one that does not fit is skipped."""
-        for offer in offers:
-            number, source, known = offer.number, offer.source, offer.tokens
+    def price_about(self, number: int) -> int:
+        """Returns about what a text costs."""
+        position = self.pool.position(number)
+        if position is None:
+            return len(self.pool.others[number].text) // _CHARACTERS_PER_TOKEN + LINE_OVERHEAD_TOKENS
+        return self.conversation.costs[position] + LINE_OVERHEAD_TOKENS
+
+    def _take(self, numbers: Sequence[int]) -> None:
+        """Takes the texts that fit, and are not taken whole yet, in their order; one that does not fit is skipped."""
+        for number in numbers:
             if self.left < SMALLEST_ITEM_TOKENS:
                 return
-            room = self.left + self.replies.get(number, 0)
-            if max(offer.about - UNLIKE_TOKENS, known) > room or (number in self.chosen and number not in self.replies):
-                continue  # what is too large by its message's cost is not worth tokenizing
-            heading = self._heading(offer.text)
-            tokens = self._count(offer) if known == UNKNOWN else known
-            price = tokens + self._price_of(heading)
-            if price > room or (source == "memories" and price > self.memories_left):
+            part = self.chosen.get(number)
+            if part is not None and part.status is Status.INCLUDED:
                 continue
-            self.memories_left -= price if source == "memories" else 0
-            self.left += self.replies.pop(number, 0)
-            self._add(offer, self._line(offer), tokens, heading)
-            self._add_reply(offer)
+            room = self.left + (part.tokens if part else 0)
+            if (tokens := self._cost(number, room)) is None:
+                continue
+            text = self.pool.text(number)
+            price, is_memory = tokens + self._price_of(self._heading(text)), _source(text) == "memories"
+            if price > (min(room, self.memories_left) if is_memory else room):
+                continue
+            self.memories_left -= price if is_memory else 0
+            self._add(number, self._line(number), tokens)
+            self._take_reply(number)
 
-    def _add_reply(self, asked: _Offer) -> None:
+    def _take_reply(self, number: int) -> None:
         """Takes what replies to a question of the conversation: all of it where it is short, else a sentence."""
-        question, places, number = asked.text.text, self.pool.places, asked.number + 1
-        if asked.position is None or len(question) <= SHORTEST_QUESTION or "?" not in question:
+        asked, position, reply = self.pool.text(number), self.pool.position(number), number + 1
+        if position is None or len(asked.text) <= SHORTEST_QUESTION or "?" not in asked.text or reply in self.chosen:
             return
-        at, place = asked.position + 1, number - len(self.pool.others)
-        if place == len(places) or places[place] != at or not self.may_reply[at] or number in self.chosen:
+        at = position + 1
+        if reply == len(self.pool.meant) or self.pool.position(reply) != at or not self.may_be_quoted[at]:
             return
-        [offer] = self._offers(np.array([number]))
-        reply, (least, most) = offer.text, REPLY_CHARACTERS
-        if reply.speaker == asked.text.speaker or self.pool.said[number] in self.said:
+        text = self.pool.text(reply)
+        if text.speaker == asked.speaker:
             return
-        line, status = self._line(offer), Status.INCLUDED
-        if len(reply.text) > most:
-            if self.replies_left < SMALLEST_ITEM_TOKENS:
-                return
-            words = {word for word in question.lower().split() if len(word) >= LONG_WORD}
-            found = sentences(reply.text[:LOOKED_THROUGH])
-            whole = found if len(reply.text) <= LOOKED_THROUGH else found[:-1]
-            short = [(len(words.intersection(it.lower().split())), it) for it in whole if least < len(it) <= most]
-            if not short:
-                return
-            said, reference = max(short, key=lambda one: one[0])[1], f"#{at + 1} " if self.numbered else ""
-            line, status = fences.item(reply.speaker, f"{said} …", reference), Status.SHRUNK
-        heading, tokens = self._heading(reply), self.count(line)
-        is_part = status is Status.SHRUNK
-        if tokens + self._price_of(heading) > self.left or (is_part and tokens > self.replies_left):
-            return
-        if is_part:
-            self.replies[number] = tokens
-            self.replies_left -= tokens
-        self._add(offer, line, tokens, heading, status)
+        line, room, status = self._line(reply), self.left, Status.INCLUDED
+        if len(text.text) > REPLY_CHARACTERS[1]:
+            said = _answering(asked.text, text.text)
+            line, status = fences.item(text.speaker, f"{said} …", f"#{at + 1} " if self.numbered else ""), Status.SHRUNK
+            room = min(room, self.replies_left) if said else 0
+        tokens = self.count(line)
+        if tokens <= room - self._price_of(self._heading(text)):
+            self.replies_left -= tokens if status is Status.SHRUNK else 0
+            self._add(reply, line, tokens, status)
 
-    def _add(self, offer: _Offer, line: str, tokens: int, heading: str, status: Status = Status.INCLUDED) -> None:
-        """Takes a text, or a part of it, and pays for it."""
-        self.left -= tokens + self._price_of(heading)
-        self.above.add(heading)
-        fragment = Fragment(
+    def _take_passage(self, number: int, position: int) -> None:
+        """Takes the part of a message that has the words of the query, where it has any."""
+        text = self.pool.text(number)
+        room = self.left - self._price_of(self._heading(text))
+        characters, parts = _CHARACTERS_PER_TOKEN * room, pieces(text.text)
+        for _ in range(_TRIES):
+            if (part := passage(parts, self.pool.question.terms, characters)) is None:
+                break
+            before, after = "… " if part[0] else "", " …" if part[1] < len(text.text) else ""
+            said = f"{before}{text.text[part[0] : part[1]].strip()}{after}"
+            tokens = self.count(line := fences.item(text.speaker, said, f"#{position + 1} "))
+            if tokens <= room:
+                self._add(number, line, tokens, Status.SHRUNK)
+                break
+            characters = int(characters * room / tokens * 0.95)
+
+    def _add(self, number: int, line: str, tokens: int, status: Status = Status.INCLUDED) -> None:
+        """Takes a text, or a part of it, and pays for it; the whole takes the place of a part."""
+        value = float(self.pool.ranking.keys[number])
+        before, fragment = self.chosen.get(number), self._fragment(self.pool.text(number), line, tokens, value, status)
+        self.left -= tokens + self._price_of(fragment.heading) - (before.tokens if before else 0)
+        self.above.add(fragment.heading)
+        self.chosen[number] = fragment
+
+    # Texts
+
+    def _fragment(self, text: Candidate | Entry, line: str, tokens: int, value: float, status: Status) -> Fragment:
+        return Fragment(
             layer=Layer.RETRIEVAL,
-            id=offer.text.id,
+            id=text.id,
             text=line,
             tokens=tokens,
             reason=Reason.RELEVANT,
             status=status,
             section=MIXED_SECTION if self.mixed else OWN_SECTION,
-            heading=heading,
-            value=float(self.pool.ranking.keys[offer.number]),
-            source=offer.source,
+            heading=self._heading(text),
+            value=value,
+            source=_source(text),
         )
-        self.chosen[offer.number] = offer, fragment
+
+    def _line(self, number: int) -> str:
+        position = self.pool.position(number)
+        if position is not None:
+            return self.conversation.quoted(position, numbered=self.numbered)
+        return fences.item(self.pool.others[number].speaker, self.pool.others[number].text)
+
+    def _cost(self, number: int, most_tokens: int) -> int | None:
+        """Returns the cost of a text's line; None where it is more than so much, which is not counted."""
+        position = self.pool.position(number)
+        if position is not None:
+            return self.conversation.count_quote(position, most_tokens, numbered=self.numbered)
+        is_long = len(self.pool.others[number].text) > _MOST_CHARACTERS_PER_TOKEN * most_tokens
+        return None if is_long else self.count(self._line(number))
 
     def _price_of(self, heading: str) -> int:
         return 0 if heading in self.above else self.count(heading)
-
-    def _add_passage(self, offer: _Offer, most_tokens: int) -> None:
-        """Takes the part of a message that has the words of the query, where it has any."""
-        text, position = offer.text, offer.position
-        if offer.number in self.chosen or position is None:
-            return
-        heading = self._heading(text)
-        room = min(self.left, most_tokens) - self._price_of(heading)
-        characters = _CHARACTERS_PER_TOKEN * room
-        parts = pieces(text.text) if room > 0 else ()
-        for _ in range(_TRIES):
-            if (part := passage(parts, self.pool.question.terms, characters)) is None:
-                return
-            start, end = part
-            before, after = "… " if start else "", " …" if end < len(text.text) else ""
-            said = f"{before}{text.text[start:end].strip()}{after}"
-            tokens = self.count(line := fences.item(text.speaker, said, f"#{position + 1} "))
-            if tokens <= room:
-                self._add(offer, line, tokens, heading, Status.SHRUNK)
-                return
-            characters = int(characters * room / tokens * 0.95)
-
-    # Texts
-
-    def _line(self, offer: _Offer) -> str:
-        if offer.position is not None:
-            return self.conversation.quoted(offer.position, numbered=self.numbered)
-        return fences.item(offer.text.speaker, offer.text.text)
-
-    def _count(self, offer: _Offer) -> int:
-        if offer.position is not None:
-            return self.conversation.count_quote(offer.position, numbered=self.numbered)
-        return self.count(self._line(offer))
 
     def _heading(self, text: Candidate | Entry) -> str:
         """Returns the line that texts of one place or messages of one day stand under."""
@@ -414,26 +313,14 @@ class _Selection:
             return f"[document: {fences.as_data(title)}{', ' if text.date else ''}{text.date or ''}]\n"
         return f"[{text.date or ''}{', ' if text.date else ''}in another conversation]\n"
 
-    def _price_about(self, offer: _Offer) -> int:
-        if offer.position is None:
-            return len(offer.text.text) // _CHARACTERS_PER_TOKEN + LINE_OVERHEAD_TOKENS
-        return self.conversation.costs[offer.position] + LINE_OVERHEAD_TOKENS
 
-
-def _place(chosen: tuple[_Offer, Fragment]) -> tuple[int, str, int]:
-    """Returns what items are sorted by; a merged log goes back and forth in time."""
-    offer = chosen[0]
-    return (0, "", offer.number) if offer.position is None else (1, offer.text.date or "", offer.number)
+def _answering(question: str, reply: str) -> str:
+    """Returns one of the first sentences of a reply, with most words of the question; nothing where none is short."""
+    words, (least, most) = {word for word in question.lower().split() if len(word) >= LONG_WORD}, REPLY_CHARACTERS
+    found = sentences(reply[:LOOKED_THROUGH])
+    short = [one for one in (found if len(reply) <= LOOKED_THROUGH else found[:-1]) if least < len(one) <= most]
+    return max(short, key=lambda one: len(words.intersection(one.lower().split())), default="")
 
 
 def _source(text: Candidate | Entry) -> str:
     return text.source if isinstance(text, Candidate) else OWN_MESSAGES
-
-
-def _highest(numbers: NDArray[np.intp], scores: Scores, most: int) -> NDArray[np.intp]:
-    """Returns the numbers with the highest scores, the highest first; of equal ones, the first."""
-    chosen = scores[numbers]
-    if len(numbers) > most:
-        threshold = np.partition(chosen, len(chosen) - most)[len(chosen) - most]
-        numbers, chosen = numbers[chosen >= threshold], chosen[chosen >= threshold]
-    return numbers[np.argsort(-chosen, kind="stable")][:most]

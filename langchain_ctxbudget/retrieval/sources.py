@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from langchain_core.callbacks import Callbacks
 from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.embeddings import Embeddings
 
@@ -82,13 +81,13 @@ class Sources:
             return ()
         reading = self.catalogue.named(self.user_id, texts, max_tokens=max_tokens)
         found = yield from _or_nothing("documents", reading, failures)
-        result = []
+        result: list[Named] = []
         for one, text in found:
             summary = Candidate(
                 id=one.id, source="documents", text=one.summary, title=one.title, date=one.date, kind="explicit"
             )
             whole = None if text is None or self.summaries_only else replace(summary, text=text)
-            result.append(Named(one.id, whole, summary))
+            result.append((whole, summary))
         return tuple(result)
 
 
@@ -115,65 +114,53 @@ def search(
 def rerank(
     pool: Pool, query: str, reranker: BaseDocumentCompressor, conversation: Conversation
 ) -> Flow[tuple[Pool, str | None]]:
-    """Puts the best texts of a pool in the order of a reranker, with the keys they had; returns its problem, too."""
+    """Puts the best texts of a pool in the order of a reranker, with the keys they had; returns its problem, too.
+
+    What it leaves out follows as found. Where it raises, the order stays.
+    """
     best = pool.best(pool.ranking.keys, RERANKED)
-    keys = {number: float(pool.ranking.keys[number]) for number in best}
-    hits = [replace(_hit(pool, number, conversation), score=keys[number]) for number in best]
-    numbers = {hit.candidate.id: number for hit, number in zip(hits, best, strict=True)}
-    ordered, problem = yield from reranked(hits, query, reranker)
+    if not best:
+        return pool, None
+    name, numbers, texts = type(reranker).__name__, dict[str, int](), list[Document]()
+    for number in best:
+        candidate = (hit := _hit(pool, number, conversation)).candidate
+        texts.append(said := document(hit))
+        numbers[candidate.id] = number
+        if candidate.speaker:  # a question may name who said it
+            said.page_content = f"{candidate.speaker}: {said.page_content}"
+    try:
+        answer: Sequence[Document] = yield Call(
+            lambda: reranker.compress_documents(texts, query), lambda: reranker.acompress_documents(texts, query)
+        )
+        known = ((numbers.get(str(found.id)), numbers.get(str(found.metadata.get("id")))) for found in answer)
+        given = (by_id if by_id is not None else copied for by_id, copied in known)  # many copy text and metadata alone
+        chosen = list(dict.fromkeys(number for number in given if number is not None))
+    except Exception as error:  # noqa: BLE001 - whatever a reranker raises, there is an order without it
+        return pool, f"reranker {name}: {type(error).__name__}: {error}"
     changed = pool.ranking.keys.copy()
-    changed[[numbers[hit.candidate.id] for hit in ordered]] = sorted(keys.values(), reverse=True)
-    parts = {**pool.ranking.components, "reranker": changed - pool.ranking.keys}
-    return replace(pool, ranking=replace(pool.ranking, keys=changed, components=parts)), problem
+    changed[[*chosen, *(number for number in best if number not in chosen)]] = pool.ranking.keys[best]
+    short = f"reranker {name}: gave back {len(chosen)} of {len(best)} documents; the others follow as found"
+    ranking = pool.ranking.with_part("reranker", changed - pool.ranking.keys)
+    return replace(pool, ranking=ranking), short if len(chosen) < len(best) else None
 
 
 def _hit(pool: Pool, number: int, conversation: Conversation | None) -> Hit:
-    scores = {**pool.scores(number), "value": round(float(pool.ranking.keys[number]), 3)}
-    position = pool.position(number)
-    if position is None or conversation is None:
-        candidate = pool.others[number]
-    else:
-        entry, name = conversation.entries[position], conversation.scope.conversation_id
-        candidate = Candidate(
-            id=message_reference(name, entry.id),
-            source="conversations",
-            text=entry.text,
-            title=name,
-            place=position,
-            speaker=entry.speaker,
-            date=entry.date,
-        )
-    return Hit(candidate, float(pool.ranking.relevance[number]), scores)
-
-
-def reranked(
-    hits: Sequence[Hit], query: str, reranker: BaseDocumentCompressor, *, callbacks: Callbacks = None
-) -> Flow[tuple[list[Hit], str | None]]:
-    """Returns hits in the order of a reranker, and the problem it had, or None.
-
-    Their scores are handed out anew, highest first; a reranker's own `relevance_score` joins `scores`. What it leaves
-    out follows as found. Where it raises, or gives back none, one twice, or one that is new, the order stays.
-    """
-    given = list(hits)
-    if not given:
-        return given, None
-    name, texts = type(reranker).__name__, [document(hit) for hit in given]
-    for said, hit in zip(texts, given, strict=True):  # a question may name who said it
-        if hit.candidate.speaker:
-            said.page_content = f"{hit.candidate.speaker}: {said.page_content}"
-    try:
-        answer: Sequence[Document] = yield Call(
-            lambda: reranker.compress_documents(texts, query, callbacks=callbacks),
-            lambda: reranker.acompress_documents(texts, query, callbacks=callbacks),
-        )
-        chosen = _chosen(given, answer)
-    except Exception as error:  # noqa: BLE001 - whatever a reranker raises, there is an order without it
-        return given, f"reranker {name}: {type(error).__name__}: {error}"
-    order = [*chosen.values(), *(hit for hit in given if hit.candidate.id not in chosen)]
-    scores = sorted((hit.score for hit in given), reverse=True)
-    short = f"reranker {name}: gave back {len(chosen)} of {len(given)} documents; the others follow as found"
-    ranked = [replace(hit, score=score) for hit, score in zip(order, scores, strict=True)]
-    return ranked, short if len(chosen) < len(given) else None
+    parts = {name: round(float(part[number]), 3) for name, part in pool.ranking.components.items()}
+    scores = {**parts, "value": round(float(pool.ranking.keys[number]), 3)}
+    text, score = pool.text(number), float(pool.ranking.relevance[number])
+    if isinstance(text, Candidate) or conversation is None:
+        return Hit(pool.others[number], score, scores)
+    name = conversation.scope.conversation_id
+    candidate = Candidate(
+        id=message_reference(name, text.id),
+        source="conversations",
+        text=text.text,
+        title=name,
+        place=pool.position(number) or 0,
+        speaker=text.speaker,
+        date=text.date,
+    )
+    return Hit(candidate, score, scores)
 
 
 def document(hit: Hit) -> Document:
@@ -195,23 +182,3 @@ def document(hit: Hit) -> Document:
     from langchain_ctxbudget.documents import beside  # noqa: PLC0415 - where there may be some
 
     return Document(candidate.text, id=candidate.id, metadata=beside(given, metadata))
-
-
-def _chosen(hits: Sequence[Hit], answer: object) -> dict[str, Hit]:
-    """Returns the hits that a reranker's answer is about, by id, in its order."""
-    known = {hit.candidate.id: hit for hit in hits}
-    chosen: dict[str, Hit] = {}
-    for found in answer if isinstance(answer, Iterable) else [answer]:
-        if not isinstance(found, Document):
-            raise ValueError(f"gave back a {type(found).__name__} in place of documents")  # noqa: TRY004
-        key = found.id if found.id in known else found.metadata.get("id")  # many copy the text and metadata alone
-        if not isinstance(key, str) or key not in known:
-            raise ValueError("gave back a document that it was not given")
-        if key in chosen:
-            raise ValueError(f"gave back the document {key!r} twice")
-        score = found.metadata.get("relevance_score")
-        hit = known[key]
-        chosen[key] = hit if score is None else replace(hit, scores={**hit.scores, "reranker": float(score)})
-    if not chosen:
-        raise ValueError("gave back no documents")
-    return chosen

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from langchain_ctxbudget.search.embeddings import LocalEmbeddings, local_embeddings_available
 from langchain_ctxbudget.search.evidence import NEWEST, Evidence, about
-from langchain_ctxbudget.search.lexical import LexicalIndex, packed_terms, passage, pieces
+from langchain_ctxbudget.search.lexical import LexicalIndex, packed_terms, passage, pieces, scores_together
 from langchain_ctxbudget.search.packing import ELLIPSIS, PRIORITIES, Candidate, Kind, pack, shrink_to
 from langchain_ctxbudget.search.ranking import (
+    ALL,
+    NEGLIGIBLE,
     NEIGHBOURHOOD,
     Numbers,
-    Population,
     Question,
     Ranking,
     Scores,
-    Spread,
     Texts,
     called,
     dated,
     day_number,
     first_person,
+    highest,
     is_name,
     rank,
     shortness,
@@ -40,9 +41,9 @@ from langchain_ctxbudget.search.vectors import (
 )
 
 __all__ = [
-    "AFTER", "BEFORE", "ELLIPSIS", "NEIGHBOURHOOD", "NEWEST", "PRIORITIES", "Candidate", "CentredVectors",
-    "Evidence", "Kind", "LexicalIndex", "LocalEmbeddings", "Numbers", "Population", "Question", "Ranking", "Rows",
-    "Scores", "Spread", "Texts", "Vectors", "about", "as_query", "called", "comparable", "dated", "day_number",
-    "first_person", "is_name", "limit", "links", "local_embeddings_available", "pack", "packed_terms", "passage",
-    "pieces", "rank", "shortness", "shrink_to", "spelled", "subjects", "units", "z_scores",
+    "AFTER", "ALL", "BEFORE", "ELLIPSIS", "NEGLIGIBLE", "NEIGHBOURHOOD", "NEWEST", "PRIORITIES", "Candidate",
+    "CentredVectors", "Evidence", "Kind", "LexicalIndex", "LocalEmbeddings", "Numbers", "Question", "Ranking", "Rows",
+    "Scores", "Texts", "Vectors", "about", "as_query", "called", "comparable", "dated", "day_number", "first_person",
+    "highest", "is_name", "limit", "links", "local_embeddings_available", "pack", "packed_terms", "passage", "pieces",
+    "rank", "scores_together", "shortness", "shrink_to", "spelled", "subjects", "units", "z_scores",
 ]  # fmt: skip

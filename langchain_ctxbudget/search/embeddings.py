@@ -33,10 +33,8 @@ _TENSOR = "embedding.weight"
 _FIRST_MERGED = 259
 _FIRST_CHARACTER = 29_871
 _SIF_A = 1e-3
-_BATCH = 256
-"""Texts that are tokenized together; fewer, where they are long."""
-_MOST_CHARACTERS, _TOGETHER = 32_768, 262_144
-"""So much is read of a text, and of texts at once."""
+_BATCH, _MOST_CHARACTERS = 64, 32_768
+"""Texts that are tokenized together, and what is read of each."""
 
 _lock = new_import_lock()
 
@@ -65,11 +63,7 @@ class LocalEmbeddings(Embeddings):
     dimensions = 256
 
     def __init__(self) -> None:
-        """Check that the vectors are installed.
-
-        Raises:
-            EmbeddingsUnavailableError: they are not.
-        """
+        """Checks that the vectors are installed, else raises `EmbeddingsUnavailableError`."""
         if not local_embeddings_available():
             raise EmbeddingsUnavailableError(
                 "LocalEmbeddings needs the word vectors of the package wordllama, which is not installed here: "
@@ -78,14 +72,8 @@ class LocalEmbeddings(Embeddings):
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         """A vector per text; of a very long one, of its first 32,768 characters."""
-        rows: list[list[float]] = []
-        together: list[str] = []
-        for text in (text[:_MOST_CHARACTERS] for text in texts):
-            if len(together) == _BATCH or (len(text) + sum(map(len, together)) > _TOGETHER and together):
-                rows += _embed(together).tolist()
-                together = []
-            together.append(text)
-        return rows + _embed(together).tolist() if together else rows
+        batches = (texts[start : start + _BATCH] for start in range(0, len(texts), _BATCH))
+        return [row for batch in batches for row in _embed([text[:_MOST_CHARACTERS] for text in batch]).tolist()]
 
     def embed_query(self, text: str) -> list[float]:
         """The vector of one text; the same as that of a document."""
@@ -109,11 +97,8 @@ def local_embeddings_available() -> bool:
 def _folder() -> Path | None:
     """The folder of `wordllama`, found without importing it; None where its files are not there."""
     spec = find_spec("wordllama")
-    for place in (spec.submodule_search_locations or ()) if spec else ():
-        folder = Path(place)
-        if (folder / _WEIGHTS).is_file() and (folder / _TOKENIZER).is_file():
-            return folder
-    return None
+    folders = map(Path, (spec.submodule_search_locations or ()) if spec else ())
+    return next((one for one in folders if (one / _WEIGHTS).is_file() and (one / _TOKENIZER).is_file()), None)
 
 
 def _load() -> _Model:

@@ -18,8 +18,6 @@ from langchain_ctxbudget.search.ranking import Numbers, Scores
 BM25_K1, BM25_B = 1.2, 0.75
 _PIECE = re.compile(r"[^\n.!?。！？]*(?:[.!?。！？]+[\"')\]”’»」』）]*|\n+|$)\s*")  # noqa: RUF001 - marks of sentences
 _LONGEST_PIECE = 400
-_MOST_PIECES = 8_192
-"""A text of more short sentences has several in one piece."""
 
 
 class LexicalIndex:
@@ -130,11 +128,16 @@ class LexicalIndex:
         }
 
     def covered(self, rare: Mapping[str, float]) -> Scores:
-        """Returns the share of some terms that every text has, by how rare they are; shape `(len(self),)`."""
+        """Returns the share of some terms that every text has, by how rare they are."""
         found = np.zeros(len(self))
         for term, weight in rare.items():
             found[_view(self.postings.get(term, array("i")))[::2]] += weight
         return found / max(sum(rare.values()), 1e-9)
+
+
+def scores_together(first: LexicalIndex, second: LexicalIndex, query: Collection[str]) -> Scores:
+    """Returns the scores of the texts of two indexes as if they were one."""
+    return np.concatenate((first.scores(query, background=second), second.scores(query, background=first)))
 
 
 def _rarity(having: int, size: int) -> float:
@@ -150,12 +153,8 @@ def packed_terms(texts: Iterable[str]) -> tuple[list[str], dict[str, NDArray[Any
         "term": [numbers.setdefault(term, len(numbers)) for counts in counted for term in counts],
         "count": [count for counts in counted for count in counts.values()],
     }
-    return list(numbers), {name: _narrow(np.array(values, np.uint32)) for name, values in arrays.items()}
-
-
-def _narrow(numbers: NDArray[np.uint32]) -> NDArray[Any]:
-    """Returns numbers in as few bytes as they need."""
-    return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
+    narrow = {name: np.min_scalar_type(max(values, default=0)) for name, values in arrays.items()}
+    return list(numbers), {name: np.array(values, narrow[name]) for name, values in arrays.items()}
 
 
 def _view(numbers: array[int]) -> Numbers:
@@ -173,17 +172,13 @@ class Piece(NamedTuple):
 
 @remembering(256)
 def pieces(text: str) -> tuple[Piece, ...]:
-    """Splits a text into its sentences; very long ones come in parts, very many short ones together."""
-    found: list[Piece] = []
-    least, begin = min(len(text) // _MOST_PIECES, _LONGEST_PIECE), 0
-    for match in _PIECE.finditer(text):
-        if match.end() - begin < least and match.end() < len(text):
-            continue
-        for start in range(begin, match.end(), _LONGEST_PIECE):
-            end = min(start + _LONGEST_PIECE, match.end())
-            found.append(Piece(start, end, frozenset(terms(text[start:end]))))
-        begin = match.end()
-    return tuple(found)
+    """Splits a text into its sentences; very long ones come in parts."""
+    ends = (
+        (start, min(start + _LONGEST_PIECE, match.end()))
+        for match in _PIECE.finditer(text)
+        for start in range(match.start(), match.end(), _LONGEST_PIECE)
+    )
+    return tuple(Piece(start, end, frozenset(terms(text[start:end]))) for start, end in ends)
 
 
 def passage(found: Sequence[Piece], wanted: Collection[str], most_characters: int) -> tuple[int, int] | None:
@@ -193,21 +188,16 @@ def passage(found: Sequence[Piece], wanted: Collection[str], most_characters: in
     with what stands before. None where no sentence has a wanted term, or none of those fits.
     """
     wanted = frozenset(wanted)
-    best: tuple[int, int] | None = None
-    first = last = 0
+    best, first, last = (0, 0), 0, 0
     for start, piece in enumerate(found):
-        if not piece.terms & wanted:
-            continue
         shared: frozenset[str] = frozenset()
-        for end in range(start, len(found)):
-            length = found[end].end - piece.start
-            if length > most_characters:
+        for end in range(start, len(found) if piece.terms & wanted else 0):
+            if (length := found[end].end - piece.start) > most_characters:
                 break
-            if new := (found[end].terms & wanted) - shared:
-                shared |= new
-                if best is None or (len(shared), -length) > best:
-                    best, first, last = (len(shared), -length), start, end
-    if best is None:
+            shared |= found[end].terms & wanted
+            if (len(shared), -length) > best:
+                best, first, last = (len(shared), -length), start, end
+    if not best[0]:
         return None
     while last + 1 < len(found) and found[last + 1].end - found[first].start <= most_characters:
         last += 1

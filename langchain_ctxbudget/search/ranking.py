@@ -7,8 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from functools import reduce
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +16,8 @@ from langchain_ctxbudget.messages import STOP_WORDS, fold, terms, without_mentio
 
 Scores: TypeAlias = NDArray[np.float64]
 Numbers: TypeAlias = NDArray[np.int32]
+Places: TypeAlias = NDArray[np.intp] | slice
+ALL = slice(None)
 Alike: TypeAlias = Callable[[NDArray[np.intp], Scores], Scores]
 """Takes a few texts, by number and weight, and returns how like them every text is."""
 
@@ -108,41 +109,12 @@ class Texts:
         return len(self.session)
 
 
-class Spread(NamedTuple):
-    """The mean and the standard deviation of scores."""
-
-    mean: float
-    deviation: float
-
-    @classmethod
-    def of(cls, scores: Scores, times: NDArray[np.intp] | None = None) -> Spread:
-        """Returns those of scores, each of which counts as one, or so many times; no deviation where all are alike."""
-        if not scores.size or np.ptp(scores) == 0:  # a deviation of rounding errors is none
-            return cls(0.0, 0.0)
-        if times is None:
-            return cls(float(scores.mean()), float(scores.std()))
-        mean = float(scores @ times) / int(times.sum())
-        return cls(mean, float(np.sqrt(max(0.0, float((scores * scores) @ times) / int(times.sum()) - mean * mean))))
-
-
-@dataclass(frozen=True, slots=True)
-class Population:
-    """All texts, where only some of them are ranked: what the scores of these are measured by."""
-
-    words: Spread
-    sessions: Spread
-    sample: NDArray[np.intp]
-    """Numbers of ranked texts that stand for all."""
-    shortness: float
-
-
-@dataclass(frozen=True, slots=True)
-class NamedDate:
-    """A date that a message names; None is left open."""
+class NamedDate(NamedTuple):
+    """A date that a message names; 0 is left open."""
 
     month: int
-    year: int | None = None
-    day: int | None = None
+    year: int = 0
+    day: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,104 +215,81 @@ def named_dates(text: str) -> tuple[NamedDate, ...]:
         (MONTHS.index(match["month"].lower()) + 1, match["year"], match["before"] or match["after"])
         for match in _MONTH.finditer(text)
     ]
-    found += [(int(month), year, day) for year, month, day in _ISO.findall(text)]
-    return tuple(
-        dict.fromkeys(NamedDate(month, int(year or 0) or None, int(day or 0) or None) for month, year, day in found)
-    )
+    found += [(month, year, day) for year, month, day in _ISO.findall(text)]
+    return tuple(dict.fromkeys(NamedDate(*(int(number or 0) for number in date)) for date in found))
 
 
-def z_scores(scores: Scores, spread: Spread | None = None) -> Scores:
-    """Returns scores with mean 0 and standard deviation 1, by a spread or their own; zeros where all are alike."""
-    spread = spread or Spread.of(scores)
-    return (scores - spread.mean) / spread.deviation if spread.deviation > 0 else np.zeros_like(scores)
+def highest(numbers: NDArray[np.intp], scores: NDArray[Any], most: int) -> NDArray[np.intp]:
+    """Returns those of some numbers that have the highest scores, the highest first; of equal ones, the first."""
+    chosen = scores[numbers]
+    if len(numbers) > most > 0:
+        enough = chosen >= np.partition(chosen, len(chosen) - most)[len(chosen) - most]
+        numbers, chosen = numbers[enough], chosen[enough]
+    return numbers[np.argsort(-chosen, kind="stable")][:most]
+
+
+def z_scores(scores: Scores, sample: Places = ALL) -> Scores:
+    """Returns scores by the mean and the standard deviation of those that stand for all; zeros where all are alike."""
+    some = scores[sample]
+    if not some.size or np.ptp(some) == 0:  # a deviation of rounding errors is none
+        return np.zeros_like(scores)
+    found: Scores = (scores - some.mean()) / some.std()
+    return found
 
 
 def rank(
     texts: Texts,
     question: Question,
-    lexical: Scores,
-    dense: Scores | None = None,
+    words: Scores,
+    meaning: Scores | None = None,
     sessions: Scores | None = None,
     *,
     alike: Alike | None = None,
-    population: Population | None = None,
+    short: float | None = None,
+    sample: Places = ALL,
     weights: Weights = DEFAULT,
 ) -> Ranking:
-    """Returns the worth of every text to a question; scores have shape `(texts,)`, those of sessions `(sessions,)`.
+    """Returns the worth of every text to a question.
 
-    Where there are no dense ones, the words count for them; without `alike`, nothing is compared with what was found.
+    Of its words, its meaning and the words of its session, a text has z-scores; where no meaning is known, the words
+    count for it. Without `alike`, nothing is compared with what was found. `short` and the `sample` stand for all texts
+    where these are some of them.
     """
     if not len(texts):
         return Ranking(np.zeros(0), np.zeros(0))
-    every = _Every(population, population.shortness if population else shortness(texts.session))
-    about = _about(texts, (lexical, dense, sessions), weights, every)
-    if alike is not None and every.shortness > NEGLIGIBLE:
-        for name, part in _like_the_best(texts.session, _sum(about), alike, weights, every).items():
-            about[name] += part
-    relevance = _sum(about)
-    worth = _worth(texts, question, relevance, weights, every.shortness)
-    return Ranking(_sum(worth), relevance, {**about, **worth})
-
-
-class _Every(NamedTuple):
-    """All texts, of which some may be ranked."""
-
-    population: Population | None
-    """None where all are ranked."""
-    shortness: float
-
-    def z_scores(self, scores: Scores) -> Scores:
-        """Returns scores of the ranked texts, measured by those that stand for all."""
-        return z_scores(scores, Spread.of(scores[self.population.sample]) if self.population else None)
-
-
-def _sum(parts: Mapping[str, Scores]) -> Scores:
-    total: Scores = reduce(np.add, parts.values())
-    return total
-
-
-def _about(
-    texts: Texts, scores: tuple[Scores, Scores | None, Scores | None], weights: Weights, every: _Every
-) -> dict[str, Scores]:
-    """Returns the parts of relevance: own words and meaning, those of neighbours, those of the session."""
-    (lexical, dense, sessions), everyone = scores, every.population
-    words = z_scores(lexical, everyone.words if everyone else None)
-    meaning = words if dense is None else every.z_scores(dense)
-    own = words + meaning
-    starts, lengths = _sessions(texts.session)
+    short = shortness(texts.session) if short is None else short
+    meaning = words if meaning is None else meaning
+    own, (starts, lengths) = words + meaning, _sessions(texts.session)
     within = np.repeat(weights.session_best * np.maximum.reduceat(own, starts), lengths)
     if sessions is not None:
-        within += weights.session * z_scores(sessions[texts.session], everyone.sessions if everyone else None)
-    lent = np.zeros_like(own)
-    for distance in range(1, NEIGHBOURHOOD + 1):
-        later = np.searchsorted(texts.place, texts.place + distance)
-        earlier = np.flatnonzero(texts.place.take(later, mode="clip") == texts.place + distance)
-        later = later[earlier]
-        same = texts.session[later] == texts.session[earlier]
-        lent[later] += own[earlier] * same
-        lent[earlier] += own[later] * same
-    return {
+        within += weights.session * sessions
+    parts = {
         "lexical": weights.lexical * words,
         "dense": weights.dense * meaning,
-        "neighbours": weights.neighbours * lent,
-        "session": every.shortness * within,
+        "neighbours": weights.neighbours * _lent(texts, own),
+        "session": short * within,
     }
+    if alike is not None and short > NEGLIGIBLE:
+        relevance = np.add.reduce([*parts.values()])
+        best = highest(np.arange(len(texts)), relevance, FIRST_FOUND)
+        likeness = alike(best, np.exp(relevance[best] - relevance[best].max()))
+        of_session = np.repeat(np.add.reduceat(likeness, starts) / lengths, lengths)
+        parts["dense"] += weights.alike * z_scores(likeness, sample)
+        parts["session"] += weights.session_alike * short * z_scores(of_session, sample)
+    relevance = np.add.reduce([*parts.values()])
+    worth = _worth(texts, question, relevance, weights, short)
+    return Ranking(np.add.reduce([*worth.values()]), relevance, {**parts, **worth})
 
 
-def _like_the_best(
-    session: Numbers, relevance: Scores, alike: Alike, weights: Weights, every: _Every
-) -> dict[str, Scores]:
-    """Returns what is added for likeness to the most relevant texts, of a text and of its session."""
-    found = min(FIRST_FOUND, len(relevance))
-    best = np.argpartition(-relevance, found - 1)[:found]
-    shares = np.exp(relevance[best] - relevance[best].max())
-    likeness = alike(best, shares)
-    starts, lengths = _sessions(session)
-    of_session = np.repeat(np.add.reduceat(likeness, starts) / lengths, lengths)
-    return {
-        "dense": weights.alike * every.z_scores(likeness),
-        "session": weights.session_alike * every.shortness * every.z_scores(of_session),
-    }
+def _lent(texts: Texts, own: Scores) -> Scores:
+    """Returns what the scores of its neighbours in its session add up to for every text."""
+    lent = np.zeros_like(own)
+    for step in range(1, NEIGHBOURHOOD + 1):
+        near = texts.place[step:] - texts.place[:-step] <= NEIGHBOURHOOD
+        near &= texts.session[step:] == texts.session[:-step]
+        lent[step:] += own[:-step] * near
+        lent[:-step] += own[step:] * near
+    return lent
 
 
 def _worth(texts: Texts, question: Question, relevance: Scores, weights: Weights, short: float) -> dict[str, Scores]:
@@ -386,12 +335,10 @@ def _speaker_lengths(texts: Texts) -> Scores:
 def dated(day: Numbers, dates: Iterable[NamedDate]) -> Scores:
     """Returns 1 for texts of a month that is named, and up to 1 more for those of days near one that is."""
     result = np.zeros(len(day))
-    year, month = day // 10_000, day // 100 % 100
     for date in dates:
-        same_year = (day > 0) & (True if date.year is None else year == date.year)
-        near = np.zeros(len(day))
-        if date.day is not None:
-            days = (month - date.month) * DAYS_OF_MONTH + day % 100 - date.day
-            near = np.exp(-np.abs(days) / NEAR_DAYS)
-        result = np.maximum(result, same_year * ((month == date.month) + near))
+        months = day // 100 % 100 - date.month
+        days = months * DAYS_OF_MONTH + day % 100 - date.day
+        near = np.exp(-np.abs(days) / NEAR_DAYS) if date.day else 0.0
+        same_year = (day > 0) & ((day // 10_000 == date.year) if date.year else True)
+        result = np.maximum(result, same_year * ((months == 0) + near))
     return result

@@ -48,7 +48,7 @@ def known(index, view):
         "sessions": index.lexical.scores(QUERY, groups=index.subjects()).tolist(),
         "speakers": index.speakers,
         "said": index.said,
-        "vectors": index.vectors.units.tolist(),
+        "vectors": index.vectors.at().tolist(),
     }
 
 

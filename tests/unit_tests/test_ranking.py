@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from langchain_ctxbudget.search import Question, Texts, first_person, rank, spelled
+from langchain_ctxbudget.search import Question, Texts, first_person, rank, spelled, z_scores
 from langchain_ctxbudget.search.ranking import NamedDate, Weights, named_dates
 
 ASKED = Question(("bike",))
@@ -54,7 +54,7 @@ def test_a_speaker_is_named_in_full_or_by_a_first_name_of_nobody_else_and_the_lo
 def test_named_dates_are_read_in_english_words_and_as_iso_dates():
     for text, date in [
         ("in May 2023", NamedDate(5, 2023)),
-        ("on 7 May", NamedDate(5, None, 7)),
+        ("on 7 May", NamedDate(5, 0, 7)),
         ("on the 7th of May, 2023", NamedDate(5, 2023, 7)),
         ("on 2023-05-07", NamedDate(5, 2023, 7)),
         ("in December", NamedDate(12)),
@@ -84,7 +84,7 @@ def test_a_part_sets_apart_what_it_knows(part, changed, question, sign):
 
 def test_neighbours_of_a_hit_gain_within_its_session_only():
     known = texts(8, session=[0, 0, 0, 0, 1, 1, 1, 1])
-    lent = rank(known, ASKED, one_hot(8, 3)).components["neighbours"]
+    lent = rank(known, ASKED, z_scores(one_hot(8, 3))).components["neighbours"]
     assert lent[1] == pytest.approx(lent[2])
     assert lent[2] > lent[0] == pytest.approx(lent[4])
 
@@ -97,7 +97,7 @@ def like(vectors):
 def test_what_is_like_the_most_relevant_texts_gains(monkeypatch):
     monkeypatch.setattr("langchain_ctxbudget.search.ranking.FIRST_FOUND", 1)
     vectors = np.array([[1.0, 0.0], [0.0, 1.0], [0.8, 0.6], [0.0, 1.0]])
-    asked = (texts(4, session=range(4)), ASKED, np.array([5.0, 0.0, 0.0, 0.0]))
+    asked = (texts(4, session=range(4)), ASKED, z_scores(np.array([5.0, 0.0, 0.0, 0.0])))
     plain, fed = rank(*asked), rank(*asked, alike=like(vectors))
     gains = fed.relevance - plain.relevance
     assert gains[0] > gains[2] > gains[1] == gains[3]

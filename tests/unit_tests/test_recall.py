@@ -126,7 +126,7 @@ def test_a_large_message_is_given_in_pages_of_whole_lines_that_use_the_budget():
 @given(st.lists(TEXTS, min_size=1, max_size=3), st.lists(TEXTS, max_size=3), st.integers(64, 300))
 def test_following_the_references_gives_every_character(counter, stored, turn, budget):
     state = [AIMessage(text, id=f"t-{i}") for i, text in enumerate(turn)]
-    long_named = [HumanMessage(text, name="𓀀" * 300 if text.strip() else None) for text in stored]
+    long_named = [HumanMessage(text, name="Maximilian " * 30 if text.strip() else None) for text in stored]
     shown = transcript(long_named, state, counter)
     found: dict[int, str] = {}
     reference = f"1-{len(shown)}"

@@ -12,7 +12,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langchain_ctxbudget.budget import Layer, Status
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.history import with_headings
-from langchain_ctxbudget.retrieval import MIXED_SECTION, OWN_SECTION, Named, Searched, gather, select
+from langchain_ctxbudget.retrieval import MIXED_SECTION, OWN_SECTION, Searched, gather, select
 from langchain_ctxbudget.retrieval.selecting import MEMORY_SHARE
 from langchain_ctxbudget.search import PRIORITIES, Candidate
 from langchain_ctxbudget.settings import SOURCES
@@ -90,7 +90,7 @@ def chunk(number, document="guide"):
 
 def named_document(name, text, summary="A guide."):
     short = Candidate(id=name, source="documents", text=summary, title="Guide", kind="explicit")
-    return Named(name, None if text is None else replace(short, text=text), short)
+    return None if text is None else replace(short, text=text), short
 
 
 BIKES = [f"The bike of number {number} is blue, and it stands in the cellar." for number in range(60)]

@@ -44,7 +44,7 @@ def plain(vectors, query, others):
 @given(SIZES, st.integers(0, 5), SEEDS)
 def test_similarities_are_cosines_without_the_mean(size, others, seed):
     rows, rest, query = drawn(size, seed), drawn(others, seed + 1), drawn(1, seed + 2)[0]
-    found = filled(rows).similarities(query, rest)
+    found = filled(rows).compared(rest).cosines(query)
     assert found.shape == (others + size,)
     if size + others >= 2:  # a vector that is the mean has no direction
         assert found == pytest.approx(plain(rows, query, rest), abs=5e-3)
@@ -56,19 +56,19 @@ def test_vectors_compare_by_what_is_there_whatever_was_added_taken_away_and_aske
     grown = CentredVectors()
     for part in np.split(rows, [size // 3, size // 2]):
         grown.extend(part)
-        grown.similarities(query)
-    before = grown.similarities(query)
+        grown.compared().cosines(query)
+    before = grown.compared().cosines(query)
     twin = grown.copy()
     twin.truncate(length)
     twin.extend(rest)
     fresh = filled(np.concatenate((rows[:length], rest)))
-    assert twin.similarities(query) == pytest.approx(fresh.similarities(query), abs=1e-5)
-    assert grown.similarities(query).tolist() == before.tolist()
+    assert twin.compared().cosines(query) == pytest.approx(fresh.compared().cosines(query), abs=1e-5)
+    assert grown.compared().cosines(query).tolist() == before.tolist()
 
 
 def test_what_is_no_number_or_of_another_width_is_refused():
     bad, vectors = np.full((1, WIDTH), np.nan, np.float32), filled(drawn(2 * FEW, 1))
-    for refused in (lambda: vectors.extend(bad), lambda: vectors.similarities(bad[0]), lambda: as_query(bad[0])):
+    for refused in (lambda: vectors.extend(bad), lambda: vectors.compared().cosines(bad[0]), lambda: as_query(bad[0])):
         with pytest.raises(ValueError, match="not numbers"):
             refused()
     with pytest.raises(ValueError, match="2 dimensions, and those of the texts have 3"):
@@ -76,14 +76,21 @@ def test_what_is_no_number_or_of_another_width_is_refused():
 
 
 @pytest.mark.parametrize("size", [3, 2 * FEW])
-def test_what_is_absent_is_similar_to_nothing_until_it_is_taken_away(size):
+def test_what_is_absent_is_similar_to_nothing(size):
     rows = drawn(size, 1)
     rows[1] = 0
     vectors = filled(rows[:1])
-    vectors.extend(rows[1:], [0])
+    vectors.extend(rows[1:])
     for kept in (vectors, vectors.copy()):
-        found = kept.similarities(-rows[0], rows[:2])
+        found = kept.compared(rows[:2]).cosines(-rows[0])
         assert found[3] == 0
-        assert np.count_nonzero(found) == size + 1
-    vectors.truncate(1)
-    assert vectors.absent == []
+        assert np.count_nonzero(found) == size  # of those that it is compared with, one is absent, too
+
+
+def test_stored_vectors_are_made_wide_exactly():
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    halves = halves[np.isfinite(halves)].reshape(-1, 4)
+    vectors = CentredVectors()
+    vectors.restore(halves)
+    assert np.array_equal(vectors.at(), halves.astype(np.float32))
+    assert np.array_equal(vectors.at(np.array([5, 2])), halves[[5, 2]].astype(np.float32))
