@@ -308,7 +308,7 @@ def similarities(searched: Searched, query: str, embeddings: Embeddings, others:
     lost = 0
     while texts := index.texts_to_embed(searched.entries):
         rows = comparable((yield from embed(embeddings, texts)), target.size)
-        lost += sum(bool(texts[number].strip()) for number in np.flatnonzero(~rows.any(axis=1)))
+        lost += _without_vector(texts, rows)
         own.extend(rows)
     if len(known) > REMEMBERED_TEXTS:
         known.clear()
@@ -316,7 +316,12 @@ def similarities(searched: Searched, query: str, embeddings: Embeddings, others:
     missing = {key: text for key, text in zip(keys, others, strict=True) if key not in known}
     rows = comparable((yield from embed(embeddings, [*missing.values()])), target.size)
     known |= zip(missing, rows, strict=True)
-    if lost := lost + int(np.count_nonzero(~rows.any(axis=1))):
+    if lost := lost + _without_vector([*missing.values()], rows):
         problem = f"embeddings: no usable vector for {lost} texts, found by their words alone"
     rows = np.array([known[key] for key in keys], np.float32).reshape(len(keys), target.size)
     return Similar(target, own, rows, problem)
+
+
+def _without_vector(texts: Sequence[str], rows: Vectors) -> int:
+    """Returns how many texts have no vector though they say something."""
+    return sum(bool(texts[number].strip()) for number in np.flatnonzero(~rows.any(axis=1)).tolist())
