@@ -117,11 +117,7 @@ class PartRecord(Record):
 
 
 def beside(given: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Merges metadata; given ones with the name of one of ours are renamed to `given_` and the name.
-
-    >>> beside({"page": 3, "score": 5}, {"score": 0.9})
-    {'page': 3, 'given_score': 5, 'score': 0.9}
-    """
+    """Merges metadata; given ones with the name of one of ours are renamed to `given_` and the name."""
     return {**{f"given_{name}" if name in own else name: value for name, value in given.items()}, **own}
 
 
@@ -218,8 +214,7 @@ class Catalogue:
         """Returns the chunks of owners' documents that a query is about, best first.
 
         Each comes with its `tokens`, its `lexical` score (BM25), its `dense` one (cosine, or None), and its `score`:
-        both are scaled to 0 to 1 and averaged. Without vectors, only chunks that share a word with the query are
-        found. Problems are logged and added to `failures`.
+        both scaled to 0 to 1 and averaged. Problems are logged and added to `failures`.
         """
         shelves = yield from self._read(owners)
         if not shelves or limit < 1 or not query.strip():
@@ -384,9 +379,6 @@ def names_of(title: str, source: str) -> list[str]:
     """Returns what a document is called, folded: its address, the ends of its path that have a suffix, its title.
 
     Other ends of a path could be any word; a title of one word counts only in quotation marks.
-
-    >>> names_of("A guide", "docs/linux/setup.md")
-    ['docs/linux/setup.md', 'linux/setup.md', 'setup.md', 'a guide']
     """
     place, called = fold(_SCHEME.sub("", source.replace("\\", "/"))).strip("/"), one_line(fold(title))
     parts = place.split("/")

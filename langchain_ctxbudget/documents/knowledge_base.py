@@ -9,38 +9,20 @@ other: adding the document again writes what is missing.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from os import PathLike
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 from uuid import uuid4
 
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, GetOp, Item, Op, PutOp, Result
 
-from langchain_ctxbudget.documents.catalogue import (
-    MARK,
-    Catalogue,
-    DocumentInfo,
-    PartRecord,
-    Section,
-    beside,
-    namespace,
-    owner_of,
-)
-from langchain_ctxbudget.documents.load import (
-    CHUNK_TOKENS,
-    OVERLAP_TOKENS,
-    Given,
-    NewDocument,
-    Splitter,
-    by_source,
-    digest,
-    read,
-    source_of,
-)
+from langchain_ctxbudget.documents import catalogue, load
+from langchain_ctxbudget.documents.catalogue import Catalogue, DocumentInfo, PartRecord, Section, beside, namespace
+from langchain_ctxbudget.documents.load import Given, NewDocument, Splitter, digest
 from langchain_ctxbudget.errors import (
     CtxBudgetError,
     DocumentError,
@@ -72,26 +54,13 @@ _Infos: TypeAlias = list[DocumentInfo]
 _Results: TypeAlias = list[Result]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Added:
-    """Ids of the documents that an addition has changed, in order."""
+class Added(NamedTuple):
+    """Ids of the documents that were added, in order."""
 
     added: tuple[str, ...] = ()
     updated: tuple[str, ...] = ()
     unchanged: tuple[str, ...] = ()
     """Documents that were there and are the same: nothing was written."""
-
-    @property
-    def ids(self) -> tuple[str, ...]:
-        """Every document that is there now."""
-        return (*self.added, *self.updated, *self.unchanged)
-
-    def __add__(self, other: Added) -> Added:
-        return Added(
-            added=self.added + other.added,
-            updated=self.updated + other.updated,
-            unchanged=self.unchanged + other.unchanged,
-        )
 
 
 class KnowledgeBase:
@@ -124,8 +93,8 @@ class KnowledgeBase:
         shared: bool = False,
         embeddings: Embeddings | None = None,
         token_counter: TokenCounter | None = None,
-        chunk_tokens: int = CHUNK_TOKENS,
-        chunk_overlap_tokens: int = OVERLAP_TOKENS,
+        chunk_tokens: int = load.CHUNK_TOKENS,
+        chunk_overlap_tokens: int = load.OVERLAP_TOKENS,
     ) -> None:
         """Names the owner of the documents; nothing is read or written.
 
@@ -138,9 +107,8 @@ class KnowledgeBase:
             chunk_tokens: the most tokens of a chunk.
             chunk_overlap_tokens: about so many tokens of a chunk are repeated in the next one.
 
-        Raises:
-            InvalidSettingsError: an argument of another kind, or a size outside its range.
-            MissingScopeError: neither a user nor `shared`.
+        An argument of another kind, or a size outside its range, is an `InvalidSettingsError`; where there is neither a
+        user nor `shared`, that is a `MissingScopeError`.
         """
         if user_id is not None and shared:
             raise InvalidSettingsError("Documents are a user's or everyone's: give user_id or shared=True, not both")
@@ -157,12 +125,9 @@ class KnowledgeBase:
         local = LocalEmbeddings() if embeddings is None and local_embeddings_available() else None
         self.embeddings = embeddings or local
         """For a store without an index; None where none were given and none are installed."""
-        self._owner, self._catalogue = owner_of(user_id), Catalogue(self.store)
+        self._owner, self._catalogue = catalogue.owner_of(user_id), Catalogue(self.store)
         self._manifest = namespace(self._owner, "manifest")
         self._splitter = Splitter(token_counter or TiktokenCounter(), chunk_tokens, chunk_overlap_tokens)
-
-    def __repr__(self) -> str:
-        return f"KnowledgeBase({'shared=True' if self.user_id is None else f'user_id={self.user_id!r}'})"
 
     def _add(
         self,
@@ -182,24 +147,22 @@ class KnowledgeBase:
             metadata: of all of them: `source`, `title`, `date` (`YYYY-MM-DD`), `type`, `summary`, and anything else.
             progress: called with how many documents are read, and how many there are.
 
-        Raises:
-            DocumentError: one cannot be read, or has no text; those before it are added.
-            StoreError: the store cannot be written, or the embeddings of its index fail; adding again goes on from
-                there.
+        One that cannot be read, or has no text, is a `DocumentError`; those before it are added. Where the store cannot
+        be written, or the embeddings of its index fail, that is a `StoreError`; adding again goes on from there.
         """
         given = metadata or {}
-        groups = yield in_thread(lambda: by_source(documents, given))
+        groups = yield in_thread(lambda: load.by_source(documents, given))
         done, waiting = Added(), dict[str, NewDocument]()
         for number, group in enumerate(groups, 1):
             try:
-                new = yield in_thread(partial(read, group, given))
+                new = yield in_thread(partial(load.read, group, given))
             except DocumentError:
                 yield from self._alone(self._write(waiting))
                 raise
             waiting[self._id_of(new.about["source"])] = new
             if number == len(groups) or sum(1_000 + len(it.text) for it in waiting.values()) > GROUP_SIZE:
-                done += yield from self._alone(self._write(waiting))
-                waiting = {}
+                written = yield from self._alone(self._write(waiting))
+                done, waiting = Added(*map(operator.add, done, written)), {}
             if progress:
                 progress(number, len(groups))
         return done
@@ -211,7 +174,7 @@ class KnowledgeBase:
 
         Raises `StoreError` where the store cannot be written; deleting again goes on from there.
         """
-        id_ = self._id_of(source_of(source))
+        id_ = self._id_of(load.source_of(source))
 
         def flow() -> Flow[bool]:
             [record] = yield from self._records([id_])
@@ -232,7 +195,7 @@ class KnowledgeBase:
 
     def _get(self, source: str | PathLike[str]) -> Flow[Document | None]:
         """Returns a document as it was given, whole, by its source; None where there is none."""
-        [record] = yield from self._records([self._id_of(source_of(source))])
+        [record] = yield from self._records([self._id_of(load.source_of(source))])
         text = (yield from self._catalogue.whole_text(self._owner, record)) if record else None
         if record is None or text is None:
             return None
@@ -279,7 +242,7 @@ class KnowledgeBase:
         return [DocumentInfo.read(item.value, f"document {item.key!r}") if item else None for item in items]
 
     def _new_mark(self) -> PutOp:
-        return PutOp(namespace(self._owner), MARK, {"mark": uuid4().hex}, index=False)
+        return PutOp(namespace(self._owner), catalogue.MARK, {"mark": uuid4().hex}, index=False)
 
     def _clear(self, id_: str, kept: set[str]) -> Flow[None]:
         """Deletes the parts of a document but for some, also those that a writer left behind who was killed."""
@@ -289,20 +252,21 @@ class KnowledgeBase:
 
     def _write(self, given: Mapping[str, NewDocument]) -> Flow[Added]:
         """Writes documents, by id, while nobody else does, in the order that survives a kill."""
-        done, puts, records = Added(), list[PutOp](), list[DocumentInfo]()
+        added, updated, unchanged = list[str](), list[str](), list[str]()
+        puts, records = list[PutOp](), list[DocumentInfo]()
         known = dict(zip(given, (yield from self._records(given)), strict=True))
         keys = [f"{old.id}/{key}" for old in known.values() if old for key in old.keys]
         there = yield from self._catalogue.parts(self._owner, keys)
         for id_, new in given.items():
             old, made_from = known[id_], self._made_from(new)
             if old and old.made_from == made_from and all(f"{id_}/{key}" in there for key in old.keys):
-                done += Added(unchanged=(id_,))
+                unchanged.append(id_)
                 continue
             record, parts = yield in_thread(partial(self._split, id_, new, made_from))
             kept = there if old and old.indexed == record.indexed else {}
             puts += (part for part in parts if f"{id_}/{part.key}" not in kept)
             records.append(record)
-            done += Added(updated=(id_,)) if old else Added(added=(id_,))
+            (updated if old else added).append(id_)
         for first in range(0, len(puts), BATCH_CHUNKS):
             yield from self._batch(puts[first : first + BATCH_CHUNKS])
         if records:
@@ -310,7 +274,7 @@ class KnowledgeBase:
             yield from self._batch([*told, self._new_mark()])
         for record in records:
             yield from self._clear(record.id, record.keys)
-        return done
+        return Added(tuple(added), tuple(updated), tuple(unchanged))
 
     def _made_from(self, new: NewDocument) -> str:
         cut = [(part.heading, part.metadata, len(part.text)) for part in new.parts]

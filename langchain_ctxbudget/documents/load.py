@@ -110,8 +110,6 @@ def _of_file(path: Path) -> list[Document]:
         known["title"] = one_line(str(getattr(reader.metadata, "title", None) or ""))
         pages = [page.extract_text() for page in reader.pages] or [""]
         return [Document(text, metadata={**known, "page": number}) for number, text in enumerate(pages, 1)]
-    except DocumentError:
-        raise
     except ImportError as error:
         hint = "pip install 'langchain-ctxbudget[documents]'"
         raise DocumentError(f"{path} is a PDF, and pypdf is not installed: {hint}") from error
@@ -122,7 +120,7 @@ def _of_file(path: Path) -> list[Document]:
 def _decoded(path: Path) -> str:
     data = path.read_bytes()
     if b"\0" in data:
-        raise DocumentError(f"{path} is no text in UTF-8: it has NUL bytes")
+        raise ValueError("no text in UTF-8: it has NUL bytes")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -243,13 +241,9 @@ class Splitter:
 
 
 def markdown_parts(text: str) -> list[Part]:
-    r"""Cuts a Markdown text before its headings; a heading with nothing under it goes with the next part.
+    """Cuts a Markdown text before its headings; a heading with nothing under it goes with the next part.
 
     LangChain's `MarkdownHeaderTextSplitter` takes the indentation from code.
-
-    Example:
-        >>> [part.heading for part in markdown_parts("# A\nOne.\n## B\nTwo.\n# C\nThree.")]
-        ['A', 'A > B', 'C']
     """
     cut: list[tuple[str, list[str]]] = [("", [])]
     path: dict[int, str] = {}

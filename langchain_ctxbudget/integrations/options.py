@@ -19,8 +19,12 @@ ReportInState: TypeAlias = Literal["none", "numbers", "texts"]
 
 
 def pipeline_of(given: ContextPipeline | ContextSettings | Mapping[str, Any] | None) -> ContextPipeline:
-    """Returns the given pipeline, or makes one of settings."""
-    return given if isinstance(given, ContextPipeline) else ContextPipeline(given)
+    """Returns the given pipeline, or makes one of settings, which learns only if they say so: it has no model."""
+    if isinstance(given, ContextPipeline):
+        return given
+    if isinstance(given, ContextSettings):
+        given = {name: getattr(given, name) for name in given.model_fields_set}
+    return ContextPipeline({"learn": False, **(given or {})} if given is None or isinstance(given, Mapping) else given)
 
 
 def require_pipeline(pipeline: object, why: str) -> None:

@@ -17,7 +17,7 @@ from langchain_ctxbudget.errors import InputError, InvalidSettingsError
 from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.history import Conversation
 from langchain_ctxbudget.integrations.options import invalid_fields, require_pipeline
-from langchain_ctxbudget.knowledge import facts_layer
+from langchain_ctxbudget.knowledge import facts
 from langchain_ctxbudget.pipeline import ContextPipeline, Engine, current_runtime, run_of
 from langchain_ctxbudget.retrieval import Hit, Sources, document, search
 from langchain_ctxbudget.settings import SOURCES, Source
@@ -152,7 +152,7 @@ class BudgetedRetriever(BaseRetriever):
         def body(conversation: Conversation | None) -> Flow[list[Hit]]:
             workspace = engine.workspace
             count = engine.target.counter.count_text
-            memories = yield from facts_layer.all_candidates(workspace.store, user_id, engine.settings, count)
+            memories = yield from facts.all_candidates(workspace.store, user_id, engine.settings, count)
             sources = Sources(
                 workspace.catalogue, user_id, self.sources, workspace.embeddings, self.conversation_id, memories
             )

@@ -15,30 +15,18 @@ from langgraph.store.base import BaseStore
 from pydantic import BaseModel, ValidationError
 
 from langchain_ctxbudget.errors import InputError
-from langchain_ctxbudget.flow import Flow, locked, twins
+from langchain_ctxbudget.flow import Flow, T, locked, twins
 from langchain_ctxbudget.history import OpenConversation
-from langchain_ctxbudget.knowledge import facts, known, learning, presence
+from langchain_ctxbudget.knowledge import facts, known, learning, presence, records
 from langchain_ctxbudget.knowledge.known import Knowledge
-from langchain_ctxbudget.knowledge.learner import Learning
+from langchain_ctxbudget.knowledge.learning import Learning
 from langchain_ctxbudget.knowledge.presence import Heartbeat, Prediction
-from langchain_ctxbudget.knowledge.profiles import as_of, line_above
-from langchain_ctxbudget.knowledge.records import (
-    BY_USER,
-    ClientPresence,
-    ContextBundle,
-    EntityProfile,
-    Fact,
-    FactCategory,
-    LearnedFact,
-    Profile,
-    Source,
-    TopicProfile,
-)
+from langchain_ctxbudget.knowledge.profiles import as_of
+from langchain_ctxbudget.knowledge.records import BY_USER, EntityProfile, Fact, LearnedFact, TopicProfile
 from langchain_ctxbudget.messages import one_line, says_the_same, terms
 from langchain_ctxbudget.stores import Scope, require_id
 
 KnownItem: TypeAlias = Fact | TopicProfile | EntityProfile
-T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 P = TypeVar("P", TopicProfile, EntityProfile)
 
@@ -51,6 +39,7 @@ EDITABLE: Mapping[type[BaseModel], tuple[str, ...]] = {
 }
 """The fields that can be changed by hand."""
 _TEXTS = ("text", "label", "name", "compiled_context")
+_PLACES: Mapping[type[BaseModel], str] = {Fact: "facts", TopicProfile: "topics", EntityProfile: "entities"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +73,7 @@ class UserKnowledge:
 
     def _list_facts(self, *, user_id: str, include_ended: bool = False) -> Flow[list[Fact]]:
         """Lists the facts about a user in the order of prompts; then, if asked for, those that have ended."""
-        knowledge = yield from (known.read_all if include_ended else known.read)(self._store, user_id)
+        knowledge = yield from known.read(self._store, user_id)
         ended = knowledge.ended if include_ended else ()
         newest_first = sorted(ended, key=lambda fact: (fact.ended_at or fact.last_seen, fact.id), reverse=True)
         return [*facts.ranked(knowledge.facts), *newest_first]
@@ -103,7 +92,7 @@ class UserKnowledge:
 
     list_entities, alist_entities = twins(_list_entities)
 
-    def _list_bundles(self, *, user_id: str) -> Flow[list[ContextBundle]]:
+    def _list_bundles(self, *, user_id: str) -> Flow[list[records.ContextBundle]]:
         """Lists the texts that are compiled of what is known about a user, by id."""
         knowledge = yield from known.read(self._store, user_id)
         return [bundle for _, bundle in sorted(knowledge.bundles.items())]
@@ -115,7 +104,7 @@ class UserKnowledge:
         text: str,
         *,
         user_id: str,
-        category: FactCategory = "preference",
+        category: records.FactCategory = "preference",
         confidence: float = 1.0,
         pinned: bool = False,
         slot: str = "",
@@ -163,7 +152,7 @@ class UserKnowledge:
             if not given:
                 return state, item
             if not isinstance(item, Fact):
-                profile = item.model_copy(update=_of_profile(state, item, given, now))
+                profile = _edited(state, item, given, now)
                 return _with(state, profile), profile
             fact = item.model_copy(update=given | ({"made_by": BY_USER} if "text" in given else {}))
             state = _with(state, fact)
@@ -185,13 +174,19 @@ class UserKnowledge:
             if len(ended) < len(state.ended):
                 return replace(state, ended=ended), None
             item = _find(state, item_id)
-            if isinstance(item, Fact):
-                return _without_fact(state, item), None
+            # With a fact go the sentences of entities that say the same.
+            said = set(terms(item.text)) if isinstance(item, Fact) else set[str]()
             labels = item.names if isinstance(item, TopicProfile) else ()
+
+            def left(entity: EntityProfile) -> EntityProfile:
+                sentences = tuple(one for one in entity.facts if not said or not set(terms(one)) <= said)
+                return entity.model_copy(update={"facts": sentences})
+
             return replace(
                 state,
+                facts=tuple(fact for fact in state.facts if fact.id != item_id),
                 topics=tuple(topic for topic in state.topics if topic.id != item_id),
-                entities=tuple(entity for entity in state.entities if entity.id != item_id),
+                entities=tuple(left(entity) for entity in state.entities if entity.id != item_id),
                 links={key: link for key, link in state.links.items() if key[0] != item_id},
                 phrases=tuple(phrase for phrase in state.phrases if phrase.label not in labels),
             ), None
@@ -205,15 +200,14 @@ class UserKnowledge:
 
         Raises `FactError` where 10 facts are pinned already, and `InputError` where there is no such item.
         """
-        now = self._now
 
         def change(state: Knowledge) -> tuple[Knowledge, KnownItem]:
-            item: KnownItem = _find(state, item_id)
-            if not isinstance(item, Fact):
-                item = item.model_copy(update={"pinned": pinned, "updated_at": now})
+            item = _find(state, item_id)
+            if pinned and isinstance(item, Fact):
+                new: KnownItem = facts.pin(state.facts, item)
             else:
-                item = facts.pin(state.facts, item) if pinned else item.model_copy(update={"pinned": False})
-            return _with(state, item), item
+                new = item.model_copy(update={"pinned": pinned})
+            return _with(state, new), new
 
         return (yield from self._changing(user_id, change))
 
@@ -221,10 +215,10 @@ class UserKnowledge:
 
     def _why(self, item_id: str, *, user_id: str) -> Flow[list[SourceMessage]]:
         """Returns the messages that an item is known from, none for what was said by hand; `InputError` for no item."""
-        knowledge = yield from known.read_all(self._store, user_id)
+        knowledge = yield from known.read(self._store, user_id)
         ended = (fact for fact in knowledge.ended if fact.id == item_id)
         sources = (next(ended, None) or _find(knowledge, item_id)).sources
-        found: dict[Source, SourceMessage] = {}
+        found: dict[records.Source, SourceMessage] = {}
 
         def look(conversation: OpenConversation) -> Flow[None]:
             yield from ()
@@ -245,7 +239,7 @@ class UserKnowledge:
 
     why, awhy = twins(_why)
 
-    def _heartbeat(self, /, *, user_id: str, device_id: str, **opened: Any) -> Flow[ClientPresence]:  # noqa: ANN401
+    def _heartbeat(self, /, *, user_id: str, device_id: str, **opened: Any) -> Flow[records.ClientPresence]:  # noqa: ANN401
         """Notes what a user has open on a device, and compiles what is likely to come up in the background.
 
         That is: `active_conversation_id` in front, `visible_conversation_ids` (at most 100), `active_notebook_id`,
@@ -262,7 +256,7 @@ class UserKnowledge:
 
     heartbeat, aheartbeat = twins(_heartbeat)
 
-    def _list_devices(self, *, user_id: str) -> Flow[list[ClientPresence]]:
+    def _list_devices(self, *, user_id: str) -> Flow[list[records.ClientPresence]]:
         """Lists what a user has open, a record for each device."""
         return presence.devices(self._store, user_id, self._now)
 
@@ -289,8 +283,7 @@ class UserKnowledge:
         def body() -> Flow[T]:
             before = yield from known.read_all(store, user_id)
             after, result = change(before)
-            after = learning.measured_again(after, learning.changed(before, after), now)
-            after = learning.compiled(store, user_id, after, now)
+            after = learning.compiled(store, user_id, learning.measured_again(after, now), now)
             yield from known.save(store, user_id, before, after, edited=True)
             return result
 
@@ -318,36 +311,20 @@ def _find(state: Knowledge, item_id: str) -> KnownItem:
 
 def _with(state: Knowledge, new: KnownItem) -> Knowledge:
     """Returns a state with an item in place of the one with its id."""
-    name = {Fact: "facts", TopicProfile: "topics", EntityProfile: "entities"}[type(new)]
+    name = _PLACES[type(new)]
     items: dict[str, Any] = {name: tuple(new if one.id == new.id else one for one in getattr(state, name))}
     return replace(state, **items)
 
 
-def _without_fact(state: Knowledge, fact: Fact) -> Knowledge:
-    """Returns a state without a fact, and without the sentences of topics and entities that say the same."""
-    said = set(terms(fact.text))
-    topics, entities = list[TopicProfile](), list[EntityProfile]()
-    for topic in state.topics:
-        highlights = tuple(one for one in topic.highlights if one.source not in fact.sources)
-        topics.append(topic.model_copy(update={"highlights": highlights}))
-    for entity in state.entities:
-        sentences = tuple(one for one in entity.facts if not set(terms(one)) <= said)
-        entities.append(entity.model_copy(update={"facts": sentences}))
-    left = tuple(one for one in state.facts if one.id != fact.id)
-    return replace(state, facts=left, topics=tuple(topics), entities=tuple(entities))
-
-
-def _of_profile(state: Knowledge, item: Profile, changes: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    """Returns what changes in a topic or an entity with some of its fields."""
-    update = {**changes, "made_by": BY_USER, "updated_at": now}
+def _edited(state: Knowledge, item: records.Profile, changes: Mapping[str, Any], now: datetime) -> records.Profile:
     parent = changes.get("parent_slug")
-    if isinstance(item, TopicProfile) and parent is not None:
-        by_slug = {one.slug: one for one in state.topics}
-        if parent not in by_slug or item.slug in line_above(by_slug[parent], by_slug):
-            raise InputError(f"parent_slug must be the slug of another topic that is no part of it, not {parent!r}")
-    if {"label", "name"} & changes.keys():  # users go on saying what they used to
-        update.setdefault("aliases", tuple(dict.fromkeys((*item.aliases, item.names[0]))))
-    return update
+    if parent is not None and parent not in {one.slug for one in state.topics if one.id != item.id}:
+        raise InputError(f"parent_slug must be the slug of another topic, not {parent!r}")
+    # Users go on saying what they used to.
+    aliases = (
+        {"aliases": tuple(dict.fromkeys((*item.aliases, item.names[0])))} if {"label", "name"} & changes.keys() else {}
+    )
+    return item.model_copy(update={**aliases, **changes, "made_by": BY_USER, "updated_at": now})
 
 
 def _checked(item: KnownItem, values: Mapping[str, Any]) -> dict[str, Any]:

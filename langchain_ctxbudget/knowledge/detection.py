@@ -28,10 +28,8 @@ NAME, ALIAS, MOST_BY_TERMS, MOST_BY_VECTOR = 1.0, 0.9, 0.8, 0.7
 """Confidence by each way; by terms and by vectors, a share of it."""
 MANY = 10
 """Of fewer things, none has a term that can be called rare."""
-OUTSTANDING, NEAR = 3.0, 0.5
-"""Deviations that a cosine must be above the mean of the others, and the least cosine."""
-SMALLEST_DEVIATION = 0.05
-"""The deviation of a few cosines that happen to be alike says nothing."""
+OUTSTANDING, NEAR, SMALLEST_DEVIATION = 3.0, 0.5, 0.05
+"""Deviations above the mean of the others, and the least cosine; the deviation of a few that happen to be alike."""
 SALIENT, FADING = 0.7, 0.8
 """Confidence by having been named in the message before (seed 004), and the share of it left one message later."""
 DECIMALS = 6
@@ -62,16 +60,7 @@ class Detection:
 class Detector:
     """Finds things by name, terms and vector; built once and asked for many messages.
 
-    Args:
-        things: with ids that differ.
-        vectors: one row per thing, of length 1, zeros where there is none; shape `(things, dimensions)`.
-
-    Example:
-        >>> detector = Detector([Named(id="sarah", names=("Sarah Chen", "Sarah")), Named(id="acme", names=("Acme",))])
-        >>> [(found.id, found.how) for found in detector.detect("Does SARAH work at acme?")]
-        [('acme', 'name'), ('sarah', 'alias')]
-        >>> detector.detect("What does she think?", recent=["Sarah called."], salience=True)
-        [Detection(id='sarah', confidence=0.63, how='salient')]
+    `vectors` has one row per thing, of length 1, zeros where there is none.
     """
 
     def __init__(self, things: Sequence[Named], vectors: Vectors | None = None) -> None:
@@ -97,28 +86,19 @@ class Detector:
                     ends.append((number, place == 0))
         self._lengths = {token: sorted(known, reverse=True) for token, known in lengths.items()}
 
-    def detect(
-        self, message: str, *, query: Vector | None = None, recent: Sequence[str] = (), salience: bool = False
-    ) -> list[Detection]:
-        """Finds the things that a message is about.
+    def detect(self, message: str, *, query: Vector | None = None, recent: Sequence[str] = ()) -> list[Detection]:
+        """Finds the things that a message is about: the surest first, then those named more often, then by importance.
 
-        The surest come first, then those named more often, then the more important ones, then by id.
-
-        Args:
-            message: the text.
-            query: its vector, shape `(dimensions,)`; None: vectors are not compared.
-            recent: the messages before it, newest last.
-            salience: things that these name count as well, by `0.7 * confidence * 0.8 ** messages since`.
+        `query` is its vector, where vectors are compared; what `recent` messages (newest last) name counts
+        `0.7 * confidence * 0.8 ** ago`.
         """
         named = self._named(message)
         found: list[tuple[int, float, How]] = [
-            (thing, NAME, "name") if is_label else (thing, ALIAS, "alias") for thing, (is_label, _) in named.items()
+            *((thing, *((NAME, "name") if is_label else (ALIAS, "alias"))) for thing, (is_label, _) in named.items()),
+            *((thing, confidence, "terms") for thing, confidence in self._sharing_terms(message)),
+            *((thing, confidence, "similar") for thing, confidence in self._similar(query)),
+            *((thing, confidence, "salient") for thing, confidence in self._salient(recent)),
         ]
-        found += [(thing, confidence, "terms") for thing, confidence in self._sharing_terms(message)]
-        if query is not None:
-            found += [(thing, confidence, "similar") for thing, confidence in self._similar(query)]
-        if salience:
-            found += [(thing, confidence, "salient") for thing, confidence in self._salient(recent)]
         best: dict[int, tuple[float, How]] = {}
         for thing, confidence, how in found:
             rounded = round(confidence, DECIMALS)
@@ -161,10 +141,10 @@ class Detector:
                 if is_rare or shared > 1 or shared == len(needed):
                     yield thing, MOST_BY_TERMS * shared / len(needed)
 
-    def _similar(self, query: Vector) -> Iterator[tuple[int, float]]:
+    def _similar(self, query: Vector | None) -> Iterator[tuple[int, float]]:
         """Yields things whose vectors stand out against all others; one alone cannot."""
         rows = self._with_vector
-        if len(rows) < 2:  # noqa: PLR2004 - itself and another one
+        if query is None or len(rows) < 2:  # noqa: PLR2004 - itself and another one
             return
         [aim] = units(np.asarray([query], np.float32))
         cosines = np.round((self._vectors @ aim)[rows].astype(np.float64), DECIMALS)

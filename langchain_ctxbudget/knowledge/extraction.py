@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
@@ -29,22 +30,9 @@ from pydantic import (
 
 from langchain_ctxbudget.errors import ExtractionError, InputError
 from langchain_ctxbudget.flow import Flow
+from langchain_ctxbudget.knowledge import records
 from langchain_ctxbudget.knowledge.known import Knowledge
-from langchain_ctxbudget.knowledge.records import (
-    Domain,
-    EntityType,
-    Fact,
-    FactCategory,
-    Learned,
-    LearnedEntity,
-    LearnedFact,
-    LearnedTopic,
-    Proficiency,
-    Profile,
-    Relation,
-    Said,
-    TopicProfile,
-)
+from langchain_ctxbudget.knowledge.records import Fact, FactCategory, LearnedFact, Profile, Said
 from langchain_ctxbudget.llm import (
     DEFAULT_WINDOW_TOKENS,
     FRAMING_TOKENS,
@@ -74,13 +62,10 @@ REPLY_TOKENS = 1_500
 """Kept free for the reply, but at most a quarter of the window."""
 KNOWN_SHARE, EARLIER_SHARE = 1 / 4, 1 / 10
 """Shares of what the instructions and the reply leave, for what is known and for earlier messages."""
-MOST_FACTS, MOST_NAMES = 150, 100
-"""Known facts that are shown at most; topics and entities, of each."""
 TEXT_CHARACTERS, NAME_CHARACTERS = 200, 80
 """The longest text of a fact or an attribute, and the longest name, label, slot or relation."""
 MESSAGE_TOKENS, EARLIER_TOKENS = 4_000, 300
 """The most of a new and of an earlier message that is shown: of a longer one, its head and its tail."""
-DEFAULT_CONFIDENCE = 0.8
 
 
 # What a reply says
@@ -113,8 +98,7 @@ def _text(value: object, characters: int = TEXT_CHARACTERS) -> str:
     return text
 
 
-def _label(value: object) -> str:
-    return _text(value, NAME_CHARACTERS)
+_label = partial(_text, characters=NAME_CHARACTERS)
 
 
 def _name(value: object) -> str:
@@ -125,10 +109,12 @@ def _name(value: object) -> str:
 
 
 T = TypeVar("T")
+N = TypeVar("N", bound="_FactNote | _TopicNote | _EntityNote")
 Text = Annotated[str, BeforeValidator(_text)]
+Label = Annotated[str, BeforeValidator(_label)]
 Name = Annotated[str, BeforeValidator(_name)]
 Maybe = Annotated[str, BeforeValidator(_label), _or("")]
-Many = Annotated[list[OnErrorOmit[T]], _or([])]
+Many = Annotated[tuple[OnErrorOmit[T], ...], _or(())]
 
 
 class _Note(BaseModel):
@@ -141,30 +127,29 @@ class _Note(BaseModel):
         return {name: given.get(name) for name in cls.model_fields} if isinstance(given, Mapping) else given
 
 
-class _Sourced(_Note):
+class _FactNote(_Note):
     messages: list[int] = Field(description="the numbers of the messages it comes from")
-
-
-class _FactNote(_Sourced):
     text: Text = Field(description="about the user, third person without a subject, understandable on its own")
     category: FactCategory
-    confidence: Annotated[float, Field(ge=0, le=1), _or(DEFAULT_CONFIDENCE)]
+    confidence: Annotated[float, Field(ge=0, le=1), _or(0.8)]
     updates: Maybe = Field(description="the id (F1) of the known fact that it repeats or refines; else empty")
     supersedes: Many[str] = Field(description="the ids of known facts that are no longer true")
     slot: Maybe = Field(description="what it is the only value of, such as home or employer; else empty")
 
 
-class _TopicNote(_Sourced):
-    label: Annotated[str, BeforeValidator(_label)] = Field(description="two or three words")
+class _TopicNote(_Note):
+    messages: list[int]
+    label: Label = Field(description="two or three words")
     aliases: Many[Name]
     parent: Maybe = Field(description="the label of a broader topic; else empty")
-    domain: Annotated[Literal[Domain, ""], _or("")]
-    proficiency: Annotated[Proficiency, _or("unknown")]
+    domain: Annotated[Literal[records.Domain, ""], _or("")]
+    proficiency: Annotated[records.Proficiency, _or("unknown")]
 
 
-class _EntityNote(_Sourced):
+class _EntityNote(_Note):
+    messages: list[int]
     name: Name
-    type: Annotated[EntityType, _or("concept")]
+    type: Annotated[records.EntityType, _or("concept")]
     aliases: Many[Name]
     relationship: Maybe = Field(description="to the user, such as sister or cofounder; else empty")
     attributes: Many[Text] = Field(description="'role: accountant' and the like")
@@ -239,20 +224,8 @@ _HEADINGS = (FACTS_HEADING, TOPICS_HEADING, ENTITIES_HEADING, EARLIER_HEADING, M
 class ChatModelExtractor:
     """Learns about a user with any chat model.
 
-    Args:
-        model: one that can be bound to a schema is; the others, and the second attempt, get the schema in words.
-        timeout_seconds: how long one call may take, its own retries included, in seconds.
-        window_tokens: the model's window where its profile does not tell it, in tokens.
-
-    Example:
-        >>> from langchain_core.language_models import FakeListChatModel
-        >>> from langchain_ctxbudget.flow import drive
-        >>> reply = '{"facts": [{"text": "Lives in Lisbon", "category": "identity", "messages": [1]}]}'
-        >>> extractor = ChatModelExtractor(FakeListChatModel(responses=[reply]))
-        >>> said = [Said(id="m1", digest="d1", text="I live in Lisbon.")]
-        >>> count, learned = drive(extractor.extract(said, [], Knowledge()))
-        >>> count, learned.facts[0].text, learned.facts[0].message_ids
-        (1, 'Lives in Lisbon', ('m1',))
+    A model that can be bound to a schema is; the others, and the second attempt, get the schema in words. One call may
+    take `timeout_seconds`, its own retries included; `window_tokens` is for a model whose profile does not tell it.
     """
 
     def __init__(
@@ -266,13 +239,12 @@ class ChatModelExtractor:
         asking_tokens = sum(map(estimate_tokens, frame)) + FRAMING_TOKENS
         self._room_tokens = window - asking_tokens - min(REPLY_TOKENS, window // 4)
 
-    def extract(self, said: Sequence[Said], before: Sequence[Said], known: Knowledge) -> Flow[tuple[int, Learned]]:
+    def extract(
+        self, said: Sequence[Said], before: Sequence[Said], known: Knowledge
+    ) -> Flow[tuple[int, records.Learned]]:
         """Learns from the first messages that fit into one call; returns how many, and what they say.
 
-        Args:
-            said: the messages to learn from, in order; at least one. A long one is shown by its head and its tail.
-            before: some messages before them, for context only; the last ones that fit are shown.
-            known: what is known of the user; the most relevant that fits is shown, so that it is updated.
+        Of the messages `before` them, and of what is known, the model sees what fits: the last ones, the most relevant.
 
         Raises:
             InputError: not even the first message fits.
@@ -280,7 +252,7 @@ class ChatModelExtractor:
         """
         room_tokens = int(self._room_tokens * (1 - KNOWN_SHARE - EARLIER_SHARE))
         most = min(room_tokens, MESSAGE_TOKENS)
-        shown = _taken((_message(one, most, number) for number, one in enumerate(said, 1)), room_tokens)
+        shown = _taken((_message(one, most, f"{number}. ") for number, one in enumerate(said, 1)), room_tokens)
         if not shown:
             raise InputError(
                 f"{self.model.name} has a window of {self.model.window_tokens:,} tokens, of which the prompt and the "
@@ -307,6 +279,7 @@ def _block(heading: str, items: Sequence[str]) -> str:
 
 
 def _taken(items: Iterable[str], room_tokens: int) -> list[str]:
+    """Returns the first items that fit; none behind one that is empty."""
     found: list[str] = []
     for item in takewhile(bool, items):
         room_tokens -= estimate_tokens(item)
@@ -316,16 +289,14 @@ def _taken(items: Iterable[str], room_tokens: int) -> list[str]:
     return found
 
 
-def _message(said: Said, room_tokens: int, number: int | None = None) -> str:
+def _message(said: Said, room_tokens: int, place: str = "") -> str:
     """Returns a message as an item; empty where not even its head and its tail fit."""
     speaker = as_data(clipped(encodable(said.speaker), SPEAKER_CHARACTERS))
-    who = "the user" if said.from_user else "not the user"
-    place = "" if number is None else f"{number}. "
+    who = ("the user" if said.from_user else "not the user") + (f" ({speaker})" if speaker else "")
     date = f"[{said.at.date().isoformat()}] " if said.at else ""
-    begin = f"- {place}{date}{who}{f' ({speaker})' if speaker else ''}: "
 
     def item(text: str) -> str:
-        return f"{begin}{as_item(text)}\n"
+        return f"- {place}{date}{who}: {as_item(text)}\n"
 
     text = clip_text(encodable(said.text), lambda text: estimate_tokens(item(text)), room_tokens)
     return "" if text is None else item(text)
@@ -341,15 +312,12 @@ def _shown_of(known: Knowledge, said: Sequence[Said], room_tokens: int) -> tuple
         shared = len(wanted.intersection(term for text in texts for term in terms(text)))
         return -shared, not one.pinned, -last.timestamp() if last else 0.0, one.id
 
-    facts = sorted(known.facts, key=rank)[:MOST_FACTS]
+    facts = sorted(known.facts, key=rank)
     shown = _taken((_fact_item(number, fact) for number, fact in enumerate(facts, 1)), room_tokens // 2)
-    blocks = [_block(FACTS_HEADING, shown)]
-    room_tokens -= sum(map(estimate_tokens, shown))
-    for heading, profiles, share in ((TOPICS_HEADING, known.topics, 2), (ENTITIES_HEADING, known.entities, 1)):
-        names = _taken(map(_name_item, sorted(profiles, key=rank)[:MOST_NAMES]), room_tokens // share)
-        room_tokens -= sum(map(estimate_tokens, names))
-        blocks.append(_block(heading, names))
-    return facts[: len(shown)], blocks
+    profiles: tuple[Sequence[Profile], ...] = (known.topics, known.entities)
+    named = [_taken(map(_name_item, sorted(some, key=rank)), room_tokens // 4) for some in profiles]
+    blocks = zip((FACTS_HEADING, TOPICS_HEADING, ENTITIES_HEADING), (shown, *named), strict=True)
+    return facts[: len(shown)], [_block(heading, items) for heading, items in blocks]
 
 
 def _flat(text: str) -> str:
@@ -363,7 +331,7 @@ def _fact_item(number: int, fact: Fact) -> str:
 
 def _name_item(profile: Profile) -> str:
     others = f" (also {', '.join(profile.aliases)})" if profile.aliases else ""
-    notes = () if isinstance(profile, TopicProfile) else (profile.type, profile.relationship)
+    notes = (profile.type, profile.relationship or "") if isinstance(profile, records.EntityProfile) else ()
     note = ", ".join(filter(None, notes))
     return f"- {_flat(f'{profile.names[0]}{others}')}{f': {_flat(note)}' if note else ''}\n"
 
@@ -371,43 +339,35 @@ def _name_item(profile: Profile) -> str:
 # What becomes of a reply
 
 
-def _learned(reply: LearnedAboutUser, said: Sequence[Said], known: Sequence[Fact], made_by: str) -> Learned:
+def _learned(reply: LearnedAboutUser, said: Sequence[Said], known: Sequence[Fact], made_by: str) -> records.Learned:
     by_id = {f"F{number}": fact.id for number, fact in enumerate(known, 1)}
 
-    def sources(note: _Sourced) -> tuple[str, ...]:
-        return tuple(said[number - 1].id for number in sorted({*note.messages}) if 0 < number <= len(said))
+    def sourced(notes: Iterable[N]) -> Iterator[tuple[N, tuple[str, ...]]]:
+        """Yields those notes that name a message, with the ids of their messages."""
+        for note in notes:
+            if ids := tuple(said[number - 1].id for number in sorted({*note.messages}) if 0 < number <= len(said)):
+                yield note, ids
 
-    facts = [_fact(note, sources(note), by_id) for note in reply.facts if sources(note) and note.confidence]
+    facts = [_fact(note, ids, by_id) for note, ids in sourced(reply.facts) if note.confidence]
     # A slot of several facts has more than one value, and is none.
     several = {a.slot for a in facts for b in facts if a.slot == b.slot and not says_the_same(a.text, b.text)}
-    topics = (
-        LearnedTopic(
-            label=note.label,
-            aliases=tuple(note.aliases),
-            parent=note.parent or None,
-            domain=note.domain or None,
-            proficiency=None if note.proficiency == "unknown" else note.proficiency,
-            message_ids=sources(note),
-        )
-        for note in reply.topics
-    )
-    entities = (
-        LearnedEntity(
-            name=note.name,
-            type=note.type,
-            aliases=tuple(note.aliases),
-            relationship=note.relationship or None,
-            attributes=_pairs(note.attributes),
-            relations=tuple(Relation(relation=name, target=value) for name, value in _pairs(note.relations)),
-            facts=tuple(note.facts),
-            message_ids=sources(note),
-        )
-        for note in reply.entities
-    )
-    return Learned(
+    return records.Learned(
         facts=tuple(replace(fact, slot="") if fact.slot in several else fact for fact in facts),
-        topics=tuple(topic for topic in topics if topic.message_ids),
-        entities=tuple(entity for entity in entities if entity.message_ids),
+        topics=tuple(
+            records.LearnedTopic(**note.model_dump(exclude={"messages"}), message_ids=ids)
+            for note, ids in sourced(reply.topics)
+        ),
+        entities=tuple(
+            records.LearnedEntity(
+                **note.model_dump(exclude={"messages", "attributes", "relations"}),
+                attributes=_pairs(note.attributes),
+                relations=tuple(
+                    records.Relation(relation=name, target=value) for name, value in _pairs(note.relations)
+                ),
+                message_ids=ids,
+            )
+            for note, ids in sourced(reply.entities)
+        ),
         made_by=made_by,
     )
 
@@ -428,6 +388,5 @@ def _fact(note: _FactNote, message_ids: tuple[str, ...], known: Mapping[str, str
         slot="" if slot in get_args(FactCategory) else slot,
         message_ids=message_ids,
         supersedes=supersedes,
-        # What is no longer true is not said again.
-        same_as="" if same in supersedes else same,
+        same_as="" if same in supersedes else same,  # what is no longer true is not said again
     )

@@ -1,31 +1,45 @@
-"""What becomes of facts about the user: learned, merged, superseded, pinned, pruned, ranked (seed 001)."""
+"""Facts about the user (seed 001): learned, merged, superseded, pinned, pruned, and shown in layer L1.
+
+The stable zone of a prompt begins with L1, so a conversation shows the same facts until it is compacted, until the user
+changes something by hand, or until one of them ends. Retrieval may quote what was learned since.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import blake2b
+from itertools import accumulate
+from typing import Any
 
+from langgraph.store.base import BaseStore
+
+from langchain_ctxbudget.budget import MEMORIES_HEADING, MEMORY_MAX, Fragment, Layer, Reason, Status
 from langchain_ctxbudget.errors import FactError
-from langchain_ctxbudget.knowledge.records import (
-    BY_USER,
-    MOST_SOURCES,
-    Ending,
-    Fact,
-    FactCategory,
-    LearnedFact,
-    Source,
-    joined,
+from langchain_ctxbudget.flow import Flow
+from langchain_ctxbudget.knowledge import records
+from langchain_ctxbudget.knowledge.known import Knowledge, read
+from langchain_ctxbudget.knowledge.records import BY_USER, Fact, LearnedFact, Source
+from langchain_ctxbudget.messages import (
+    fences,
+    fold,
+    names_another,
+    one_line,
+    says_more,
+    says_the_opposite,
+    says_the_same,
 )
-from langchain_ctxbudget.messages import fold, names_another, one_line, says_more, says_the_opposite, says_the_same
+from langchain_ctxbudget.search import Candidate, Kind, pack
+from langchain_ctxbudget.settings import ContextSettings
+from langchain_ctxbudget.stores import SnapshotRecord
 
 HARD_CAP, PRUNE_THRESHOLD = 150, 120
 """Above the first, facts are evicted down to the second; above the second, expired ones end."""
 MAX_PINNED = 10
-EXPIRY_DAYS: Mapping[FactCategory, int] = {"project": 60, "preference": 180, "identity": 365}
-WEIGHTS: Mapping[FactCategory, float] = {"project": 0.8, "preference": 0.3, "identity": 0.5}
-HEADINGS: Mapping[FactCategory, str] = {
+EXPIRY_DAYS: Mapping[records.FactCategory, int] = {"project": 60, "preference": 180, "identity": 365}
+WEIGHTS: Mapping[records.FactCategory, float] = {"project": 0.8, "preference": 0.3, "identity": 0.5}
+HEADINGS: Mapping[records.FactCategory, str] = {
     "project": "Current work:",
     "preference": "Preferences:",
     "identity": "About user:",
@@ -36,36 +50,15 @@ KEPT_PREFERENCES_ABOVE = 0.8
 LEAST_CONFIDENCE, MOST_MERGED_CONFIDENCE = 0.01, 0.99
 MOST_NAMED = 3
 """An item that names more known facts as no longer true is not believed in that."""
+SMALLEST_MEMORY_TOKENS = 4
 
 _DAY = timedelta(days=1)
-_RELATIVE_DAY = re.compile(
-    r"\b(?:today|tonight|tomorrow|yesterday"
-    r"|(?:this|next|last) (?:week|weekend|month|night|morning|afternoon|evening|\w+day))\b"
-)
 _RANK = {category: rank for rank, category in enumerate(HEADINGS)}
 
-
-def is_kept_by_hand(fact: Fact) -> bool:
-    """Returns whether the user has pinned or written a fact."""
-    return fact.pinned or fact.made_by == BY_USER
+Count = Callable[[str], int]
 
 
-def is_as_first_said(fact: Fact) -> bool:
-    """Returns whether the text of a fact is still the one that it was learned with."""
-    return _base(fact) == _key(fact.category, fact.text)
-
-
-def _key(category: FactCategory, text: str) -> str:
-    said = f"{category}\n{fold(one_line(text)).rstrip('.! ')}"
-    return "fact/" + blake2b(said.encode(errors="surrogatepass"), digest_size=6).hexdigest()
-
-
-def _base(fact: Fact) -> str:
-    """Returns the id that a fact had by what it first said."""
-    return fact.id.partition("-")[0]
-
-
-# How long facts last
+# How they last
 
 
 def eviction_score(fact: Fact, now: datetime) -> float:
@@ -95,25 +88,18 @@ def pruned(facts: Iterable[Fact], now: datetime) -> list[Fact]:
     return [gone.get(fact.id, fact) for fact in every]
 
 
-def _ended(fact: Fact, reason: Ending, now: datetime, **changes: object) -> Fact:
+def _ended(fact: Fact, reason: records.Ending, now: datetime, **changes: object) -> Fact:
     return fact.model_copy(update={"ended": reason, "ended_at": now, **changes})
 
 
 def pin(facts: Iterable[Fact], fact: Fact) -> Fact:
-    """Returns a current fact, pinned: always kept, and shown first.
-
-    Raises:
-        FactError: 10 others are pinned.
-    """
+    """Returns a current fact, pinned: always kept, and shown first; a `FactError` where 10 others are."""
     pinned = sum(other.pinned and other.is_current for other in facts)
     if not fact.pinned and pinned >= MAX_PINNED:
         raise FactError(
             f"At most {MAX_PINNED} facts can be pinned, and {pinned} are: unpin one of them before pinning {fact.id!r}"
         )
     return fact.model_copy(update={"pinned": True})
-
-
-# What a prompt shows of them
 
 
 def ranked(facts: Iterable[Fact]) -> tuple[Fact, ...]:
@@ -123,24 +109,6 @@ def ranked(facts: Iterable[Fact]) -> tuple[Fact, ...]:
         return not fact.pinned, _RANK[fact.category], -fact.confidence, -fact.last_seen.timestamp(), fact.id
 
     return tuple(sorted((fact for fact in facts if fact.is_current), key=priority))
-
-
-def shown(fact: Fact) -> str:
-    """Returns the text that a prompt shows, with the day on which it was said where it speaks of days by that.
-
-    >>> from datetime import UTC
-    >>> now = datetime(2026, 5, 1, tzinfo=UTC)
-    >>> shown(Fact(id="f", text="Flies to Rome next week", category="project", created_at=now, last_seen=now))
-    'Flies to Rome next week (said 2026-05-01)'
-    """
-    is_relative = _RELATIVE_DAY.search(fold(fact.text))
-    return f"{fact.text} (said {fact.last_seen.date().isoformat()})" if is_relative else fact.text
-
-
-def stays_where_it_is_tight(fact: Fact) -> bool:
-    """Returns whether a fact is pinned, about work, or a preference more certain than 0.8."""
-    is_sure = fact.category == "preference" and fact.confidence > KEPT_PREFERENCES_ABOVE
-    return fact.pinned or fact.category == "project" or is_sure
 
 
 # How they are learned
@@ -155,21 +123,13 @@ def learn(
     *,
     said_at: Mapping[str, datetime] | None = None,
 ) -> list[Fact]:
-    """Merges learned facts into the known ones; those that end stay among them, with the reason.
+    """Merges learned facts, in the order in which they were said, into the known ones, ended ones included.
 
     A fact that says the same as a current one gives it its sources, and makes it more certain by `1 - (1 - a)(1 - b)`,
     at most 0.99; the text changes only where `same_as` says more and the user did not write it. Facts that are named by
     `supersedes`, have another value for the same slot, or say the opposite end as superseded and hand on their pin,
-    but for those that were said later: then the learned one has ended. Learning the same from the same messages again
-    changes nothing.
-
-    Args:
-        known: all that is known, also what has ended.
-        learned: in the order in which it was said.
-        sources: by message id; a fact that names only other messages is not learned.
-        now: the time for all that has none.
-        made_by: who learned it.
-        said_at: when messages were said, by id.
+    but for those that were said later: then the learned one has ended. A fact that names no message of `sources` is
+    not learned; learning the same from the same messages again changes nothing. Those that end stay, with the reason.
     """
     facts = {fact.id: fact for fact in known}
     for item in learned:
@@ -178,7 +138,7 @@ def learn(
             continue
         current = [fact for fact in facts.values() if fact.is_current]
         same = next((fact for fact in current if fact.id == item.same_as), None)
-        same = same or next((fact for fact in current if _says(new, fact)), None)
+        same = same or next((fact for fact in current if says_the_same(fact.text, new.text)), None)
         keys = (new.id, *(f"{new.id}-{number}" for number in range(2, len(facts) + 3)))
         free = next(key for key in keys if key not in facts)
         fact = _merged(same, new, item) if same else new.model_copy(update={"id": free})
@@ -200,59 +160,228 @@ def _new(
     found = [message for message in dict.fromkeys(item.message_ids) if message in sources]
     if not text or (item.message_ids and not found):
         return None
+    said = f"{item.category}\n{fold(text).rstrip('.! ')}"
     return Fact(
-        id=_key(item.category, text),
+        id="fact/" + blake2b(said.encode(errors="surrogatepass"), digest_size=6).hexdigest(),
         text=text,
         category=item.category,
         confidence=min(1.0, max(LEAST_CONFIDENCE, item.confidence)),
         slot="" if item.only_ends else one_line(item.slot),
-        sources=joined((), (sources[message] for message in found)),
+        sources=records.joined((), (sources[message] for message in found)),
         made_by=made_by,
         created_at=now,
         last_seen=min(now, max((said_at[message] for message in found if message in said_at), default=now)),
     )
 
 
-def _is_of_kind(fact: Fact, other: Fact) -> bool:
-    """Returns whether another fact is of its category, or was before that was changed by hand, as its id tells."""
-    return other.category == fact.category or _base(other) == _key(fact.category, other.text)
-
-
-def _says(fact: Fact, other: Fact) -> bool:
-    return _is_of_kind(fact, other) and says_the_same(other.text, fact.text)
-
-
 def _was_learned(new: Fact, item: LearnedFact, other: Fact) -> bool:
     """Returns whether it was learned from the same messages before, whatever became of that."""
     if not new.sources or not {*new.sources} <= {*other.sources}:
         return False
-    return other.id == item.same_as or _base(other) == new.id or _says(new, other)
+    first_said = other.id.partition("-")[0]
+    return other.id == item.same_as or first_said == new.id or says_the_same(other.text, new.text)
 
 
 def _ends(item: LearnedFact, new: Fact, other: Fact) -> bool:
     """Returns whether both cannot be true at the same time; of what is kept by hand, it takes more than being named."""
-    if len(item.supersedes) <= MOST_NAMED and other.id in item.supersedes and not is_kept_by_hand(other):
+    if len(item.supersedes) <= MOST_NAMED and other.id in item.supersedes and not other.is_kept_by_hand:
         return True
     slot = fold(one_line(item.slot))
     if slot and fold(other.slot) == slot:
         # "No longer works at Acme" does not end "Works at Globex".
         return not (item.only_ends and names_another(new.text, other.text))
-    return _is_of_kind(new, other) and says_the_opposite(other.text, new.text)
+    return says_the_opposite(other.text, new.text)
 
 
 def _merged(known: Fact, new: Fact, item: LearnedFact) -> Fact:
     """Returns a known fact that is said once more."""
     places = {source.place for source in known.sources}
-    changes: dict[str, object] = {
-        "sources": joined(known.sources, new.sources),
-        "slot": known.slot or new.slot,
-    }
+    changes: dict[str, object] = {"sources": records.joined(known.sources, new.sources), "slot": known.slot or new.slot}
     if not new.sources or any(source.place not in places for source in new.sources):
         changes["last_seen"] = max(known.last_seen, new.last_seen)
-        if new.sources and len(known.sources) < MOST_SOURCES:
+        if new.sources and len(known.sources) < records.MOST_SOURCES:
             # Of a full list, it is not known which messages have counted.
             merged = 1 - (1 - known.confidence) * (1 - new.confidence)
             changes["confidence"] = max(known.confidence, min(MOST_MERGED_CONFIDENCE, merged))
     if known.id == item.same_as and known.made_by != BY_USER and says_more(new.text, known.text):
         changes |= {"text": new.text, "made_by": new.made_by}
     return known.model_copy(update=changes)
+
+
+# What a conversation shows of them
+
+
+@dataclass(frozen=True, slots=True)
+class FactsLayer:
+    """The facts that a conversation may show."""
+
+    shown: tuple[Fact, ...] = ()
+    """The facts of the snapshot; all facts where a new one is due."""
+    learned_since: tuple[Fact, ...] = ()
+    """The facts that the snapshot does not have."""
+    due: bool = True
+    """The facts shown now become the snapshot."""
+    edited: str = ""
+    """The mark of the user's last change by hand."""
+    is_read: bool = True
+    """False: reading failed, so nothing becomes the snapshot."""
+
+    @property
+    def all(self) -> tuple[Fact, ...]:
+        """Every fact that may be known in this conversation."""
+        return (*self.shown, *self.learned_since)
+
+    def renewed(self) -> FactsLayer:
+        """Returns the same with a new snapshot due."""
+        return FactsLayer(shown=self.all, edited=self.edited) if self.is_read else self
+
+
+def facts_of(knowledge: Knowledge, snapshot: SnapshotRecord | None) -> FactsLayer:
+    """Returns the facts that a conversation may show, given its snapshot so far, if any."""
+    if not knowledge.is_read:
+        return FactsLayer(due=False, is_read=False)
+    edited, facts = knowledge.mark.edited, knowledge.facts
+    said = dict(snapshot.facts) if snapshot else {}
+    before = tuple(fact for fact in facts if said.get(fact.id) == _fingerprint(fact))
+    if snapshot is None or snapshot.edited != edited or len(before) < len(said):
+        return FactsLayer(shown=facts, edited=edited)
+    since = tuple(fact for fact in facts if fact.id not in said)
+    return FactsLayer(shown=before, learned_since=since, due=False, edited=edited)
+
+
+def snapshot_of(facts: Iterable[Fact], edited: str) -> SnapshotRecord:
+    """Returns the record of what a conversation shows, without the texts, which belong to the facts alone."""
+    return SnapshotRecord(facts=tuple((fact.id, _fingerprint(fact)) for fact in facts), edited=edited)
+
+
+def _fingerprint(fact: Fact) -> str:
+    said = f"{fact.category}\n{fact.pinned}\n{fact.shown}"
+    return blake2b(said.encode(errors="surrogatepass"), digest_size=8).hexdigest()
+
+
+def preference_fragments(settings: ContextSettings, count: Count) -> tuple[Fragment, ...]:
+    """Writes personality, response style and custom instructions as lines; the first stay longest."""
+    named = [
+        *((f"manner {number}", text) for number, text in enumerate(settings.manner, 1)),
+        *((f"preference {number}", text) for number, text in enumerate(settings.preferences, 1)),
+    ]
+    return tuple(_fragment(name, text, count, value=-float(place)) for place, (name, text) in enumerate(named, 1))
+
+
+def memory_fragments(settings: ContextSettings, count: Count) -> tuple[Fragment, ...]:
+    """Writes the memories of the settings as lines, worth less than any preference."""
+    return tuple(
+        _fragment(f"memory {number}", text, count, heading=MEMORIES_HEADING, value=-1_000.0 - number)
+        for number, text in enumerate(settings.memories, 1)
+    )
+
+
+def fact_fragments(
+    given: Iterable[Fact], count: Count, budget_tokens: int, *, titled: bool, most: int | None = None
+) -> tuple[tuple[Fragment, ...], tuple[Fact, ...]]:
+    """Writes the facts that fit a budget as lines under the headings of seed 001; returns these facts as well.
+
+    Facts that the user keeps by hand come first. With `titled`, the section's title stands in the prompt already. Where
+    the window is tight, only pinned facts, work and preferences more certain than 0.8 stay.
+    """
+    left, headings, chosen = budget_tokens, dict[str, str](), list[Fact]()
+    for fact in sorted(ranked(given), key=lambda fact: not fact.is_kept_by_hand) if budget_tokens > 0 else ():
+        above = "" if fact.category in headings else _heading(fact, titled=titled or bool(headings))
+        cost = (count(above) if above else 0) + count(_line(fact.shown))
+        if cost <= left and (most is None or len(chosen) < most):
+            left -= cost
+            headings.setdefault(fact.category, above)
+            chosen.append(fact)
+    in_order = [fact for category in HEADINGS for fact in chosen if fact.category == category]
+    fragments = []
+    for place, fact in enumerate(in_order):
+        is_sure = fact.category == "preference" and fact.confidence > KEPT_PREFERENCES_ABOVE
+        part = _fragment(
+            fact.id,
+            fact.shown,
+            count,
+            reason=Reason.PINNED if fact.pinned else Reason.REMEMBERED,
+            heading=_heading(fact, titled=titled or fact.category != in_order[0].category),
+            value=-2_000.0 - place,
+            expendable=not (fact.pinned or fact.category == "project" or is_sure),
+        )
+        fragments.append(part)
+    return tuple(fragments), tuple(chosen)
+
+
+def _heading(fact: Fact, *, titled: bool) -> str:
+    return f"{'' if titled else MEMORIES_HEADING}{HEADINGS[fact.category]}\n"
+
+
+def facts_tokens(given: Iterable[Fact], count: Count) -> int:
+    """Returns the cost of facts with their headings; counting ends above the most that they may cost in any case."""
+    known = tuple(given)
+    above = {f"{HEADINGS[fact.category]}\n" for fact in known}
+    total = sum(map(count, (MEMORIES_HEADING, *above))) if known else 0
+    for fact in known:
+        total += count(_line(fact.shown))
+        if total > MEMORY_MAX:
+            break
+    return total
+
+
+def left_out(fact: Fact, count: Count, *, since: bool, limited: bool = False) -> Fragment:
+    """Returns a fact that is not shown, for the report: learned since, near a usage limit, or without room."""
+    reason = Reason.NEXT_SNAPSHOT if since else Reason.USAGE_LIMIT if limited else Reason.NO_ROOM
+    return _fragment(fact.id, fact.shown, count, reason=reason, status=Status.OMITTED)
+
+
+def _fragment(name: str, text: str, count: Count, reason: Reason = Reason.CONFIGURED, **rest: Any) -> Fragment:  # noqa: ANN401
+    line = _line(text)
+    return Fragment(layer=Layer.PREFERENCES, id=name, text=line, tokens=count(line), reason=reason, **rest)
+
+
+def _line(text: str) -> str:
+    return f"- {fences.as_item(text.strip())}\n"
+
+
+def fitting(fragments: Sequence[Fragment], budget_tokens: int) -> tuple[Fragment, ...]:
+    """Returns the first fragments that fit a budget together."""
+    used = accumulate(fragment.tokens for fragment in fragments)
+    return tuple(fragment for fragment, tokens in zip(fragments, used, strict=True) if tokens <= budget_tokens)
+
+
+def packed(fragments: Sequence[Fragment], count: Count, budget_tokens: int) -> tuple[Fragment, ...]:
+    """Returns as many fragments as fit a budget with their common heading; one that is too large is skipped."""
+    if not fragments:
+        return ()
+    room = budget_tokens - count(fragments[0].heading)
+    taken = pack(range(len(fragments)), lambda number: fragments[number].tokens, room, SMALLEST_MEMORY_TOKENS)
+    return tuple(fragments[number] for number in sorted(taken))
+
+
+# For retrieval
+
+
+def as_candidates(
+    memories: Iterable[Fragment], known: Iterable[Fact], *, conversation_id: str | None = None
+) -> tuple[Candidate, ...]:
+    """Returns what is known about the user and not shown as texts that retrieval may quote.
+
+    Of the open conversation, no fact is quoted, as its message can be.
+    """
+    found = [
+        Candidate(id=part.id, source="memories", text=part.text.removeprefix("- ").strip(), place=place, kind="fact")
+        for place, part in enumerate(part for part in memories if part.id.startswith("memory"))
+    ]
+    for fact in known:
+        if all(one.conversation_id != conversation_id for one in fact.sources):
+            learned: Kind = "project" if fact.category == "project" else "fact"
+            kind: Kind = "core" if fact.pinned else "explicit" if fact.made_by == BY_USER else learned
+            date, place = fact.last_seen.date().isoformat(), len(found)
+            found.append(Candidate(id=fact.id, source="memories", text=fact.shown, place=place, kind=kind, date=date))
+    return tuple(found)
+
+
+def all_candidates(
+    store: BaseStore, user_id: str, settings: ContextSettings, count: Count
+) -> Flow[tuple[Candidate, ...]]:
+    """Reads everything that is known about a user, in no conversation in particular."""
+    known = yield from read(store, user_id)
+    facts = (known if settings.learn else known.by_hand).facts
+    return as_candidates(memory_fragments(settings, count), facts)

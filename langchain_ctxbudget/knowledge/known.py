@@ -9,12 +9,11 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from heapq import nlargest
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
-from langgraph.store.base import BaseStore, PutOp
+from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget.background import cached_property, in_child, new_mutex
 from langchain_ctxbudget.errors import StoreError
@@ -22,22 +21,13 @@ from langchain_ctxbudget.flow import Flow, Lock, batch
 from langchain_ctxbudget.knowledge import records
 from langchain_ctxbudget.knowledge.detection import Detector, Named
 from langchain_ctxbudget.knowledge.profiles import importance_at
-from langchain_ctxbudget.knowledge.records import (
-    BY_USER,
-    ContextBundle,
-    EntityProfile,
-    Fact,
-    KnowledgeMark,
-    PhraseRecord,
-    Profile,
-    TopicConversation,
-    TopicProfile,
-)
+from langchain_ctxbudget.knowledge.records import EntityProfile, Fact, PhraseRecord, Profile, TopicProfile
 from langchain_ctxbudget.messages import remembering
 from langchain_ctxbudget.stores import bulk, new_token, utc
 
 KEPT_USERS = 64
 """Users of a store whose knowledge stays in memory; the one not asked for longest goes first."""
+ERASED = "All that was known of the user was erased elsewhere at the same moment: nothing is kept"
 MOST_ENDED = 500
 """Ended facts that are kept; of more, those that ended last."""
 
@@ -46,7 +36,7 @@ MOST_ENDED = 500
 class Knowledge:
     """Everything known about one user."""
 
-    mark: KnowledgeMark = field(default_factory=lambda: KnowledgeMark(mark=""))
+    mark: records.KnowledgeMark = field(default_factory=lambda: records.KnowledgeMark(mark=""))
     """The token of the version that was read; empty where nothing is stored."""
     facts: tuple[Fact, ...] = ()
     """Current facts."""
@@ -54,13 +44,13 @@ class Knowledge:
     """Facts that no longer count."""
     topics: tuple[TopicProfile, ...] = ()
     entities: tuple[EntityProfile, ...] = ()
-    bundles: Mapping[str, ContextBundle] = field(default_factory=dict)
+    bundles: Mapping[str, records.ContextBundle] = field(default_factory=dict)
     """By id."""
     is_read: bool = True
     """False: reading failed, so nothing follows from an item that is missing."""
     is_whole: bool = False
     """The two fields below were read as well; prompts do without them."""
-    links: Mapping[tuple[str, str], TopicConversation] = field(default_factory=dict)
+    links: Mapping[tuple[str, str], records.TopicConversation] = field(default_factory=dict)
     """By topic or entity, and conversation."""
     phrases: tuple[PhraseRecord, ...] = ()
     """Candidates for topics."""
@@ -68,7 +58,7 @@ class Knowledge:
     @cached_property
     def topic_detector(self) -> Detector:
         """Finds topics in a message."""
-        return _detector(self.topics)
+        return _detector(self.topics, self.vectors_made_by)
 
     @cached_property
     def entity_detector(self) -> Detector:
@@ -81,9 +71,10 @@ class Knowledge:
         return {item.id: item for item in (*self.facts, *self.profiles)}
 
     @cached_property
-    def vectors_made_by(self) -> tuple[str | None, int] | None:
+    def vectors_made_by(self) -> tuple[str, int] | None:
         """The model and dimensions of the vectors that a message can be compared with; None without any."""
-        return _most_common(self.topics)
+        made = Counter((one.embedding_model or "", len(one.embedding)) for one in self.topics if one.embedding)
+        return max(made, key=lambda one: (made[one], one), default=None)
 
     @property
     def profiles(self) -> tuple[Profile, ...]:
@@ -98,7 +89,7 @@ class Knowledge:
     @cached_property
     def by_hand(self) -> Knowledge:
         """The facts that the user or the application said by hand, and nothing that was learned."""
-        facts = tuple(fact for fact in self.facts if fact.made_by == BY_USER)
+        facts = tuple(fact for fact in self.facts if fact.made_by == records.BY_USER)
         return replace(self, facts=facts, topics=(), entities=(), bundles={})
 
     def with_facts(self, every: Iterable[Fact]) -> Knowledge:
@@ -114,23 +105,21 @@ NOTHING = Knowledge()
 # Detectors
 
 
-def _detector(profiles: Sequence[Profile]) -> Detector:
+def _detector(profiles: Sequence[Profile], made_by: tuple[str, int] | None = None) -> Detector:
     """Makes a detector by names, terms and vectors; of two found as surely, the more important one comes first."""
-    times = (utc(one.last_engaged_at) for one in profiles if one.last_engaged_at)
-    newest = max(times, default=datetime.max.replace(tzinfo=UTC))
-    made_by = _most_common(profiles)
+    newest = max((utc(one.last_engaged_at) for one in profiles if one.last_engaged_at), default=None)
+    named = [
+        replace(thing, importance=importance_at(one, newest) if newest else 0.0)
+        for thing, one in zip(_things(profiles), profiles, strict=True)
+    ]
     none = (0.0,) * (made_by[1] if made_by else 0)
     rows = [one.embedding if (one.embedding_model, len(one.embedding)) == made_by else none for one in profiles]
-    named = [
-        replace(thing, importance=importance_at(one, newest))
-        for thing, one in zip(things(profiles), profiles, strict=True)
-    ]
     return Detector(named, np.asarray(rows, np.float32) if made_by else None)
 
 
 def by_names(profiles: Iterable[Profile]) -> Detector:
     """Makes a detector by names alone; while all names stay, it is the one that was made before."""
-    return _by_names(tuple(things(profiles)))
+    return _by_names(tuple(_things(profiles)))
 
 
 @remembering(4)
@@ -138,24 +127,20 @@ def _by_names(named: tuple[Named, ...]) -> Detector:
     return Detector(named)
 
 
-def things(profiles: Iterable[Profile]) -> list[Named]:
+def _things(profiles: Iterable[Profile]) -> list[Named]:
     """Returns profiles in the form that a detector takes; a first name names the only person who has it."""
-    every = list(profiles)
-    people = (one.name.split(" ", 1) for one in every if isinstance(one, EntityProfile) and one.type == "person")
-    first_names = Counter(name[0] for name in people if len(name) > 1 and name[0].isalpha())
-
-    def named(profile: Profile) -> tuple[str, ...]:
-        first, _, rest = profile.names[0].partition(" ")
-        is_person = isinstance(profile, EntityProfile) and profile.type == "person"
-        return (*profile.names, first) if is_person and rest and first_names[first] == 1 else profile.names
-
-    return [Named(id=one.id, names=named(one)) for one in every]
+    every = [(one, _first_name(one)) for one in profiles]
+    bearers = Counter(first for _, first in every)
+    return [
+        Named(id=one.id, names=(*one.names, first) if first and bearers[first] == 1 else one.names)
+        for one, first in every
+    ]
 
 
-def _most_common(profiles: Sequence[Profile]) -> tuple[str | None, int] | None:
-    """Returns the model of most vectors, and their dimensions."""
-    models = Counter((profile.embedding_model, len(profile.embedding)) for profile in profiles if profile.embedding)
-    return max(models, key=lambda one: (models[one], str(one))) if models else None
+def _first_name(profile: Profile) -> str:
+    first, _, rest = profile.names[0].partition(" ")
+    is_person = isinstance(profile, EntityProfile) and profile.type == "person"
+    return first if is_person and rest and first.isalpha() else ""
 
 
 # Kept in this process
@@ -163,11 +148,10 @@ def _most_common(profiles: Sequence[Profile]) -> tuple[str | None, int] | None:
 
 @dataclass(slots=True)
 class _Kept:
-    """The knowledge of one user, and the uses of bundles by id since they were written last."""
+    """The knowledge of one user, and how often which bundle was a hit (True) or a miss since that was written last."""
 
     knowledge: Knowledge | None = None
-    hits: Counter[str] = field(default_factory=Counter)
-    misses: Counter[str] = field(default_factory=Counter)
+    uses: Counter[tuple[str, bool]] = field(default_factory=Counter)
 
 
 @dataclass(slots=True)
@@ -222,16 +206,13 @@ def interrupted(store: BaseStore, user_id: str, *, erased: bool = False) -> None
 
 def note_use(store: BaseStore, user_id: str, hits: Iterable[str], misses: Iterable[str]) -> None:
     """Counts the bundles that a prompt could use as they are, and those it could not; written with the next change."""
-    kept = _of(store, user_id)
-    kept.hits.update(hits)
-    kept.misses.update(misses)
+    _of(store, user_id).uses.update([*((name, True) for name in hits), *((name, False) for name in misses)])
 
 
-def take_use(store: BaseStore, user_id: str) -> tuple[Counter[str], Counter[str]]:
-    """Returns the hits and misses that were not written yet, and forgets them."""
+def take_use(store: BaseStore, user_id: str) -> Counter[tuple[str, bool]]:
+    """Returns the hits (True) and misses that were not written yet, and forgets them."""
     kept = _of(store, user_id)
-    taken = kept.hits, kept.misses
-    kept.hits, kept.misses = Counter(), Counter()
+    taken, kept.uses = kept.uses, Counter()
     return taken
 
 
@@ -247,7 +228,7 @@ def read(store: BaseStore, user_id: str, found: object = None, *, marked: bool =
     """Reads what a prompt needs to know about a user, where the mark, which may be `found` already, has changed."""
     if not marked:
         [found] = yield from batch(store, [records.mark_place(user_id)])
-    mark, kept = records.found(KnowledgeMark, found), _of(store, user_id)
+    mark, kept = records.found(records.KnowledgeMark, found), _of(store, user_id)
     if mark is None:
         kept.knowledge = None
         return NOTHING
@@ -285,10 +266,11 @@ def save(store: BaseStore, user_id: str, before: Knowledge, after: Knowledge, *,
 
     The order makes a kill in between harmless, as learning again has the same effect: bundles are there before what
     they show is clean, a fact ends before another one takes its place, phrases are counted last. With `edited`, it was
-    changed by hand, and every conversation renews its snapshot.
+    changed by hand, and every conversation renews its snapshot. Whatever another process has written meanwhile stays,
+    and is read before anything is shown again.
 
     Raises:
-        StoreError: another process has erased the user since `before` was read; what was written is deleted again.
+        StoreError: another process has erased the user since `before` was read; nothing is kept.
     """
     ended = tuple(nlargest(MOST_ENDED, after.ended, key=lambda fact: (fact.ended_at or fact.last_seen, fact.id)))
     puts = [
@@ -302,45 +284,28 @@ def save(store: BaseStore, user_id: str, before: Knowledge, after: Knowledge, *,
     if not puts:
         return
     gone = {profile.id for profile in before.profiles} - {profile.id for profile in after.profiles}
-    for device in (yield from records.PRESENCE.all(store, user_id)) if gone else ():
-        if not gone.isdisjoint((*device.predicted_topics, *device.predicted_entities)):
-            none = {"predicted_topics": (), "predicted_entities": ()}  # until the next heartbeat
-            puts.append(records.PRESENCE.put(user_id, device.model_copy(update=none)))
-    mark = KnowledgeMark(mark=new_token(), edited=new_token() if edited else before.mark.edited)
-    kept_mark = None if after.is_empty and not edited else mark
+    devices = (yield from records.PRESENCE.all(store, user_id)) if gone else []
+    none = {"predicted_topics": (), "predicted_entities": ()}  # until the next heartbeat
+    puts += records.PRESENCE.changes(user_id, devices, [device.model_copy(update=none) for device in devices])
+    place, kept = records.mark_place(user_id), _of(store, user_id)
+    [item] = yield from batch(store, [place])
+    found = records.found(records.KnowledgeMark, item)
+    if found is None and before.mark.mark:
+        raise StoreError(ERASED)
+    old = found or before.mark
+    mark = records.KnowledgeMark(mark=new_token(), edited=new_token() if edited else old.edited)
     try:
-        is_alone = yield from _write(store, user_id, puts, before.mark, kept_mark)
+        yield from bulk.write(store, puts)
+        new = records.written(place, None if after.is_empty and not edited else mark)
+        [last, _] = yield from batch(store, [place, new])
+        if found and last is None:
+            yield from bulk.write(store, [put._replace(value=None) for put in (*puts, new)])
+            raise StoreError(ERASED)  # noqa: TRY301 - nothing is known any more
     except BaseException:
-        _of(store, user_id).knowledge = None  # some of it may be written
+        kept.knowledge = None  # some of it may be written
         raise
     saved = replace(after, mark=mark, is_whole=True, ended=ended, phrases=_newest_last(after.phrases))
     saved.topic_detector.detect("")  # built here, so that no prompt has to wait for it
     saved.entity_detector.detect("")
-    _of(store, user_id).knowledge = saved if is_alone else None
-
-
-def _write(
-    store: BaseStore, user_id: str, puts: Sequence[PutOp], old: KnowledgeMark, new: KnowledgeMark | None
-) -> Flow[bool]:
-    """Writes the changes and the new mark; tells that nobody else has written meanwhile."""
-    begun = old if old.mark else KnowledgeMark(mark="begun")
-    # Without a mark nobody would look for what is written.
-    is_alone = begun is old or (yield from _marked(store, user_id, begun)) == old
-    yield from bulk.write(store, puts)
-    found = yield from _marked(store, user_id, new)
-    place = records.mark_place(user_id)
-    if not found.mark:
-        yield from bulk.write(store, [*(put._replace(value=None) for put in puts), records.written(place, None)])
-        raise StoreError("All that was known of the user was erased elsewhere at the same moment: nothing is kept")
-    if is_alone and found == begun:
-        return True
-    # Both have written, and the other one perhaps by hand.
-    yield from bulk.write(store, [records.written(place, KnowledgeMark(mark=new_token(), edited=new_token()))])
-    return False
-
-
-def _marked(store: BaseStore, user_id: str, mark: KnowledgeMark | None) -> Flow[KnowledgeMark]:
-    """Renews or removes the mark; returns the one before, which tells who else has written."""
-    place = records.mark_place(user_id)
-    found, _ = yield from batch(store, [place, records.written(place, mark)])
-    return records.found(KnowledgeMark, found) or KnowledgeMark(mark="")
+    is_alone = old == before.mark and records.found(records.KnowledgeMark, last) == found
+    kept.knowledge = saved if is_alone else None

@@ -1,69 +1,61 @@
-"""What is known after messages were learned from, and after some are gone; how texts of it are compiled.
+"""A pipeline that learns about its users: in the background, a few messages at a time, by rules or with a model.
 
-Everything here can be done twice: sources are sets, counts are absolute numbers per conversation, and progress is
-written last. A process that is killed in between learns the same messages once more, to the same effect.
+Progress is kept with digests of everything before: where one does not fit, messages were edited or removed, and reading
+goes on from the newest that fits. What came from messages that are no longer there is then dropped. Everything can be
+done twice: sources are sets, counts are absolute numbers per conversation, and progress is written last, so a process
+that is killed in between learns the same messages once more, to the same effect.
 """
 
 from __future__ import annotations
 
+import atexit
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
+import numpy as np
+from langchain_core.embeddings import Embeddings
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.base import BaseStore
 
-from langchain_ctxbudget.background import cached_property
-from langchain_ctxbudget.history import Beginning, Entry
-from langchain_ctxbudget.knowledge import facts, known
-from langchain_ctxbudget.knowledge.bundles import Compiler
+from langchain_ctxbudget.background import BackgroundWorker, Cancelled, cached_property
+from langchain_ctxbudget.errors import BlockedLoopError, ExtractionError, InputError, InvalidSettingsError
+from langchain_ctxbudget.flow import Flow, T, batch, drive, embed, locked, running_loop
+from langchain_ctxbudget.history import Beginning, Entry, OpenConversation, editing
+from langchain_ctxbudget.knowledge import facts, known, presence, profiles, records
 from langchain_ctxbudget.knowledge.known import Knowledge, by_names
-from langchain_ctxbudget.knowledge.profiles import (
-    Engagement,
-    engaged,
-    importance_at,
-    measured,
-    merge_entities,
-    merge_topics,
-)
-from langchain_ctxbudget.knowledge.records import (
-    BY_RULES,
-    BY_USER,
-    MOST_SOURCES,
-    EntityProfile,
-    Fact,
-    Highlight,
-    Learned,
-    PhraseRecord,
-    Profile,
-    ProgressRecord,
-    Said,
-    Source,
-    TopicConversation,
-    TopicProfile,
-)
-from langchain_ctxbudget.messages import fold, is_user, own_words, units
-from langchain_ctxbudget.stores import Scope, utc
-from langchain_ctxbudget.tokens import estimate_tokens
+from langchain_ctxbudget.knowledge.presence import Prediction
+from langchain_ctxbudget.knowledge.records import EntityProfile, Fact, Source, TopicProfile
+from langchain_ctxbudget.messages import fold, is_user, own_words
+from langchain_ctxbudget.search import units
+from langchain_ctxbudget.settings import ContextSettings
+from langchain_ctxbudget.stores import Scope, bulk, embeddings_name, settings_in, settings_place, utc, utc_now
+from langchain_ctxbudget.tokens import TokenCounter, estimate_tokens
+
+if TYPE_CHECKING:
+    from langchain_core.language_models import BaseChatModel
+
+    from langchain_ctxbudget.knowledge.extraction import ChatModelExtractor
 
 P = TypeVar("P", TopicProfile, EntityProfile)
 
+CLOSING_SECONDS = 5.0
+"""The longest that closing waits for a job that has begun."""
+PAUSE_SECONDS = 0.25
+"""Nothing is learned before so much time without a prompt."""
+MOST_MESSAGES, BEFORE_MESSAGES, LOOK_BACK = 50, 4, 1_000
+"""Messages that are read at once; those before them that a model is shown, and that tell who else writes."""
 MOST_MARKS = 32
-BEFORE_MESSAGES = 4
-"""Messages before the new ones that a model is shown, to understand them."""
-LOOK_BACK = 1_000
-"""Messages before the new ones that tell who else writes."""
 MOST_FACTS = 10
 """Facts of the user that one bundle is offered."""
 MOST_PROFILES = 1_000
 """Topics, and entities, of one user; of more, the least important ones go."""
-MOST_HIGHLIGHTS = 4
-"""Of a topic; of more, the newest."""
-FEWEST_CHARACTERS, MOST_HIGHLIGHT_CHARACTERS = 20, 160
-"""A shorter sentence says little, a longer one is left to retrieval."""
+DETAILS = ("relationship", "aliases", "facts", "attributes", "relations")
+"""The fields of an entity that are said of it."""
 
 _WORD = re.compile(r"[^\W_]+")
 
@@ -82,7 +74,7 @@ class Work:
     """What each of these costs, in tokens."""
     first: int
     """The position of the first of them."""
-    progress: ProgressRecord
+    progress: records.ProgressRecord
     """As it was found."""
     there: Mapping[str, str] | None
     """All messages of the conversation, and what each says, as a fingerprint; None: those that were learned from have
@@ -91,16 +83,16 @@ class Work:
     """Of the user's knowledge when they were taken up."""
 
     @cached_property
-    def said(self) -> list[Said]:
+    def said(self) -> list[records.Said]:
         """The words in them that may be learned from."""
         return self._said(self.first, len(self.entries))
 
     @property
-    def before(self) -> list[Said]:
+    def before(self) -> list[records.Said]:
         """The messages right before them."""
         return self._said(max(0, self.first - BEFORE_MESSAGES), self.first)
 
-    def _said(self, first: int, end: int) -> list[Said]:
+    def _said(self, first: int, end: int) -> list[records.Said]:
         others = others_in(self.entries[max(0, self.first - LOOK_BACK) :], self.scope.user_id)
         return as_said(self.entries[first:end], others)
 
@@ -113,18 +105,16 @@ class Work:
         return replace(self, entries=Beginning(self.entries, end))
 
     @property
-    def done(self) -> ProgressRecord | None:
-        """The progress once they were learned from: the newest marks, and fewer of the older ones."""
+    def done(self) -> records.ProgressRecord | None:
+        """The progress once they were learned from."""
         if not self.entries:
             return None
-        before = [mark for mark in self.progress.marks if fits(self.entries, mark)]
-        if len(before) >= MOST_MARKS:
-            before[: MOST_MARKS // 2] = before[: MOST_MARKS // 2 : 2]
+        before = [mark for mark in self.progress.marks if _fits(self.entries, mark)]
         last = len(self.entries), self.entries[-1].digest
-        return ProgressRecord(position=last[0], marks=(*before, last))
+        return records.ProgressRecord(marks=(*before, last)[-MOST_MARKS:])
 
 
-def fits(entries: Sequence[Entry], mark: tuple[int, str]) -> bool:
+def _fits(entries: Sequence[Entry], mark: tuple[int, str]) -> bool:
     """Returns whether nothing before a mark of progress has changed since."""
     position, digest = mark
     return 0 < position <= len(entries) and entries[position - 1].digest == digest
@@ -142,23 +132,27 @@ def others_in(entries: Sequence[Entry], user_id: str) -> frozenset[str]:
         return frozenset()
     user = _WORD.findall(fold(user_id))
     words = {name: _WORD.findall(fold(name)) for name in names}
-    same = {name for name in names if words[name] == user}
     sizes = {name: min(len(words[name]), len(user)) for name in names}
-    alike = {name for name, size in sizes.items() if size > 0 and words[name][:size] == user[:size]}
+    alike = {name for name, size in sizes.items() if size and words[name][:size] == user[:size]}
+    same = {name for name in alike if words[name] == user}
     return frozenset(names - (same or (alike if len(alike) == 1 else set())))
 
 
-def as_said(entries: Sequence[Entry], others: Collection[str] = ()) -> list[Said]:
+def as_said(entries: Sequence[Entry], others: Collection[str] = ()) -> list[records.Said]:
     """Returns messages as an extraction reads them: words of people and of the assistant, and nothing else."""
-    read: list[Said] = []
+    read: list[records.Said] = []
     for entry in entries:
-        message = entry.message
-        text = own_words(message) if isinstance(message, HumanMessage | AIMessage) else ""
-        if text and entry.preservation != "drop":
-            from_user = is_user(message) and message.name not in others
+        if (text := _words(entry)) and entry.preservation != "drop":
+            from_user = is_user(entry.message) and entry.message.name not in others
             digest, at = entry.fingerprint, time_of(entry)
-            read.append(Said(id=entry.id, digest=digest, text=text, from_user=from_user, speaker=entry.speaker, at=at))
+            read.append(
+                records.Said(id=entry.id, digest=digest, text=text, from_user=from_user, speaker=entry.speaker, at=at)
+            )
     return read
+
+
+def _words(entry: Entry) -> str:
+    return own_words(entry.message) if isinstance(entry.message, HumanMessage | AIMessage) else ""
 
 
 def time_of(entry: Entry) -> datetime | None:
@@ -170,10 +164,16 @@ def time_of(entry: Entry) -> datetime | None:
         return None
 
 
+def still_there(conversation: OpenConversation) -> dict[str, str]:
+    """Returns the messages of a conversation with their fingerprints; archived ones are not among them."""
+    entries = conversation.entries
+    return {key: entries.fingerprint(position) for position, key in enumerate(entries.ids)}
+
+
 # What they say is merged
 
 
-def updated(state: Knowledge, work: Work, learned: Learned, now: datetime) -> Knowledge:
+def updated(state: Knowledge, work: Work, learned: records.Learned, now: datetime) -> Knowledge:
     """Returns the state after some messages."""
     conversation = work.scope.conversation_id
     said_at = {one.id: one.at for one in work.said if one.at}
@@ -186,64 +186,36 @@ def updated(state: Knowledge, work: Work, learned: Learned, now: datetime) -> Kn
     every = facts.learn((*state.facts, *state.ended), learned.facts, own, now, learned.made_by, said_at=said_at)
     after = replace(
         state.with_facts(facts.pruned(every, now)),
-        topics=merge_topics(state.topics, learned, own, now),
-        entities=merge_entities(state.entities, learned, own, now),
+        topics=profiles.merge_topics(state.topics, learned, own, now),
+        entities=profiles.merge_entities(state.entities, learned, own, now),
     )
-    after = _counted(_with_highlights(after, work, own), work)
-    both = {**after.links, **state.links}
-    links = {name for (name, at) in both if state.links.get((name, at)) != after.links.get((name, at))}
-    after = measured_again(after, links | changed(state, after), now)
+    after = measured_again(_counted(after, work), now)
     topics, entities = _most_important(after.topics, now), _most_important(after.entities, now)
     kept = {profile.id for profile in (*topics, *entities)}
     left = {key: link for key, link in after.links.items() if key[0] in kept}
     return replace(after, topics=topics, entities=entities, links=left)
 
 
-def changed(before: Knowledge, after: Knowledge) -> set[str]:
-    """Returns the ids of the topics and entities that are not as they were."""
-    old = {profile.id: profile for profile in before.profiles}
-    return {profile.id for profile in after.profiles if old.get(profile.id) != profile}
-
-
-def measured_again(state: Knowledge, ids: Collection[str], now: datetime) -> Knowledge:
-    """Returns the state with new metrics of some topics and entities, without those that nothing speaks for."""
-    of: dict[str, list[TopicConversation]] = {name: [] for name in ids}
+def measured_again(state: Knowledge, now: datetime) -> Knowledge:
+    """Returns the state with new metrics where links have changed, without profiles that nothing speaks for."""
+    of: defaultdict[str, list[records.TopicConversation]] = defaultdict(list)
     for (name, _), link in state.links.items():
-        if name in of:
-            of[name].append(link)
+        of[name].append(link)
 
-    def stays(profile: Profile) -> bool:
-        return bool(profile.sources or profile.total_messages or profile.pinned or profile.made_by == BY_USER)
+    def those_left(every: Iterable[P]) -> tuple[P, ...]:
+        both = ((one, profiles.measured(one, of[one.id])) for one in every)
+        renewed = (old if new == old else profiles.as_of(new, now) for old, new in both)
+        return tuple(p for p in renewed if p.sources or p.total_messages or p.pinned or p.made_by == records.BY_USER)
 
-    topics = (measured(topic, of[topic.id], now) if topic.id in of else topic for topic in state.topics)
-    entities = (measured(entity, of[entity.id], now) if entity.id in of else entity for entity in state.entities)
-    return replace(state, topics=tuple(filter(stays, topics)), entities=tuple(filter(stays, entities)))
-
-
-def _most_important(profiles: tuple[P, ...], now: datetime) -> tuple[P, ...]:
-    ranked = sorted(profiles, key=lambda p: (not p.pinned, p.made_by != BY_USER, -importance_at(p, now), p.id))
-    gone = {profile.id for profile in ranked[MOST_PROFILES:]}
-    return tuple(profile for profile in profiles if profile.id not in gone)
+    return replace(state, topics=those_left(state.topics), entities=those_left(state.entities))
 
 
-def _with_highlights(state: Knowledge, work: Work, own: Mapping[str, Source]) -> Knowledge:
-    """Returns a state with what the user says about topics in new messages; questions say nothing."""
-    detector = by_names(state.topics)
-    found: defaultdict[str, dict[str, Highlight]] = defaultdict(dict)
-    for said in (one for one in work.said if one.from_user and detector.named(one.text)):
-        date = said.at.date().isoformat() if said.at else None
-        for sentence in units(said.text):
-            if FEWEST_CHARACTERS <= len(sentence) <= MOST_HIGHLIGHT_CHARACTERS and not sentence.endswith("?"):
-                for name in detector.named(sentence):
-                    found[name].pop(sentence, None)
-                    found[name][sentence] = Highlight(text=sentence, date=date, source=own[said.id])
+def _most_important(every: tuple[P, ...], now: datetime) -> tuple[P, ...]:
+    def rank(one: P) -> tuple[bool, bool, float, str]:
+        return not one.pinned, one.made_by != records.BY_USER, -profiles.importance_at(one, now), one.id
 
-    def highlighted(topic: TopicProfile) -> TopicProfile:
-        new = found[topic.id]
-        every = (*(one for one in topic.highlights if one.text not in new), *new.values())
-        return topic.model_copy(update={"highlights": every[-MOST_HIGHLIGHTS:]}) if new else topic
-
-    return replace(state, topics=tuple(map(highlighted, state.topics)))
+    gone = {one.id for one in sorted(every, key=rank)[MOST_PROFILES:]}
+    return tuple(one for one in every if one.id not in gone)
 
 
 def _counted(state: Knowledge, work: Work) -> Knowledge:
@@ -252,19 +224,18 @@ def _counted(state: Knowledge, work: Work) -> Knowledge:
     first, links = work.first, dict(state.links)
     if work.there is not None:
         first, links = 0, {key: link for key, link in links.items() if key[1] != conversation}
-    found: defaultdict[str, list[Engagement]] = defaultdict(list)
+    found: defaultdict[str, list[profiles.Engagement]] = defaultdict(list)
     for position in range(first, len(work.entries)):
         entry = work.entries[position]
-        text = own_words(entry.message) if isinstance(entry.message, HumanMessage | AIMessage) else ""
-        for name in detector.named(text) if text else ():
+        for name in detector.named(_words(entry)):
             link = links.get((name, conversation))
             if link is None or position >= link.until:
                 tokens, from_user = work.costs[position], is_user(entry.message)
-                found[name].append(Engagement(at=time_of(entry), tokens=tokens, from_user=from_user))
+                found[name].append(profiles.Engagement(at=time_of(entry), tokens=tokens, from_user=from_user))
     for name, messages in found.items():
-        new = TopicConversation(topic_id=name, conversation_id=conversation)
+        new = records.TopicConversation(topic_id=name, conversation_id=conversation)
         link = links.get((name, conversation), new)
-        links[name, conversation] = engaged(link, messages, until=len(work.entries))
+        links[name, conversation] = profiles.engaged(link, messages, until=len(work.entries))
     return replace(state, links=links)
 
 
@@ -274,8 +245,9 @@ def _counted(state: Knowledge, work: Work) -> Knowledge:
 def without(state: Knowledge, conversation_id: str, there: Mapping[str, str]) -> Knowledge:
     """Returns the state without what came from messages that are no longer there, or say something else.
 
-    A fact that is kept by hand stays. One that they superseded counts again, unless something else stands in its place.
-    An entity that loses a source loses all details but those said by hand, as nothing tells who said which.
+    A fact that is kept by hand stays; what a model has written goes with any of its messages, as it may say something
+    of each. A fact that they superseded counts again, unless something else stands in its place. An entity that loses a
+    source loses all details but those said by hand.
     """
 
     def kept(sources: Iterable[Source]) -> tuple[Source, ...]:
@@ -285,29 +257,20 @@ def without(state: Knowledge, conversation_id: str, there: Mapping[str, str]) ->
             if source.conversation_id != conversation_id or there.get(source.message_id) == source.digest
         )
 
-    def of_topic(topic: TopicProfile) -> TopicProfile:
-        highlights = tuple(one for one in topic.highlights if kept([one.source]))
-        return topic.model_copy(update={"sources": kept(topic.sources), "highlights": highlights})
-
     def of_entity(entity: EntityProfile) -> EntityProfile:
         left = kept(entity.sources)
-        is_unsure = len(entity.sources) >= MOST_SOURCES and (entity.id, conversation_id) in state.links
-        if left == entity.sources and not is_unsure:
-            return entity
-        lost = {} if entity.made_by == BY_USER else {name: EntityProfile.model_fields[name].default for name in DETAILS}
+        is_sure = left == entity.sources or entity.made_by == records.BY_USER
+        lost = {} if is_sure else {name: EntityProfile.model_fields[name].default for name in DETAILS}
         return entity.model_copy(update={"sources": left, **lost})
 
-    def of_phrase(phrase: PhraseRecord) -> PhraseRecord:
+    def of_phrase(phrase: records.PhraseRecord) -> records.PhraseRecord:
         left = kept(phrase.sources)
         days = tuple(day for one, day in zip(phrase.sources, phrase.days, strict=False) if one in left)
         return phrase.model_copy(update={"sources": left, "days": days})
 
     def is_lost(fact: Fact) -> bool:
         left = kept(fact.sources)
-        # What a model has written may say something of every message of a conversation that it comes from.
-        elsewhere = facts.is_as_first_said(fact) and any(one.conversation_id != conversation_id for one in left)
-        unsure = not left or (fact.made_by != BY_RULES and not elsewhere)
-        return left != fact.sources and unsure and not facts.is_kept_by_hand(fact)
+        return left != fact.sources and (not left or fact.made_by != records.BY_RULES) and not fact.is_kept_by_hand
 
     every = (*state.facts, *state.ended)
     gone = {fact.id: fact.superseded_by for fact in every if is_lost(fact)}
@@ -321,14 +284,10 @@ def without(state: Knowledge, conversation_id: str, there: Mapping[str, str]) ->
 
     return replace(
         state.with_facts(of_fact(fact) for fact in every if fact.id not in gone),
-        topics=tuple(map(of_topic, state.topics)),
+        topics=tuple(topic.model_copy(update={"sources": kept(topic.sources)}) for topic in state.topics),
         entities=tuple(map(of_entity, state.entities)),
         phrases=tuple(phrase for phrase in map(of_phrase, state.phrases) if phrase.sources),
     )
-
-
-DETAILS = ("relationship", "aliases", "facts", "attributes", "relations")
-"""The fields of an entity that are said of it."""
 
 
 # Texts
@@ -337,48 +296,260 @@ DETAILS = ("relationship", "aliases", "facts", "attributes", "relations")
 def compiled(store: BaseStore, user_id: str, state: Knowledge, now: datetime) -> Knowledge:
     """Returns the state with every missing, changed or expired bundle compiled, and uses counted.
 
-    A fact belongs to the topics and entities that it names.
+    A fact belongs to the topics and entities that it names: pinned ones first, then the surest, then the newest.
     """
-    compiler = Compiler(now=now, count=estimate_tokens, old=state.bundles)
-    about = _facts_about(state.profiles, state.facts)
+    compiler, detector = profiles.Compiler(now=now, count=estimate_tokens, old=state.bundles), by_names(state.profiles)
+    about: defaultdict[str, list[Fact]] = defaultdict(list)
+    for fact in sorted(state.facts, key=lambda f: (not f.pinned, -f.confidence, -utc(f.last_seen).timestamp(), f.id)):
+        for name in detector.named(fact.text):
+            about[name] += [fact] if len(about[name]) < MOST_FACTS else []
     by_slug = {topic.slug: topic for topic in state.topics}
-    parts: defaultdict[str | None, list[TopicProfile]] = defaultdict(list)
-    for child in sorted(state.topics, key=lambda topic: (-importance_at(topic, now), topic.id)):
-        parts[child.parent_slug].append(child)
     made = [
-        *(
-            compiler.topic(topic, about[topic.id], by_slug.get(topic.parent_slug or ""), parts[topic.slug])
-            for topic in state.topics
-        ),
-        *(compiler.entity(entity, about[entity.id]) for entity in state.entities),
+        *(compiler.topic(one, about[one.id], by_slug.get(one.parent_slug or "")) for one in state.topics),
+        *(compiler.entity(one, about[one.id]) for one in state.entities),
         compiler.of_facts("identity_core", facts.ranked(state.facts)),
         compiler.of_facts("global_prefs", facts.ranked(state.facts)),
     ]
     texts = {text.id: text for text in made if "/" in text.id or text.compiled_prompt}
-    hits, misses = known.take_use(store, user_id)
-    for key in texts.keys() & (hits.keys() | misses.keys()):
-        old = texts[key]
-        counts = {"hit_count": old.hit_count + hits[key], "miss_count": old.miss_count + misses[key]}
-        texts[key] = old.model_copy(update={**counts, "last_used_at": now})
+    for (key, is_hit), number in known.take_use(store, user_id).items():
+        if old := texts.get(key):
+            counts = {"hit_count": old.hit_count + number} if is_hit else {"miss_count": old.miss_count + number}
+            texts[key] = old.model_copy(update={**counts, "last_used_at": now})
+    return replace(state, bundles=texts)
 
-    def clean(profile: P) -> P:
-        """Returns a profile whose bundle is up to date: the same object where it was already."""
-        version = texts[profile.id].version
-        if not profile.is_dirty and profile.context_version == version:
-            return profile
-        return profile.model_copy(update={"is_dirty": False, "context_version": version})
 
-    return replace(
-        state, topics=tuple(map(clean, state.topics)), entities=tuple(map(clean, state.entities)), bundles=texts
+# In the background
+
+
+class _Owner(Protocol):
+    """The engine that has the conversations open."""
+
+    settings: ContextSettings
+    counter: TokenCounter
+
+    @property
+    def store(self) -> BaseStore: ...
+    @property
+    def embeddings(self) -> Embeddings | None: ...
+    def using(self, scope: Scope, body: Callable[[OpenConversation], Flow[T]]) -> Flow[T]: ...
+    def recall(self, scope: Scope, body: Callable[[OpenConversation], Flow[T]]) -> Flow[T]: ...
+
+
+def take(
+    store: BaseStore, conversation: OpenConversation, counter: TokenCounter, *, at_least: int
+) -> Flow[Work | None]:
+    """Returns the next messages to learn from; None where there are too few new ones."""
+    epoch, entries = known.epoch_of(store, conversation.scope.user_id), conversation.entries
+    [item] = yield from batch(store, [records.progress_place(conversation.scope)])
+    progress = records.found(records.ProgressRecord, item) or records.ProgressRecord()
+    last = next((mark for mark in reversed(progress.marks) if _fits(entries, mark)), (0, ""))
+    conversation.learned, first = last, last[0]
+    is_changed, new = bool(progress.marks) and last != progress.marks[-1], len(entries) - first
+    if not is_changed and (not new or new < at_least):
+        return None
+    end = min(len(entries), first + MOST_MESSAGES)
+    return Work(
+        scope=conversation.scope,
+        entries=Beginning(entries, end),
+        costs=conversation.table.costs(counter).tokens[:end],
+        first=first,
+        progress=progress,
+        there=still_there(conversation) if is_changed else None,
+        epoch=epoch,
     )
 
 
-def _facts_about(profiles: Iterable[Profile], given: Iterable[Fact]) -> defaultdict[str, list[Fact]]:
-    """Returns the facts that name each profile: pinned ones, then the surest, then the newest."""
-    detector = by_names(profiles)
-    about: defaultdict[str, list[Fact]] = defaultdict(list)
-    for fact in sorted(given, key=lambda f: (not f.pinned, -f.confidence, -utc(f.last_seen).timestamp(), f.id)):
-        for name in detector.named(fact.text):
-            if len(about[name]) < MOST_FACTS:
-                about[name].append(fact)
-    return about
+def write(store: BaseStore, work: Work, learned: records.Learned | None, now: datetime) -> Flow[None]:
+    """Merges what messages say into what is known of their user; None: rules tell what that is.
+
+    It does nothing where something of the user was erased since they were taken, or somebody else has learned from the
+    conversation: they are taken again.
+    """
+    from langchain_ctxbudget.knowledge import rules  # noqa: PLC0415 - it compiles tables
+
+    user, place = work.scope.user_id, records.progress_place(work.scope)
+
+    def body() -> Flow[None]:
+        [item] = yield from batch(store, [place])
+        was_read = (records.found(records.ProgressRecord, item) or records.ProgressRecord()) != work.progress
+        if was_read or known.epoch_of(store, user) != work.epoch:
+            return
+        before = yield from known.read_all(store, user)
+        conversation, phrases, said = work.scope.conversation_id, before.phrases, learned
+        state = before if work.there is None else without(before, conversation, work.there)
+        if said is None:
+            said, phrases = rules.learn(work.said, state.phrases, conversation)
+        after = updated(replace(state, phrases=phrases), work, said, now)
+        yield from known.save(store, user, before, compiled(store, user, after, now))
+        yield from bulk.write(store, [records.written(place, work.done)])
+
+    yield from locked(known.lock_of(store, user), body())
+
+
+def embed_topics(store: BaseStore, user_id: str, embeddings: Embeddings) -> Flow[None]:
+    """Gives every topic of a user a vector that has none of this model; the model works while nobody waits."""
+    model, knowledge = embeddings_name(embeddings), (yield from known.read(store, user_id))
+    missing = [". ".join(topic.names) for topic in knowledge.topics if topic.embedding_model != model]
+    if not missing:
+        return
+    rows = yield from embed(embeddings, missing)
+    made = dict(zip(missing, map(tuple, units(np.asarray(rows, np.float32)).round(6).tolist()), strict=True))
+
+    def embedded(topic: TopicProfile) -> TopicProfile:
+        vector = made.get(". ".join(topic.names))
+        return topic.model_copy(update={"embedding": vector, "embedding_model": model}) if vector else topic
+
+    def body() -> Flow[None]:
+        before = yield from known.read_all(store, user_id)
+        yield from known.save(store, user_id, before, replace(before, topics=tuple(map(embedded, before.topics))))
+
+    yield from locked(known.lock_of(store, user_id), body())
+
+
+class Learning:
+    """One thread in which conversations are learned from, one at a time."""
+
+    def __init__(
+        self, owner: _Owner, model: BaseChatModel | None = None, clock: Callable[[], datetime] | None = None
+    ) -> None:
+        """Set up; the thread begins with the first conversation that has enough to learn from."""
+        self.clock = clock or utc_now
+        self.owner = owner
+        self._extractor: ChatModelExtractor | None = None
+        if model is not None:
+            from langchain_ctxbudget.knowledge.extraction import ChatModelExtractor  # noqa: PLC0415 - not without one
+
+            self._extractor = ChatModelExtractor(model)
+        self._ending: set[Scope] = set()
+        """Conversations whose session ends."""
+        self._asking = False
+        """True while a model works: nothing is written before that is over."""
+        self.worker: BackgroundWorker[Scope | str] = BackgroundWorker(self._run, pause_seconds=PAUSE_SECONDS)
+        """Keyed by the conversation that is learned from, or by the user whose bundles are compiled."""
+
+    def close(self) -> None:
+        """Begin nothing any more; a job that is in the store ends first, as the store may be closed next.
+
+        An event loop is not held up: the job may be waiting for it.
+        """
+        self.worker.close()
+        if not self._asking and running_loop() is None:
+            with suppress(BlockedLoopError):  # the job itself closes the pipeline
+                self.worker.flush(CLOSING_SECONDS)
+
+    def note(self, conversation: OpenConversation) -> None:
+        """Learn from a conversation in the background once it has enough new messages, or when some have changed."""
+        settings, new = self.owner.settings, conversation.new_to_learn()
+        if settings.learn and (new is None or new >= settings.learn_every):
+            self.worker.submit(conversation.scope)
+
+    def end_session(self, scope: Scope) -> bool:
+        """Learn in the background from everything that is new in a conversation; whether that is going to happen."""
+        if not self.owner.settings.learn:
+            return False
+        self._ending.add(scope)
+        return self.worker.submit(scope)
+
+    def prewarm(self, user_id: str) -> None:
+        """Have the texts of what is likely to come up compiled in the background."""
+        if self.owner.settings.learn:
+            self.worker.submit(user_id)
+
+    def warm(self, user_id: str) -> Flow[Prediction]:
+        """Predict what is likely to come up on a user's devices, which remember it, and compile the texts of it."""
+        store, now = self.owner.store, self.clock()
+
+        def body() -> Flow[Prediction]:
+            before = yield from known.read_all(store, user_id)
+            devices = yield from presence.devices(store, user_id, now)
+            likely = presence.predict(devices, before.topics, before.entities, before.links.values(), now)
+            topics, entities = (tuple(name for name, _ in some) for some in (likely.topics, likely.entities))
+            yield from known.save(store, user_id, before, compiled(store, user_id, before, now))
+            told = {"predicted_topics": topics, "predicted_entities": entities}
+            renewed = [device.model_copy(update=told if device.is_online else {}) for device in devices]
+            yield from bulk.write(store, records.PRESENCE.changes(user_id, devices, renewed))
+            return likely
+
+        return (yield from locked(known.lock_of(store, user_id), body()))
+
+    def forget(self, scope: Scope, there: Mapping[str, str]) -> Flow[None]:
+        """Take out of what is known what comes from messages that a conversation no longer has.
+
+        Mentions in it are counted again when it is learned from next.
+        """
+        store, user, conversation, now = self.owner.store, scope.user_id, scope.conversation_id, self.clock()
+
+        def body() -> Flow[None]:
+            known.interrupted(store, user)
+            before = yield from known.read_all(store, user)
+            state = without(before, conversation, there)
+            if state != before or not there:
+                links = {key: link for key, link in state.links.items() if key[1] != conversation}
+                state = measured_again(replace(state, links=links), now)
+                yield from known.save(store, user, before, compiled(store, user, state, now))
+
+        yield from locked(known.lock_of(store, user), body())
+        if there and self.owner.settings.learn:
+            self.worker.submit(scope)
+
+    # In the thread
+
+    def _run(self, key: Scope | str, cancelled: Cancelled) -> None:
+        atexit.register(self.close)  # so that a job that is in the store ends first
+        try:
+            if isinstance(key, Scope):
+                ends = key in self._ending
+                self._ending.discard(key)
+                self._learn_all(key, cancelled, ends=ends)
+            elif self._settings_of(key).learn:
+                drive(self.warm(key))
+        finally:
+            atexit.unregister(self.close)
+
+    def _settings_of(self, user_id: str) -> ContextSettings:
+        [saved] = drive(batch(self.owner.store, [settings_place(user_id, None)]))
+        try:
+            return self.owner.settings.override(settings_in(saved))
+        except InvalidSettingsError:  # told of by every prompt
+            return self.owner.settings
+
+    def _learn_all(self, scope: Scope, cancelled: Cancelled, *, ends: bool) -> None:
+        """Learns from a conversation until little is new; raises what the model failed with when that is done."""
+        owner, settings, problem = self.owner, self._settings_of(scope.user_id), None
+        extractor = None if settings.learn == "rules" else self._extractor
+        if settings.learn == "model" and extractor is None:
+            return
+        at_least = 1 if ends else settings.learn_every
+
+        def find(conversation: OpenConversation) -> Flow[Work | None]:
+            yield from editing.refresh(owner.store, conversation)
+            # From now on, others must be able to tell that its prompts show nothing yet.
+            if conversation.snapshot_unsaved and conversation.entries:
+                yield from batch(owner.store, [records.written(records.snapshot_place(scope), conversation.snapshot)])
+                conversation.snapshot_unsaved = False
+            return (yield from take(owner.store, conversation, owner.counter, at_least=at_least))
+
+        while settings.learn and not cancelled and (work := drive(owner.using(scope, find))):
+            learned: records.Learned | None = None
+            if extractor is not None and any(one.from_user for one in work.said):
+                try:
+                    work, learned = self._asked(extractor, work)
+                except (ExtractionError, InputError) as error:
+                    problem = error
+            if not cancelled:
+                drive(write(owner.store, work, learned, self.clock()))
+            self.worker.wait_for_pause()
+        if not cancelled and owner.embeddings and drive(known.read(owner.store, scope.user_id)).topics:
+            drive(embed_topics(owner.store, scope.user_id, owner.embeddings))
+        if problem:
+            raise ExtractionError(f"{problem}; rules have learned instead")
+
+    def _asked(self, extractor: ChatModelExtractor, work: Work) -> tuple[Work, records.Learned]:
+        """Asks the model; returns the messages that it was shown, and what they say."""
+        knowledge = drive(known.read(self.owner.store, work.scope.user_id))
+        self._asking = True
+        try:
+            count, learned = drive(extractor.extract(work.said, work.before, knowledge))
+        finally:
+            self._asking = False
+        return work.until_said(count), learned

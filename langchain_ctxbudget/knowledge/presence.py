@@ -12,14 +12,7 @@ from langgraph.store.base import BaseStore
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from langchain_ctxbudget.flow import Flow
-from langchain_ctxbudget.knowledge.records import (
-    PRESENCE,
-    ClientPresence,
-    Profile,
-    TopicConversation,
-    Visit,
-    written,
-)
+from langchain_ctxbudget.knowledge.records import PRESENCE, ClientPresence, Profile, TopicConversation, Visit
 from langchain_ctxbudget.stores import bulk, utc
 
 NEW_SESSION_AFTER, OFFLINE_AFTER = timedelta(minutes=30), timedelta(minutes=2)
@@ -74,7 +67,6 @@ def heartbeat(old: ClientPresence | None, beat: Heartbeat, now: datetime) -> Cli
     history = before.navigation_history
     if beat.path not in (None, before.last_navigation_path):
         history = (*history, Visit(path=beat.path, at=now))[-MOST_VISITS:]
-    opened = beat.model_dump(include={"active_conversation_id", "active_notebook_id", "active_persona_id"})
     changes = {
         "visible_conversation_ids": tuple(beat.visible_conversation_ids),
         "navigation_history": history,
@@ -84,6 +76,7 @@ def heartbeat(old: ClientPresence | None, beat: Heartbeat, now: datetime) -> Cli
         "last_heartbeat_at": now,
         "is_online": True,
     }
+    opened = beat.model_dump(include={"active_conversation_id", "active_notebook_id", "active_persona_id"})
     return before.model_copy(update=opened | changes)
 
 
@@ -131,12 +124,10 @@ def is_online(device: ClientPresence, now: datetime) -> bool:
 
 def record(store: BaseStore, user_id: str, beat: Heartbeat, now: datetime) -> Flow[ClientPresence]:
     """Writes what a heartbeat tells, and forgets devices that have been silent for 90 days."""
-    found = {device.device_id: device for device in (yield from PRESENCE.all(store, user_id))}
-    silent = [name for name, device in found.items() if now - device.last_heartbeat_at > FORGOTTEN_AFTER]
-    old = found.get(beat.device_id) if beat.device_id not in silent else None
-    new = heartbeat(old, beat, now)
-    gone = [written(PRESENCE.place(user_id, name), None) for name in silent if name != beat.device_id]
-    yield from bulk.write(store, [PRESENCE.put(user_id, new), *gone])
+    before = yield from PRESENCE.all(store, user_id)
+    left = {one.device_id: one for one in before if now - one.last_heartbeat_at <= FORGOTTEN_AFTER}
+    new = left[beat.device_id] = heartbeat(left.get(beat.device_id), beat, now)
+    yield from bulk.write(store, PRESENCE.changes(user_id, before, left.values()))
     return new
 
 

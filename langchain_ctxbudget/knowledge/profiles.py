@@ -1,6 +1,7 @@
-"""Topics and entities: their ids, what is learned of them, and their numbers, added up from one link per conversation.
+"""Topics and entities: their ids, what is learned of them, their numbers, and the texts that prompts show of them.
 
-Adding up or merging again gives the same. Days and hours are UTC.
+Numbers are added up from one link per conversation; adding up or merging again gives the same. Days and hours are UTC.
+A text (a bundle) has one field per line, most important first, and never costs more than its cap.
 """
 
 from __future__ import annotations
@@ -8,23 +9,17 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
+from hashlib import blake2b
 from math import log
 from typing import NamedTuple, TypeVar
 
-from langchain_ctxbudget.knowledge.records import (
-    BY_USER,
-    EntityProfile,
-    EntityType,
-    Learned,
-    LearnedEntity,
-    Source,
-    TopicConversation,
-    TopicProfile,
-    joined,
-)
+from langchain_ctxbudget.knowledge import records
+from langchain_ctxbudget.knowledge.records import ContextBundle, EntityProfile, Fact, Profile, Source, TopicProfile
 from langchain_ctxbudget.messages import fold, one_line, terms
+from langchain_ctxbudget.search import shrink_to
 from langchain_ctxbudget.stores import utc
 
 P = TypeVar("P", TopicProfile, EntityProfile)
@@ -36,10 +31,15 @@ RECENCY, FREQUENCY, BREADTH = 0.4, 0.35, 0.25
 HALF_LIFE = timedelta(days=30)
 MANY_MESSAGES, MANY_CONVERSATIONS = 100, 10
 """So many are as good as more."""
-MOST_ITEMS = 12
-"""Aliases, attributes, relations and facts of an entity; of more, the newest."""
-MOST_CHARACTERS = 200
-"""Of a name, and of one text about an entity."""
+MOST_ITEMS, MOST_CHARACTERS = 12, 200
+"""Aliases, attributes, relations and facts of an entity (the newest); characters of a name, or of one text about it."""
+
+CAPS: Mapping[records.BundleType, int] = {"topic": 120, "entity": 80}
+OTHER_TOKENS = 500
+"""The most tokens that a bundle may cost, by its kind."""
+FIRST_ATTRIBUTES = ("email", "phone", "title", "department", "location")
+"""Attributes that come first, in this order (seed 004)."""
+MOST_ATTRIBUTES, MOST_RELATIONS = 5, 8
 
 _SIGNS = {"+": "plus", "#": "sharp", ".": "dot"}
 _TELLING_SIGNS = re.compile(r"[+#]+|(?<![^\W_])\.(?=[^\W_])")
@@ -47,11 +47,7 @@ _TELLING_SIGNS = re.compile(r"[+#]+|(?<![^\W_])\.(?=[^\W_])")
 
 
 def slug(label: str) -> str:
-    """Returns folded words joined by hyphens; "C" and "C++" have different slugs.
-
-    >>> slug("Home brewing"), slug("C++"), slug(".NET")
-    ('home-brewing', 'c-plus-plus', 'dot-net')
-    """
+    """Returns folded words joined by hyphens; "C" and "C++" have different slugs ("c", "c-plus-plus")."""
     folded = _TELLING_SIGNS.sub(lambda found: "".join(f" {_SIGNS[sign]} " for sign in found[0]), fold(label))
     words = "".join(character if unicodedata.category(character)[0] in "LNM" else " " for character in folded).split()
     return "-".join(words or (f"u{ord(character):x}" for character in one_line(folded)))
@@ -62,12 +58,8 @@ def topic_id(slug: str) -> str:
     return f"topic/{slug}"
 
 
-def entity_id(entity_type: EntityType, name: str) -> str:
-    """Returns the id of an entity, the same one in any case and spacing.
-
-    >>> entity_id("person", "Sarah  Chen")
-    'entity/person/sarah chen'
-    """
+def entity_id(entity_type: records.EntityType, name: str) -> str:
+    """Returns the id of an entity, the same one in any case and spacing."""
     return f"entity/{entity_type}/{one_line(fold(name))}"
 
 
@@ -83,7 +75,9 @@ class Engagement(NamedTuple):
     from_user: bool
 
 
-def engaged(link: TopicConversation, messages: Sequence[Engagement], *, until: int = 0) -> TopicConversation:
+def engaged(
+    link: records.TopicConversation, messages: Sequence[Engagement], *, until: int = 0
+) -> records.TopicConversation:
     """Returns a link with more messages of its conversation; `until` of its messages are counted then."""
     times = [utc(message.at) for message in messages if message.at is not None]
     known = [time for time in (link.first_at, link.last_at, *times) if time is not None]
@@ -104,13 +98,13 @@ def engaged(link: TopicConversation, messages: Sequence[Engagement], *, until: i
     )
 
 
-def measured(profile: P, links: Iterable[TopicConversation], now: datetime) -> P:
-    """Returns a topic or an entity with its numbers computed from its conversations, and its importance now."""
+def measured(profile: P, links: Iterable[records.TopicConversation]) -> P:
+    """Returns a topic or an entity with its numbers computed from its conversations."""
     counted = [link for link in links if link.messages]
     hours = [sum(column) for column in zip(*(link.hours for link in counted if link.hours), strict=True)]
     days = {date.fromisoformat(day).toordinal() for link in counted for day in link.days}
     last_day = max(days, default=0)
-    renewed = profile.model_copy(
+    return profile.model_copy(
         update={
             "total_conversations": len(counted),
             "total_messages": sum(link.messages for link in counted),
@@ -122,7 +116,6 @@ def measured(profile: P, links: Iterable[TopicConversation], now: datetime) -> P
             "peak_hour": hours.index(max(hours)) if hours else None,
         }
     )
-    return as_of(renewed, now)
 
 
 def as_of(profile: P, now: datetime) -> P:
@@ -130,14 +123,11 @@ def as_of(profile: P, now: datetime) -> P:
     return profile.model_copy(update={"importance_score": importance_at(profile, now)})
 
 
-def importance_at(profile: TopicProfile | EntityProfile, now: datetime) -> float:
+def importance_at(profile: Profile, now: datetime) -> float:
     """Returns the importance of a topic or an entity at a time, 0 to 1; that of a pinned one is 1.
 
-    `0.4 * recency + 0.35 * frequency + 0.25 * breadth`, with
-
-    - recency: `0.5 ** (days since the last time / 30)`; 0 where no message has a time;
-    - frequency: `log(1 + messages) / log(101)`, at most 1;
-    - breadth: `conversations / 10`, at most 1.
+    `0.4 * recency + 0.35 * frequency + 0.25 * breadth`, each at most 1: `0.5 ** (days since the last time / 30)`,
+    `log(1 + messages) / log(101)` and `conversations / 10`.
     """
     if profile.pinned:
         return 1.0
@@ -152,7 +142,7 @@ def importance_at(profile: TopicProfile | EntityProfile, now: datetime) -> float
 
 
 def merge_topics(
-    known: Sequence[TopicProfile], learned: Learned, sources: Mapping[str, Source], now: datetime
+    known: Sequence[TopicProfile], learned: records.Learned, sources: Mapping[str, Source], now: datetime
 ) -> tuple[TopicProfile, ...]:
     """Merges learned topics into the known ones; one is the same under any of its names."""
     topics = {topic.slug: topic for topic in known}
@@ -163,24 +153,20 @@ def merge_topics(
         old = _topic(topics, label) or TopicProfile(
             id=topic_id(slug(label)), slug=slug(label), label=label, made_by=learned.made_by, created_at=now
         )
-        changes: dict[str, object] = {}
-        if old.made_by != BY_USER and new.domain:
-            changes["domain"] = new.domain
-        if old.made_by != BY_USER and new.proficiency and not {*came_from} <= {*old.sources}:
-            changes["proficiency_level"] = new.proficiency
-        changes["aliases"] = _names(old.label, (*old.aliases, *new.aliases, new.label))
+        changes: dict[str, object] = {"aliases": _names(old.label, (*old.aliases, *new.aliases, new.label))}
+        if old.made_by != records.BY_USER and not {*came_from} <= {*old.sources}:
+            changes["domain"] = new.domain or old.domain
+            changes["proficiency_level"] = old.proficiency_level if new.proficiency == "unknown" else new.proficiency
         topics[old.slug] = _changed(old, changes, came_from, now)
     for new in learned.topics:
-        child, parent = _topic(topics, new.label), _topic(topics, new.parent or "")
-        if child and parent and child.parent_slug is None and child.slug not in line_above(parent, topics):
+        child, parent = _topic(topics, new.label), _topic(topics, new.parent)
+        if child and parent and child.slug not in (parent.slug, parent.parent_slug) and not child.parent_slug:
             topics[child.slug] = child.model_copy(update={"parent_slug": parent.slug})
     return tuple(topics.values())
 
 
 def _topic(topics: Mapping[str, TopicProfile], label: str) -> TopicProfile | None:
-    if not label:
-        return None
-    return topics.get(slug(label)) or next((topic for topic in topics.values() if is_called(topic, label)), None)
+    return topics.get(slug(label)) or next((one for one in topics.values() if label and is_called(one, label)), None)
 
 
 def is_called(topic: TopicProfile, label: str) -> bool:
@@ -193,18 +179,8 @@ def _key(label: str) -> tuple[str, ...]:
     return (*sorted(set(terms(folded)) or {one_line(folded)}), *_TELLING_SIGNS.findall(folded))
 
 
-def line_above(topic: TopicProfile, by_slug: Mapping[str, TopicProfile]) -> set[str]:
-    """Returns the slugs of a topic and of everything above it."""
-    found: set[str] = set()
-    above: TopicProfile | None = topic
-    while above is not None and above.slug not in found:
-        found.add(above.slug)
-        above = by_slug.get(above.parent_slug or "")
-    return found
-
-
 def merge_entities(
-    known: Sequence[EntityProfile], learned: Learned, sources: Mapping[str, Source], now: datetime
+    known: Sequence[EntityProfile], learned: records.Learned, sources: Mapping[str, Source], now: datetime
 ) -> tuple[EntityProfile, ...]:
     """Merges learned entities into the known ones; what was said of one by hand stays.
 
@@ -219,36 +195,33 @@ def merge_entities(
         key = entity_id(new.type, name)
         old = _same_entity(entities.values(), new, name) or entities.get(key)
         old = old or EntityProfile(id=key, name=name, type=new.type, made_by=learned.made_by, created_at=now)
-        if old.made_by == BY_USER:  # what was written by hand stays as it is
+        if old.made_by == records.BY_USER:  # what was written by hand stays as it is
             entities[old.id] = _changed(old, {}, came_from, now)
             continue
         longer = old.type == "person" and len(name.split()) > len(old.name.split())
         shown = name if longer else old.name
-        said, told = dict(old.attributes), {key: _short(value) for key, value in new.attributes}
+        told = {key: _short(value) for key, value in new.attributes}
         changes: dict[str, object] = {
             "name": shown,
             "type": new.type if old.type == "concept" else old.type,
             "aliases": _names(shown, (*old.aliases, *new.aliases, old.name, name)),
             "relationship": new.relationship or old.relationship,
-            "attributes": tuple((said | told).items())[-MOST_ITEMS:],
+            "attributes": tuple((dict(old.attributes) | told).items())[-MOST_ITEMS:],
             "relations": tuple(dict.fromkeys((*old.relations, *new.relations)))[-MOST_ITEMS:],
-            "facts": tuple(dict.fromkeys((*old.facts, *filter(None, map(_short, new.facts)))))[-MOST_ITEMS:],
+            "facts": tuple(dict.fromkeys((*old.facts, *map(_short, new.facts))))[-MOST_ITEMS:],
         }
         entities[old.id] = _changed(old, changes, came_from, now)
     return tuple(entities.values())
 
 
-def _same_entity(known: Iterable[EntityProfile], new: LearnedEntity, name: str) -> EntityProfile | None:
+def _same_entity(known: Iterable[EntityProfile], new: records.LearnedEntity, name: str) -> EntityProfile | None:
     names = {fold(one) for one in (name, *new.aliases)}
     alike = [entity for entity in known if entity.type == new.type or "concept" in (entity.type, new.type)]
-    for entity in alike:
-        if names & set(map(fold, entity.names)):
-            return entity
-    if new.type != "person":
-        return None
+    if same := next((entity for entity in alike if names & set(map(fold, entity.names))), None):
+        return same
     first, *rest = fold(name).split()
     # "Sarah Chen", where "Sarah" is known, or the other way round.
-    people = [(entity, fold(entity.name)) for entity in alike if entity.type == "person"]
+    people = [(entity, fold(entity.name)) for entity in alike if "person" == entity.type == new.type]
     namesakes = [entity for entity, called in people if (called if rest else called.split()[0]) == first]
     return namesakes[0] if len(namesakes) == 1 else None
 
@@ -267,5 +240,105 @@ def _names(label: str, others: Sequence[str]) -> tuple[str, ...]:
 
 
 def _changed(old: P, changes: Mapping[str, object], came_from: Iterable[Source], now: datetime) -> P:
-    new = old.model_copy(update={**changes, "sources": joined(old.sources, came_from)})
+    new = old.model_copy(update={**changes, "sources": records.joined(old.sources, came_from)})
     return old if new == old else new.model_copy(update={"updated_at": now})
+
+
+# Their texts
+
+
+_Line = tuple[str, tuple[str, ...]]
+"""A line of a bundle, and the ids of the items that it shows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compiler:
+    """Compiles bundles; one of the `old` ones (by id) that shows nothing new stays the same object."""
+
+    now: datetime
+    count: Callable[[str], int]
+    old: Mapping[str, ContextBundle] = field(default_factory=dict)
+    cap_tokens: int = 0
+    """The most that one may cost; 0: what is right for its kind."""
+
+    def topic(
+        self, profile: TopicProfile, facts: Sequence[Fact] = (), parent: TopicProfile | None = None
+    ) -> ContextBundle:
+        """Compiles what is known of a topic, the facts about it included; nothing where that is only its name."""
+        name = one_line(profile.label) + (f" (part of {one_line(parent.label)})" if parent else "")
+        context, lines = self._context("topic", name, profile), list[_Line]()
+        if context or facts:
+            lines = [(name, (profile.id, *([parent.id] if parent else []))), (context, ())]
+            if profile.proficiency_level != "unknown":
+                lines.append((f"The user's level: {profile.proficiency_level}", ()))
+            if number := profile.total_conversations:
+                times = (time for time in (profile.first_engaged_at, profile.last_engaged_at) if time)
+                span = " to ".join(dict.fromkeys(utc(time).date().isoformat() for time in times))
+                lines.append((f"Came up in {number} conversation{'s' * (number > 1)}{', ' * bool(span)}{span}", ()))
+        return self._made("topic", profile.id, [*lines, *map(_of_fact, facts)], profile)
+
+    def entity(self, profile: EntityProfile, facts: Sequence[Fact] = ()) -> ContextBundle:
+        """Compiles what is known of a person or a thing, in the order of seed 004; nothing where that is its name."""
+        values = {name: value for name, value in profile.attributes if value.strip()}  # the newest of each
+        place = {name: number for number, name in enumerate(FIRST_ATTRIBUTES)}
+        names = sorted(values, key=lambda name: place.get(name.casefold(), len(place)))[:MOST_ATTRIBUTES]
+        related = ", ".join(one_line(f"{one.relation} {one.target}") for one in profile.relations[:MOST_RELATIONS])
+        head = f"{one_line(profile.name)} ({profile.type})"
+        texts = [
+            self._context("entity", head, profile),
+            profile.relationship or "",
+            *(f"{name}: {values[name]}" for name in names),
+            f"Related: {related}" if related else "",
+            *reversed(profile.facts),
+        ]
+        known: list[_Line] = [*((one_line(text), ()) for text in texts), *map(_of_fact, facts)]
+        lines = [(head, (profile.id,)), *known] if any(text for text, _ in known) else []
+        return self._made("entity", profile.id, lines, profile)
+
+    def of_facts(self, kind: records.BundleType, facts: Sequence[Fact]) -> ContextBundle:
+        """Compiles who the user is (`identity_core`), or what the user prefers (`global_prefs`)."""
+        category = "identity" if kind == "identity_core" else "preference"
+        return self._made(kind, kind, [_of_fact(fact) for fact in facts if fact.category == category])
+
+    def _context(self, kind: records.BundleType, name: str, profile: Profile) -> str:
+        """Returns what was written by hand, as much of it as fits behind the name."""
+        text, cap_tokens = one_line(profile.compiled_context or ""), self.cap_tokens or CAPS[kind]
+        return shrink_to(text, lambda part: self.count(f"{name}\n{part}"), cap_tokens, str.split) or ""
+
+    def _made(
+        self, kind: records.BundleType, key: str, lines: Sequence[_Line], of: Profile | None = None
+    ) -> ContextBundle:
+        cap_tokens, old = self.cap_tokens or CAPS.get(kind, OTHER_TOKENS), self.old.get(key)
+        made_from = blake2b(repr((cap_tokens, lines)).encode(errors="surrogatepass"), digest_size=8).hexdigest()
+        if old and old.made_from == made_from:
+            return old
+        text, ids = _fitted(lines, self.count, cap_tokens)
+        return ContextBundle(
+            id=key,
+            bundle_type=kind,
+            compiled_prompt=text,
+            token_count=self.count(text) if text else 0,
+            composition=ids,
+            made_from=made_from,
+            version=old.version + (text != old.compiled_prompt) if old else 1,
+            priority=importance_at(of, self.now) if of else 1.0,
+            compiled_at=self.now,
+            **(old.model_dump(include={"last_used_at", "hit_count", "miss_count"}) if old else {}),
+        )
+
+
+def _of_fact(fact: Fact) -> _Line:
+    return one_line(fact.shown), (fact.id,)
+
+
+def _fitted(lines: Iterable[_Line], count: Callable[[str], int], cap_tokens: int) -> tuple[str, tuple[str, ...]]:
+    """Takes the name, and every line that fits a cap behind it, each text once; returns the ids that it shows, too."""
+    text, ids = "", dict[str, None]()
+    for line, shown in dict(lines).items():
+        longer = f"{text}\n{line}" if text else line
+        if line and count(longer) <= cap_tokens:
+            text = longer
+            ids |= dict.fromkeys(shown)
+        elif line and not text:
+            break
+    return text, tuple(ids)

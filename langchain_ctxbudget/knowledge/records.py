@@ -2,21 +2,21 @@
 
 Below `(ROOT, user, "knowledge")` every kind has a namespace with one item per record. The namespace itself holds a mark
 that every change renews. Progress and snapshots stand with their conversation. Nothing here gets into a vector index.
-Fields of an earlier version are passed over. Times are UTC.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, Literal, TypeAlias, TypeVar
 
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
-from langchain_ctxbudget.errors import StoreDataError
 from langchain_ctxbudget.flow import Flow
+from langchain_ctxbudget.messages import fold
 from langchain_ctxbudget.stores import ROOT, Record, Scope, bulk, label, require_id
 
 FactCategory = Literal["project", "preference", "identity"]
@@ -30,13 +30,13 @@ BY_RULES, BY_USER = "rules", "user"
 """Values of `made_by`; anything else is the name of a model."""
 MOST_SOURCES = 20
 """Messages that an item keeps as its sources; of more, the first and the newest ones."""
+_RELATIVE_DAY = re.compile(
+    r"\b(?:today|tonight|tomorrow|yesterday"
+    r"|(?:this|next|last) (?:week|weekend|month|night|morning|afternoon|evening|\w+day))\b"
+)
 
 
-class _Known(Record):
-    model_config = ConfigDict(extra="ignore")
-
-
-class Source(_Known):
+class Source(Record):
     """A message that an item comes from."""
 
     conversation_id: str
@@ -56,7 +56,7 @@ def joined(old: Iterable[Source], new: Iterable[Source]) -> tuple[Source, ...]:
     return both if len(both) <= MOST_SOURCES else (both[0], *both[1 - MOST_SOURCES :])
 
 
-class Fact(_Known):
+class Fact(Record):
     """A statement about the user (seed 001, `MemoryFact`)."""
 
     id: str
@@ -82,14 +82,25 @@ class Fact(_Known):
         """Tells that the fact still counts."""
         return self.ended is None
 
+    @property
+    def is_kept_by_hand(self) -> bool:
+        """Tells that the user has pinned or written it."""
+        return self.pinned or self.made_by == BY_USER
 
-class TopicConversation(_Known):
+    @property
+    def shown(self) -> str:
+        """The text that a prompt shows: where it speaks of "next week", with the day on which it was said."""
+        is_relative = _RELATIVE_DAY.search(fold(self.text))
+        return f"{self.text} (said {self.last_seen.date().isoformat()})" if is_relative else self.text
+
+
+class TopicConversation(Record):
     """The share of a topic or entity in a conversation (seed 000), in absolute numbers: counting again is harmless."""
 
     topic_id: str
     conversation_id: str
     relevance_score: float = 0.5
-    """Share of the conversation's messages that are about it, 0 to 1."""
+    """Share of the conversation's messages that are about it."""
     messages: int = 0
     exchanges: int = 0
     tokens: int = 0
@@ -103,27 +114,15 @@ class TopicConversation(_Known):
     """Messages counted so far, from the beginning of the conversation."""
 
 
-class Highlight(_Known):
-    """A sentence that the user said about a topic."""
-
-    text: str
-    date: str | None = None
-    source: Source
-
-
-class _Profile(_Known):
+class _Profile(Record):
     """The fields that topics and entities share."""
 
     id: str
     aliases: tuple[str, ...] = ()
     importance_score: float = 0.5
-    """0 to 1."""
     pinned: bool = False
     compiled_context: str | None = None
     """Text by the user or the application; the bundle begins with it."""
-    context_version: int = 0
-    is_dirty: bool = True
-    """Its bundle is to be compiled again."""
     embedding: tuple[float, ...] = ()
     embedding_model: str | None = None
     sources: tuple[Source, ...] = ()
@@ -140,7 +139,6 @@ class _Profile(_Known):
     engagement_streak: int = 0
     """Days in a row, up to the last one, on which it came up."""
     peak_hour: int | None = None
-    """0 to 23."""
 
 
 class TopicProfile(_Profile):
@@ -151,8 +149,6 @@ class TopicProfile(_Profile):
     parent_slug: str | None = None
     domain: Domain = "personal"
     proficiency_level: Proficiency = "unknown"
-    highlights: tuple[Highlight, ...] = ()
-    """The last sentences about it, newest at the end."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -160,7 +156,7 @@ class TopicProfile(_Profile):
         return (self.label, *self.aliases)
 
 
-class Relation(_Known):
+class Relation(Record):
     """A relation of one entity to another: "works at" and the name of the other."""
 
     relation: str
@@ -192,7 +188,7 @@ class EntityProfile(_Profile):
 Profile: TypeAlias = TopicProfile | EntityProfile
 
 
-class ContextBundle(_Known):
+class ContextBundle(Record):
     """A text compiled before it is needed (seed 000); that of a topic or entity has its id."""
 
     id: str
@@ -200,13 +196,12 @@ class ContextBundle(_Known):
     compiled_prompt: str
     token_count: int
     composition: tuple[str, ...] = ()
+    """The ids of the items that it shows."""
     made_from: str = ""
     """A digest of everything it could show; another one means that it is to be compiled again."""
     version: int = 1
-    is_dirty: bool = False
     priority: float = 0.5
     compiled_at: datetime
-    expires_at: datetime | None = None
     last_used_at: datetime | None = None
     hit_count: int = 0
     miss_count: int = 0
@@ -217,14 +212,14 @@ class ContextBundle(_Known):
         return self.hit_count + self.miss_count
 
 
-class Visit(_Known):
+class Visit(Record):
     """A place of the application that a user has been to."""
 
     path: str
     at: datetime
 
 
-class ClientPresence(_Known):
+class ClientPresence(Record):
     """A device of a user, and the things open on it (seed 000)."""
 
     device_id: str
@@ -247,7 +242,7 @@ class ClientPresence(_Known):
         return self.navigation_history[-1].path if self.navigation_history else None
 
 
-class PhraseRecord(_Known):
+class PhraseRecord(Record):
     """A phrase that becomes a topic once it comes up often enough."""
 
     phrase: str
@@ -259,15 +254,14 @@ class PhraseRecord(_Known):
     last_at: datetime | None = None
 
 
-class ProgressRecord(_Known):
+class ProgressRecord(Record):
     """Progress of learning in a conversation."""
 
-    position: int = 0
     marks: tuple[tuple[int, str], ...] = ()
-    """Positions with the digest of all messages before each: the newest, and some older ones."""
+    """Positions with the digest of all messages before each, the newest last."""
 
 
-class KnowledgeMark(_Known):
+class KnowledgeMark(Record):
     """A token that every change of a user's knowledge renews: who has seen it need not read again."""
 
     mark: str
@@ -316,7 +310,7 @@ class LearnedEntity:
     name: str
     type: EntityType = "concept"
     aliases: tuple[str, ...] = ()
-    relationship: str | None = None
+    relationship: str = ""
     facts: tuple[str, ...] = ()
     attributes: tuple[tuple[str, str], ...] = ()
     relations: tuple[Relation, ...] = ()
@@ -329,9 +323,9 @@ class LearnedTopic:
 
     label: str
     aliases: tuple[str, ...] = ()
-    parent: str | None = None
-    domain: Domain | None = None
-    proficiency: Proficiency | None = None
+    parent: str = ""
+    domain: Domain | Literal[""] = ""
+    proficiency: Proficiency = "unknown"
     message_ids: tuple[str, ...] = ()
 
 
@@ -353,33 +347,16 @@ R = TypeVar("R", bound=Record)
 
 @dataclass(frozen=True, slots=True)
 class Repository(Generic[R]):
-    """All records of one kind.
-
-    Raises:
-        MissingScopeError: no user.
-        StoreDataError: a record cannot be read; the message names it.
-    """
+    """All records of one kind; `key` returns the name of one, unique for the user."""
 
     kind: str
     record: type[R]
     key: Callable[[R], str]
-    """Returns the name of a record, unique for the user."""
-    derived: bool = False
-    """Made from other records: one that cannot be read is left out, and made anew."""
 
     def all(self, store: BaseStore, user_id: str) -> Flow[list[R]]:
-        """Reads every record of a user, sorted by key."""
+        """Reads every record of a user, sorted by key; one that cannot be read is a `StoreDataError` that names it."""
         items = yield from bulk.read_all(store, (*_of_user(user_id), self.kind))
-        records: list[R] = []
-        for item in items:
-            try:
-                record = found(self.record, item)
-            except StoreDataError:
-                if not self.derived:
-                    raise
-                continue
-            records += [] if record is None else [record]
-        return sorted(records, key=self.key)
+        return sorted((one for item in items if (one := found(self.record, item))), key=self.key)
 
     def place(self, user_id: str, name: str) -> GetOp:
         """Returns the place of a record."""
@@ -391,9 +368,7 @@ class Repository(Generic[R]):
 
     def changes(self, user_id: str, before: Iterable[R], after: Iterable[R]) -> list[PutOp]:
         """Returns the writes that turn some records into others, deletions first."""
-        every = [list(before), list(after)]
-        same = {id(one) for one in every[0]} & {id(one) for one in every[1]}
-        old, new = ({self.key(one): one for one in some if id(one) not in same} for some in every)
+        old, new = ({self.key(one): one for one in some} for some in (before, after))
         gone = [written(self.place(user_id, key), None) for key in old if key not in new]
         return [*gone, *(self.put(user_id, one) for key, one in new.items() if old.get(key) != one)]
 
@@ -403,9 +378,9 @@ FACTS = Repository("facts", Fact, lambda fact: fact.id)
 TOPICS = Repository("topics", TopicProfile, lambda topic: topic.id)
 ENTITIES = Repository("entities", EntityProfile, lambda entity: entity.id)
 LINKS = Repository("links", TopicConversation, lambda link: f"{label(link.topic_id)}{label(link.conversation_id)}")
-BUNDLES = Repository("bundles", ContextBundle, lambda bundle: bundle.id, derived=True)
+BUNDLES = Repository("bundles", ContextBundle, lambda bundle: bundle.id)
 PRESENCE = Repository("presence", ClientPresence, lambda presence: presence.device_id)
-PHRASES = Repository("phrases", PhraseRecord, lambda phrase: phrase.phrase, derived=True)
+PHRASES = Repository("phrases", PhraseRecord, lambda phrase: phrase.phrase)
 
 
 def mark_place(user_id: str) -> GetOp:
@@ -430,9 +405,7 @@ def written(place: GetOp, record: Record | None) -> PutOp:
 
 def found(record: type[R], item: object) -> R | None:
     """Returns the record that a `GetOp` has found; None where it has found none."""
-    if not isinstance(item, Item):
-        return None
-    return record.read(item.value, f"{item.key!r} in {'/'.join(item.namespace)}")
+    return record.read(item.value, f"{item.key!r} in {'/'.join(item.namespace)}") if isinstance(item, Item) else None
 
 
 def _of_user(user_id: str) -> tuple[str, ...]:

@@ -13,17 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import cast
 
-from langchain_ctxbudget.knowledge.records import (
-    EntityType,
-    FactCategory,
-    Learned,
-    LearnedEntity,
-    LearnedFact,
-    LearnedTopic,
-    PhraseRecord,
-    Said,
-    Source,
-)
+from langchain_ctxbudget.knowledge import records
+from langchain_ctxbudget.knowledge.records import FactCategory, LearnedFact, PhraseRecord, Said
 from langchain_ctxbudget.messages import STOP_WORDS, fold, sentences, stem, terms, units, without_pasted
 
 MOST_CHARACTERS, MOST_SENTENCES, MOST_STATED = 800, 12, 140
@@ -49,24 +40,13 @@ _ASKS_FOR_TEXT = re.compile(
 
 def learn(
     said: Sequence[Said], phrases: Sequence[PhraseRecord], conversation_id: str
-) -> tuple[Learned, tuple[PhraseRecord, ...]]:
-    """Learns from the user's own messages, and brings the phrases that may become topics up to date.
-
-    Args:
-        said: messages of one conversation, in their order.
-        phrases: the phrases that the call before gave.
-        conversation_id: the conversation of the messages.
-
-    Example:
-        >>> learned, _ = learn([Said(id="m1", digest="", text="I live in Lisbon, and I love hiking.")], (), "c1")
-        >>> [fact.text for fact in learned.facts]
-        ['Lives in Lisbon', 'Loves hiking']
-    """
+) -> tuple[records.Learned, tuple[PhraseRecord, ...]]:
+    """Learns from the user's own messages of one conversation; returns the phrases that may become topics, too."""
     own = [(message, _read(message.text)) for message in {one.id: one for one in said if one.from_user}.values()]
     entities = _entities(own)
     people = {stem(word) for entity in entities if entity.type == "person" for word in fold(entity.name).split()}
     kept, topics = _phrases(own, phrases, conversation_id, people)
-    return Learned(facts=_facts(own), entities=entities, topics=topics), kept
+    return records.Learned(facts=_facts(own), entities=entities, topics=topics), kept
 
 
 def _read(text: str) -> list[str]:
@@ -205,9 +185,9 @@ def _facts(own: Iterable[Read]) -> tuple[LearnedFact, ...]:
     for message, read in own:
         for fact in (fact for one in read for sentence in sentences(one) for fact in _statements(sentence)):
             if len(fact.text) <= MOST_STATED:
-                known = facts.pop((fold(fact.text), fact.only_ends), None)
-                ids = _union(known.message_ids if known else (), (message.id,))
-                facts[fold(fact.text), fact.only_ends] = replace(fact, message_ids=ids)
+                key = fold(fact.text), fact.only_ends
+                known = facts.pop(key, fact)
+                facts[key] = replace(fact, message_ids=_union(known.message_ids, (message.id,)))
     return tuple(facts.values())
 
 
@@ -298,7 +278,7 @@ _RUNS = re.compile(
 _NO_NAMES = STOP_WORDS.union(map(fold, (*calendar.day_name, *calendar.month_name, "yes", "yeah", "ok", "okay", "hey")))
 _MY_KIN = re.compile(rf"\b(?i:my|our) (?P<kin>(?i:{_KIN}))(?:,| is| is called| is named| named| called|'s name is)? $")
 _IS_KIN = re.compile(rf"(?:,| is|,? who is) (?:my|our) (?P<kin>(?i:{_KIN}))\b")
-_KINDS: tuple[tuple[EntityType, re.Pattern[str]], ...] = (
+_KINDS: tuple[tuple[records.EntityType, re.Pattern[str]], ...] = (
     ("project", re.compile(r"(?i)\b(?:project|app|novel|book|blog|podcast)(?: is|,?) (?:called|named) $")),
     ("organization", re.compile(r"(?i)\b(?:company|band|shop|agency|firm|startup)(?: is|,?) (?:called|named) $")),
     ("organization", re.compile(r"(?i)\b(?:i|we) (?:work|worked|am working|used to work) (?:at|for) $")),
@@ -306,9 +286,9 @@ _KINDS: tuple[tuple[EntityType, re.Pattern[str]], ...] = (
 )
 
 
-def _entities(own: Iterable[Read]) -> tuple[LearnedEntity, ...]:
+def _entities(own: Iterable[Read]) -> tuple[records.LearnedEntity, ...]:
     """Returns the names that messages introduce; what is named twice is one entity, as it was introduced first."""
-    entities: dict[str, LearnedEntity] = {}
+    entities: dict[str, records.LearnedEntity] = {}
     for message, read in own:
         for new in (name for sentence in read for name in _names(sentence)):
             known = entities.get(fold(new.name), new)
@@ -318,7 +298,7 @@ def _entities(own: Iterable[Read]) -> tuple[LearnedEntity, ...]:
     return tuple(entities.values())
 
 
-def _names(sentence: str) -> Iterator[LearnedEntity]:
+def _names(sentence: str) -> Iterator[records.LearnedEntity]:
     """Yields the capitalised runs that a sentence introduces: whose relative it is, or what kind of thing."""
     capitals = [word[0].isupper() for word in sentence.split()]
     if sum(capitals) > len(capitals) / 2 + 1 or re.search(r"[\"\u201c\u201d\u00ab\u00bb]", sentence):
@@ -330,7 +310,7 @@ def _names(sentence: str) -> Iterator[LearnedEntity]:
         # "My sister, Ana, is here", but not "I asked my sister, Maybe she knows".
         is_aside = before.endswith(", ") and not re.match(r"[,.!]|$", after)
         if kind and len(name) > 1 and not is_aside and _NO_NAMES.isdisjoint(map(fold, name.split())):
-            yield LearnedEntity(name=name, type=kind, relationship=who["kin"].lower() if who else None)
+            yield records.LearnedEntity(name=name, type=kind, relationship=who["kin"].lower() if who else "")
 
 
 # Recurring phrases
@@ -378,32 +358,34 @@ def _compounds(read: Iterable[str]) -> Iterator[str]:
 
 def _phrases(
     own: Iterable[Read], before: Sequence[PhraseRecord], conversation_id: str, people: set[str]
-) -> tuple[tuple[PhraseRecord, ...], tuple[LearnedTopic, ...]]:
+) -> tuple[tuple[PhraseRecord, ...], tuple[records.LearnedTopic, ...]]:
     """Returns the phrases so far, those that came up last at the end, and those of these messages that recur."""
     kept = {record.phrase: record for record in before}
-    heard: dict[str, dict[str, Said]] = {}
+    heard: dict[str, list[str]] = {}
     for message, read in own:
+        source = records.Source(conversation_id=conversation_id, message_id=message.id, digest=message.digest)
         for label in _compounds(read):
             key = " ".join(map(stem, re.findall(r"[^\W_]+", label.lower())))
-            heard.setdefault(key, {})[message.id] = message
-            kept[key] = kept.pop(key, PhraseRecord(phrase=key, label=label[0].upper() + label[1:]))
+            record = kept.pop(key, None) or PhraseRecord(phrase=key, label=label[0].upper() + label[1:])
+            if len(record.sources) < MOST_SEEN and source not in record.sources:
+                day = message.at.date().isoformat() if message.at else ""
+                last_at = max(filter(None, (record.last_at, message.at)), default=None)
+                seen = {"sources": (*record.sources, source), "days": (*record.days, day), "last_at": last_at}
+                record = record.model_copy(update=seen)
+            kept[key] = record
+            heard.setdefault(key, []).append(message.id)
     topics = {}
     for key, messages in heard.items():
         record = kept[key]
-        known = {source.message_id for source in record.sources if source.conversation_id == conversation_id}
-        new = [one for name, one in messages.items() if name not in known][: MOST_SEEN - len(record.sources)]
-        sources = [Source(conversation_id=conversation_id, message_id=one.id, digest=one.digest) for one in new]
-        days = [one.at.date().isoformat() if one.at else "" for one in new]
-        last_at = max((at for at in (record.last_at, *(one.at for one in new)) if at), default=None)
-        seen = {"sources": (*record.sources, *sources), "days": (*record.days, *days), "last_at": last_at}
-        kept[key] = record = record.model_copy(update=seen)
         occasions = {(one.conversation_id, day) for one, day in zip(record.sources, record.days, strict=False)}
         recurs = len(record.sources) >= TOPIC_MESSAGES and len(occasions) >= TOPIC_OCCASIONS
         if recurs and people.isdisjoint(key.split()):
-            topics[key] = LearnedTopic(label=record.label, message_ids=_union(sorted(known), messages))
+            here = (one.message_id for one in record.sources if one.conversation_id == conversation_id)
+            topics[key] = records.LearnedTopic(label=record.label, message_ids=_union(here, messages))
     longer = {key.rpartition(" ")[0] for key in topics}
-    # Those of many messages stay, and those that came up last.
-    records = list(kept.values())
-    promise = sorted(range(len(records)), key=lambda at: len(records[at].sources) ** 2 / (len(records) - at))
-    most_promising = tuple(records[at] for at in sorted(promise[-MOST_KEPT:]))
-    return most_promising, tuple(topic for key, topic in topics.items() if key not in longer)
+    # Of too many, those of one message that came up longest ago go.
+    often = [record for record in kept.values() if len(record.sources) > 1]
+    once = [record for record in kept.values() if len(record.sources) <= 1]
+    left = {record.phrase for record in [*once, *often][-MOST_KEPT:]}
+    remembered = tuple(record for key, record in kept.items() if key in left)
+    return remembered, tuple(topic for key, topic in topics.items() if key not in longer)

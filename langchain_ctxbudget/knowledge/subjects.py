@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from functools import partial
 from typing import Any
 
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status, Tier
 from langchain_ctxbudget.flow import Flow, Lock, in_thread, lending
-from langchain_ctxbudget.knowledge.bundles import is_fresh
 from langchain_ctxbudget.knowledge.detection import Detection, Detector, Named, Vector
 from langchain_ctxbudget.knowledge.known import NOTHING, Knowledge
 from langchain_ctxbudget.knowledge.records import Fact
@@ -22,9 +20,9 @@ from langchain_ctxbudget.settings import ContextSettings, CustomLayer, Entity, L
 TOPICS_SECTION, ENTITIES_SECTION = "## Topics\n", "## People and things\n"
 SECTIONS = {Layer.TOPICS: TOPICS_SECTION, Layer.ENTITIES: ENTITIES_SECTION}
 MAX_TOPICS, MAX_ENTITIES = 2, 3
-SMALLEST_ITEM_TOKENS = 4
 PRIMARY_PERCENT = 70
 """Share of the first of two topics (seed 000)."""
+SMALLEST_ITEM_TOKENS = 4
 
 Count = Callable[[str], int]
 Declared = tuple[Topic | Entity, ...]
@@ -39,11 +37,8 @@ class Subject:
     line: str
     """Its text in the prompt; empty where none was compiled yet."""
     confidence: float = 1.0
-    """0 to 1."""
-    bundle: str = ""
-    """The id of its bundle; empty for one that is declared."""
-    stale: bool = False
-    """The bundle is older than what is known."""
+    is_learned: bool = False
+    """It has a bundle under its id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +49,18 @@ class Detected:
     entities: tuple[Subject, ...] = ()
     omitted: tuple[tuple[Layer, ReportItem], ...] = ()
     """Declared ones that are not among them, no more than a report lists."""
-    not_listed: tuple[tuple[Layer, Reason, int], ...] = ()
-    """The number of all others of a layer, and the reason."""
+    more_omitted: Mapping[Layer, dict[Reason, int]] = field(default_factory=dict)
+    """The number of all others of a layer, by reason."""
 
     @property
     def hits(self) -> list[str]:
         """The bundles that can be used as they are."""
-        return [one.bundle for one in (*self.topics, *self.entities) if one.bundle and one.line and not one.stale]
+        return [one.id for one in (*self.topics, *self.entities) if one.is_learned and one.line]
 
     @property
     def misses(self) -> list[str]:
-        """The bundles that are not there, or not up to date."""
-        return [one.bundle for one in (*self.topics, *self.entities) if one.bundle and (one.stale or not one.line)]
+        """The bundles that are not there."""
+        return [one.id for one in (*self.topics, *self.entities) if one.is_learned and not one.line]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +69,7 @@ class Bundles:
 
     fragments: tuple[Fragment, ...] = ()
     omitted: tuple[tuple[str, ReportItem], ...] = ()
-    more_omitted: dict[Layer, dict[Reason, int]] = field(default_factory=dict)
+    more_omitted: Mapping[Layer, dict[Reason, int]] = field(default_factory=dict)
 
 
 def detect(
@@ -82,7 +77,6 @@ def detect(
     settings: ContextSettings,
     knowledge: Knowledge = NOTHING,
     *,
-    now: datetime | None = None,
     recent: Sequence[str] = (),
     query: Vector | None = None,
     expected: Sequence[str] = (),
@@ -90,43 +84,33 @@ def detect(
 ) -> Detected:
     """Finds the topics and entities that a text is about.
 
-    Declared ones are found by their names; learned ones also by their terms and vectors, and entities by having been
-    named right before. Of two with one name, the declared one counts.
-
-    Args:
-        text: the words of the current message.
-        settings: the declared ones.
-        knowledge: the learned ones.
-        now: the time, by which a bundle may have expired.
-        recent: the messages before, newest last.
-        query: the message's vector, where topics have some.
-        expected: ids of learned ones, likeliest first: of two found as surely, these come first.
-        count: returns the tokens of a text.
+    Declared ones are found by their names; learned ones also by their terms and the message's vector (`query`), and
+    entities by having been named in `recent` messages. Of two with one name, the declared one counts; of two found as
+    surely, the one that is `expected`, likeliest first.
     """
-    topics: list[Detection] = []
-    entities: list[Detection] = []
-    if knowledge.topics:
-        topics = knowledge.topic_detector.detect(text, query=query)
-    if knowledge.entities and settings.include_entities:
-        entities = knowledge.entity_detector.detect(text, recent=recent, salience=True)
-    off = Reason.NOT_DETECTED if settings.include_entities else Reason.SWITCHED_OFF
-    declared_names = _names((*settings.topics, *settings.entities)) if knowledge.profiles else frozenset()
+    on = settings.include_entities
+    topics = knowledge.topic_detector.detect(text, query=query) if knowledge.topics else []
+    entities = knowledge.entity_detector.detect(text, recent=recent) if knowledge.entities and on else []
+    names = _names((*settings.topics, *settings.entities)) if knowledge.profiles else frozenset()
     found: list[tuple[Subject, ...]] = []
     omitted: list[tuple[Layer, ReportItem]] = []
-    not_listed: list[tuple[Layer, Reason, int]] = []
+    more: dict[Layer, dict[Reason, int]] = {}
     for layer, every, learned, known, reason in (
-        (Layer.TOPICS, settings.topics, topics, knowledge.topics, Reason.NOT_DETECTED),
-        (Layer.ENTITIES, settings.entities, entities, knowledge.entities, off),
+        (Layer.TOPICS, settings.topics, topics, len(knowledge.topics), Reason.NOT_DETECTED),
+        (
+            *(Layer.ENTITIES, settings.entities, entities, len(knowledge.entities)),
+            Reason.NOT_DETECTED if on else Reason.SWITCHED_OFF,
+        ),
     ):
         own = _declared(text, tuple(every)) if reason is Reason.NOT_DETECTED else []
-        others = _learned(learned, knowledge, declared_names, now, expected)
+        others = _learned(learned, knowledge, names, expected)
         found.append(tuple(sorted((*own, *others), key=lambda one: -one.confidence)))
         named = {one.id for one in own}
         rest = [item for item in every if item.names[0] not in named]
         omitted += [(layer, _left_out(i.names[0], declared_line(i), reason, count)) for i in rest[:LISTED_OMISSIONS]]
-        if number := len(known) - len(others) + len(rest[LISTED_OMISSIONS:]):
-            not_listed.append((layer, reason, number))
-    return Detected(found[0], found[1], tuple(omitted), tuple(not_listed))
+        if number := known - len(others) + len(rest[LISTED_OMISSIONS:]):
+            more[layer] = {reason: number}
+    return Detected(found[0], found[1], tuple(omitted), more)
 
 
 def facts_within(tier: Tier) -> int | None:
@@ -141,12 +125,14 @@ def within(detected: Detected, tier: Tier, count: Count) -> Detected:
     both = [(Layer.TOPICS, one) for one in detected.topics] + [(Layer.ENTITIES, one) for one in detected.entities]
     order = sorted((one for one in both if one[1].line), key=lambda one: -one[1].confidence)
     gone = order[tier.knowledge_items - tier.knowledge_items // 2 :]
-    items = ((layer, _left_out(one.id, one.line, Reason.USAGE_LIMIT, count)) for layer, one in gone)
     return replace(
         detected,
         topics=tuple(one for one in detected.topics if (Layer.TOPICS, one) not in gone),
         entities=tuple(one for one in detected.entities if (Layer.ENTITIES, one) not in gone),
-        omitted=(*detected.omitted, *items),
+        omitted=(
+            *detected.omitted,
+            *((layer, _left_out(one.id, one.line, Reason.USAGE_LIMIT, count)) for layer, one in gone),
+        ),
     )
 
 
@@ -180,28 +166,18 @@ def _learned(
     found: Iterable[Detection],
     knowledge: Knowledge,
     declared_names: Collection[str],
-    now: datetime | None,
     expected: Sequence[str],
 ) -> list[Subject]:
     subjects: list[Subject] = []
     likely = {name: rank for rank, name in enumerate(expected)}
     for one in sorted(found, key=lambda one: (-one.confidence, likely.get(one.id, len(likely)))):
-        profile = knowledge.by_id[one.id]
+        profile, bundle = knowledge.by_id[one.id], knowledge.bundles.get(one.id)
         assert not isinstance(profile, Fact)  # noqa: S101 - no detector knows facts
-        bundle = knowledge.bundles.get(one.id)
         # Without a text nothing is known of it but the name.
-        if one_line(fold(profile.names[0])) in declared_names or (bundle is not None and not bundle.compiled_prompt):
+        if one_line(fold(profile.names[0])) in declared_names or (bundle and not bundle.compiled_prompt):
             continue
-        fresh = bundle is None or (is_fresh(bundle, now) if now else not bundle.is_dirty)
-        subjects.append(
-            Subject(
-                id=one.id,
-                line=_line(bundle.compiled_prompt) if bundle else "",
-                confidence=one.confidence,
-                bundle=one.id,
-                stale=bundle is not None and (profile.is_dirty or not fresh),
-            )
-        )
+        line = _line(bundle.compiled_prompt) if bundle else ""
+        subjects.append(Subject(id=one.id, line=line, confidence=one.confidence, is_learned=True))
     return subjects
 
 
@@ -217,11 +193,9 @@ def render(detected: Detected, count: Count, *, topic_tokens: int, entity_tokens
         compiled = [one for one in subjects if one.line]
         missing = (one.id for one in subjects if not one.line)
         omitted += [(layer, _left_out(name, name, Reason.NOT_COMPILED, count)) for name in missing]
-        if layer is Layer.TOPICS:
-            rooms = topic_shares(topic_tokens, len(compiled))
-        else:
-            number = min(len(compiled), MAX_ENTITIES)
-            rooms = [entity_tokens // max(1, number)] * number
+        number = min(len(compiled), MAX_ENTITIES)
+        shares = [entity_tokens // max(1, number)] * number
+        rooms = topic_shares(topic_tokens, len(compiled)) if layer is Layer.TOPICS else shares
         for rank, subject in enumerate(compiled):
             fragment = _fragment(layer, subject, rank, rooms[rank], count) if rank < len(rooms) else None
             if fragment is None:
@@ -229,26 +203,19 @@ def render(detected: Detected, count: Count, *, topic_tokens: int, entity_tokens
                 omitted.append((layer, _left_out(subject.id, subject.line, reason, count)))
             else:
                 fragments.append(fragment)
-    more = {layer: {reason: number} for layer, reason, number in detected.not_listed}
-    return Bundles(tuple(fragments), tuple(omitted), more)
+    return Bundles(tuple(fragments), tuple(omitted), detected.more_omitted)
 
 
 def topic_shares(budget_tokens: int, number: int) -> list[int]:
-    """Divides a budget among topics: all for one, else 70 % for the first and the rest for the second.
-
-    >>> topic_shares(100, 1), topic_shares(100, 5)
-    ([100], [70, 30])
-    """
-    if number < MAX_TOPICS:
-        return [budget_tokens] * number
+    """Divides a budget among topics: all for one, else 70 % for the first and the rest for the second."""
     primary = budget_tokens * PRIMARY_PERCENT // 100
-    return [primary, budget_tokens - primary]
+    return [budget_tokens] * number if number < MAX_TOPICS else [primary, budget_tokens - primary]
 
 
 def _fragment(layer: Layer, subject: Subject, rank: int, room: int, count: Count) -> Fragment | None:
     text = subject.line
     if count(text) > room:
-        if subject.bundle:  # its first lines are the most important ones; the name alone says nothing
+        if subject.is_learned:  # its first lines are the most important ones; the name alone says nothing
             lines = text.splitlines(keepends=True)
             parts = ("".join(lines[:number]) for number in range(len(lines) - 1, 1, -1))
             text = next((part for part in parts if count(part) <= room), "")
@@ -263,11 +230,11 @@ def _fragment(layer: Layer, subject: Subject, rank: int, room: int, count: Count
         id=subject.id,
         text=text,
         tokens=count(text),
-        reason=Reason.NO_ROOM if not whole else Reason.STALE if subject.stale else Reason.DETECTED,
+        reason=Reason.DETECTED if whole else Reason.NO_ROOM,
         status=Status.INCLUDED if whole else Status.SHRUNK,
         section=SECTIONS[layer],
         value=-float(rank),
-        scores={"confidence": subject.confidence} if subject.bundle else {},
+        scores={"confidence": subject.confidence} if subject.is_learned else {},
     )
 
 
@@ -281,9 +248,7 @@ def _left_out(name: str, line: str, reason: Reason, count: Count) -> ReportItem:
 def fetch(layer: CustomLayer, request: LayerRequest, lock: Lock) -> Flow[tuple[str, ...]]:
     """Gets the items of a layer; a function is called in a worker thread under async, and must not ask for the lock.
 
-    Raises:
-        TypeError: the function gave something else than strings.
-        Exception: the function's own.
+    Raises whatever the function raises, and `TypeError` where it gives something else than strings.
     """
     given: Any = layer.items
     if callable(given):

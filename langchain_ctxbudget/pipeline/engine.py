@@ -29,7 +29,7 @@ from langchain_ctxbudget.history import (
     editing,
     is_of_earlier_turn,
 )
-from langchain_ctxbudget.knowledge import facts_layer, known, records
+from langchain_ctxbudget.knowledge import facts, known, records
 from langchain_ctxbudget.messages import checked, current_turn, split_instructions
 from langchain_ctxbudget.pipeline.workspace import CLOSED, Kept, Workspace, cuts_place
 from langchain_ctxbudget.prompt import (
@@ -402,7 +402,7 @@ class Engine:
             tier=tier,
             usage=usage,
             knowledge=knowledge,
-            remembered=facts_layer.facts_of(knowledge, conversation.snapshot),
+            remembered=facts.facts_of(knowledge, conversation.snapshot),
             expected=stored.expected,
             now=now,
             model=self.target.model_name or "",

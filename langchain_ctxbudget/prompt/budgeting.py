@@ -42,7 +42,7 @@ from langchain_ctxbudget.history import (
     with_headings,
     work_state,
 )
-from langchain_ctxbudget.knowledge import MAX_ENTITIES, MAX_TOPICS, facts_layer, is_kept_by_hand, subjects
+from langchain_ctxbudget.knowledge import MAX_ENTITIES, MAX_TOPICS, facts, subjects
 from langchain_ctxbudget.messages import as_sent, distinct, fences, group, is_user, newest_that_fit
 from langchain_ctxbudget.prompt.assembly import (
     NO_FIRST_QUESTION,
@@ -176,14 +176,14 @@ def _allocated(plan: Plan, identity: int) -> Plan:
     keep = max(last, newest_that_fit(newest, int(plan.limit_tokens * compact.keep_share(plan.limit_tokens))))
     if tier.history_messages is not None:
         keep = last
-    preferences = facts_layer.preference_fragments(settings, count)
-    memories = facts_layer.memory_fragments(settings, count)
+    preferences = facts.preference_fragments(settings, count)
+    memories = facts.memory_fragments(settings, count)
     known, by_hand = (
         max(
-            facts_layer.facts_tokens(filter(which, part), count)
+            facts.facts_tokens([fact for fact in part if not only_by_hand or fact.is_kept_by_hand], count)
             for part in (request.remembered.shown, request.remembered.all)
         )
-        for which in (None, is_kept_by_hand)
+        for only_by_hand in (False, True)
     )
     topics = [count(one.line) for one in plan.detected.topics if one.line][:MAX_TOPICS]
     entities = [count(one.line) for one in plan.detected.entities if one.line][:MAX_ENTITIES]
@@ -401,25 +401,25 @@ def with_preferences(plan: Plan) -> Plan:
     """
     settings, tier, count = plan.request.settings, plan.request.tier, plan.counter.count_text
     known = plan.request.remembered.renewed() if plan.history.step else plan.request.remembered
-    given = facts_layer.preference_fragments(settings, count)
-    memories = facts_layer.memory_fragments(settings, count)
+    given = facts.preference_fragments(settings, count)
+    memories = facts.memory_fragments(settings, count)
     room, cut = plan.allocated.tokens[Layer.PREFERENCES], plan.history.record
     if plan.goes_on and cut is not None:
         room = max(room, cut.preferences_tokens)  # with less, something would go that the last prompt has shown
-    preferences = facts_layer.fitting(given, room)
+    preferences = facts.fitting(given, room)
     room -= sum(fragment.tokens for fragment in preferences)
     most = subjects.facts_within(tier)
-    shown = facts_layer.packed(memories, count, room)[:most]
+    shown = facts.packed(memories, count, room)[:most]
     room -= sum(fragment.tokens for fragment in shown) + (count(shown[0].heading) if shown else 0)
-    facts, facts_shown = facts_layer.fact_fragments(
+    lines, facts_shown = facts.fact_fragments(
         known.shown, count, room, titled=bool(shown), most=None if most is None else most - len(shown)
     )
-    chosen = Preferences(shown=(*preferences, *shown, *facts), facts=facts_shown, remembered=known)
+    chosen = Preferences(shown=(*preferences, *shown, *lines), facts=facts_shown, remembered=known)
     since = {fact.id for fact in known.learned_since}
     limited = most is not None and len(facts_shown) >= most - len(shown)
     left_out = (
         *(part for part in (*given, *memories) if part not in chosen.shown),
-        *(facts_layer.left_out(fact, count, since=fact.id in since, limited=limited) for fact in chosen.facts_left_out),
+        *(facts.left_out(fact, count, since=fact.id in since, limited=limited) for fact in chosen.facts_left_out),
     )
     return plan.but(preferences=replace(chosen, left_out=left_out))
 

@@ -30,7 +30,7 @@ from langchain_ctxbudget.history import (
     TurnBlock,
     look_up,
 )
-from langchain_ctxbudget.knowledge import facts_layer, subjects
+from langchain_ctxbudget.knowledge import facts, subjects
 from langchain_ctxbudget.messages import request_copy
 from langchain_ctxbudget.prompt.accounting import account, is_squeezed, left_out
 from langchain_ctxbudget.prompt.assembly import MOST_MARKERS, asking, has_human, with_cache_markers
@@ -97,7 +97,6 @@ def detect_topics(plan: Plan, access: Access) -> Flow[Plan]:
         plan.query,
         request.settings,
         request.knowledge,
-        now=request.now,
         recent=_recent(plan),
         query=vector,
         expected=request.expected,
@@ -200,7 +199,7 @@ def retrieve(plan: Plan, access: Access) -> Flow[Plan]:
     others: tuple[Candidate, ...] = ()
     named: tuple[Named, ...] = ()
     if access.sources is not None:
-        known = facts_layer.as_candidates(
+        known = facts.as_candidates(
             plan.preferences.left_out,
             plan.preferences.facts_left_out,
             conversation_id=conversation.scope.conversation_id,
@@ -264,7 +263,7 @@ def assemble(plan: Plan) -> Prompt:
     changes = Changes(
         cut=cut,
         step=plan.history.step,
-        snapshot=facts_layer.snapshot_of(plan.preferences.facts, remembered.edited) if remembered.due else None,
+        snapshot=facts.snapshot_of(plan.preferences.facts, remembered.edited) if remembered.due else None,
         last=LastPrompt(
             messages=built.messages,
             costs=measured.costs,

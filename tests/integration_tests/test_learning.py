@@ -18,8 +18,10 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import AssembledContext, ContextPipeline, KnowledgeBase
 from langchain_ctxbudget.budget import Layer, Reason
-from langchain_ctxbudget.knowledge import KnownItem, bundles, facts, learning, records, rules
+from langchain_ctxbudget.knowledge import KnownItem, facts, learning, profiles, records, rules
+from langchain_ctxbudget.middleware import ContextBudgetMiddleware
 from langchain_ctxbudget.report import ReportItem
+from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import ROOT
 from tests.integration_tests.conftest import Call
 from tests.integration_tests.learning_models import Reader, asks_to_learn, fact, new_messages
@@ -99,7 +101,7 @@ def of_learning(store: BaseStore) -> list[str]:
 
 def known(pipeline: ContextPipeline) -> dict[str, Any]:
     """All that is known of a user, without the versions and times of what was compiled."""
-    derived = {"context_version", "updated_at"}
+    derived = {"updated_at"}
     every: tuple[KnownItem, ...] = (
         *pipeline.knowledge.list_facts(include_ended=True, **ADA),
         *pipeline.knowledge.list_topics(**ADA),
@@ -147,7 +149,7 @@ def test_a_model_is_asked_once_for_five_messages_at_most() -> None:
 
 def test_a_prompt_neither_asks_a_model_nor_learns_nor_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
     here, worked = threading.get_ident(), set[str]()
-    for module, name in ((learning, "compiled"), (bundles.Compiler, "_made"), (rules, "learn"), (facts, "learn")):
+    for module, name in ((learning, "compiled"), (profiles.Compiler, "_made"), (rules, "learn"), (facts, "learn")):
         original = getattr(module, name)
 
         def elsewhere(*args: Any, _original: Any = original, _name: str = name, **kwargs: Any) -> Any:
@@ -186,6 +188,14 @@ def test_where_it_is_switched_off_nothing_is_kept_or_shown(call: Call) -> None:
         assert call(pipeline, "flush", 30)
         assert model.learned == []
     assert [text for text in of_learning(store) if '"presence"' not in text] == []
+
+
+def test_an_agent_that_has_no_pipeline_of_its_own_learns_only_where_that_is_said() -> None:
+    given: Any
+    for given in (None, {}, ContextSettings(max_context_tokens=4_000)):
+        assert ContextBudgetMiddleware(given).pipeline.settings.learn is False
+    for given in ({"learn": True}, ContextSettings(learn=True), ContextPipeline()):
+        assert ContextBudgetMiddleware(given).pipeline.settings.learn is True
 
 
 # Taken back

@@ -18,7 +18,7 @@ from langchain_ctxbudget.budget import Layer, Status
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.knowledge import BY_USER, NOTHING, EntityProfile, Fact, Knowledge, Source, TopicProfile, known
-from langchain_ctxbudget.knowledge.records import Highlight, Relation, TopicConversation
+from langchain_ctxbudget.knowledge.records import Relation, TopicConversation
 from langchain_ctxbudget.messages import fingerprint
 from tests.integration_tests.conftest import Call
 
@@ -60,7 +60,6 @@ LEARNED = Knowledge(
             label="Home brewing",
             sources=(SOURCES[2],),
             last_engaged_at=NOW,
-            highlights=(Highlight(text="Sarah likes my home brewing.", source=SOURCES[2]),),
         ),
     ),
     entities=(
@@ -185,7 +184,7 @@ BEATS: list[tuple[str, Any]] = [
         ("edit", ["fact/0"], {"confidence": 2}, "confidence cannot be 2"),
         ("edit", ["fact/0"], {"sources": ()}, "sources cannot be edited; the fields that can are text, category"),
         ("edit", [BREWING], {"total_messages": 9}, "total_messages cannot be edited"),
-        ("edit", [BREWING], {"parent_slug": "home-brewing"}, "part of it"),
+        ("edit", [BREWING], {"parent_slug": "home-brewing"}, "slug of another topic"),
         ("edit", [BREWING], {"parent_slug": "no such topic"}, "slug of another topic"),
         ("edit", [SARAH], {"compiled_context": " "}, "must not be blank"),
         *((name, ["fact/none"], {}, "Nothing with the id 'fact/none'") for name in ("edit", "delete", "pin", "why")),

@@ -93,9 +93,9 @@ def test_what_was_named_before_fades():
         (["Sarah Chen called", "Sarah called"], 0.63),
     ):
         expected = [Detection("sarah", confidence, "salient")] if confidence else []
-        assert found("What does she think?", sarah, recent=recent, salience=True) == expected
-    assert found("What does she think?", sarah, recent=["Sarah called"]) == []
-    assert found("Sarah?", sarah, recent=["Sarah Chen called"], salience=True) == [Detection("sarah", 0.9, "alias")]
+        assert found("What does she think?", sarah, recent=recent) == expected
+    assert found("What does she think?", sarah) == []
+    assert found("Sarah?", sarah, recent=["Sarah Chen called"]) == [Detection("sarah", 0.9, "alias")]
 
 
 @given(st.lists(NAMES, min_size=1, max_size=8, unique=True), MESSAGES, st.randoms(use_true_random=False))

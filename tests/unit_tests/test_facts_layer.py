@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from langchain_ctxbudget.budget import MEMORY_MAX, Layer, Reason, Status
 from langchain_ctxbudget.history import with_headings
 from langchain_ctxbudget.knowledge import BY_USER, Fact, FactsLayer, Knowledge, Source
-from langchain_ctxbudget.knowledge.facts_layer import (
+from langchain_ctxbudget.knowledge.facts import (
     as_candidates,
     fact_fragments,
     facts_of,

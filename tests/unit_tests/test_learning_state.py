@@ -77,7 +77,12 @@ def test_of_too_many_topics_the_least_important_go() -> None:
         named = {"id": f"topic/t{n}", "slug": f"t{n}", "label": f"T{n}", "made_by": by}
         at = NOW - timedelta(hours=MOST_PROFILES + 2 - n)
         many.append(TopicProfile(**named, sources=(source("m9", "c9"),), last_engaged_at=at))
-    links = {(one.id, "c9"): TopicConversation(topic_id=one.id, conversation_id="c9") for one in many}
+    links = {
+        (one.id, "c9"): TopicConversation(
+            topic_id=one.id, conversation_id="c9", messages=1, last_at=one.last_engaged_at
+        )
+        for one in many
+    }
     work = opened("x").seen_with(COUNTER)
     todo = Work(
         scope=SCOPE, entries=work.entries, costs=work.costs, first=0, progress=ProgressRecord(), there=None, epoch=0

@@ -1,6 +1,6 @@
 """Topics and entities, declared and learned: which a message is about, and their text."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
@@ -28,20 +28,19 @@ def declared(*topics, entities=(), **rest):
 
 
 def learned_topic(label, **rest):
-    return TopicProfile(**{"id": topic_id(slug(label)), "slug": slug(label), "label": label, "is_dirty": False} | rest)
+    return TopicProfile(**{"id": topic_id(slug(label)), "slug": slug(label), "label": label} | rest)
 
 
 def learned_entity(name, **rest):
-    return EntityProfile(**{"id": entity_id("tool", name), "name": name, "type": "tool", "is_dirty": False} | rest)
+    return EntityProfile(**{"id": entity_id("tool", name), "name": name, "type": "tool"} | rest)
 
 
-def bundle_of(profile, text="", **rest):
+def bundle_of(profile, text=""):
     """What was compiled for a profile."""
     name = profile.label if isinstance(profile, TopicProfile) else profile.name
     prompt = text or f"{name}\nIt was learned."
     kind = "topic" if isinstance(profile, TopicProfile) else "entity"
-    rest = {"compiled_at": NOW, "expires_at": NOW + timedelta(days=7)} | rest
-    return ContextBundle(id=profile.id, bundle_type=kind, compiled_prompt=prompt, token_count=0, **rest)
+    return ContextBundle(id=profile.id, bundle_type=kind, compiled_prompt=prompt, token_count=0, compiled_at=NOW)
 
 
 def known(*profiles, bundles=None):
@@ -63,12 +62,12 @@ def labels(text, *topics):
 
 
 def learned(text, *profiles, **rest):
-    found = detect(text, ContextSettings(), known(*profiles), now=NOW, **rest)
+    found = detect(text, ContextSettings(), known(*profiles), **rest)
     return [(one.id, one.confidence) for one in (*found.topics, *found.entities)]
 
 
 def rendered(text, settings_=ContextSettings(), knowledge=NOTHING, *, topic_tokens=99, entity_tokens=99, count=words):  # noqa: B008 - frozen
-    detected = detect(text, settings_, knowledge, now=NOW, count=count)
+    detected = detect(text, settings_, knowledge, count=count)
     return render(detected, count, topic_tokens=topic_tokens, entity_tokens=entity_tokens)
 
 
@@ -112,9 +111,7 @@ def cases(draw):
     topics = [topic(name, context=draw(context)) for name in draw(st.lists(NAMES, unique=True))]
     entities = [entity(name, context=draw(context)) for name in draw(st.lists(NAMES, unique=True))]
     settings_ = declared(*topics, entities=entities, include_entities=draw(st.booleans()))
-    profiles = [
-        learned_topic(name, is_dirty=draw(st.booleans())) for name in draw(st.lists(LEARNED_NAMES, unique=True))
-    ]
+    profiles = [learned_topic(name) for name in draw(st.lists(LEARNED_NAMES, unique=True))]
     profiles += [learned_entity(name) for name in draw(st.lists(LEARNED_NAMES, unique=True))]
     compiled = [bundle_of(one, draw(context)) for one in profiles]
     knowledge = known(*profiles, bundles=[one for one in compiled if draw(st.booleans())])
@@ -192,18 +189,11 @@ def test_what_is_not_shown_is_listed_or_counted_with_the_reason():
     assert more == {Layer.TOPICS: {Reason.NOT_DETECTED: 2}, Layer.ENTITIES: {Reason.NOT_DETECTED: 1}}
 
 
-DIRTY, PAST, LASTING = {"is_dirty": True}, {"expires_at": NOW}, {"expires_at": None}
-
-
-def test_a_text_that_is_behind_what_is_known_is_shown_as_stale():
+def test_a_text_that_is_there_is_a_hit_and_one_that_is_not_is_a_miss():
     for make in (learned_topic, learned_entity):
-        for profile, bundle, stale in (({}, {}, 0), (DIRTY, {}, 1), ({}, DIRTY, 1), ({}, PAST, 1), ({}, LASTING, 0)):
-            one = make("Redis", **profile)
-            knowledge = known(one, bundles=[bundle_of(one, **bundle)])
-            [fragment] = rendered("redis", knowledge=knowledge).fragments
-            assert fragment.reason is (Reason.STALE if stale else Reason.DETECTED)
-            found = detect("redis", ContextSettings(), knowledge, now=NOW)
-            assert (found.hits, found.misses) == (([], [one.id]) if stale else ([one.id], []))
-        uncompiled = known(make("Redis"), bundles=[])
-        assert reasons("redis", ContextSettings(), uncompiled) == {make("Redis").id: Reason.NOT_COMPILED}
-        assert detect("redis", ContextSettings(), uncompiled, now=NOW).misses == [make("Redis").id]
+        one = make("Redis")
+        found = detect("redis", ContextSettings(), known(one))
+        assert (found.hits, found.misses) == ([one.id], [])
+        uncompiled = known(one, bundles=[])
+        assert reasons("redis", ContextSettings(), uncompiled) == {one.id: Reason.NOT_COMPILED}
+        assert detect("redis", ContextSettings(), uncompiled).misses == [one.id]
