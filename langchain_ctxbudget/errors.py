@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from langchain_core.exceptions import LangChainException
 
@@ -30,15 +29,9 @@ class BudgetError(CtxBudgetError, ValueError):
         table = "\n".join(f"  {name:<{width}}  {tokens:>8,}" for name, tokens in self.floors.items())
         super().__init__(f"{problem}\n{table}\n{advice}")
 
-    def __reduce__(self) -> tuple[Callable[..., BudgetError], tuple[object, ...]]:
-        return _rebuilt, (type(self), self.problem, self.budget_tokens, self.floors, self.advice)
-
-
-def _rebuilt(kind: type[BudgetError], *parts: Any) -> BudgetError:  # noqa: ANN401 - those of `BudgetError`
-    """Makes an error from its parts, whatever its own constructor takes, when it is copied or sent elsewhere."""
-    error = kind.__new__(kind)
-    BudgetError.__init__(error, *parts)
-    return error
+    def __reduce__(self) -> tuple[object, ...]:
+        """Is copied, and sent to other processes, without its constructor."""
+        return type(self).__new__, (type(self), *self.args), vars(self)
 
 
 class BudgetTooSmallError(BudgetError):

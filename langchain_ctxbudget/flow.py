@@ -3,8 +3,8 @@
 `drive` runs it with the blocking form of every call, `adrive` with the awaitable one, as httpx's `auth_flow`.
 
     def title(store, namespace, key):              # no I/O in here
-        item = yield from batch(store, [GetOp(namespace, key)])
-        return item[0].value["title"]
+        [item] = yield from batch(store, [GetOp(namespace, key)])
+        return item.value["title"]
 
     drive(title(...))                              # sync
     await adrive(title(...))                       # async
@@ -15,17 +15,18 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from concurrent.futures import Future
 from contextvars import ContextVar
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, Op, PutOp, Result
 
-from langchain_ctxbudget.background import beginning_anew, new_mutex
 from langchain_ctxbudget.errors import BlockedLoopError
 
 S = TypeVar("S")
@@ -63,26 +64,19 @@ def batch(store: BaseStore, operations: Iterable[Op]) -> Flow[list[Result]]:
     if not todo:
         return []
     writes = any(isinstance(operation, PutOp) for operation in todo)
-    call = Call(lambda: store.batch(todo), lambda: store.abatch(todo), writes)
-    for _ in range(_MOST_COLLISIONS):
+    for collisions in count():
         try:
-            result: list[Result] = yield call
+            result: list[Result] = yield Call(lambda: store.batch(todo), lambda: store.abatch(todo), writes)
+            break
         except RuntimeError as error:
             # LangGraph's `InMemoryStore` notices in the middle of a read that another thread writes; nothing is done.
-            if "changed size during iteration" not in str(error):
+            if collisions == _MOST_COLLISIONS or "changed size during iteration" not in str(error):
                 raise
-        else:
-            return result
-    last: list[Result] = yield call
-    return last
+    return result
 
 
 def embed(embeddings: Embeddings, texts: list[str]) -> Flow[list[list[float]]]:
-    """Embeds texts as documents; none at all costs nothing.
-
-    Raises:
-        ValueError: not one vector per text.
-    """
+    """Embeds texts as documents; none at all costs nothing. `ValueError` where it is not one vector per text."""
     if not texts:
         return []
     vectors: list[list[float]] = yield Call(
@@ -153,16 +147,11 @@ class Lock:
     """A lock that threads wait for and tasks await, first come, first served."""
 
     def __init__(self) -> None:
-        self._mutex = new_mutex()
-        self.begin_anew()
-        beginning_anew(self)
-
-    def begin_anew(self) -> None:
-        """Frees the lock in the child of a fork, where its holder may not exist."""
+        self._mutex = threading.Lock()
         self._held = False
-        self._waiting: deque[tuple[Future[None], asyncio.AbstractEventLoop | None]] = deque()
-        # The event loop of the task that holds it, where a task does.
         self._loop: asyncio.AbstractEventLoop | None = None
+        """That of the task that holds it, where a task does."""
+        self._waiting: deque[tuple[Future[None], asyncio.AbstractEventLoop | None]] = deque()
 
     def _request(self, loop: asyncio.AbstractEventLoop | None = None) -> Future[None]:
         turn: Future[None] = Future()
@@ -180,23 +169,20 @@ class Lock:
         Raises:
             BlockedLoopError: a task of this thread's event loop holds it, and could never let it go.
         """
-        turn = self._request()
-        try:
-            if not turn.done():
-                self._require_other_loops()
-            turn.result()
-        except BaseException:
-            self._withdraw(turn)
-            raise
-
-    def _require_other_loops(self) -> None:
+        turn, here = self._request(), running_loop()
         with self._mutex:
             ahead = {self._loop, *(loop for _, loop in self._waiting)}
-        if (here := running_loop()) is not None and here in ahead:
+        if here is not None and here in ahead and not turn.done():
+            self._withdraw(turn)
             raise BlockedLoopError(
                 "A task of this event loop works on the conversation, and a blocking call would stop it for ever. "
                 "Await the async method instead, for instance `aassemble`"
             )
+        try:
+            turn.result()
+        except BaseException:
+            self._withdraw(turn)
+            raise
 
     async def aacquire(self) -> None:
         """Waits in this task; a cancelled wait does not keep the lock."""
@@ -272,18 +258,7 @@ def locked(lock: Lock, flow: Flow[T]) -> Flow[T]:
 def twins(
     flow: Callable[Concatenate[S, P], Flow[T]],
 ) -> tuple[Callable[Concatenate[S, P], T], Callable[Concatenate[S, P], Coroutine[Any, Any, T]]]:
-    """Makes the blocking and the awaitable method of a class from one whose name begins with an underscore.
-
-    Example:
-        >>> class Greeter:
-        ...     def _greet(self, name: str) -> Flow[str]:
-        ...         yield in_thread(lambda: None)
-        ...         return f"Hello {name}"
-        ...
-        ...     greet, agreet = twins(_greet)
-        >>> Greeter().greet("Ada"), asyncio.run(Greeter().agreet("Ada"))
-        ('Hello Ada', 'Hello Ada')
-    """
+    """Makes a blocking and an awaitable method from a flow whose name begins with an underscore."""
 
     def blocking(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return drive(flow(self, *args, **kwargs))

@@ -71,13 +71,10 @@ class StructuredModel:
         self._bound = bound_to_schema(model, schema)
 
     def ask(self, instructions: str, in_words: str, data: str, read: Callable[[str | Mapping[str, Any]], T]) -> Flow[T]:
-        """Asks twice at most; returns the first reply that can be read.
+        """Asks twice at most; returns the first reply that `read` takes, whose `ValueError` says why it does not.
 
-        Args:
-            instructions: the system message.
-            in_words: its end where no schema asks for the format.
-            data: the human message.
-            read: reads a reply; a `ValueError` of it says why it cannot.
+        `instructions` are the system message, with `in_words` at its end where no schema asks for the format; `data`
+        is the human message.
 
         Raises:
             NoReplyError: neither reply could be read.
@@ -124,80 +121,51 @@ def model_call(
         "metadata": {"lc_source": source},
     }
 
-    def blocking() -> Any:  # noqa: ANN401
-        try:
-            return runnable.invoke(messages, config)
-        except asyncio.CancelledError as error:  # the model's, not that of whoever waits here
-            raise RuntimeError("the model's call was cancelled") from error
+    def ask() -> Future[Any]:
+        return _in_daemon_thread(lambda: runnable.invoke(messages, config))
 
-    def in_thread() -> Any:  # noqa: ANN401
-        future = _in_daemon_thread(blocking)
+    def blocking() -> Any:  # noqa: ANN401
+        future = ask()
         if not wait([future], timeout=seconds).done:
             raise TooSlowError
         return future.result()
 
-    async def in_task() -> Any:  # noqa: ANN401
+    async def awaited() -> Any:  # noqa: ANN401
+        future = asyncio.wrap_future(ask())
         try:
-            async with asyncio.timeout(seconds) as limit:
-                if _is_async(runnable):
-                    return await runnable.ainvoke(messages, config)
-                # `ainvoke` would use the loop's pool, whose threads are waited for when the loop closes.
-                return await asyncio.wrap_future(_in_daemon_thread(blocking))
-        except asyncio.CancelledError as error:
-            raise _whose(error) from error
-        except TimeoutError:
-            if limit.expired():
-                raise TooSlowError from None
-            raise  # the model's own
+            done, _ = await asyncio.wait([future], timeout=seconds)
+        finally:
+            future.cancel()  # the loop may be closed before an answer that nobody waits for
+        if not done:
+            raise TooSlowError
+        return future.result()
 
-    return Call(in_thread, in_task)
-
-
-def _whose(error: asyncio.CancelledError) -> BaseException:
-    """Returns the cancellation of the task that waits, or an error where only the model's own call was cancelled."""
-    task = asyncio.current_task()
-    return error if task is None or task.cancelling() else RuntimeError("the model's call was cancelled")
+    return Call(blocking, awaited)
 
 
 def _in_daemon_thread(function: Callable[[], T]) -> Future[T]:
-    """Runs a function in a thread that the interpreter does not wait for, unlike those of a pool."""
+    """Runs a function in a thread that neither the interpreter nor a loop waits for, unlike those of a pool."""
     future: Future[T] = Future()
+    future.set_running_or_notify_cancel()
     context = copy_context()
 
     def run() -> None:
-        if not future.set_running_or_notify_cancel():
-            return
         try:
-            result = context.run(function)
-        except StopIteration as error:  # a future of asyncio cannot carry it
+            future.set_result(context.run(function))
+        except (StopIteration, asyncio.CancelledError) as error:  # a task takes these for something else
             future.set_exception(RuntimeError(f"the model raised {error!r}"))
         except BaseException as error:  # noqa: BLE001 - belongs to whoever waits
             future.set_exception(error)
-        else:
-            future.set_result(result)
 
     threading.Thread(target=run, name="ctxbudget-model-call", daemon=True).start()
     return future
 
 
-def _is_async(runnable: Runnable[Any, Any]) -> bool:
-    """Tells if a model awaits its replies, rather than blocking a thread of a pool."""
-    from langchain_core.language_models import BaseChatModel as Model  # noqa: PLC0415
-    from langchain_core.language_models import SimpleChatModel  # noqa: PLC0415
-
-    kind = type(unwrapped(runnable))
-    if not issubclass(kind, Model):
-        return True
-    in_a_pool = (Model._agenerate, SimpleChatModel._agenerate)  # noqa: SLF001 - what a model class overrides
-    return kind._agenerate not in in_a_pool or kind.ainvoke is not Model.ainvoke  # noqa: SLF001
-
-
 def bound_to_schema(model: BaseChatModel, schema: dict[str, Any]) -> Runnable[Any, Any] | None:
     """Returns the model bound to the JSON schema of its reply; None where it cannot be.
 
-    Where it can be told apart, it is only the model, without the parser behind it: the parser would throw prose away,
-    and take JSON that was cut off for whole. (`include_raw=True` keeps the prose, but runs the model in a pool, whose
-    threads an exit of the interpreter waits for.)
+    Where it can be told apart, without the parser behind it, which throws prose away and takes JSON that was cut off
+    for whole. (`include_raw=True` runs the model in a pool, whose threads an exit of the interpreter waits for.)
     """
     from langchain_core.language_models import BaseChatModel as Model  # noqa: PLC0415
     from langchain_core.runnables import RunnableSequence  # noqa: PLC0415
@@ -246,8 +214,7 @@ def clipped(text: str, characters: int) -> str:
 def reply_object(reply: str | Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
     """Returns the JSON object of a reply that has one of some fields first, in a code fence or among words too.
 
-    Raises:
-        ValueError: there is none; says why, and shows nothing of the reply.
+    The `ValueError` where there is none says why, and shows nothing of the reply.
     """
     if isinstance(reply, Mapping):
         return reply

@@ -330,8 +330,6 @@ class ContextSettings(Parameters):
     """Goes in however little of a limit is left: `"knowledge"`, `"documents"`, `"history"`, the whole `"budget"`."""
     keep_snapshots: Count = 0
     """The number of a conversation's latest reports kept in the store, for the dashboard; 0: none."""
-    summarize_in_background: Flag = True
-    """True: a `summary_model` writes off the hot path, extraction standing in; else a turn that compacts waits."""
 
     @model_validator(mode="after")
     def _require_target_below_trigger(self) -> Self:

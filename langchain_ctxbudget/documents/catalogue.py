@@ -17,6 +17,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -25,7 +26,7 @@ from langgraph.store.base import BaseStore, GetOp, Item, SearchItem, SearchOp
 from numpy.typing import NDArray
 from pydantic import Field
 
-from langchain_ctxbudget.background import cached_property, new_mutex
+from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.flow import Flow, batch, embed, embed_query, in_thread
 from langchain_ctxbudget.messages import fold, mentions, one_line, terms
 from langchain_ctxbudget.search import Candidate, CentredVectors, LexicalIndex, Vectors, as_query, comparable

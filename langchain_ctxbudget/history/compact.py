@@ -214,8 +214,8 @@ class HistoryPlan:
         pinned = self._pinned(record.position, record.pinned_room_tokens)
         return (self._dropped(record.position), pinned) == (record.dropped, record.kept)
 
-    def decide(self, *, renew: bool = False) -> Decision:
-        """Decides where verbatim history begins; with `renew`, what stands before the cut is written anew."""
+    def decide(self) -> Decision:
+        """Decides where verbatim history begins."""
         conversation, is_short = self.conversation, self.end <= self.most
         record = conversation.cuts.get(self.room.cut_key)
         if record is not None and self.room.goes_on:
@@ -226,7 +226,7 @@ class HistoryPlan:
             cost = self.cost if self.whole_limits else conversation.costs.__getitem__
             if is_short and stays(cost, 0, self.end, self.room_tokens * self.trigger):
                 return Decision(whole=True)
-        elif not (renew or self.room.grows or self._is_due(record)):
+        elif not (self.room.grows or self._is_due(record)):
             return Decision.of(record)
         return Decision(cut=self._next(record), cleared=self.kept_from)
 

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore
 
-from langchain_ctxbudget.background import beginning_anew, new_mutex
+from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow, Lock, T, locked
 from langchain_ctxbudget.history.arc import OpenQuestions
@@ -442,11 +442,6 @@ class OpenConversations:
         self._mutex = new_mutex()
         self._open: dict[Scope, OpenConversation] = {}
         self._users: dict[Scope, int] = {}
-        beginning_anew(self)
-
-    def begin_anew(self) -> None:
-        """Has none open, as a thread that is gone may have been changing any of them."""
-        self._open, self._users = {}, {}
 
     def using(self, store: BaseStore, scope: Scope, body: Callable[[OpenConversation], Flow[T]]) -> Flow[T]:
         """Runs a flow with a conversation in a store, alone."""

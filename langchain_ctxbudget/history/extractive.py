@@ -17,10 +17,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from itertools import chain, groupby
 
-from langchain_ctxbudget.background import cached_property
 from langchain_ctxbudget.messages import artifacts, begins_in_the_middle, fences, remembering, terms, units, word_count
 from langchain_ctxbudget.stores import EXTRACTION, SummaryLine
 

@@ -523,11 +523,7 @@ class Summarizing:
 
         drive(self._write(held, cancelled))
 
-    def write_now(self, conversation: Conversation) -> Flow[None]:
-        """Writes about everything that is wanted, while whoever holds the conversation waits."""
-        return self._write(lambda body: body(conversation))
-
-    def _write(self, held: Callable[[Body], Flow[Any]], cancelled: Cancelled | None = None) -> Flow[None]:
+    def _write(self, held: Callable[[Body], Flow[Any]], cancelled: Cancelled) -> Flow[None]:
         """Writes about span after span, each once."""
         tried: set[str] = set()
         failures = 0

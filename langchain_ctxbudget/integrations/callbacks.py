@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -12,9 +13,8 @@ from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, BaseMessage
-from langchain_core.outputs import ChatGeneration, LLMResult
+from langchain_core.outputs import LLMResult
 
-from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.messages import model_of
 from langchain_ctxbudget.pipeline import ContextPipeline
@@ -39,26 +39,13 @@ def observed_elsewhere() -> Iterator[None]:
 class ContextUsageHandler(BaseCallbackHandler):
     """Gives the usage that a model reports back to the pipeline that made its prompt; see `observe_usage`.
 
-    One handler serves all runs of threads and tasks. Where a model streams, it must report its usage
-    (`stream_usage=True`). The middleware observes usage by itself: its calls are ignored. Calls whose prompt is not one
-    of the pipeline's latest, word for word, change nothing, and are not counted: `pipeline.usage.record` counts them.
+    One handler serves all runs of threads and tasks: `model.invoke(messages, config={"callbacks": [handler]})`. Where
+    a model streams, it must report its usage (`stream_usage=True`). The middleware observes usage by itself: its calls
+    are ignored. Calls whose prompt is not one of the pipeline's latest, word for word, change nothing, and are not
+    counted: `pipeline.usage.record` counts them.
 
     Attributes:
         observed: the number of usages that the pipeline has taken. Others are in the log, with the reason.
-
-    Example:
-        >>> from langchain_core.language_models import GenericFakeChatModel
-        >>> from langchain_core.messages import AIMessage
-        >>> from langchain_ctxbudget import ContextPipeline
-        >>> pipeline = ContextPipeline()
-        >>> context = pipeline.assemble("Hello", user_id="ada", conversation_id="c1")
-        >>> usage = {"input_tokens": 8, "output_tokens": 2, "total_tokens": 10}
-        >>> model = GenericFakeChatModel(messages=iter([AIMessage("Good day!", usage_metadata=usage)]))
-        >>> handler = ContextUsageHandler(pipeline)
-        >>> model.invoke(context.messages, config={"callbacks": [handler]}).content
-        'Good day!'
-        >>> handler.observed
-        1
     """
 
     run_inline = True  # an async run would send every token of a stream through a thread
@@ -70,7 +57,7 @@ class ContextUsageHandler(BaseCallbackHandler):
         self.observed = 0
         self._pipeline = pipeline
         self._runs: dict[UUID, ContextReport] = {}
-        self._mutex = new_mutex()
+        self._mutex = threading.Lock()
 
     def on_chat_model_start(
         self,
@@ -96,7 +83,7 @@ class ContextUsageHandler(BaseCallbackHandler):
         """Gives the usage of the answer to the pipeline."""
         with self._mutex:
             report = self._runs.pop(run_id, None)
-        said = (one.message for one in chain.from_iterable(response.generations) if isinstance(one, ChatGeneration))
+        said = (getattr(one, "message", None) for one in chain.from_iterable(response.generations))
         answer = next((one for one in said if isinstance(one, AIMessage) and one.usage_metadata), None)
         if report is None or answer is None:
             return

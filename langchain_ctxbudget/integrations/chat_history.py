@@ -42,14 +42,11 @@ _log = logging.getLogger(__name__)
 
 
 class BudgetedChatMessageHistory(BaseChatMessageHistory):
-    """A conversation that is kept whole and read within a number of tokens.
+    """A conversation that is kept whole and read within a number of tokens; a view of it, over a shared pipeline.
 
-    `messages` is everything that was said, as it was given; `window` is the part that stands in a prompt. It may be
-    used wherever a `BaseChatMessageHistory` is; for new code, see `build_context_graph` and `ContextPipeline`, which
-    also retrieve and report. It is a view of a conversation; all views share one pipeline.
-
-    `RunnableWithMessageHistory` reads `messages`, so that the prompt grows for ever. A step in front of the prompt puts
-    the window in its place:
+    `messages` is everything that was said, as it was given; `window` is the part that stands in a prompt. For new code,
+    see `build_context_graph` and `ContextPipeline`, which also retrieve and report. `RunnableWithMessageHistory` reads
+    `messages`, so that the prompt grows for ever. A step in front of the prompt puts the window in its place:
 
         def budgeted(_input, config):
             return config["configurable"]["message_history"].window(4_000)
@@ -71,9 +68,7 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
     def __init__(self, conversation_id: str, *, user_id: str, pipeline: ContextPipeline) -> None:
         """Names a conversation (`session_id` in LangChain's terms); nothing is read or written.
 
-        Raises:
-            InvalidSettingsError: `pipeline` is something else.
-            MissingScopeError: no user or no conversation.
+        Raises `InvalidSettingsError` where `pipeline` is none, and `MissingScopeError` without user or conversation.
         """
         super().__init__()
         require_pipeline(pipeline, "make one and give it to all histories")
@@ -118,11 +113,8 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
 
         The newest messages stand in their roles, calls and results together, texts that are too large clipped; one
         human message in front of them has arc and summary of the older ones in fences, or a line that says that they
-        are left out. Nothing of it is written to the conversation.
-
-        Give the same number with every turn: for each (the last eight are remembered) the conversation is compacted on
-        its own, and between two such steps a window only grows at its end, so that a provider's cache of the prompt
-        hits.
+        are left out. Give the same number with every turn: for each the conversation is compacted on its own, and
+        between two such steps a window only grows at its end, so that a provider's cache of the prompt hits.
 
         Raises:
             BudgetTooSmallError: there is no room even for a line that says that messages are left out.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import pairwise
 from typing import Annotated, Any, NotRequired
 
 from langchain_core.messages import AnyMessage, SystemMessage
-from langchain_core.runnables import RunnableConfig, RunnableLambda
+from langchain_core.runnables import RunnableConfig
 from langgraph.channels.untracked_value import UntrackedValue
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
@@ -16,32 +17,31 @@ from langgraph.runtime import get_runtime
 from typing_extensions import TypedDict
 
 from langchain_ctxbudget.errors import InvalidSettingsError, MessageConflictError
-from langchain_ctxbudget.flow import Flow, adrive, drive
+from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.integrations.options import (
     ReportInState,
     in_state,
     newest,
     pipeline_of,
-    request_of,
     require_report,
 )
 from langchain_ctxbudget.messages import flattened, instruction, split_turn
-from langchain_ctxbudget.pipeline import ContextPipeline, RunContext, Session, describe_run, run_of
-from langchain_ctxbudget.prompt import Request
+from langchain_ctxbudget.pipeline import (
+    ContextPipeline,
+    Engine,
+    Run,
+    RunContext,
+    Session,
+    describe_run,
+    run_of,
+    runnable_of,
+)
+from langchain_ctxbudget.prompt import LAST_STEP, STEPS, Request
 from langchain_ctxbudget.settings import ContextSettings
 
 MOST_ATTEMPTS = 3
 """The most times a prompt is begun because another run has changed the conversation meanwhile."""
-BEFORE: dict[str, tuple[str, ...]] = {
-    "detect_topics": (),
-    "compute_budget": ("detect_topics",),
-    "fetch_bundles": ("compute_budget",),
-    "compact_history": ("compute_budget",),
-    "retrieve": ("fetch_bundles", "compact_history"),
-    "assemble": ("retrieve",),
-}
-"""The nodes that each node waits for; `fetch_bundles` and `compact_history` run side by side."""
-FIRST, LAST = "detect_topics", "assemble"
+NODES = (*STEPS, LAST_STEP)
 
 
 class ContextInput(TypedDict):
@@ -90,10 +90,10 @@ def build_context_graph(
 ) -> CompiledStateGraph[ContextState, RunContext, ContextInput, ContextOutput]:
     """Builds the context pipeline as a compiled graph, to invoke, or to add as a node to a graph with `messages`.
 
-    The conversation in the store is first made equal to the messages before the current turn (`sync`); a state that has
-    nothing of what is stored goes on from the store. The messages in state are not changed. User and conversation are
-    the run's (`user_id`, `thread_id`, or a `RunContext`), as are `persona_id`, `device_id` and `context_settings`;
-    without a thread a run is a conversation of its own, in memory only.
+    The graph goes from `{"messages": [...]}` to `{"llm_input_messages": [...], "ctxbudget_turn": {...}}`. The
+    conversation in the store is first made equal to the messages before the current turn (`sync`); those in state are
+    not changed. User and conversation are the run's (`user_id`, `thread_id`, or a `RunContext`), as are `persona_id`,
+    `device_id` and `context_settings`; without a thread a run is a conversation of its own, in memory only.
 
     Args:
         pipeline: the pipeline, or the settings of one that is made here.
@@ -106,10 +106,6 @@ def build_context_graph(
         agent: the agent's name where several work in one thread: each has a conversation of its own then.
         report: what the graph gives of its report: `"none"`, its `"numbers"`, or also the `"texts"` that it quotes.
 
-    Returns:
-        a graph from `{"messages": [...]}` to `{"llm_input_messages": [...], "ctxbudget_turn": {...}}`, with a `report`
-        where asked for.
-
     Example:
         >>> from langchain_ctxbudget import build_context_graph
         >>> graph = build_context_graph({"max_context_tokens": 4_000}, default_user="ada")
@@ -121,78 +117,45 @@ def build_context_graph(
     if given is not None and not isinstance(given, str):
         raise InvalidSettingsError(f"prompt must be a string or a SystemMessage, not {type(given).__name__}")
     asked = Request(instructions=(given,) if given else (), tools=tools, response_format=response_format)
-    nodes = _Nodes(pipeline_of(pipeline), default_user, runtime_store, agent, asked, require_report(report))
+    engine, wanted = pipeline_of(pipeline).engine, require_report(report)
+
+    def step(name: str, state: ContextState, config: RunnableConfig) -> Flow[dict[str, Any]]:
+        run = run_of(config, default_user, get_runtime(), agent=agent, messages=state["messages"])
+        request = run.request(config, asked, state, flattened(state["messages"]))
+        session = yield from _brought_to(name, state, run, engine.over(run.store if runtime_store else None), request)
+        if session.context is None:
+            on_its_way = _OnItsWay(f"prompt for {session.conversation.scope.conversation_id!r}: {name}")
+            on_its_way.session = session
+            return {"prompt": on_its_way}
+        describe_run(session.context.report)
+        return {"llm_input_messages": session.context.messages, "prompt": "", **in_state(session, wanted, "report")}
+
     graph = StateGraph(ContextState, RunContext, input_schema=ContextInput, output_schema=ContextOutput)
-    for name, before in BEFORE.items():
-        graph.add_node(name, nodes.node(name))
-        if before:
-            graph.add_edge(list(before) if len(before) > 1 else before[0], name)
-    graph.add_edge(START, FIRST)
-    graph.add_edge(LAST, END)
+    for before, name in pairwise((START, *NODES)):
+        graph.add_node(name, runnable_of(partial(step, name), name))
+        graph.add_edge(before, name)
+    graph.add_edge(LAST_STEP, END)
     # As a part of another graph it keeps no checkpoints of its own: a copy of the history for every call of the model.
     return graph.compile(name="context_budget", checkpointer=False).with_config(tags=["ctxbudget"])
 
 
-@dataclass(frozen=True, slots=True)
-class _Nodes:
-    """Makes the nodes of one graph."""
+def _brought_to(name: str, state: ContextState, run: Run, engine: Engine, request: Request) -> Flow[Session]:
+    """Runs a step, and those before it that the session has not seen, as a run may have been resumed here.
 
-    pipeline: ContextPipeline
-    default_user: str | None
-    runtime_store: bool
-    agent: str | None
-    asked: Request
-    """The part that is the same for every run."""
-    report: ReportInState
-
-    def node(self, name: str) -> RunnableLambda[ContextState, dict[str, Any]]:
-        def run(state: ContextState, config: RunnableConfig) -> dict[str, Any]:
-            return drive(self._step(name, state, config))
-
-        async def arun(state: ContextState, config: RunnableConfig) -> dict[str, Any]:
-            return await adrive(self._step(name, state, config))
-
-        asynchronous: Callable[..., Coroutine[Any, Any, dict[str, Any]]] = arun
-        return RunnableLambda(run, asynchronous, name=name)
-
-    def _step(self, name: str, state: ContextState, config: RunnableConfig) -> Flow[dict[str, Any]]:
-        """Runs a step, and returns the update of the state."""
-        session = yield from self._brought_to(name, state, config)
-        context = session.context
-        if context is None:
-            on_its_way = _OnItsWay(f"prompt for {session.conversation.scope.conversation_id!r}: {name}")
-            on_its_way.session = session
-            return {"prompt": on_its_way}
-        describe_run(context.report)
-        return {"llm_input_messages": context.messages, "prompt": "", **in_state(session, self.report, "report")}
-
-    def _brought_to(self, name: str, state: ContextState, config: RunnableConfig) -> Flow[Session]:
-        """Runs a step, and those before it that the session has not seen, as a run may have been resumed here.
-
-        The prompt is begun again where another run on the same thread has changed the conversation.
-        """
-        run = run_of(config, self.default_user, get_runtime(), agent=self.agent, messages=state["messages"])
-        engine = self.pipeline.engine.over(run.store if self.runtime_store else None)
-        session: Session | None = getattr(state.get("prompt"), "session", None)
-        attempts_left = MOST_ATTEMPTS
-        while True:
-            attempts_left -= 1
-            try:
-                if session is None:
-                    request = request_of(run, config, state, flattened(state["messages"]), self.asked)
-                    session = yield from engine.open_turn(run.scope, *split_turn(state["messages"]), request)
-                for step in _needed(name):
-                    if step not in session.timings_ms:
-                        yield from engine.run_step(step, session)
-            except MessageConflictError:
-                if not attempts_left:
-                    raise
-                session = None
-            else:
-                return session
-
-
-def _needed(name: str) -> list[str]:
-    """Returns a step and everything that it waits for, in order."""
-    before = [step for earlier in BEFORE[name] for step in _needed(earlier)]
-    return [*dict.fromkeys(before), name]
+    The prompt is begun again where another run on the same thread has changed the conversation.
+    """
+    session: Session | None = getattr(state.get("prompt"), "session", None)
+    for attempt in range(1, MOST_ATTEMPTS + 1):
+        try:
+            if session is None:
+                session = yield from engine.open_turn(run.scope, *split_turn(state["messages"]), request)
+            for step in NODES[: NODES.index(name) + 1]:
+                if step not in session.timings_ms:
+                    yield from engine.run_step(step, session)
+            break
+        except MessageConflictError:
+            if attempt == MOST_ATTEMPTS:
+                raise
+            session = None
+    assert session is not None  # noqa: S101 - the loop ends with one, or an error
+    return session

@@ -34,10 +34,6 @@ class BudgetedMemory(BaseChatMemory):
     then the chain's prompt is `ChatPromptTemplate([MessagesPlaceholder("history")])` alone. One object is for one
     conversation; all share one pipeline. `input_key` and `output_key` are LangChain's.
 
-    Raises:
-        InvalidSettingsError: `pipeline` is something else, or a field has a value or a name that is not known.
-        MissingScopeError: no user or no conversation.
-
     Example:
         >>> from langchain_ctxbudget import ContextPipeline
         >>> from langchain_ctxbudget.integrations.memory import BudgetedMemory

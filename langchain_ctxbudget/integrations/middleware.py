@@ -33,7 +33,6 @@ from langchain_ctxbudget.integrations.options import (
     in_state,
     newest,
     pipeline_of,
-    request_of,
     require_report,
 )
 from langchain_ctxbudget.integrations.tools import create_recall_tool
@@ -42,14 +41,13 @@ from langchain_ctxbudget.messages import (
     fingerprint,
     flattened,
     instruction,
-    marks_of_instructions,
     model_of,
     plainly_same,
     split_instructions,
     split_turn,
 )
-from langchain_ctxbudget.pipeline import ContextPipeline, Engine, Run, Session, described, is_task, run_of
-from langchain_ctxbudget.prompt import EPHEMERAL, AssembledContext, Request
+from langchain_ctxbudget.pipeline import ContextPipeline, Engine, Run, Session, describe_run, is_task, run_of
+from langchain_ctxbudget.prompt import Request
 from langchain_ctxbudget.retrieval import has_recall_tool
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.tokens import is_of_one_call
@@ -72,9 +70,9 @@ class ContextBudgetState(AgentState[Any]):
 class ContextBudgetMiddleware(AgentMiddleware[ContextBudgetState, Any, Any]):
     """Decides for every model call of an agent what its model sees; the agent's own messages stay as they are.
 
-    System prompt, tools and response format are counted as they are sent, with the tokenizer and the window of the
-    model that answers. Messages before the current turn are copied to the pipeline's store, so that they can be
-    compacted, retrieved, and looked up with the recall tool. Usage that a provider reports corrects the counts.
+    Everything is counted as it is sent, with the tokenizer and the window of the model that answers; usage that it
+    reports corrects the counts. Messages before the current turn are copied to the pipeline's store, so that they can
+    be compacted, retrieved, and looked up with the recall tool.
 
     User and conversation are the run's (`user_id`, `thread_id`, or a `RunContext`); without a thread a run is a
     conversation of its own, in memory only. An agent in a tool of another one needs a name (`agent`).
@@ -128,19 +126,19 @@ class ContextBudgetMiddleware(AgentMiddleware[ContextBudgetState, Any, Any]):
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ExtendedModelResponse[Any]:
         """Calls the model with a prompt that fits its budget."""
-        engine, session, context, shaped = drive(self._shape(request))
-        with described(context.report), observed_elsewhere():
+        engine, session, shaped = drive(self._shape(request))
+        with observed_elsewhere():
             response = handler(shaped)
-        return self._finished(engine, session, context, response)
+        return self._finished(engine, session, response)
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> ExtendedModelResponse[Any]:
         """Calls the model with a prompt that fits its budget; see `wrap_model_call`."""
-        engine, session, context, shaped = await adrive(self._shape(request))
-        with described(context.report), observed_elsewhere():
+        engine, session, shaped = await adrive(self._shape(request))
+        with observed_elsewhere():
             response = await handler(shaped)
-        return self._finished(engine, session, context, response)
+        return self._finished(engine, session, response)
 
     def after_agent(self, state: ContextBudgetState, runtime: Runtime[Any]) -> None:
         """Stores the turn that has ended; where that fails, the next turn does it."""
@@ -150,7 +148,7 @@ class ContextBudgetMiddleware(AgentMiddleware[ContextBudgetState, Any, Any]):
         """Stores the turn that has ended; see `after_agent`."""
         await adrive(self._store(state, runtime))
 
-    def _shape(self, request: ModelRequest[Any]) -> Flow[tuple[Engine, Session, AssembledContext, ModelRequest[Any]]]:
+    def _shape(self, request: ModelRequest[Any]) -> Flow[tuple[Engine, Session, ModelRequest[Any]]]:
         """Assembles the prompt of one model call, for the model that answers."""
         request, failures = self._with_recall(request)
         history, turn, problems = _read(request)
@@ -158,27 +156,23 @@ class ContextBudgetMiddleware(AgentMiddleware[ContextBudgetState, Any, Any]):
         engine = engine.for_model(request.model)
         tools, response_format = _schemas(request)
         asked = Request(tools=tools, response_format=response_format)
-        wanted = request_of(run, get_config(), request.state, [*problems, *failures], asked)
+        wanted = run.request(get_config(), asked, request.state, [*problems, *failures])
         session = yield from engine.answer(run.scope, history, turn, wanted)
-        context = session.context
-        assert context is not None  # noqa: S101 - the last step sets it
-        messages: list[Any] = list(context.messages)
+        messages: list[Any] = list(session.finished.messages)
         system = messages.pop(0) if messages and isinstance(messages[0], SystemMessage) else None
-        shaped = request.override(
-            messages=messages, system_message=system and _in_blocks(system, request.system_message)
-        )
-        return engine, session, context, shaped
+        describe_run(session.finished.report)
+        return engine, session, request.override(messages=messages, system_message=system)
 
     def _finished(
-        self, engine: Engine, session: Session, context: AssembledContext, response: ModelResponse[Any] | AIMessage
+        self, engine: Engine, session: Session, response: ModelResponse[Any] | AIMessage
     ) -> ExtendedModelResponse[Any]:
         """Returns the response with report and context block for the agent's state; its usage corrects the counts."""
         whole = ModelResponse(result=[response]) if isinstance(response, AIMessage) else response
         answer = next((m for m in whole.result if isinstance(m, AIMessage) and m.usage_metadata), None)
         if answer is not None and answer.usage_metadata:
             with suppress(InputError):  # usage of several calls, or of another prompt, corrects nothing
-                usage, model = answer.usage_metadata, model_of(answer)
-                engine.observe(usage, context.report, model, comparable=is_of_one_call(answer))
+                report, comparable = session.finished.report, is_of_one_call(answer)
+                engine.observe(answer.usage_metadata, report, model_of(answer), comparable=comparable)
         update = in_state(session, self._report, "ctxbudget_report")
         return ExtendedModelResponse(model_response=whole, command=Command(update=update))
 
@@ -209,11 +203,9 @@ class ContextBudgetMiddleware(AgentMiddleware[ContextBudgetState, Any, Any]):
 def _read(request: ModelRequest[Any]) -> tuple[list[BaseMessage], list[BaseMessage], list[str]]:
     """Reads a request whose messages other middleware may have changed.
 
-    Returns:
-        the history, instructions in front: what the agent's state has before the current turn, with the agent's answers
-            to calls in it that could not be read.
-        the turn: everything else in the request; system messages at its beginning are instructions.
-        what is to be reported.
+    Returns the history, instructions in front; the turn; and what is to be reported. The history is what the agent's
+    state has before the current turn, with the agent's answers to calls in it that could not be read. Everything else
+    in the request belongs to the turn; system messages at its beginning are instructions.
     """
     given = convert_to_messages(request.messages)
     kept = convert_to_messages(request.state.get("messages") or given)
@@ -226,7 +218,7 @@ def _read(request: ModelRequest[Any]) -> tuple[list[BaseMessage], list[BaseMessa
             last = place
             (seen if place < len(before) else turn).append(message)
         elif last < len(before) and _answers_unreadable(message, before[last]):
-            answers[last].append(message)
+            answers[last].append(message)  # the state gets it with the next one
         elif not _repairs(message, before):
             turn.append(message)
     history = [it for place, message in enumerate(before) for it in (message, *answers[place])]
@@ -235,15 +227,14 @@ def _read(request: ModelRequest[Any]) -> tuple[list[BaseMessage], list[BaseMessa
     same = len(seen) == len(before) and all(map(plainly_same, seen, before))
     failures = [] if same else [NOT_FOLLOWED]
     system = request.system_message
-    if system is not None and not _in_texts(system):
-        failures += flattened([system])
+    failures += [] if system is None else flattened([system])
     notes, turn = split_instructions(turn)
     instructions = [*([] if system is None else [instruction(system)]), *notes]
     return [*map(SystemMessage, instructions), *history], turn, failures
 
 
 def _answers_unreadable(message: BaseMessage, call: BaseMessage) -> bool:
-    """Returns True for the agent's answer to a call that could not be read; the state gets it with the next one."""
+    """Returns True for the agent's answer to a call that could not be read."""
     unreadable = call.invalid_tool_calls if isinstance(call, AIMessage) else ()
     return isinstance(message, ToolMessage) and message.tool_call_id in [made["id"] for made in unreadable]
 
@@ -256,46 +247,14 @@ def _repairs(message: BaseMessage, history: Sequence[BaseMessage]) -> bool:
 
 
 def _places(kept: Sequence[BaseMessage], given: Sequence[BaseMessage]) -> list[int | None]:
-    """Returns the place in the state of each message of a request; None for one that other middleware added.
-
-    It is found by its id, or, where one of the two has none, by its content; as many messages are the state's, changed.
-    """
-    ids = {message.id: place for place, message in enumerate(kept) if message.id}
-    words: defaultdict[str, deque[int]] = defaultdict(deque)
-    if any(message.id not in ids for message in given):
-        for place, message in enumerate(kept):
-            words[fingerprint(message)].append(place)
-    found: list[int | None] = []
-    for message in given:
-        at = ids.get(message.id) if message.id else None
-        said = words[fingerprint(message)] if at is None else deque[int]()
-        found.append(said.popleft() if said and not (message.id and kept[said[0]].id) else at)
-    if len(given) == len(kept):
-        taken = set(found)
-        for place, message in enumerate(kept):
-            same_kind = not message.id and message.type == given[place].type
-            if same_kind and place not in taken and found[place] is None:
-                found[place] = place
-    return found
-
-
-def _in_texts(message: SystemMessage) -> bool:
-    return isinstance(message.content, str) or all(
-        isinstance(block, str) or block.get("type") == "text" for block in message.content
-    )
-
-
-def _in_blocks(system: SystemMessage, given: SystemMessage | None) -> SystemMessage:
-    """Returns a prompt's system message with the agent's own blocks in it, where they are marked for a cache."""
-    if given is None or not marks_of_instructions([given]) or not _in_texts(given) or not instruction(given):
-        return system
-    ends = [text.strip("\n") for text in system.text.split(instruction(given), 1)]
-    before, after = ([{"type": "text", "text": text}] if text else [] for text in ends)
-    blocks = [*before, *given.content, *after]
-    if not isinstance(system.content, str):  # it is marked itself
-        last = blocks[-1] if isinstance(blocks[-1], dict) else {"type": "text", "text": blocks[-1]}
-        blocks[-1] = {**last, "cache_control": dict(EPHEMERAL)}
-    return SystemMessage(blocks)
+    """Returns the place in the state of each message of a request; None for one that other middleware added."""
+    if len(given) == len(kept):  # changed, at most
+        return list(range(len(kept)))
+    places: defaultdict[str, deque[int]] = defaultdict(deque)
+    for place, message in enumerate(kept):
+        places[message.id or fingerprint(message)].append(place)
+    found = (places[message.id or fingerprint(message)] for message in given)
+    return [queue.popleft() if queue else None for queue in found]
 
 
 def _schemas(request: ModelRequest[Any]) -> tuple[list[Any], object]:
@@ -310,11 +269,8 @@ def _schemas(request: ModelRequest[Any]) -> tuple[list[Any], object]:
     schema: Any = wanted.schema if isinstance(wanted, ToolStrategy | ProviderStrategy | AutoStrategy) else wanted
     answers: list[Any] = []
     if not isinstance(wanted, ProviderStrategy):
-        strategy = wanted if isinstance(wanted, ToolStrategy) else ToolStrategy(schema=schema)
-        answers = [
-            {"name": spec.name, "description": spec.description, "parameters": spec.json_schema}
-            for spec in strategy.schema_specs
-        ]
+        specs = (wanted if isinstance(wanted, ToolStrategy) else ToolStrategy(schema=schema)).schema_specs
+        answers = [{"name": it.name, "description": it.description, "parameters": it.json_schema} for it in specs]
     if isinstance(wanted, ToolStrategy):
         return [*tools, *answers], None
     provider = wanted if isinstance(wanted, ProviderStrategy) else ProviderStrategy(schema=schema)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias, get_args
 
-from langchain_core.runnables import RunnableConfig
 from pydantic import ValidationError
 
 from langchain_ctxbudget.errors import InvalidSettingsError
-from langchain_ctxbudget.pipeline import ContextPipeline, Run, Session, is_task
-from langchain_ctxbudget.prompt import Request
+from langchain_ctxbudget.pipeline import ContextPipeline, Session
 from langchain_ctxbudget.settings import ContextSettings
 
 ReportInState: TypeAlias = Literal["none", "numbers", "texts"]
@@ -44,21 +41,6 @@ def require_report(wanted: ReportInState) -> ReportInState:
     if wanted not in get_args(ReportInState):
         raise InvalidSettingsError(f"report must be 'none', 'numbers' or 'texts', not {wanted!r}")
     return wanted
-
-
-def request_of(
-    run: Run, config: RunnableConfig, state: Mapping[str, Any], failures: Sequence[str], asked: Request
-) -> Request:
-    """Returns what a run asks for beside what is the same for every run."""
-    return replace(
-        asked,
-        settings=run.settings,
-        persona_id=run.persona_id,
-        device_id=run.device_id,
-        block=state.get("ctxbudget_turn"),
-        task=is_task(config),
-        failures=failures,
-    )
 
 
 def in_state(session: Session, wanted: ReportInState, key: str) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
 from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import RunnableConfig, ensure_config
@@ -38,15 +37,11 @@ class BudgetedRetriever(BaseRetriever):
 
     It is the search that prompts retrieve with. Documents come best first. Their metadata have `id`, `found_in`
     (`conversations`, `memories` or `documents`), `source`, `title`, `date`, `speaker`, `score`, its parts as `scores`,
-    and `tokens`; a message's `conversation_id` and `reference`; a document's own, as `KnowledgeBase.search` gives them.
-    To rerank them, put LangChain's `ContextualCompressionRetriever` around it.
+    and `tokens`; a message's `conversation_id` and `reference`; a document's own. To rerank them, put LangChain's
+    `ContextualCompressionRetriever` around it.
 
     The user is `user_id`, else the run's, else `default_user`. A run that names another user than `user_id` is refused.
     Each call may have its own `k` and `max_tokens`: `retriever.invoke(query, k=1)`.
-
-    Raises:
-        InvalidSettingsError: a field has a value or a name that is not known.
-        MissingScopeError: an id is empty; in a call: there is no user.
 
     Example:
         >>> from langchain_core.messages import HumanMessage
@@ -98,22 +93,10 @@ class BudgetedRetriever(BaseRetriever):
         """Returns the documents for a query, best first; see `invoke`."""
         return await super().ainvoke(input, config, run_config=config, **kwargs)
 
-    def _get_relevant_documents(
-        self,
-        query: str,
-        *,
-        run_manager: CallbackManagerForRetrieverRun,  # noqa: ARG002 - as the base class has it
-        **given: Any,  # noqa: ANN401
-    ) -> list[Document]:
+    def _get_relevant_documents(self, query: str, *, run_manager: object, **given: Any) -> list[Document]:  # noqa: ANN401, ARG002 - as the base class has it
         return drive(self._documents(query, **given))
 
-    async def _aget_relevant_documents(
-        self,
-        query: str,
-        *,
-        run_manager: AsyncCallbackManagerForRetrieverRun,  # noqa: ARG002 - as the base class has it
-        **given: Any,  # noqa: ANN401
-    ) -> list[Document]:
+    async def _aget_relevant_documents(self, query: str, *, run_manager: object, **given: Any) -> list[Document]:  # noqa: ANN401, ARG002 - as the base class has it
         return await adrive(self._documents(query, **given))
 
     def _documents(
@@ -129,8 +112,7 @@ class BudgetedRetriever(BaseRetriever):
                 f"The query must be a string, not {type(query).__name__}: put a step in front that picks it, for "
                 f"instance itemgetter('question') | retriever"
             )
-        k = self.k if k is None else _at_least_one("k", k)
-        max_tokens = self.max_tokens if max_tokens is None else _at_least_one("max_tokens", max_tokens)
+        k, max_tokens = k or self.k, max_tokens or self.max_tokens
         config = ensure_config(run_config)
         # Whose run it is says the config, but not which conversation: a retriever has the one that it was made with.
         configurable = {**(config.get("configurable") or {}), "thread_id": _NO_CONVERSATION}
@@ -167,23 +149,13 @@ class BudgetedRetriever(BaseRetriever):
         return (yield from engine.recall(Scope(user_id, self.conversation_id), body))
 
 
-def _at_least_one(name: str, value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InvalidSettingsError(f"{name} must be a whole number of at least 1, not {value!r}")
-    return value
-
-
 def _fitting(hits: Sequence[Hit], count: Count, k: int | None, max_tokens: int | None) -> list[Hit]:
     """Returns the first `k` of the hits that fit, one after the other, into a number of tokens."""
     if max_tokens is None:
         return list(hits[:k])
-    gap = count(SEPARATOR)
-    left, taken = max_tokens + gap, list[Hit]()
+    taken: list[Hit] = []
     for hit in hits:
-        price = count(hit.candidate.text) + gap
-        if price <= left and (k is None or len(taken) < k):
-            left -= price
+        joined = SEPARATOR.join(one.candidate.text for one in (*taken, hit))
+        if (k is None or len(taken) < k) and count(joined) <= max_tokens:
             taken.append(hit)
-    while taken and count(SEPARATOR.join(hit.candidate.text for hit in taken)) > max_tokens:
-        taken.pop()  # what is counted together may cost more than its parts
     return taken

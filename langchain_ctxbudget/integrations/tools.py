@@ -73,18 +73,11 @@ def create_recall_tool(
 
     Args:
         pipeline: the pipeline that keeps the conversations.
-        default_user: the user where the run names none; without one that is an error.
+        default_user: the user where the run names none; without one a call raises `MissingScopeError`.
         max_tokens: the most tokens of an answer, counted with the pipeline's counter; at least 64.
         name: the name by which the model calls it.
         runtime_store: True keeps to the store that the graph was compiled with, where there is one.
         agent: the agent's name where several work in one thread, as it was given to its graph or middleware.
-
-    Returns:
-        a tool to bind to a model and to give to an agent or a `ToolNode`.
-
-    Raises:
-        InvalidSettingsError: `max_tokens` is no whole number of at least 64. A call raises `MissingScopeError` where
-            the run names no user or no conversation.
 
     Example:
         >>> from langchain_core.messages import HumanMessage
@@ -99,10 +92,7 @@ def create_recall_tool(
     """
     require_pipeline(pipeline, "give it the one that keeps the conversations")
     if not isinstance(max_tokens, int) or isinstance(max_tokens, bool) or max_tokens < MIN_RECALL_TOKENS:
-        raise InvalidSettingsError(
-            f"max_tokens must be a whole number of at least {MIN_RECALL_TOKENS}, not {max_tokens!r}: "
-            f"with less there is no room for a part of a message"
-        )
+        raise InvalidSettingsError(f"max_tokens must be a whole number from {MIN_RECALL_TOKENS} on, not {max_tokens!r}")
 
     def answer(config: RunnableConfig, given: object, query: str | None, reference: str | None) -> Flow[str]:
         # In a node of the application's own that calls the tool, the run still says whose it is.

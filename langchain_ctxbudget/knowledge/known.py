@@ -9,13 +9,14 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from heapq import nlargest
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 from langgraph.store.base import BaseStore
 
-from langchain_ctxbudget.background import cached_property, in_child, new_mutex
+from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.errors import StoreError
 from langchain_ctxbudget.flow import Flow, Lock, batch
 from langchain_ctxbudget.knowledge import records
@@ -166,7 +167,6 @@ class _Users:
 
 _stores: WeakKeyDictionary[BaseStore, _Users] = WeakKeyDictionary()
 _mutex = new_mutex()
-in_child(_stores.clear)
 
 
 @contextmanager

@@ -5,11 +5,18 @@ from __future__ import annotations
 from langchain_ctxbudget.pipeline.bookkeeping import ContextSnapshot, Prices, SnapshotBook, amounts
 from langchain_ctxbudget.pipeline.engine import Engine, Session
 from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
-from langchain_ctxbudget.pipeline.runs import Run, RunContext, current_runtime, describe_run, described, is_task, run_of
+from langchain_ctxbudget.pipeline.runs import (
+    Run,
+    RunContext,
+    current_runtime,
+    describe_run,
+    is_task,
+    run_of,
+    runnable_of,
+)
 from langchain_ctxbudget.pipeline.workspace import pins_place
 
 __all__ = [
-    "ContextPipeline", "ContextSnapshot", "Engine", "Prices", "Run", "RunContext", "Session",
-    "SnapshotBook", "amounts",
-    "current_runtime", "describe_run", "described", "is_task", "pins_place", "run_of",
+    "ContextPipeline", "ContextSnapshot", "Engine", "Prices", "Run", "RunContext", "Session", "SnapshotBook", "amounts",
+    "current_runtime", "describe_run", "is_task", "pins_place", "run_of", "runnable_of",
 ]  # fmt: skip

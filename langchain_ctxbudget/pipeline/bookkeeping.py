@@ -6,7 +6,8 @@ A pipeline shows both as `snapshots` and `usage`.
 from __future__ import annotations
 
 import atexit
-from collections import deque
+import os
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from uuid import uuid4
 
 from langgraph.store.base import BaseStore, GetOp, Item, Op, PutOp
 
-from langchain_ctxbudget.background import BackgroundWorker, Cancelled, beginning_anew, new_mutex
+from langchain_ctxbudget.background import BackgroundWorker, Cancelled
 from langchain_ctxbudget.budget import HEALTHY, Standing, Tier, UsageLimits, relaxed, standing, tier_of
 from langchain_ctxbudget.errors import BlockedLoopError, InputError, StoreDataError
 from langchain_ctxbudget.flow import Flow, batch, drive, locked, running_loop, twins
@@ -69,17 +70,13 @@ class ContextSnapshot:
     def of_item(cls, scope: Scope, item: Item) -> ContextSnapshot:
         """Reads a snapshot of a conversation."""
         record = ReportRecord.read(item.value, f"the snapshot {item.key!r}")
-        ids = {"user_id": scope.user_id, "conversation_id": scope.conversation_id}
+        key = scope.conversation_id
         try:
-            report = ContextReport.from_dict(record.report | ids)
+            report = ContextReport.from_dict({**record.report, "user_id": scope.user_id, "conversation_id": key})
         except ValueError as error:
             raise StoreDataError(f"the report of the snapshot {item.key!r} cannot be read: {error}") from error
         return cls(
-            id=item.key,
-            created_at=record.created_at,
-            conversation_id=scope.conversation_id,
-            messages=record.messages,
-            report=report,
+            id=item.key, created_at=record.created_at, conversation_id=key, messages=record.messages, report=report
         )
 
 
@@ -133,35 +130,23 @@ class Bookkeeping:
         self.prices = load_prices(prices)
         self.ledger = Ledger()
         self.worker: BackgroundWorker[Scope] = BackgroundWorker(self._run, most_waiting=MOST_WAITING)
-        self._store = store
-        self._mutex = new_mutex()
-        self._made = 0
-        self._stays = False
-        self._begin()
-        beginning_anew(self)
-
-    def _begin(self) -> None:
-        self._lane = uuid4().hex[:8]
-        self._waiting: dict[Scope, deque[_Waiting]] = {}
+        self._store, self._mutex = store, threading.Lock()
+        self._process, self._lane, self._made = os.getpid(), uuid4().hex[:8], 0
+        self._waiting: dict[Scope, list[_Waiting]] = {}
         self._unwritten: dict[Scope, None] = {}
         """Conversations of which something is to be written."""
         self._keys: dict[Scope, list[str]] = {}
         """The ids of the snapshots of conversations that were written last; whoever uses them holds the user's lock."""
-        self._also: dict[str, PutOp] = {}
-        """What is of no conversation, and is written with the next."""
-
-    def begin_anew(self) -> None:
-        """Leaves to the parent what it was going to write, and writes under another name."""
-        self._begin()
-        self._stay(needed=False)
 
     def close(self) -> None:
         """Writes what is still to be written, and begins nothing any more; an event loop is not held up."""
+        if self._process != os.getpid():  # what there is, the parent writes
+            return
         if running_loop() is None:
             with suppress(BlockedLoopError):
                 self.finish().flush(CLOSING_SECONDS)
         self.worker.close()
-        self._stay(needed=False)
+        atexit.unregister(self.close)
 
     def finish(self) -> BackgroundWorker[Scope]:
         """Has everything written, also what could not be before; returns the worker that does it."""
@@ -173,25 +158,22 @@ class Bookkeeping:
 
     def note_prompt(self, report: ContextReport, scope: Scope, messages: int, keep: int) -> None:
         """Keeps the report of a prompt as one of the latest few snapshots of a conversation of so many messages."""
-        if keep < 1:
-            return
-        now = self.clock()
+        now, said = self.clock(), without_previews(report).to_dict()
+        del said["user_id"], said["conversation_id"]
+        record = ReportRecord(created_at=now, messages=messages, report=said)
         with self._mutex:
             self._made += 1
             key = f"{utc(now):%Y%m%dT%H%M%S%f}-{self._made:08d}-{self._lane}"
-            said = without_previews(report).to_dict()
-            del said["user_id"], said["conversation_id"]
-            record = ReportRecord(created_at=now, messages=messages, report=said)
-            waiting = self._waiting.setdefault(scope, deque())
-            waiting.append(_Waiting(key, record, keep, known.epoch_of(self._store(), scope.user_id)))
-            while len(waiting) > keep:
-                waiting.popleft()
-        self._ask(scope)
+            new = _Waiting(key, record, keep, known.epoch_of(self._store(), scope.user_id))
+            self._waiting[scope] = [*self._waiting.get(scope, ()), new][-keep:]
+        self._note(scope)
+        self.worker.submit(scope)
 
     def note_usage(self, scope: Scope, usage_metadata: Mapping[str, Any], model: str | None) -> Usage:
         """Counts what an answer has used; it is written in the background. `InputError` where it is no usage."""
         usage = self._count(scope, usage_metadata, model)
-        self._ask(scope)
+        self._note(scope)
+        self.worker.submit(scope)
         return usage
 
     def record(self, scope: Scope, usage_metadata: Mapping[str, Any], model: str | None) -> Flow[Usage]:
@@ -200,7 +182,7 @@ class Bookkeeping:
         try:
             yield from self._write(scope)
         except BaseException:
-            self._note_failure(scope)
+            self._note(scope)
             raise
         return usage
 
@@ -210,11 +192,6 @@ class Bookkeeping:
         usage = usage_of(usage_metadata, model, self.prices)
         self.ledger.note(scope, usage, model, month_of(self.clock()))
         return usage
-
-    def keep(self, write: PutOp) -> None:
-        """Has something written with what is written next; of two writes to one place the later one."""
-        with self._mutex:
-            self._also[write.key] = write
 
     def used(self, scope: Scope) -> Flow[tuple[Usage, Usage]]:
         """Returns what a conversation has used, and its user in this month."""
@@ -261,19 +238,13 @@ class Bookkeeping:
                 self._unwritten.pop(scope, None)
                 self._keys.pop(scope, None)
 
-    def _ask(self, scope: Scope) -> None:
-        """Has written what there is of a conversation."""
+    def _note(self, scope: Scope) -> None:
+        """Remembers that there is something to write, also until the end of the process."""
         with self._mutex:
+            if not self._unwritten:
+                # Anew each time, as what is registered last is called first: before the store closes itself.
+                atexit.register(self.close)
             self._unwritten[scope] = None
-            self._stay(needed=True)
-        self.worker.submit(scope)
-
-    def _stay(self, *, needed: bool) -> None:
-        """Has this closed at the end of the process, where there is something to write."""
-        if needed != self._stays:
-            self._stays = needed
-            # Registered anew each time, as what is registered last is called first: before the store closes itself.
-            (atexit.register if needed else atexit.unregister)(self.close)
 
     def _run(self, scope: Scope, _cancelled: Cancelled) -> None:
         with self._mutex:
@@ -281,49 +252,35 @@ class Bookkeeping:
         try:
             drive(self._write(scope))
         except BaseException:
-            self._note_failure(scope)
+            self._note(scope)
             raise
         self.finish()
         with self._mutex:
             if not self._unwritten:
-                self._stay(needed=False)
-
-    def _note_failure(self, scope: Scope) -> None:
-        with self._mutex:
-            self._unwritten[scope] = None
-            self._stay(needed=True)
+                atexit.unregister(self.close)
 
     def _write(self, scope: Scope) -> Flow[None]:
         """Writes what there is of a conversation; what cannot be written waits for the next time."""
-        store = self._store()
+        store, place = self._store(), scope.namespace(SNAPSHOTS)
 
         def body() -> Flow[None]:
             with self._mutex:
                 waiting = list(self._waiting.get(scope, ()))
-                also = dict(self._also)
-            puts, keys = list[Op](also.values()), list[str]()
-            now = known.epoch_of(store, scope.user_id)
-            current = [one for one in waiting if one.epoch == now]
-            if current:
-                known_keys = self._keys.pop(scope, None)
-                if known_keys is None:
-                    known_keys = [item.key for item in (yield from read_snapshot_items(store, scope))]
-                for one in current:
-                    puts.append(PutOp(scope.namespace(SNAPSHOTS), one.key, one.record.to_value(), index=False))
-                keys = sorted({*known_keys, *(one.key for one in current)})
-                keys, gone = keys[-current[-1].keep :], keys[: -current[-1].keep]
-                puts += [PutOp(scope.namespace(SNAPSHOTS), key, None) for key in gone]
+            puts, keys, epoch = list[Op](), list[str](), known.epoch_of(store, scope.user_id)
+            if current := [one for one in waiting if one.epoch == epoch]:
+                before = self._keys.pop(scope, None)
+                if before is None:
+                    before = [item.key for item in (yield from read_snapshot_items(store, scope))]
+                keys, keep = sorted({*before, *(one.key for one in current)}), current[-1].keep
+                puts += [PutOp(place, one.key, one.record.to_value(), index=False) for one in current]
+                puts += [PutOp(place, key, None) for key in keys[:-keep]]
             yield from self.ledger.write(store, scope, puts)
             with self._mutex:
-                self._also = {key: write for key, write in self._also.items() if also.get(key) is not write}
-                left = self._waiting.get(scope)
-                for one in waiting:
-                    if left and left[0] is one:
-                        left.popleft()
-                if not left:
-                    self._waiting.pop(scope, None)
+                self._waiting[scope] = [one for one in self._waiting.get(scope, ()) if one not in waiting]
+                if not self._waiting[scope]:
+                    del self._waiting[scope]
                 if keys:
-                    self._keys[scope] = keys
+                    self._keys[scope] = keys[-keep:]
                     if len(self._keys) > KEPT_SCOPES:
                         del self._keys[next(iter(self._keys))]
 
@@ -345,7 +302,7 @@ Snapshots: TypeAlias = "list[ContextSnapshot]"
 
 
 class _Book:
-    """A part of a pipeline."""
+    """A part of a pipeline; every method has an async twin, and raises `MissingScopeError` without its scope."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -355,8 +312,7 @@ class UsageBook(_Book):
     """Usage in tokens and US dollars, per conversation and per user and month (UTC), and what is left of limits.
 
     A pipeline has it as `usage`. It is fed by `ContextUsageHandler`, by the middleware, by `pipeline.observe_usage`,
-    and by `record` where none of these sees an answer. Models without a known price count tokens only. Every method
-    has an async twin. Without a user or a conversation, it raises `MissingScopeError`.
+    and by `record` where none of these sees an answer. Models without a known price count tokens only.
 
     Example:
         >>> from langchain_ctxbudget import ContextPipeline
@@ -421,18 +377,7 @@ class SnapshotBook(_Book):
     """The reports of earlier prompts, where `keep_snapshots` says that they are kept.
 
     A pipeline has it as `snapshots`. They are written in the background, so the newest may be missing for a moment
-    (`pipeline.flush()` waits for it). Every method has an async twin. Without a user or a conversation, it raises
-    `MissingScopeError`.
-
-    Example:
-        >>> from langchain_ctxbudget import ContextPipeline
-        >>> pipeline = ContextPipeline({"keep_snapshots": 10})
-        >>> for question in ("Hello", "Hello again"):
-        ...     context = pipeline.assemble(question, user_id="ada", conversation_id="c1")
-        >>> pipeline.flush()
-        True
-        >>> [one.report.total_tokens for one in pipeline.snapshots.list(user_id="ada", conversation_id="c1")]
-        [8, 9]
+    (`pipeline.flush()` waits for it).
     """
 
     def _latest(self, *, user_id: str, conversation_id: str) -> Flow[ContextSnapshot | None]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +13,7 @@ from langchain_core.documents import BaseDocumentCompressor
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore, Op, PutOp
 
-from langchain_ctxbudget.background import BackgroundWorker, new_mutex
-from langchain_ctxbudget.errors import BudgetError, InputError, MessageConflictError, StoreError
+from langchain_ctxbudget.errors import BudgetError, InputError, MessageConflictError
 from langchain_ctxbudget.flow import Call, Flow, T, batch
 from langchain_ctxbudget.history import (
     SENT,
@@ -31,12 +28,11 @@ from langchain_ctxbudget.history import (
 )
 from langchain_ctxbudget.knowledge import facts, known, records
 from langchain_ctxbudget.messages import checked, current_turn, split_instructions
-from langchain_ctxbudget.pipeline.workspace import CLOSED, Kept, Workspace, cuts_place
+from langchain_ctxbudget.pipeline.workspace import Kept, Workspace, cuts_place
 from langchain_ctxbudget.prompt import (
     LAST_STEP,
     NOTHING_ELSE,
     STEPS,
-    WITHOUT_LOCK,
     Access,
     AssembledContext,
     Plan,
@@ -44,7 +40,6 @@ from langchain_ctxbudget.prompt import (
     PromptRequest,
     Request,
     WhatIf,
-    WriteSummaries,
     asking,
     assemble,
     choose_history,
@@ -53,12 +48,9 @@ from langchain_ctxbudget.prompt import (
 from langchain_ctxbudget.report import ContextReport
 from langchain_ctxbudget.retrieval import Sources
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores import CountsRecord, CutRecord, CutsRecord, Scope
+from langchain_ctxbudget.stores import CutRecord, CutsRecord, Scope
 from langchain_ctxbudget.tokens import (
-    Calibration,
-    Model,
     ModelTarget,
-    TokenCounter,
     kind_of,
     model_names,
     require_schemas,
@@ -68,6 +60,9 @@ from langchain_ctxbudget.tokens import (
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
 
+NO_THREAD = (
+    "the run names no conversation (thread_id), so it is one of its own: it is in memory only, and ends with the run"
+)
 NO_EMBEDDINGS = "embeddings: none are installed, so retrieval is lexical only (pip install wordllama)"
 
 Turn = Sequence[BaseMessage]
@@ -83,25 +78,12 @@ class Session:
     timings_ms: dict[str, float] = field(default_factory=dict)
     context: AssembledContext | None = None
     """The finished prompt."""
-    _mutex: Any = field(default_factory=new_mutex)
 
     @property
     def finished(self) -> AssembledContext:
         """The finished prompt, after the last step."""
         assert self.context is not None  # noqa: S101 - the last step sets it
         return self.context
-
-    def advance(self, before: Plan, after: Plan) -> None:
-        """Takes in what a step has made of a plan; another step may have gone on with it meanwhile."""
-        changes = {
-            one.name: value
-            for one in fields(Plan)
-            if (value := getattr(after, one.name)) is not getattr(before, one.name)
-        }
-        with self._mutex:
-            if "failures" in changes:
-                changes["failures"] = (*self.plan.failures, *after.failures[len(before.failures) :])
-            self.plan = replace(self.plan, **changes)
 
 
 class Engine:
@@ -113,37 +95,16 @@ class Engine:
         target: ModelTarget,
         system_prompt: str = "",
         reranker: BaseDocumentCompressor | None = None,
-        closed: threading.Event | None = None,
     ) -> None:
-        self.settings, self.recent = workspace.settings, workspace.recent
+        self.workspace, self.settings, self.recent = workspace, workspace.settings, workspace.recent
         self.target, self.system_prompt, self.reranker = target, system_prompt, reranker
-        self._workspace = workspace
-        self._closed = closed or threading.Event()
         self._of_runs: Kept[Engine] = Kept()
-        self._loaded = self._counts_read = False
-        self._counts_problem = ""
-        """The reason why kept corrections of the counts could not be read; empty where they were."""
-
-    @property
-    def workspace(self) -> Workspace:
-        """The store, and what is kept beside it.
-
-        Raises:
-            StoreError: the pipeline is closed.
-        """
-        if self._closed.is_set():
-            raise StoreError(CLOSED)
-        return self._workspace
-
-    def with_model(self, model: Model, token_counter: TokenCounter | None) -> Engine:
-        """Returns the same store, settings and open conversations for another model, to be closed by itself."""
-        target = ModelTarget(model, token_counter)
-        return Engine(self.workspace.share(), target, self.system_prompt, self.reranker)
+        self._loaded = False
 
     def over(self, store: BaseStore | None) -> Engine:
         """Returns the same over the store that a run brought along; None is the engine's own."""
         workspace = self.workspace.over(store)
-        if workspace is self._workspace:
+        if workspace is self.workspace:
             return self
         return self._of_runs.find(id(workspace), lambda: self._twin(workspace, self.target))
 
@@ -156,17 +117,7 @@ class Engine:
         return self._of_runs.find(kind_of(model), lambda: self._twin(self.workspace, ModelTarget(model, counter)))
 
     def _twin(self, workspace: Workspace, target: ModelTarget) -> Engine:
-        return Engine(workspace, target, self.system_prompt, self.reranker, self._closed)
-
-    def close(self) -> None:
-        """Gives back what was opened here; a store that was passed in, or that another pipeline uses, stays open."""
-        if not self._closed.is_set():
-            self._workspace.close()
-            self._closed.set()
-
-    def finish(self) -> list[BackgroundWorker[Any]]:
-        """Has everything written that is to be written; returns the workers that do it."""
-        return self._workspace.finish()
+        return Engine(workspace, target, self.system_prompt, self.reranker)
 
     def ready(self) -> Flow[None]:
         """Loads what is needed to decide anything; a blocking call loads it where it is needed."""
@@ -179,13 +130,8 @@ class Engine:
             yield Call(lambda: None, lambda: asyncio.to_thread(load))
             self._loaded = True
 
-    def recall(
-        self, scope: Scope, body: Callable[[Conversation], Flow[T]], *, held: Sequence[BaseMessage] = ()
-    ) -> Flow[T]:
-        """Runs a flow that reads a conversation as it is now, counted for the model.
-
-        One that is in memory only has the messages that are `held`.
-        """
+    def recall(self, scope: Scope, body: Callable[[Conversation], Flow[T]], held: Turn = ()) -> Flow[T]:
+        """Runs a flow that reads a conversation as it is now; one that is in memory only has what is `held`."""
 
         def seen(conversation: OpenConversation) -> Flow[T]:
             if not scope.is_kept:
@@ -199,19 +145,15 @@ class Engine:
         self, scope: Scope, message: str | BaseMessage | Turn, request: Request = NOTHING_ELSE
     ) -> Flow[AssembledContext]:
         """Makes the prompt for the current turn."""
-
-        def finish(session: Session) -> Flow[AssembledContext]:
-            return (yield from self._run_all(session)).finished
-
-        return (yield from self._begun(scope, current_turn(message), None, request, finish))
+        return (yield from self._begun(scope, current_turn(message), None, request, self._run_all)).finished
 
     def forecast(self, scope: Scope, message: str, request: Request = NOTHING_ELSE) -> Flow[Prompt]:
         """Makes a prompt that nobody sends: nothing is written, kept or counted, no summary asked for."""
 
         def finish(session: Session) -> Flow[Prompt]:
-            plan, access = session.plan, replace(session.access, write_summaries=None)
+            plan = session.plan
             for step in STEPS.values():
-                plan = yield from step(plan, access)
+                plan = yield from step(plan, session.access)
             return assemble(plan)
 
         return (yield from self._begun(scope, current_turn(message), None, request, finish))
@@ -249,10 +191,7 @@ class Engine:
                 )
             yield from self._run(name, session)
 
-        if name in WITHOUT_LOCK:
-            yield from self._run(name, session)
-        else:
-            yield from self.workspace.using(session.conversation.scope, body)
+        yield from self.workspace.using(session.conversation.scope, body)
 
     def history(
         self, scope: Scope, room: Callable[[Conversation, ContextSettings], HistoryRoom]
@@ -264,8 +203,7 @@ class Engine:
             problems: list[str] = []
             settings = (yield from workspace.read_stored(conversation, NOTHING_ELSE, problems)).settings
             seen = conversation.seen_with(self.target.counter)
-            writer = self._writer(scope, settings)
-            access = Access(store=workspace.store, lock=conversation.lock, write_summaries=writer)
+            access = Access(store=workspace.store, lock=conversation.lock)
             view, failures = yield from choose_history(HistoryPlan(seen, room(seen, settings)), access)
             failures += yield from self._write(conversation, view.record, step=view.step, with_snapshot=False)
             failures += self._summarize(conversation, settings, view)
@@ -282,45 +220,19 @@ class Engine:
         Returns the factor from now on. Usage that is not `comparable`, as it is not of the prompt alone, only counts as
         used. Raises `InputError` for what is no usage, or cannot be that of this prompt.
         """
-        scope, noted = self.recent.books_of(report)
-        books = noted or self._workspace.bookkeeping
-        target, name, before = self.target, model or self.target.model_name, self.target.counter
-        try:
-            if comparable and report.forecast:
-                raise InputError("The report is a forecast: a prompt of it was never sent")  # noqa: TRY301
-            if comparable and report.tokenizer != target.tokenizer.name:
-                raise InputError(  # noqa: TRY301
-                    f"The report was counted with {report.tokenizer!r}, and this pipeline counts with "
-                    f"{target.tokenizer.name!r}: pass usage to the pipeline that assembled the prompt"
-                )
-            if comparable:
-                target.observe(used["input_tokens"], report.uncorrected_tokens)
-        except InputError:
-            with suppress(InputError):  # what was used was used, also where it cannot correct anything
-                if not report.forecast:
-                    books.note_usage(scope, used, name)
-            raise
-        if target.counter is not before:
-            record = CountsRecord(model=target.model_name, requests=target.calibration.requests)
-            place = CountsRecord.place(target.identity)
-            books.keep(PutOp(place.namespace, place.key, record.to_value(), index=False))
-        books.note_usage(scope, used, name)
-        return target.factor
-
-    def _read_counts(self) -> Flow[None]:
-        """Goes on with the corrections of counts that were kept; where that fails, the next prompt tries again."""
-        if self._counts_read:
-            return
-        try:
-            [found] = yield from batch(self.workspace.store, [CountsRecord.place(self.target.identity)])
-            self._counts_read, self._counts_problem = True, ""
-            if record := records.found(CountsRecord, found):
-                known_counts = Calibration(exact=self.target.tokenizer.mode == "exact")
-                for counted, measured in record.requests:
-                    known_counts = known_counts.observe(counted, measured)
-                self.target.resume(known_counts)
-        except Exception as error:  # noqa: BLE001 - derived: usage corrects again
-            self._counts_problem = f"corrections of the counts not read: {type(error).__name__}: {error}"
+        if report.forecast:
+            raise InputError("The report is a forecast: a prompt of it was never sent")
+        scope, books = self.recent.books_of(report)
+        (books or self.workspace.bookkeeping).note_usage(scope, used, model or self.target.model_name)
+        mine = self.target.tokenizer.name
+        if comparable and report.tokenizer != mine:
+            raise InputError(
+                f"The report was counted with {report.tokenizer!r}, and this pipeline counts with {mine!r}: pass usage "
+                f"to the pipeline that assembled the prompt"
+            )
+        if comparable:
+            self.target.observe(used["input_tokens"], report.uncorrected_tokens)
+        return self.target.factor
 
     def _begun(
         self,
@@ -343,7 +255,6 @@ class Engine:
             request = replace(request, instructions=(*request.instructions, *instructions))
 
         def body(conversation: OpenConversation) -> Flow[T]:
-            yield from self._read_counts()
             started, calls = time.perf_counter(), self.target.tokenizer.calls
             failures = [*request.failures]
             try:
@@ -375,8 +286,8 @@ class Engine:
     ) -> Flow[Session]:
         """Begins a prompt for a conversation that is up to date."""
         workspace, scope = self.workspace, conversation.scope
-        problems = [self._counts_problem, "" if scope.is_kept else self.recent.no_thread(), conversation.remade]
-        failures, conversation.remade = [*filter(None, problems)], ""
+        failures = [*([] if scope.is_kept else [NO_THREAD]), *([conversation.remade] if conversation.remade else [])]
+        conversation.remade = ""
         for what, problem in (
             ("summaries", workspace.summarizing and workspace.summarizing.worker.failure_of(scope)),
             ("learning about the user", workspace.learning.worker.failure_of(scope)),
@@ -424,7 +335,6 @@ class Engine:
             sources=sources,
             other_conversations=conversation.other_conversations,
             reranker=self.reranker,
-            write_summaries=self._writer(scope, settings),
         )
         plan = Plan.begin(conversation.seen_with(self.target.counter), asked)
         return Session((yield from self._with_block(plan, access, request.block)), access, conversation)
@@ -461,15 +371,14 @@ class Engine:
         return plan.but(request=replace(plan.request, block=block)).with_block(block)
 
     def _run(self, name: str, session: Session) -> Flow[None]:
-        started = time.perf_counter()
+        started, prompt = time.perf_counter(), None
         if name == LAST_STEP:
             prompt = assemble(session.plan)
-            session.timings_ms[name] = (time.perf_counter() - started) * 1000
-            yield from self._finish(session, prompt)
         else:
-            before = session.plan
-            session.advance(before, (yield from STEPS[name](before, session.access)))
-            session.timings_ms[name] = (time.perf_counter() - started) * 1000
+            session.plan = yield from STEPS[name](session.plan, session.access)
+        session.timings_ms[name] = (time.perf_counter() - started) * 1000
+        if prompt is not None:
+            yield from self._finish(session, prompt)
 
     def _run_all(self, session: Session) -> Flow[Session]:
         for name in (*STEPS, LAST_STEP):
@@ -503,7 +412,7 @@ class Engine:
         asked = cache(lambda: replace(report()).attach_candidates(WhatIf(prompt)))
         session.context = replace(prompt.context, account=asked)
         session.plan = prompt.plan
-        self.recent.note(changes.last.messages, report, scope, workspace.bookkeeping, last=asked)
+        self.recent.note(changes.last.messages, report, scope, workspace.bookkeeping, asked)
         if scope.is_kept and settings.keep_snapshots:
             length, keep = len(conversation.entries), settings.keep_snapshots
             workspace.bookkeeping.note_prompt(report(), scope, length, keep)
@@ -515,13 +424,7 @@ class Engine:
             return []
         made = conversation.table.made
         made.segment_messages, made.until = settings.segment_messages, max(view.cut, view.next_cut)
-        return summarizing.submit(conversation, step=view.step) if settings.summarize_in_background else []
-
-    def _writer(self, scope: Scope, settings: ContextSettings) -> WriteSummaries | None:
-        """Returns what writes summaries while a turn waits for it, where it is to wait."""
-        summarizing = self.workspace.summarizing
-        waits = scope.is_kept and not settings.summarize_in_background
-        return summarizing.write_now if summarizing and waits else None
+        return summarizing.submit(conversation, step=view.step)
 
     def _write(
         self, conversation: OpenConversation, cut: CutRecord | None, *, step: bool, with_snapshot: bool

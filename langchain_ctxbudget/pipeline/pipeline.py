@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from math import inf
@@ -13,22 +14,33 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from langchain_core.documents import BaseDocumentCompressor
 from langchain_core.embeddings import Embeddings
 from langchain_core.messages import AIMessage, BaseMessage
-from langgraph.store.base import BaseStore
+from langgraph.store.base import BaseStore, PutOp
 
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
-from langchain_ctxbudget.flow import Call, Flow, twins
-from langchain_ctxbudget.history import BLOCKS, ConversationCompaction, MessagePage, OnRemoval, log
+from langchain_ctxbudget.flow import Call, Flow, batch, twins
+from langchain_ctxbudget.history import (
+    BLOCKS,
+    ConversationCompaction,
+    Editor,
+    MessagePage,
+    OnRemoval,
+    OpenConversation,
+    compactions,
+    log,
+    require_known,
+)
 from langchain_ctxbudget.knowledge import UserKnowledge
-from langchain_ctxbudget.messages import Preservation, model_of, require_preservation
+from langchain_ctxbudget.messages import Preservation, checked, model_of, require_preservation
 from langchain_ctxbudget.pipeline.bookkeeping import Prices, SnapshotBook, UsageBook
 from langchain_ctxbudget.pipeline.engine import Engine
 from langchain_ctxbudget.pipeline.runs import context_runnable
-from langchain_ctxbudget.pipeline.workspace import Workspace
+from langchain_ctxbudget.pipeline.workspace import Workspace, pins_place
 from langchain_ctxbudget.prompt import AssembledContext, Request
 from langchain_ctxbudget.report import ContextReport, CoverageState
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import (
     ROOT,
+    PinsRecord,
     Scope,
     bulk,
     label,
@@ -88,21 +100,19 @@ class ContextPipeline:
         Args:
             settings: say how much may go in, and what; the defaults where none are given.
             system_prompt: sent verbatim with every prompt, never cut.
-            model: the target model or its name: its tokenizer and, of a model object, its window and what it
-                reserves for the answer. Default: exact o200k_base, no window.
+            model: the target model or its name: its tokenizer and, of a model object, its window and what it reserves
+                for the answer. Default: exact o200k_base, no window.
             store: any LangGraph store; default: a private one in memory.
             embeddings: any LangChain embeddings; default: `LocalEmbeddings`, where they are installed.
             token_counter: counts tokens; default: the model's.
             summary_model: any chat model, to write summaries in the background; until it has, and wherever it fails,
                 sentences of the conversation itself stand instead. Default: those alone.
-            reranker: any LangChain document compressor, to put the best of what was found in another order; it runs
-                for every turn that retrieves. Default: none.
-            writer_id: the name under which this pipeline appends to conversations that others append to as
-                well; unique among them. Default: a random one.
-            clock: tells what time it is: of summaries, facts and snapshots, and in which month usage counts; in
-                UTC where it names no offset. Default: the computer's.
-            prices: of models, by name, in US dollars per million tokens, over those that come with the package: for
-                instance `{"my-model": {"input": 2.5, "output": 10}}`.
+            reranker: any LangChain document compressor, for the best of what was found. Default: none.
+            writer_id: the name under which this pipeline appends, unique among those that append to the same
+                conversations. Default: a random one.
+            clock: tells what time it is, in UTC where it names no offset. Default: the computer's.
+            prices: of models, in US dollars per million tokens, over those that come with the package: for instance
+                `{"my-model": {"input": 2.5, "output": 10}}`.
 
         Raises:
             InvalidSettingsError: a setting outside its range, or an argument of another kind.
@@ -129,12 +139,9 @@ class ContextPipeline:
             clock=with_offset(clock) if clock is not None else None,
             prices=prices,
         )
-        self._take(Engine(workspace, target, system_prompt, reranker))
-
-    def _take(self, engine: Engine) -> None:
-        self.engine = engine
-        self.settings = engine.settings
-        self.knowledge = UserKnowledge(engine.workspace.learning)
+        self.engine = engine = Engine(workspace, target, system_prompt, reranker)
+        self.settings = own
+        self.knowledge = UserKnowledge(workspace.learning)
         self.usage, self.snapshots = UsageBook(engine), SnapshotBook(engine)
 
     @property
@@ -177,8 +184,8 @@ class ContextPipeline:
             response_format: a schema that the model must answer in; counted as it is sent.
             settings: overrides for this call; below them lie the persona's saved settings, the user's, the pipeline's.
             persona_id: the persona whose saved settings apply on top of the user's.
-            device_id: where the user is: of topics and people that are as likely to be meant, those that were predicted
-                from what is open there come first (see `knowledge.heartbeat`).
+            device_id: where the user is: topics and people that were predicted from what is open there come first
+                among those that are as likely to be meant (see `knowledge.heartbeat`).
 
         Raises:
             BudgetTooSmallError: what must be sent does not fit; the message lists what it needs.
@@ -208,16 +215,11 @@ class ContextPipeline:
         """Returns a step of a chain: what is to be answered comes in, the messages to send come out.
 
         What comes in is the current turn, as `assemble` takes it or as a prompt template gives it (system messages in
-        front of it join the system prompt); nothing is stored. Or it is an agent's state, `{"messages": [...]}`, with
-        `ctxbudget_turn` where the state has it: then the stored conversation is first made equal to the messages before
-        the current turn. Whose conversation it is says the run's config (`thread_id` or `session_id`, and `user_id`) or
-        its context; without a thread it is a conversation of its own, in memory only.
-
-        Args:
-            default_user: the user where the run names none; without one that is a `MissingScopeError` in a call.
-            tools: what the model is bound to; counted as it is sent.
-            response_format: a schema that the model must answer in; counted as it is sent.
-            runtime_store: True: the store of the LangGraph run, where there is one, takes precedence.
+        front of it join the system prompt); nothing is stored. Or it is an agent's state, `{"messages": [...]}`: then
+        the stored conversation is first made equal to the messages before the current turn. User and conversation are
+        the run's (`user_id`, and `thread_id` or `session_id`); without a thread it is a conversation of its own, in
+        memory only. Tools and `response_format` are counted as they are sent. `default_user` is the user where the run
+        names none; `runtime_store` lets the store of a LangGraph run take precedence.
 
         Example:
             >>> step = ContextPipeline(system_prompt="You are helpful.").as_runnable(default_user="ada")
@@ -225,19 +227,6 @@ class ContextPipeline:
             ['system', 'human']
         """
         return context_runnable(self.engine, default_user, tools, response_format, runtime_store=runtime_store)
-
-    def with_model(
-        self, model: BaseChatModel | str | None, *, token_counter: TokenCounter | None = None
-    ) -> ContextPipeline:
-        """Returns a pipeline over the same conversations for another model: its tokenizer, window and output reserve.
-
-        Both go on side by side. What is in memory of a conversation is counted again, not read again; what the first
-        one opened is closed with the last of them. Raises `InvalidSettingsError` for something else than a model, its
-        name or a counter.
-        """
-        twin = ContextPipeline.__new__(type(self))
-        twin._take(self.engine.with_model(model, token_counter))  # noqa: SLF001 - of the same class
-        return twin
 
     def observe_usage(
         self,
@@ -248,28 +237,18 @@ class ContextPipeline:
     ) -> float:
         """Corrects the counts by what the provider measured for a prompt of this pipeline, and counts what it used.
 
-        From the last 16 prompts come a factor for every count, and what the provider adds to every request, so that
-        what is measured again and again is not counted below what was measured; one accident changes nothing. Where the
-        tokenizer is known exactly, counts are only ever raised. A correction never refuses a prompt: what must be sent
-        and fits without it is sent, and the report says so. Returns the factor of all counts from now on.
+        From the last 16 prompts comes a factor for every count, so that what is measured again and again is not counted
+        below what was measured; one accident changes nothing. Where the tokenizer is known exactly, counts are only
+        ever raised. What fits without a correction is sent without it, and the report says so. Returns the factor.
 
         Args:
             usage_metadata: of the model's answer: its `input_tokens` correct the counts, all of it counts as used. Or
                 the answer itself: then usage that sums several calls corrects nothing. None changes nothing.
             report: of the prompt that was answered; default: the last one that this pipeline assembled.
-            model: the one that answered: its price counts, and another one corrects nothing; default: what the answer
-                names, else the pipeline's.
+            model: the one that answered, whose price counts; default: what the answer names, else the pipeline's.
 
         Raises:
             InputError: there is no `input_tokens` in it, or nothing was assembled yet.
-
-        Example:
-            >>> from langchain_ctxbudget import EstimatingCounter
-            >>> pipeline = ContextPipeline(token_counter=EstimatingCounter())
-            >>> context = pipeline.assemble("Tell me more. " * 100, user_id="ada", conversation_id="c1")
-            >>> factor = pipeline.observe_usage({"input_tokens": context.report.total_tokens * 2})
-            >>> factor >= 2
-            True
         """
         comparable = True
         if isinstance(usage_metadata, AIMessage):
@@ -304,12 +283,6 @@ class ContextPipeline:
 
         It is in memory, so there is no async twin. Those of the latest 64 prompts of the pipeline are kept, until their
         conversation is cleared or their user erased; None where there is none any more.
-
-        Example:
-            >>> pipeline = ContextPipeline()
-            >>> context = pipeline.assemble("Hello", user_id="ada", conversation_id="c1")
-            >>> pipeline.last_report(user_id="ada", conversation_id="c1") == context.report
-            True
         """
         return self.engine.recent.last_of(Scope(user_id, conversation_id))
 
@@ -318,11 +291,11 @@ class ContextPipeline:
     def _add_messages(self, messages: Sequence[BaseMessage], *, user_id: str, conversation_id: str) -> Flow[list[str]]:
         """Appends messages to a conversation, and returns their ids; those whose id it knows already are left alone.
 
-        A message without an id gets one from its content and from how often the conversation has it: a second
-        "yes" is a second message. The id of a message that was removed is free again. Where an id is known with other
-        content, nothing is written (`MessageConflictError`).
+        A message without an id gets one from its content and from how often the conversation has it. Where an id is
+        known with other content, nothing is written (`MessageConflictError`).
         """
-        return self.engine.workspace.add(messages, Scope(user_id, conversation_id))
+        scope, given = Scope(user_id, conversation_id), checked(messages, "messages")
+        return self.engine.workspace.change(scope, lambda editor: editor.add(given))
 
     add_messages, aadd_messages = twins(_add_messages)
 
@@ -336,19 +309,10 @@ class ContextPipeline:
     ) -> Flow[list[str]]:
         """Makes a conversation equal to an agent's state, by id and content, and returns the ids of the messages.
 
-        New messages are appended, an edited one replaces its predecessor, and what was derived from it is made
-        again; one that is no longer there is kept aside or deleted. A state that has none of the stored messages has
-        forgotten them, as after a restart without a persistent checkpointer: they stay, and the given ones follow them.
-
-        Args:
-            messages: the whole conversation as it should be.
-            user_id: the user.
-            conversation_id: the conversation.
-            on_removal: `"archive"` keeps removed messages aside, `"forget"` deletes them. Removed is what the same
-                state once had; to delete all of a conversation, call `clear`.
-
-        Raises:
-            MessageConflictError: two of the messages have one id and other content.
+        New messages are appended, an edited one replaces its predecessor, and what was derived from it is made again;
+        one that is no longer there is kept aside (`on_removal="archive"`) or deleted (`"forget"`). A state that has
+        none of the stored messages has forgotten them, as after a restart without a persistent checkpointer: they stay,
+        and the given ones follow them. `MessageConflictError` where two have one id and other content.
         """
         return self.engine.workspace.sync(messages, Scope(user_id, conversation_id), on_removal)
 
@@ -356,7 +320,7 @@ class ContextPipeline:
 
     def _get_messages(self, *, user_id: str, conversation_id: str) -> Flow[list[BaseMessage]]:
         """Returns every message of a conversation as it was given; none for one that does not exist yet."""
-        return self.engine.workspace.get(Scope(user_id, conversation_id))
+        return (yield from self._page(Scope(user_id, conversation_id))).messages
 
     get_messages, aget_messages = twins(_get_messages)
 
@@ -369,9 +333,17 @@ class ContextPipeline:
         """
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             raise InputError(f"limit must be a whole number of at least 1, not {limit!r}")
-        return self.engine.workspace.page(Scope(user_id, conversation_id), limit, before)
+        return self._page(Scope(user_id, conversation_id), limit, before)
 
     get_page, aget_page = twins(_get_page)
+
+    def _page(self, scope: Scope, limit: int | None = None, before: str | None = None) -> Flow[MessagePage]:
+        def body(conversation: OpenConversation) -> Flow[MessagePage]:
+            yield from ()
+            page = conversation.page(limit, before)
+            return replace(page, messages=[message.model_copy(deep=True) for message in page.messages])
+
+        return self.engine.workspace.recall(scope, body)
 
     def _list_conversations(self, *, user_id: str) -> Flow[list[str]]:
         """Returns the ids of a user's conversations, sorted."""
@@ -384,7 +356,8 @@ class ContextPipeline:
 
         Raises `InputError` where the conversation has no such message, or the new one has another id.
         """
-        return self.engine.workspace.edit(message_id, message, Scope(user_id, conversation_id))
+        scope, [given] = Scope(user_id, conversation_id), checked([message], "message")
+        yield from self.engine.workspace.change(scope, lambda editor: editor.edit(message_id, given), "forget")
 
     edit_message, aedit_message = twins(_edit_message)
 
@@ -401,7 +374,8 @@ class ContextPipeline:
         With `"archive"` no prompt and no reader shows them, an export does; `"forget"` deletes them and what was
         derived from them, also where they were archived before.
         """
-        return self.engine.workspace.remove(_ids(message_ids), Scope(user_id, conversation_id), on_removal)
+        scope, ids = Scope(user_id, conversation_id), _ids(message_ids)
+        yield from self.engine.workspace.change(scope, lambda editor: editor.remove(ids, on_removal), on_removal)
 
     remove_messages, aremove_messages = twins(_remove_messages)
 
@@ -412,8 +386,21 @@ class ContextPipeline:
 
         The other one stays as it is. Raises `InputError` where it has no such message, or the new one exists already.
         """
-        new = Scope(user_id, new_conversation_id)
-        return self.engine.workspace.fork(Scope(user_id, conversation_id), new, until)
+        scope, new, work = Scope(user_id, conversation_id), Scope(user_id, new_conversation_id), self.engine.workspace
+
+        def read(conversation: OpenConversation) -> Flow[tuple[list[BaseMessage], dict[str, Preservation]]]:
+            if not conversation.entries:
+                raise InputError(f"There is no conversation {conversation_id!r} to begin with")
+            require_known(conversation, [] if until is None else [until])
+            yield from work.read_pins(conversation)
+            end = len(conversation.entries) if until is None else conversation.positions[until] + 1
+            messages = [entry.message for entry in conversation.entries[:end]]
+            return messages, {str(m.id): conversation.pins[m.id] for m in messages if m.id in conversation.pins}
+
+        messages, pins = yield from work.recall(scope, read)  # not one lock in the other: two forks would wait for ever
+        return (
+            yield from work.recall(new, lambda it: Editor(work.store, it, work.writer_id).begin_with(messages, pins))
+        )
 
     fork, afork = twins(_fork)
 
@@ -432,29 +419,55 @@ class ContextPipeline:
         message, or there is no such preservation.
         """
         said = None if preservation is None else require_preservation(preservation, "preservation")
-        return self.engine.workspace.pin(_ids(message_ids), Scope(user_id, conversation_id), said)
+        scope, ids, work = Scope(user_id, conversation_id), _ids(message_ids), self.engine.workspace
+
+        def body(conversation: OpenConversation) -> Flow[None]:
+            require_known(conversation, ids)
+            yield from work.read_pins(conversation)
+            pins = {key: kept for key, kept in conversation.pins.items() if key in conversation.positions}
+            pins = {key: kept for key, kept in pins.items() if key not in ids}
+            pins |= {} if said is None else dict.fromkeys(ids, said)
+            place, record = pins_place(scope), PinsRecord(pins=pins).to_value() if pins else None
+            yield from batch(work.store, [PutOp(place.namespace, place.key, record, index=False)])
+            conversation.pin(pins)
+
+        return work.recall(scope, body)
 
     pin, apin = twins(_pin)
 
     def _coverage(self, *, user_id: str, conversation_id: str) -> Flow[dict[CoverageState, list[str]]]:
         """Returns the ids of a conversation's messages by their state in its last prompt, in order.
 
-        Every message is in exactly one state: `verbatim`, `summarized` (a line of summary or arc stands for it, or a
-        shortened form of it), `retrieved`, or `omitted` (and found by the recall tool). What came after the last prompt
-        counts as verbatim.
+        Every message is in exactly one: `verbatim`, also what came after the prompt, `summarized` (a line of summary or
+        arc stands for it, or a shortened form of it), `retrieved`, or `omitted` (and found by the recall tool).
         """
-        return self.engine.workspace.coverage(Scope(user_id, conversation_id))
+        work = self.engine.workspace
+
+        def body(conversation: OpenConversation) -> Flow[dict[CoverageState, list[str]]]:
+            if conversation.last is None or conversation.last.coverage is None:
+                yield from work.read_cuts(conversation)
+            return conversation.seen_with(work.counter).ledger()
+
+        return work.recall(Scope(user_id, conversation_id), body)
 
     coverage, acoverage = twins(_coverage)
 
     def _get_compactions(self, *, user_id: str, conversation_id: str) -> Flow[list[ConversationCompaction]]:
         """Returns the summaries of all spans that are no longer shown whole, each after those that it sums up."""
-        return self.engine.workspace.compactions(Scope(user_id, conversation_id))
+        work = self.engine.workspace
+
+        def body(conversation: OpenConversation) -> Flow[list[ConversationCompaction]]:
+            yield from work.read_cuts(conversation)
+            until = max((cut.position for cut in conversation.cuts.values()), default=0)
+            seen = conversation.seen_with(work.counter)
+            return (yield from compactions(work.store, seen, self.settings.segment_messages, until))
+
+        return work.recall(Scope(user_id, conversation_id), body)
 
     get_compactions, aget_compactions = twins(_get_compactions)
 
     def _end_session(self, *, user_id: str, conversation_id: str) -> Flow[bool]:
-        """Says that a conversation pauses or ends: what is new in it is learned from in the background, however little.
+        """Says that a conversation pauses or ends: what is new in it is learned from in the background.
 
         Returns False where it is not: the setting `learn` is off, or too many conversations wait.
         """
@@ -492,11 +505,10 @@ class ContextPipeline:
     erase_user, aerase_user = twins(_erase_user)
 
     def _save_settings(self, settings: Mapping[str, Any], *, user_id: str, persona_id: str | None = None) -> Flow[None]:
-        """Keeps settings of a user, or of a persona of theirs, in place of those kept before.
+        """Keeps settings of a user, or of a persona of theirs, in place of those kept before; an empty mapping removes.
 
         They lie over the pipeline's: first the user's, then the persona's, then the call's own. They are plain data by
-        setting, for instance `{"allocation": {"strategy": "ratio", "memory": 0.35, "history": 0.35}}`; an empty mapping
-        removes what was kept. Raises `InvalidSettingsError` for anything else.
+        setting, for instance `{"allocation": {"strategy": "ratio", "memory": 0.35, "history": 0.35}}`.
         """
         if not isinstance(settings, Mapping):
             raise InvalidSettingsError(f"settings must be a mapping of their fields, not {type(settings).__name__}")
@@ -514,14 +526,13 @@ class ContextPipeline:
     # The end
 
     def _flush(self, timeout_seconds: float | None = None) -> Flow[bool]:
-        """Has everything written that is under way in the background, and waits for it; for scripts and tests.
+        """Waits until all is written that is under way in the background: summaries, knowledge, usage and snapshots.
 
-        Summaries, what is learned about users, usage and snapshots. Returns False where it took longer than the
-        timeout, in seconds; what it failed at is in the next report's `failures`.
+        Returns False where it took longer than the timeout, in seconds; what failed is in the next report's `failures`.
         """
         until = inf if timeout_seconds is None else time.monotonic() + timeout_seconds
         done = True
-        for worker in self.engine.finish():
+        for worker in self.engine.workspace.finish():
             left = None if until == inf else max(0.0, until - time.monotonic())
             done &= yield Call(partial(worker.flush, left), partial(worker.aflush, left))
         return done
@@ -530,7 +541,7 @@ class ContextPipeline:
 
     def close(self) -> None:
         """Gives back what the pipeline opened itself and stops its background work; a store passed in stays open."""
-        self.engine.close()
+        self.engine.workspace.close()
 
     def __enter__(self) -> Self:
         return self
@@ -548,7 +559,5 @@ class ContextPipeline:
 def _ids(message_ids: str | Sequence[str]) -> list[str]:
     ids = [message_ids] if isinstance(message_ids, str) else message_ids
     if not isinstance(ids, Sequence) or not all(isinstance(key, str) for key in ids):
-        raise InputError(
-            f"message_ids must be an id or a list of ids, as `add_messages` returns them, not {message_ids!r}"
-        )
+        raise InputError(f"message_ids must be an id or a list of ids, not {message_ids!r}")
     return list(ids)

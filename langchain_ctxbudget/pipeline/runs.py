@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import BaseMessage, MessageLikeRepresentation, convert_to_messages
-from langchain_core.prompt_values import PromptValue, StringPromptValue
-from langchain_core.runnables.config import RunnableConfig, var_child_runnable_config
+from langchain_core.prompt_values import PromptValue
+from langchain_core.runnables.config import RunnableConfig
 from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget.errors import (
@@ -22,7 +21,7 @@ from langchain_ctxbudget.errors import (
     MissingScopeError,
     UnsupportedContentError,
 )
-from langchain_ctxbudget.flow import Flow, adrive, drive
+from langchain_ctxbudget.flow import Flow, T, adrive, drive
 from langchain_ctxbudget.messages import checked, current_turn, fingerprint, flattened, split_instructions, split_turn
 from langchain_ctxbudget.pipeline.engine import Engine
 from langchain_ctxbudget.prompt import Request
@@ -42,9 +41,8 @@ class RunContext:
 
     An application's own context class may inherit from it, as a plain `@dataclass`, or have fields of these names; a
     mapping counts as well. `settings`, which lie over all others, are read of this class alone. Other names are left
-    alone, as LangGraph Server gives all of `configurable` as context; but a misspelt `user_id` is refused
-    (`InvalidSettingsError`). A context that names no user, or says that it is None, is never the default user's.
-    `conversation_id` is for where it is not the thread's id, as of one of several agents in one thread.
+    alone, but a misspelt `user_id` is refused (`InvalidSettingsError`). A context that names no user, or says that it
+    is None, is never the default user's. `conversation_id` is for where it is not the thread's id.
 
     Example:
         >>> from langchain_ctxbudget import build_context_graph
@@ -74,7 +72,7 @@ class RunContext:
         self.user_id = None if user_id is _UNSAID else "" if user_id is None else user_id
         self.conversation_id = conversation_id
         self.persona_id, self.device_id, self.settings = persona_id, device_id, settings
-        vars(self).update(others)  # they do not count when contexts are compared, but show that it is not empty
+        vars(self).update(others)  # LangGraph Server gives all of `configurable`
         _refuse_misspelt_user(others)
 
 
@@ -89,6 +87,24 @@ class Run:
     store: BaseStore | None = None
     """The store that the graph was compiled with."""
 
+    def request(
+        self,
+        config: RunnableConfig,
+        asked: Request,
+        state: Mapping[str, Any] | None = None,
+        failures: Sequence[str] = (),
+    ) -> Request:
+        """Returns what it asks for beside what is the same for every run; the state is an agent's."""
+        return replace(
+            asked,
+            settings=self.settings,
+            persona_id=self.persona_id,
+            device_id=self.device_id,
+            block=(state or {}).get("ctxbudget_turn"),
+            task=is_task(config),
+            failures=failures,
+        )
+
 
 def run_of(
     config: RunnableConfig,
@@ -102,16 +118,9 @@ def run_of(
     """Reads a run.
 
     The user is that of the runtime context, of whatever class it is, else `configurable["user_id"]`, else the server's
-    authenticated user; an empty text is nobody. The conversation is that of the context, else the run's `thread_id`,
-    else its `session_id`. A run without one is a conversation of its own.
-
-    Args:
-        config: of the run.
-        default_user: the user where the run names none, and has no context of the application's own.
-        runtime: LangGraph's, where there is one.
-        agent: the agent's name where several work in one thread; each has a conversation of its own then.
-        messages: of the run's state, which tell one run without a thread from another.
-        only_user: the user where the run names nobody; a run of anybody else is refused.
+    authenticated user, else `only_user`, else `default_user`, where there is no context of the application's own. The
+    conversation is that of the context, else the run's `thread_id`, else its `session_id`; a run without one is a
+    conversation of its own, told by its first messages. Each `agent` of a thread has its own.
 
     Raises:
         ForeignUserError: LangGraph Server, whose clients write context and `configurable`, has authenticated another
@@ -173,14 +182,15 @@ def _user_of(
     if user is None and _says_no_more(context, configurable):
         user = default_user
     if user is None or (isinstance(user, str) and not user.strip()):
-        raise MissingScopeError(
-            'The run names no user: pass config={"configurable": {"user_id": ...}} or context=RunContext(user_id=...), '
-            "or set a default_user"
-            if context is None or default_user is None
-            else f"The run names no user: give its context ({type(context).__name__}) a user_id that is not empty, or "
-            f'pass config={{"configurable": {{"user_id": ...}}}}. The default_user {default_user!r} is not taken where '
-            f"there is a context, as that may be anybody's"
-        )
+        ways = 'pass config={"configurable": {"user_id": ...}}'
+        if context is None or default_user is None:
+            advice = f"{ways} or context=RunContext(user_id=...), or set a default_user"
+        else:
+            advice = (
+                f"give its context ({type(context).__name__}) a user_id that is not empty, or {ways}. The default_user "
+                f"{default_user!r} is not taken where there is a context, as that may be anybody's"
+            )
+        raise MissingScopeError(f"The run names no user: {advice}")
     if only_user is not None and _text(user) != only_user:
         raise ForeignUserError(
             f"The retriever is that of the user {only_user!r}, but the run is that of {str(user)!r}. Leave user_id "
@@ -240,33 +250,6 @@ def describe_run(report: ContextReport) -> None:
         run.add_metadata(report.to_metadata())
 
 
-@contextmanager
-def described(report: ContextReport, tags: Sequence[str] = ("ctxbudget",)) -> Iterator[None]:
-    """Gives the runs that are started inside, above all the model's, a report's metadata and tags.
-
-    They stay children of the current run. A call with metadata or tags in a config of its own has those instead, which
-    is LangChain's rule. Do not `yield` inside: whoever drives the generator would go on with the same config.
-
-    Example:
-        >>> from langchain_core.runnables import RunnableConfig, RunnableLambda
-        >>> from langchain_ctxbudget import ContextPipeline
-        >>> def show(_: str, config: RunnableConfig) -> list[str]:
-        ...     return config["tags"]
-        >>> context = ContextPipeline().assemble("Hello", user_id="ada", conversation_id="c1")
-        >>> with described(context.report):
-        ...     RunnableLambda(show).invoke("")
-        ['ctxbudget']
-    """
-    current = var_child_runnable_config.get() or RunnableConfig()
-    metadata = {**(current.get("metadata") or {}), **report.to_metadata()}
-    all_tags = [*(current.get("tags") or ()), *tags]
-    token = var_child_runnable_config.set({**current, "metadata": metadata, "tags": all_tags})
-    try:
-        yield
-    finally:
-        var_child_runnable_config.reset(token)
-
-
 # A step of a chain
 
 
@@ -274,63 +257,58 @@ def context_runnable(
     engine: Engine, default_user: str | None, tools: Sequence[Any], response_format: object, *, runtime_store: bool
 ) -> Runnable[Any, list[BaseMessage]]:
     """Returns a runnable from the turn to answer to the messages to send; see `ContextPipeline.as_runnable`."""
-    from langchain_core.runnables import RunnableLambda  # noqa: PLC0415 - takes 0.2 s
 
     def flow(given: object, config: RunnableConfig) -> Flow[list[BaseMessage]]:
         instructions, asked = ([], _state(given)) if isinstance(given, Mapping) else _turn(given)
         said = asked if isinstance(given, Mapping) else current_turn(asked)
         run = run_of(config, default_user, current_runtime(), messages=said)
         used = engine.over(run.store if runtime_store else None)
-        request = Request(
-            tools=tools,
-            response_format=response_format,
-            settings=run.settings,
-            persona_id=run.persona_id,
-            device_id=run.device_id,
-            instructions=instructions,
-            task=is_task(config),
-        )
+        request = Request(tools=tools, response_format=response_format, instructions=instructions)
         if isinstance(given, Mapping):
-            request = replace(request, block=given.get("ctxbudget_turn"), failures=flattened(said))
+            request = run.request(config, request, given, flattened(said))
             context = (yield from used.answer(run.scope, *split_turn(said), request)).finished
         else:
-            context = yield from used.assemble(run.scope, said, request)
+            context = yield from used.assemble(run.scope, said, run.request(config, request))
         describe_run(context.report)
         return context.messages
 
-    def invoke(given: object, config: RunnableConfig) -> list[BaseMessage]:
+    return runnable_of(flow, "context_budget").with_config(run_name="context_budget", tags=["ctxbudget"])
+
+
+def runnable_of(flow: Callable[[Any, RunnableConfig], Flow[T]], name: str) -> Runnable[Any, T]:
+    """Returns a runnable, to invoke and to await, of a flow of what is given and the config of its run."""
+    from langchain_core.runnables import RunnableLambda  # noqa: PLC0415 - takes 0.2 s
+
+    def invoke(given: object, config: RunnableConfig) -> T:
         return drive(flow(given, config))
 
-    async def ainvoke(given: object, config: RunnableConfig) -> list[BaseMessage]:
+    async def ainvoke(given: object, config: RunnableConfig) -> T:
         return await adrive(flow(given, config))
 
-    asynchronous: Callable[..., Coroutine[Any, Any, list[BaseMessage]]] = ainvoke
-    step: Runnable[Any, list[BaseMessage]] = RunnableLambda(invoke, asynchronous, name="context_budget")
-    return step.with_config(run_name="context_budget", tags=["ctxbudget"])
+    asynchronous: Callable[..., Coroutine[Any, Any, T]] = ainvoke
+    return RunnableLambda(invoke, asynchronous, name=name)
 
 
 def _state(given: Mapping[str, Any]) -> list[BaseMessage]:
     if "messages" not in given:
         raise InputError(
-            f"A mapping must have the messages of an agent's state under 'messages'; it has {sorted(given)}. To answer "
-            f"one of its values, put a step in front that picks it: itemgetter('input') | ..."
+            f"A mapping must have an agent's 'messages'; it has {sorted(given)}. To answer one of its values, put a "
+            f"step in front that picks it: itemgetter('input') | ..."
         )
     return _converted(given["messages"])
 
 
 def _turn(given: Any) -> tuple[list[str], Any]:  # noqa: ANN401 - whatever a chain hands over
     """Returns the texts of the system messages in front of a turn, and the turn."""
-    if isinstance(given, PromptValue):
-        given = given.text if isinstance(given, StringPromptValue) else given.to_messages()
+    given = given.to_messages() if isinstance(given, PromptValue) else given
     if not isinstance(given, list | tuple):
         return [], given
     instructions, said = split_instructions(checked(_converted(given), "messages"))
     history, turn = split_turn(said)
     if history:
         raise InputError(
-            f"{len(history)} messages stand before the current turn, and the pipeline adds the stored conversation "
-            f'itself. Leave them out, or give all messages of an agent as {{"messages": [...]}}: then the stored '
-            f"conversation is made equal to them"
+            f"{len(history)} messages stand before the current turn, and the pipeline adds the stored conversation. "
+            f'Leave them out, or give {{"messages": [...]}}: then the stored conversation is made equal to them'
         )
     return instructions, turn
 

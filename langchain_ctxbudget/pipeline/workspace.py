@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import logging
+import os
+import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import uuid4
 
 from langchain_core.embeddings import Embeddings
 from langchain_core.messages import BaseMessage
-from langgraph.store.base import BaseStore, GetOp, PutOp
+from langgraph.store.base import BaseStore, GetOp
 
-from langchain_ctxbudget.background import (
-    BackgroundWorker,
-    Cancelled,
-    beginning_anew,
-    cached_property,
-    new_mutex,
-    renamed,
-)
+from langchain_ctxbudget.background import AFTER_FORK, BackgroundWorker, Cancelled
 from langchain_ctxbudget.errors import InputError, StoreDataError, StoreError
 from langchain_ctxbudget.flow import Flow, T, batch, drive, locked
 from langchain_ctxbudget.history import (
@@ -28,25 +24,20 @@ from langchain_ctxbudget.history import (
     JOINED,
     LANES,
     PINS,
-    ConversationCompaction,
     Editor,
-    MessagePage,
     OnRemoval,
     OpenConversation,
     OpenConversations,
     Summarizing,
     blocks,
-    compactions,
     editing,
     in_use,
-    require_known,
 )
 from langchain_ctxbudget.knowledge import ClientPresence, Knowledge, Learning, known, records, still_there
 from langchain_ctxbudget.messages import Preservation, checked, forget_texts, split_instructions
 from langchain_ctxbudget.pipeline.bookkeeping import Bookkeeping, Prices
 from langchain_ctxbudget.pipeline.recent import RecentPrompts
 from langchain_ctxbudget.prompt import Request, merged
-from langchain_ctxbudget.report import CoverageState
 from langchain_ctxbudget.search import LocalEmbeddings, local_embeddings_available
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import (
@@ -82,7 +73,7 @@ class Kept(Generic[V]):
     """Things by key, shared by threads; the one unused for longest goes first."""
 
     def __init__(self) -> None:
-        self._mutex = new_mutex()
+        self._mutex = threading.Lock()
         self._things: dict[Hashable, V] = {}
 
     def find(self, key: Hashable, make: Callable[[], V]) -> V:
@@ -111,10 +102,7 @@ class Stored:
 
 
 class Workspace:
-    """A store, the conversations in it that are open, and the workers over them; shared by threads and tasks.
-
-    Pipelines for several models share one. What it has opened is closed with the last of them.
-    """
+    """A store, the conversations in it that are open, and the workers over them; shared by threads and tasks."""
 
     def __init__(
         self,
@@ -134,34 +122,23 @@ class Workspace:
         self.writer_id = label(writer_id) if writer_id else uuid4().hex
         self.recent = recent or RecentPrompts()
         self.open_conversations = OpenConversations()
-        self._store, self._owns_store = store, store is None
+        self._store = PrivateStore() if store is None else store
         self._embeddings = embeddings
-        self._users, self._closed = 1, False
-        self._mutex = new_mutex()
+        self._closed, self._process = False, os.getpid()
         self._of_runs: Kept[Workspace] = Kept()
         self.summarizing = Summarizing(summary_model, self, clock) if summary_model is not None else None
         self.sealing: BackgroundWorker[Scope] = BackgroundWorker(self._seal)
         self.learning = Learning(self, summary_model, clock)
         self.bookkeeping = Bookkeeping(lambda: self.store, clock, prices)
-        beginning_anew(self)
-
-    def begin_anew(self) -> None:
-        """Writes under a name of its own in the child of a fork."""
-        self.writer_id = renamed(self.writer_id)
 
     @property
     def store(self) -> BaseStore:
-        """Where conversations are kept.
-
-        Raises:
-            StoreError: the pipeline is closed.
-        """
-        with self._mutex:
-            if self._closed:
-                raise StoreError(CLOSED)
-            if self._store is None:
-                self._store = PrivateStore()
-            return self._store
+        """Where conversations are kept; `StoreError` where the pipeline is closed, or of another process."""
+        if self._closed:
+            raise StoreError(CLOSED)
+        if self._process != os.getpid():
+            raise StoreError(f"This pipeline belongs to the parent of this process, which was forked. {AFTER_FORK}")
+        return self._store
 
     @cached_property
     def catalogue(self) -> Catalogue:
@@ -196,18 +173,10 @@ class Workspace:
 
         return self._of_runs.find(id(store), make)
 
-    def share(self) -> Workspace:
-        """Returns the workspace for one pipeline more."""
-        with self._mutex:
-            self._users += 1
-        return self
-
     def close(self) -> None:
-        """Gives back what was opened here, once no pipeline uses it; a store that was passed in stays open."""
-        with self._mutex:
-            self._users -= 1
-            if self._users:
-                return
+        """Writes what is still to be written, and ends the background work; a store that was passed in stays open."""
+        if self._process != os.getpid():
+            return
         for other in self._of_runs.all():
             other.close()
         self.bookkeeping.close()
@@ -215,8 +184,6 @@ class Workspace:
         self.learning.close()
         if self.summarizing:
             self.summarizing.worker.close()
-        if self._owns_store and isinstance(self._store, PrivateStore):
-            self._store.close()
         self._closed = True
 
     def finish(self) -> list[BackgroundWorker[Any]]:
@@ -243,7 +210,7 @@ class Workspace:
 
         return self.using(scope, refreshed)
 
-    def _change(
+    def change(
         self,
         scope: Scope,
         change: Callable[[Editor], Flow[T]],
@@ -253,11 +220,7 @@ class Workspace:
     ) -> Flow[T]:
         """Changes a conversation, and has it learned from in the background.
 
-        Args:
-            scope: of the conversation.
-            change: the flow.
-            on_removal: the way with messages that it takes out, whose knowledge is taken back; None takes none out.
-            surely: False where it may find that there is nothing to do.
+        What was learned from messages that go, as `on_removal` says, is taken back; if not `surely`, there may be none.
         """
         if on_removal not in (None, "archive", "forget"):
             raise InputError(f"on_removal must be 'archive' or 'forget', not {on_removal!r}")
@@ -287,17 +250,12 @@ class Workspace:
         while not cancelled and drive(self.recall(scope, lambda conversation: blocks.seal(self.store, conversation))):
             pass
 
-    def add(self, messages: Sequence[BaseMessage], scope: Scope) -> Flow[list[str]]:
-        """Appends messages to a conversation."""
-        given = checked(messages, "messages")
-        return self._change(scope, lambda editor: editor.add(given))
-
     def sync(
         self, messages: Sequence[BaseMessage], scope: Scope, on_removal: OnRemoval, *, task: bool = False
     ) -> Flow[list[str]]:
         """Makes a conversation equal to an agent's state; see `Editor.sync`."""
         given = checked(messages, "messages")
-        return self._change(scope, lambda editor: editor.sync(given, on_removal, task=task), on_removal, surely=False)
+        return self.change(scope, lambda editor: editor.sync(given, on_removal, task=task), on_removal, surely=False)
 
     def copy_state(self, scope: Scope, messages: Sequence[BaseMessage], *, task: bool = False) -> Flow[None]:
         """Copies an agent's state into the store; where that fails, the next prompt does it, or says that it cannot."""
@@ -307,93 +265,16 @@ class Workspace:
         except Exception as error:  # noqa: BLE001 - the state is the truth; the copy is tried again
             _log.warning("conversation %r not copied to the store: %s", scope.conversation_id, error)
 
-    def edit(self, message_id: str, message: BaseMessage, scope: Scope) -> Flow[None]:
-        """Puts a message in the place of another."""
-        [given] = checked([message], "message")
-        yield from self._change(scope, lambda editor: editor.edit(message_id, given), "forget")
-
-    def remove(self, message_ids: Sequence[str], scope: Scope, on_removal: OnRemoval) -> Flow[None]:
-        """Takes messages out of a conversation."""
-        yield from self._change(scope, lambda editor: editor.remove(message_ids, on_removal), on_removal)
-
-    def fork(self, scope: Scope, new: Scope, until: str | None) -> Flow[list[str]]:
-        """Begins a conversation with the messages of another one, and their pins."""
-
-        def read(conversation: OpenConversation) -> Flow[tuple[list[BaseMessage], dict[str, Preservation]]]:
-            if not conversation.entries:
-                raise InputError(f"There is no conversation {scope.conversation_id!r} to begin with")
-            require_known(conversation, [] if until is None else [until])
-            yield from self._read_pins(conversation)
-            end = len(conversation.entries) if until is None else conversation.positions[until] + 1
-            messages = [entry.message for entry in conversation.entries[:end]]
-            return messages, {str(m.id): conversation.pins[m.id] for m in messages if m.id in conversation.pins}
-
-        messages, pins = yield from self.recall(scope, read)  # not one lock in the other: two forks would wait for ever
-        return (
-            yield from self.recall(new, lambda it: Editor(self.store, it, self.writer_id).begin_with(messages, pins))
-        )
-
-    def get(self, scope: Scope) -> Flow[list[BaseMessage]]:
-        """Reads every message of a conversation."""
-        return (yield from self.page(scope)).messages
-
-    def page(self, scope: Scope, limit: int | None = None, before: str | None = None) -> Flow[MessagePage]:
-        """Reads a part of a conversation."""
-
-        def body(conversation: OpenConversation) -> Flow[MessagePage]:
-            yield from ()
-            page = conversation.page(limit, before)
-            return replace(page, messages=[message.model_copy(deep=True) for message in page.messages])
-
-        return self.recall(scope, body)
-
-    def pin(self, message_ids: Sequence[str], scope: Scope, preservation: Preservation | None) -> Flow[None]:
-        """Says what is to become of messages; None takes back what was said."""
-
-        def body(conversation: OpenConversation) -> Flow[None]:
-            require_known(conversation, message_ids)
-            yield from self._read_pins(conversation)
-            place = pins_place(scope)
-            pins = {key: said for key, said in conversation.pins.items() if key in conversation.positions}
-            for key in message_ids:
-                pins.pop(key, None)
-                if preservation is not None:
-                    pins[key] = preservation
-            record = PinsRecord(pins=pins).to_value() if pins else None
-            yield from batch(self.store, [PutOp(place.namespace, place.key, record, index=False)])
-            conversation.pin(pins)
-
-        return self.recall(scope, body)
-
-    def _read_pins(self, conversation: OpenConversation) -> Flow[None]:
+    def read_pins(self, conversation: OpenConversation) -> Flow[None]:
+        """Takes up a conversation's pins; `StoreError` where they cannot be read."""
         failures: list[str] = []
         _take_up_pins(conversation, (yield from batch(self.store, [pins_place(conversation.scope)]))[0], failures)
         if failures:
             raise StoreError(failures[0])
 
-    def coverage(self, scope: Scope) -> Flow[dict[CoverageState, list[str]]]:
-        """Returns the state of every message of a conversation in its last prompt."""
-
-        def body(conversation: OpenConversation) -> Flow[dict[CoverageState, list[str]]]:
-            if conversation.last is None or conversation.last.coverage is None:
-                yield from self._read_cuts(conversation)
-            return conversation.seen_with(self.counter).ledger()
-
-        return self.recall(scope, body)
-
-    def compactions(self, scope: Scope) -> Flow[list[ConversationCompaction]]:
-        """Returns what stands for the spans of a conversation that no prompt shows whole any more."""
-
-        def body(conversation: OpenConversation) -> Flow[list[ConversationCompaction]]:
-            yield from self._read_cuts(conversation)
-            until = max((cut.position for cut in conversation.cuts.values()), default=0)
-            self._name_maker(conversation)
-            seen = conversation.seen_with(self.counter)
-            return (yield from compactions(self.store, seen, self.settings.segment_messages, until))
-
-        return self.recall(scope, body)
-
-    def _read_cuts(self, conversation: OpenConversation) -> Flow[None]:
+    def read_cuts(self, conversation: OpenConversation) -> Flow[None]:
+        """Takes up a conversation's compaction cuts."""
+        self._name_maker(conversation)
         [found] = yield from batch(self.store, [cuts_place(conversation.scope)])
         _take_up_cuts(conversation, found, [])
 
@@ -431,7 +312,7 @@ class Workspace:
             deletion = bulk.delete_below(self.store, path, LANES, JOINED)
             count += yield from locked(known.lock_of(self.store, user_id), deletion)
         self.catalogue.forget(label(user_id))
-        self.recent.erase(user_id)
+        self.recent.forget(lambda scope: scope.user_id == user_id)
         for scope in self.open_conversations.all():
             if scope.user_id == user_id:
                 self.open_conversations.drop(scope)
@@ -443,7 +324,7 @@ class Workspace:
     def _forget(self, conversation: OpenConversation) -> Flow[None]:
         yield from ()
         conversation.reset()
-        self.recent.forget(conversation.scope)
+        self.recent.forget(lambda scope: scope == conversation.scope)
 
     # What is stored beside the messages
 

@@ -27,18 +27,16 @@ from langchain_ctxbudget.prompt.plan import (
 from langchain_ctxbudget.prompt.steps import (
     LAST_STEP,
     STEPS,
-    WITHOUT_LOCK,
     Access,
     WhatIf,
-    WriteSummaries,
     assemble,
     choose_history,
     settle,
 )
 
 __all__ = [
-    "EPHEMERAL", "LAST_STEP", "NOTHING_ELSE", "STEPS", "WITHOUT_LOCK", "Access", "AssembledContext",
-    "Content", "Plan", "Prompt", "PromptRequest", "Request", "WhatIf", "WriteSummaries", "asking", "assemble",
+    "EPHEMERAL", "LAST_STEP", "NOTHING_ELSE", "STEPS", "Access", "AssembledContext",
+    "Content", "Plan", "Prompt", "PromptRequest", "Request", "WhatIf", "asking", "assemble",
     "choose_history", "clipped", "common_prefix", "cut_key", "group_tokens", "merged", "opening_note", "settle",
     "summary_text", "system_parts", "without_least",
 ]  # fmt: skip

@@ -53,8 +53,6 @@ from langchain_ctxbudget.stores import CutRecord, embeddings_name
 RECENT_MESSAGES = 6
 """The newest messages in which a document may be named, and of which who was spoken of may still be meant."""
 
-WriteSummaries = Callable[[Conversation], Flow[None]]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
@@ -69,8 +67,6 @@ class Access:
     other_conversations: OtherConversations = field(default_factory=OtherConversations)
     """The user's other conversations, as they were read before."""
     reranker: BaseDocumentCompressor | None = None
-    write_summaries: WriteSummaries | None = None
-    """Has the summary model write now, where the turn is to wait for it."""
 
 
 def detect_topics(plan: Plan, access: Access) -> Flow[Plan]:
@@ -149,22 +145,15 @@ def compact_history(plan: Plan, access: Access) -> Flow[Plan]:
 def choose_history(history: HistoryPlan, access: Access) -> Flow[tuple[HistoryView, list[str]]]:
     """Chooses what of a history is verbatim; returns it, and what is to be reported.
 
-    What a model has written about the spans before a new cut is taken up, or written now where the turn waits for it.
+    What a model has written about the spans before a new cut is taken up.
     """
     decision, problems = history.decide(), list[str]()
-    conversation, made, write = history.conversation, history.conversation.made, access.write_summaries
-    waits = write is not None and made.asked_until < decision.cut
-    if made.maker and (decision.is_step or waits) and (waiting := history.waiting(decision)):
+    conversation, made = history.conversation, history.conversation.made
+    if made.maker and decision.is_step and (waiting := history.waiting(decision)):
         try:
-            found = yield from look_up(access.store, conversation.scope, made, waiting)
-            if write is not None:
-                made.segment_messages, made.until = history.settings.segment_messages, decision.cut
-                yield from write(conversation)
-                made.asked_until, found = decision.cut, True
+            yield from look_up(access.store, conversation.scope, made, waiting)
         except Exception as error:  # noqa: BLE001 - extraction stands
             problems.append(f"summaries: {type(error).__name__}: {error}")
-            found = True
-        decision = _renewed(history, decision) if found else decision
     view = history.view(decision)
     return view, [*problems, *_unwritten(conversation, view)]
 
@@ -183,10 +172,6 @@ def _unwritten(conversation: Conversation, view: HistoryView) -> list[str]:
     made = conversation.made
     failures = dict.fromkeys(problems[-1] for problems in made.failures.values() if made.maker and view.waiting)
     return [f"summaries: {problem}; extraction stands instead" for problem in failures]
-
-
-def _renewed(history: HistoryPlan, decision: Decision) -> Decision:
-    return decision if decision.is_step else history.decide(renew=True)
 
 
 def retrieve(plan: Plan, access: Access) -> Flow[Plan]:
@@ -296,8 +281,6 @@ STEPS: Mapping[str, Callable[[Plan, Access], Flow[Plan]]] = {
 }
 """The steps before the last one, `assemble`, by name."""
 LAST_STEP = "assemble"
-WITHOUT_LOCK = frozenset({"detect_topics", "fetch_bundles"})
-"""Steps that need nothing of the conversation: in the graph a slow layer of the application's own holds nobody up."""
 
 
 @dataclass(frozen=True, slots=True)

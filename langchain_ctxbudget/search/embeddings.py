@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from langchain_core.embeddings import Embeddings
 
-from langchain_ctxbudget.background import new_import_lock
+from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.errors import EmbeddingsUnavailableError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _SIF_A = 1e-3
 _BATCH, _MOST_CHARACTERS = 64, 32_768
 """Texts that are tokenized together, and what is read of each."""
 
-_lock = new_import_lock()
+_lock = new_mutex()
 
 
 class _Model(NamedTuple):

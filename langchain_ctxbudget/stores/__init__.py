@@ -10,7 +10,6 @@ from langchain_ctxbudget.stores.base import (
     UNQUOTED,
     ChangeRecord,
     Clock,
-    CountsRecord,
     CutRecord,
     CutsRecord,
     LaneRecord,
@@ -22,7 +21,6 @@ from langchain_ctxbudget.stores.base import (
     SnapshotRecord,
     SummaryLine,
     label,
-    later,
     new_token,
     place_key,
     read_settings,
@@ -48,9 +46,9 @@ from langchain_ctxbudget.stores.bulk import (
 from langchain_ctxbudget.stores.usage_ledger import Ledger, month_of
 
 __all__ = [
-    "CHUNK", "DATABASE_FILE", "EXTRACTION", "ROOT", "SAID", "UNQUOTED", "ChangeRecord", "Clock", "CountsRecord",
+    "CHUNK", "DATABASE_FILE", "EXTRACTION", "ROOT", "SAID", "UNQUOTED", "ChangeRecord", "Clock",
     "CutRecord", "CutsRecord", "LaneRecord", "Ledger", "MessageRecord", "PinsRecord", "Place", "PrivateStore", "Record",
-    "Scope", "SnapshotRecord", "SummaryLine", "bulk", "embeddings_name", "has_index", "label", "later", "month_of",
+    "Scope", "SnapshotRecord", "SummaryLine", "bulk", "embeddings_name", "has_index", "label", "month_of",
     "new_token", "place_key", "read_all", "read_namespaces", "read_settings", "require_id", "settings_in",
     "settings_place", "storable", "stored", "utc", "utc_now", "with_offset", "write_settings",
 ]  # fmt: skip

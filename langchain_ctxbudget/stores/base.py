@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any, Self, TypeAlias
 from urllib.parse import quote
@@ -31,8 +31,6 @@ SAID = "said"
 """The field of a message's text in a store with an index."""
 EMBEDDED_CHARACTERS = 4_000
 """Characters of a text that are embedded: models read about 8,000 tokens, and no text is to be stored twice."""
-MOST_RECORDS = 10_000_000
-"""A head that counts more records of one writer is damaged; nobody could read them."""
 EXTRACTION = "extraction"
 """Stands where the name of a model would, for what consists of sentences of the conversation itself."""
 UNQUOTED: tuple[Preservation, ...] = ("summarize", "drop")
@@ -42,9 +40,8 @@ UNQUOTED: tuple[Preservation, ...] = ("summarize", "drop")
 def label(text: str) -> str:
     """Returns a namespace label for any text; no label is the beginning of another.
 
-    LangGraph refuses dots (an e-mail has some), and SQL stores may look for a prefix with `LIKE`: `%` and `_` would
-    match anything, and `ada` would find `ada2`. Long texts are cut and told apart by a hash: PostgreSQL takes 2,700
-    bytes of namespace and key together.
+    LangGraph refuses dots, and SQL stores may look for a prefix with `LIKE`, where `%` and `_` match anything and `ada`
+    finds `ada2`. Long texts are cut and told apart by a hash: PostgreSQL takes 2,700 bytes of namespace and key.
 
     >>> label("ada@example.com"), label("a_b")
     ('ada@example=2Ecom~', 'a=5Fb~')
@@ -62,7 +59,7 @@ def label(text: str) -> str:
 def storable(value: dict[str, Any]) -> dict[str, Any]:
     """Returns a value that every store can hold: PostgreSQL refuses NUL and half of a surrogate pair in texts."""
     text = json.dumps(value, ensure_ascii=False)
-    return {_AS_TEXT: json.dumps(value)} if "\\u0000" in text or not _encodes(text) else value
+    return {_AS_TEXT: json.dumps(value)} if "\\u0000" in text or not encodes(text) else value
 
 
 def stored(value: dict[str, Any]) -> dict[str, Any]:
@@ -70,23 +67,20 @@ def stored(value: dict[str, Any]) -> dict[str, Any]:
     if value.keys() != {_AS_TEXT}:
         return value
     try:
-        given = json.loads(value[_AS_TEXT])
+        return dict(json.loads(value[_AS_TEXT]))
     except (TypeError, ValueError):
         return value
-    return given if isinstance(given, dict) else value
 
 
-def _encodes(text: str) -> bool:
+def encodes(text: str) -> bool:
+    """Returns whether a text has no half of a surrogate pair."""
     return text.encode("utf-8", "ignore").decode() == text
 
 
 def require_id(name: str, value: object) -> str:
     """Returns an id that is a text."""
     if not isinstance(value, str) or not value:
-        raise MissingScopeError(
-            f"{name} must be a non-empty string, not {value!r}: "
-            f"nothing is read or written without a user and a conversation"
-        )
+        raise MissingScopeError(f"{name} must be a non-empty string, not {value!r}: it is part of every read and write")
     return value
 
 
@@ -134,9 +128,8 @@ class Record(BaseModel):
 class Place(Record):
     """The place of a message in a conversation that several writers append to.
 
-    Every writer has its own lane and counts in it; its clock is always past every message it has seen
-    (Lamport 1978). Sorted by clock, lane and number, every reader sees one order, and no two writers ever
-    append the same record.
+    Every writer has its own lane and counts in it; its clock is always past every message it has seen (Lamport 1978).
+    Sorted by clock, lane and number, every reader sees one order, and no two writers ever append the same record.
     """
 
     clock: int = Field(ge=0)
@@ -197,7 +190,7 @@ class MessageRecord(Record):
         """Makes the record of a message that has an id; bytes become base64, what else is not JSON becomes text."""
         data = message_data(message)
         text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-        return cls(place=place, text=text if _encodes(text) else json.dumps(data), named=named)
+        return cls(place=place, text=text if encodes(text) else json.dumps(data), named=named)
 
     def to_message(self) -> BaseMessage:
         """Returns the message as it was given."""
@@ -221,7 +214,7 @@ class LaneRecord(Record):
     """A text that no other lane has, also none of the same name after this one was deleted."""
     clock: int = Field(ge=0)
     """Of the newest record."""
-    count: int = Field(ge=0, le=MOST_RECORDS)
+    count: int = Field(ge=0)
     """Records in it: messages and changes."""
 
 
@@ -303,30 +296,13 @@ class PinsRecord(Record):
     pins: dict[str, Preservation] = {}
 
 
-class CountsRecord(Record):
-    """Token counts that providers measured for the latest prompts for a model; nothing in it is of a user."""
-
-    model: str | None
-    requests: tuple[tuple[int, int], ...] = ()
-    """Tokens as we count them and as they were measured, of requests that are not small; oldest first."""
-
-    @staticmethod
-    def place(model: str) -> GetOp:
-        """Returns where the record of a model is kept: under a label that no user can have."""
-        return GetOp((ROOT, "counts"), blake2b(model.encode(errors="surrogatepass"), digest_size=16).hexdigest())
-
-
 # Settings that a user, or a persona of theirs, has saved.
 
 
 def settings_place(user_id: str, persona_id: str | None) -> GetOp:
     """Returns where settings are kept, always within the user's own labels."""
-    namespace = (ROOT, label(require_id("user_id", user_id)), SETTINGS)
-    if persona_id is None:
-        return GetOp(namespace, "user")
-    if not isinstance(persona_id, str) or not persona_id:
-        raise MissingScopeError(f"persona_id must be a non-empty string or None, not {persona_id!r}")
-    return GetOp(namespace, f"persona {label(persona_id)}")
+    key = "user" if persona_id is None else f"persona {label(require_id('persona_id', persona_id))}"
+    return GetOp((ROOT, label(require_id("user_id", user_id)), SETTINGS), key)
 
 
 def settings_in(item: object) -> dict[str, Any]:
@@ -346,8 +322,8 @@ def write_settings(store: BaseStore, at: GetOp, changes: Mapping[str, Any]) -> F
         plain = json.loads(json.dumps(dict(changes)))
     except (TypeError, ValueError) as error:
         raise InvalidSettingsError(
-            f"Settings can be saved as plain data only ({error}): give a strategy as its name or a mapping, topics, "
-            f"entities and layers as mappings; a layer with a function belongs into the pipeline's settings"
+            f"Settings can be saved as plain data only ({error}): give a strategy as its name or a mapping; a layer "
+            f"with a function belongs into the pipeline's settings"
         ) from error
     yield from batch(store, [PutOp(at.namespace, at.key, storable(plain) if plain else None, index=False)])
 
@@ -375,16 +351,5 @@ def with_offset(clock: Clock) -> Clock:
 
 
 def utc(time: datetime) -> datetime:
-    """Returns a time in UTC, at the edge of the calendar the last one; a time without an offset is UTC already."""
-    try:
-        return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
-    except OverflowError:
-        return datetime.min.replace(tzinfo=UTC) if time.year == 1 else datetime.max.replace(tzinfo=UTC)
-
-
-def later(time: datetime, span: timedelta) -> datetime:
-    """Returns a later time, or the last one of the calendar."""
-    try:
-        return time + span
-    except OverflowError:
-        return datetime.max.replace(tzinfo=UTC)
+    """Returns a time in UTC; one without an offset is UTC already."""
+    return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)

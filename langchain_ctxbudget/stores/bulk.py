@@ -1,20 +1,17 @@
-"""LangGraph stores as a whole: many items at once, whether they search by meaning, and the one of whoever gave none."""
+"""LangGraph stores as a whole: many items at once, and whether they search by meaning."""
 
 from __future__ import annotations
 
 import json
 import logging
-import os
-import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 from langchain_core.embeddings import Embeddings
-from langgraph.store.base import BaseStore, GetOp, Item, ListNamespacesOp, MatchCondition, Op, PutOp, Result, SearchOp
+from langgraph.store.base import BaseStore, GetOp, Item, ListNamespacesOp, MatchCondition, PutOp, SearchOp
 from langgraph.store.base.embed import EmbeddingsLambda
 from langgraph.store.memory import InMemoryStore
 
-from langchain_ctxbudget.errors import StoreError
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.stores.base import stored
 
@@ -26,45 +23,15 @@ CHUNK = 1_000
 """Items per read or write by id."""
 DATABASE_FILE = "chroma.sqlite3"
 """The file in a `ChromaStore`'s folder that holds the items."""
-AFTER_FORK = (
-    "Open stores and make pipelines after the fork (gunicorn: without --preload or in `post_fork`; Celery: in "
-    "`worker_process_init`; multiprocessing: `spawn`), or give them a store that processes share: ChromaStore(url=...)."
-)
-
 _log = logging.getLogger(__name__)
 
 
 class PrivateStore(InMemoryStore):
-    """LangGraph's store in memory, for threads, tasks and the one process that made it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._process = os.getpid()
-        self._mutex = threading.Lock()
-
-    def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """Runs operations, one batch at a time."""
-        if self._process != os.getpid():
-            raise StoreError(
-                f"The store in memory belongs to the parent of this process, which was forked. {AFTER_FORK}"
-            )
-        with self._mutex:
-            return super().batch(ops)
-
-    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        """Runs operations; there is nothing to wait for."""
-        return self.batch(ops)
-
-    def close(self) -> None:
-        """Lets go of what is in it."""
-        self._data.clear()
+    """LangGraph's store in memory, of a pipeline that was given none."""
 
 
 def has_index(store: BaseStore) -> bool:
-    """Returns whether a store searches by meaning.
-
-    LangGraph's stores and `ChromaStore` tell by `index_config`; one that does not tell is taken to have none.
-    """
+    """Returns whether a store searches by meaning, as LangGraph's stores and `ChromaStore` tell."""
     return bool(getattr(store, "index_config", None))
 
 
@@ -90,8 +57,7 @@ def read_all(store: BaseStore, namespace: Namespace) -> Flow[list[Item]]:
 
 
 def read_below(store: BaseStore, path: Namespace) -> Flow[list[Item]]:
-    """Returns every item of every namespace that begins with a path."""
-    # A store that looks for a prefix as text finds more than was asked for.
+    """Returns every item of every namespace that begins with a path; some stores find more than was asked for."""
     return [item for item in (yield from _every(store, SearchOp(path))) if item.namespace[: len(path)] == path]
 
 
@@ -119,10 +85,7 @@ def write(store: BaseStore, puts: Sequence[PutOp]) -> Flow[None]:
 
 
 def write_messages(store: BaseStore, puts: Sequence[PutOp]) -> Flow[None]:
-    """Writes items; where that fails for one that is to be embedded, all of them without an index.
-
-    Messages are kept also while the embeddings do not work; they are not found by meaning then.
-    """
+    """Writes messages, without an index where they cannot be embedded: they are not found by meaning then."""
     try:
         yield from write(store, puts)
     except Exception as error:
@@ -133,13 +96,10 @@ def write_messages(store: BaseStore, puts: Sequence[PutOp]) -> Flow[None]:
 
 
 def delete_below(store: BaseStore, path: Namespace, last: str = "", first_key: str = "") -> Flow[int]:
-    """Deletes every item of every namespace that begins with a path; returns how many there were.
+    """Deletes every item of every namespace that begins with a path, in which `*` stands for any label.
 
-    Args:
-        store: where.
-        path: of labels, in which `*` stands for any.
-        last: namespaces with this label are deleted after the others.
-        first_key: but for the item of this key, which is deleted first.
+    Namespaces with the label `last` go after the others, but for their item `first_key`, which goes first. Returns how
+    many items there were.
     """
     count = 0
     while True:

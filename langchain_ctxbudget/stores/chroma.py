@@ -15,12 +15,11 @@ import sqlite3
 import threading
 import weakref
 from base64 import b64decode, b64encode
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from hashlib import blake2b
 from itertools import takewhile
 from pathlib import Path
@@ -53,7 +52,7 @@ from langgraph.store.base import (
 )
 from numpy.typing import NDArray
 
-from langchain_ctxbudget.background import keep_for_ever
+from langchain_ctxbudget.background import AFTER_FORK
 from langchain_ctxbudget.errors import (
     CtxBudgetError,
     EmbeddingMismatchError,
@@ -62,9 +61,8 @@ from langchain_ctxbudget.errors import (
     StoreError,
     StoreLockedError,
 )
-from langchain_ctxbudget.flow import Flow, adrive, drive, embed, embed_query
-from langchain_ctxbudget.stores.base import Clock, utc_now, with_offset
-from langchain_ctxbudget.stores.bulk import AFTER_FORK, DATABASE_FILE, Namespace, begins_with, embeddings_name
+from langchain_ctxbudget.stores.base import Clock, encodes, utc_now, with_offset
+from langchain_ctxbudget.stores.bulk import DATABASE_FILE, Namespace, begins_with, embeddings_name
 
 T = TypeVar("T")
 Vectors = NDArray[np.float32]
@@ -73,14 +71,9 @@ Vectors = NDArray[np.float32]
 LAYOUT = 2
 """How records are laid out; another version refuses the store."""
 BUCKETS = 16
-"""Collections, chosen by a namespace's first two labels (the package's are its root and the user): one takes 2.6 MB
-of memory, and the fuller it is the longer a scan."""
-READ_SIZE = 2_000
-"""Ids per request: SQLite takes 32,766 variables in a statement."""
-WRITE_CHARACTERS = 5_000_000
-"""Text per write; a server refuses requests of more than 40 MB, and JSON can make six bytes of one character."""
-INDEXED_DEPTH = 8
-"""Prefixes of a namespace that are indexed; deeper ones are told apart by reading the ids."""
+"""Collections, chosen by a namespace's first two labels: one takes 2.6 MB, and the fuller it is the longer a scan."""
+READ_SIZE, WRITE_SIZE = 2_000, 500
+"""Items per request: SQLite takes 32,766 variables in a statement, a server 40 MB."""
 TIMEOUT = (10.0, 120.0, 120.0, None)
 """Seconds to connect, to read, to write, to wait for a free connection; Chroma itself would wait for ever."""
 KNOWN_VECTORS = 50_000
@@ -99,12 +92,9 @@ _CONFIGURATION: CreateCollectionConfiguration = {
 class ChromaStore(BaseStore):
     """A LangGraph store over Chroma: in memory, in a folder of one process, or on a server of many.
 
-    Behaves as LangGraph's SQL stores: without a query the most recently updated items come first, and a
-    store without an index ignores a query (no item has a score then). Values are JSON, read back equal
-    (tuples as lists). The score of a search is the exact cosine similarity of an item's best text.
-
-    The `a` methods work in a thread. Processes may write to one server at the same time: the last write of an item
-    counts.
+    Behaves as LangGraph's SQL stores: without a query the most recently updated items come first, and a store without
+    an index ignores a query. Values are JSON. The score of a search is the exact cosine similarity of an item's best
+    text. The `a` methods work in a thread. Of several processes on one server, the last write of an item counts.
 
     Example:
         >>> with ChromaStore() as store:
@@ -138,10 +128,8 @@ class ChromaStore(BaseStore):
             clock: gives the time of writes, in UTC where it names no offset.
 
         Raises:
-            StoreError: the folder cannot be written; the server cannot be reached, or does not know the tenant or
-                the database.
-            StoreLockedError: the folder is open in another process.
-            StoreDataError: the folder holds something that this version cannot read.
+            StoreError: the folder cannot be written (`StoreLockedError`: it is open in another process) or read
+                (`StoreDataError`), or the server not reached.
             EmbeddingMismatchError: the store was written with other embeddings.
         """
         if sum(each is not None for each in (path, url, client)) > 1:
@@ -154,14 +142,10 @@ class ChromaStore(BaseStore):
         self._dims = index["dims"] if index else 0
         self._clock = with_offset(clock)
         if path is not None:
-            self._open: Callable[[], _OpenChroma] = partial(_open_folder, Path(path).expanduser().resolve())
-        elif url is not None:
-            self._open = partial(_open_server, url, headers or {}, tenant, database)
+            self._chroma = _open_folder(Path(path).expanduser().resolve())
         else:
-            self._open = partial(_open_client, client)
-        self._is_folder = path is not None
-        self._chroma = self._open()
-        self._finalizer = weakref.finalize(self, _release, self._chroma)
+            self._chroma = _open_client(client) if url is None else _open_server(url, headers or {}, tenant, database)
+        self._finalizer = weakref.finalize(self, self._chroma.release)
         try:
             with self._chroma.lock, _typed_errors(self._chroma.where):
                 self._record_embeddings()
@@ -192,31 +176,38 @@ class ChromaStore(BaseStore):
             InputError: an operation that makes no sense; nothing is written.
             StoreError: the store cannot be read or written.
         """
-        todo = list(ops)
+        todo, chroma = list(ops), self._chroma
         puts = _checked_puts(todo, self._fields)
-        return self._run(todo, puts, drive(self._vectors(todo, puts)))
+        queries = [op.query for op in todo if isinstance(op, SearchOp) and op.query]
+        vectors, asked = self._vectors([text for put in puts.values() for text in put.to_embed], queries)
+        if not self._finalizer.alive:
+            raise StoreError("The store is closed. Open a new one.")
+        if chroma.process != os.getpid():
+            raise StoreError(f"The store {chroma.where} belongs to the parent of this process. {AFTER_FORK}")
+        now, results = (self._clock() - _EPOCH) // _MICROSECOND, list[Result]()
+        with chroma.lock, _typed_errors(chroma.where):
+            stored = chroma.read([*(_item_id(op.namespace, op.key) for op in todo if isinstance(op, GetOp)), *puts])
+            for op in todo:
+                if isinstance(op, GetOp):
+                    item = stored.get(_item_id(op.namespace, op.key))
+                    results.append(Item(**item.answer()) if item else None)
+                elif isinstance(op, SearchOp):
+                    results.append(_found(chroma, op, asked.get(op.query or "")))
+                else:
+                    results.append(_namespaces(chroma, op) if isinstance(op, ListNamespacesOp) else None)
+            new: dict[str, _StoredItem | None] = {}
+            for id_, put in puts.items():
+                old = stored.get(id_)
+                flat = b"".join(vectors[text].astype("<f4").tobytes() for text in put.to_embed)
+                created = old.created if old else now
+                item = _StoredItem(id_, put.value or "", created, now, b64encode(flat).decode() or None)
+                new[id_] = None if put.value is None else item
+            chroma.write(new)
+        return results
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         """Runs operations as `batch` does, in a worker thread."""
-        todo = list(ops)
-        puts = _checked_puts(todo, self._fields)
-        return await asyncio.to_thread(self._run, todo, puts, await adrive(self._vectors(todo, puts)))
-
-    def _opened(self) -> _OpenChroma:
-        """Returns what is open in this process; the child of a fork connects to a server anew."""
-        chroma = self._chroma
-        if not self._finalizer.alive:
-            raise StoreError("The store is closed. Open a new one.")
-        if chroma.process == os.getpid():
-            return chroma
-        if not chroma.on_server:
-            raise (StoreLockedError if self._is_folder else StoreError)(
-                f"The store {chroma.where} belongs to the parent of this process, which was forked. {AFTER_FORK}"
-            )
-        self._finalizer()
-        self._chroma = self._open()
-        self._finalizer = weakref.finalize(self, _release, self._chroma)
-        return self._chroma
+        return await asyncio.to_thread(self.batch, list(ops))
 
     def _record_embeddings(self) -> None:
         """Writes down with which embeddings the store is written, or compares."""
@@ -226,10 +217,7 @@ class ChromaStore(BaseStore):
         )
         known = dict(about.metadata or {})
         if known.get("layout") != LAYOUT:
-            raise StoreDataError(
-                f"The store {where} has layout {known.get('layout')}; this version of langchain-ctxbudget reads "
-                f"layout {LAYOUT}."
-            )
+            raise StoreDataError(f"The store {where} has layout {known.get('layout')}; this version reads {LAYOUT}.")
         if self.embeddings is None:
             return
         mine = {"embedding": embeddings_name(self.embeddings), "dims": self._dims}
@@ -243,15 +231,13 @@ class ChromaStore(BaseStore):
                 "it was written with, or put the items into a new store."
             )
 
-    def _vectors(self, ops: Sequence[Op], puts: Mapping[str, _Put]) -> Flow[dict[tuple[bool, str], NDArray[Any]]]:
-        """Makes the vectors of a batch's texts and queries, by whether it is a query and the text."""
+    def _vectors(self, texts: Iterable[str], queries: Iterable[str]) -> tuple[dict[str, Vectors], dict[str, Vectors]]:
+        """Makes the vectors of texts and of queries, each of length 1."""
         if self.embeddings is None:
-            return {}
-        texts = list(dict.fromkeys(text for put in puts.values() for text in put.to_embed))
-        queries = list(dict.fromkeys(op.query for op in ops if isinstance(op, SearchOp) and op.query))
-        made = list((yield from embed(self.embeddings, texts)))
-        for query in queries:
-            made.append((yield from embed_query(self.embeddings, query)))  # noqa: PERF401 - a flow
+            return {}, {}
+        texts, queries = list(dict.fromkeys(texts)), list(dict.fromkeys(queries))
+        made = self.embeddings.embed_documents(texts) if texts else []
+        made = [*made, *map(self.embeddings.embed_query, queries)]
         if lengths := {len(vector) for vector in made} - {self._dims}:
             raise EmbeddingMismatchError(
                 f"The index has dims={self._dims}, but the embeddings gave vectors of length {sorted(lengths)}. "
@@ -261,36 +247,9 @@ class ChromaStore(BaseStore):
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
         if not np.isfinite(norms).all():
             raise StoreError("The embeddings gave numbers that are not finite.")
-        keys = [*((False, text) for text in texts), *((True, query) for query in queries)]
-        return dict(zip(keys, np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0), strict=True))
-
-    def _run(
-        self, ops: Sequence[Op], puts: Mapping[str, _Put], vectors: Mapping[tuple[bool, str], NDArray[Any]]
-    ) -> list[Result]:
-        """Reads, then writes."""
-        chroma, now = self._opened(), (self._clock() - _EPOCH) // _MICROSECOND
-        results: list[Result] = []
-        with chroma.lock, _typed_errors(chroma.where):
-            stored = chroma.read([*(_item_id(op.namespace, op.key) for op in ops if isinstance(op, GetOp)), *puts])
-            for op in ops:
-                if isinstance(op, GetOp):
-                    item = stored.get(_item_id(op.namespace, op.key))
-                    results.append(Item(**item.answer()) if item else None)
-                elif isinstance(op, SearchOp):
-                    query = vectors.get((True, op.query or ""))
-                    found = _recent(chroma, op) if query is None else _nearest(chroma, op, query)
-                    results.append([SearchItem(**item.answer(), score=score) for item, score in found])
-                else:
-                    results.append(_namespaces(chroma, op) if isinstance(op, ListNamespacesOp) else None)
-            new: dict[str, _StoredItem | None] = {}
-            for id_, put in puts.items():
-                old = stored.get(id_)
-                flat = b"".join(vectors[False, text].astype("<f4").tobytes() for text in put.to_embed)
-                encoded = b64encode(flat).decode() or None
-                created = old.created if old else now
-                new[id_] = None if put.value is None else _StoredItem(id_, put.value, created, now, encoded)
-            chroma.write(new)
-        return results
+        vectors = np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0)
+        of_texts, of_queries = np.split(vectors, [len(texts)])
+        return dict(zip(texts, of_texts, strict=True)), dict(zip(queries, of_queries, strict=True))
 
 
 # Operations, checked.
@@ -318,67 +277,45 @@ def _checked_puts(ops: Iterable[Op], fields: Sequence[str]) -> dict[str, _Put]:
 
 
 def _checked(op: PutOp, given: object, fields: Sequence[str]) -> _Put:
+    """Checks a value, which is kept as JSON text that reads back equal."""
     if not isinstance(given, dict):
         raise InputError(f"The value of {op.key!r} is a {type(given).__name__}; a store keeps dicts.")
     if op.ttl is not None:
         raise InputError("Items of a ChromaStore do not end by themselves: put them without `ttl`.")
-    text = _to_json(given)
+    try:
+        text = json.dumps(given, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"The value is not JSON: {error}. Store text, numbers, lists or dicts.") from error
+    if not encodes(text):  # half of a surrogate pair, which only an escape can carry
+        text = json.dumps(given, separators=(",", ":"))
     paths = [] if op.index is False or not fields else fields if op.index is None else op.index
     value = json.loads(text) if paths else None
     found = (part for path in paths for part in get_text_at_path(value, path if path == "$" else tokenize_path(path)))
     return _Put(text, list(dict.fromkeys(part for part in found if part.strip())))
 
 
-def _to_json(value: Mapping[str, Any]) -> str:
-    """Returns a value as JSON text that reads back equal (tuples as lists)."""
-    try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"The value is not JSON: {error}. Store text, numbers, lists or dicts.") from error
-    if not _has_text_keys(value):
-        raise InputError("The value is not JSON: one of its keys is not a string.")
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair, which only an escape can carry
-        return json.dumps(value, separators=(",", ":"))
-    return text
-
-
-def _has_text_keys(value: object) -> bool:
-    if isinstance(value, Mapping):
-        return all(isinstance(key, str) and _has_text_keys(inner) for key, inner in value.items())
-    return not isinstance(value, list | tuple) or all(map(_has_text_keys, value))
-
-
 # Searches.
 
 
-def _recent(chroma: _OpenChroma, op: SearchOp) -> list[tuple[_StoredItem, float | None]]:
-    """Finds items below a prefix, those updated last first, then by id."""
-    found = [item for item in chroma.items_below(tuple(op.namespace_prefix)) if _passes(item, op)]
-    found.sort(key=lambda item: (-item.updated, item.id))
-    return [(item, None) for item in _page(found, op)]
-
-
-def _nearest(chroma: _OpenChroma, op: SearchOp, query: NDArray[Any]) -> list[tuple[_StoredItem, float | None]]:
-    """Finds items below a prefix that have vectors, the most similar first, then by id."""
-    vectors, items = chroma.vectors_below(tuple(op.namespace_prefix))
-    wanted = max(op.offset, 0) + max(op.limit, 0)
-    if not vectors or not wanted:
-        return []
-    matrix = np.concatenate(list(vectors.values())).reshape(-1, len(query)).astype(np.float64)
-    # Rounded, because the last bits depend on how many vectors are multiplied at once.
-    scores = iter(np.clip(np.round(matrix @ query, 9), -1, 1).tolist())
-    best = {id_: max(next(scores) for _ in range(len(flat) // len(query))) for id_, flat in vectors.items()}
-    ranked = sorted(best, key=lambda id_: (-best[id_], id_))
+def _found(chroma: _OpenChroma, op: SearchOp, query: NDArray[Any] | None) -> list[SearchItem]:
+    """Finds items below a prefix: those updated last first, or the most similar to a query first, then by id."""
+    prefix, last = tuple(op.namespace_prefix), max(op.offset, 0) + max(op.limit, 0)
     found: list[tuple[_StoredItem, float | None]] = []
-    for first in range(0, len(ranked), wanted + 50):
-        some = ranked[first : first + wanted + 50]
-        items |= chroma.read(id_ for id_ in some if id_ not in items)
-        found += [(items[id_], best[id_]) for id_ in some if id_ in items and _passes(items[id_], op)]
-        if len(found) >= wanted:
-            break
-    return _page(found, op)
+    if query is None:
+        items = chroma.read(chroma.ids_below(prefix)).values()
+        ranked = sorted(items, key=lambda item: (-item.updated, item.id))
+        found = [(item, None) for item in ranked if _passes(item, op)]
+    elif last and (vectors := chroma.vectors_below(prefix)):
+        matrix = np.concatenate(list(vectors.values())).reshape(-1, len(query)).astype(np.float64)
+        # Rounded, because the last bits depend on how many vectors are multiplied at once.
+        scores = iter(np.clip(np.round(matrix @ query, 9), -1, 1).tolist())
+        best = {id_: max(next(scores) for _ in range(len(flat) // len(query))) for id_, flat in vectors.items()}
+        ids = sorted(best, key=lambda id_: (-best[id_], id_))
+        while ids and len(found) < last:
+            some, ids = ids[: last + 50], ids[last + 50 :]
+            read = chroma.read(some)
+            found += [(read[id_], best[id_]) for id_ in some if id_ in read and _passes(read[id_], op)]
+    return [SearchItem(**item.answer(), score=score) for item, score in _page(found, op)]
 
 
 def _namespaces(chroma: _OpenChroma, op: ListNamespacesOp) -> list[Namespace]:
@@ -391,7 +328,7 @@ def _namespaces(chroma: _OpenChroma, op: ListNamespacesOp) -> list[Namespace]:
     fixed = max((tuple(takewhile(lambda label: label != "*", path)) for path in prefixes), key=len, default=())
     found = {
         namespace[: op.max_depth]
-        for namespace in chroma.namespaces_below(fixed)
+        for namespace in set(map(_namespace_of, chroma.ids_below(fixed)))
         if all(begins_with(namespace, path) for path in prefixes)
         and all(begins_with(namespace[::-1], path) for path in suffixes)
     }
@@ -403,31 +340,24 @@ def _page(found: Sequence[T], op: SearchOp | ListNamespacesOp) -> list[T]:
     return list(found[max(op.offset, 0) : max(op.offset, 0) + max(op.limit, 0)])
 
 
-def _passes(item: _StoredItem, op: SearchOp) -> bool:
-    return not op.filter or matches(json.loads(item.value), op.filter)
-
-
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
-    "$eq": operator.eq,
-    "$ne": operator.ne,
-    "$gt": operator.gt,
-    "$gte": operator.ge,
-    "$lt": operator.lt,
+    "$eq": operator.eq, "$ne": operator.ne, "$gt": operator.gt, "$gte": operator.ge, "$lt": operator.lt,
     "$lte": operator.le,
-}
+}  # fmt: skip
+
+
+def _passes(item: _StoredItem, op: SearchOp) -> bool:
+    """Returns whether each field that a filter names is what it wants; one that is missing counts as `None`."""
+    if not op.filter:
+        return True
+    value = json.loads(item.value)
+    return all(matches(value.get(name), wanted) for name, wanted in op.filter.items())
 
 
 def matches(value: object, wanted: object) -> bool:
-    """Returns whether a value passes a filter: equality, `$` operators, or a dict of filters for its fields.
-
-    A field that is missing counts as `None`, as in LangGraph's `InMemoryStore`.
-    """
-    if isinstance(wanted, list | tuple):
-        return isinstance(value, list) and len(value) == len(wanted) and all(map(matches, value, wanted))
-    if not isinstance(wanted, Mapping):
+    """Returns whether a value equals another, or passes all of the `$` operators that are given."""
+    if not isinstance(wanted, Mapping) or not any(str(name).startswith("$") for name in wanted):
         return value == wanted
-    if not any(str(name).startswith("$") for name in wanted):
-        return isinstance(value, dict) and all(matches(value.get(name), inner) for name, inner in wanted.items())
     if unknown := wanted.keys() - _OPERATORS.keys():
         raise InputError(f"Unknown operator {unknown.pop()} in a filter. Known: {', '.join(_OPERATORS)}.")
     try:
@@ -456,21 +386,21 @@ def _fingerprint(namespace: Namespace) -> int:
 
 def _prefix_fields(namespace: Namespace) -> dict[str, int]:
     """Returns the fingerprints of a namespace's prefixes, which find an item by any of them."""
-    return {f"p{length}": _fingerprint(namespace[:length]) for length in range(1, len(namespace[:INDEXED_DEPTH]) + 1)}
+    return {f"p{length}": _fingerprint(namespace[:length]) for length in range(1, len(namespace) + 1)}
 
 
-def _requests(ids: Iterable[str], size: Callable[[str], int] = lambda _: 0) -> Iterator[tuple[int, list[str]]]:
-    """Splits item ids, each once, into requests to a bucket of a number and a size that a server takes."""
-    groups: dict[int, list[str]] = defaultdict(list)
-    sizes = Counter[int]()
+def _bucket(namespace: Namespace) -> int:
+    return _fingerprint(namespace[:2]) % BUCKETS
+
+
+def _requests(ids: Iterable[str], size: int) -> Iterator[tuple[int, list[str]]]:
+    """Splits item ids, each once, into requests to one bucket of a size that a server takes."""
+    buckets: dict[int, list[str]] = defaultdict(list)
     for id_ in dict.fromkeys(ids):
-        number, own = _fingerprint(_namespace_of(id_)[:2]) % BUCKETS, size(id_)
-        if groups[number] and (len(groups[number]) == READ_SIZE or sizes[number] + own > WRITE_CHARACTERS):
-            yield number, groups.pop(number)
-            del sizes[number]
-        groups[number].append(id_)
-        sizes[number] += own
-    yield from groups.items()
+        buckets[_bucket(_namespace_of(id_))].append(id_)
+    for number, found in buckets.items():
+        for first in range(0, len(found), size):
+            yield number, found[first : first + size]
 
 
 @dataclass(frozen=True, slots=True)
@@ -496,152 +426,142 @@ class _StoredItem:
 
     def answer(self) -> dict[str, Any]:
         """Returns the arguments of LangGraph's items."""
-        *namespace, key = json.loads(self.id)
+        *labels, key = json.loads(self.id)
         created, updated = (_EPOCH + count * _MICROSECOND for count in (self.created, self.updated))
-        return {
-            "namespace": tuple(namespace), "key": key, "value": json.loads(self.value), "created_at": created,
-            "updated_at": updated,
-        }  # fmt: skip
+        times = {"created_at": created, "updated_at": updated}
+        return {"namespace": tuple(labels), "key": key, "value": json.loads(self.value), **times}
 
 
 # Reading and writing.
 
 
+_opened: list[_OpenChroma] = []
+"""All that are open. In the child of a fork those of the parent stay here for ever: its threads are not there, and its
+locks and connections are shared."""
+_opening = threading.RLock()  # a garbage collection inside the lock may release another store
+_started_in: set[int] = set()
+"""The process in which Chroma's engine was started."""
+
+
+@dataclass(eq=False)
 class _OpenChroma:
     """The collections of an open Chroma, which the stores of one process over one folder share.
 
     A Chroma in this process does one thing at a time, under `lock`; a server does many.
     """
 
-    def __init__(
-        self,
-        client: ClientAPI,
-        where: str,
-        close: Callable[[], object],
-        *,
-        on_server: bool = False,
-        is_private: bool = False,
-    ) -> None:
-        """Takes an open client; where nobody else can write to it (`is_private`), items may stay in memory."""
-        self.client, self.where, self.close, self.on_server = client, where, close, on_server
-        self.process, self.stores = os.getpid(), 1
-        self.lock: AbstractContextManager[object] = nullcontext() if on_server else threading.RLock()
-        self._is_private = is_private
-        self._collections: dict[str, Collection] = {}
-        self._known: dict[Namespace, dict[str, Vectors]] = {}
-        """The vectors below the prefixes that were searched, in step with every write."""
-        self._recent: dict[str, _StoredItem] = {}
-        """Items by id, in step with every write: what every turn reads, as the heads of a log, is asked for once."""
+    client: ClientAPI
+    where: str
+    close: Callable[[], object] = lambda: None
+    folder: Path | None = None
+    is_private: bool = False
+    """Nobody else can write to it, so items may stay in memory."""
+    lock: AbstractContextManager[object] = field(default_factory=threading.RLock)
+    process: int = field(default_factory=os.getpid)
+    stores: int = 1
+    collections: dict[str, Collection] = field(default_factory=dict)
+    known: dict[Namespace, dict[str, Vectors]] = field(default_factory=dict)
+    """The vectors below the prefixes that were searched, in step with every write."""
+    recent: dict[str, _StoredItem] = field(default_factory=dict)
+    """Items by id, in step with every write: what every turn reads, as the heads of a log, is asked for once."""
+
+    def __post_init__(self) -> None:
+        _opened.append(self)
+
+    def release(self) -> None:
+        """Lets go of it; the last store of a folder closes it, but not in the child of a fork."""
+        if self.process == os.getpid():
+            with _opening:
+                self.stores -= 1
+                if not self.stores:
+                    _opened.remove(self)
+                    self.close()
 
     def _collection(self, number: int, *, make: bool = False) -> Collection | None:
         """Returns a collection, or `None` where nothing was ever written to it."""
         name = f"ctxbudget-items-{number:02}"
-        if name not in self._collections:
+        if name not in self.collections:
             try:
-                self._collections[name] = self.client.get_collection(name, embedding_function=None)
+                self.collections[name] = self.client.get_collection(name, embedding_function=None)
             except NotFoundError:
                 if not make:
                     return None
-                self._collections[name] = self.client.create_collection(
+                self.collections[name] = self.client.create_collection(
                     name, configuration=_CONFIGURATION, embedding_function=None, get_or_create=True
                 )
-        return self._collections[name]
+        return self.collections[name]
 
-    def _for_writing(self, number: int) -> Collection:
-        return cast("Collection", self._collection(number, make=True))
-
-    def _get(self, number: int, **arguments: Any) -> Iterator[_StoredItem]:  # noqa: ANN401 - Chroma's
-        if collection := self._collection(number):
-            found = collection.get(include=["metadatas"], **arguments)
-            for id_, fields in zip(found["ids"], found["metadatas"] or [], strict=True):
-                known: dict[str, Any] = {name: it for name, it in fields.items() if name in _StoredItem.__slots__}
-                yield _StoredItem(id_, **known)
-
-    def _ids(self, number: int, where: dict[str, Any] | None) -> list[str]:
-        collection = self._collection(number)
-        return collection.get(where=where, include=[])["ids"] if collection else []
+    def ids_below(self, prefix: Namespace) -> list[str]:
+        """Returns the ids of the items below a prefix, which some are found by, and all told by their labels."""
+        where: dict[str, Any] | None = dict([_prefix_fields(prefix).popitem()]) if prefix else None
+        begin = json.dumps(prefix)[:-1] + ", " if prefix else "["
+        found: list[str] = []
+        for number in [_bucket(prefix)] if len(prefix) > 1 else range(BUCKETS):
+            if collection := self._collection(number):
+                found += [id_ for id_ in collection.get(where=where, include=[])["ids"] if id_.startswith(begin)]
+        return found
 
     def read(self, ids: Iterable[str]) -> dict[str, _StoredItem]:
         """Returns the items with these ids, wherever they are."""
         wanted = dict.fromkeys(ids)
-        found = {id_: self._recent[id_] for id_ in wanted if id_ in self._recent}
-        for number, some in _requests(id_ for id_ in wanted if id_ not in found):
-            read = {item.id: item for item in self._get(number, ids=some)}
-            self._remember(read)
-            found |= read
+        found = {id_: self.recent[id_] for id_ in wanted if id_ in self.recent}
+        for number, some in _requests((id_ for id_ in wanted if id_ not in found), READ_SIZE):
+            if collection := self._collection(number):
+                got = collection.get(ids=some, include=["metadatas"])
+                read = {}
+                for id_, fields in zip(got["ids"], got["metadatas"] or [], strict=True):
+                    known: dict[str, Any] = {name: it for name, it in fields.items() if name in _StoredItem.__slots__}
+                    read[id_] = _StoredItem(id_, **known)
+                self._remember(read)
+                found |= read
         return found
 
     def _remember(self, items: Mapping[str, _StoredItem]) -> None:
-        if self._is_private and len(items) <= RECENT_ITEMS // 10:
-            self._recent |= {id_: item for id_, item in items.items() if len(item.value) < RECENT_CHARACTERS}
-            for id_ in list(self._recent)[: max(0, len(self._recent) - RECENT_ITEMS)]:
-                del self._recent[id_]
+        if self.is_private and len(items) <= RECENT_ITEMS // 10:
+            self.recent |= {id_: item for id_, item in items.items() if len(item.value) < RECENT_CHARACTERS}
+            for id_ in list(self.recent)[: max(0, len(self.recent) - RECENT_ITEMS)]:
+                del self.recent[id_]
 
-    def items_below(self, prefix: Namespace) -> Iterator[_StoredItem]:
-        """Yields every item below a prefix, in no order."""
-        buckets, where, start = _below(prefix)
-        for number in buckets:
-            found = list(self._get(number, where=where, limit=READ_SIZE))
-            if len(found) == READ_SIZE:
-                read = {item.id for item in found}
-                found += self.read(id_ for id_ in self._ids(number, where) if id_ not in read).values()
-            yield from (item for item in found if item.id.startswith(start))
-
-    def namespaces_below(self, prefix: Namespace) -> set[Namespace]:
-        """Returns the namespaces below a prefix that hold something, read from the ids alone."""
-        buckets, where, start = _below(prefix)
-        ids = (id_ for number in buckets for id_ in self._ids(number, where))
-        return {_namespace_of(id_) for id_ in ids if id_.startswith(start)}
-
-    def vectors_below(self, prefix: Namespace) -> tuple[Mapping[str, Vectors], dict[str, _StoredItem]]:
-        """Returns all vectors below a prefix, by item, and the items where they had to be read."""
-        if prefix in self._known:
-            return self._known[prefix], {}
-        items = {item.id: item for item in self.items_below(prefix) if item.vectors}
-        vectors = {id_: item.flat_vectors for id_, item in items.items()}
-        if self._is_private and len(vectors) <= KNOWN_VECTORS:
-            if sum(map(len, self._known.values())) + len(vectors) > KNOWN_VECTORS:
-                self._known.clear()
-            self._known[prefix] = vectors
-        return vectors, items
+    def vectors_below(self, prefix: Namespace) -> Mapping[str, Vectors]:
+        """Returns all vectors below a prefix, by item."""
+        if prefix in self.known:
+            return self.known[prefix]
+        items = self.read(self.ids_below(prefix))
+        vectors = {id_: item.flat_vectors for id_, item in items.items() if item.vectors}
+        if self.is_private and len(vectors) <= KNOWN_VECTORS:
+            if sum(map(len, self.known.values())) + len(vectors) > KNOWN_VECTORS:
+                self.known.clear()
+            self.known[prefix] = vectors
+        return vectors
 
     def write(self, items: Mapping[str, _StoredItem | None]) -> None:
         """Writes items by id, over those that there are; `None` deletes one."""
         new = {id_: item for id_, item in items.items() if item}
         for id_ in items:
-            self._recent.pop(id_, None)
+            self.recent.pop(id_, None)
         try:
-            for number, some in _requests(id_ for id_ in items if id_ not in new):
-                self._for_writing(number).delete(ids=some)
-            for number, some in _requests(new, lambda id_: len(new[id_].value) + len(new[id_].vectors or "")):
+            for number, some in _requests((id_ for id_ in items if id_ not in new), READ_SIZE):
+                if collection := self._collection(number):
+                    collection.delete(ids=some)
+            for number, some in _requests(new, WRITE_SIZE):
                 metadatas: list[Any] = [new[id_].fields() for id_ in some]
                 # Chroma wants a vector of its own: a single number, never searched.
                 vectors = np.ones((len(some), 1), np.float32)
-                self._for_writing(number).upsert(ids=some, embeddings=vectors, metadatas=metadatas)
+                collection = cast("Collection", self._collection(number, make=True))
+                collection.upsert(ids=some, embeddings=vectors, metadatas=metadatas)
         except BaseException:  # nobody knows how far it came
-            self._known.clear()
+            self.known.clear()
             raise
         self._remember(new)
-        for prefix, known in self._known.items():
-            *_, start = _below(prefix)
+        for prefix, known in self.known.items():
             for id_, item in items.items():
-                if id_.startswith(start):
+                if _namespace_of(id_)[: len(prefix)] == prefix:
                     known.pop(id_, None)
                     if item and item.vectors:
                         known[id_] = item.flat_vectors
 
 
-def _below(prefix: Namespace) -> tuple[Sequence[int], dict[str, Any] | None, str]:
-    """Returns where items below a prefix are: their buckets, a filter (`None` for all), the beginning of their ids.
-
-    The filter is by the longest prefix that is indexed, and fingerprints may collide: the id decides.
-    """
-    where: dict[str, Any] | None = dict([_prefix_fields(prefix).popitem()]) if prefix else None
-    buckets = (_fingerprint(prefix[:2]) % BUCKETS,) if len(prefix) > 1 else range(BUCKETS)
-    return buckets, where, json.dumps(prefix)[:-1] + ", " if prefix else "["
-
-
-# Opening and closing.
+# Opening.
 
 
 class _Client(Client):
@@ -654,28 +574,31 @@ class _Client(Client):
         self.tenant, self.database = tenant, database
 
 
-_folders: dict[tuple[int, Path], _OpenChroma] = {}
-"""The folders that are open, by process."""
-_folders_lock = threading.RLock()  # a garbage collection inside the lock may release another store
-_started_in: set[int] = set()
-"""The process in which Chroma's engine was started."""
+def _start(folder: Path | None) -> _Client:
+    """Starts Chroma in this process: over a folder, or in memory."""
+    if _started_in - {os.getpid()}:
+        raise StoreError(f"Chroma was in use in this process before it was forked, and cannot run here. {AFTER_FORK}")
+    _started_in.add(os.getpid())
+    return _Client(
+        Settings(anonymized_telemetry=False, is_persistent=folder is not None, persist_directory=str(folder or ""))
+    )
 
 
 def _open_client(client: ClientAPI | None) -> _OpenChroma:
     """Takes a client of the caller's, who closes it; without one, makes a Chroma in memory."""
     if client:
-        return _OpenChroma(client, repr(client), lambda: None)
+        return _OpenChroma(client, repr(client))
     own = _start(None)
     return _OpenChroma(own, "in memory", own.own_system.stop, is_private=True)
 
 
 def _open_folder(folder: Path) -> _OpenChroma:
     """Opens a folder, or returns it where this process has it open."""
-    with _folders_lock:
-        key = (os.getpid(), folder)
-        if key in _folders:
-            _folders[key].stores += 1
-            return _folders[key]
+    with _opening:
+        for chroma in _opened:
+            if (chroma.folder, chroma.process) == (folder, os.getpid()):
+                chroma.stores += 1
+                return chroma
         lock = _locked(folder)
         try:
             with _typed_errors(str(folder)):
@@ -685,12 +608,10 @@ def _open_folder(folder: Path) -> _OpenChroma:
             raise
 
         def close() -> None:
-            del _folders[key]
             client.own_system.stop()
             lock.release()
 
-        _folders[key] = _OpenChroma(client, str(folder), close, is_private=True)
-        return _folders[key]
+        return _OpenChroma(client, str(folder), close, folder, is_private=True)
 
 
 def _open_server(url: str, headers: Mapping[str, str], tenant: str, database: str) -> _OpenChroma:
@@ -709,28 +630,7 @@ def _open_server(url: str, headers: Mapping[str, str], tenant: str, database: st
     session = client._server._session  # type: ignore[attr-defined]  # noqa: SLF001 - it has no time limit
     session.timeout = TIMEOUT
     where = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-    return _OpenChroma(client, where, session.close, on_server=True)
-
-
-def _release(opened: _OpenChroma) -> None:
-    """Lets go of what a store has open; the last store of a folder closes it, but not in the child of a fork."""
-    if opened.process != os.getpid():
-        keep_for_ever(opened)
-        return
-    with _folders_lock:
-        opened.stores -= 1
-        if not opened.stores:
-            opened.close()
-
-
-def _start(folder: Path | None) -> _Client:
-    """Starts Chroma in this process: over a folder, or in memory."""
-    if _started_in - {os.getpid()}:
-        raise StoreError(f"Chroma was in use in this process before it was forked, and cannot run here. {AFTER_FORK}")
-    _started_in.add(os.getpid())
-    return _Client(
-        Settings(anonymized_telemetry=False, is_persistent=folder is not None, persist_directory=str(folder or ""))
-    )
+    return _OpenChroma(client, where, session.close, lock=nullcontext())
 
 
 def _locked(folder: Path) -> FileLock:

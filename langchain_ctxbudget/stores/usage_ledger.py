@@ -1,14 +1,14 @@
 """What calls of models used in a conversation, and of a user in a month: counted in memory, written in the background.
 
-There is no counter that several processes share and could overwrite. Each ledger has a lane of its own in every place:
-a record of what it has counted there, and of the last call that is in it, so that a call that is written twice counts
-once. What was used in a place is the sum of its lanes. The store has the last word: of a lane that somebody erased,
-only what was counted since is written again.
+No counter is shared by processes, which could overwrite it: each ledger has a lane of its own in every place, a record
+of what it has counted and of the last call that is in it, so that a call that is written twice counts once. What was
+used in a place is the sum of its lanes. Of a lane that somebody erased, only what was counted since is written again.
 """
 
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple, TypeAlias
@@ -16,7 +16,6 @@ from uuid import uuid4
 
 from langgraph.store.base import BaseStore, GetOp, Item, Op, PutOp
 
-from langchain_ctxbudget.background import beginning_anew, new_mutex
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.stores import bulk
@@ -46,11 +45,7 @@ class _Call(NamedTuple):
 
 
 def month_of(now: datetime) -> str:
-    """Returns the calendar month of a moment, in UTC, which a moment without a time zone is taken for.
-
-    >>> month_of(datetime.fromisoformat("2026-12-01T00:30:00+01:00"))
-    '2026-11'
-    """
+    """Returns the calendar month of a moment in UTC, such as `2026-11`."""
     return utc(now).date().isoformat()[:7]
 
 
@@ -72,28 +67,10 @@ def of_month(user_id: str, month: str) -> Lanes:
 
 
 class Ledger:
-    """Counts the usage of one pipeline's calls over its store, for threads and tasks.
-
-    Example:
-        >>> from langgraph.store.memory import InMemoryStore
-        >>> from langchain_ctxbudget.flow import drive
-        >>> store, ledger, scope = InMemoryStore(), Ledger(), Scope("ada", "c1")
-        >>> ledger.note(scope, Usage(calls=1, input_tokens=10), "gpt-4o", "2026-11")
-        >>> session, month = drive(ledger.read(store, scope, "2026-11"))
-        >>> session.input_tokens, month.calls
-        (10, 1)
-        >>> drive(ledger.write(store, scope))
-        >>> drive(Ledger().read(store, scope, "2026-11")) == (session, month)  # as another process does
-        True
-    """
+    """Counts the usage of one pipeline's calls over its store, for threads and tasks."""
 
     def __init__(self) -> None:
-        self._mutex = new_mutex()
-        self.begin_anew()
-        beginning_anew(self)
-
-    def begin_anew(self) -> None:
-        """Knows of nothing in the child of a fork: what was counted before is for the parent to write."""
+        self._mutex = threading.Lock()
         self._lane, self._noted = uuid4().hex, 0
         self._calls: Mapping[Lanes, tuple[_Call, ...]] = {}
         """What is not written yet."""

@@ -7,7 +7,6 @@ OpenRouter, ...) or LM Studio's. OpenAI and Azure are never asked. The model's k
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -47,12 +46,9 @@ def kind_of(model: BaseChatModel) -> tuple[object, ...]:
     """Returns all that counting for a model and its window depend on: objects of one kind are the same target."""
     inner = unwrapped(model)
     profile = getattr(inner, "profile", None) or {}
-    return (*_identity(inner), profile.get("max_input_tokens"), profile.get("max_output_tokens"))
-
-
-def _identity(inner: BaseChatModel) -> tuple[object, ...]:
     server = next((url for name in _SERVERS if (url := getattr(inner, name, None))), None)
-    return (type(inner), *model_names(inner), str(server))
+    window = profile.get("max_input_tokens"), profile.get("max_output_tokens")
+    return (type(inner), *model_names(inner), str(server), *window)
 
 
 class ModelTarget:
@@ -92,14 +88,6 @@ class ModelTarget:
         return None if self.model is None else next(model_names(self.model), None)
 
     @property
-    def identity(self) -> str:
-        """Tells the counts for this model, at its server and with its tokenizer, from those for others."""
-        model = self.model
-        kind = (model or "",) if model is None or isinstance(model, str) else _identity(unwrapped(model))
-        named = [f"{part.__module__}.{part.__qualname__}" if isinstance(part, type) else part for part in kind if part]
-        return json.dumps([*named, self.tokenizer.name])
-
-    @property
     def factor(self) -> float:
         """The number that counts are multiplied by."""
         return self.calibration.factor
@@ -126,19 +114,9 @@ class ModelTarget:
             )
         with self._mutex:
             self.calibration = self.calibration.observe(counted_tokens, input_tokens)
-            self._correct()
-
-    def resume(self, calibration: Calibration) -> None:
-        """Goes on with corrections that were kept, where none are known yet."""
-        with self._mutex:
-            if not self.calibration.requests:
-                self.calibration = calibration
-            self._correct()
-
-    def _correct(self) -> None:
-        factor = self.factor
-        if factor != (self.counter.factor if isinstance(self.counter, CalibratedCounter) else 1.0):
-            self.counter = self.tokenizer if factor == 1.0 else CalibratedCounter(self.tokenizer, factor)
+            factor = self.factor
+            if factor != (self.counter.factor if isinstance(self.counter, CalibratedCounter) else 1.0):
+                self.counter = self.tokenizer if factor == 1.0 else CalibratedCounter(self.tokenizer, factor)
 
     def find_window(self) -> Flow[Window]:
         """Finds the model's window, once."""

@@ -9,11 +9,12 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import pytest
 from langgraph.store.base import BaseStore
 
-from langchain_ctxbudget.background import BackgroundWorker, _objects
+from langchain_ctxbudget.background import BackgroundWorker
 from tests.stores import EVERY_STORE, blocking_stores
 
 if TYPE_CHECKING:
@@ -60,11 +61,25 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("store", kinds, indirect=True)
 
 
+_workers: WeakSet[BackgroundWorker[Any]] = WeakSet()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _noted_workers() -> None:
+    usual = BackgroundWorker.__init__
+
+    def noted(self: BackgroundWorker[Any], *args: Any, **kwargs: Any) -> None:
+        usual(self, *args, **kwargs)
+        _workers.add(self)
+
+    BackgroundWorker.__init__ = noted  # type: ignore[method-assign]
+
+
 def new_store(request: pytest.FixtureRequest) -> Iterator[BaseStore]:
     with blocking_stores(request.param, request) as new:
         yield new()
         # What still learns or summarizes needs the store.
-        [each.flush(30) for each in list(_objects) if isinstance(each, BackgroundWorker)]
+        [each.flush(30) for each in list(_workers)]
 
 
 store = pytest.fixture(new_store)

@@ -20,7 +20,7 @@ from langchain_ctxbudget.stores import label
 from tests.integration_tests.learning_models import asks_to_learn
 from tests.integration_tests.summary_models import Scripted, exchange, learned, summary
 
-SETTINGS = {"max_context_tokens": 700, "segment_messages": 4, "keep_messages": 4, "summarize_in_background": False}
+SETTINGS = {"max_context_tokens": 700, "segment_messages": 4, "keep_messages": 4}
 ADA, GRACE = "ada-who-leaves@example.com", "grace"
 SCOPE: Any = {"user_id": ADA, "conversation_id": "c1"}
 SECRET = "xylophonic"
@@ -50,6 +50,7 @@ def fill(pipeline: ContextPipeline, user: str, word: str) -> None:
         pipeline.edit_message("q3", HumanMessage(f"{word}: edited"), **scope)
         pipeline.pin(["q4", "a4"], **scope)
         assert pipeline.assemble("What was it about?", **scope).report.failures == ()
+    assert pipeline.flush(30)
     pipeline.fork("c3", user_id=user, conversation_id="c2")
     pipeline.save_settings({"preferences": [f"Say {word}."]}, user_id=user)
     pipeline.save_settings({"preferences": [f"Sing {word}."]}, user_id=user, persona_id=word)
@@ -149,9 +150,8 @@ def test_what_the_model_was_writing_does_not_come_back(store: BaseStore, which: 
         assert may_answer.wait(30)
         return answer(prompt)
 
-    settings = {**SETTINGS, "summarize_in_background": True}
     with (
-        ContextPipeline(settings, store=store, summary_model=Scripted(answer=answer_late)) as writing,
+        ContextPipeline(SETTINGS, store=store, summary_model=Scripted(answer=answer_late)) as writing,
         new_pipeline(store) as other,
     ):
         writing.add_messages([message for number in range(12) for message in told(number, SECRET)], **SCOPE)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline, TiktokenCounter, build_context_graph
 from langchain_ctxbudget.errors import InvalidSettingsError
-from langchain_ctxbudget.settings import CustomLayer, LayerRequest
 from tests.integration_tests.agents import look_up
 from tests.integration_tests.test_pipeline import chat
 
@@ -53,48 +51,17 @@ def test_it_gives_what_the_pipeline_gives(invoke: Invoke) -> None:
     assert state["report"]["total_tokens"] == direct.report.total_tokens
 
 
-def test_a_prompt_is_begun_again_where_another_run_changed_the_conversation_meanwhile(invoke: Invoke) -> None:
-    """A layer's function is called between two nodes, where another run may come in between."""
-    came: list[bool] = []
-
-    def interfering(_request: LayerRequest) -> list[str]:
-        if not came:
-            came.append(True)
-            other = [HumanMessage("another run's", id="o"), AIMessage("fine", id="f"), HumanMessage("go", id="g")]
-            run = Thread(target=lambda: graph.invoke({"messages": other}, CONFIG))
-            run.start()
-            run.join()
-        return ["one item"]
-
-    layers = [CustomLayer(name="files", items=interfering, ideal_tokens=100)]
-    settings = {"max_context_tokens": 4_000, "layers": layers}
-    graph = build_context_graph(ContextPipeline(settings, system_prompt="You help.", store=InMemoryStore()))
-    state = invoke(graph, {"messages": [*chat(2), HumanMessage("And now?", id="q")]}, CONFIG)
-    assert [message.id for message in state["llm_input_messages"][1:]] == [*(m.id for m in chat(2)), "o", "f", "q"]
-
-
-async def test_what_is_shown_of_the_user_stays_whichever_step_ends_first() -> None:
-    compacted = Event()
-
-    def slow(_request: LayerRequest) -> list[str]:
-        compacted.wait(10)
-        return ["one item"]
-
-    settings = {"max_context_tokens": 2_000, "layers": [CustomLayer(name="files", items=slow, ideal_tokens=100)]}
-    pipeline = ContextPipeline(settings, store=InMemoryStore())
-    pipeline.knowledge.add_fact("Lives in Lisbon", category="identity", user_id="ada")
-    graph, given = build_context_graph(pipeline), {"messages": [HumanMessage("Hi", id="q")]}
-
-    async def prompt() -> str:
-        compacted.clear()
-        async for kind, event in graph.astream(given, CONFIG, stream_mode=["updates", "values"]):
-            if kind == "updates" and "compact_history" in event:
-                compacted.set()
-        return str(event["llm_input_messages"][0].text)
-
-    first = await prompt()
-    assert "Lives in Lisbon" in first
-    assert await prompt() == first
+def test_a_prompt_is_begun_again_where_another_run_changed_the_conversation_meanwhile() -> None:
+    graph = build_context_graph(make_pipeline(4_000))
+    other = [HumanMessage("another run's", id="o"), AIMessage("fine", id="f"), HumanMessage("go", id="g")]
+    given: Any = {"messages": [*chat(2), HumanMessage("And now?", id="q")]}
+    updates: dict[str, Any] = {}
+    for update in graph.stream(given, CONFIG, stream_mode="updates"):
+        if "fetch_bundles" in update:
+            graph.invoke({"messages": other}, CONFIG)
+        updates |= update
+    sent = updates["assemble"]["llm_input_messages"]
+    assert [message.id for message in sent[1:]] == [*(m.id for m in chat(2)), "o", "f", "q"]
 
 
 def test_a_run_that_is_resumed_between_two_nodes_makes_the_same_prompt(invoke: Invoke) -> None:

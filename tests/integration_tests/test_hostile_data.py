@@ -252,7 +252,7 @@ def test_a_record_that_is_not_one_is_an_error_that_says_where(call: Call) -> Non
 
 def test_a_closed_pipeline_says_so_and_those_that_share_its_store_go_on(call: Call) -> None:
     first = ContextPipeline({"learn": False})
-    second = first.with_model("gpt-4.1")
+    second = ContextPipeline({"learn": False}, store=first.store)
     call(first, "add_messages", [HumanMessage("a", id="1")], **SCOPE)
     for closed, still in ((first, second), (second, None)):
         for _ in range(2):

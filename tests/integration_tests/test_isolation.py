@@ -44,11 +44,10 @@ SETTINGS = {
     "segment_messages": 4,
     "keep_messages": 4,
     "keep_snapshots": 2,
-    "summarize_in_background": False,
 }
 QUESTION = "What did we say about the river and the morning train?"
 
-WITHOUT_SCOPE = {"as_runnable", "with_model", "observe_usage", "what_if", "flush", "aflush", "close"}
+WITHOUT_SCOPE = {"as_runnable", "observe_usage", "what_if", "flush", "aflush", "close"}
 """What is about the pipeline as a whole, about the last prompt that it made, or takes its scope from a run."""
 
 
@@ -241,7 +240,6 @@ OPERATIONS: dict[str, Way] = {
     "get_settings": lambda it: it.pipeline.get_settings(user_id=it.user, persona_id=it.one_of(*PERSONAS)),
     "assemble": World.assemble,
     "what_if": lambda it: (it.assemble(), [report.to_dict() for report in it.pipeline.what_if([600, 900])]),
-    "with_model": lambda it: it.pipeline.with_model("gpt-4o-mini").assemble(QUESTION, **it.scope),
     "history": lambda it: BudgetedChatMessageHistory(it.conversation, user_id=it.user, pipeline=it.pipeline).window(
         600
     ),

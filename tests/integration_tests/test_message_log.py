@@ -51,28 +51,31 @@ def test_three_pipelines_show_what_a_list_would(seed: int) -> None:
 # -- writers that meet: many orders of their store operations
 
 
+SCOPE: Any = {"user_id": ADAS.user_id, "conversation_id": ADAS.conversation_id}
+
+
 def add(*messages: BaseMessage) -> Act:
-    return lambda pipeline: pipeline.engine.workspace.add(list(messages), ADAS)
+    return lambda pipeline: pipeline._add_messages(list(messages), **SCOPE)
 
 
 def edit(key: str, text: str) -> Act:
-    return lambda pipeline: pipeline.engine.workspace.edit(key, HumanMessage(text), ADAS)
+    return lambda pipeline: pipeline._edit_message(key, HumanMessage(text), **SCOPE)
 
 
 def remove(*keys: str, on_removal: Any = "archive") -> Act:
-    return lambda pipeline: pipeline.engine.workspace.remove(list(keys), ADAS, on_removal)
+    return lambda pipeline: pipeline._remove_messages(list(keys), on_removal=on_removal, **SCOPE)
 
 
 def sync(*messages: BaseMessage) -> Act:
-    return lambda pipeline: pipeline.engine.workspace.sync(list(messages), ADAS, "archive")
+    return lambda pipeline: pipeline._sync(list(messages), **SCOPE)
 
 
 def clear(pipeline: ContextPipeline) -> Flow[None]:
-    return pipeline.engine.workspace.clear(ADAS)
+    return pipeline._clear(**SCOPE)
 
 
 def read(pipeline: ContextPipeline) -> Flow[list[BaseMessage]]:
-    return pipeline.engine.workspace.get(ADAS)
+    return pipeline._get_messages(**SCOPE)
 
 
 class World:

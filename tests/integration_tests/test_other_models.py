@@ -1,4 +1,4 @@
-"""One conversation for several models: `with_model`, windows in the pipeline, counts that usage corrects."""
+"""Windows in the pipeline, and counts that usage corrects."""
 
 from __future__ import annotations
 
@@ -45,20 +45,6 @@ def profiled(window: int, answer: int = 0, **rest: Any) -> ChatOpenAI:
 def pipeline(budget: int = 12_000, **rest: Any) -> ContextPipeline:
     rest.setdefault("store", InMemoryStore())
     return ContextPipeline({"max_context_tokens": budget, "learn": False}, system_prompt=SYSTEM_PROMPT, **rest)
-
-
-# The same conversation for another model
-
-
-def test_the_prompt_is_that_of_a_pipeline_which_had_the_model_from_the_start() -> None:
-    store = InMemoryStore()
-    first = pipeline(1_500, store=store)
-    first.add_messages(chat(150), **SCOPE)
-    for model in (CLAUDE, profiled(1_200, 300)):
-        refitted = first.with_model(model).assemble(QUESTION, **SCOPE)
-        fresh = pipeline(1_500, store=store, model=model).assemble(QUESTION, **SCOPE)
-        assert refitted.messages == fresh.messages
-        assert refitted.report.layers == fresh.report.layers
 
 
 # Usage that was observed

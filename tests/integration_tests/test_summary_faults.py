@@ -34,8 +34,6 @@ MODEL = "gpt-4o-mini"
 WORDS = "A talk about lanterns."
 GOOD = says(summary(WORDS))
 
-background_or_not = pytest.mark.parametrize("background", [True, False], ids=["background", "waits"])
-
 
 class Gate:
     def __init__(self) -> None:
@@ -68,12 +66,11 @@ def chat_model(url: str, **model: Any) -> ChatOpenAI:
 def pipeline(
     server: OpenAIServer,
     *,
-    background: bool = True,
     cached: bool = True,
     store: InMemoryStore | None = None,
     **model: Any,
 ) -> ContextPipeline:
-    settings = {**SETTINGS, "summarize_in_background": background, "cache_lifetime_seconds": 300 * cached}
+    settings = {**SETTINGS, "cache_lifetime_seconds": 300 * cached}
     chat = chat_model(server.url, **model)
     return ContextPipeline(settings, system_prompt="You help.", store=store or InMemoryStore(), summary_model=chat)
 
@@ -112,28 +109,28 @@ def two_turns(pipe: ContextPipeline) -> tuple[AssembledContext, AssembledContext
 
 # -- one fault after the other
 
-FAULTS: dict[str, tuple[Fault | str, bool, dict[str, Any]]] = {
-    "429": (refuses(429), True, {}),
-    "500": (refuses(500), True, {}),
-    "a cut connection": (CUT, False, {}),
-    "half an answer": (ENDS_EARLY, True, {}),
-    "garbage": (GARBAGE, False, {}),
-    "half a stream": (ENDS_EARLY, True, {"streaming": True}),
-    "a client that gives up, waiting": (HANGS, False, {"timeout": 0.05}),
-    "nothing": ("", True, {}),
-    "wrong JSON": ('{"summary": ', False, {}),
-    "a summary of nothing": (summary("  \n "), True, {}),
+FAULTS: dict[str, tuple[Fault | str, dict[str, Any]]] = {
+    "429": (refuses(429), {}),
+    "500": (refuses(500), {}),
+    "a cut connection": (CUT, {}),
+    "half an answer": (ENDS_EARLY, {}),
+    "garbage": (GARBAGE, {}),
+    "half a stream": (ENDS_EARLY, {"streaming": True}),
+    "a client that gives up": (HANGS, {"timeout": 0.05}),
+    "nothing": ("", {}),
+    "wrong JSON": ('{"summary": ', {}),
+    "a summary of nothing": (summary("  \n "), {}),
 }
 
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_leaves_the_extraction_and_a_word_in_the_report(server: OpenAIServer, name: str) -> None:
-    fault, background, model = FAULTS[name]
+    fault, model = FAULTS[name]
     if isinstance(fault, str):
         server.answer = lambda _: says(fault)
     else:
         server.fault = fault
-    with pipeline(server, background=background, **model) as pipe:
+    with pipeline(server, **model) as pipe:
         first, later = two_turns(pipe)
         assert messages_to_dict(pipe.get_messages(**USER)) == messages_to_dict(conversation(EXCHANGES))
     check_extraction_stands(first)
@@ -154,10 +151,9 @@ def test_a_failing_server_changes_nothing_in_the_prompt_and_is_asked_a_few_times
         assert [m.content for m in two_turns(without)[1].messages] == [m.content for m in context.messages]
 
 
-@background_or_not
-def test_after_the_server_recovers_the_model_writes_the_summaries(server: OpenAIServer, *, background: bool) -> None:
+def test_after_the_server_recovers_the_model_writes_the_summaries(server: OpenAIServer) -> None:
     server.fault = refuses(429)
-    with pipeline(server, background=background) as pipe:
+    with pipeline(server) as pipe:
         check_extraction_stands(two_turns(pipe)[1])
         server.fault = Fault()
         for number in range(EXCHANGES, EXCHANGES + 40):

@@ -36,7 +36,7 @@ def prompt(*, city="Köln", text="Thanks."):
 def holding(*prompts):
     recent = RecentPrompts()
     for messages in prompts:
-        recent.note(messages, lambda: REPORT, Scope("ada", "c1"), None)
+        recent.note(messages, lambda: REPORT, Scope("ada", "c1"), None, lambda: REPORT)
     return recent
 
 

@@ -140,7 +140,7 @@ def test_a_bad_reply_is_asked_for_again_and_then_a_summary_error(ask):
 def test_an_interruption_passes_and_a_models_own_cancellation_is_a_failure():
     with pytest.raises(KeyboardInterrupt):
         digest_of(KeyboardInterrupt())
-    with pytest.raises(SummaryError, match="cancelled"):
+    with pytest.raises(SummaryError, match="Cancelled"):
         digest_of(asyncio.CancelledError())
 
 

@@ -16,7 +16,7 @@ from importlib import resources
 from itertools import count
 from typing import TYPE_CHECKING
 
-from langchain_ctxbudget.background import new_import_lock
+from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.errors import TokenizerUnavailableError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ _LONGEST_RUN = 500_000
 _LONG_RUN = re.compile(rf"(\s{{{_LONGEST_RUN}}})")
 """tiktoken's expression engine gives up on a run of white space of a million characters."""
 
-_lock = new_import_lock()
+_lock = new_mutex()
 
 
 def ranks(packed: bytes) -> dict[bytes, int]:
