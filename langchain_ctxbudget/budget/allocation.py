@@ -74,7 +74,6 @@ class Reason(StrEnum):
         "next_snapshot",
         "learned since this conversation chose what it shows; waits for its next compaction step",
     )
-    STALE = "stale", "as it was known before the last change; the new text is compiled in the background"
     NOT_COMPILED = "not_compiled", "known, but its text is still being compiled in the background"
     NOT_DETECTED = "not_detected", "the current message does not name it"
     SWITCHED_OFF = "switched_off", "a setting leaves it out"
