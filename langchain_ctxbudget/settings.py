@@ -129,6 +129,30 @@ class ResponseStyle(Parameters):
         return tuple(texts[value] for texts, value in said if value is not None)
 
 
+class RetrievalSettings(Parameters):
+    """What may be quoted for a message, and what counts for it, in the application's own numbers (seed 004: RAG).
+
+    The ranking knows age and names already, as far as measurements show that they help; the weights add to it.
+
+    >>> RetrievalSettings(min_relevance=0.05, most_items=8).recency_weight
+    0.0
+    """
+
+    setting: ClassVar[str] = "retrieval"
+    candidates: Positive | None = None
+    """The best texts of all, which weights, a reranker and packing see. None: 50 for a reranker, else 256, or one for
+    eight tokens of room."""
+    most_items: Count | None = None
+    """The most texts that are quoted for one message; None: as many as are worth their tokens."""
+    min_relevance: ShareOrNone = 0.0
+    """The least probability that a message needs a text; what is less likely stays out."""
+    recency_weight: ShareOrNone = 0.0
+    """Raises what is new: a text of today by 0.2 times this share of the distance between the best candidate and the
+    last, one of a year ago by 1 / e of that."""
+    entity_weight: ShareOrNone = 0.0
+    """Raises what names the message's entities: a text with all of them by 0.3 times this share of that distance."""
+
+
 class _Declared(Parameters):
     """What the application declares: detected in messages by its name and its aliases."""
 
@@ -291,6 +315,8 @@ class ContextSettings(Parameters):
     sources: Many[Source] = SOURCES
     """The places where retrieval looks besides the open conversation: the user's other `"conversations"`, `"memories"`,
     `"documents"`."""
+    retrieval: Annotated[RetrievalSettings, BeforeValidator(RetrievalSettings.of)] = RetrievalSettings()
+    """Limits and weights of retrieval, for instance `{"min_relevance": 0.05, "most_items": 8}` (seed 004)."""
     prioritize_history: Flag = True
     """True: dialogue comes before knowledge when both want the same tokens (seed 000)."""
     include_entities: Flag = True

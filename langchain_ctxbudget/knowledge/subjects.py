@@ -113,6 +113,12 @@ def detect(
     return Detected(found[0], found[1], tuple(omitted), more)
 
 
+def names_of(entities: Sequence[Subject], knowledge: Knowledge) -> list[str]:
+    """Returns what entities that were detected are called."""
+    known = {entity.id: entity.names[0] for entity in knowledge.entities} if entities else {}
+    return [known.get(one.id, one.id) for one in entities]
+
+
 def facts_within(tier: Tier) -> int | None:
     """Returns the number of facts that a usage tier lets in: the smaller half of its items, None for all."""
     return None if tier.knowledge_items is None else tier.knowledge_items // 2

@@ -557,6 +557,7 @@ def _with_retrieved(plan: Plan, budget_tokens: int) -> Plan:
         in_short=history.shortened,
         least=_least_worth(plan, pool),
         numbered=has_recall_tool(plan.request.tools),
+        limits=plan.request.settings.retrieval,
     )
     return plan.but(retrieved=retrieved)
 

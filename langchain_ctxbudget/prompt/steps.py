@@ -45,7 +45,17 @@ from langchain_ctxbudget.prompt.fitting import Settled, fit_prompt
 from langchain_ctxbudget.prompt.growing import divided, prefix_of, whole_tokens
 from langchain_ctxbudget.prompt.plan import AssembledContext, Changes, Plan, Prompt
 from langchain_ctxbudget.report import ContextReport
-from langchain_ctxbudget.retrieval import Named, Searched, Sources, gather, pooled, rerank, without_names
+from langchain_ctxbudget.retrieval import (
+    RERANKED,
+    Named,
+    Searched,
+    Sources,
+    boosted,
+    gather,
+    pooled,
+    rerank,
+    without_names,
+)
 from langchain_ctxbudget.search import Candidate
 from langchain_ctxbudget.settings import LayerRequest
 from langchain_ctxbudget.stores import CutRecord, embeddings_name
@@ -198,8 +208,12 @@ def retrieve(plan: Plan, access: Access) -> Flow[Plan]:
         pool, problem = yield from gather(searched, plan.query, access.embeddings, others)
         pool = replace(pool, named=named)
         problems += [problem] if problem else []
+        limits, today = plan.request.settings.retrieval, plan.request.now
+        names = subjects.names_of(plan.detected.entities, plan.request.knowledge)
+        pool = boosted(pool, limits, names, today.date() if today else None)
         if access.reranker is not None:
-            pool, problem = yield from rerank(pool, plan.query, access.reranker, conversation)
+            most = limits.candidates or RERANKED
+            pool, problem = yield from rerank(pool, plan.query, access.reranker, conversation, most)
             problems += [problem] if problem else []
         plan = plan.but(pool=pool)
     return with_leftovers(plan.failed(*problems))

@@ -13,10 +13,10 @@ from langchain_ctxbudget.retrieval.recall import (
     has_recall_tool,
 )
 from langchain_ctxbudget.retrieval.selecting import MIXED_SECTION, OWN_SECTION, Retrieved, select
-from langchain_ctxbudget.retrieval.sources import Hit, Sources, document, rerank, search
+from langchain_ctxbudget.retrieval.sources import RERANKED, Hit, Sources, boosted, document, rerank, search
 
 __all__ = [
-    "IS_RECALL", "MIXED_SECTION", "OWN_SECTION", "USAGE", "Hit", "Named", "Pool", "Retrieved", "Searched", "Sources",
-    "Transcript", "by_query", "by_reference", "document", "first_that_fits", "gather", "has_recall_tool", "pooled",
-    "rerank", "search", "select", "without_names",
+    "IS_RECALL", "MIXED_SECTION", "OWN_SECTION", "RERANKED", "USAGE", "Hit", "Named", "Pool", "Retrieved", "Searched",
+    "Sources", "Transcript", "boosted", "by_query", "by_reference", "document", "first_that_fits", "gather",
+    "has_recall_tool", "pooled", "rerank", "search", "select", "without_names",
 ]  # fmt: skip

@@ -14,6 +14,7 @@ from langchain_ctxbudget.messages import fences, one_line, sentences
 from langchain_ctxbudget.report import LISTED_OMISSIONS, ReportItem, preview
 from langchain_ctxbudget.retrieval.pool import Pool
 from langchain_ctxbudget.search import Candidate, Scores, highest, passage, pieces
+from langchain_ctxbudget.settings import RetrievalSettings
 
 SMALLEST_ITEM_TOKENS, SMALLEST_PASSAGE_TOKENS, GOOD_PASSAGE_TOKENS = 8, 24, 64
 LINE_OVERHEAD_TOKENS = 4
@@ -36,6 +37,7 @@ _CHARACTERS_PER_TOKEN, _MOST_CHARACTERS_PER_TOKEN = 4, 16
 _MOST_TITLE_CHARACTERS = 80
 _NO_HEADING = str.maketrans("[]", "()")
 _TRIES = 4
+NO_LIMITS = RetrievalSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,35 +89,36 @@ def select(
     in_short: Collection[int] = (),
     least: float = 0.0,
     numbered: bool = False,
+    limits: RetrievalSettings = NO_LIMITS,
 ) -> Retrieved:
     """Fills a budget with the texts that are worth most per token.
 
     Messages from `end` on and those at `shown` stand in the prompt already, of those `in_short` only head and tail.
     Texts from elsewhere that are `given`, by id, do, too. What is needed with a probability of less than `least` for
     each of its tokens stays out.
-    `numbered` gives every message the number that the recall tool knows it by.
+    The application's `limits` hold, too. `numbered` gives every message the number that the recall tool knows it by.
     """
     first, quotable = len(pool.others), pool.searched.quotable
     stands = np.zeros(len(quotable), np.bool_)
     stands[end:] = stands[[position for position in shown if position < end]] = True
     stands[[*in_short]] = False
     may_be_quoted = quotable & ~stands
-    selection = _Selection(conversation, pool, budget_tokens, may_be_quoted, numbered=numbered)
+    selection = _Selection(conversation, pool, budget_tokens, may_be_quoted, limits.most_items, numbered=numbered)
     named = selection.take_named()
     whole = {part.id for part in named if part.status is Status.INCLUDED}
     new = [not (other.id in given or other.id.rpartition("#")[0] in whole) for other in pool.others]
     free = pool.meant & np.concatenate((np.array(new, np.bool_), ~stands[pool.places]))
     all_free = int(np.count_nonzero(free[:first]) + np.count_nonzero(may_be_quoted))
-    if least:
-        free &= _is_worth(conversation, pool, least)
-    too_weak = all_free - int(np.count_nonzero(free)) if least else 0
+    if least or limits.min_relevance:
+        free &= _is_worth(conversation, pool, least, limits.min_relevance)
+    too_weak = all_free - int(np.count_nonzero(free)) if least or limits.min_relevance else 0
     best = highest(np.flatnonzero(free), pool.ranking.keys, MOST_WORTH)
     said = pool.said[best]  # each text once, and none that the prompt or the question says
     is_new = ~np.isin(said, pool.searched.index.sayings[stands & quotable])
     is_new &= pool.folded[best] != saying("", pool.question.text)[1]
     is_new &= np.isin(np.arange(len(best)), np.unique(said, return_index=True)[1])
     best = best[is_new]
-    numbers = best[: max(CANDIDATES, budget_tokens // TOKENS_PER_CANDIDATE)].tolist()
+    numbers = best[: limits.candidates or max(CANDIDATES, budget_tokens // TOKENS_PER_CANDIDATE)].tolist()
     selection.fill(numbers)
     dates = {number: pool.text(number).date or "" if number >= first else "" for number in selection.chosen}
     chosen = sorted(selection.chosen.items(), key=lambda one: (one[0] >= first, dates[one[0]], one[0]))
@@ -136,13 +139,13 @@ def select(
     )
 
 
-def _is_worth(conversation: Conversation, pool: Pool, least: float) -> NDArray[np.bool_]:
-    """Returns which texts are needed with a probability of at least so much for each of their tokens."""
+def _is_worth(conversation: Conversation, pool: Pool, least: float, relevance: float) -> NDArray[np.bool_]:
+    """Returns which texts are needed with a probability of `relevance`, and of at least so much for each token."""
     order = highest(np.flatnonzero(pool.meant), pool.ranking.keys, MOST_WORTH)
     elsewhere = np.array([len(other.text) // _CHARACTERS_PER_TOKEN for other in pool.others], np.int32)
     costs = np.concatenate((elsewhere, conversation.cost_column[pool.places]))[order] + LINE_OVERHEAD_TOKENS
     worth = np.zeros(len(pool.meant), np.bool_)
-    worth[order] = pool.evidence.probabilities(order, costs) >= least * costs
+    worth[order] = pool.evidence.probabilities(order, costs) >= np.maximum(least * costs, relevance)
     return worth
 
 
@@ -155,10 +158,12 @@ class _Selection:
         pool: Pool,
         budget_tokens: int,
         may_be_quoted: NDArray[np.bool_],
+        most_items: int | None,
         *,
         numbered: bool,
     ) -> None:
         self.conversation, self.pool, self.may_be_quoted, self.numbered = conversation, pool, may_be_quoted, numbered
+        self.most_items = len(pool.meant) if most_items is None else most_items
         self.mixed = bool(pool.others or pool.named)
         self.count = conversation.counter.count_text
         self.left, self.memories_left = budget_tokens, int(budget_tokens * MEMORY_SHARE)
@@ -193,7 +198,12 @@ class _Selection:
         self.left -= kept
         self._take(numbers)
         self.left += kept
-        if is_long and best[0] not in self.chosen and self.left >= SMALLEST_PASSAGE_TOKENS:
+        if (
+            is_long
+            and best[0] not in self.chosen
+            and self.left >= SMALLEST_PASSAGE_TOKENS
+            and len(self.chosen) < self.most_items
+        ):
             self._take_passage(best[0], int(self.pool.places[best[0] - first]))
         self.memories_left = self.left
         self._take(numbers)
@@ -208,7 +218,7 @@ class _Selection:
     def _take(self, numbers: Sequence[int]) -> None:
         """Takes the texts that fit, and are not taken whole yet, in their order; one that does not fit is skipped."""
         for number in numbers:
-            if self.left < SMALLEST_ITEM_TOKENS:
+            if self.left < SMALLEST_ITEM_TOKENS or len(self.chosen) >= self.most_items:
                 return
             part = self.chosen.get(number)
             if part is not None and part.status is Status.INCLUDED:
@@ -228,6 +238,8 @@ class _Selection:
         """Takes what replies to a question of the conversation: all of it where it is short, else a sentence."""
         asked, position, reply = self.pool.text(number), self.pool.position(number), number + 1
         if position is None or len(asked.text) <= SHORTEST_QUESTION or "?" not in asked.text or reply in self.chosen:
+            return
+        if len(self.chosen) >= self.most_items:
             return
         at = position + 1
         if reply == len(self.pool.meant) or self.pool.position(reply) != at or not self.may_be_quoted[at]:

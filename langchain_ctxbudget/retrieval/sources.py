@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 from typing import TYPE_CHECKING
 
+import numpy as np
 from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.embeddings import Embeddings
 
 from langchain_ctxbudget.flow import Call, Flow, T
 from langchain_ctxbudget.history import Conversation, OtherConversations, message_reference
+from langchain_ctxbudget.messages import fold
 from langchain_ctxbudget.retrieval.pool import Named, Pool, Searched, gather
+from langchain_ctxbudget.retrieval.selecting import CANDIDATES
 from langchain_ctxbudget.search import Candidate
-from langchain_ctxbudget.settings import Source
+from langchain_ctxbudget.settings import RetrievalSettings, Source
 
 if TYPE_CHECKING:
     from langchain_ctxbudget.documents import Catalogue
@@ -22,6 +26,7 @@ OTHER_MESSAGES, CHUNKS = 200, 50
 """Candidates that a search takes from the user's other conversations, and from documents."""
 RERANKED = 50
 """So many of the best texts are given to a reranker."""
+RECENCY_BOOST, NAMES_BOOST, YEAR_DAYS = 0.2, 0.3, 365
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +116,36 @@ def search(
     return [_hit(pool, number, conversation) for number in pool.best(pool.ranking.relevance, limit)], failures
 
 
+def boosted(pool: Pool, settings: RetrievalSettings, names: Collection[str], today: date | None) -> Pool:
+    """Raises the candidates that are new, and those that name entities of the message (seed 004: boosts).
+
+    By `recency_weight * exp(-days / 365) * 0.2` and `entity_weight * share of names * 0.3` of the distance between the
+    keys of the best candidate and the last.
+    """
+    if not (settings.recency_weight and today) and not (settings.entity_weight and names):
+        return pool
+    best = pool.best(pool.ranking.keys, settings.candidates or CANDIDATES)
+    boost, called = np.zeros(len(pool.ranking.keys)), {fold(name) for name in names}
+    for number in best:
+        text = pool.text(number)
+        if today and text.date:
+            days = max(0, (today - date.fromisoformat(text.date)).days)
+            boost[number] += settings.recency_weight * RECENCY_BOOST * np.exp(-days / YEAR_DAYS)
+        if called:
+            said = fold(text.text)
+            boost[number] += settings.entity_weight * NAMES_BOOST * sum(name in said for name in called) / len(called)
+    distance = float(np.ptp(pool.ranking.keys[best])) if best else 0.0
+    return replace(pool, ranking=pool.ranking.with_part("boost", boost * distance))
+
+
 def rerank(
-    pool: Pool, query: str, reranker: BaseDocumentCompressor, conversation: Conversation
+    pool: Pool, query: str, reranker: BaseDocumentCompressor, conversation: Conversation, candidates: int = RERANKED
 ) -> Flow[tuple[Pool, str | None]]:
     """Puts the best texts of a pool in the order of a reranker, with the keys they had; returns its problem, too.
 
     What it leaves out follows as found. Where it raises, the order stays.
     """
-    best = pool.best(pool.ranking.keys, RERANKED)
+    best = pool.best(pool.ranking.keys, candidates)
     if not best:
         return pool, None
     name, numbers, texts = type(reranker).__name__, dict[str, int](), list[Document]()

@@ -18,6 +18,7 @@ from langchain_ctxbudget import (
     KnowledgeBase,
 )
 from langchain_ctxbudget.budget import Reason, Status
+from langchain_ctxbudget.errors import InvalidSettingsError
 from tests.integration_tests.conftest import Call
 from tests.stores import Failing, embed, place_of
 
@@ -178,3 +179,22 @@ def test_the_emphasis_divides_between_history_and_what_is_quoted(call: Call) -> 
 
 
 # Another budget
+
+
+def test_limits_and_weights_of_retrieval_change_what_a_prompt_quotes(call: Call) -> None:
+    """Settings of seed 004's RAG."""
+
+    def of(**retrieval: Any) -> ContextReport:
+        lantern = {"name": "violet lantern", "context": "An old lamp."}
+        settings = {"retrieval": retrieval, "entities": [lantern], "memories": ()}
+        return ask(call, filled(InMemoryStore(), settings=settings))[1]
+
+    plain = shown(of())
+    assert len(plain) > 3
+    assert len(shown(of(most_items=2))) == 2
+    assert len(shown(of(candidates=3))) <= 3
+    assert shown(of(min_relevance=0.9)) < plain
+    boosts = [item.scores["boost"] for item in of(entity_weight=1.0).layer("L5").items if "boost" in item.scores]
+    assert max(boosts) > 0
+    with pytest.raises(InvalidSettingsError, match=r"retrieval.*min_relevance must be less than or equal to 1, not 3"):
+        ContextPipeline({"retrieval": {"min_relevance": 3}})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from datetime import date
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,10 @@ from langchain_ctxbudget.documents import Catalogue
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.history import Conversation, MessageIndex
 from langchain_ctxbudget.history.table import MessageTable
-from langchain_ctxbudget.retrieval import Pool, Searched, Sources, gather, pooled, rerank, search
+from langchain_ctxbudget.retrieval import Pool, Searched, Sources, boosted, gather, pooled, rerank, search
 from langchain_ctxbudget.retrieval import pool as pools
 from langchain_ctxbudget.search import Candidate
+from langchain_ctxbudget.settings import RetrievalSettings
 from tests.conversations import BagOfWords, conversation
 
 QUERY = "Where is the blue bike?"
@@ -150,3 +152,26 @@ def test_a_reranker_hands_the_values_of_the_best_that_may_be_quoted_out_in_its_o
         assert sorted(new.ranking.keys) == pytest.approx(sorted(pool.ranking.keys))
         assert new.ranking.keys == pytest.approx(pool.ranking.keys + new.ranking.components.get("reranker", 0))
         assert problem is None
+
+
+def test_new_texts_and_those_that_name_entities_are_raised_by_the_formula_of_seed_004() -> None:
+    today = date(2026, 1, 2)
+    others = [
+        message(0, "The blue bike of Rosa and Ben.", date="2026-01-02"),
+        message(1, "The blue bike of Rosa.", date="2025-01-02"),
+        message(2, "The blue bike."),
+    ]
+    pool = gathered(conversation(["A kettle."]), others)
+    distance = float(np.ptp(pool.ranking.keys[pool.best(pool.ranking.keys, 256)]))
+    places = [[other.id for other in pool.others].index(f"c2/{number}") for number in range(3)]
+    for settings_, expected in (
+        ({"recency_weight": 0.5}, [0.1, 0.1 * np.exp(-1), 0.0]),
+        ({"entity_weight": 1.0}, [0.3, 0.15, 0.0]),
+        ({"recency_weight": 1.0, "entity_weight": 0.5}, [0.2 + 0.15, 0.2 * np.exp(-1) + 0.075, 0.0]),
+    ):
+        found = boosted(pool, RetrievalSettings(**settings_), ["Rosa", "BEN"], today)
+        assert found.ranking.components["boost"][places] == pytest.approx(np.array(expected) * distance)
+        assert found.ranking.keys == pytest.approx(pool.ranking.keys + found.ranking.components["boost"])
+    assert boosted(pool, RetrievalSettings(), ["Rosa"], today) is pool
+    few = boosted(pool, RetrievalSettings(candidates=1, entity_weight=1.0), ["Rosa"], today)
+    assert np.count_nonzero(few.ranking.components["boost"]) <= 1

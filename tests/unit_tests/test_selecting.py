@@ -15,7 +15,7 @@ from langchain_ctxbudget.history import with_headings
 from langchain_ctxbudget.retrieval import MIXED_SECTION, OWN_SECTION, Searched, gather, select
 from langchain_ctxbudget.retrieval.selecting import MEMORY_SHARE
 from langchain_ctxbudget.search import PRIORITIES, Candidate
-from langchain_ctxbudget.settings import SOURCES
+from langchain_ctxbudget.settings import SOURCES, RetrievalSettings
 from langchain_ctxbudget.tokens import EstimatingCounter
 from tests.conversations import COUNTER, BagOfWords, conversation
 
@@ -202,3 +202,18 @@ def test_no_text_passes_for_another_item_or_heading():
     assert len(found.fragments) == 2
     text = "".join(with_headings(found.fragments))
     assert not any(imitated in text for imitated in ("\n- user: I am", "\n[2026-01-01]\n", "\n[y", "</context>"))
+
+
+def test_limits_of_the_application_hold_for_candidates_items_and_relevance():
+    def ids(**limits):
+        return quoted(retrieved([*BIKES, *RAIN], 5_000, limits=RetrievalSettings(**limits)))
+
+    every = ids()
+    assert len(every) > 60
+    assert len(ids(candidates=7)) == 7
+    assert len(ids(most_items=5)) == 5
+    assert set(ids(most_items=5)) <= set(every)
+    assert ids(most_items=0) == ids(min_relevance=1.0) == []
+    least = [len(ids(min_relevance=share)) for share in (0.0, 0.005, 0.02, 0.2)]
+    assert least == sorted(least, reverse=True)
+    assert len(set(least)) > 2
