@@ -281,7 +281,7 @@ class UserKnowledge:
         store, now = self._store, self._now
 
         def body() -> Flow[T]:
-            before = yield from known.read_all(store, user_id)
+            before = yield from known.read(store, user_id)
             after, result = change(before)
             after = learning.compiled(store, user_id, learning.measured_again(after, now), now)
             yield from known.save(store, user_id, before, after, edited=True)

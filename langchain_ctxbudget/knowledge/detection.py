@@ -1,7 +1,7 @@
 """Detection of named things (topics, people, tools) that a message is about.
 
-Four ways lead to a thing, and the surest one counts: its name stands in the message; the message shares the terms of
-a name; the message's vector is far nearer to it than to the others; it was named just before. Names are whole words in
+Four ways lead to a thing, and the surest one counts: its name stands in the message; the message has all terms of a
+name; the message's vector is far nearer to it than to the others; it was named just before. Names are whole words in
 any case and spacing. Names and terms are indexed, so a message costs by its own length, not by what is known.
 """
 
@@ -24,12 +24,10 @@ Vector = NDArray[Any]
 How = Literal["name", "alias", "terms", "similar", "salient"]
 
 MIN_CONFIDENCE = 0.35
-NAME, ALIAS, MOST_BY_TERMS, MOST_BY_VECTOR = 1.0, 0.9, 0.8, 0.7
-"""Confidence by each way; by terms and by vectors, a share of it."""
-MANY = 10
-"""Of fewer things, none has a term that can be called rare."""
+NAME, ALIAS, TERMS, MOST_BY_VECTOR = 1.0, 0.9, 0.8, 0.7
+"""Confidence by each way; by vectors, a share of it."""
 OUTSTANDING, NEAR, SMALLEST_DEVIATION = 3.0, 0.5, 0.05
-"""Deviations above the mean of the others, and the least cosine; the deviation of a few that happen to be alike."""
+"""Deviations above the mean of the others, the least cosine, and the least deviation."""
 SALIENT, FADING = 0.7, 0.8
 """Confidence by having been named in the message before (seed 004), and the share of it left one message later."""
 DECIMALS = 6
@@ -67,23 +65,19 @@ class Detector:
         self._things = tuple(things)
         self._vectors = np.zeros((0, 0), np.float32) if vectors is None else vectors
         self._with_vector = np.flatnonzero(self._vectors.any(axis=1))
-        self._ends: dict[tuple[str, ...], list[tuple[int, bool]]] = defaultdict(list)
+        self._names: defaultdict[tuple[str, ...], dict[int, bool]] = defaultdict(dict)
         """For the tokens of each name its things, and if it is the label."""
-        self._terms: dict[str, list[tuple[int, frozenset[str]]]] = defaultdict(list)
-        """For each term of a name its things, and all terms of that name."""
+        self._terms: defaultdict[str, list[tuple[int, frozenset[str]]]] = defaultdict(list)
+        """For one term of each name its thing, and all terms."""
         lengths: defaultdict[str, set[int]] = defaultdict(set)
         for number, thing in enumerate(things):
             for place, name in enumerate(thing.names):
-                needed = frozenset(terms(name))
-                for term in needed:
-                    self._terms[term].append((number, needed))
-                compared = _tokens(name.strip())
-                if not compared or (len(compared) == 1 and compared[0] in STOP_WORDS):  # "it" names nothing
-                    continue
-                lengths[compared[0]].add(len(compared))
-                ends = self._ends[tuple(compared)]
-                if all(end[0] != number for end in ends):  # an alias that is the label in another case
-                    ends.append((number, place == 0))
+                if needed := frozenset(terms(name)):
+                    self._terms[min(needed)].append((number, needed))
+                tokens = tuple(_tokens(name.strip()))
+                if tokens and not (len(tokens) == 1 and tokens[0] in STOP_WORDS):  # "it" names nothing
+                    lengths[tokens[0]].add(len(tokens))
+                    self._names[tokens].setdefault(number, place == 0)
         self._lengths = {token: sorted(known, reverse=True) for token, known in lengths.items()}
 
     def detect(self, message: str, *, query: Vector | None = None, recent: Sequence[str] = ()) -> list[Detection]:
@@ -92,12 +86,17 @@ class Detector:
         `query` is its vector, where vectors are compared; what `recent` messages (newest last) name counts
         `0.7 * confidence * 0.8 ** ago`.
         """
-        named = self._named(message)
+        named, said = self._named(message), set(terms(message))
+        by_terms = (one for term in said & self._terms.keys() for one in self._terms[term] if one[1] <= said)
         found: list[tuple[int, float, How]] = [
             *((thing, *((NAME, "name") if is_label else (ALIAS, "alias"))) for thing, (is_label, _) in named.items()),
-            *((thing, confidence, "terms") for thing, confidence in self._sharing_terms(message)),
+            *((thing, TERMS, "terms") for thing, _ in by_terms),
             *((thing, confidence, "similar") for thing, confidence in self._similar(query)),
-            *((thing, confidence, "salient") for thing, confidence in self._salient(recent)),
+            *(
+                (thing, SALIENT * FADING**ago * (NAME if is_label else ALIAS), "salient")
+                for ago, earlier in enumerate(reversed(recent))
+                for thing, (is_label, _) in self._named(earlier).items()
+            ),
         ]
         best: dict[int, tuple[float, How]] = {}
         for thing, confidence, how in found:
@@ -122,24 +121,13 @@ class Detector:
         covered = 0
         for start, token in enumerate(compared):
             for end in (start + length for length in self._lengths.get(token, ())):
-                if named := self._ends.get(tuple(compared[start:end]), ()) if end > covered else ():
+                if named := self._names.get(tuple(compared[start:end])) if end > covered else None:
                     covered = end
-                    for thing, is_label in named:
+                    for thing, is_label in named.items():
                         label, times = found.get(thing, (False, 0))
                         found[thing] = (label or is_label, times + 1)
                     break
         return found
-
-    def _sharing_terms(self, message: str) -> Iterator[tuple[int, float]]:
-        """Yields things of which a message has all terms of a name, two, or one that nothing else has."""
-        said = set(terms(message))
-        for term in said & self._terms.keys():
-            owners = self._terms[term]
-            is_rare = len(self._things) >= MANY and len({thing for thing, _ in owners}) == 1
-            for thing, needed in owners:
-                shared = len(needed & said)
-                if is_rare or shared > 1 or shared == len(needed):
-                    yield thing, MOST_BY_TERMS * shared / len(needed)
 
     def _similar(self, query: Vector | None) -> Iterator[tuple[int, float]]:
         """Yields things whose vectors stand out against all others; one alone cannot."""
@@ -154,11 +142,6 @@ class Detector:
         deviation = np.maximum(np.sqrt(np.maximum(variance, 0)), SMALLEST_DEVIATION)
         for place in np.flatnonzero((cosines >= NEAR) & (cosines >= mean + OUTSTANDING * deviation)):
             yield int(rows[place]), MOST_BY_VECTOR * min(1.0, float(cosines[place]))
-
-    def _salient(self, recent: Sequence[str]) -> Iterator[tuple[int, float]]:
-        for ago, message in enumerate(reversed(recent)):
-            for thing, (is_label, _) in self._named(message).items():
-                yield thing, SALIENT * FADING**ago * (NAME if is_label else ALIAS)
 
 
 def _tokens(text: str) -> list[str]:

@@ -21,15 +21,7 @@ from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.knowledge import records
 from langchain_ctxbudget.knowledge.known import Knowledge, read
 from langchain_ctxbudget.knowledge.records import BY_USER, Fact, LearnedFact, Source
-from langchain_ctxbudget.messages import (
-    fences,
-    fold,
-    names_another,
-    one_line,
-    says_more,
-    says_the_opposite,
-    says_the_same,
-)
+from langchain_ctxbudget.messages import fences, fold, one_line, says_more, says_the_opposite, says_the_same
 from langchain_ctxbudget.search import Candidate, Kind, pack
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import SnapshotRecord
@@ -166,7 +158,7 @@ def _new(
         text=text,
         category=item.category,
         confidence=min(1.0, max(LEAST_CONFIDENCE, item.confidence)),
-        slot="" if item.only_ends else one_line(item.slot),
+        slot=one_line(item.slot),
         sources=records.joined((), (sources[message] for message in found)),
         made_by=made_by,
         created_at=now,
@@ -187,10 +179,7 @@ def _ends(item: LearnedFact, new: Fact, other: Fact) -> bool:
     if len(item.supersedes) <= MOST_NAMED and other.id in item.supersedes and not other.is_kept_by_hand:
         return True
     slot = fold(one_line(item.slot))
-    if slot and fold(other.slot) == slot:
-        # "No longer works at Acme" does not end "Works at Globex".
-        return not (item.only_ends and names_another(new.text, other.text))
-    return says_the_opposite(other.text, new.text)
+    return bool(slot and fold(other.slot) == slot) or says_the_opposite(other.text, new.text)
 
 
 def _merged(known: Fact, new: Fact, item: LearnedFact) -> Fact:

@@ -6,12 +6,11 @@ The value is never changed, only replaced: a prompt that is being made goes on w
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from heapq import nlargest
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from langgraph.store.base import BaseStore
@@ -23,7 +22,6 @@ from langchain_ctxbudget.knowledge import records
 from langchain_ctxbudget.knowledge.detection import Detector, Named
 from langchain_ctxbudget.knowledge.profiles import importance_at
 from langchain_ctxbudget.knowledge.records import EntityProfile, Fact, PhraseRecord, Profile, TopicProfile
-from langchain_ctxbudget.messages import remembering
 from langchain_ctxbudget.stores import bulk, new_token, utc
 
 KEPT_USERS = 64
@@ -49,8 +47,6 @@ class Knowledge:
     """By id."""
     is_read: bool = True
     """False: reading failed, so nothing follows from an item that is missing."""
-    is_whole: bool = False
-    """The two fields below were read as well; prompts do without them."""
     links: Mapping[tuple[str, str], records.TopicConversation] = field(default_factory=dict)
     """By topic or entity, and conversation."""
     phrases: tuple[PhraseRecord, ...] = ()
@@ -109,23 +105,16 @@ NOTHING = Knowledge()
 def _detector(profiles: Sequence[Profile], made_by: tuple[str, int] | None = None) -> Detector:
     """Makes a detector by names, terms and vectors; of two found as surely, the more important one comes first."""
     newest = max((utc(one.last_engaged_at) for one in profiles if one.last_engaged_at), default=None)
-    named = [
-        replace(thing, importance=importance_at(one, newest) if newest else 0.0)
-        for thing, one in zip(_things(profiles), profiles, strict=True)
-    ]
+    importance = [importance_at(one, newest) if newest else 0.0 for one in profiles]
     none = (0.0,) * (made_by[1] if made_by else 0)
     rows = [one.embedding if (one.embedding_model, len(one.embedding)) == made_by else none for one in profiles]
+    named = [replace(thing, importance=value) for thing, value in zip(_things(profiles), importance, strict=True)]
     return Detector(named, np.asarray(rows, np.float32) if made_by else None)
 
 
 def by_names(profiles: Iterable[Profile]) -> Detector:
-    """Makes a detector by names alone; while all names stay, it is the one that was made before."""
-    return _by_names(tuple(_things(profiles)))
-
-
-@remembering(4)
-def _by_names(named: tuple[Named, ...]) -> Detector:
-    return Detector(named)
+    """Makes a detector by names alone."""
+    return Detector(_things(profiles))
 
 
 def _things(profiles: Iterable[Profile]) -> list[Named]:
@@ -162,46 +151,40 @@ class _Users:
     kept: OrderedDict[str, _Kept] = field(default_factory=OrderedDict)
     epochs: Counter[str] = field(default_factory=Counter)
     """Erasures by user: work that was begun before must not be written."""
-    locks: WeakValueDictionary[str, Lock] = field(default_factory=WeakValueDictionary)
 
 
 _stores: WeakKeyDictionary[BaseStore, _Users] = WeakKeyDictionary()
 _mutex = new_mutex()
-
-
-@contextmanager
-def _users(store: BaseStore) -> Iterator[_Users]:
-    with _mutex:
-        yield _stores.setdefault(store, _Users())
+_locks = [Lock() for _ in range(256)]
 
 
 def _of(store: BaseStore, user_id: str) -> _Kept:
-    with _users(store) as users:
-        kept = users.kept.setdefault(user_id, _Kept())
-        users.kept.move_to_end(user_id)
-        if len(users.kept) > KEPT_USERS:
-            users.kept.popitem(last=False)
+    with _mutex:
+        users = _stores.setdefault(store, _Users()).kept
+        kept = users.setdefault(user_id, _Kept())
+        users.move_to_end(user_id)
+        if len(users) > KEPT_USERS:
+            users.popitem(last=False)
         return kept
 
 
 def lock_of(store: BaseStore, user_id: str) -> Lock:
     """Returns the lock to hold while a user's knowledge is changed, shared by every pipeline of this process."""
-    with _users(store) as users:
-        return users.locks.setdefault(user_id, Lock())
+    return _locks[hash((id(store), user_id)) % len(_locks)]
 
 
 def epoch_of(store: BaseStore, user_id: str) -> int:
     """Returns a number that every erasure of something of the user renews."""
-    with _users(store) as users:
-        return users.epochs[user_id]
+    with _mutex:
+        return _stores.setdefault(store, _Users()).epochs[user_id]
 
 
-def interrupted(store: BaseStore, user_id: str, *, erased: bool = False) -> None:
-    """Notes that messages of a user, or with `erased` all of them, are deleted: work under way is not written."""
-    with _users(store) as users:
+def interrupted(store: BaseStore, user_id: str) -> None:
+    """Notes that something of a user is erased: work under way is not written, and what is known is read anew."""
+    with _mutex:
+        users = _stores.setdefault(store, _Users())
         users.epochs[user_id] += 1
-        if erased:
-            users.kept.pop(user_id, None)
+        users.kept.pop(user_id, None)
 
 
 def note_use(store: BaseStore, user_id: str, hits: Iterable[str], misses: Iterable[str]) -> None:
@@ -225,7 +208,7 @@ def last_known(store: BaseStore, user_id: str) -> Knowledge:
 
 
 def read(store: BaseStore, user_id: str, found: object = None, *, marked: bool = False) -> Flow[Knowledge]:
-    """Reads what a prompt needs to know about a user, where the mark, which may be `found` already, has changed."""
+    """Reads what is known about a user, where the mark, which may be `found` already, has changed."""
     if not marked:
         [found] = yield from batch(store, [records.mark_place(user_id)])
     mark, kept = records.found(records.KnowledgeMark, found), _of(store, user_id)
@@ -234,31 +217,17 @@ def read(store: BaseStore, user_id: str, found: object = None, *, marked: bool =
         return NOTHING
     if kept.knowledge is not None and kept.knowledge.mark == mark:
         return kept.knowledge
+    links = yield from records.LINKS.all(store, user_id)
     known = Knowledge(
         mark=mark,  # read before what it marks, so never newer
         topics=tuple((yield from records.TOPICS.all(store, user_id))),
         entities=tuple((yield from records.ENTITIES.all(store, user_id))),
         bundles={bundle.id: bundle for bundle in (yield from records.BUNDLES.all(store, user_id))},
+        links={(link.topic_id, link.conversation_id): link for link in links},
+        phrases=tuple((yield from records.PHRASES.all(store, user_id))),
     ).with_facts((yield from records.FACTS.all(store, user_id)))
     _of(store, user_id).knowledge = known
     return known
-
-
-def read_all(store: BaseStore, user_id: str) -> Flow[Knowledge]:
-    """Reads everything that is known about a user, where the mark has changed."""
-    known = yield from read(store, user_id)
-    if known is NOTHING or known.is_whole:
-        return known
-    links = yield from records.LINKS.all(store, user_id)
-    phrases = yield from records.PHRASES.all(store, user_id)
-    linked = {(link.topic_id, link.conversation_id): link for link in links}
-    whole = replace(known, is_whole=True, links=linked, phrases=_newest_last(phrases))
-    _of(store, user_id).knowledge = whole
-    return whole
-
-
-def _newest_last(phrases: Iterable[PhraseRecord]) -> tuple[PhraseRecord, ...]:
-    return tuple(sorted(phrases, key=lambda one: (one.last_at is not None and one.last_at.timestamp(), one.phrase)))
 
 
 def save(store: BaseStore, user_id: str, before: Knowledge, after: Knowledge, *, edited: bool = False) -> Flow[None]:
@@ -304,8 +273,7 @@ def save(store: BaseStore, user_id: str, before: Knowledge, after: Knowledge, *,
     except BaseException:
         kept.knowledge = None  # some of it may be written
         raise
-    saved = replace(after, mark=mark, is_whole=True, ended=ended, phrases=_newest_last(after.phrases))
-    saved.topic_detector.detect("")  # built here, so that no prompt has to wait for it
-    saved.entity_detector.detect("")
+    saved = replace(after, mark=mark, ended=ended)
+    _ = saved.topic_detector, saved.entity_detector  # built here, so that no prompt has to wait for them
     is_alone = old == before.mark and records.found(records.KnowledgeMark, last) == found
     kept.knowledge = saved if is_alone else None

@@ -375,7 +375,7 @@ def write(store: BaseStore, work: Work, learned: records.Learned | None, now: da
         was_read = (records.found(records.ProgressRecord, item) or records.ProgressRecord()) != work.progress
         if was_read or known.epoch_of(store, user) != work.epoch:
             return
-        before = yield from known.read_all(store, user)
+        before = yield from known.read(store, user)
         conversation, phrases, said = work.scope.conversation_id, before.phrases, learned
         state = before if work.there is None else without(before, conversation, work.there)
         if said is None:
@@ -401,7 +401,7 @@ def embed_topics(store: BaseStore, user_id: str, embeddings: Embeddings) -> Flow
         return topic.model_copy(update={"embedding": vector, "embedding_model": model}) if vector else topic
 
     def body() -> Flow[None]:
-        before = yield from known.read_all(store, user_id)
+        before = yield from known.read(store, user_id)
         yield from known.save(store, user_id, before, replace(before, topics=tuple(map(embedded, before.topics))))
 
     yield from locked(known.lock_of(store, user_id), body())
@@ -461,7 +461,7 @@ class Learning:
         store, now = self.owner.store, self.clock()
 
         def body() -> Flow[Prediction]:
-            before = yield from known.read_all(store, user_id)
+            before = yield from known.read(store, user_id)
             devices = yield from presence.devices(store, user_id, now)
             likely = presence.predict(devices, before.topics, before.entities, before.links.values(), now)
             topics, entities = (tuple(name for name, _ in some) for some in (likely.topics, likely.entities))
@@ -482,7 +482,7 @@ class Learning:
 
         def body() -> Flow[None]:
             known.interrupted(store, user)
-            before = yield from known.read_all(store, user)
+            before = yield from known.read(store, user)
             state = without(before, conversation, there)
             if state != before or not there:
                 links = {key: link for key, link in state.links.items() if key[1] != conversation}

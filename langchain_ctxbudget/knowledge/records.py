@@ -251,7 +251,6 @@ class PhraseRecord(Record):
     sources: tuple[Source, ...] = ()
     days: tuple[str, ...] = ()
     """The day of each source, `YYYY-MM-DD`; empty where it has none."""
-    last_at: datetime | None = None
 
 
 class ProgressRecord(Record):
@@ -299,8 +298,6 @@ class LearnedFact:
     """Ids of known facts that are no longer true."""
     same_as: str = ""
     """The id of the known fact that it says again, or more precisely."""
-    only_ends: bool = False
-    """It says no more than that the value of its slot is no longer so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import calendar
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import cast
@@ -43,10 +44,18 @@ def learn(
 ) -> tuple[records.Learned, tuple[PhraseRecord, ...]]:
     """Learns from the user's own messages of one conversation; returns the phrases that may become topics, too."""
     own = [(message, _read(message.text)) for message in {one.id: one for one in said if one.from_user}.values()]
-    entities = _entities(own)
+    units_of = [(message.id, unit) for message, read in own for unit in read]
+    facts = [
+        replace(fact, message_ids=(key,))
+        for key, unit in units_of
+        for sentence in sentences(unit)
+        for fact in _statements(sentence)
+        if len(fact.text) <= MOST_STATED
+    ]
+    entities = [replace(entity, message_ids=(key,)) for key, unit in units_of for entity in _names(unit)]
     people = {stem(word) for entity in entities if entity.type == "person" for word in fold(entity.name).split()}
     kept, topics = _phrases(own, phrases, conversation_id, people)
-    return records.Learned(facts=_facts(own), entities=entities, topics=topics), kept
+    return records.Learned(facts=tuple(dict.fromkeys(facts)), entities=tuple(entities), topics=topics), kept
 
 
 def _read(text: str) -> list[str]:
@@ -54,10 +63,6 @@ def _read(text: str) -> list[str]:
     own = without_pasted(text) if len(text) <= MOST_CHARACTERS else ""
     found = [] if _ASKS_FOR_TEXT.search(own) else [unit for unit in units(own) if not _NO_SENTENCE.search(unit)]
     return found if len(found) <= MOST_SENTENCES else []
-
-
-def _union(first: Iterable[str], second: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*first, *second)))
 
 
 # Statements
@@ -89,14 +94,14 @@ _WRITTEN_OUT = (
     (r"\b(i|we) have got\b", r"\1 have"),
 )  # fmt: skip
 _CLAUSE = re.compile(
-    r"(?i)(?:i|we) (?P<aux>am not|are not|am|are|do not|cannot|no longer)? ?"
-    r"(?:(?:really|just|currently|now|still|recently) )*(?P<verb>[\w-]+)(?: (?P<rest>.+))?"
+    r"(?i)(?:i|we) (?:(?P<no>do not|no longer) )?(?P<am>(?:am|are) (?:(?P<not>not) )?)?"
+    r"(?:(?:really|just|currently|now|still|recently) )*(?P<said>[\w-]+.*)"
 )
 _ROLE = (
-    r"(?:[\w'-]+ ){0,3}(?:nurse|student|chef|cook|vet|ceo|cto|mom|mum|dad|parent|veteran|librarian|musician|pilot"
-    r"|lawyer|doctor|professor|actor|editor|contractor|translator|director|accountant|consultant|assistant|paralegal|analyst"
-    r"|(?:teach|engin|develop|design|writ|paint|danc|farm|bak|manag|research|programm|photograph|driv|train)e?er"
-    r"|(?:scient|journal|art|dent|pharmac|psycholog|therap|econom|pian|novel)ist|electrician|technician)"
+    r"(?:[\w'-]+ ){0,3}(?:nurse|student|chef|cook|vet|[cf]eo|cto|mom|mum|dad|parent|musician|pilot|lawyer|doctor"
+    r"|professor|actor|editor|contractor|translator|director|accountant|consultant|assistant|paralegal|electrician"
+    r"|(?:teach|engin|develop|design|writ|paint|danc|farm|manag|research|programm|photograph|driv|train)e?er"
+    r"|(?:scient|journal|art|dent|pharmac|psycholog|therap|econom|analy)i?st)"
     r"(?=$| (?:at|in|for|of|from|with|who|and|by|since|on)\b)"
 )
 _OWNED = (
@@ -107,47 +112,35 @@ _THING = (
     r"(?!(?:all |just )?(?:the|an?|not|no|how|what|when|where|who|being|having|to (?:be|see|hear|know)|hearing"
     r"|seeing)\b)\w"
 )
-# Form; category; slot ("@": of what is liked); verbs, or first words after "am"; what follows them.
+# Category; slot ("@": of what is liked); what a clause says behind "I" or "we".
 _RULES = rf"""
-does | identity | home | live | (?:in|near|on|at|with|alone|outside)\b
-does | identity | job | work | as\b
-does | identity | employer | work | (?:at|for) (?!home|night|least|all|a while|the)
-does | identity |  | study teach speak | (?!up|to |about|out|for|with|my mind)\w
-does | identity |  | play | (?:the )?(?!with|around|games?\b|an? )\w
-does | identity |  | have | {_OWNED}
-not | identity |  | eat drink smoke drive | (?:any )?\w*$
-is | identity |  | a an | {_ROLE}
-is | identity |  | allergic intolerant | to\b
-is | identity | diet | vegan vegetarian pescatarian |
-is | identity |  | retired self-employed unemployed left-handed colour-blind dyslexic diabetic |
-is | identity | origin | from | (?:the )?(?-i:[A-Z])
-is | identity | home | based living | (?:in|near)\b
-is | identity | job | working | as\b
-is | identity | employer | working | (?:at|for) (?:an?|(?-i:[A-Z]))
-did | identity | home | moved relocated | (?:back )?(?:to|from .+ to)\b
-did | identity |  | joined | (?:(?-i:[A-Z])|an? (?!call|meeting|chat|conversation))
-did | identity |  | adopted bought | (?:an?|our|two) (?:new |old )?(?:house|flat|apartment|home|farm|car|dog|cat|pup)
-does | preference | @ | love like enjoy prefer hate dislike adore avoid | {_THING}
-cannot | preference | @ | stand | {_THING}
-is | preference | @ | a | (?:big|huge|lifelong) fan of \w
-is | preference | @ | passionate | about \w
-does | preference |  | use | (?-i:[A-Z])
-is | project |  | working | on (?:an?|my|our) (?!problem|question)
-is | project |  | building writing developing designing renovating researching organizing | (?:an?|my|our|two)\b
-is | project |  | planning preparing | (?:an?|my|our|for) \w
-is | project |  | learning | (?!about|how|more|from|new|to (?!play|cook|speak|draw|dance|drive|code|paint|swim|sew))\w
-is | project | next home | moving relocating | (?:back )?(?:to|from .+ to) (?:the )?(?-i:[A-Z])
-is | project |  | looking | for (?:an?|our) (?:new )?(?:job|flat|apartment|house|home|car|dog|cat|roommate)\b
-did | project |  | decided | (?:to|on|against) (?!do|ask|try|go with|take|get|have|use|add|modify|change|make|let)\w+ \w
+identity | home | (?:live (?:in|near|on|at|with|alone|outside)|am (?:based|living) (?:in|near))\b
+identity | home | (?:moved|relocated) (?:back )?(?:to|from .+ to)\b
+identity | job | (?:work|am working) as\b
+identity | employer | (?:work (?:at|for) (?!home|night|least|all|a while|the)|am working (?:at|for) (?:an?|(?-i:[A-Z])))
+identity | diet | am (?:vegan|vegetarian|pescatarian)\b
+identity | origin | am from (?:the )?(?-i:[A-Z])
+identity | | am (?:(?:allergic|intolerant) to|retired|self-employed|unemployed|left-handed|dyslexic|an? {_ROLE})\b
+identity | | (?:study|teach|speak) (?!up|to |about|out|for|with|my mind)\w
+identity | | (?:play (?:the )?(?!with|around|games?\b|an? )\w|have {_OWNED})
+identity | | do not (?:eat|drink|smoke|drive)(?: (?:any )?\w+)?$
+identity | | joined (?:(?-i:[A-Z])|an? (?!call|meeting|chat|conversation))
+identity | | (?:adopted|bought) (?:an?|our|two) (?:new |old )?(?:house|flat|apartment|home|farm|car|dog|cat|pup)
+preference | @ | (?:love|like|enjoy|prefer|hate|dislike|adore|avoid|cannot stand) {_THING}
+preference | @ | am (?:a (?:big|huge|lifelong) fan of|passionate about) \w
+preference | | use (?-i:[A-Z])
+project | | am working on (?:an?|my|our) (?!problem|question)
+project | | am (?:building|writing|developing|designing|renovating|researching|organizing) (?:an?|my|our|two)\b
+project | | am (?:planning|preparing) (?:an?|my|our|for) \w
+project | | am learning (?!about|how|more|from|new|to (?!play|cook|speak|draw|dance|drive|code|paint|swim|sew))\w
+project | | am looking for (?:an?|our) (?:new )?(?:job|flat|apartment|house|home|car|dog|cat|roommate)\b
+project | | decided (?:to|on|against) (?!do|ask|try|go with|take|get|have|use|add|modify|change|make|let)\w+ \w
+project | next home | am (?:moving|relocating) (?:back )?(?:to|from .+ to) (?:the )?(?-i:[A-Z])
 """
-_BY_VERB: dict[tuple[str, str], list[tuple[re.Pattern[str], FactCategory, str]]] = {}
-for _line in _RULES.strip().split("\n"):
-    _form, _category, _slot, _verbs, _rest = (part.strip() for part in _line.split(" |", 4))
-    for _verb in _verbs.split():
-        _after = re.compile(_rest, re.IGNORECASE), cast("FactCategory", _category), _slot
-        _BY_VERB.setdefault((_form, _verb), []).append(_after)
-_FORMS = {"": ("does", "did"), "do not": ("not", "does"), "no longer": ("does",), "am": ("is",), "am not": ("is",)}
-"""The forms of a rule that an auxiliary verb may go with."""
+_READ_RULES = [
+    (cast("FactCategory", kind.strip()), slot.strip(), re.compile(said.strip(), re.IGNORECASE))
+    for kind, slot, said in (line.split("|", 2) for line in _RULES.strip().split("\n"))
+]
 _KIN = (
     r"(?:best )?(?:wife|husband|partner|spouse|girlfriend|boyfriend|fianc[\u00e9e]e?|(?:sister|brother|mother|father"
     r"|son|daughter)(?:-in-law)?|child|baby|mom|mum|dad|grand(?:mother|father|ma|pa|son|daughter)|aunt|uncle|cousin|niece"
@@ -157,8 +150,8 @@ _KIN = (
 _NAME = r"[A-Z][\w'\u2019-]*[a-z](?: [A-Z][\w'\u2019-]*[a-z])*"
 _MINE = re.compile(
     r"(?i)(?:my|our) (?P<what>fav(?:ou?rite)? [\w -]{2,30}|name|home ?town|native language|mother tongue|time ?zone"
-    r"|birthday|job|profession|pronouns|(?P<work>goal|dream|budget|deadline|wedding))"
-    r"(?P<of> for (?:the |my |our )?[\w ]{2,20})? (?:is|are) (?!not\b|to know|a secret|coming|getting)(?P<value>.+)"
+    r"|birthday|job|profession|pronouns|(?P<work>goal|dream|budget|deadline|wedding)(?: for [\w ]{2,24})?)"
+    r" (?:is|are) (?!not\b|to know|a secret|coming|getting)(?P<value>.+)"
 )
 _OF_KIN = re.compile(
     rf"(?i:my|our) (?P<said>(?i:{_KIN})(?:,? {_NAME}\b,?)? (?:(?:lives|works|studies|teaches|loves|likes|hates|plays"
@@ -170,25 +163,12 @@ _STANDING = re.compile(
     r"|include|add|format|show|speak|talk|call|start|end|ask|cite|avoid)\b .*|keep (?:your|all) (?:answers|replies"
     r"|responses|explanations) \w.*)"
 )
-_ENDED = re.compile(r"(?:^|\s)(?:any ?more|any longer)$", re.IGNORECASE)
 _PERSONS = {
     "i": "they", "me": "them", "my": "their", "mine": "theirs", "myself": "themselves", "your": "its",
     "we": "they", "us": "them", "our": "their", "ours": "theirs", "ourselves": "themselves",
 }  # fmt: skip
 _PERSON = re.compile(rf"\b(?!US\b)(?:{'|'.join(_PERSONS)})\b(?!\.)", re.IGNORECASE)
 _THIRD = {"have": "has", "teach": "teaches", "study": "studies"}
-
-
-def _facts(own: Iterable[Read]) -> tuple[LearnedFact, ...]:
-    """Returns the statements of messages, in the order in which they were said last; the same one is one fact."""
-    facts: dict[tuple[str, bool], LearnedFact] = {}
-    for message, read in own:
-        for fact in (fact for one in read for sentence in sentences(one) for fact in _statements(sentence)):
-            if len(fact.text) <= MOST_STATED:
-                key = fold(fact.text), fact.only_ends
-                known = facts.pop(key, fact)
-                facts[key] = replace(fact, message_ids=_union(known.message_ids, (message.id,)))
-    return tuple(facts.values())
 
 
 def _statements(sentence: str) -> Iterator[LearnedFact]:
@@ -229,33 +209,25 @@ def _of_clause(clause: str) -> LearnedFact | None:
     if mine := _MINE.fullmatch(clause):
         slot = re.sub(r"\bcolor\b", "colour", re.sub(r"^fav(?:orite)?\b", "favourite", fold(mine["what"])))
         liked: FactCategory = "preference" if slot.startswith("favourite") else "identity"
-        text = f"{mine['what']}{mine['of'] or ''} is {mine['value']}"
-        return _stated(text, "project" if mine["work"] else liked, "" if mine["of"] else slot)
+        return _stated(f"{mine['what']} is {mine['value']}", "project" if mine["work"] else liked, slot)
     if kin := _OF_KIN.fullmatch(clause):
         return _stated(kin["said"], "identity", "")
-    own = _CLAUSE.fullmatch(clause)
-    if own is None:
-        return None
-    aux, verb, rest = (own["aux"] or "").lower().replace("are", "am"), own["verb"].lower(), own["rest"] or ""
-    is_negated = aux.endswith(" not") or aux == "cannot"
-    ends = aux == "no longer" or bool(is_negated and _ENDED.search(rest))
-    rest = _ENDED.sub("", rest)
-    for form in _FORMS.get(aux, (aux,)):
-        for after, kind, slot in _BY_VERB.get((form, verb), ()):
-            if after.match(rest):
-                value = _slot_of_liking(rest) if slot == "@" else "" if is_negated and not ends else slot
-                text = _rendered(form, "no longer" if ends else "not" if is_negated else "", verb, rest)
-                return replace(_stated(text, kind, value), only_ends=bool(ends and value))
-    age = re.match(r"\d{1,2} years old$", f"{verb} {rest}") if aux == "am" else None
-    return _stated(f"Is {age[0]}", "identity", "age") if age else None
+    if own := _CLAUSE.fullmatch(clause):
+        said = f"am {own['said']}" if own["am"] else own["said"]
+        negation = "not" if own["not"] else (own["no"] or "").lower().replace("do not", "not")
+        for category, slot, rule in _READ_RULES:
+            if rule.match(said) or rule.match(f"{own['no']} {said}"):
+                value = _slot_of_liking(said) if slot == "@" else "" if negation else slot
+                return _stated(_in_third_person(said, negation), category, value)
+    return None
 
 
-def _rendered(form: str, negation: str, verb: str, rest: str) -> str:
-    """Returns a statement without its subject."""
-    if form == "is":
-        words = ["" if verb.endswith("ing") else "is", negation, verb, rest]
-    elif form in {"cannot", "did"}:
-        words = ["cannot" if negation else "", verb, rest]
+def _in_third_person(said: str, negation: str) -> str:
+    verb, _, rest = said.partition(" ")
+    if verb == "am":
+        words = ["" if rest.partition(" ")[0].endswith("ing") else "is", negation, rest]
+    elif verb in {"cannot", "bought"} or verb.endswith("ed"):
+        words = [verb, rest]
     elif negation == "not":
         words = ["does not", verb, rest]
     else:
@@ -263,10 +235,10 @@ def _rendered(form: str, negation: str, verb: str, rest: str) -> str:
     return " ".join(filter(None, words))
 
 
-def _slot_of_liking(rest: str) -> str:
+def _slot_of_liking(said: str) -> str:
     """Returns the slot of something short that is liked, so that hating it later takes its place."""
-    thing = re.split(r" (?:on|in|at|for|with|to|over|than)\b", re.sub(r"^(?:\w+ fan of|about) ", "", rest))[0]
-    words = terms(thing)
+    thing = re.sub(r"^(?:am (?:\w+ \w+ fan of|\w+ about)|cannot \w+|\w+) ", "", said)
+    words = terms(re.split(r" (?:on|in|at|for|with|to|over|than)\b", thing)[0])
     return f"prefers:{' '.join(words)}" if 0 < len(words) <= 3 else ""  # noqa: PLR2004 - a short thing
 
 
@@ -286,18 +258,6 @@ _KINDS: tuple[tuple[records.EntityType, re.Pattern[str]], ...] = (
 )
 
 
-def _entities(own: Iterable[Read]) -> tuple[records.LearnedEntity, ...]:
-    """Returns the names that messages introduce; what is named twice is one entity, as it was introduced first."""
-    entities: dict[str, records.LearnedEntity] = {}
-    for message, read in own:
-        for new in (name for sentence in read for name in _names(sentence)):
-            known = entities.get(fold(new.name), new)
-            ids = _union(known.message_ids, (message.id,))
-            relationship = known.relationship or new.relationship
-            entities[fold(new.name)] = replace(known, message_ids=ids, relationship=relationship)
-    return tuple(entities.values())
-
-
 def _names(sentence: str) -> Iterator[records.LearnedEntity]:
     """Yields the capitalised runs that a sentence introduces: whose relative it is, or what kind of thing."""
     capitals = [word[0].isupper() for word in sentence.split()]
@@ -315,77 +275,69 @@ def _names(sentence: str) -> Iterator[records.LearnedEntity]:
 
 # Recurring phrases
 
-_WORD = re.compile(r"[^\W\d_]+(?:['\u2019-][^\W\d_]+)*|\d+|[^\w\s]")
-_NO_WORDS = re.compile(r"`[^`\n]*`|\[[^\]\n]*\]|[^\s,;()]*(?:://|[@#\\_/=<>{}$%]|\w\.\w|\(\))[^\s,;()]*")
-_NO_NOUN = re.compile(r"['-]|(?:ly|ful|ous|[ai]ble|less|[^\W_]{3}(?<!e)ed)$")
+_NOUNS = re.compile(
+    r"(?<![\w`'/@#.-])(?i:an?|the|my|our|for|about|of|with|in|on) "
+    r"(?=([a-z]{2,} [a-z]{2,}|[A-Z]\w+ [A-Z]\w+)((?: [a-z]{2,}| [A-Z]\w+)?)(?=[\s.,;:!?)]|$))"
+)
+"""Two or three words behind an article or a preposition: in lower case, or names."""
+_NO_NOUN = re.compile(r"(?:ly|ful|ous|[ai]ble|less|[^\W_]{3}(?<!e)ed)$")
 _QUALITY = re.compile(r"(?:al|ive|ic|est|ary|ant|ent|y|ern|id|ate|[ic]it|ite)$")
 """The end of what is an adjective more often than not: in front of a noun, it makes no subject."""
-_WORDS_OF_QUALITY = (
-    "big huge real whole full fair hard quick tough wild best right wrong first second third last next new old "
-    "great good nice bad main key one two three four five six other same different such more most many few long "
-    "short small large deep clear fresh free fun cool hot cold late complete concise precise concrete firm flip "
-    "grunt own true strange odd rough close sure safe strong weak light dark high low top super perfect fine "
-    "wonderful awesome total pure sheer worth sounds looks feels makes runs remains seems stuck now back today "
-    "together down away here there again bit bits little ground goodness sake hell god time way end rest point "
-    "world case guy fantastic outstanding exciting interesting missing remaining coming following existing "
-    "upcoming amazing anything everything something nothing proper look favourite favorite past future entire "
-    "exact simple single double extra kind sort"
-)
-_QUALITIES = frozenset(_WORDS_OF_QUALITY.split())
-_ARTICLES = frozenset(("a", "an", "the", "my", "our", "for", "about", "of", "with", "in", "on"))
-"""A noun phrase stands behind one of these."""
+_QUALITIES = """
+big huge real whole full hard quick best right wrong first second third last next new old great good nice bad main key
+one two three four five six other same different such more most many few long short small large deep clear fresh free
+fun cool hot cold late true strange rough close sure safe strong weak dark high low top perfect fine awesome total worth
+looks feels makes seems now back today together down away here there again bit bits little sake time way end rest point
+world case guy fantastic interesting missing coming following existing upcoming amazing anything everything something
+nothing proper favourite favorite past future entire exact simple kind sort
+"""
+_NO_SUBJECTS = STOP_WORDS.union(_QUALITIES.split())
 
 
 def _is_noun(word: str) -> bool:
     lower = word.lower()
-    is_word = len(word) > 1 and word[0].isalpha() and lower not in STOP_WORDS
-    return is_word and lower not in _QUALITIES and not _NO_NOUN.search(lower)
+    return lower not in _NO_SUBJECTS and not _NO_NOUN.search(lower)
 
 
 def _compounds(read: Iterable[str]) -> Iterator[str]:
-    """Yields noun phrases of two and three words, all of them names or none, and no word of quality among them."""
-    for sentence in read:
-        tokens = _WORD.findall(_NO_WORDS.sub(" , ", sentence))
-        for first in (at + 1 for at, token in enumerate(tokens) if token.lower() in _ARTICLES):
-            phrase = tokens[first : first + 3]
-            capitals = [word[0].isupper() for word in phrase]
-            for size in range(2, len(phrase) + 1):
-                is_name = all(capitals[:size])
-                is_compound = not any(capitals[:size]) and not _QUALITY.search(phrase[0])
-                if (is_name or is_compound) and all(map(_is_noun, phrase[:size])):
-                    yield " ".join(phrase[:size])
+    """Yields pairs and triples of nouns."""
+    for pair, third in (found for sentence in read for found in _NOUNS.findall(sentence)):
+        first, second = pair.split()
+        if _is_noun(first) and _is_noun(second) and (pair[0].isupper() or not _QUALITY.search(first)):
+            yield pair
+            if third and third[1].isupper() == pair[0].isupper() and _is_noun(third.strip()):
+                yield pair + third
 
 
 def _phrases(
     own: Iterable[Read], before: Sequence[PhraseRecord], conversation_id: str, people: set[str]
 ) -> tuple[tuple[PhraseRecord, ...], tuple[records.LearnedTopic, ...]]:
-    """Returns the phrases so far, those that came up last at the end, and those of these messages that recur."""
-    kept = {record.phrase: record for record in before}
-    heard: dict[str, list[str]] = {}
+    """Returns the phrases so far, the most frequent and newest of them, and the topics among those of these messages.
+
+    A topic names its messages in this conversation.
+    """
+    kept, heard = {record.phrase: record for record in before}, defaultdict[str, list[str]](list)
     for message, read in own:
         source = records.Source(conversation_id=conversation_id, message_id=message.id, digest=message.digest)
+        day = message.at.date().isoformat() if message.at else ""
         for label in _compounds(read):
             key = " ".join(map(stem, re.findall(r"[^\W_]+", label.lower())))
-            record = kept.pop(key, None) or PhraseRecord(phrase=key, label=label[0].upper() + label[1:])
+            record = kept.setdefault(key, PhraseRecord(phrase=key, label=label[0].upper() + label[1:]))
             if len(record.sources) < MOST_SEEN and source not in record.sources:
-                day = message.at.date().isoformat() if message.at else ""
-                last_at = max(filter(None, (record.last_at, message.at)), default=None)
-                seen = {"sources": (*record.sources, source), "days": (*record.days, day), "last_at": last_at}
-                record = record.model_copy(update=seen)
-            kept[key] = record
-            heard.setdefault(key, []).append(message.id)
+                seen = {"sources": (*record.sources, source), "days": (*record.days, day)}
+                kept[key] = record.model_copy(update=seen)
+            heard[key].append(message.id)
     topics = {}
     for key, messages in heard.items():
-        record = kept[key]
-        occasions = {(one.conversation_id, day) for one, day in zip(record.sources, record.days, strict=False)}
-        recurs = len(record.sources) >= TOPIC_MESSAGES and len(occasions) >= TOPIC_OCCASIONS
+        sources = kept[key].sources
+        occasions = {(one.conversation_id, day) for one, day in zip(sources, kept[key].days, strict=True)}
+        recurs = len(sources) >= TOPIC_MESSAGES and len(occasions) >= TOPIC_OCCASIONS
         if recurs and people.isdisjoint(key.split()):
-            here = (one.message_id for one in record.sources if one.conversation_id == conversation_id)
-            topics[key] = records.LearnedTopic(label=record.label, message_ids=_union(here, messages))
+            here = (one.message_id for one in sources if one.conversation_id == conversation_id)
+            topics[key] = records.LearnedTopic(
+                label=kept[key].label, message_ids=tuple(dict.fromkeys((*here, *messages)))
+            )
     longer = {key.rpartition(" ")[0] for key in topics}
-    # Of too many, those of one message that came up longest ago go.
-    often = [record for record in kept.values() if len(record.sources) > 1]
-    once = [record for record in kept.values() if len(record.sources) <= 1]
-    left = {record.phrase for record in [*once, *often][-MOST_KEPT:]}
-    remembered = tuple(record for key, record in kept.items() if key in left)
+    newest = sorted(kept.values(), key=lambda one: (len(one.sources) > 1, max(one.days), one.phrase))[-MOST_KEPT:]
+    remembered = tuple(sorted(newest, key=lambda one: one.phrase))
     return remembered, tuple(topic for key, topic in topics.items() if key not in longer)

@@ -343,11 +343,6 @@ def says_more(text: str, other: str) -> bool:
     return len(_read(text).terms) > len(_read(other).terms)
 
 
-def names_another(text: str, other: str) -> bool:
-    """Tells if a text has a name (a word with a capital, but for its first) that another one does not have."""
-    return not _read(text).names.issubset(_read(other).terms)
-
-
 class _Reading(NamedTuple):
     """A text as it is compared: its terms in order, without negations."""
 

@@ -308,7 +308,7 @@ class Workspace:
             for scope in {**self.open_conversations.all(), **dict.fromkeys(in_use(self.store))}:
                 if scope.user_id == user_id:
                     yield from self.using(scope, self._forget)
-            known.interrupted(self.store, user_id, erased=True)
+            known.interrupted(self.store, user_id)
             deletion = bulk.delete_below(self.store, path, LANES, JOINED)
             count += yield from locked(known.lock_of(self.store, user_id), deletion)
         self.catalogue.forget(label(user_id))

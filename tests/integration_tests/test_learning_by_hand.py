@@ -148,7 +148,7 @@ def test_why_gives_the_messages_that_say_it_and_tells_of_changed_and_lost_ones(c
         assert pipeline.get_messages(**HERE)[1].text == SAID[1].text  # it was a copy
         by_hand = pipeline.knowledge.add_fact("Sings", **ADA)
         assert call(pipeline.knowledge, "why", by_hand.id, **ADA) == []
-        now = drive(known.read_all(pipeline.store, "ada"))
+        now = drive(known.read(pipeline.store, "ada"))
         other = SOURCES[1].model_copy(update={"digest": "of another text"})
         lost = Source(conversation_id="c1", message_id="gone")
         changed = now.facts[0].model_copy(update={"sources": (other, lost), "id": "fact/old", "ended": "expired"})
@@ -195,10 +195,10 @@ def test_what_does_not_fit_is_refused_and_nothing_changes(
     call: Call, name: str, arguments: list[Any], changes: dict[str, Any], told: str
 ) -> None:
     with knowing() as pipeline:
-        before = drive(known.read_all(pipeline.store, "ada"))
+        before = drive(known.read(pipeline.store, "ada"))
         with pytest.raises(InputError, match=told):
             call(pipeline.knowledge, name, *arguments, **changes, **ADA)
-        assert drive(known.read_all(pipeline.store, "ada")) is before
+        assert drive(known.read(pipeline.store, "ada")) is before
 
 
 # What is said by hand counts
@@ -253,7 +253,7 @@ def test_where_learning_is_off_only_facts_that_were_said_by_hand_are_shown(call:
 def test_a_conversation_keeps_its_snapshot_until_something_is_changed_by_hand(call: Call) -> None:
     with knowing() as pipeline:
         before = system(call(pipeline, "assemble", "Hi", **THERE))
-        now = drive(known.read_all(pipeline.store, "ada"))
+        now = drive(known.read(pipeline.store, "ada"))
         learned = fact("Works as a nurse", 1)
         drive(known.save(pipeline.store, "ada", now, Knowledge(**vars_of(now) | {"facts": (*now.facts, learned)})))
         context = call(pipeline, "assemble", "Hi", **THERE)
@@ -268,7 +268,7 @@ def test_a_conversation_keeps_its_snapshot_until_something_is_changed_by_hand(ca
 
 def test_what_a_device_has_open_is_predicted_compiled_and_preferred(call: Call) -> None:
     with knowing() as pipeline:
-        state = drive(known.read_all(pipeline.store, "ada"))
+        state = drive(known.read(pipeline.store, "ada"))
         tom = EntityProfile(id="entity/person/tom", name="Tom", type="person", relationship="boss", sources=SOURCES[:1])
         there = link(tom.id, 3).model_copy(update={"conversation_id": "work"})
         added = {"entities": (*state.entities, tom), "links": {**state.links, (tom.id, "work"): there}}

@@ -169,14 +169,6 @@ def test_a_pin_is_handed_on():
     assert (old.pinned, new.pinned) == (False, True)
 
 
-def test_a_slot_that_is_only_ended_leaves_a_fact_that_says_so():
-    job = says("Works at Acme", 1, category="identity", slot="employer")
-    end = says("Left the job", 5, category="identity", slot="employer", only_ends=True)
-    old, new = taught(job, end)
-    assert (old.ended, old.superseded_by) == ("superseded", new.id)
-    assert (new.is_current, new.slot) == (True, "")
-
-
 TEXTS = ["Likes tea", "Does not like tea", "likes tea.", "Has 2 cats", "Has 3 cats", "Lives in Lisbon"]
 learned_facts = st.lists(
     st.builds(
@@ -185,7 +177,6 @@ learned_facts = st.lists(
         st.integers(0, 9),
         category=st.sampled_from(["preference", "identity"]),
         slot=st.sampled_from(["", "home", "pets"]),
-        only_ends=st.booleans(),
         confidence=st.floats(0.1, 1.0),
     ),
     max_size=8,

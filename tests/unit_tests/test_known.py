@@ -70,7 +70,7 @@ def device(name: str, text: str = "text") -> ClientPresence:
 
 
 def phrase(name: str, text: str = "text") -> PhraseRecord:
-    return PhraseRecord(phrase=name, label=text, days=(text, name), last_at=NOW)
+    return PhraseRecord(phrase=name, label=text, days=(text, name))
 
 
 KINDS: list[tuple[Repository[Any], Any]] = [
@@ -130,12 +130,12 @@ class Counted(InMemoryStore):
 
 
 def parts(knowledge: Knowledge) -> Knowledge:
-    return replace(knowledge, mark=NOTHING.mark, is_whole=False)
+    return replace(knowledge, mark=NOTHING.mark)
 
 
 def save(store: InMemoryStore, after: Knowledge, **rest: Any) -> Knowledge:
-    drive(known.save(store, "ada", drive(known.read_all(store, "ada")), after, **rest))
-    return drive(known.read_all(store, "ada"))
+    drive(known.save(store, "ada", drive(known.read(store, "ada")), after, **rest))
+    return drive(known.read(store, "ada"))
 
 
 def restarted(store: Counted) -> Counted:
@@ -148,13 +148,11 @@ def restarted(store: Counted) -> Counted:
 def test_what_is_saved_is_read_again_here_and_in_another_process() -> None:
     store = Counted()
     saved = save(store, STATE)
-    assert parts(saved) == parts(drive(known.read_all(restarted(store), "ada"))) == STATE
+    assert parts(saved) == parts(drive(known.read(restarted(store), "ada"))) == STATE
     store.batches = 0
     assert drive(known.read(store, "ada")) is saved  # one look at the mark
     assert save(store, saved) is saved  # nothing is written where nothing has changed
     assert store.batches == 3  # the mark, and nothing to write
-    shown = drive(known.read(restarted(store), "ada"))  # a prompt does without what only learning needs
-    assert (shown.facts, shown.topics, shown.links, shown.is_whole) == (saved.facts, saved.topics, {}, False)
     assert save(store, replace(saved, facts=()), edited=True).mark.edited != saved.mark.edited
     assert save(store, NOTHING) == NOTHING
 
@@ -171,7 +169,7 @@ def test_a_kill_at_any_write_loses_no_fact_and_leaves_what_can_be_saved_again(wr
         drive(known.save(store, "ada", before, after))
     except OSError:
         store.left = 10_000
-    found = drive(known.read_all(restarted(store), "ada"))
+    found = drive(known.read(restarted(store), "ada"))
     assert "f" in {one.id for one in (*found.facts, *found.ended)}
     assert not {one.id for one in found.facts} & {one.id for one in found.ended}
     assert {one.id for one in found.facts} != {"f", "new"}  # what supersedes comes after what it supersedes is gone
@@ -181,11 +179,11 @@ def test_a_kill_at_any_write_loses_no_fact_and_leaves_what_can_be_saved_again(wr
 def test_another_process_that_writes_at_the_same_time_makes_both_read_again() -> None:
     here = Counted()
     mine, there = save(here, STATE), restarted(here)
-    theirs = drive(known.read_all(there, "ada"))
+    theirs = drive(known.read(there, "ada"))
     drive(known.save(there, "ada", theirs, replace(theirs, facts=(*theirs.facts, fact("theirs"))), edited=True))
     drive(known.save(here, "ada", mine, replace(mine, facts=(*mine.facts, fact("mine")))))
     for store in (here, there):
-        found = drive(known.read_all(store, "ada"))
+        found = drive(known.read(store, "ada"))
         assert {one.id for one in found.facts} == {"f", "theirs", "mine"}
         assert found.mark.edited != mine.mark.edited  # what was changed by hand is shown at once
 
@@ -196,7 +194,7 @@ def test_where_another_process_erases_the_user_nothing_is_kept() -> None:
     drive(known.save(restarted(here), "ada", mine, NOTHING))
     with pytest.raises(StoreError, match="erased elsewhere"):
         drive(known.save(here, "ada", mine, replace(mine, facts=(fact("mine"),))))
-    assert drive(known.read_all(here, "ada")) == NOTHING
+    assert drive(known.read(here, "ada")) == NOTHING
     assert here.search(("ctxbudget",)) == []
 
 
@@ -220,5 +218,5 @@ def test_where_the_user_is_erased_while_it_is_written_nothing_is_kept() -> None:
     store.armed = True
     with pytest.raises(StoreError, match="erased elsewhere"):
         drive(known.save(store, "ada", mine, replace(mine, facts=(fact("mine"),))))
-    assert drive(known.read_all(store, "ada")) == NOTHING
+    assert drive(known.read(store, "ada")) == NOTHING
     assert store.search(("ctxbudget",)) == []
