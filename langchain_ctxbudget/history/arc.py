@@ -1,9 +1,7 @@
 """The arc of a conversation (`llmArc` of seed 000): the story, what was decided, what is open, what it is about now.
 
-It says what somebody has said, in whole sentences that stand by themselves; where there are none, it says nothing. A
-question is open while somebody has called it so and nobody has answered it. An answer is neither a question nor a plan,
-and is about the same matter: the more clearly it says that something is settled, the less of the matter it has to
-share. Closing a question wrongly hides it, so doubt keeps it open.
+It says what somebody has said, in whole sentences that stand by themselves; where there are none, it says nothing.
+Closing a question wrongly hides it, so doubt keeps it open.
 """
 
 from __future__ import annotations
@@ -43,10 +41,8 @@ SMALLEST_STORY_TOKENS = 100
 """In less, extraction adds only decisions and open questions."""
 LIGHT_ITEMS = 5
 """A windowed history has so many decisions and so many open questions at most; the others have all that fit."""
-FOCUS_MESSAGES = 10
-"""The newest messages before the cut, which tell what the conversation had come to."""
-WISHES = 3
-"""The user's messages of which the focus is the weightiest sentence."""
+FOCUS_MESSAGES, WISHES = 10, 3
+"""The newest messages before the cut, and those of the user among them whose weightiest sentence is the focus."""
 ARTIFACT_NAMES = 8
 MOST_QUESTIONS = 50
 """So many open questions are kept; the oldest are dropped first."""
@@ -57,24 +53,17 @@ SAME_QUESTION = 0.6
 REPEATED_DECISION = 2 / 3
 """Of an older decision's matter, the share that a newer one repeats."""
 _ENDS = ".!。！»”"  # noqa: RUF001 - full-width ones
-
-REPLY_REACH = 3
-"""What "Noted as open." means was asked at most so many messages before."""
 _SETTLES = re.compile(
     r"(?i)\b(?:answered|resolved|settled|decided|closed|closes|clarified|solved|agreed|approved|confirmed|chosen|chose"
     r"|picked|reversed|went with|opted for|going with|the answer (?:is|was)|final(?:ly|ised|ized)?:)"
 )
-_PAST = "(?:answered|resolved|settled|decided|closed|clarified|solved|agreed|approved|confirmed|chosen|picked)"
+# Doubt, plans, and talk about the matter answer nothing.
 _DOUBT = re.compile(
-    r"(?i)\b(?:no (?:idea|answer|decision|news)|\w+n't|maybe|perhaps|might|could|if|unless|until|whether|depend\w*"
-    r"|wait\w*|talk\w*|spoke|wonder\w*|look(?:ed|ing)? (?:at|into|for)|consider\w*|suggest\w*|propos\w*|option\w*"
-    r"|either|let me|hop(?:e|ing)|remind\w*|try\w*|tried|later|postpon\w*|park(?:ed)?|revisit\w*|yet|pending|unclear"
-    rf"|unsure|(?:not|never|nothing|nobody|no one|to be|(?:must|should|will|can) be|being) (?:\w+ ){{0,2}}{_PAST})\b"
-)
-# What else makes a sentence that settles nothing expressly a plan, or talk about the matter.
-_PLANS = re.compile(
-    r"(?i)\b(?:not|never|should|would|shall|will (?:check|ask|see|know|decide|find|tell)|I'll|we'll|or|think|thought"
-    r"|need\w*|must|want\w*|ask(?:ed|ing|s)?|discuss\w*|still|(?-i:may)|mention\w*|about the|worr\w*)\b"
+    r"(?i)\b(?:no (?:idea|answer|decision|news)|\w+n't|not|never|nothing|nobody|no one|maybe|perhaps|might|could|should"
+    r"|would|shall|must|(?-i:may)|(?:will|to|can) be|will (?:ask|check|see)|I'll|we'll|if|or|unless|until|whether|still"
+    r"|depend\w*|wait\w*|talk\w*|spoke|discuss\w*|mention\w*|ask(?:ed|ing|s)?|wonder\w*|th(?:ink|ought)|need\w*"
+    r"|want\w*|look(?:ed|ing)? (?:at|into|for)|consider\w*|suggest\w*|propos\w*|option\w*|either|let me|hop(?:e|ing)"
+    r"|remind\w*|try\w*|tried|later|postpon\w*|park(?:ed)?|revisit\w*|yet|pending|unclear|unsure|about the)\b"
 )
 # An assistant writes "We will use email" in many a text that it drafts.
 _TOGETHER = re.compile(
@@ -86,8 +75,6 @@ _NAMED_AS_CODE = re.compile(r"[a-z0-9][A-Z]|\w[_./]\w")
 @dataclass(frozen=True, slots=True)
 class OpenQuestions:
     """The questions that are open after some messages, each message read once.
-
-    A value: `read` returns the questions that are open after more messages.
 
     Example:
         >>> asked = OpenQuestions().read([Line(0, "Ada", None, "Open question: which database?", from_user=True)])
@@ -101,8 +88,6 @@ class OpenQuestions:
     """The position behind the last message that was read."""
     alive: tuple[Sentence, ...] = ()
     """Those that are open, the newest last."""
-    _asked: Sentence | None = None
-    """The last plain question."""
     _before: Line | None = None
     """The last message that was read."""
 
@@ -115,31 +100,27 @@ class OpenQuestions:
         return now
 
     def _after(self, line: Line) -> OpenQuestions:
-        alive, asked, before = self.alive, self._asked, self._before
-        before = before if before and before.speaker != line.speaker else None
+        alive, before = self.alive, self._before
+        told = frozenset(terms(before.text)) if before and alive and before.speaker != line.speaker else frozenset()
         for order, text in enumerate(units(line.text)):
-            kind = kind_of(text)
-            if kind is Kind.OPEN or is_question(text):
+            if kind_of(text) is Kind.OPEN:
                 score = importance(text, from_user=line.from_user)
                 said = Sentence(line.position, order, line.speaker, line.date, text, score, Kind.OPEN)
-                if kind is not Kind.OPEN:
-                    asked = said
-                    continue
-                if len(said.matter) < 2 and asked and asked.position > line.position - REPLY_REACH:  # noqa: PLR2004
-                    said = asked  # "It's an open question, then."
                 others = (question for question in alive if not _same(question.matter, said.matter))
                 alive = (*others, said)[-MOST_QUESTIONS:] if said.matter else alive
-            elif alive:
-                alive = _left_open(alive, text, before)
-        return OpenQuestions(line.position + 1, alive, asked, line)
+            elif alive and not is_question(text):
+                alive = _left_open(alive, text, told)
+        return OpenQuestions(line.position + 1, alive, line)
 
 
-def _left_open(alive: tuple[Sentence, ...], text: str, before: Line | None) -> tuple[Sentence, ...]:
-    """Returns the questions that a sentence leaves open: it closes the ones that it shares most with."""
+def _left_open(alive: tuple[Sentence, ...], text: str, before: frozenset[str]) -> tuple[Sentence, ...]:
+    """Returns the questions that a sentence leaves open: it closes those that it shares most with.
+
+    "Let's go with Redis." shares what was said `before` it.
+    """
     shares = [_answered(question.matter, text, frozenset(terms(text))) for question in alive]
     if not any(shares) and before and _settles(text):
-        told = frozenset(terms(before.text))  # "Let's go with Redis.", "That closes it.": the matter just spoken of
-        shares = [_answered(question.matter, text, told) for question in alive]
+        shares = [_answered(question.matter, text, before) for question in alive]
     best = max(shares)
     return tuple(question for question, share in zip(alive, shares, strict=True) if not best or share < best)
 
@@ -165,7 +146,7 @@ def _answered(matter: frozenset[str], text: str, told: frozenset[str]) -> float:
     if share < SHARED_BY_A_DECISION or _DOUBT.search(text):
         return 0.0
     says_more = share >= SHARED_BY_A_STATEMENT and len(matter & told) > 1 and told - matter - generic_terms()
-    return share if _settles(text) or (says_more and not _PLANS.search(text)) else 0.0
+    return share if says_more or _settles(text) else 0.0
 
 
 def _settles(text: str) -> bool:
@@ -192,16 +173,18 @@ def arc_of(
 
     `focus` are the newest messages before the cut, `recent` those behind it; digests and questions are oldest first.
     """
+    most = LIGHT_ITEMS if strategy == "windowed" else None
     alive = frozenset(question.text for question in open_questions)
-    if digests and (asked := digests[-1].open_questions):
-        left = tuple(question for question in asked if not any(answers(question, line.text) for line in recent))
-        digests = [*digests[:-1], replace(digests[-1], open_questions=left)]
-        alive |= set(left)
-    lines = arc_lines(digests, strategy, open_questions=open_questions, focus=focus)
+    lines: list[SummaryLine] = []
+    if digests:
+        asked = _open(digests[-1], open_questions, [*focus, *recent])
+        alive |= {text for text in digests[-1].open_questions if any(text in line.text for line in asked)}
+        lines = [*_story(digests, strategy), *asked[:most], *_decisions(digests)[:most]]
+        lines += _now(digests, focus) if strategy != "windowed" else []
     if budget_tokens < SMALLEST_STORY_TOKENS:  # words that were said serve a small room better where they are sought
         lines = [line for line in lines if line.made_by != EXTRACTION or line.heading in (DECISIONS, OPEN)]
     left_tokens, shown, chosen = budget_tokens, set[str](), list[SummaryLine]()
-    for line in lines:
+    for line in sorted(lines, key=lambda line: -line.value):
         cost = count(line.text) + (0 if line.heading in shown else count(line.heading))
         if cost <= left_tokens and line.text not in shown:
             left_tokens -= cost
@@ -209,25 +192,6 @@ def arc_of(
             chosen.append(line)
     order = list(SECTIONS)
     return sorted(chosen, key=lambda line: (order.index(line.heading), line.position)), alive
-
-
-def arc_lines(
-    digests: Sequence[Digest], strategy: str, *, open_questions: Sequence[Sentence], focus: Sequence[Line]
-) -> list[SummaryLine]:
-    """Returns every line that an arc may have, the most valuable first."""
-    if not digests:
-        return []
-    most = LIGHT_ITEMS if strategy == "windowed" else None
-    lines = [*_story(digests, strategy), *_open(digests, open_questions, focus)[:most], *_decisions(digests)[:most]]
-    if strategy != "windowed":
-        said = keep_sentences([line for line in focus if line.from_user][-WISHES:])
-        wish = max(filter(_says_something, said), key=lambda s: (s.score, s.position), default=None)
-        lines += [_line(FOCUS, wish.told, wish.position, EXTRACTION, (0, 0))] if wish else []
-        named = [name for name in merged_artifacts(reversed(digests)) if _NAMED_AS_CODE.search(name)]
-        text, last = ", ".join(named[:ARTIFACT_NAMES]), digests[-1]
-        # Names tell nothing of a message, so that line has no span.
-        lines += [_line(ARTIFACTS, text, last.end - 1, last.made_by, (0, 0))] if named else []
-    return sorted(lines, key=lambda line: -line.value)
 
 
 def _line(
@@ -257,35 +221,40 @@ def _says_something(sentence: Sentence) -> bool:
 
 
 def _story(digests: Sequence[Digest], strategy: str) -> list[SummaryLine]:
-    """Returns the story: a model's as far as it goes, then the best plain sentence of each part after it."""
-    until = max((i for i, digest in enumerate(digests) if digest.narrative), default=-1)
-    lines = []
-    if until >= 0:
-        first, last = digests[0].first, digests[until]
-        lines.append(_line(NARRATIVE, last.narrative, first, last.made_by, (first, last.end)))
-    untold = digests[until + 1 :]
+    """Returns the story, a sentence of each part: a model's overview, else the best plain sentence."""
     # About as many digests in each part; none is empty.
-    number = max(0, min(STORY_LINES.get(strategy, len(digests)) - len(lines), len(untold)))
-    for start, end in pairwise(len(untold) * i // number for i in range(number + 1)) if number else ():
-        part = untold[start:end]
+    number = min(STORY_LINES.get(strategy, len(digests)), len(digests))
+    lines = []
+    for start, end in pairwise(len(digests) * i // number for i in range(number + 1)):
+        part = digests[start:end]
         told = [s for digest in part for s in digest.sentences]
         often = Counter(chain.from_iterable(s.matter for s in told))
         plain = [s for s in told if _says_something(s) and s.text[-1] in _ENDS]
-        if plain:  # the one that says most about what the part says often
+        overviews = [s for s in plain if not s.speaker and not s.order]
 
-            def gain(s: Sentence, often: Counter[str] = often) -> tuple[float, int, int]:
-                return (
-                    sum(often[term] - 1 for term in s.matter) * s.score / math.sqrt(len(s.text)),
-                    -s.position,
-                    -s.order,
-                )
+        def gain(s: Sentence, often: Counter[str] = often) -> tuple[float, int, int]:
+            said_often = sum(often[term] - 1 for term in s.matter)
+            return said_often * s.score / math.sqrt(len(s.text)), -s.position, -s.order
 
-            best, span, worth = max(plain, key=gain), (part[0].first, part[-1].end), start / len(untold)
-            lines.append(_line(NARRATIVE, best.told, best.position, part[0].made_by, span, worth=worth))
+        if plain:
+            best = overviews[-1] if overviews else max(plain, key=gain)
+            maker = next(digest.made_by for digest in part if best in digest.sentences)
+            span, worth = (part[0].first, part[-1].end), start / len(digests)
+            lines.append(_line(NARRATIVE, best.told, best.position, maker, span, worth=worth))
     if lines:
-        newest = 0 if until >= 0 else -1
-        lines[newest] = lines[newest].model_copy(update={"value": NEWEST_VALUE})
+        lines[-1] = lines[-1].model_copy(update={"value": NEWEST_VALUE})
     return lines
+
+
+def _now(digests: Sequence[Digest], focus: Sequence[Line]) -> list[SummaryLine]:
+    """Returns what the conversation is about now: what the user wished for last, and the names that count most."""
+    said = keep_sentences([line for line in focus if line.from_user][-WISHES:])
+    wish = max(filter(_says_something, said), key=lambda s: (s.score, s.position), default=None)
+    named = [name for name in merged_artifacts(reversed(digests)) if _NAMED_AS_CODE.search(name)]
+    last, text = digests[-1], ", ".join(named[:ARTIFACT_NAMES])
+    lines = [_line(FOCUS, wish.told, wish.position, EXTRACTION, (0, 0))] if wish else []
+    # Names tell nothing of a message, so that line has no span.
+    return [*lines, _line(ARTIFACTS, text, last.end - 1, last.made_by, (0, 0))] if named else lines
 
 
 def _decisions(digests: Sequence[Digest]) -> list[SummaryLine]:
@@ -313,21 +282,16 @@ def _supersedes(newer: Sentence, older: Sentence) -> bool:
     return one == other or len(one & other) >= max(2, REPEATED_DECISION * len(other))
 
 
-def _open(digests: Sequence[Digest], open_questions: Sequence[Sentence], focus: Sequence[Line]) -> list[SummaryLine]:
+def _open(last: Digest, open_questions: Sequence[Sentence], later: Sequence[Line]) -> list[SummaryLine]:
     """Returns the open questions, the newest first; a model's stand for the time up to the end of its digest."""
-    last = digests[-1]
     found: list[tuple[str, int, str, tuple[int, int]]] = []
-    if last.narrative or last.open_questions:
-        later = "\n".join(line.text for line in focus if line.position >= last.end)
-        left = (question for question in last.open_questions if not answers(question, later))
+    if last.made_by != EXTRACTION:
+        told = "\n".join(line.text for line in later if line.position >= last.end)
+        left = (question for question in last.open_questions if not answers(question, told))
         found = [(_marked(question), last.end - 1, last.made_by, (last.first, last.end)) for question in left]
-        known = [frozenset(terms(question)) - generic_terms() for question in last.open_questions]
-        open_questions = [
-            s for s in open_questions if s.position >= last.end and not any(_same(s.matter, other) for other in known)
-        ]
+        open_questions = [s for s in open_questions if s.position >= last.end]
     for s in filter(_stands_alone, open_questions):
-        text = replace(s, text=_marked(s.text)).told
-        found.append((text, s.position, EXTRACTION, (s.position, s.position + 1)))
+        found.append((replace(s, text=_marked(s.text)).told, s.position, EXTRACTION, (s.position, s.position + 1)))
     ranked = enumerate(found, 1)
     return [_line(OPEN, *question, worth=rank / len(found)) for rank, question in ranked][::-1]
 

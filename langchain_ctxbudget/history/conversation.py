@@ -149,7 +149,7 @@ class Conversation:
         tree = self.table.tree(segment_messages)
         if not self.is_newest:
             tree = tree.shortened(len(self.entries)).grow(self.entries)
-        return Spans(self.entries, tree, self.made, self.dropped)
+        return Spans(self.entries, tree, self.made)
 
     def shown(self, position: int, most_tokens: int) -> tuple[BaseMessage, int]:
         """Returns a message as it stands among others, clipped to so many tokens unless it is kept, and its cost."""

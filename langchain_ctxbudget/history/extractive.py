@@ -207,21 +207,14 @@ class Digest:
     """Names of files, functions and the like, the most mentioned first."""
     made_by: str = EXTRACTION
     """`extraction`, or the name of the model that wrote it."""
-    narrative: str = ""
-    """A model's: the conversation up to the end of the span in two or three sentences."""
     open_questions: tuple[str, ...] = ()
     """A model's: everything that is open at the end of the span, also from before it."""
-    context: str = ""
-    """A model's: a digest of the messages before the span, of which it was told."""
 
-    def placed(self, first: int, context: str) -> Digest:
-        """Returns what holds of the digest for the same messages at another place of the conversation."""
-        here = self if context == self.context else replace(self, narrative="", open_questions=())
+    def placed(self, first: int) -> Digest:
+        """Returns the digest of the same messages at another place of the conversation."""
         shift = first - self.first
-        if not shift:
-            return here
-        sentences = tuple(replace(sentence, position=sentence.position + shift) for sentence in self.sentences)
-        return replace(here, first=first, end=self.end + shift, sentences=sentences)
+        sentences = (replace(sentence, position=sentence.position + shift) for sentence in self.sentences)
+        return replace(self, first=first, end=self.end + shift, sentences=tuple(sentences)) if shift else self
 
 
 def kind_of(sentence: str) -> Kind:

@@ -205,25 +205,16 @@ class Spans:
     entries: Sequence[Entry]
     tree: Tree
     known: KnownDigests
-    dropped: Sequence[int] = ()
-    """Positions of the messages that are left out of prompts, in order."""
 
     def content(self, span: Node) -> str:
         """Returns the hash of a node's content; empty for what is no whole node."""
         return self.tree.key(span) or ""
 
-    def context(self, position: int) -> str:
-        """Returns a digest of the messages before a position, without those that are dropped."""
-        if not position:
-            return ""
-        dropped = self.dropped[: bisect_left(self.dropped, position)]
-        return "-".join([self.entries[position - 1].digest, *(self.entries[at].id for at in dropped)])
-
     def extracted(self, span: Node) -> Digest:
         """Returns the digest that extraction makes of a span; every message of a node is read once."""
         key = content, _ = self.content(span), self.entries[span.first].date
         if content and key in self.known.extracted:
-            return self.known.extracted[key].placed(span.first, "")
+            return self.known.extracted[key].placed(span.first)
         if span.level > 1:
             made = merge([self.extracted(child) for child in self.tree.children(span)])
         else:
@@ -234,9 +225,9 @@ class Spans:
         return made
 
     def written(self, span: Node) -> Digest | None:
-        """Returns the digest that a model wrote of a span, as far as it holds, or None where it wrote none."""
+        """Returns the digest that a model wrote of a span, or None where it wrote none."""
         digest = self.known.digests.get(self.known.key(self.content(span)))
-        return digest and digest.placed(span.first, self.context(span.first))
+        return digest and digest.placed(span.first)
 
     def digest(self, span: Node) -> Digest:
         """Returns the model's digest of a span, else that of extraction."""

@@ -18,7 +18,7 @@ USER = {"user_id": "ada", "conversation_id": "c1"}
 
 def summary(text: str, **fields: object) -> str:
     lists: dict[str, object] = {"key_decisions": [], "open_questions": [], "code_artifacts": []}
-    return json.dumps({"summary": text, **lists, "narrative": "", **fields})
+    return json.dumps({"summary": text, **lists, **fields})
 
 
 def learned(*marks: str) -> str:

@@ -197,7 +197,6 @@ def parrot(prompt: str) -> str:
     told = "The plover sings. " if "plover" in prompt else ""
     return summary(
         f"{told if 'at noon' in prompt else ''}They talked.",
-        narrative=f"{told}They talked.",
         open_questions=[f"{told}What next?"],
     )
 

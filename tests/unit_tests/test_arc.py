@@ -16,7 +16,6 @@ from langchain_ctxbudget.history.arc import (
     SECTIONS,
     OpenQuestions,
     answers,
-    arc_lines,
     arc_of,
 )
 from langchain_ctxbudget.history.extractive import Kind, digest_messages
@@ -51,7 +50,6 @@ STORIES = [
     (["[OPEN] Which database? [OPEN] Which logo?", "Let's go with green for the logo."], ["[OPEN] Which database?"]),
     (["[OPEN] Which tar for billing?", OAK, "Hm.", "Decided: billing tar: coal."], [OAK]),
     ([OAK, "Hm.", "Open question: which oak?"], ["Open question: which oak?"]),
-    (["Do we open on Sundays?", "Not yet.", "It's an open question, then."], ["Do we open on Sundays?"]),
     (["Open question: R. Dunne has nine tools.", "Hm.", "R. Dunne has moved with nine tools.", "That closes it."], []),
 ]  # fmt: skip
 
@@ -106,9 +104,13 @@ def digests_of(lines, size=4):
     return [digest_messages(lines[i : i + size], i, min(len(lines), i + size)) for i in range(0, len(lines), size)]
 
 
+def arc(digests, strategy="multi_level", *, asked=(), focus=(), recent=(), budget=10**6):
+    given = {"open_questions": asked, "focus": focus, "recent": recent, "count": len, "budget_tokens": budget}
+    return arc_of(digests, strategy, **given)
+
+
 def made(lines, strategy="multi_level"):
-    asked = OpenQuestions().read(lines).alive
-    return arc_lines(digests_of(lines), strategy, open_questions=asked, focus=lines[-4:])
+    return arc(digests_of(lines), strategy, asked=OpenQuestions().read(lines).alive, focus=lines[-4:])[0]
 
 
 def of(section, lines):
@@ -123,7 +125,8 @@ def test_every_section_says_its_part_in_words_that_were_said():
     ]
     assert of(OPEN, lines) == ["- [2024-05-01] assistant: [OPEN] Who pays for the sails?\n"]
     assert set(of(ARTIFACTS, lines)[0][2:-1].split(", ")) == {"plans/hull.md", "draw_hull()"}
-    assert of(FOCUS, lines) == ["- [2024-05-03] Ada: I ordered two buckets of tar for the roof today.\n"]
+    earlier, _ = arc(digests_of(lines_of(*TALK))[:2], focus=lines_of(*TALK)[-4:])  # what the story says is not repeated
+    assert of(FOCUS, earlier) == ["- [2024-05-03] Ada: I ordered two buckets of tar for the roof today.\n"]
     assert [any(text.endswith(f": {said}\n") for said in TALK) for text in of(NARRATIVE, lines)] == [True] * 3
     [line] = [line for line in lines if "40 planks" in line.text and line.heading == DECISIONS]
     assert (line.position, line.first, line.end) == (2, 2, 3)
@@ -149,27 +152,28 @@ def modelled(lines, at=-1, **changes):
     return digests
 
 
-def test_a_models_narrative_comes_first_and_its_decision_stands_for_its_span():
+def test_a_models_overview_tells_the_story_and_its_decision_stands_for_its_span():
     lines = lines_of(*TALK)
     said = tuple(replace(s, speaker="", date=None) for s in digests_of(lines)[0].sentences)
-    digests = modelled(lines, 0, narrative="Ada builds\na boat.", sentences=said)
-    found = arc_lines(digests, "multi_level", open_questions=(), focus=())
-    story = sorted((line for line in found if line.heading == NARRATIVE), key=lambda line: line.position)
-    assert (story[0].text, story[0].made_by, len(story)) == ("- Ada builds a boat.\n", "model", 3)
+    overview = replace(said[0], order=0, text="Ada builds a boat of oak in Oxford.", kind=Kind.PLAIN)
+    digests = modelled(lines, 0, sentences=(overview, *(replace(s, order=i) for i, s in enumerate(said, 1))))
+    found, _ = arc(digests)
+    story = [line for line in found if line.heading == NARRATIVE]
+    assert (story[0].text, story[0].made_by, len(story)) == ("- Ada builds a boat of oak in Oxford.\n", "model", 3)
     [line] = [line for line in found if "oak" in line.text and line.heading == DECISIONS]
     assert (line.text, line.first, line.end) == ("- We decided on oak for the boat, 40 planks.\n", 0, 4)
 
 
 def test_a_models_open_questions_stand_for_its_time_unless_they_were_answered():
     lines = lines_of(*TALK)
-    digests = modelled(lines, narrative="Ada builds a boat.", open_questions=("Who steers the boat?",))
+    digests = modelled(lines, open_questions=("Who steers the boat?",))
     later = Line(12, "Ada", None, "[OPEN] Which colour gets the mast?", from_user=True)
     asked = OpenQuestions().read([*lines, later]).alive
-    found = arc_lines(digests, "compacted", open_questions=asked, focus=[later])
+    found, left = arc(digests, "compacted", asked=asked, focus=[later])
     assert of(OPEN, found) == ["- [OPEN] Who steers the boat?\n", "- Ada: [OPEN] Which colour gets the mast?\n"]
+    assert left == {question.text for question in asked} | {"Who steers the boat?"}
     answer = Line(13, "Ada", None, "We decided: Bob steers the boat.", from_user=True)
-    given = {"open_questions": asked, "focus": lines[-4:], "recent": [answer], "count": len, "budget_tokens": 10**6}
-    chosen, left = arc_of(digests, "compacted", **given)
+    chosen, left = arc(digests, "compacted", asked=asked, focus=lines[-4:], recent=[answer])
     assert of(OPEN, chosen) == ["- Ada: [OPEN] Which colour gets the mast?\n"]
     assert left == {question.text for question in asked}
 
@@ -186,14 +190,11 @@ def test_lines_are_items_by_value_and_a_choice_is_within_its_budget_in_order(tex
         assert line.text.startswith("- ")
         assert line.text.index("\n") == len(line.text) - 1
         assert 0 <= line.first < line.end <= len(lines) or line.heading in (FOCUS, ARTIFACTS)
-    assert [line.value for line in found] == sorted((line.value for line in found), reverse=True)
-    given = {"open_questions": OpenQuestions().read(lines).alive, "focus": lines[-4:], "recent": (), "count": len}
-    chosen, _ = arc_of(digests_of(lines), strategy, budget_tokens=budget, **given)
+    asked = OpenQuestions().read(lines).alive
+    chosen, _ = arc(digests_of(lines), strategy, asked=asked, focus=lines[-4:], budget=budget)
     assert sum(len(line.text) for line in chosen) + sum(map(len, {line.heading for line in chosen})) <= max(0, budget)
-    everything, _ = arc_of(digests_of(lines), strategy, budget_tokens=10**6, **given)
-    order = [([*SECTIONS].index(line.heading), line.position) for line in everything]
+    order = [([*SECTIONS].index(line.heading), line.position) for line in found]
     assert order == sorted(order)
-    assert {line.text for line in everything} == {line.text for line in found}
 
 
 def test_a_fence_in_a_line_is_neutralised():

@@ -125,7 +125,7 @@ def test_a_digest_is_no_larger_at_any_level_and_keeps_decisions_and_names():
 
 
 SCRIPT = """
-from langchain_ctxbudget.history.arc import OpenQuestions, arc_lines
+from langchain_ctxbudget.history.arc import OpenQuestions, arc_of
 from langchain_ctxbudget.history.extractive import Line, choose, digest_messages, keep_sentences, merge
 words = [f"w{i * 7919 % 997}x" for i in range(4000)]
 def text(i):
@@ -135,7 +135,8 @@ lines = [Line(i, "ab"[i % 2], None, text(i), i % 2 == 0) for i in range(200)]
 digests = [digest_messages(lines[i : i + 20], i, i + 20) for i in range(0, 200, 20)]
 kept = keep_sentences(lines, 10_000)
 print(choose(kept, [1 + i % 3 for i in range(len(kept))], 150), [s.text for s in merge(digests[:5]).sentences])
-print(arc_lines(digests, "multi_level", open_questions=OpenQuestions().read(lines).alive, focus=lines[-8:]))
+given = {"open_questions": OpenQuestions().read(lines).alive, "focus": lines[-8:], "recent": ()}
+print(arc_of(digests, "multi_level", **given, count=len, budget_tokens=10**6)[0])
 """
 
 

@@ -82,7 +82,6 @@ FIELDS = {
     "key_decisions": ["The shelf gets five boards"],
     "open_questions": ["Who pays for the paint?"],
     "code_artifacts": ["plan.md"],
-    "narrative": "Ada plans a shelf of oak.",
 }
 FULL = json.dumps(FIELDS)
 CALL = {"name": "ConversationDigest", "args": FIELDS, "id": "1", "type": "tool_call"}
@@ -100,7 +99,7 @@ BAD = {
     "cut JSON": ('The digest: {"summary": "Ada tak', r"invalid JSON \(Unterminated string.*Ada tak'"),
     "a cut call": (AIMessage("", invalid_tool_calls=[{**CALL, "args": "{", "error": None}]), "invalid JSON"),
     "other JSON": ('{"answer": 42}', "a reply without a summary: '{\"answer\": 42}'"),
-    "an empty summary": ('{"summary": "  ", "narrative": "x"}', "a reply without a summary"),
+    "an empty summary": ('{"summary": "  ", "key_decisions": ["x"]}', "a reply without a summary"),
     "a list": ("[1, 2]", "a reply that is not a JSON object"),
     "a refusal": ("I'm sorry, I can't help with that.", "a refusal"),
     "without end": ("word " * 100_000, "a reply of 499,999 characters"),
@@ -114,7 +113,7 @@ def test_a_reply_in_any_usual_form_is_read(ask):
         assert texts(digest)[:3] == ["Ada plans a shelf.", "Ada takes oak.", "Bob will deliver on 3 May."], name
         assert texts(digest, Kind.DECISION) == ["The shelf gets five boards"], name
         assert texts(digest, Kind.OPEN) == ["Who pays for the paint?"] == list(digest.open_questions), name
-        assert (digest.artifacts, digest.narrative) == (("plan.md",), "Ada plans a shelf of oak."), name
+        assert digest.artifacts == ("plan.md",), name
     digest, _ = ask("Ada takes oak. [OPEN] Who pays?")
     assert (texts(digest), digest.open_questions) == (["Ada takes oak.", "[OPEN] Who pays?"], ("Who pays?",))
 
