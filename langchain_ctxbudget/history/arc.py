@@ -50,6 +50,8 @@ SHARED_BY_A_STATEMENT, SHARED_BY_A_DECISION = 0.55, 1 / 3
 """The share of a question's matter that an answer has: a plain one, at least two terms of it, and one that settles."""
 SAME_QUESTION = 0.6
 """Questions that share so much of their matter are one."""
+REPLY_REACH = 3
+"""What "Noted as open." means was asked at most so many messages before."""
 REPEATED_DECISION = 2 / 3
 """Of an older decision's matter, the share that a newer one repeats."""
 _ENDS = ".!。！»”"  # noqa: RUF001 - full-width ones
@@ -57,13 +59,17 @@ _SETTLES = re.compile(
     r"(?i)\b(?:answered|resolved|settled|decided|closed|closes|clarified|solved|agreed|approved|confirmed|chosen|chose"
     r"|picked|reversed|went with|opted for|going with|the answer (?:is|was)|final(?:ly|ised|ized)?:)"
 )
-# Doubt, plans, and talk about the matter answer nothing.
+_PAST = "(?:answered|resolved|settled|decided|closed|clarified|solved|agreed|approved|confirmed|chosen|picked)"
 _DOUBT = re.compile(
-    r"(?i)\b(?:no (?:idea|answer|decision|news)|\w+n't|not|never|nothing|nobody|no one|maybe|perhaps|might|could|should"
-    r"|would|shall|must|(?-i:may)|(?:will|to|can) be|will (?:ask|check|see)|I'll|we'll|if|or|unless|until|whether|still"
-    r"|depend\w*|wait\w*|talk\w*|spoke|discuss\w*|mention\w*|ask(?:ed|ing|s)?|wonder\w*|th(?:ink|ought)|need\w*"
-    r"|want\w*|look(?:ed|ing)? (?:at|into|for)|consider\w*|suggest\w*|propos\w*|option\w*|either|let me|hop(?:e|ing)"
-    r"|remind\w*|try\w*|tried|later|postpon\w*|park(?:ed)?|revisit\w*|yet|pending|unclear|unsure|about the)\b"
+    r"(?i)\b(?:no (?:idea|answer|decision|news)|\w+n't|maybe|perhaps|might|could|if|unless|until|whether|depend\w*"
+    r"|wait\w*|talk\w*|spoke|wonder\w*|look(?:ed|ing)? (?:at|into|for)|consider\w*|suggest\w*|propos\w*|option\w*"
+    r"|either|let me|hop(?:e|ing)|remind\w*|try\w*|tried|later|postpon\w*|park(?:ed)?|revisit\w*|yet|pending|unclear"
+    rf"|unsure|(?:not|never|nothing|nobody|no one|to be|(?:must|should|will|can) be|being) (?:\w+ ){{0,2}}{_PAST})\b"
+)
+# What else makes a sentence that settles nothing expressly a plan, or talk about the matter.
+_PLANS = re.compile(
+    r"(?i)\b(?:not|never|should|would|shall|will (?:check|ask|see|know|decide|find|tell)|I'll|we'll|or|think|thought"
+    r"|need\w*|must|want\w*|ask(?:ed|ing|s)?|discuss\w*|still|(?-i:may)|mention\w*|about the|worr\w*)\b"
 )
 # An assistant writes "We will use email" in many a text that it drafts.
 _TOGETHER = re.compile(
@@ -88,6 +94,8 @@ class OpenQuestions:
     """The position behind the last message that was read."""
     alive: tuple[Sentence, ...] = ()
     """Those that are open, the newest last."""
+    _asked: Sentence | None = None
+    """The last plain question."""
     _before: Line | None = None
     """The last message that was read."""
 
@@ -100,17 +108,23 @@ class OpenQuestions:
         return now
 
     def _after(self, line: Line) -> OpenQuestions:
-        alive, before = self.alive, self._before
+        alive, asked, before = self.alive, self._asked, self._before
         told = frozenset(terms(before.text)) if before and alive and before.speaker != line.speaker else frozenset()
         for order, text in enumerate(units(line.text)):
-            if kind_of(text) is Kind.OPEN:
+            kind = kind_of(text)
+            if kind is Kind.OPEN or is_question(text):
                 score = importance(text, from_user=line.from_user)
                 said = Sentence(line.position, order, line.speaker, line.date, text, score, Kind.OPEN)
+                if kind is not Kind.OPEN:
+                    asked = said
+                    continue
+                if len(said.matter) < 2 and asked and asked.position > line.position - REPLY_REACH:  # noqa: PLR2004
+                    said = asked  # "It's an open question, then."
                 others = (question for question in alive if not _same(question.matter, said.matter))
                 alive = (*others, said)[-MOST_QUESTIONS:] if said.matter else alive
-            elif alive and not is_question(text):
+            elif alive:
                 alive = _left_open(alive, text, told)
-        return OpenQuestions(line.position + 1, alive, line)
+        return OpenQuestions(line.position + 1, alive, asked, line)
 
 
 def _left_open(alive: tuple[Sentence, ...], text: str, before: frozenset[str]) -> tuple[Sentence, ...]:
@@ -146,7 +160,7 @@ def _answered(matter: frozenset[str], text: str, told: frozenset[str]) -> float:
     if share < SHARED_BY_A_DECISION or _DOUBT.search(text):
         return 0.0
     says_more = share >= SHARED_BY_A_STATEMENT and len(matter & told) > 1 and told - matter - generic_terms()
-    return share if says_more or _settles(text) else 0.0
+    return share if _settles(text) or (says_more and not _PLANS.search(text)) else 0.0
 
 
 def _settles(text: str) -> bool:

@@ -154,31 +154,6 @@ class Standing:
 
 
 @dataclass(slots=True)
-class _Sheet:
-    """Lines under headings, as long as there is room."""
-
-    count: Count
-    left: int
-    position: int
-    chosen: dict[str, list[SummaryLine]] = field(default_factory=lambda: {heading: [] for heading in VALUES})
-
-    def add(self, heading: str, text: str, keep: int = 0) -> bool:
-        """Adds a line where at least `keep` tokens are left behind it."""
-        own, line = self.chosen[heading], f"- {fences.as_data(one_line(text))}\n"
-        cost = self.count(line) + (0 if own else self.count(heading))
-        if cost > self.left - keep:
-            return False
-        self.left -= cost
-        order, value = len(own), VALUES[heading] - len(own) / 100
-        own.append(SummaryLine(position=self.position, order=order, heading=heading, text=line, value=value))
-        return True
-
-    @property
-    def text(self) -> str:
-        return "".join(line.text for own in self.chosen.values() for line in own)
-
-
-@dataclass(slots=True)
 class WorkState:
     """What calls have left behind, message by message; `copy` goes on without changing this one."""
 
@@ -216,8 +191,7 @@ class WorkState:
             self._use(message.text, position, SAID)
             for made in message.tool_calls if isinstance(message, AIMessage) else ():
                 self.calls += 1
-                call = Call.of(made["name"], made["args"], self.kinds)
-                self._open[made["id"] or ""] = call
+                self._open[made["id"] or ""] = Call.of(made["name"], made["args"], self.kinds)
                 for text in texts_of(made["args"]):
                     short = len(text) <= LONGEST_ARGUMENT and "\n" not in text
                     self._use(text, position, GIVEN if short else WRITTEN)
@@ -235,11 +209,10 @@ class WorkState:
 
     def _ended(self, call: Call, result: ToolMessage) -> None:
         text = result.text
-        failed = result.status == "error"
-        if not failed and call.kind in ("run", "other"):
-            ends = text if len(text) <= 2 * ENDS else f"{text[:ENDS]}\n{text[-ENDS:]}"
-            failed = _FAILED.search(ends) is not None
-        why = _why(text) if failed else ""
+        ends = text if len(text) <= 2 * ENDS else f"{text[:ENDS]}\n{text[-ENDS:]}"
+        found = _FAILED.search(ends)
+        failed = result.status == "error" or (call.kind in ("run", "other") and found is not None)
+        why = _short(one_line(found.group() if found else text[:SHORT])) if failed else ""
         subject = call.subjects[0] if call.subjects else call.name
         if failed:
             self.error = (subject, why)
@@ -247,18 +220,17 @@ class WorkState:
             titles = (next((str(item[key]) for key in _TITLE_KEYS if item.get(key)), "") for item in call.todos)
             states = (str(item.get("status", "pending")) for item in call.todos)
             self.todos = tuple(zip(titles, states, strict=True))
-        elif call.kind in ("read", "edit", "write"):
-            for path in call.subjects:
-                before = self.files.get(path)
-                verb = {"read": "read", "edit": "changed", "write": "changed" if before else "made"}[call.kind]
-                if verb != "read" or before is None or before.verb == "read":  # what was changed stays so when read
-                    times = before.times if before is not None and before.verb == verb else 0
-                    self.files[path] = Standing(verb, times + (not failed), why)
         elif call.kind == "run":
             self.commands.pop(subject, None)
             self.commands[subject] = Standing("run", failed=why)
             while len(self.commands) > MOST_NAMES // 10:
                 del self.commands[next(iter(self.commands))]
+        for path in call.subjects if call.kind in ("read", "edit", "write") else ():
+            before = self.files.get(path)
+            verb = "read" if call.kind == "read" else "made" if call.kind == "write" and not before else "changed"
+            if verb != "read" or before is None or before.verb == "read":  # what was changed stays so when read
+                times = before.times if before is not None and before.verb == verb else 0
+                self.files[path] = Standing(verb, times + (not failed), why)
 
     def activation(self, name: str) -> float:
         """Returns how likely a name is used again."""
@@ -272,30 +244,44 @@ class WorkState:
 
         Names that the messages at visible positions say are not listed, nor what is said otherwise.
         """
-        sheet = _Sheet(count, budget_tokens, self.read_until - 1)
+        sections: dict[str, list[SummaryLine]] = {heading: [] for heading in VALUES}
+        left = budget_tokens
+
+        def add(heading: str, text: str, keep: int = 0) -> bool:
+            """Adds a line where at least `keep` tokens are left behind it."""
+            nonlocal left, said
+            own, line = sections[heading], f"- {fences.as_data(one_line(text))}\n"
+            cost = count(line) + (0 if own else count(heading))
+            if cost > left - keep:
+                return False
+            left, said = left - cost, said + line
+            value = VALUES[heading] - len(own) / 100
+            place = {"position": self.read_until - 1, "order": len(own), "heading": heading}
+            own.append(SummaryLine(**place, text=line, value=value))
+            return True
+
         for heading, text in self._facts():
-            if text in said:
-                continue
-            sheet.add(heading, text, keep=int(budget_tokens * (1 - FACTS_SHARE)))
-        waiting: dict[str, list[str]] = {READ: [], NAMES: []}
-        for name, standing in self._names(visible, sheet.text + said):
-            if standing is not None and standing.verb != "read":
-                if not sheet.add(CHANGED, f"{name}: {_told(standing)}"):
-                    break
-                continue
-            own = waiting[NAMES if standing is None else READ]
-            own.append(name)
-            if len(own) == NAMES_IN_LINE:
-                if not sheet.add(NAMES if standing is None else READ, ", ".join(own)):
-                    break
-                own.clear()
-        for heading, names in waiting.items():
-            while names and not sheet.add(heading, ", ".join(names)):
+            if text not in said:
+                add(heading, text, keep=int(budget_tokens * (1 - FACTS_SHARE)))
+        rows: dict[str, list[str]] = {READ: [], NAMES: []}
+        for name, file in self._names(visible, said):
+            if file is not None and file.verb != "read":
+                fits = add(CHANGED, f"{name}: {_told(file)}")
+            else:
+                heading = NAMES if file is None else READ
+                rows[heading].append(name)
+                full = len(rows[heading]) == NAMES_IN_LINE
+                fits = not full or add(heading, ", ".join(rows[heading]))
+                rows[heading] = [] if full and fits else rows[heading]
+            if not fits:
+                break
+        for heading, names in rows.items():
+            while names and not add(heading, ", ".join(names)):
                 names.pop()
-        return [line for own in sheet.chosen.values() for line in own]
+        return [line for own in sections.values() for line in own]
 
     def _names(self, visible: Collection[int], said: str) -> Iterator[tuple[str, Standing | None]]:
-        """Returns the names that nothing else says, the likeliest first, and how those stand that are files."""
+        """Yields the names that nothing else says, the likeliest first, and how those stand that are files."""
         for name in sorted(self.uses, key=lambda name: (-self.activation(name), name)):
             if name not in said and not any(position in visible for _, position, _ in self.uses[name]):
                 said += f"\n{name}"
@@ -314,15 +300,9 @@ class WorkState:
             yield COMMANDS, f"{_short(command)}: {f'failed, {ran.failed}' if ran.failed else 'no error'}"
 
 
-def _told(standing: Standing) -> str:
-    times = f" {standing.times} times" if standing.times > 1 else ""
-    failed = f"the last change failed ({standing.failed})" if standing.failed else ""
-    return ", ".join(filter(None, (f"{standing.verb}{times}" if standing.times else "", failed)))
-
-
-def _why(text: str) -> str:
-    found = _FAILED.search(text[:ENDS]) or _FAILED.search(text[-ENDS:])
-    return _short(one_line(found.group() if found else text[:SHORT]))
+def _told(file: Standing) -> str:
+    times = f"{file.verb} {file.times} times" if file.times > 1 else file.verb * file.times
+    return ", ".join(filter(None, (times, f"the last change failed ({file.failed})" if file.failed else "")))
 
 
 def _short(text: str) -> str:
@@ -331,6 +311,5 @@ def _short(text: str) -> str:
 
 def most_tokens(calls: int, budget_tokens: int) -> int:
     """Returns what the work state of so many calls may cost in a budget; more only when the calls have doubled."""
-    return min(
-        MOST_TOKENS, int(budget_tokens * MOST_SHARE), TOKENS_PER_CALL << (calls.bit_length() - 1) if calls else 0
-    )
+    doubled = TOKENS_PER_CALL << (calls.bit_length() - 1) if calls else 0
+    return min(MOST_TOKENS, int(budget_tokens * MOST_SHARE), doubled)
