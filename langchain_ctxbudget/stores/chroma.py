@@ -18,7 +18,7 @@ from base64 import b64decode, b64encode
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from itertools import takewhile
@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, Self, TypeVar, cast
 from urllib.parse import urlsplit
 
 import numpy as np
-from chromadb.api import ClientAPI, ServerAPI
+from chromadb.api import ServerAPI
 from chromadb.api.client import Client
 from chromadb.api.collection_configuration import CreateCollectionConfiguration
 from chromadb.api.models.Collection import Collection
@@ -68,7 +68,7 @@ T = TypeVar("T")
 Vectors = NDArray[np.float32]
 """The vectors of an item, each of length 1, one after the other."""
 
-LAYOUT = 2
+LAYOUT = 3
 """How records are laid out; another version refuses the store."""
 BUCKETS = 16
 """Collections, chosen by a namespace's first two labels: one takes 2.6 MB, and the fuller it is the longer a scan."""
@@ -111,19 +111,17 @@ class ChromaStore(BaseStore):
         headers: Mapping[str, str] | None = None,
         tenant: str = "default_tenant",
         database: str = "default_database",
-        client: ClientAPI | None = None,
         index: IndexConfig | None = None,
         clock: Clock = utc_now,
     ) -> None:
         """Opens a store.
 
         Args:
-            path: the folder; made where it is missing. Without `path`, `url` and `client`, a private store in memory.
+            path: the folder; made where it is missing. Without `path` and `url`, a private store in memory.
             url: a Chroma server, such as `http://localhost:8000` (`chroma run --path FOLDER` starts one).
             headers: sent with every request to the server, for instance a token.
             tenant: the tenant of the database on the server.
             database: the database on the server.
-            client: an open Chroma client to use instead; the caller closes it.
             index: `dims`, `embed` and `fields`, as in LangGraph's stores; without it, no dense search.
             clock: gives the time of writes, in UTC where it names no offset.
 
@@ -132,8 +130,8 @@ class ChromaStore(BaseStore):
                 (`StoreDataError`), or the server not reached.
             EmbeddingMismatchError: the store was written with other embeddings.
         """
-        if sum(each is not None for each in (path, url, client)) > 1:
-            raise StoreError("A store has a path, a url or a client. Give one of them.")
+        if path is not None and url is not None:
+            raise StoreError("A store has a path or a url. Give one of them.")
         if "://" in str(path):
             raise StoreError(f"{str(path)!r} is a URL, not a folder. Pass it as `url`.")
         self.index_config = index
@@ -141,10 +139,10 @@ class ChromaStore(BaseStore):
         self._fields = (index.get("fields") or ["$"]) if index else []
         self._dims = index["dims"] if index else 0
         self._clock = with_offset(clock)
-        if path is not None:
-            self._chroma = _open_folder(Path(path).expanduser().resolve())
+        if url is not None:
+            self._chroma = _open_server(url, headers or {}, tenant, database)
         else:
-            self._chroma = _open_client(client) if url is None else _open_server(url, headers or {}, tenant, database)
+            self._chroma = _open(None if path is None else Path(path).expanduser().resolve())
         self._finalizer = weakref.finalize(self, self._chroma.release)
         try:
             with self._chroma.lock, _typed_errors(self._chroma.where):
@@ -177,9 +175,9 @@ class ChromaStore(BaseStore):
             StoreError: the store cannot be read or written.
         """
         todo, chroma = list(ops), self._chroma
-        puts = _checked_puts(todo, self._fields)
-        queries = [op.query for op in todo if isinstance(op, SearchOp) and op.query]
-        vectors, asked = self._vectors([text for put in puts.values() for text in put.to_embed], queries)
+        puts = self._checked_puts(todo)
+        vectors = self._embedded(text for put in puts.values() for text in put.to_embed)
+        asked = self._embedded((op.query or "" for op in todo if isinstance(op, SearchOp)), as_queries=True)
         if not self._finalizer.alive:
             raise StoreError("The store is closed. Open a new one.")
         if chroma.process != os.getpid():
@@ -189,19 +187,17 @@ class ChromaStore(BaseStore):
             stored = chroma.read([*(_item_id(op.namespace, op.key) for op in todo if isinstance(op, GetOp)), *puts])
             for op in todo:
                 if isinstance(op, GetOp):
-                    item = stored.get(_item_id(op.namespace, op.key))
-                    results.append(Item(**item.answer()) if item else None)
+                    id_ = _item_id(op.namespace, op.key)
+                    results.append(Item(**stored[id_].answer(id_)) if id_ in stored else None)
                 elif isinstance(op, SearchOp):
                     results.append(_found(chroma, op, asked.get(op.query or "")))
                 else:
                     results.append(_namespaces(chroma, op) if isinstance(op, ListNamespacesOp) else None)
-            new: dict[str, _StoredItem | None] = {}
+            new: dict[str, _Stored | None] = {}
             for id_, put in puts.items():
-                old = stored.get(id_)
-                flat = b"".join(vectors[text].astype("<f4").tobytes() for text in put.to_embed)
-                created = old.created if old else now
-                item = _StoredItem(id_, put.value or "", created, now, b64encode(flat).decode() or None)
-                new[id_] = None if put.value is None else item
+                flat = b64encode(b"".join(vectors[text].astype("<f4").tobytes() for text in put.to_embed)).decode()
+                created = stored[id_].created if id_ in stored else now
+                new[id_] = None if put.value is None else _Stored(put.value, created, now, flat)
             chroma.write(new)
         return results
 
@@ -231,28 +227,51 @@ class ChromaStore(BaseStore):
                 "it was written with, or put the items into a new store."
             )
 
-    def _vectors(self, texts: Iterable[str], queries: Iterable[str]) -> tuple[dict[str, Vectors], dict[str, Vectors]]:
-        """Makes the vectors of texts and of queries, each of length 1."""
-        if self.embeddings is None:
-            return {}, {}
-        texts, queries = list(dict.fromkeys(texts)), list(dict.fromkeys(queries))
-        made = self.embeddings.embed_documents(texts) if texts else []
-        made = [*made, *map(self.embeddings.embed_query, queries)]
+    def _checked_puts(self, ops: Iterable[Op]) -> dict[str, _Put]:
+        """Checks a batch and returns its writes by item id; the last put of a key counts."""
+        puts: dict[str, _Put] = {}
+        for op in ops:
+            if not isinstance(op, GetOp | SearchOp | ListNamespacesOp | PutOp):
+                raise InputError(f"{op!r} is not an operation of a LangGraph store.")
+            validate_op_namespace(op)
+            if isinstance(op, PutOp):
+                puts.pop(id_ := _item_id(op.namespace, op.key), None)
+                puts[id_] = _Put(None) if op.value is None else self._checked(op, op.value)
+        return puts
+
+    def _checked(self, op: PutOp, value: object) -> _Put:
+        if not isinstance(value, dict):
+            raise InputError(f"The value of {op.key!r} is a {type(value).__name__}; a store keeps dicts.")
+        if op.ttl is not None:
+            raise InputError("Items of a ChromaStore do not end by themselves: put them without `ttl`.")
+        try:
+            text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InputError(f"The value is not JSON: {error}. Store text, numbers, lists or dicts.") from error
+        if not encodes(text):  # half of a surrogate pair, which only an escape can carry
+            text = json.dumps(value, separators=(",", ":"))
+        paths = [] if op.index is False or not self._fields else op.index or self._fields
+        found = (
+            part for path in paths for part in get_text_at_path(value, path if path == "$" else tokenize_path(path))
+        )
+        return _Put(text, list(dict.fromkeys(part for part in found if part.strip())))
+
+    def _embedded(self, texts: Iterable[str], *, as_queries: bool = False) -> dict[str, NDArray[Any]]:
+        """Returns the vector of every text that says something, each of length 1."""
+        wanted = list(dict.fromkeys(filter(None, texts)))
+        if self.embeddings is None or not wanted:
+            return {}
+        made = list(map(self.embeddings.embed_query, wanted)) if as_queries else self.embeddings.embed_documents(wanted)
         if lengths := {len(vector) for vector in made} - {self._dims}:
             raise EmbeddingMismatchError(
                 f"The index has dims={self._dims}, but the embeddings gave vectors of length {sorted(lengths)}. "
                 "Set dims to what they give."
             )
-        vectors = np.asarray(made, dtype=np.float64).reshape(len(made), self._dims)
+        vectors = np.asarray(made, dtype=np.float64)
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
         if not np.isfinite(norms).all():
             raise StoreError("The embeddings gave numbers that are not finite.")
-        vectors = np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0)
-        of_texts, of_queries = np.split(vectors, [len(texts)])
-        return dict(zip(texts, of_texts, strict=True)), dict(zip(queries, of_queries, strict=True))
-
-
-# Operations, checked.
+        return dict(zip(wanted, vectors / np.where(norms > 0, norms, 1), strict=True))
 
 
 class _Put(NamedTuple):
@@ -262,49 +281,17 @@ class _Put(NamedTuple):
     to_embed: Sequence[str] = ()
 
 
-def _checked_puts(ops: Iterable[Op], fields: Sequence[str]) -> dict[str, _Put]:
-    """Checks a batch and returns its writes by item id; the last put of a key counts."""
-    puts: dict[str, _Put] = {}
-    for op in ops:
-        if not isinstance(op, GetOp | SearchOp | ListNamespacesOp | PutOp):
-            raise InputError(f"{op!r} is not an operation of a LangGraph store.")
-        validate_op_namespace(op)
-        if isinstance(op, PutOp):
-            id_ = _item_id(op.namespace, op.key)
-            puts.pop(id_, None)
-            puts[id_] = _Put(None) if op.value is None else _checked(op, op.value, fields)
-    return puts
-
-
-def _checked(op: PutOp, given: object, fields: Sequence[str]) -> _Put:
-    """Checks a value, which is kept as JSON text that reads back equal."""
-    if not isinstance(given, dict):
-        raise InputError(f"The value of {op.key!r} is a {type(given).__name__}; a store keeps dicts.")
-    if op.ttl is not None:
-        raise InputError("Items of a ChromaStore do not end by themselves: put them without `ttl`.")
-    try:
-        text = json.dumps(given, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"The value is not JSON: {error}. Store text, numbers, lists or dicts.") from error
-    if not encodes(text):  # half of a surrogate pair, which only an escape can carry
-        text = json.dumps(given, separators=(",", ":"))
-    paths = [] if op.index is False or not fields else fields if op.index is None else op.index
-    value = json.loads(text) if paths else None
-    found = (part for path in paths for part in get_text_at_path(value, path if path == "$" else tokenize_path(path)))
-    return _Put(text, list(dict.fromkeys(part for part in found if part.strip())))
-
-
 # Searches.
 
 
 def _found(chroma: _OpenChroma, op: SearchOp, query: NDArray[Any] | None) -> list[SearchItem]:
     """Finds items below a prefix: those updated last first, or the most similar to a query first, then by id."""
     prefix, last = tuple(op.namespace_prefix), max(op.offset, 0) + max(op.limit, 0)
-    found: list[tuple[_StoredItem, float | None]] = []
+    found: list[tuple[str, _Stored, float | None]] = []
     if query is None:
-        items = chroma.read(chroma.ids_below(prefix)).values()
-        ranked = sorted(items, key=lambda item: (-item.updated, item.id))
-        found = [(item, None) for item in ranked if _passes(item, op)]
+        items = chroma.read(chroma.ids_below(prefix)).items()
+        ranked = sorted(items, key=lambda item: (-item[1].updated, item[0]))
+        found = [(id_, item, None) for id_, item in ranked if _passes(item, op)]
     elif last and (vectors := chroma.vectors_below(prefix)):
         matrix = np.concatenate(list(vectors.values())).reshape(-1, len(query)).astype(np.float64)
         # Rounded, because the last bits depend on how many vectors are multiplied at once.
@@ -314,15 +301,13 @@ def _found(chroma: _OpenChroma, op: SearchOp, query: NDArray[Any] | None) -> lis
         while ids and len(found) < last:
             some, ids = ids[: last + 50], ids[last + 50 :]
             read = chroma.read(some)
-            found += [(read[id_], best[id_]) for id_ in some if id_ in read and _passes(read[id_], op)]
-    return [SearchItem(**item.answer(), score=score) for item, score in _page(found, op)]
+            found += [(id_, read[id_], best[id_]) for id_ in some if id_ in read and _passes(read[id_], op)]
+    return [SearchItem(**item.answer(id_), score=score) for id_, item, score in _page(found, op)]
 
 
 def _namespaces(chroma: _OpenChroma, op: ListNamespacesOp) -> list[Namespace]:
     """Lists the namespaces that hold something, sorted, cut to the depth and page that are asked for."""
     conditions = op.match_conditions or ()
-    if unknown := {condition.match_type for condition in conditions} - {"prefix", "suffix"}:
-        raise InputError(f"Unknown match types {unknown}. Use 'prefix' or 'suffix'.")
     prefixes = [condition.path for condition in conditions if condition.match_type == "prefix"]
     suffixes = [condition.path[::-1] for condition in conditions if condition.match_type == "suffix"]
     fixed = max((tuple(takewhile(lambda label: label != "*", path)) for path in prefixes), key=len, default=())
@@ -346,7 +331,7 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 }  # fmt: skip
 
 
-def _passes(item: _StoredItem, op: SearchOp) -> bool:
+def _passes(item: _Stored, op: SearchOp) -> bool:
     """Returns whether each field that a filter names is what it wants; one that is missing counts as `None`."""
     if not op.filter:
         return True
@@ -366,11 +351,32 @@ def matches(value: object, wanted: object) -> bool:
         return False
 
 
-# Ids and items.
+# Items, and their ids: labels and key as a JSON list in ASCII, so that no two share one.
+
+
+class _Stored(NamedTuple):
+    """An item as it is stored; times are in microseconds since 1970."""
+
+    value: str
+    """JSON text."""
+    created: int
+    updated: int
+    vectors: str
+    """In base64, of 32-bit numbers."""
+
+    @property
+    def flat_vectors(self) -> Vectors:
+        return np.frombuffer(b64decode(self.vectors), np.dtype("<f4"))
+
+    def answer(self, id_: str) -> dict[str, Any]:
+        """Returns the arguments of LangGraph's items."""
+        *labels, key = json.loads(id_)
+        created, updated = (_EPOCH + count * _MICROSECOND for count in (self.created, self.updated))
+        times = {"created_at": created, "updated_at": updated}
+        return {"namespace": tuple(labels), "key": key, "value": json.loads(self.value), **times}
 
 
 def _item_id(namespace: Namespace, key: str) -> str:
-    """Returns the id of an item: its labels and key as a JSON list in ASCII, so that no two items share one."""
     return json.dumps([*namespace, key])
 
 
@@ -389,51 +395,17 @@ def _prefix_fields(namespace: Namespace) -> dict[str, int]:
     return {f"p{length}": _fingerprint(namespace[:length]) for length in range(1, len(namespace) + 1)}
 
 
-def _bucket(namespace: Namespace) -> int:
-    return _fingerprint(namespace[:2]) % BUCKETS
-
-
-def _requests(ids: Iterable[str], size: int) -> Iterator[tuple[int, list[str]]]:
+def _by_bucket(ids: Iterable[str], size: int) -> Iterator[tuple[int, list[str]]]:
     """Splits item ids, each once, into requests to one bucket of a size that a server takes."""
     buckets: dict[int, list[str]] = defaultdict(list)
     for id_ in dict.fromkeys(ids):
-        buckets[_bucket(_namespace_of(id_))].append(id_)
+        buckets[_fingerprint(_namespace_of(id_)[:2]) % BUCKETS].append(id_)
     for number, found in buckets.items():
         for first in range(0, len(found), size):
             yield number, found[first : first + size]
 
 
-@dataclass(frozen=True, slots=True)
-class _StoredItem:
-    """An item as it is stored; times are in microseconds since 1970."""
-
-    id: str
-    value: str
-    """JSON text."""
-    created: int
-    updated: int
-    vectors: str | None = None
-    """In base64, of 32-bit numbers."""
-
-    @property
-    def flat_vectors(self) -> Vectors:
-        return np.frombuffer(b64decode(self.vectors or ""), np.dtype("<f4"))
-
-    def fields(self) -> dict[str, Any]:
-        """Returns it as flat metadata; `None` removes a field that is there."""
-        fields = asdict(self)
-        return fields | _prefix_fields(_namespace_of(fields.pop("id")))
-
-    def answer(self) -> dict[str, Any]:
-        """Returns the arguments of LangGraph's items."""
-        *labels, key = json.loads(self.id)
-        created, updated = (_EPOCH + count * _MICROSECOND for count in (self.created, self.updated))
-        times = {"created_at": created, "updated_at": updated}
-        return {"namespace": tuple(labels), "key": key, "value": json.loads(self.value), **times}
-
-
 # Reading and writing.
-
 
 _opened: list[_OpenChroma] = []
 """All that are open. In the child of a fork those of the parent stay here for ever: its threads are not there, and its
@@ -450,11 +422,11 @@ class _OpenChroma:
     A Chroma in this process does one thing at a time, under `lock`; a server does many.
     """
 
-    client: ClientAPI
+    client: Client
     where: str
-    close: Callable[[], object] = lambda: None
+    close: Callable[[], object]
     folder: Path | None = None
-    is_private: bool = False
+    is_private: bool = True
     """Nobody else can write to it, so items may stay in memory."""
     lock: AbstractContextManager[object] = field(default_factory=threading.RLock)
     process: int = field(default_factory=os.getpid)
@@ -462,7 +434,7 @@ class _OpenChroma:
     collections: dict[str, Collection] = field(default_factory=dict)
     known: dict[Namespace, dict[str, Vectors]] = field(default_factory=dict)
     """The vectors below the prefixes that were searched, in step with every write."""
-    recent: dict[str, _StoredItem] = field(default_factory=dict)
+    recent: dict[str, _Stored] = field(default_factory=dict)
     """Items by id, in step with every write: what every turn reads, as the heads of a log, is asked for once."""
 
     def __post_init__(self) -> None:
@@ -493,30 +465,30 @@ class _OpenChroma:
 
     def ids_below(self, prefix: Namespace) -> list[str]:
         """Returns the ids of the items below a prefix, which some are found by, and all told by their labels."""
-        where: dict[str, Any] | None = dict([_prefix_fields(prefix).popitem()]) if prefix else None
+        where: dict[str, Any] | None = {f"p{len(prefix)}": _fingerprint(prefix)} if prefix else None
         begin = json.dumps(prefix)[:-1] + ", " if prefix else "["
         found: list[str] = []
-        for number in [_bucket(prefix)] if len(prefix) > 1 else range(BUCKETS):
+        for number in [_fingerprint(prefix[:2]) % BUCKETS] if len(prefix) > 1 else range(BUCKETS):
             if collection := self._collection(number):
                 found += [id_ for id_ in collection.get(where=where, include=[])["ids"] if id_.startswith(begin)]
         return found
 
-    def read(self, ids: Iterable[str]) -> dict[str, _StoredItem]:
+    def read(self, ids: Iterable[str]) -> dict[str, _Stored]:
         """Returns the items with these ids, wherever they are."""
         wanted = dict.fromkeys(ids)
         found = {id_: self.recent[id_] for id_ in wanted if id_ in self.recent}
-        for number, some in _requests((id_ for id_ in wanted if id_ not in found), READ_SIZE):
+        for number, some in _by_bucket((id_ for id_ in wanted if id_ not in found), READ_SIZE):
             if collection := self._collection(number):
                 got = collection.get(ids=some, include=["metadatas"])
-                read = {}
-                for id_, fields in zip(got["ids"], got["metadatas"] or [], strict=True):
-                    known: dict[str, Any] = {name: it for name, it in fields.items() if name in _StoredItem.__slots__}
-                    read[id_] = _StoredItem(id_, **known)
+                read = {
+                    id_: _Stored(**{name: cast("Any", fields[name]) for name in _Stored._fields})
+                    for id_, fields in zip(got["ids"], got["metadatas"] or [], strict=True)
+                }
                 self._remember(read)
                 found |= read
         return found
 
-    def _remember(self, items: Mapping[str, _StoredItem]) -> None:
+    def _remember(self, items: Mapping[str, _Stored]) -> None:
         if self.is_private and len(items) <= RECENT_ITEMS // 10:
             self.recent |= {id_: item for id_, item in items.items() if len(item.value) < RECENT_CHARACTERS}
             for id_ in list(self.recent)[: max(0, len(self.recent) - RECENT_ITEMS)]:
@@ -534,17 +506,17 @@ class _OpenChroma:
             self.known[prefix] = vectors
         return vectors
 
-    def write(self, items: Mapping[str, _StoredItem | None]) -> None:
+    def write(self, items: Mapping[str, _Stored | None]) -> None:
         """Writes items by id, over those that there are; `None` deletes one."""
         new = {id_: item for id_, item in items.items() if item}
         for id_ in items:
             self.recent.pop(id_, None)
         try:
-            for number, some in _requests((id_ for id_ in items if id_ not in new), READ_SIZE):
+            for number, some in _by_bucket(items.keys() - new.keys(), READ_SIZE):
                 if collection := self._collection(number):
                     collection.delete(ids=some)
-            for number, some in _requests(new, WRITE_SIZE):
-                metadatas: list[Any] = [new[id_].fields() for id_ in some]
+            for number, some in _by_bucket(new, WRITE_SIZE):
+                metadatas: list[Any] = [new[id_]._asdict() | _prefix_fields(_namespace_of(id_)) for id_ in some]
                 # Chroma wants a vector of its own: a single number, never searched.
                 vectors = np.ones((len(some), 1), np.float32)
                 collection = cast("Collection", self._collection(number, make=True))
@@ -574,48 +546,40 @@ class _Client(Client):
         self.tenant, self.database = tenant, database
 
 
-def _start(folder: Path | None) -> _Client:
-    """Starts Chroma in this process: over a folder, or in memory."""
+def _open(folder: Path | None) -> _OpenChroma:
+    """Opens a folder, or returns it where this process has it open; without one, makes a Chroma in memory."""
+    with _opening:
+        for chroma in _opened:
+            if folder and (chroma.folder, chroma.process) == (folder, os.getpid()):
+                chroma.stores += 1
+                return chroma
+        lock = _locked(folder) if folder else None
+        try:
+            with _typed_errors(where := str(folder or "in memory")):
+                client = _started(folder)
+        except BaseException:
+            if lock:
+                lock.release()
+            raise
+
+        def close() -> None:
+            client.own_system.stop()
+            if lock:
+                lock.release()
+
+        return _OpenChroma(client, where, close, folder)
+
+
+def _started(folder: Path | None) -> _Client:
     if _started_in - {os.getpid()}:
-        raise StoreError(f"Chroma was in use in this process before it was forked, and cannot run here. {AFTER_FORK}")
+        raise StoreError(f"Chroma was in use in this process before it was forked. {AFTER_FORK}")
     _started_in.add(os.getpid())
     return _Client(
         Settings(anonymized_telemetry=False, is_persistent=folder is not None, persist_directory=str(folder or ""))
     )
 
 
-def _open_client(client: ClientAPI | None) -> _OpenChroma:
-    """Takes a client of the caller's, who closes it; without one, makes a Chroma in memory."""
-    if client:
-        return _OpenChroma(client, repr(client))
-    own = _start(None)
-    return _OpenChroma(own, "in memory", own.own_system.stop, is_private=True)
-
-
-def _open_folder(folder: Path) -> _OpenChroma:
-    """Opens a folder, or returns it where this process has it open."""
-    with _opening:
-        for chroma in _opened:
-            if (chroma.folder, chroma.process) == (folder, os.getpid()):
-                chroma.stores += 1
-                return chroma
-        lock = _locked(folder)
-        try:
-            with _typed_errors(str(folder)):
-                client = _start(folder)
-        except BaseException:
-            lock.release()
-            raise
-
-        def close() -> None:
-            client.own_system.stop()
-            lock.release()
-
-        return _OpenChroma(client, str(folder), close, folder, is_private=True)
-
-
 def _open_server(url: str, headers: Mapping[str, str], tenant: str, database: str) -> _OpenChroma:
-    """Connects to a Chroma server."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise StoreError(f"{url!r} is no URL of a Chroma server. Give one like 'http://localhost:8000'.")
@@ -630,7 +594,7 @@ def _open_server(url: str, headers: Mapping[str, str], tenant: str, database: st
     session = client._server._session  # type: ignore[attr-defined]  # noqa: SLF001 - it has no time limit
     session.timeout = TIMEOUT
     where = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-    return _OpenChroma(client, where, session.close, lock=nullcontext())
+    return _OpenChroma(client, where, session.close, is_private=False, lock=nullcontext())
 
 
 def _locked(folder: Path) -> FileLock:

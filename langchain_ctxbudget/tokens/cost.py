@@ -1,15 +1,8 @@
 """The cost of messages, images, tools and response formats as they are sent to a model, framing included.
 
 For text, names, roles, tool calls, tool results and images this is, to the token, what
-`ChatOpenAI.get_num_tokens_from_messages` answers. Where that function says nothing, or raises, this one has a rule:
-
-| content | here |
-|---|---|
-| image whose size cannot be read (link, file id, other format) | the dearest (gpt-4o: 1,445) |
-| a call in another form than LangChain's | as it is sent, once |
-| any other block (file, sound, thought) | compact JSON, long base64 at 0.75 tokens per character |
-| tools | the rule that OpenAI's cookbook publishes, which knows one level of properties; at least compact JSON |
-| response format | compact JSON and a frame |
+`ChatOpenAI.get_num_tokens_from_messages` answers. An image whose size cannot be read costs the dearest, any other block
+its compact JSON, tools what OpenAI's cookbook says or more, a response format its compact JSON and a frame.
 """
 
 from __future__ import annotations
@@ -35,9 +28,8 @@ Count = Callable[[str], int]
 REPLY_TOKENS = 3
 """Every reply is primed with the assistant's role."""
 TOOL_CALL_ID_TOKENS = 3
-TOOLS_END_TOKENS = 12
-RESPONSE_FORMAT_TOKENS = 12
-"""The frame of a response format. Nothing is published; the frame of the tools is taken."""
+TOOLS_END_TOKENS = RESPONSE_FORMAT_TOKENS = 12
+"""Of a response format nothing is published; the frame of the tools is taken."""
 _PROPERTY_TOKENS = _ENUM_TOKENS = 3
 PAYLOAD_CHARACTERS = 4_096
 """Base64 of at least this length is not tokenized."""
@@ -183,14 +175,12 @@ def _tiles(width: int, height: int) -> int:
 
 
 def image_size(image: str) -> tuple[int, int] | None:
-    """Reads width and height in pixels from the header of a PNG, GIF or JPEG; None where it says nothing."""
+    """Reads width and height in pixels from the header of a PNG or JPEG; None where it says nothing."""
     payload = image.partition(",")[2] if image.startswith("data:") else image
     try:
         head = _decoded(payload, _HEADER_CHARACTERS)
         if head.startswith(b"\x89PNG\r\n\x1a\n"):
             width, height = struct.unpack_from(">II", head, 16)
-        elif head.startswith(b"GIF8"):
-            width, height = struct.unpack_from("<HH", head, 6)
         else:
             width, height = _jpeg_size(_decoded(payload, _SEARCHED_CHARACTERS))
     except (struct.error, ValueError, IndexError):  # binascii.Error is a ValueError
@@ -247,7 +237,11 @@ def tools_tokens(tools: Sequence[Any], count: Count, function_tokens: int) -> in
 
 def _function_tokens(function: Mapping[str, Any], count: Count) -> int:
     """Returns the tokens of one function by the published rule."""
-    tokens = count(f"{function.get('name', '')}:{_described(function)}")
+
+    def named(name: object, kind: str, schema: Mapping[str, Any]) -> int:
+        return count(f"{name}:{kind}{str(schema.get('description') or '').removesuffix('.')}")
+
+    tokens = named(function.get("name", ""), "", function)
     parameters = function.get("parameters")
     properties = parameters.get("properties") if isinstance(parameters, Mapping) else None
     if not isinstance(properties, Mapping) or not properties:
@@ -255,14 +249,10 @@ def _function_tokens(function: Mapping[str, Any], count: Count) -> int:
     tokens += _PROPERTY_TOKENS * (1 + len(properties))
     for key, value in properties.items():
         schema = value if isinstance(value, Mapping) else {}
-        tokens += count(f"{key}:{schema.get('type', '')}:{_described(schema)}")
+        tokens += named(key, f"{schema.get('type', '')}:", schema)
         if isinstance(items := schema.get("enum"), Sequence):
             tokens += _ENUM_TOKENS * (len(items) - 1) + sum(count(str(item)) for item in items)
     return tokens
-
-
-def _described(schema: Mapping[str, Any]) -> str:
-    return str(schema.get("description") or "").removesuffix(".")
 
 
 def response_format_tokens(response_format: Any, count: Count) -> int:  # noqa: ANN401 - schemas come in any type

@@ -1,7 +1,6 @@
 """Counting tokens: exactly where the tokenizer is known, with a margin where it is not.
 
-o200k_base (gpt-4o and everything after it) is exact without a network, as the package carries its vocabulary; the older
-encodings of OpenAI come from tiktoken, which fetches them once. What is sent beyond texts is counted in `cost`.
+The package carries the vocabulary of o200k_base (gpt-4o and everything after it); older ones are fetched by tiktoken.
 """
 
 from __future__ import annotations
@@ -42,13 +41,11 @@ PROVIDER_PREFIX = re.compile(r"^(?:(?:openai|azure|azure_openai|azure_ai|openrou
 """May stand before the name of one of OpenAI's models."""
 _CACHED_TEXTS = 65_536
 _CARRIED = frozenset({"o200k_base", "o200k_harmony"})  # they differ in special tokens only, which text has none of
-# Names that tiktoken does not know yet; the rule of `ChatOpenAI`.
-_O200K_FAMILIES = ("gpt-4o", "gpt-4.1", "gpt-5", "gpt-6")
+_O200K_FAMILIES = ("gpt-4o", "gpt-4.1", "gpt-5", "gpt-6")  # as `ChatOpenAI` takes names that tiktoken does not know
 _NAME_ATTRIBUTES = ("tiktoken_model_name", "model_name", "model", "deployment_name", "azure_deployment")
 _COUNTING = ("get_num_tokens", "get_token_ids", "get_num_tokens_from_messages")
 _CHAT_FRAMING = Framing(message_tokens=5)
 _CHAT_REPLY_TOKENS = 5
-_TOKENIZER_FILE = "tokenizer.json"
 
 
 class TokenCounter(ABC):
@@ -140,12 +137,7 @@ class TiktokenCounter(TokenCounter):
     is_local = True
 
     def __init__(self, encoding_or_model: str = "o200k_base") -> None:
-        """Choose an encoding (`o200k_base`) or a model (`gpt-4o`, `openai:gpt-4.1`); it is loaded when it first counts.
-
-        Raises:
-            InputError: the name is neither.
-            TokenizerUnavailableError: the encoding is not carried and cannot be fetched.
-        """
+        """Choose an encoding (`o200k_base`) or a model (`gpt-4o`, `openai:gpt-4.1`); an `InputError` for others."""
         super().__init__()
         encoding = _encoding_name(encoding_or_model)
         if encoding is None:
@@ -176,8 +168,7 @@ class TiktokenCounter(TokenCounter):
 class EstimatingCounter(TokenCounter):
     """Estimates, for models whose tokenizer is not known: two fifths above the exact count of o200k_base.
 
-    That is enough for tokenizers of 32,000 tokens on English, code, JSON and most European languages. What a provider
-    reports as used corrects the rest: small vocabularies cut other scripts and numbers into up to twice as many.
+    That is enough for 32,000 tokens on English, code, JSON and most European languages; reported usage corrects it.
 
     Example:
         >>> EstimatingCounter().count_text("The kettle is on.") >= TiktokenCounter().count_text("The kettle is on.")
@@ -195,16 +186,9 @@ class EstimatingCounter(TokenCounter):
 class HuggingFaceCounter(TokenCounter):
     """Counts exactly, with the tokenizer of an open model (Llama, Qwen, Gemma, Mistral, ...).
 
-    A tokenizer does not know the chat template: five tokens and the role per message, and five for the reply, cover
-    those of Qwen, Llama 3 and Gemma, but not what a template adds by itself (the date, a system prompt).
-
-    Args:
-        tokenizer: a `tokenizers.Tokenizer`, which is copied; a `tokenizer.json`, or the folder that holds it. For a
-            model of the hub pass `Tokenizer.from_pretrained(name)`.
-        framing: what the model adds around a message.
-
-    Raises:
-        InputError: it is none of these.
+    Takes a `tokenizers.Tokenizer`, which is copied (for a model of the hub `Tokenizer.from_pretrained(name)`), or the
+    path of a `tokenizer.json`. Of the chat template it knows no more than `framing`: five tokens and the role per
+    message, and five for the reply, cover those of Qwen, Llama 3 and Gemma, but not a date or a prompt of its own.
 
     Example:
         >>> from tokenizers import Tokenizer, models, pre_tokenizers
@@ -228,13 +212,12 @@ class HuggingFaceCounter(TokenCounter):
                 label = f"{type(tokenizer.model).__name__.lower()}-{tokenizer.get_vocab_size()}"
                 self._tokenizer = Tokenizer.from_str(tokenizer.to_str())
             else:
-                file = Path(tokenizer) / _TOKENIZER_FILE if Path(tokenizer).is_dir() else Path(tokenizer)
-                label = file.resolve().parent.name if file.name == _TOKENIZER_FILE else file.stem
-                self._tokenizer = Tokenizer.from_file(str(file))
+                label = "/".join(Path(tokenizer).resolve().parts[-2:])
+                self._tokenizer = Tokenizer.from_file(str(tokenizer))
         except Exception as error:
             raise InputError(
                 f"tokenizer must be a tokenizers.Tokenizer (`backend_tokenizer` of one of transformers) or the path of "
-                f"a model's {_TOKENIZER_FILE}, not {tokenizer!r} ({type(error).__name__}: {error})"
+                f"a model's tokenizer.json, not {tokenizer!r} ({type(error).__name__}: {error})"
             ) from error
         self.name = f"huggingface:{label}"
         self._tokenizer.encode_special_tokens = True  # a text that imitates them is text
@@ -258,12 +241,7 @@ class ModelCounter(TokenCounter):
     """
 
     def __init__(self, model: BaseChatModel) -> None:
-        """Ask the model, which may be bound, for a first count.
-
-        Raises:
-            InputError: it is no chat model.
-            TokenizerUnavailableError: the model cannot count here.
-        """
+        """Ask the model, which may be bound, for a first count; `TokenizerUnavailableError` where it cannot."""
         super().__init__()
         from langchain_core.language_models import BaseLanguageModel  # noqa: PLC0415 - takes 0.2 s
 
@@ -296,11 +274,7 @@ class ModelCounter(TokenCounter):
 
 
 class CalibratedCounter(TokenCounter):
-    """Multiplies the counts of another counter by a factor, rounded up.
-
-    Texts, messages, tools and response formats are corrected alike. Counts of texts add up: lines that begin with `-`,
-    `[`, `#` or `<` cost together what they cost one by one.
-    """
+    """Multiplies the counts of another counter by a factor, rounded up, line by line, so that lines add up."""
 
     def __init__(self, inner: TokenCounter, factor: float) -> None:
         super().__init__()
@@ -323,8 +297,7 @@ class CalibratedCounter(TokenCounter):
         tokens = self.inner.count_message(message)
         texts = [text for block in blocks_of(message) if (text := text_of(block)) is not None]
         rest = tokens - sum(map(self.inner.count_text, texts))
-        # In parts, so that what is written in a message adds up; whole, where the other counter's parts do not.
-        return max(self._corrected(tokens), self._corrected(rest) + sum(map(self.count_text, texts)))
+        return self._corrected(rest) + sum(map(self.count_text, texts))
 
     def count_messages(self, messages: Sequence[BaseMessage]) -> int:
         """Returns the tokens of a request with these messages, the priming of the reply included."""
@@ -400,19 +373,12 @@ _OTHER_SCRIPT = re.compile("[^\x00-\u024f]")
 
 
 def text_pieces(text: str) -> list[str]:
-    """Cuts a text before every line that begins with one of `-`, `[`, `#`, `<`, as the lines of a fence do.
-
-    No tokenizer of the tiktoken family joins tokens across such a border, so what is counted by the piece adds up.
-    """
+    """Cuts a text before every line that begins as those of a fence; no tokenizer joins tokens across such a border."""
     return _BORDER.split(text)
 
 
 def estimate_tokens(text: str) -> int:
-    """Estimates the tokens of a text; never below the exact count of o200k_base.
-
-    Other tokenizers have smaller vocabularies: on Latin script, code and JSON they make up to two fifths more tokens,
-    and every character of another script adds a quarter of one.
-    """
+    """Estimates tokens: two fifths above o200k_base, as on Latin script, and a quarter per character of others."""
     encoding = vocab.encoding()
     return sum(
         -(-(28 * vocab.count_tokens(encoding, piece) + 5 * len(_OTHER_SCRIPT.findall(piece))) // 20)

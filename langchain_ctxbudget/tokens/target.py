@@ -1,8 +1,7 @@
 """The model that prompts are made for: how its tokens are counted and corrected, and how large its window is.
 
-The window is that of the model's profile, else what the server says that the model object names: Ollama about the model
-(`/api/ps`, `/api/show`), any other in the list of models that OpenAI-compatible servers give (vLLM, llama.cpp,
-OpenRouter, ...) or LM Studio's. OpenAI and Azure are never asked. The model's key goes to its own server only.
+The window is that of the model's profile, else what its server says: Ollama (`/api/ps`, `/api/show`), or a list of
+models as OpenAI-compatible servers and LM Studio give it. OpenAI and Azure are never asked.
 """
 
 from __future__ import annotations
@@ -55,11 +54,7 @@ class ModelTarget:
     """A model as a pipeline sees it; shared by threads and tasks."""
 
     def __init__(self, model: Model, token_counter: TokenCounter | None) -> None:
-        """Choose how to count; the window is found when it is first needed.
-
-        Raises:
-            InvalidSettingsError: one of them is something else.
-        """
+        """Choose how to count; the window is found when it is first needed."""
         if token_counter is not None and not isinstance(token_counter, TokenCounter):
             raise InvalidSettingsError(f"token_counter must be a TokenCounter, not {type(token_counter).__name__}")
         if model is not None and not isinstance(model, str):
@@ -99,11 +94,7 @@ class ModelTarget:
                 self.tokenizer.count_text("a")
 
     def observe(self, input_tokens: int, counted_tokens: int) -> None:
-        """Corrects the counts by what a provider measured for a prompt.
-
-        Raises:
-            InputError: the number is not a count, or cannot be that of this prompt.
-        """
+        """Corrects the counts by what a provider measured for a prompt; `InputError` where it cannot be of this one."""
         if not isinstance(input_tokens, int) or isinstance(input_tokens, bool) or input_tokens < 0:
             raise InputError(f"input_tokens must be a whole number of at least 0, not {input_tokens!r}")
         if input_tokens > (most := counted_tokens * MOST_TIMES + MOST_HIDDEN_TOKENS):
@@ -148,25 +139,19 @@ _SERVER_BLOCKS = ("_call", "_tool_result", "_tool_use", "mcp_list_tools", "execu
 
 
 def is_of_one_call(answer: BaseMessage) -> bool:
-    """Tells if the usage of an answer can be that of its prompt alone.
-
-    Where the provider itself has run tools (a search, code, an MCP server), the model was called several times. Where
-    less was read than came from a cache, the cached part is not counted.
-    """
+    """Tells if the usage of an answer is that of its prompt alone: not where the provider has run tools in between."""
     if any(kind.endswith(_SERVER_BLOCKS) for kind in block_types(answer) - _CLIENT_CALLS):
         return False
-    usage = getattr(answer, "usage_metadata", None) or {}
+    usage = getattr(answer, "usage_metadata", None) or {}  # some do not count what came from a cache
     return bool((usage.get("input_token_details") or {}).get("cache_read", 0) <= usage.get("input_tokens", 0))
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The factor between our counts and a provider's.
+    """The factor between our counts and a provider's: at least 0.5, or 1 where our counts are exact.
 
-    It is the largest ratio of the last 16 requests of at least 500 tokens that is no accident, rounded up to a multiple
-    of 0.05: not more than half above a ratio that a quarter of them, and at least two, reach. One observation alone
-    doubles counts at most. The factor is at least 0.5, or 1 where our counts are exact; exact counts are an observation
-    of their own.
+    It is the largest ratio of the last 16 requests, rounded up to a multiple of 0.05, that is not more than half above
+    one that a quarter of them, and at least two, reach. Exact counts are an observation of their own.
     """
 
     exact: bool = False

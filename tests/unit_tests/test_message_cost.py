@@ -50,8 +50,8 @@ PICTURES = [
     ("image/png", picture(64, 64)),
     ("image/png", picture(3000, 1000)),
     ("image/jpeg", picture(900, 1200, "JPEG")),
-    ("image/gif", picture(513, 512, "GIF")),
-    ("image/gif", picture(2049, 700, "GIF")),
+    ("image/png", picture(513, 512)),
+    ("image/jpeg", picture(2049, 700, "JPEG")),
 ]
 
 
@@ -107,7 +107,7 @@ def test_messages_cost_what_chat_openai_says(chat_openai: ChatOpenAI, messages: 
     width=st.integers(1, 3_000),
     height=st.integers(1, 60) | st.integers(1, 1_500),
     tall=st.booleans(),
-    form=st.sampled_from(["PNG", "GIF", "JPEG"]),
+    form=st.sampled_from(["PNG", "JPEG"]),
 )
 def test_images_of_any_size_cost_what_chat_openai_says(
     chat_openai: ChatOpenAI, width: int, height: int, tall: bool, form: str
