@@ -103,23 +103,29 @@ def replay(
     share = CACHED_PRICE
     if price is not None and price.input:
         share = 1.0 if price.cached_input is None else price.cached_input / price.input
-    prices: dict[str, Any] = {"price_share": share, "input_price": price and price.input}
     tracks: list[Track] = []
     for one in contenders:
         done: list[Turn] = []
-        run = _Run(one, counter, counter.count_tools(tools))
+        before: Sequence[BaseMessage] = ()
         with closing(one):
             for number, turn in enumerate(turns, 1):
-                places = _answers(turn) if number >= first_turn else []
-                if places:
-                    done.append(run.through(number, turn, places, named.get(number, ())))
-                else:
-                    one.keep(turn)
+                if number >= first_turn and _answers(turn):
+                    prompts, failures = _prompts(one, turn)
+                    costs = _costs(prompts, before, counter, counter.count_tools(tools))
+                    done.append(_numbers(number, prompts, costs, failures, named.get(number, ())))
+                    before = prompts[-1].messages if prompts else before
+                one.keep(turn)
                 if on_turn:
                     on_turn(one.name, number)
-        tracks.append(Track(name=one.name, budget_tokens=one.budget, turns=tuple(done), **prices))
-    counted = {"tokenizer": counter.name, "count_mode": counter.mode, **prices}
-    return ReplayResult(messages=len(said), budget_tokens=budget, tracks=tuple(tracks), **counted)
+        tracks.append(_track(one, done, share, price and price.input))
+    return ReplayResult(
+        messages=len(said),
+        budget_tokens=budget,
+        tracks=tuple(tracks),
+        tokenizer=counter.name,
+        count_mode=counter.mode,
+        price_share=share,
+    )
 
 
 def split_turns(messages: Sequence[BaseMessage]) -> list[list[BaseMessage]]:
@@ -263,44 +269,49 @@ def _label(settings: Mapping[str, Any]) -> str:
     return ", ".join(said) or "elastic"
 
 
-class _Run:
-    """One strategy on its way through a conversation."""
+def _prompts(one: Assembled | Window, turn: list[BaseMessage]) -> tuple[list[Prompt], list[str]]:
+    """Makes the prompts for the answers of a turn; returns also why some could not be made."""
+    prompts, failures = list[Prompt](), list[str]()
+    for place in _answers(turn):
+        try:
+            prompts.append(one.prompt(turn[:place]))
+        except (BudgetError, EmptyMessageError) as error:
+            failures.append(f"{type(error).__name__}: {error}")
+    return prompts, failures
 
-    def __init__(self, one: Assembled | Window, counter: TokenCounter, tools: int) -> None:
-        self.contender = one
-        self.counter = counter  # the strategies have counters of their own, so that none is faster for another's work
-        self.tools_tokens = tools
-        self.before: Sequence[BaseMessage] = ()
 
-    def through(self, number: int, turn: list[BaseMessage], places: Sequence[int], asked: Sequence[str]) -> Turn:
-        """Makes the prompts for the answers of a turn, then stores it."""
-        last: Prompt | None = None
-        tokens, failures, cached, steps = list[int](), list[str](), 0, 0
-        for place in places:
-            try:
-                last = self.contender.prompt(turn[:place])
-            except (BudgetError, EmptyMessageError) as error:
-                failures.append(f"turn {number}: {type(error).__name__}: {error}")
-                continue
-            costs = [self.counter.count_message(message) for message in last.messages]
-            cached += common_prefix(last.messages, costs, self.before, self.counter).tokens
-            cached += self.tools_tokens if self.before else 0
-            tokens.append(self.tools_tokens + sum(costs) + self.counter.count_messages([]))
-            steps += last.compaction_step
-            self.before = last.messages
-        self.contender.keep(turn)
-        text = one_line("\n".join(message.text for message in last.messages)) if last else ""
-        return Turn(
-            number=number,
-            calls=len(tokens),
-            tokens=sum(tokens),
-            cached_tokens=cached,
-            largest_tokens=max(tokens, default=0),
-            messages=last.states if last else {},
-            compaction_steps=steps,
-            failures=tuple(failures),
-            evidence=sum(one_line(one) in text for one in asked) / len(asked) if asked else None,
-        )
+def _costs(
+    prompts: Sequence[Prompt], before: Sequence[BaseMessage], counter: TokenCounter, tools_tokens: int
+) -> list[tuple[int, int]]:
+    """Returns the tokens of prompts that follow another one, and how many of them are as in the prompt before."""
+    found: list[tuple[int, int]] = []
+    for prompt in prompts:
+        costs = [counter.count_message(message) for message in prompt.messages]
+        cached = common_prefix(prompt.messages, costs, before, counter).tokens + (tools_tokens if before else 0)
+        found.append((tools_tokens + sum(costs) + counter.count_messages([]), cached))
+        before = prompt.messages
+    return found
+
+
+def _numbers(
+    number: int,
+    prompts: Sequence[Prompt],
+    costs: Sequence[tuple[int, int]],
+    failures: Sequence[str],
+    asked: Sequence[str],
+) -> Turn:
+    text = one_line("\n".join(message.text for message in prompts[-1].messages)) if prompts else ""
+    return Turn(
+        number=number,
+        calls=len(prompts),
+        tokens=sum(tokens for tokens, _ in costs),
+        cached_tokens=sum(cached for _, cached in costs),
+        largest_tokens=max((tokens for tokens, _ in costs), default=0),
+        messages=prompts[-1].states if prompts else {},
+        compaction_steps=sum(prompt.compaction_step for prompt in prompts),
+        failures=tuple(f"turn {number}: {failure}" for failure in failures),
+        evidence=sum(one_line(said) in text for said in asked) / len(asked) if asked else None,
+    )
 
 
 # The numbers
@@ -337,68 +348,47 @@ class Track:
     """The most that a prompt may cost; None: no limit."""
     turns: tuple[Turn, ...]
     """Those in which an answer was given."""
-    price_share: float
-    input_price: float | None
-
-    @property
-    def calls(self) -> int:
-        """The number of prompts that were made."""
-        return sum(turn.calls for turn in self.turns)
-
-    @property
-    def tokens(self) -> int:
-        """The tokens of all prompts."""
-        return sum(turn.tokens for turn in self.turns)
-
-    @property
-    def cached_tokens(self) -> int:
-        """Those that a provider's cache has."""
-        return sum(turn.cached_tokens for turn in self.turns)
-
-    @property
-    def cached_share(self) -> float:
-        """The same as a share of all."""
-        return self.cached_tokens / max(1, self.tokens)
-
-    @property
-    def effective_tokens(self) -> float:
-        """The tokens that are paid for; a cached one counts `price_share`."""
-        return effective_tokens(self.tokens, self.cached_tokens, self.price_share)
-
-    @property
-    def cost(self) -> float | None:
-        """The price of all prompts in US dollars, without answers; None where it is not known."""
-        return None if self.input_price is None else self.effective_tokens * self.input_price / 1_000_000
-
-    @property
-    def largest_tokens(self) -> int:
-        """The largest prompt."""
-        return max((turn.largest_tokens for turn in self.turns), default=0)
-
-    @property
-    def message_shares(self) -> dict[CoverageState, float]:
-        """The states of earlier messages, as shares of all of them over all turns; all 0 where there were none."""
-        counts = {state: sum(turn.messages.get(state, 0) for turn in self.turns) for state in STATES}
-        return {state: count / max(1, sum(counts.values())) for state, count in counts.items()}
-
-    @property
-    def compaction_steps(self) -> int:
-        """The number of times that the beginning of the prompt was rewritten."""
-        return sum(turn.compaction_steps for turn in self.turns)
-
-    @property
-    def failures(self) -> tuple[str, ...]:
-        """The reasons of prompts that could not be made."""
-        return tuple(failure for turn in self.turns for failure in turn.failures)
-
-    @property
-    def evidence(self) -> float | None:
-        """The mean over the turns for which evidence was named."""
-        found = [turn.evidence for turn in self.turns if turn.evidence is not None]
-        return statistics.fmean(found) if found else None
+    calls: int
+    tokens: int
+    cached_tokens: int
+    cached_share: float
+    effective_tokens: float
+    """The tokens that are paid for; a cached one counts the price share."""
+    cost: float | None
+    """The price of all prompts in US dollars, without answers; None where it is not known."""
+    message_shares: Mapping[CoverageState, float]
+    """The states of earlier messages, as shares of all of them over all turns; all 0 where there were none."""
+    compaction_steps: int
+    """The number of times that the beginning of the prompt was rewritten."""
+    largest_tokens: int
+    """The largest prompt."""
+    failures: tuple[str, ...]
+    """The reasons of prompts that could not be made."""
+    evidence: float | None
+    """The mean over the turns for which evidence was named."""
 
 
-TOTALS = [name for name, value in vars(Track).items() if isinstance(value, property)]
+def _track(one: Assembled | Window, turns: Sequence[Turn], price_share: float, input_price: float | None) -> Track:
+    tokens, cached = sum(turn.tokens for turn in turns), sum(turn.cached_tokens for turn in turns)
+    effective = effective_tokens(tokens, cached, price_share)
+    states = {state: sum(turn.messages.get(state, 0) for turn in turns) for state in STATES}
+    evidence = [turn.evidence for turn in turns if turn.evidence is not None]
+    return Track(
+        name=one.name,
+        budget_tokens=one.budget,
+        turns=tuple(turns),
+        calls=sum(turn.calls for turn in turns),
+        tokens=tokens,
+        cached_tokens=cached,
+        cached_share=cached / max(1, tokens),
+        effective_tokens=effective,
+        cost=None if input_price is None else effective * input_price / 1_000_000,
+        message_shares={state: count / max(1, sum(states.values())) for state, count in states.items()},
+        compaction_steps=sum(turn.compaction_steps for turn in turns),
+        largest_tokens=max((turn.largest_tokens for turn in turns), default=0),
+        failures=tuple(failure for turn in turns for failure in turn.failures),
+        evidence=statistics.fmean(evidence) if evidence else None,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -421,8 +411,6 @@ class ReplayResult:
     """The price of a cached token, as a share of one that is not."""
     tokenizer: str
     count_mode: str
-    input_price: float | None
-    """US dollars for a million tokens that no cache has; None: not known."""
     tracks: tuple[Track, ...]
 
     def track(self, name: str) -> Track:
@@ -434,9 +422,7 @@ class ReplayResult:
     def to_dict(self) -> dict[str, Any]:
         """Returns plain data, ready for JSON, with the totals of every strategy."""
         data = asdict(self)
-        tracks = zip(data.pop("tracks"), self.tracks, strict=True)
-        totals = ({**plain, **{name: getattr(track, name) for name in TOTALS}} for plain, track in tracks)
-        return {**data, "strategies": list(totals)}
+        return {**data, "strategies": data.pop("tracks")}
 
     def to_text(self) -> str:
         """Draws an aligned table: what each strategy sent and costs, and what became of earlier messages."""
@@ -452,18 +438,16 @@ class ReplayResult:
         lines = [
             f"{self.messages:,} messages, {self.budget_tokens:,} tokens for a prompt; {counts}",
             f"cached: as in the prompt before, at {self.price_share:g} of the price",
-            "",
-            table[0],
-            "-" * len(table[0]),
-            *table[1:],
+            *("", table[0], "-" * len(table[0]), *table[1:]),
         ]
         for track in self.tracks:
             if failures := track.failures:
+                told = (f"  {line}" for failure in failures[:MOST_FAILURES] for line in failure.splitlines())
                 lines += [
                     "",
                     f"{_short(track.name)}: {len(failures):,} prompts could not be made, and cost nothing here.",
                 ]
-                lines += [f"  {line}" for failure in failures[:MOST_FAILURES] for line in failure.splitlines()]
+                lines += told
         return "\n".join(lines)
 
     def __str__(self) -> str:

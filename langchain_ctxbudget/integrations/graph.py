@@ -32,7 +32,6 @@ from langchain_ctxbudget.pipeline import (
     Run,
     RunContext,
     Session,
-    describe_run,
     run_of,
     runnable_of,
 )
@@ -127,7 +126,6 @@ def build_context_graph(
             on_its_way = _OnItsWay(f"prompt for {session.conversation.scope.conversation_id!r}: {name}")
             on_its_way.session = session
             return {"prompt": on_its_way}
-        describe_run(session.context.report)
         return {"llm_input_messages": session.context.messages, "prompt": "", **in_state(session, wanted, "report")}
 
     graph = StateGraph(ContextState, RunContext, input_schema=ContextInput, output_schema=ContextOutput)

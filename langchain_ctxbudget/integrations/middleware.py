@@ -46,7 +46,7 @@ from langchain_ctxbudget.messages import (
     split_instructions,
     split_turn,
 )
-from langchain_ctxbudget.pipeline import ContextPipeline, Engine, Run, Session, describe_run, is_task, run_of
+from langchain_ctxbudget.pipeline import ContextPipeline, Engine, Run, Session, is_task, run_of
 from langchain_ctxbudget.prompt import Request
 from langchain_ctxbudget.retrieval import has_recall_tool
 from langchain_ctxbudget.settings import ContextSettings
@@ -160,7 +160,6 @@ class ContextBudgetMiddleware(AgentMiddleware[ContextBudgetState, Any, Any]):
         session = yield from engine.answer(run.scope, history, turn, wanted)
         messages: list[Any] = list(session.finished.messages)
         system = messages.pop(0) if messages and isinstance(messages[0], SystemMessage) else None
-        describe_run(session.finished.report)
         return engine, session, request.override(messages=messages, system_message=system)
 
     def _finished(

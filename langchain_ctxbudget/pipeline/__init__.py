@@ -9,7 +9,6 @@ from langchain_ctxbudget.pipeline.runs import (
     Run,
     RunContext,
     current_runtime,
-    describe_run,
     is_task,
     run_of,
     runnable_of,
@@ -18,5 +17,5 @@ from langchain_ctxbudget.pipeline.workspace import pins_place
 
 __all__ = [
     "ContextPipeline", "ContextSnapshot", "Engine", "Prices", "Run", "RunContext", "Session", "SnapshotBook", "amounts",
-    "current_runtime", "describe_run", "is_task", "pins_place", "run_of", "runnable_of",
+    "current_runtime", "is_task", "pins_place", "run_of", "runnable_of",
 ]  # fmt: skip

@@ -1,8 +1,7 @@
-"""Runs of LangGraph and LangChain: whose they are, their traces, and a pipeline as a step of a chain."""
+"""Runs of LangGraph and LangChain: whose they are, and a pipeline as a step of a chain."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -25,7 +24,6 @@ from langchain_ctxbudget.flow import Flow, T, adrive, drive
 from langchain_ctxbudget.messages import checked, current_turn, fingerprint, flattened, split_instructions, split_turn
 from langchain_ctxbudget.pipeline.engine import Engine
 from langchain_ctxbudget.prompt import Request
-from langchain_ctxbudget.report import ContextReport
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import Scope
 
@@ -237,19 +235,6 @@ def _text(key: object) -> str:
     return str(key)
 
 
-# Traces
-
-
-def describe_run(report: ContextReport) -> None:
-    """Puts a report's metadata on the current LangSmith run, where there is one."""
-    if "langsmith.run_helpers" not in sys.modules:  # then no run can be current, and loading it takes its time
-        return
-    from langsmith.run_helpers import get_current_run_tree  # noqa: PLC0415
-
-    if (run := get_current_run_tree()) is not None:
-        run.add_metadata(report.to_metadata())
-
-
 # A step of a chain
 
 
@@ -269,7 +254,6 @@ def context_runnable(
             context = (yield from used.answer(run.scope, *split_turn(said), request)).finished
         else:
             context = yield from used.assemble(run.scope, said, run.request(config, request))
-        describe_run(context.report)
         return context.messages
 
     return runnable_of(flow, "context_budget").with_config(run_name="context_budget", tags=["ctxbudget"])

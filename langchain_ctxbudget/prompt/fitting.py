@@ -23,6 +23,7 @@ from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
 from langchain_ctxbudget.errors import BudgetTooSmallError
 from langchain_ctxbudget.messages import Group, call_ids, clip_message, fold, newest_that_fit, one_line, water_level
 from langchain_ctxbudget.prompt.assembly import (
+    STABLE_LAYERS,
     BuiltPrompt,
     Content,
     Measure,
@@ -62,12 +63,7 @@ Name = Callable[[BaseMessage], str | None]
 """Returns the reference under which the recall tool gives a message."""
 Groups = tuple[Group, ...]
 
-_CODE = re.compile(r"(?P<fence>`{3,}).*?(?:(?P=fence)|\Z)", re.DOTALL)
-_BLANKS = (
-    (re.compile(r"(?<![^\S\n])[^\S\n]++(?=\n)"), ""),
-    (re.compile(r"\n{3,}"), "\n\n"),
-    (re.compile(r"(?<=\S)[^\S\n]{2,}"), " "),
-)
+_BLANKS, _BLANK_LINES = re.compile(r"(?<=\S)\s{2,}"), re.compile(r"\n{3,}")
 
 
 # A turn
@@ -300,27 +296,20 @@ def fit_prompt(plan: Plan) -> Settled:
         plan, built = plan.but(pruned=(*plan.pruned, *gone)), build(content)
     measured = measure(content, built, plan.counter, sum(plan.extras.values()))
     if measured.total_tokens > limit:
-        plan, measured = _uncorrected(plan, content, built, measured)
+        plain = plan.uncorrected()
+        plain = plain.but(extras=counted_extras(plain))
+        counted = measure(content, built, plain.counter, sum(plain.extras.values()))
+        if counted.total_tokens > limit:
+            identity, message = measured.items_tokens[Layer.IDENTITY], measured.items_tokens[Layer.MESSAGE]
+            rest = measured.total_tokens - identity - message - sum(plan.extras.values())
+            raise BudgetTooSmallError(limit, floors(identity, message, plan.extras, rest), advice(plan))
+        note = uncorrected_note(measured.total_tokens, counted.total_tokens, limit)
+        plan, measured = plain.failed(note), counted
     return Settled(plan, content, built, measured)
 
 
 def _omitted(fragments: Sequence[Fragment], reason: Reason) -> tuple[Fragment, ...]:
     return tuple(replace(fragment, status=Status.OMITTED, reason=reason) for fragment in fragments)
-
-
-def _uncorrected(plan: Plan, content: Content, built: BuiltPrompt, measured: Measure) -> tuple[Plan, Measure]:
-    """Sends what must be sent where only corrected counts say that it is too much."""
-    limit, plain = plan.limit_tokens - plan.allocated.reserve_tokens, plan.uncorrected()
-    identity, message = measured.items_tokens[Layer.IDENTITY], measured.items_tokens[Layer.MESSAGE]
-    rest = measured.total_tokens - identity - message - sum(plan.extras.values())
-    refused = BudgetTooSmallError(limit, floors(identity, message, plan.extras, rest), advice(plan))
-    if plain is plan:
-        raise refused
-    plain = plain.but(extras=counted_extras(plain))
-    counted = measure(content, built, plain.counter, sum(plain.extras.values()))
-    if counted.total_tokens > limit:
-        raise refused
-    return plain.failed(uncorrected_note(measured.total_tokens, counted.total_tokens, limit)), counted
 
 
 def counted_extras(plan: Plan) -> dict[str, int]:
@@ -368,7 +357,7 @@ def _simpler(history: Groups, counter: TokenCounter) -> Groups:
     """Collapses blanks in the dialogue; in results of tools and in code they may mean something."""
 
     def simpler(message: BaseMessage) -> BaseMessage:
-        if isinstance(message, ToolMessage) or not isinstance(message.content, str):
+        if isinstance(message, ToolMessage) or not isinstance(message.content, str) or "```" in message.content:
             return message
         changed = message.model_copy(update={"content": collapsed(message.content)})
         return changed if counter.count_message(changed) < counter.count_message(message) else message
@@ -388,16 +377,14 @@ def _last_exchange(history: Groups, _counter: TokenCounter) -> Groups:
     return history[_questions(history)[-1] :]
 
 
-def _last_exchange_clipped(history: Groups, counter: TokenCounter) -> Groups:
-    """Keeps the last exchange, and clips its results."""
-
+def _clipped_results(history: Groups, counter: TokenCounter) -> Groups:
     def clip(message: BaseMessage) -> BaseMessage:
         if not isinstance(message, ToolMessage):
             return message
         count = counter.count_message
         return clip_message(message, count, counter.count_text, CLIPPED_RESULT_TOKENS, reference=message.id) or message
 
-    return _each(_last_exchange(history, counter), clip)
+    return _each(history, clip)
 
 
 def _middle_out(history: Groups, _counter: TokenCounter) -> Groups:
@@ -410,6 +397,10 @@ def _middle_out(history: Groups, _counter: TokenCounter) -> Groups:
     )
 
 
+def _as_it_is(history: Groups, _counter: TokenCounter) -> Groups:
+    return history
+
+
 def _questions(history: Groups) -> list[int]:
     """Returns where a human speaks: cut there, a history begins as providers want it."""
     return [i for i, group in enumerate(history) if has_human([group])] or [0]
@@ -420,81 +411,33 @@ def _each(groups: Groups, change: Callable[[BaseMessage], BaseMessage]) -> Group
 
 
 def collapsed(text: str) -> str:
-    """Takes away blanks at the ends of lines, runs of them within lines, and runs of blank lines; not in code."""
-    parts, end = [], 0
-    for code in [*_CODE.finditer(text), None]:
-        plain = text[end : code.start() if code else len(text)]
-        for pattern, instead in _BLANKS:
-            plain = pattern.sub(instead, plain)
-        parts += [plain, code.group() if code else ""]
-        end = code.end() if code else end
-    return "".join(parts)
+    """Takes away blanks at the ends of lines, runs of them within lines, and runs of blank lines."""
+    lines = (_BLANKS.sub(" ", line).rstrip() for line in text.split("\n"))
+    return _BLANK_LINES.sub("\n\n", "\n".join(lines))
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """A kind of fragments, and the number or the share of them that stays, the most valuable ones."""
-
-    layer: Layer
-    most: int | float
-    """An int is a number, a float a share."""
-    belongs: Callable[[Fragment], bool] = lambda _: True
-
-    def gone(self, fragments: Sequence[Fragment]) -> set[int]:
-        """Returns the positions of the fragments that go."""
-        those = [i for i, part in enumerate(fragments) if part.layer == self.layer and self.belongs(part)]
-        number = math.ceil(len(those) * self.most) if isinstance(self.most, float) else self.most
-        return set(sorted(those, key=lambda i: fragments[i].value)[: max(0, len(those) - number)])
+EXPENDABLE, GIVEN, FACT = "expendable", "given memory", "fact"
+LADDER: Mapping[str, tuple[Callable[[Groups, TokenCounter], Groups], Mapping[str, int | float]]] = {
+    "light": (_simpler, {}),
+    "medium": (_newer_half, {Layer.RETRIEVAL: 3}),
+    "heavy": (_last_exchange, {Layer.ENTITIES: 3, Layer.RETRIEVAL: 2, Layer.HISTORY: 0.5}),
+    "extreme": (_clipped_results, {Layer.ENTITIES: 1, Layer.RETRIEVAL: 1, Layer.HISTORY: 1, Layer.ARC: 0.25}),
+    "middle-out": (_middle_out, {}),
+    "memory reduction": (_as_it_is, {EXPENDABLE: 0, GIVEN: 0.5}),
+    "memories left out": (_as_it_is, {GIVEN: 0, FACT: 0}),
+}
+"""The steps in the order in which they are taken: what becomes of the history, and of each kind of fragment the number
+or the share that stays, the most valuable ones."""
 
 
-def _is_item(fragment: Fragment) -> bool:
-    return fragment.text.startswith("- ")
-
-
-def _is_given(fragment: Fragment) -> bool:
-    return fragment.id.startswith("memory ")
-
-
-def _is_memory(fragment: Fragment) -> bool:
-    return _is_given(fragment) or fragment.id.startswith("fact/")
-
-
-def _is_expendable(fragment: Fragment) -> bool:
-    return fragment.expendable
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A step of the last resort: which history stays, and which fragments."""
-
-    name: str
-    """As it stands in the report."""
-    history: Callable[[Groups, TokenCounter], Groups] = lambda history, _: history
-    kept: tuple[Kept, ...] = ()
-
-
-LADDER = (
-    Step("light", _simpler),
-    Step("medium", _newer_half, (Kept(Layer.RETRIEVAL, 3),)),
-    Step(
-        "heavy", _last_exchange, (Kept(Layer.ENTITIES, 3), Kept(Layer.RETRIEVAL, 2), Kept(Layer.HISTORY, 0.5, _is_item))
-    ),
-    Step(
-        "extreme",
-        _last_exchange_clipped,
-        (
-            *(Kept(Layer.ENTITIES, 1), Kept(Layer.RETRIEVAL, 1)),
-            *(Kept(Layer.HISTORY, 1, _is_item), Kept(Layer.ARC, 0.25, _is_item)),
-        ),
-    ),
-    Step("middle-out", _middle_out),
-    Step(
-        "memory reduction",
-        kept=(Kept(Layer.PREFERENCES, 0, _is_expendable), Kept(Layer.PREFERENCES, 0.5, _is_given)),
-    ),
-    Step("memories left out", kept=(Kept(Layer.PREFERENCES, 0, _is_memory),)),
-)
-"""The steps, in the order in which they are taken."""
+def _kind(fragment: Fragment) -> str:
+    """Returns the name by which a step knows a fragment; lines that are no items are not taken by themselves."""
+    if fragment.layer == Layer.PREFERENCES:
+        if fragment.expendable:
+            return EXPENDABLE
+        return GIVEN if fragment.id.startswith("memory ") else FACT if fragment.id.startswith("fact/") else ""
+    is_line = fragment.layer in (Layer.HISTORY, Layer.ARC) and not fragment.text.startswith("- ")
+    return "line" if is_line else fragment.layer
 
 
 def reduce(
@@ -515,26 +458,29 @@ def reduce(
     """
     taken: list[str] = []
     gone: list[Fragment] = []
-    for step in LADDER:
+    for name, (shorter, most) in LADDER.items():
         if over(content) <= 0:
             break
-        out = set[int]().union(*(kept.gone(content.fragments) for kept in step.kept))
-        if any(content.fragments[i].layer == Layer.HISTORY for i in out):
-            out |= _bare_frames(content.fragments, out)
-        if step.name == "light":
-            out = _repeated(content.fragments)
-        left = tuple(part for i, part in enumerate(content.fragments) if i not in out)
-        smaller = replace(content, fragments=left, history=step.history(content.history, counter))
+        fragments = content.fragments
+        out = _repeated(fragments) if name == "light" else set[int]()
+        for kind, stays in most.items():
+            those = [i for i, part in enumerate(fragments) if _kind(part) == kind]
+            number = math.ceil(len(those) * stays) if isinstance(stays, float) else stays
+            out |= set(sorted(those, key=lambda i: fragments[i].value)[: max(0, len(those) - number)])
+        if any(fragments[i].layer == Layer.HISTORY for i in out):
+            out |= _bare_frames(fragments, out)
+        left = tuple(part for i, part in enumerate(fragments) if i not in out)
+        smaller = replace(content, fragments=left, history=shorter(content.history, counter))
         if smaller != content:
-            taken.append(step.name)
-            gone += [content.fragments[i] for i in sorted(out)]
+            taken.append(name)
+            gone += [fragments[i] for i in sorted(out)]
             content = smaller
     return content, tuple(taken), tuple(gone)
 
 
 def _repeated(fragments: Sequence[Fragment]) -> set[int]:
     """Returns the items of the block that say what another says: one not retrieved stays, else the most valuable."""
-    block = [i for i, part in enumerate(fragments) if part.layer not in (Layer.PREFERENCES, Layer.ARC, Layer.HISTORY)]
+    block = [i for i, part in enumerate(fragments) if part.layer not in STABLE_LAYERS]
     said: set[str] = set()
     out: set[int] = set()
     for i in sorted(block, key=lambda i: (fragments[i].layer == Layer.RETRIEVAL, -fragments[i].value)):
@@ -550,10 +496,9 @@ def _bare_frames(fragments: Sequence[Fragment], out: set[int]) -> set[int]:
     bare: set[int] = set()
     has_item = False
     for i in reversed(range(len(fragments))):
-        if fragments[i].layer != Layer.HISTORY or i in out:
-            continue
-        is_item, is_title = _is_item(fragments[i]), fragments[i].text.startswith("#")
-        if not is_item and not (is_title and has_item):
-            bare.add(i)
-        has_item = is_item or (has_item and not is_title)
+        if fragments[i].layer == Layer.HISTORY and i not in out:
+            is_item, is_title = _kind(fragments[i]) == Layer.HISTORY, fragments[i].text.startswith("#")
+            if not is_item and not (is_title and has_item):
+                bare.add(i)
+            has_item = is_item or (has_item and not is_title)
     return bare

@@ -19,10 +19,6 @@ SCHEMA_VERSION: Literal[3] = 3
 LISTED_OMISSIONS = 50
 """Omitted candidates of a layer that are listed one by one; further ones are counted per reason."""
 PREVIEW_CHARACTERS = 80
-_METADATA = (
-    *("total_tokens", "budget_tokens", "window_tokens", "output_reserve_tokens"),
-    *("count_mode", "tokenizer", "allocation_strategy", "history_strategy"),
-)
 
 CoverageState = Literal["verbatim", "summarized", "retrieved", "omitted"]
 HistoryStrategy = Literal["empty", "full", "windowed", "compacted", "multi_level"]
@@ -253,21 +249,6 @@ class ContextReport:
             last = self.coverage[-1].last if self.coverage else 0
             raise InputError(f"This report knows no {what!r}: it has messages 1 to {last:,} and the ids of its items")
         return "\n".join(lines)
-
-    def to_metadata(self) -> dict[str, str | int | float | bool]:
-        """Returns the numbers of the report for a trace: 25 flat keys at most, nothing that anybody said, no ids."""
-        used = {part.layer: part.used_tokens for part in self.layers}
-        values: dict[str, str | int | float | bool | None] = {
-            **{name: getattr(self, name) for name in _METADATA},
-            **{f"tokens_{layer}": used.get(layer) for layer in Layer},
-            "stable_zone_share": self.stability.stable_zone_share,
-            "compaction_step": self.stability.compaction_step,
-            **{f"messages_{state}": count for state, count in self.coverage_counts().items()},
-            "repairs": len(self.repairs),
-            "failures": len(self.failures),
-            "total_ms": round(sum(self.timings_ms.values()), 3),
-        }
-        return {f"ctxbudget_{name}": value for name, value in values.items() if value is not None}
 
     def to_text(self, width: int = 80) -> str:
         """Draws a bar chart for terminals and logs, at least 40 columns wide."""

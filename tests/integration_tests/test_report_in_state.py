@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import subprocess
-import sys
 import threading
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import pytest
-import requests
 from langchain.agents import create_agent
-from langchain.agents.middleware import AgentMiddleware
-from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
-from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, InjectedToolCallId, tool
-from langchain_core.tracers import LangChainTracer
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.store.memory import InMemoryStore
 from langgraph.types import Command
-from langsmith import Client
 
 from langchain_ctxbudget import BudgetedChatMessageHistory, ContextPipeline, build_context_graph
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
-from tests.integration_tests.agents import CONFIG, SCOPE, agent_of, ask, budget, long_history, look_up, scripted, wants
+from tests.integration_tests.agents import CONFIG, SCOPE, agent_of, ask, budget, long_history, scripted, wants
 
 SECRET = "Xylograph"
 """In the system prompt, a preference, a memory, a name of a topic, and what is said."""
@@ -200,75 +190,3 @@ def test_what_json_can_hold_is_stored() -> None:
     pipeline, found = ContextPipeline(store=InMemoryStore()), Document("A bicycle.", metadata={"room": "cellar"})
     pipeline.add_messages(turn([found]), **SCOPE)
     assert pipeline.get_messages(**SCOPE)[-1].artifact == [found.model_dump()]
-
-
-# -- Reports in traces: on the model's run, on the run that made the prompt, and on no other
-
-
-TOTAL = "ctxbudget_total_tokens"
-
-
-class Recorder(BaseCallbackHandler):
-    def __init__(self) -> None:
-        self.runs: list[dict[str, Any]] = []
-
-    def on_chain_start(self, serialized: Any, inputs: Any, **kwargs: Any) -> None:
-        self.runs.append(kwargs)
-
-
-def agent(*middleware: AgentMiddleware) -> Any:
-    return create_agent(scripted(wants("look_up", topic="lamp"), "Here."), tools=[look_up], middleware=middleware)
-
-
-TRACED = {"messages": [HumanMessage("Where is the lamp?")]}
-
-
-class Post(requests.Session):
-    def __init__(self) -> None:
-        super().__init__()
-        self.sent: list[dict[str, Any]] = []
-
-    def request(self, *_: Any, data: Any = None, **__: Any) -> requests.Response:
-        self.sent += [json.loads(data)] if data else []
-        response = requests.Response()
-        response.status_code, response._content = 202, b"{}"
-        return response
-
-
-def test_where_nothing_traces_langsmith_is_not_loaded() -> None:
-    code = (
-        "import sys\n"
-        "from langchain_ctxbudget.pipeline.runs import describe_run\n"
-        "describe_run(None)\n"
-        "sys.exit('langsmith.run_helpers' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-# -- the package's own ways in
-
-OURS = {"thread_id": "c1", "user_id": "ada"}
-
-
-def ours(*callbacks: BaseCallbackHandler) -> RunnableConfig:
-    return {"callbacks": list(callbacks), "configurable": OURS}
-
-
-MADE: dict[str, Callable[[], Any]] = {
-    "assemble": build_context_graph,
-    "context_budget": lambda: ContextPipeline(store=InMemoryStore()).as_runnable(),
-    "ContextBudgetMiddleware.awrap_model_call": lambda: agent(ContextBudgetMiddleware(recall_tool=False)),
-}
-"""By the name of the run that makes the prompt."""
-
-
-@pytest.mark.parametrize("name", MADE)
-def test_the_posted_run_that_made_the_prompt_is_described(name: str) -> None:
-    recorder = Recorder()
-    with Post() as post:
-        where: Any = {"api_url": "http://langsmith.invalid", "api_key": "not-used", "info": {}}
-        tracer = LangChainTracer(client=Client(**where, session=post, auto_batch_tracing=False))
-        asyncio.run(MADE[name]().ainvoke(TRACED, ours(tracer, recorder)))
-    assert {body["name"] for body in post.sent if TOTAL in body["extra"]["metadata"]} == {name}
-    tagged = {run["name"] for run in recorder.runs if "ctxbudget" in run["tags"]}
-    assert "context_budget" in tagged or name not in ("assemble", "context_budget")

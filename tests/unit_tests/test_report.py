@@ -20,7 +20,6 @@ from langchain_ctxbudget.report import (
     LISTED_OMISSIONS,
     ContextReport,
     CoverageRange,
-    LayerReport,
     ReportItem,
     Stability,
     UsageState,
@@ -203,40 +202,3 @@ def test_a_report_is_checkpointed_and_its_copies_are_equal_without_the_candidate
         assert twin == report
         with pytest.raises(InputError, match="read from data"):
             twin.reallocate(500)
-
-
-def test_metadata_says_what_the_report_says():
-    report = example(
-        repairs=(Repair("orphan_result", "m1", "left out"),),
-        failures=("embeddings: none", "summaries: none"),
-        timings_ms={"open": 1.5, "assemble": 2.25049},
-    )
-    found = {name.removeprefix("ctxbudget_"): value for name, value in report.to_metadata().items()}
-    assert {name: value for name, value in report.to_dict().items() if name in found} | {
-        **{f"tokens_L{n}": 5 * (n == 6) for n in range(8)},
-        "compaction_step": False,
-        "repairs": 1,
-        "failures": 2,
-        "total_ms": 3.75,
-        "messages_verbatim": 0,
-        "messages_summarized": 39,
-        "messages_retrieved": 1,
-        "messages_omitted": 0,
-    } == found
-
-
-def test_metadata_has_no_words_of_a_user_and_no_ids():
-    secret = replace(item(name="SECRET-1"), preview="SECRET words of a user")
-    own = LayerReport(
-        layer="SECRET", title="SECRET", allocated_tokens=9, items=(secret,), overhead_tokens=0, used_tokens=5
-    )
-    report = example(
-        user_id="SECRET-ada",
-        conversation_id="SECRET-c1",
-        repairs=(Repair("orphan_result", "SECRET-m1", "SECRET"),),
-        failures=("SECRET: at SECRET",),
-        window_detail="http://SECRET",
-        summary_lines={"SECRET model": 1},
-    )
-    secretive = replace(report, layers=(*(replace(part, items=(secret,)) for part in report.layers), own))
-    assert "SECRET" not in json.dumps(secretive.to_metadata())
