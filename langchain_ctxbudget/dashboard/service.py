@@ -358,9 +358,9 @@ class DashboardService:
 
     async def _latest(self, scope: Scope) -> ContextSnapshot | None:
         """The newest snapshot of a conversation; one that cannot be read hides nothing else."""
-        book = self._pipeline.snapshots
+        ids = {"user_id": scope.user_id, "conversation_id": scope.conversation_id}
         try:
-            return await book.alatest(user_id=scope.user_id, conversation_id=scope.conversation_id)
+            return next(iter(await self._pipeline.snapshots.alist(limit=1, **ids)), None)
         except StoreDataError:
             _log.warning("A snapshot cannot be read, so it is not shown", exc_info=True)
             return None

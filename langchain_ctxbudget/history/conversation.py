@@ -284,6 +284,8 @@ class OpenConversation:
     other_conversations: OtherConversations = field(default_factory=OtherConversations)
     """What was read of the user's other conversations."""
     last: LastPrompt | None = None
+    snapshots: list[str] | None = None
+    """The ids of the reports of its prompts that are kept; None before they were read."""
     blocks: list[Block] = field(default_factory=list)
     """The sealed blocks of its messages, as far as they are stored."""
     remade: str = ""

@@ -1,4 +1,4 @@
-"""What is written down after a prompt, off the hot path: its report as a snapshot, and what its answer has used.
+"""What is written down after a prompt: its report as a snapshot, and off the hot path what its answer has used.
 
 A pipeline shows both as `snapshots` and `usage`.
 """
@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import uuid4
 
@@ -21,6 +22,7 @@ from langchain_ctxbudget.background import BackgroundWorker, Cancelled
 from langchain_ctxbudget.budget import HEALTHY, Standing, Tier, UsageLimits, relaxed, standing, tier_of
 from langchain_ctxbudget.errors import BlockedLoopError, InputError, StoreDataError
 from langchain_ctxbudget.flow import Flow, batch, drive, locked, running_loop, twins
+from langchain_ctxbudget.history import OpenConversation
 from langchain_ctxbudget.knowledge import known
 from langchain_ctxbudget.prompt import merged
 from langchain_ctxbudget.report import ContextReport, UsageState
@@ -45,10 +47,9 @@ Prices: TypeAlias = Mapping[str, Price | Mapping[str, Any]]
 CLOSING_SECONDS = 5.0
 """The longest that closing waits for what is still to be written."""
 MOST_WAITING = 1_000_000
-"""Conversations of which something is still to be written."""
-KEPT_SCOPES = 256
-"""Of so many conversations it is known which snapshots there are; of others it is read again."""
+"""Conversations whose usage is still to be written."""
 SNAPSHOTS = "reports"
+_numbers = count(1)
 MOST_SNAPSHOTS = 100
 """Snapshots that are given by default."""
 
@@ -102,19 +103,25 @@ def read_snapshot_items(store: BaseStore, scope: Scope) -> Flow[list[Item]]:
     return sorted((yield from read_all(store, scope.namespace(SNAPSHOTS))), key=lambda item: item.key)
 
 
-@dataclass(frozen=True, slots=True)
-class _Waiting:
-    """A snapshot that is still to be written."""
-
-    key: str
-    record: ReportRecord
-    keep: int
-    epoch: int
-    """What was erased since is not written."""
+def keep_report(
+    store: BaseStore, conversation: OpenConversation, report: ContextReport, now: datetime, keep: int
+) -> Flow[None]:
+    """Keeps the report of a prompt as one of the latest few snapshots of its conversation."""
+    scope, said = conversation.scope, without_previews(report).to_dict()
+    place = scope.namespace(SNAPSHOTS)
+    del said["user_id"], said["conversation_id"]
+    record = ReportRecord(created_at=now, messages=len(conversation.entries), report=said)
+    if conversation.snapshots is None:
+        conversation.snapshots = [item.key for item in (yield from read_snapshot_items(store, scope))]
+    key = f"{utc(now):%Y%m%dT%H%M%S%f}-{next(_numbers):08d}-{uuid4().hex[:8]}"
+    before = sorted((*conversation.snapshots, key))
+    gone, conversation.snapshots = before[:-keep], before[-keep:]
+    puts: list[Op] = [PutOp(place, key, record.to_value(), index=False)]
+    yield from batch(store, [*puts, *(PutOp(place, one, None) for one in gone)])
 
 
 class Bookkeeping:
-    """One thread that writes snapshots and usage, conversation after conversation.
+    """One thread that writes usage, conversation after conversation.
 
     With something to write it outlives the pipeline that noted it, to the end of the process if need be.
     """
@@ -126,17 +133,11 @@ class Bookkeeping:
         prices: Prices | None = None,
     ) -> None:
         """Sets up; the thread begins with the first thing to write. `InvalidSettingsError` for a price that is none."""
-        self.clock = clock or utc_now
-        self.prices = load_prices(prices)
-        self.ledger = Ledger()
+        self.clock, self.prices, self.ledger = clock or utc_now, load_prices(prices), Ledger()
         self.worker: BackgroundWorker[Scope] = BackgroundWorker(self._run, most_waiting=MOST_WAITING)
-        self._store, self._mutex = store, threading.Lock()
-        self._process, self._lane, self._made = os.getpid(), uuid4().hex[:8], 0
-        self._waiting: dict[Scope, list[_Waiting]] = {}
+        self._store, self._mutex, self._process = store, threading.Lock(), os.getpid()
         self._unwritten: dict[Scope, None] = {}
-        """Conversations of which something is to be written."""
-        self._keys: dict[Scope, list[str]] = {}
-        """The ids of the snapshots of conversations that were written last; whoever uses them holds the user's lock."""
+        """Conversations whose usage is to be written."""
 
     def close(self) -> None:
         """Writes what is still to be written, and begins nothing any more; an event loop is not held up."""
@@ -155,19 +156,6 @@ class Bookkeeping:
         for scope in scopes:
             self.worker.submit(scope)
         return self.worker
-
-    def note_prompt(self, report: ContextReport, scope: Scope, messages: int, keep: int) -> None:
-        """Keeps the report of a prompt as one of the latest few snapshots of a conversation of so many messages."""
-        now, said = self.clock(), without_previews(report).to_dict()
-        del said["user_id"], said["conversation_id"]
-        record = ReportRecord(created_at=now, messages=messages, report=said)
-        with self._mutex:
-            self._made += 1
-            key = f"{utc(now):%Y%m%dT%H%M%S%f}-{self._made:08d}-{self._lane}"
-            new = _Waiting(key, record, keep, known.epoch_of(self._store(), scope.user_id))
-            self._waiting[scope] = [*self._waiting.get(scope, ()), new][-keep:]
-        self._note(scope)
-        self.worker.submit(scope)
 
     def note_usage(self, scope: Scope, usage_metadata: Mapping[str, Any], model: str | None) -> Usage:
         """Counts what an answer has used; it is written in the background. `InputError` where it is no usage."""
@@ -192,6 +180,32 @@ class Bookkeeping:
         usage = usage_of(usage_metadata, model, self.prices)
         self.ledger.note(scope, usage, model, month_of(self.clock()))
         return usage
+
+    def _note(self, scope: Scope) -> None:
+        """Remembers that there is something to write, also until the end of the process."""
+        with self._mutex:
+            if not self._unwritten:
+                # Anew each time, as what is registered last is called first: before the store closes itself.
+                atexit.register(self.close)
+            self._unwritten[scope] = None
+
+    def _run(self, scope: Scope, _cancelled: Cancelled) -> None:
+        with self._mutex:
+            self._unwritten.pop(scope, None)
+        try:
+            drive(self._write(scope))
+        except BaseException:
+            self._note(scope)
+            raise
+        self.finish()
+        with self._mutex:
+            if not self._unwritten:
+                atexit.unregister(self.close)
+
+    def _write(self, scope: Scope) -> Flow[None]:
+        # Whoever erases something of the user holds this lock, too.
+        store = self._store()
+        yield from locked(known.lock_of(store, scope.user_id), self.ledger.write(store, scope))
 
     def used(self, scope: Scope) -> Flow[tuple[Usage, Usage]]:
         """Returns what a conversation has used, and its user in this month."""
@@ -218,74 +232,6 @@ class Bookkeeping:
             tier=tier.name, left=found.left, limit=found.limit, used=found.used, allowed=found.allowed, forced=forced
         )
         return relaxed(tier, forced), state
-
-    def forget(self, scope: Scope) -> None:
-        """Writes nothing more of a conversation."""
-        self._drop([scope])
-        self.ledger.forget(scope)
-
-    def erase(self, user_id: str) -> None:
-        """Writes nothing more of a user."""
-        with self._mutex:
-            scopes = {*self._waiting, *self._unwritten, *self._keys}
-        self._drop([scope for scope in scopes if scope.user_id == user_id])
-        self.ledger.erase(user_id)
-
-    def _drop(self, scopes: list[Scope]) -> None:
-        with self._mutex:
-            for scope in scopes:
-                self._waiting.pop(scope, None)
-                self._unwritten.pop(scope, None)
-                self._keys.pop(scope, None)
-
-    def _note(self, scope: Scope) -> None:
-        """Remembers that there is something to write, also until the end of the process."""
-        with self._mutex:
-            if not self._unwritten:
-                # Anew each time, as what is registered last is called first: before the store closes itself.
-                atexit.register(self.close)
-            self._unwritten[scope] = None
-
-    def _run(self, scope: Scope, _cancelled: Cancelled) -> None:
-        with self._mutex:
-            self._unwritten.pop(scope, None)
-        try:
-            drive(self._write(scope))
-        except BaseException:
-            self._note(scope)
-            raise
-        self.finish()
-        with self._mutex:
-            if not self._unwritten:
-                atexit.unregister(self.close)
-
-    def _write(self, scope: Scope) -> Flow[None]:
-        """Writes what there is of a conversation; what cannot be written waits for the next time."""
-        store, place = self._store(), scope.namespace(SNAPSHOTS)
-
-        def body() -> Flow[None]:
-            with self._mutex:
-                waiting = list(self._waiting.get(scope, ()))
-            puts, keys, epoch = list[Op](), list[str](), known.epoch_of(store, scope.user_id)
-            if current := [one for one in waiting if one.epoch == epoch]:
-                before = self._keys.pop(scope, None)
-                if before is None:
-                    before = [item.key for item in (yield from read_snapshot_items(store, scope))]
-                keys, keep = sorted({*before, *(one.key for one in current)}), current[-1].keep
-                puts += [PutOp(place, one.key, one.record.to_value(), index=False) for one in current]
-                puts += [PutOp(place, key, None) for key in keys[:-keep]]
-            yield from self.ledger.write(store, scope, puts)
-            with self._mutex:
-                self._waiting[scope] = [one for one in self._waiting.get(scope, ()) if one not in waiting]
-                if not self._waiting[scope]:
-                    del self._waiting[scope]
-                if keys:
-                    self._keys[scope] = keys[-keep:]
-                    if len(self._keys) > KEPT_SCOPES:
-                        del self._keys[next(iter(self._keys))]
-
-        # Whoever erases something of the user holds this lock, too.
-        yield from locked(known.lock_of(store, scope.user_id), body())
 
 
 def amounts(session: Usage, month: Usage) -> dict[str, float]:
@@ -376,16 +322,8 @@ class UsageBook(_Book):
 class SnapshotBook(_Book):
     """The reports of earlier prompts, where `keep_snapshots` says that they are kept.
 
-    A pipeline has it as `snapshots`. They are written in the background, so the newest may be missing for a moment
-    (`pipeline.flush()` waits for it).
+    A pipeline has it as `snapshots`.
     """
-
-    def _latest(self, *, user_id: str, conversation_id: str) -> Flow[ContextSnapshot | None]:
-        """Returns the newest snapshot of a conversation; None where there is none."""
-        found = yield from self._list(user_id=user_id, conversation_id=conversation_id, limit=1)
-        return found[0] if found else None
-
-    latest, alatest = twins(_latest)
 
     def _get(self, snapshot_id: str, *, user_id: str, conversation_id: str) -> Flow[ContextSnapshot | None]:
         """Returns one snapshot; None where the conversation has none of this id."""

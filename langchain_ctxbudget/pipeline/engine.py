@@ -28,6 +28,7 @@ from langchain_ctxbudget.history import (
 )
 from langchain_ctxbudget.knowledge import facts, known, records
 from langchain_ctxbudget.messages import checked, current_turn, split_instructions
+from langchain_ctxbudget.pipeline.bookkeeping import keep_report
 from langchain_ctxbudget.pipeline.workspace import Kept, Workspace, cuts_place
 from langchain_ctxbudget.prompt import (
     LAST_STEP,
@@ -291,7 +292,7 @@ class Engine:
         for what, problem in (
             ("summaries", workspace.summarizing and workspace.summarizing.worker.failure_of(scope)),
             ("learning about the user", workspace.learning.worker.failure_of(scope)),
-            ("snapshots and usage not written", workspace.bookkeeping.worker.failure_of(scope)),
+            ("usage not written", workspace.bookkeeping.worker.failure_of(scope)),
             ("blocks of older messages not written", workspace.sealing.failure_of(scope)),
         ):
             failures += [f"{what}: {problem}"] if problem else []
@@ -403,19 +404,22 @@ class Engine:
         workspace.note_blocks(conversation)
         timings = {step: session.timings_ms[step] for step in ("open", *STEPS, LAST_STEP) if step in session.timings_ms}
 
-        @cache
-        def report() -> ContextReport:
+        def told() -> ContextReport:
             made = prompt.context.report
             failures = tuple(dict.fromkeys((*made.failures, *problems)))
             return replace(made, timings_ms=timings, failures=failures)
 
+        if scope.is_kept and (keep := settings.keep_snapshots):
+            try:
+                now = workspace.bookkeeping.clock()
+                yield from keep_report(workspace.store, conversation, told(), now, keep)
+            except Exception as error:  # noqa: BLE001 - derived data: the prompt is made
+                problems.append(f"snapshot not written: {type(error).__name__}: {error}")
+        report = cache(told)
         asked = cache(lambda: replace(report()).attach_candidates(WhatIf(prompt)))
         session.context = replace(prompt.context, account=asked)
         session.plan = prompt.plan
         self.recent.note(changes.last.messages, report, scope, workspace.bookkeeping, asked)
-        if scope.is_kept and settings.keep_snapshots:
-            length, keep = len(conversation.entries), settings.keep_snapshots
-            workspace.bookkeeping.note_prompt(report(), scope, length, keep)
 
     def _summarize(self, conversation: OpenConversation, settings: ContextSettings, view: HistoryView) -> list[str]:
         """Has a model write about what is behind a cut, or is about to be; returns what is to be reported."""

@@ -526,7 +526,7 @@ class ContextPipeline:
     # The end
 
     def _flush(self, timeout_seconds: float | None = None) -> Flow[bool]:
-        """Waits until all is written that is under way in the background: summaries, knowledge, usage and snapshots.
+        """Waits until all is written that is under way in the background: summaries, knowledge and usage.
 
         Returns False where it took longer than the timeout, in seconds; what failed is in the next report's `failures`.
         """

@@ -282,7 +282,7 @@ class Workspace:
 
     def clear(self, scope: Scope) -> Flow[None]:
         """Deletes a conversation and everything that was derived from it, also in the stores of runs."""
-        self.bookkeeping.forget(scope)
+        self.bookkeeping.ledger.forget(scope)
 
         def body(conversation: OpenConversation) -> Flow[None]:
             path = (ROOT, label(scope.user_id), "*", label(scope.conversation_id))
@@ -299,7 +299,7 @@ class Workspace:
 
     def erase(self, user_id: str) -> Flow[int]:
         """Deletes everything of a user, also in the stores of runs; returns how many records there were."""
-        self.bookkeeping.erase(user_id)
+        self.bookkeeping.ledger.erase(user_id)
         path = (ROOT, label(require_id("user_id", user_id)))
         # Whatever is under way with a conversation ends before anything is deleted, in other pipelines of this process,
         # too; and what was begun in between is deleted in the end.

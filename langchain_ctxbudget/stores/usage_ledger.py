@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import NamedTuple, TypeAlias
 from uuid import uuid4
 
-from langgraph.store.base import BaseStore, GetOp, Item, Op, PutOp
+from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow, batch
@@ -105,7 +105,7 @@ class Ledger:
         lanes[self._lane] = _with(lanes.get(self._lane), calls)
         return total(used for record in lanes.values() for used in record.models.values())
 
-    def write(self, store: BaseStore, scope: Scope, also: Sequence[Op] = ()) -> Flow[None]:
+    def write(self, store: BaseStore, scope: Scope) -> Flow[None]:
         """Writes what was counted of a conversation and its user; where that fails, it is written the next time."""
         session, months = of_session(scope), (*of_user(scope.user_id), USAGE)
         todo = {place: calls for place, calls in self._calls.items() if place == session or place[:3] == months}
@@ -114,7 +114,7 @@ class Ledger:
         for (place, calls), item in zip(todo.items(), items, strict=True):
             record = _with(_record(item) if isinstance(item, Item) else None, calls)
             puts.append(PutOp(place, self._lane, record.to_value(), index=False))
-        yield from batch(store, [*also, *puts])
+        yield from batch(store, puts)
         self._keep(lambda place, call: place not in todo or call.number > todo[place][-1].number)
 
     def forget(self, scope: Scope) -> None:
