@@ -117,7 +117,7 @@ def replay(
                 one.keep(turn)
                 if on_turn:
                     on_turn(one.name, number)
-        tracks.append(_track(one, done, share, price and price.input))
+        tracks.append(_track(one, done, share, None if price is None else price.input))
     return ReplayResult(
         messages=len(said),
         budget_tokens=budget,
