@@ -16,7 +16,7 @@ import logging
 import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
 
@@ -62,16 +62,6 @@ def namespace(owner: str, *below: str) -> tuple[str, ...]:
     return (ROOT, owner, "documents", *below)
 
 
-class Section(Record):
-    """Chunks in a row under one heading, or on one page."""
-
-    heading: str = ""
-    chunks: tuple[str, ...]
-    """Their hashes, in order."""
-    metadata: dict[str, Any] = Field(default_factory=dict)
-    """Metadata that only this part of the document has; JSON."""
-
-
 class DocumentInfo(Record):
     """A document: its description, and the keys of its parts."""
 
@@ -93,17 +83,18 @@ class DocumentInfo(Record):
     """A digest of everything that it was made from, the limits of its chunks included."""
     indexed: bool
     """Its chunks were put into a store with an index."""
-    sections: tuple[Section, ...]
+    parts: tuple[str, ...]
+    """The keys of its chunks, in order."""
 
     @property
     def chunks(self) -> int:
         """The number of parts that are searched; a passage that comes twice is two."""
-        return sum(len(section.chunks) for section in self.sections)
+        return len(self.parts)
 
     @property
     def keys(self) -> set[str]:
-        """The keys of its parts."""
-        return {self.hash, *(key for section in self.sections for key in section.chunks)}
+        """The keys of all that is stored of it."""
+        return {self.hash, *self.parts}
 
     def about(self) -> dict[str, str | None]:
         """Returns what stands in the metadata of its chunks, besides what the caller gave."""
@@ -115,6 +106,9 @@ class PartRecord(Record):
 
     text: str
     tokens: int = 0
+    heading: str = ""
+    metadata: dict[str, Any] = Field(default_factory=dict)
+    """Metadata that only this part of the document has; JSON."""
 
 
 def beside(given: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,42 +121,29 @@ class _Shelf:
     """What was read of an owner's documents; keys are hashes, so no text can be out of date."""
 
     owner: str
-    mark: str = ""
-    records: tuple[DocumentInfo, ...] = ()
+    mark: str
+    records: tuple[DocumentInfo, ...]
     """By source."""
-    texts: dict[str, PartRecord] = field(default_factory=dict)
-    rows: dict[str, Vectors] = field(default_factory=dict)
+    texts: dict[str, PartRecord]
+    rows: dict[str, Vectors]
     """Vectors; zeros where the embeddings gave no usable one."""
     lexical: LexicalIndex | None = None
     vectors: CentredVectors | None = None
     """Both of `searched`; None until somebody searches."""
 
     @cached_property
-    def chunks(self) -> dict[str, tuple[DocumentInfo, Section, int]]:
-        """Document, section and place of each chunk, by key, in order; of a passage that comes twice, the first."""
-        found: dict[str, tuple[DocumentInfo, Section, int]] = {}
-        for record in self.records:
-            places = ((name, section) for section in record.sections for name in section.chunks)
-            for place, (name, section) in enumerate(places):
-                found.setdefault(f"{record.id}/{name}", (record, section, place))
+    def chunks(self) -> dict[str, tuple[DocumentInfo, int]]:
+        """Document and place of each chunk, by key, in order; of a passage that comes twice, the first."""
+        every = ((record, place, key) for record in self.records for place, key in enumerate(record.parts))
+        found: dict[str, tuple[DocumentInfo, int]] = {}
+        for record, place, key in every:
+            found.setdefault(f"{record.id}/{key}", (record, place))
         return found
 
     @cached_property
     def searched(self) -> tuple[str, ...]:
         """The keys of the chunks that are searched here, in order."""
         return tuple(self.chunks)[:SEARCHED_CHUNKS]
-
-    @cached_property
-    def names(self) -> list[list[str]]:
-        """The names of each document."""
-        return [names_of(record.title, record.source) for record in self.records]
-
-    def renewed(self, mark: str, records: tuple[DocumentInfo, ...]) -> _Shelf:
-        """Returns a shelf of the documents as they are now, with what is known of chunks that are still there."""
-        new = _Shelf(self.owner, mark, records)
-        new.texts = {key: self.texts[key] for key in new.searched if key in self.texts}
-        new.rows = {key: self.rows[key] for key in new.searched if key in self.rows}
-        return new
 
 
 class Catalogue:
@@ -187,8 +168,8 @@ class Catalogue:
         """
         shelves = yield from self._read((owner_of(user_id), SHARED))
         records = [(shelf.owner, record) for shelf in shelves for record in shelf.records]
-        found = []
-        for number in newest_mentions([names for shelf in shelves for names in shelf.names], texts)[:NAMED_DOCUMENTS]:
+        names, found = [names_of(record.title, record.source) for _, record in records], []
+        for number in newest_mentions(names, texts)[:NAMED_DOCUMENTS]:
             owner, record = records[number]
             found.append((record, (yield from self.whole_text(owner, record)) if record.tokens <= max_tokens else None))
         return found
@@ -236,12 +217,12 @@ class Catalogue:
             _log.warning("%s", problem)
         if failures is not None:
             failures += problems
-        found: list[tuple[Candidate, dict[str, Any]]] = []
-        for key, score in _fused(lexical, dense).items():
-            shelf = next(shelf for shelf in shelves if key in shelf.chunks)
-            if part := shelf.texts.get(key):
-                own = {"tokens": part.tokens, "score": score, "lexical": round(lexical.get(key, 0.0), 6)}
-                found.append((_candidate(*shelf.chunks[key], part.text), {**own, "dense": dense.get(key)}))
+        scores, found = _fused(lexical, dense), list[tuple[Candidate, dict[str, Any]]]()
+        for shelf in shelves:
+            for key in scores.keys() & shelf.texts.keys():
+                candidate = _candidate(*shelf.chunks[key], shelf.texts[key])
+                own = {"tokens": shelf.texts[key].tokens, "score": scores[key], "dense": dense.get(key)}
+                found.append((candidate, {**own, "lexical": round(lexical.get(key, 0.0), 6)}))
         found.sort(key=lambda it: (-it[1]["score"], it[0].metadata["source"], it[0].id, it[0].place))
         return found[:limit]
 
@@ -257,11 +238,15 @@ class Catalogue:
                 continue
             mark = str(item.value.get("mark"))
             with self._mutex:
-                shelf = self._shelves.get(owner) or _Shelf(owner)
-            if shelf.mark != mark:  # the mark was read before what it marks, so it is never newer
+                shelf = self._shelves.get(owner)
+            if shelf is None or shelf.mark != mark:  # the mark was read before what it marks, so it is never newer
                 items = yield from read_all(self.store, namespace(owner, "manifest"))
                 records = [DocumentInfo.read(one.value, f"document {one.key!r}") for one in items]
-                shelf = shelf.renewed(mark, tuple(sorted(records, key=lambda record: (record.source, record.id))))
+                old, by_source = shelf, tuple(sorted(records, key=lambda record: (record.source, record.id)))
+                shelf = _Shelf(owner, mark, by_source, {}, {})
+                if old:  # what is known of chunks that are still there
+                    shelf.texts = {key: old.texts[key] for key in shelf.searched if key in old.texts}
+                    shelf.rows = {key: old.rows[key] for key in shelf.searched if key in old.rows}
             with self._mutex:
                 self._shelves[owner] = shelf
                 self._shelves.move_to_end(owner)
@@ -293,7 +278,9 @@ class Catalogue:
             yield in_thread(lambda: index.extend(map(terms, texts)))
             shelf.lexical = index
         if lost := sum(key not in shelf.texts for key in shelf.searched):
-            problems.append(f"{lost} chunks of documents are not in the store; add the documents again")
+            problems.append(
+                f"{lost} chunks of documents are not in the store; delete these documents and add them again"
+            )
         return index
 
     def _nearest(
@@ -320,7 +307,6 @@ class Catalogue:
         """Returns similarities by vectors that are made here, none twice, without what the chunks have in common."""
         width = next((shelf.vectors.width for shelf in shelves if shelf.vectors), 0)
         target = as_query((yield from embed_query(embeddings, query)), width)
-        made: list[tuple[CentredVectors, tuple[str, ...]]] = []
         for shelf in shelves:
             missing = [key for key in shelf.searched if key not in shelf.rows]
             for first in range(0, len(missing), EMBEDDED_TOGETHER):
@@ -329,23 +315,23 @@ class Catalogue:
                 new = comparable((yield from embed(embeddings, texts)), target.size)
                 shelf.rows |= dict(zip(keys, new, strict=True))
             if shelf.vectors is None:
-                rows, vectors = np.stack([shelf.rows[key] for key in shelf.searched]), CentredVectors()
-                vectors.extend(rows)
+                vectors = CentredVectors()
+                vectors.extend(np.stack([shelf.rows[key] for key in shelf.searched]))
                 shelf.vectors = vectors
-            made.append((shelf.vectors, shelf.searched))
-        made.sort(key=lambda it: len(it[1]))  # the few of one owner have no mean of their own: they join the others
+        # The few of one owner have no mean of their own: they join the others.
+        made = sorted(((it.vectors, it.searched) for it in shelves if it.vectors), key=lambda it: len(it[1]))
         *others, (largest, _) = made
         scores = largest.compared(np.concatenate([it.at() for it, _ in others]) if others else None).cosines(target)
         return _best([key for _, keys in made for key in keys], scores, limit, above=-np.inf)
 
 
-def _candidate(record: DocumentInfo, section: Section, place: int, text: str) -> Candidate:
-    given = {"page": None, **record.metadata, **section.metadata}
-    own = {**record.about(), "document_id": record.id, "chunk": place, "heading": section.heading}
+def _candidate(record: DocumentInfo, place: int, part: PartRecord) -> Candidate:
+    given = {"page": None, **record.metadata, **part.metadata}
+    own = {**record.about(), "document_id": record.id, "chunk": place, "heading": part.heading}
     return Candidate(
         id=f"{record.id}#{place}",
         source="documents",
-        text=text,
+        text=part.text,
         title=record.title,
         place=place,
         date=record.date,
@@ -366,25 +352,21 @@ def _fused(lexical: Mapping[str, float], dense: Mapping[str, float]) -> dict[str
         low, high = min(scores.values(), default=0.0), max(scores.values(), default=0.0)
         return {key: (score - low) / (high - low) if high > low else float(score > 0) for key, score in scores.items()}
 
-    if not dense:
-        return scaled(lexical)
-    words, meanings = scaled({**dict.fromkeys(dense, 0.0), **lexical}), scaled(dense)
-    keys = {**dense, **lexical}
-    return {key: round(0.5 * words.get(key, 0.0) + 0.5 * meanings.get(key, 0.0), 6) for key in keys}
+    parts = [scaled(one) for one in ({**dict.fromkeys(dense, 0.0), **lexical}, dense) if one]
+    return {key: round(sum(one.get(key, 0.0) for one in parts) / len(parts), 6) for key in dict(lexical) | dict(dense)}
 
 
 # Documents that messages name
 
 
 def names_of(title: str, source: str) -> list[str]:
-    """Returns what a document is called, folded: its address, the ends of its path that have a suffix, its title.
+    """Returns what a document is called, folded: its address or path, the name of its file, its title.
 
-    Other ends of a path could be any word; a title of one word counts only in quotation marks.
+    Other parts of a path could be any word; a title of one word counts only in quotation marks.
     """
     place, called = fold(_SCHEME.sub("", source.replace("\\", "/"))).strip("/"), one_line(fold(title))
-    parts = place.split("/")
-    names = ["/".join(parts[start:]) for start in range(len(parts))] if "." in parts[-1] and "\n" not in place else []
-    names += [place] if _SCHEME.match(source) and place not in names else []
+    file = place.rpartition("/")[2]
+    names = [place, file] if "." in file and "\n" not in place else [place] if _SCHEME.match(source) else []
     names += [called] if re.search(r"[\W_]", called) else [f"{quotes[0]}{called}{quotes[1]}" for quotes in _QUOTES]
     return [name for name in names if len(name) >= NAME_CHARACTERS]
 
@@ -392,7 +374,7 @@ def names_of(title: str, source: str) -> list[str]:
 def newest_mentions(names: Sequence[Sequence[str]], texts: Sequence[str]) -> list[int]:
     """Returns the numbers of the documents that messages (oldest first) name, the last named first.
 
-    Of files with one name, those are meant whose path fits the longest.
+    Of files with one name, those are meant whose whole path is named.
     """
     found: dict[int, None] = {}
     for text in reversed(texts):
@@ -400,7 +382,7 @@ def newest_mentions(names: Sequence[Sequence[str]], texts: Sequence[str]) -> lis
         for number, of_one in enumerate(names):
             if fits := [name for name in of_one if name in said and mentions(said, [name])]:
                 fitting[number] = max(fits, key=len)
-        shorter = {name[at + 1 :] for name in fitting.values() for at, sign in enumerate(name) if sign == "/"}
-        places = sorted((said.find(name), number) for number, name in fitting.items() if name not in shorter)
+        files = {name.rpartition("/")[2] for name in fitting.values() if "/" in name}
+        places = sorted((said.find(name), number) for number, name in fitting.items() if name not in files)
         found |= dict.fromkeys(number for _, number in places)
     return list(found)

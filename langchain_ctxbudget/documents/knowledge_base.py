@@ -4,7 +4,7 @@ A writer who is killed leaves nothing that is shown or lost, because the order o
 and texts; the manifest, which says what belongs to the document from now on; deletion of what no longer does. Whoever
 changes or deletes the document next deletes what was left behind. In one process, one writer works on an owner's
 documents at a time. Of two processes that write the same document at the same moment, one may delete chunks of the
-other: adding the document again writes what is missing.
+other, which searches tell of: delete the document and add it again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, GetOp, Item, Op, PutOp, Result
 
 from langchain_ctxbudget.documents import catalogue, load
-from langchain_ctxbudget.documents.catalogue import Catalogue, DocumentInfo, PartRecord, Section, beside, namespace
+from langchain_ctxbudget.documents.catalogue import Catalogue, DocumentInfo, PartRecord, beside, namespace
 from langchain_ctxbudget.documents.load import Given, NewDocument, Splitter, digest
 from langchain_ctxbudget.errors import (
     CtxBudgetError,
@@ -40,8 +40,8 @@ from langchain_ctxbudget.tokens import TiktokenCounter, TokenCounter
 
 __all__ = ["Added", "DocumentInfo", "KnowledgeBase"]
 
-BATCH_CHUNKS, GROUP_SIZE = 128, 64_000
-"""Records that are embedded and written together; characters of documents that are, a thousand more for each."""
+BATCH_CHUNKS, BATCH_DOCUMENTS = 128, 32
+"""Records that are embedded and written together; documents that are read together."""
 SUMMARY_TOKENS = 200
 _SEGMENT = 20
 """Chunks from which sentences are picked together."""
@@ -154,15 +154,17 @@ class KnowledgeBase:
         groups = yield in_thread(lambda: load.by_source(documents, given))
         done, waiting = Added(), dict[str, NewDocument]()
         for number, group in enumerate(groups, 1):
+            problem: DocumentError | None = None
             try:
                 new = yield in_thread(partial(load.read, group, given))
-            except DocumentError:
-                yield from self._alone(self._write(waiting))
-                raise
-            waiting[self._id_of(new.about["source"])] = new
-            if number == len(groups) or sum(1_000 + len(it.text) for it in waiting.values()) > GROUP_SIZE:
+                waiting[self._id_of(new.about["source"])] = new
+            except DocumentError as error:
+                problem = error
+            if problem or number == len(groups) or len(waiting) == BATCH_DOCUMENTS:
                 written = yield from self._alone(self._write(waiting))
                 done, waiting = Added(*map(operator.add, done, written)), {}
+            if problem:
+                raise problem
             if progress:
                 progress(number, len(groups))
         return done
@@ -254,17 +256,15 @@ class KnowledgeBase:
         """Writes documents, by id, while nobody else does, in the order that survives a kill."""
         added, updated, unchanged = list[str](), list[str](), list[str]()
         puts, records = list[PutOp](), list[DocumentInfo]()
-        known = dict(zip(given, (yield from self._records(given)), strict=True))
-        keys = [f"{old.id}/{key}" for old in known.values() if old for key in old.keys]
-        there = yield from self._catalogue.parts(self._owner, keys)
-        for id_, new in given.items():
-            old, made_from = known[id_], self._made_from(new)
-            if old and old.made_from == made_from and all(f"{id_}/{key}" in there for key in old.keys):
+        known = yield from self._records(given)
+        for (id_, new), old in zip(given.items(), known, strict=True):
+            made_from = self._made_from(new)
+            if old and old.made_from == made_from:
                 unchanged.append(id_)
                 continue
             record, parts = yield in_thread(partial(self._split, id_, new, made_from))
-            kept = there if old and old.indexed == record.indexed else {}
-            puts += (part for part in parts if f"{id_}/{part.key}" not in kept)
+            kept = old.keys if old and old.indexed == record.indexed else ()
+            puts += (part for part in parts if part.key not in kept)
             records.append(record)
             (updated if old else added).append(id_)
         for first in range(0, len(puts), BATCH_CHUNKS):
@@ -282,28 +282,27 @@ class KnowledgeBase:
 
     def _split(self, id_: str, new: NewDocument, made_from: str) -> tuple[DocumentInfo, Sequence[PutOp]]:
         """Returns the record of a document, and the puts of its whole text and its chunks."""
-        counter, where, key = self._splitter.counter, namespace(self._owner, "parts", id_), new.about["hash"]
-        parts = {key: PutOp(where, key, PartRecord(text=new.text).to_value(), index=False)}
-        sections, texts = [], []
+        counter, where, whole = self._splitter.counter, namespace(self._owner, "parts", id_), new.about["hash"]
+        puts = {whole: PutOp(where, whole, PartRecord(text=new.text).to_value(), index=False)}
+        chunks, keys = list[str](), list[str]()
         for part in new.parts:
-            chunks = self._splitter.split(part.text)
-            for chunk in chunks:  # the only one of a small document is its whole text
-                value = PartRecord(text=chunk, tokens=counter.count_text(chunk)).to_value()
-                parts[digest(chunk)] = PutOp(where, digest(chunk), value, index=["text"])
-            names = tuple(map(digest, chunks))
-            sections.append(Section(heading=part.heading, chunks=names, metadata=dict(part.metadata)))
-            texts += chunks
+            for chunk in self._splitter.split(part.text):
+                told = {"heading": part.heading, "metadata": dict(part.metadata)}
+                keys.append(key := digest(repr((chunk, told))))
+                value = PartRecord(text=chunk, tokens=counter.count_text(chunk), **told).to_value()
+                puts[key] = PutOp(where, key, value, index=["text"])
+                chunks.append(chunk)
         given = one_line(str(new.about["metadata"].get("summary") or ""))
         record = DocumentInfo(
             id=id_,
             **new.about,
             tokens=counter.count_text(new.text),
-            summary=shrink_to(given, counter.count_text, SUMMARY_TOKENS) or extract(new.text, texts, counter),
+            summary=shrink_to(given, counter.count_text, SUMMARY_TOKENS) or extract(new.text, chunks, counter),
             made_from=made_from,
             indexed=has_index(self.store),
-            sections=tuple(sections),
+            parts=tuple(keys),
         )
-        return record, list(parts.values())
+        return record, list(puts.values())
 
 
 def extract(text: str, chunks: Sequence[str], counter: TokenCounter, budget_tokens: int = SUMMARY_TOKENS) -> str:

@@ -145,13 +145,13 @@ def _merged(documents: Sequence[Document], metadata: Mapping[str, Any]) -> NewDo
         for part in markdown_parts(said) if kind == "markdown" else [Part(said)]:
             parts += [replace(part, metadata=_as_json(source, own))] if part.text.strip() else []
     headed = next((part.heading.split(HEADINGS)[0] for part in parts if part.heading), "")
-    stem = "" if source.startswith("text:") else PurePosixPath(source.replace("\\", "/").rstrip("/")).stem or source
+    stem = "" if source.startswith("text:") else PurePosixPath(source.replace("\\", "/")).stem
     title = _field(known, "title") or headed or stem or text.strip().partition("\n")[0]
     others = {name: value for name, value in known.items() if name not in ("source", "title", "date", "type")}
     about = {
         "source": source,
         "title": one_line(title)[:TITLE_CHARACTERS],
-        "date": _date(metadata, source) or _date(shared, source),
+        "date": _date(metadata.get("date") or shared.get("date"), source),
         "type": kind,
         "metadata": _as_json(source, others),
         "hash": digest(text),
@@ -176,8 +176,7 @@ def _field(known: Mapping[str, Any], name: str) -> str:
     return str(value or "").strip()
 
 
-def _date(known: Mapping[str, Any], source: str) -> str | None:
-    value = known.get("date")
+def _date(value: object, source: str) -> str | None:
     found = value.isoformat()[:10] if isinstance(value, date) else iso_date(value)  # a datetime is a date
     if found is None and value not in (None, ""):
         raise DocumentError(f"The date of {source!r} is a date, or is written as YYYY-MM-DD, not {value!r}")
@@ -204,10 +203,9 @@ class Splitter:
         self, counter: TokenCounter, chunk_tokens: int = CHUNK_TOKENS, overlap_tokens: int = OVERLAP_TOKENS
     ) -> None:
         """Takes the most tokens of a chunk, and how many of it about are repeated in the next one."""
-        for name, value, least, most in (
-            ("chunk_tokens", chunk_tokens, SMALLEST_CHUNK_TOKENS, sys.maxsize),
-            ("overlap_tokens", overlap_tokens, 0, chunk_tokens // 2),  # else chunks say mostly the same
-        ):
+        # With more overlap, chunks say mostly the same.
+        sizes = (("chunk_tokens", chunk_tokens, SMALLEST_CHUNK_TOKENS, sys.maxsize),)
+        for name, value, least, most in (*sizes, ("overlap_tokens", overlap_tokens, 0, chunk_tokens // 2)):
             if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
                 raise InvalidSettingsError(f"{name} must be a whole number from {least} to {most}, not {value!r}")
         self.counter, self._chunk_tokens, self._overlap_tokens = counter, chunk_tokens, overlap_tokens

@@ -28,7 +28,7 @@ def require_whole(store: BaseStore, documents: dict[str, str]) -> None:
     assert {source: it.page_content for source, it in whole.items() if it} == documents
     items = everything(store)
     manifest = [stored(item.value) for item in items if item.namespace[3:] == ("manifest",)]
-    keys = {(one["id"], key) for one in manifest for part in one["sections"] for key in part["chunks"]}
+    keys = {(one["id"], key) for one in manifest for key in one["parts"]}
     keys |= {(one["id"], one["hash"]) for one in manifest}
     assert {(item.namespace[4], item.key) for item in items if item.namespace[3] == "parts"} == keys
     assert len(items) == len(keys) + len(documents)
