@@ -122,10 +122,10 @@ class UserKnowledge:
 
         def change(state: Knowledge) -> tuple[Knowledge, Fact]:
             merged, before = _learned(state, new, now), {fact.id: fact for fact in state.facts}
-            telling = [
+            same = (
                 one for one in merged if one.is_current and (one.text == new.text or says_the_same(one.text, new.text))
-            ]
-            fact = next((one for one in telling if before.get(one.id) != one), telling[0])
+            )
+            fact = min(same, key=lambda one: before.get(one.id) == one)
             own = fact.model_copy(update={"made_by": BY_USER, "text": new.text})
             if pinned:
                 own = facts.pin((one for one in merged if one.id != own.id), own)
@@ -152,7 +152,12 @@ class UserKnowledge:
             if not given:
                 return state, item
             if not isinstance(item, Fact):
-                profile = _edited(state, item, given, now)
+                parent = given.get("parent_slug")
+                if parent is not None and parent not in {one.slug for one in state.topics if one.id != item.id}:
+                    raise InputError(f"parent_slug must be the slug of another topic, not {parent!r}")
+                if {"label", "name"} & given.keys():  # users go on saying what they used to
+                    given = {"aliases": tuple(dict.fromkeys((*item.aliases, item.names[0])))} | given
+                profile = item.model_copy(update={**given, "made_by": BY_USER, "updated_at": now})
                 return _with(state, profile), profile
             fact = item.model_copy(update=given | ({"made_by": BY_USER} if "text" in given else {}))
             state = _with(state, fact)
@@ -187,7 +192,6 @@ class UserKnowledge:
                 facts=tuple(fact for fact in state.facts if fact.id != item_id),
                 topics=tuple(topic for topic in state.topics if topic.id != item_id),
                 entities=tuple(left(entity) for entity in state.entities if entity.id != item_id),
-                links={key: link for key, link in state.links.items() if key[0] != item_id},
                 phrases=tuple(phrase for phrase in state.phrases if phrase.label not in labels),
             ), None
 
@@ -278,16 +282,16 @@ class UserKnowledge:
 
     def _changing(self, user_id: str, change: Callable[[Knowledge], tuple[Knowledge, T]]) -> Flow[T]:
         """Reads, changes, compiles and writes while nobody else does."""
-        store, now = self._store, self._now
+        results: list[T] = []
 
-        def body() -> Flow[T]:
-            before = yield from known.read(store, user_id)
+        def changed(before: Knowledge) -> Knowledge:
             after, result = change(before)
-            after = learning.compiled(store, user_id, learning.measured_again(after, now), now)
-            yield from known.save(store, user_id, before, after, edited=True)
-            return result
+            results.append(result)
+            return learning.measured_again(after, self._now)
 
-        return (yield from locked(known.lock_of(store, require_id("user_id", user_id)), body()))
+        rewriting = learning.rewritten(self._store, user_id, self._now, changed, edited=True)
+        yield from locked(known.lock_of(self._store, require_id("user_id", user_id)), rewriting)
+        return results[0]
 
 
 def _by_importance(profiles: Iterable[P], now: datetime) -> list[P]:
@@ -316,17 +320,6 @@ def _with(state: Knowledge, new: KnownItem) -> Knowledge:
     return replace(state, **items)
 
 
-def _edited(state: Knowledge, item: records.Profile, changes: Mapping[str, Any], now: datetime) -> records.Profile:
-    parent = changes.get("parent_slug")
-    if parent is not None and parent not in {one.slug for one in state.topics if one.id != item.id}:
-        raise InputError(f"parent_slug must be the slug of another topic, not {parent!r}")
-    # Users go on saying what they used to.
-    aliases = (
-        {"aliases": tuple(dict.fromkeys((*item.aliases, item.names[0])))} if {"label", "name"} & changes.keys() else {}
-    )
-    return item.model_copy(update={**aliases, **changes, "made_by": BY_USER, "updated_at": now})
-
-
 def _checked(item: KnownItem, values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the given fields of an item in their own types; `InputError` where one cannot be changed, or is wrong."""
     allowed = EDITABLE[type(item)]
@@ -337,7 +330,7 @@ def _checked(item: KnownItem, values: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in given.items():
         if isinstance(value, str):
             if name in _TEXTS and not 0 < len(value.strip()) <= MOST_CHARACTERS:
-                said = "it must not be blank" if not value.strip() else f"it has at most {MOST_CHARACTERS} characters"
+                said = f"it must not be blank, and has at most {MOST_CHARACTERS} characters"
                 raise InputError(f"{name} cannot be {value!r:.100}: {said}")
             given[name] = one_line(value)
     return given

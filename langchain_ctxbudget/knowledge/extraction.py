@@ -361,9 +361,7 @@ def _learned(reply: LearnedAboutUser, said: Sequence[Said], known: Sequence[Fact
             records.LearnedEntity(
                 **note.model_dump(exclude={"messages", "attributes", "relations"}),
                 attributes=_pairs(note.attributes),
-                relations=tuple(
-                    records.Relation(relation=name, target=value) for name, value in _pairs(note.relations)
-                ),
+                relations=_pairs(note.relations),
                 message_ids=ids,
             )
             for note, ids in sourced(reply.entities)

@@ -124,32 +124,30 @@ def _fits(entries: Sequence[Entry], mark: tuple[int, str]) -> bool:
 def others_in(entries: Sequence[Entry], user_id: str) -> frozenset[str]:
     """Returns the names of those who write beside the user.
 
-    A message without a name is the user's, and so is one whose name is the user's id, or the beginning of it, or begins
-    with it, in any case and punctuation. Where nobody writes but under one name, that is the user, whatever it is.
+    A message without a name is the user's, and so is one with the user's id as its name, in any case and punctuation.
+    Where nobody writes but under one name, that is the user, whatever it is.
     """
     people = [entry.message for entry in entries if isinstance(entry.message, HumanMessage)]
     names = {message.name for message in people if message.name}
-    if not names or (len(names) == 1 and not any(is_user(message) and not message.name for message in people)):
+    if len(names) == 1 and not any(is_user(message) and not message.name for message in people):
         return frozenset()
-    user = _WORD.findall(fold(user_id))
-    words = {name: _WORD.findall(fold(name)) for name in names}
-    sizes = {name: min(len(words[name]), len(user)) for name in names}
-    alike = {name for name, size in sizes.items() if size and words[name][:size] == user[:size]}
-    same = {name for name in alike if words[name] == user}
-    return frozenset(names - (same or (alike if len(alike) == 1 else set())))
+    return frozenset(name for name in names if _WORD.findall(fold(name)) != _WORD.findall(fold(user_id)))
 
 
 def as_said(entries: Sequence[Entry], others: Collection[str] = ()) -> list[records.Said]:
     """Returns messages as an extraction reads them: words of people and of the assistant, and nothing else."""
-    read: list[records.Said] = []
-    for entry in entries:
-        if (text := _words(entry)) and entry.preservation != "drop":
-            from_user = is_user(entry.message) and entry.message.name not in others
-            digest, at = entry.fingerprint, time_of(entry)
-            read.append(
-                records.Said(id=entry.id, digest=digest, text=text, from_user=from_user, speaker=entry.speaker, at=at)
-            )
-    return read
+    return [
+        records.Said(
+            id=entry.id,
+            digest=entry.fingerprint,
+            text=text,
+            from_user=is_user(entry.message) and entry.message.name not in others,
+            speaker=entry.speaker,
+            at=time_of(entry),
+        )
+        for entry in entries
+        if (text := _words(entry)) and entry.preservation != "drop"
+    ]
 
 
 def _words(entry: Entry) -> str:
@@ -177,46 +175,44 @@ def still_there(conversation: OpenConversation) -> dict[str, str]:
 def updated(state: Knowledge, work: Work, learned: records.Learned, now: datetime) -> Knowledge:
     """Returns the state after some messages."""
     conversation = work.scope.conversation_id
-    said_at = {one.id: one.at for one in work.said if one.at}
     # What an assistant or somebody else says teaches nothing, whatever a model makes of it.
     own = {
         one.id: Source(conversation_id=conversation, message_id=one.id, digest=one.digest)
         for one in work.said
         if one.from_user
     }
+    said_at = {one.id: one.at for one in work.said if one.at}
     every = facts.learn((*state.facts, *state.ended), learned.facts, own, now, learned.made_by, said_at=said_at)
     after = replace(
         state.with_facts(facts.pruned(every, now)),
         topics=profiles.merge_topics(state.topics, learned, own, now),
         entities=profiles.merge_entities(state.entities, learned, own, now),
     )
-    after = measured_again(_counted(after, work), now)
-    topics, entities = _most_important(after.topics, now), _most_important(after.entities, now)
-    kept = {profile.id for profile in (*topics, *entities)}
-    left = {key: link for key, link in after.links.items() if key[0] in kept}
-    return replace(after, topics=topics, entities=entities, links=left)
+    return measured_again(_counted(after, work), now)
 
 
 def measured_again(state: Knowledge, now: datetime) -> Knowledge:
-    """Returns the state with new metrics where links have changed, without profiles that nothing speaks for."""
+    """Returns the state with new metrics where links have changed, without profiles that nothing speaks for.
+
+    Of too many, the least important ones go.
+    """
     of: defaultdict[str, list[records.TopicConversation]] = defaultdict(list)
     for (name, _), link in state.links.items():
         of[name].append(link)
 
-    def those_left(every: Iterable[P]) -> tuple[P, ...]:
-        both = ((one, profiles.measured(one, of[one.id])) for one in every)
-        renewed = (old if new == old else profiles.as_of(new, now) for old, new in both)
-        return tuple(p for p in renewed if p.sources or p.total_messages or p.pinned or p.made_by == records.BY_USER)
-
-    return replace(state, topics=those_left(state.topics), entities=those_left(state.entities))
-
-
-def _most_important(every: tuple[P, ...], now: datetime) -> tuple[P, ...]:
     def rank(one: P) -> tuple[bool, bool, float, str]:
         return not one.pinned, one.made_by != records.BY_USER, -profiles.importance_at(one, now), one.id
 
-    gone = {one.id for one in sorted(every, key=rank)[MOST_PROFILES:]}
-    return tuple(one for one in every if one.id not in gone)
+    def those_left(every: Iterable[P]) -> tuple[P, ...]:
+        both = ((one, profiles.measured(one, of[one.id])) for one in every)
+        renewed = (old if new == old else profiles.as_of(new, now) for old, new in both)
+        left = [p for p in renewed if p.sources or p.total_messages or p.pinned or p.made_by == records.BY_USER]
+        gone = {one.id for one in sorted(left, key=rank)[MOST_PROFILES:]}
+        return tuple(one for one in left if one.id not in gone)
+
+    after = replace(state, topics=those_left(state.topics), entities=those_left(state.entities))
+    kept = {profile.id for profile in after.profiles}
+    return replace(after, links={key: link for key, link in state.links.items() if key[0] in kept})
 
 
 def _counted(state: Knowledge, work: Work) -> Knowledge:
@@ -360,6 +356,16 @@ def take(
     )
 
 
+def rewritten(
+    store: BaseStore, user_id: str, now: datetime, change: Callable[[Knowledge], Knowledge], *, edited: bool = False
+) -> Flow[Knowledge]:
+    """Reads what is known of a user, changes it, compiles it and writes it; whoever calls it holds the user's lock."""
+    before = yield from known.read(store, user_id)
+    after = compiled(store, user_id, change(before), now)
+    yield from known.save(store, user_id, before, after, edited=edited)
+    return after
+
+
 def write(store: BaseStore, work: Work, learned: records.Learned | None, now: datetime) -> Flow[None]:
     """Merges what messages say into what is known of their user; None: rules tell what that is.
 
@@ -368,43 +374,37 @@ def write(store: BaseStore, work: Work, learned: records.Learned | None, now: da
     """
     from langchain_ctxbudget.knowledge import rules  # noqa: PLC0415 - it compiles tables
 
-    user, place = work.scope.user_id, records.progress_place(work.scope)
+    user, conversation, place = work.scope.user_id, work.scope.conversation_id, records.progress_place(work.scope)
+
+    def change(before: Knowledge) -> Knowledge:
+        state = before if work.there is None else without(before, conversation, work.there)
+        if learned is not None:
+            return updated(state, work, learned, now)
+        said, phrases = rules.learn(work.said, state.phrases, conversation)
+        return updated(replace(state, phrases=phrases), work, said, now)
 
     def body() -> Flow[None]:
         [item] = yield from batch(store, [place])
         was_read = (records.found(records.ProgressRecord, item) or records.ProgressRecord()) != work.progress
-        if was_read or known.epoch_of(store, user) != work.epoch:
-            return
-        before = yield from known.read(store, user)
-        conversation, phrases, said = work.scope.conversation_id, before.phrases, learned
-        state = before if work.there is None else without(before, conversation, work.there)
-        if said is None:
-            said, phrases = rules.learn(work.said, state.phrases, conversation)
-        after = updated(replace(state, phrases=phrases), work, said, now)
-        yield from known.save(store, user, before, compiled(store, user, after, now))
-        yield from bulk.write(store, [records.written(place, work.done)])
+        if not was_read and known.epoch_of(store, user) == work.epoch:
+            yield from rewritten(store, user, now, change)
+            yield from bulk.write(store, [records.written(place, work.done)])
 
     yield from locked(known.lock_of(store, user), body())
 
 
 def embed_topics(store: BaseStore, user_id: str, embeddings: Embeddings) -> Flow[None]:
-    """Gives every topic of a user a vector that has none of this model; the model works while nobody waits."""
-    model, knowledge = embeddings_name(embeddings), (yield from known.read(store, user_id))
-    missing = [". ".join(topic.names) for topic in knowledge.topics if topic.embedding_model != model]
-    if not missing:
-        return
-    rows = yield from embed(embeddings, missing)
-    made = dict(zip(missing, map(tuple, units(np.asarray(rows, np.float32)).round(6).tolist()), strict=True))
-
-    def embedded(topic: TopicProfile) -> TopicProfile:
-        vector = made.get(". ".join(topic.names))
-        return topic.model_copy(update={"embedding": vector, "embedding_model": model}) if vector else topic
-
-    def body() -> Flow[None]:
-        before = yield from known.read(store, user_id)
-        yield from known.save(store, user_id, before, replace(before, topics=tuple(map(embedded, before.topics))))
-
-    yield from locked(known.lock_of(store, user_id), body())
+    """Gives every topic of a user a vector that has none of this model."""
+    model, before = embeddings_name(embeddings), (yield from known.read(store, user_id))
+    missing = [topic for topic in before.topics if topic.embedding_model != model]
+    rows = yield from embed(embeddings, [". ".join(topic.names) for topic in missing])
+    vectors = map(tuple, units(np.asarray(rows, np.float32)).round(6).tolist()) if missing else ()
+    made = {
+        topic.id: topic.model_copy(update={"embedding": vector, "embedding_model": model})
+        for topic, vector in zip(missing, vectors, strict=True)
+    }
+    topics = tuple(made.get(topic.id, topic) for topic in before.topics)
+    yield from known.save(store, user_id, before, replace(before, topics=topics))
 
 
 class Learning:
@@ -461,11 +461,10 @@ class Learning:
         store, now = self.owner.store, self.clock()
 
         def body() -> Flow[Prediction]:
-            before = yield from known.read(store, user_id)
+            state = yield from rewritten(store, user_id, now, lambda state: state)
             devices = yield from presence.devices(store, user_id, now)
-            likely = presence.predict(devices, before.topics, before.entities, before.links.values(), now)
+            likely = presence.predict(devices, state.topics, state.entities, state.links.values(), now)
             topics, entities = (tuple(name for name, _ in some) for some in (likely.topics, likely.entities))
-            yield from known.save(store, user_id, before, compiled(store, user_id, before, now))
             told = {"predicted_topics": topics, "predicted_entities": entities}
             renewed = [device.model_copy(update=told if device.is_online else {}) for device in devices]
             yield from bulk.write(store, records.PRESENCE.changes(user_id, devices, renewed))
@@ -480,16 +479,15 @@ class Learning:
         """
         store, user, conversation, now = self.owner.store, scope.user_id, scope.conversation_id, self.clock()
 
-        def body() -> Flow[None]:
-            known.interrupted(store, user)
-            before = yield from known.read(store, user)
+        def change(before: Knowledge) -> Knowledge:
             state = without(before, conversation, there)
-            if state != before or not there:
-                links = {key: link for key, link in state.links.items() if key[1] != conversation}
-                state = measured_again(replace(state, links=links), now)
-                yield from known.save(store, user, before, compiled(store, user, state, now))
+            if state == before and there:
+                return before
+            links = {key: link for key, link in state.links.items() if key[1] != conversation}
+            return measured_again(replace(state, links=links), now)
 
-        yield from locked(known.lock_of(store, user), body())
+        known.interrupted(store, user)
+        yield from locked(known.lock_of(store, user), rewritten(store, user, now, change))
         if there and self.owner.settings.learn:
             self.worker.submit(scope)
 
@@ -533,24 +531,20 @@ class Learning:
         while settings.learn and not cancelled and (work := drive(owner.using(scope, find))):
             learned: records.Learned | None = None
             if extractor is not None and any(one.from_user for one in work.said):
+                knowledge = drive(known.read(owner.store, scope.user_id))
+                self._asking = True
                 try:
-                    work, learned = self._asked(extractor, work)
+                    count, learned = drive(extractor.extract(work.said, work.before, knowledge))
+                    work = work.until_said(count)
                 except (ExtractionError, InputError) as error:
                     problem = error
+                finally:
+                    self._asking = False
             if not cancelled:
                 drive(write(owner.store, work, learned, self.clock()))
             self.worker.wait_for_pause()
-        if not cancelled and owner.embeddings and drive(known.read(owner.store, scope.user_id)).topics:
-            drive(embed_topics(owner.store, scope.user_id, owner.embeddings))
+        if not cancelled and owner.embeddings:
+            embedding = embed_topics(owner.store, scope.user_id, owner.embeddings)
+            drive(locked(known.lock_of(owner.store, scope.user_id), embedding))
         if problem:
             raise ExtractionError(f"{problem}; rules have learned instead")
-
-    def _asked(self, extractor: ChatModelExtractor, work: Work) -> tuple[Work, records.Learned]:
-        """Asks the model; returns the messages that it was shown, and what they say."""
-        knowledge = drive(known.read(self.owner.store, work.scope.user_id))
-        self._asking = True
-        try:
-            count, learned = drive(extractor.extract(work.said, work.before, knowledge))
-        finally:
-            self._asking = False
-        return work.until_said(count), learned

@@ -12,7 +12,7 @@ from langgraph.store.base import BaseStore
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from langchain_ctxbudget.flow import Flow
-from langchain_ctxbudget.knowledge.records import PRESENCE, ClientPresence, Profile, TopicConversation, Visit
+from langchain_ctxbudget.knowledge.records import PRESENCE, ClientPresence, Profile, TopicConversation
 from langchain_ctxbudget.stores import bulk, utc
 
 NEW_SESSION_AFTER, OFFLINE_AFTER = timedelta(minutes=30), timedelta(minutes=2)
@@ -66,7 +66,7 @@ def heartbeat(old: ClientPresence | None, beat: Heartbeat, now: datetime) -> Cli
     is_new = now - before.last_heartbeat_at > NEW_SESSION_AFTER
     history = before.navigation_history
     if beat.path not in (None, before.last_navigation_path):
-        history = (*history, Visit(path=beat.path, at=now))[-MOST_VISITS:]
+        history = (*history, (beat.path, now))[-MOST_VISITS:]
     changes = {
         "visible_conversation_ids": tuple(beat.visible_conversation_ids),
         "navigation_history": history,

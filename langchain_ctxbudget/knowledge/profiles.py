@@ -146,11 +146,16 @@ def merge_topics(
 ) -> tuple[TopicProfile, ...]:
     """Merges learned topics into the known ones; one is the same under any of its names."""
     topics = {topic.slug: topic for topic in known}
+
+    def called(label: str) -> TopicProfile | None:
+        same = (one for one in topics.values() if label and is_called(one, label))
+        return topics.get(slug(label)) or next(same, None)
+
     for new in learned.topics:
         came_from, label = _found(new.message_ids, sources), _short(new.label)
         if not slug(label) or not came_from:
             continue
-        old = _topic(topics, label) or TopicProfile(
+        old = called(label) or TopicProfile(
             id=topic_id(slug(label)), slug=slug(label), label=label, made_by=learned.made_by, created_at=now
         )
         changes: dict[str, object] = {"aliases": _names(old.label, (*old.aliases, *new.aliases, new.label))}
@@ -159,24 +164,20 @@ def merge_topics(
             changes["proficiency_level"] = old.proficiency_level if new.proficiency == "unknown" else new.proficiency
         topics[old.slug] = _changed(old, changes, came_from, now)
     for new in learned.topics:
-        child, parent = _topic(topics, new.label), _topic(topics, new.parent)
+        child, parent = called(new.label), called(new.parent)
         if child and parent and child.slug not in (parent.slug, parent.parent_slug) and not child.parent_slug:
             topics[child.slug] = child.model_copy(update={"parent_slug": parent.slug})
     return tuple(topics.values())
 
 
-def _topic(topics: Mapping[str, TopicProfile], label: str) -> TopicProfile | None:
-    return topics.get(slug(label)) or next((one for one in topics.values() if label and is_called(one, label)), None)
-
-
 def is_called(topic: TopicProfile, label: str) -> bool:
     """Returns whether a label has the stems of one of a topic's names, in any order."""
-    return _key(label) in map(_key, topic.names)
 
+    def key(name: str) -> tuple[str, ...]:
+        folded = fold(name)
+        return (*sorted(set(terms(folded)) or {one_line(folded)}), *_TELLING_SIGNS.findall(folded))
 
-def _key(label: str) -> tuple[str, ...]:
-    folded = fold(label)
-    return (*sorted(set(terms(folded)) or {one_line(folded)}), *_TELLING_SIGNS.findall(folded))
+    return key(label) in map(key, topic.names)
 
 
 def merge_entities(
@@ -282,7 +283,7 @@ class Compiler:
         values = {name: value for name, value in profile.attributes if value.strip()}  # the newest of each
         place = {name: number for number, name in enumerate(FIRST_ATTRIBUTES)}
         names = sorted(values, key=lambda name: place.get(name.casefold(), len(place)))[:MOST_ATTRIBUTES]
-        related = ", ".join(one_line(f"{one.relation} {one.target}") for one in profile.relations[:MOST_RELATIONS])
+        related = ", ".join(one_line(" ".join(one)) for one in profile.relations[:MOST_RELATIONS])
         head = f"{one_line(profile.name)} ({profile.type})"
         texts = [
             self._context("entity", head, profile),

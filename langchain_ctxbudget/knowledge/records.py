@@ -156,13 +156,6 @@ class TopicProfile(_Profile):
         return (self.label, *self.aliases)
 
 
-class Relation(Record):
-    """A relation of one entity to another: "works at" and the name of the other."""
-
-    relation: str
-    target: str
-
-
 class EntityProfile(_Profile):
     """A person, project, organisation, tool or concept that a user speaks of (seed 000; attributes of seed 004).
 
@@ -177,7 +170,8 @@ class EntityProfile(_Profile):
     """Sentences about it, newest last."""
     attributes: tuple[tuple[str, str], ...] = ()
     """Name and value, in the order in which they were learned."""
-    relations: tuple[Relation, ...] = ()
+    relations: tuple[tuple[str, str], ...] = ()
+    """To other entities: "works at" and the name of the other one."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -206,18 +200,6 @@ class ContextBundle(Record):
     hit_count: int = 0
     miss_count: int = 0
 
-    @property
-    def use_count(self) -> int:
-        """The times that a prompt has asked for it."""
-        return self.hit_count + self.miss_count
-
-
-class Visit(Record):
-    """A place of the application that a user has been to."""
-
-    path: str
-    at: datetime
-
 
 class ClientPresence(Record):
     """A device of a user, and the things open on it (seed 000)."""
@@ -227,7 +209,8 @@ class ClientPresence(Record):
     visible_conversation_ids: tuple[str, ...] = ()
     active_notebook_id: str | None = None
     active_persona_id: str | None = None
-    navigation_history: tuple[Visit, ...] = ()
+    navigation_history: tuple[tuple[str, datetime], ...] = ()
+    """Places of the application, and when the user has come there."""
     local_time: datetime | None = None
     session_started_at: datetime
     idle_since: datetime | None = None
@@ -239,7 +222,7 @@ class ClientPresence(Record):
     @property
     def last_navigation_path(self) -> str | None:
         """The place in the application; None for a device that tells none."""
-        return self.navigation_history[-1].path if self.navigation_history else None
+        return self.navigation_history[-1][0] if self.navigation_history else None
 
 
 class PhraseRecord(Record):
@@ -310,7 +293,7 @@ class LearnedEntity:
     relationship: str = ""
     facts: tuple[str, ...] = ()
     attributes: tuple[tuple[str, str], ...] = ()
-    relations: tuple[Relation, ...] = ()
+    relations: tuple[tuple[str, str], ...] = ()
     message_ids: tuple[str, ...] = ()
 
 

@@ -18,7 +18,7 @@ from langchain_ctxbudget.budget import Layer, Status
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.knowledge import BY_USER, NOTHING, EntityProfile, Fact, Knowledge, Source, TopicProfile, known
-from langchain_ctxbudget.knowledge.records import Relation, TopicConversation
+from langchain_ctxbudget.knowledge.records import TopicConversation
 from langchain_ctxbudget.messages import fingerprint
 from tests.integration_tests.conftest import Call
 
@@ -68,7 +68,7 @@ LEARNED = Knowledge(
             name="Sarah",
             type="person",
             relationship="sister",
-            relations=(Relation(relation="works at", target="Acme"),),
+            relations=(("works at", "Acme"),),
             sources=tuple(SOURCES[1:]),
             last_engaged_at=NOW,
         ),

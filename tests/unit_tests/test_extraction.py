@@ -17,7 +17,7 @@ from langchain_ctxbudget.errors import ExtractionError, InputError
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.knowledge import EntityProfile, Fact, Knowledge, TopicProfile, extraction
 from langchain_ctxbudget.knowledge.extraction import ChatModelExtractor
-from langchain_ctxbudget.knowledge.records import Learned, LearnedEntity, LearnedFact, LearnedTopic, Relation, Said
+from langchain_ctxbudget.knowledge.records import Learned, LearnedEntity, LearnedFact, LearnedTopic, Said
 from tests.scripted_models import Calling, Scripted
 
 COUNTER = TiktokenCounter()
@@ -73,7 +73,7 @@ LEARNED_TOPIC = LearnedTopic(
 )  # fmt: skip
 LEARNED_ENTITY = LearnedEntity(
     name="Sarah", type="person", relationship="sister", attributes=(("home", "Lisbon"),), message_ids=("m1",),
-    relations=(Relation(relation="lives in", target="Lisbon"),), facts=("Moved to Lisbon with the user",),
+    relations=(("lives in", "Lisbon"),), facts=("Moved to Lisbon with the user",),
 )  # fmt: skip
 FULL_LEARNED = Learned(facts=(LEARNED_FACT,), topics=(LEARNED_TOPIC,), entities=(LEARNED_ENTITY,), made_by="scripted-1")
 TEXT = json.dumps(FULL)

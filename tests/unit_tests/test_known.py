@@ -26,10 +26,8 @@ from langchain_ctxbudget.knowledge import (
 )
 from langchain_ctxbudget.knowledge.records import (
     PhraseRecord,
-    Relation,
     Repository,
     TopicConversation,
-    Visit,
 )
 from langchain_ctxbudget.stores import bulk
 
@@ -52,7 +50,7 @@ def topic(name: str, text: str = "text") -> TopicProfile:
 
 
 def entity(name: str, text: str = "text") -> EntityProfile:
-    details = {"aliases": (text,), "attributes": ((text, text),), "relations": (Relation(relation=text, target=text),)}
+    details = {"aliases": (text,), "attributes": ((text, text),), "relations": ((text, text),)}
     return EntityProfile(id=name, name=text, **details)
 
 
@@ -65,7 +63,7 @@ def bundle(name: str, text: str = "text") -> ContextBundle:
 
 
 def device(name: str, text: str = "text") -> ClientPresence:
-    opened = {"navigation_history": (Visit(path=text, at=NOW),), "predicted_topics": (text,)}
+    opened = {"navigation_history": ((text, NOW),), "predicted_topics": (text,)}
     return ClientPresence(device_id=name, session_started_at=NOW, last_heartbeat_at=NOW, **opened)
 
 

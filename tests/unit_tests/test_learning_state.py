@@ -121,18 +121,13 @@ def users(user_id: str, *names: str | None) -> list[str | None]:
     return [entry.message.name for entry in entries if entry.id in own]
 
 
-def test_the_user_is_who_has_no_name_or_one_that_begins_as_the_id_does() -> None:
+def test_the_user_is_who_has_no_name_or_is_called_like_the_id() -> None:
     assert users("u1", None, "Bob", None) == [None, None]
-    for user_id, name in (
-        ("ada", "Ada Lovelace"),
-        ("ada.lovelace@example.com", "Ada Lovelace"),
-        ("ada_lovelace", "ADA  Lovelace"),
-        ("Ada Lovelace", "ada"),
-        ("zoë", "Zoë"),
-    ):
+    for user_id, name in (("ada", "Ada"), ("ada_lovelace", "ADA  Lovelace"), ("Ada Lovelace", "ada.lovelace")):
         assert users(user_id, name, "Bob") == [name]
     assert users("ada", "Ada", "Ada Jones") == ["Ada"]
     assert users("ada", "Ada Lovelace", "Ada Jones") == []
+    assert users("u1", "Ada", "Ada") == ["Ada", "Ada"]
 
 
 def test_when_a_message_was_said() -> None:

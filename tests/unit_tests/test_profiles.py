@@ -33,7 +33,6 @@ from langchain_ctxbudget.knowledge.records import (
     Learned,
     LearnedEntity,
     LearnedTopic,
-    Relation,
     TopicConversation,
 )
 from tests.conversations import COUNTER, SCOPE, opened
@@ -148,7 +147,7 @@ def entities(known: tuple[EntityProfile, ...], *names: str, **fields: Any) -> tu
 
 
 def test_learning_again_from_the_same_messages_changes_nothing() -> None:
-    relations = (Relation(relation="works at", target="Acme"),)
+    relations = (("works at", "Acme"),)
     details = {"relationship": "sister", "attributes": (("age", "7"),), "relations": relations, "facts": ("Sings",)}
     people = entities((), "Sarah", **details)
     assert entities(people, "Sarah", **details) == people
