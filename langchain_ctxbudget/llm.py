@@ -44,13 +44,9 @@ class NoReplyError(Exception):
 class StructuredModel:
     """A chat model that is asked for JSON of a schema: bound to the schema where it can be, then in words.
 
-    Args:
-        model: any chat model.
-        schema: the JSON schema of its reply.
-        timeout_seconds: the most that one call may take, its own retries included.
-        window_tokens: its window where its profile does not tell it.
-        names: of its calls in traces, and of their source.
-        quotes: a failure is told with its text, which may repeat what users said.
+    One call takes at most `timeout_seconds`, its own retries included. `window_tokens` is the window where the model's
+    profile does not tell it; `names` are those of its calls in traces, and of their source; with `quotes` a failure is
+    told with its text, which may repeat what users said.
     """
 
     def __init__(
@@ -64,11 +60,15 @@ class StructuredModel:
         quotes: bool,
     ) -> None:
         inner = unwrapped(model)
-        self.model, self.name = model, name_of(inner)
+        known = (getattr(inner, attribute, None) for attribute in ("model_name", "model"))
+        profile = getattr(inner, "profile", None)
+        window = token_count(profile.get("max_input_tokens")) if isinstance(profile, Mapping) else None
+        self.model = model
+        self.name = next((name for name in known if isinstance(name, str) and name), type(inner).__name__)
         self.kind = f"{type(inner).__name__}/{self.name}"
-        self.window_tokens = profile_window(inner) or window_tokens
+        self.window_tokens = window or window_tokens
         self._seconds, self._quotes, self._names = timeout_seconds, quotes, names
-        self._bound = bound_to_schema(model, schema)
+        self._bound = _bound_to_schema(model, schema)
 
     def ask(self, instructions: str, in_words: str, data: str, read: Callable[[str | Mapping[str, Any]], T]) -> Flow[T]:
         """Asks twice at most; returns the first reply that `read` takes, whose `ValueError` says why it does not.
@@ -82,9 +82,8 @@ class StructuredModel:
         failures = []
         for number, bound in enumerate((self._bound, None), 1):  # a server that garbles a schema may follow words
             messages = [SystemMessage(instructions if bound else instructions + in_words), HumanMessage(data)]
-            name, source = self._names
             try:
-                reply = yield model_call(bound or self.model, messages, self._seconds, run_name=name, source=source)
+                reply = yield self._call(bound or self.model, messages)
             except TooSlowError:
                 failure = f"no reply within {self._seconds:g} seconds"
             except Exception as error:  # noqa: BLE001 - models and their clients raise anything
@@ -93,54 +92,40 @@ class StructuredModel:
                 failure = clipped(f"{type(error).__name__}{told}", _ERROR_CHARACTERS)
             else:
                 try:
-                    return read(content_of(reply))
+                    return read(_content_of(reply))
                 except ValueError as error:
                     failure = str(error)
             failures.append(f"attempt {number}: {failure}")
         raise NoReplyError("; ".join(failures))
 
+    def _call(self, runnable: Runnable[Any, Any], messages: Sequence[BaseMessage]) -> Call:
+        """Returns a question; a call that takes too long is left to itself, and raises a `TooSlowError`."""
+        from langgraph.constants import TAG_NOSTREAM  # noqa: PLC0415 - not needed before a model is called
 
-def model_call(
-    runnable: Runnable[Any, Any],
-    messages: Sequence[BaseMessage],
-    seconds: float,
-    *,
-    run_name: str = "summarize_history",
-    source: str = "summarization",
-) -> Call:
-    """Returns a question to a model, or to what is bound to one; `run_name` and `source` name it in traces.
+        # Traced as what it is, and kept out of the tokens that an agent streams to its user.
+        name, source = self._names
+        config: RunnableConfig = {"run_name": name, "tags": [TAG_NOSTREAM], "metadata": {"lc_source": source}}
 
-    A call that takes longer than so many seconds is left to itself, and raises a `TooSlowError`.
-    """
-    from langgraph.constants import TAG_NOSTREAM  # noqa: PLC0415 - not needed before a model is called
+        def ask() -> Future[Any]:
+            return _in_daemon_thread(lambda: runnable.invoke(messages, config))
 
-    # Traced as what it is, and kept out of the tokens that an agent streams to its user.
-    config: RunnableConfig = {
-        "run_name": run_name,
-        "tags": [TAG_NOSTREAM],
-        "metadata": {"lc_source": source},
-    }
+        def blocking() -> Any:  # noqa: ANN401
+            future = ask()
+            if not wait([future], timeout=self._seconds).done:
+                raise TooSlowError
+            return future.result()
 
-    def ask() -> Future[Any]:
-        return _in_daemon_thread(lambda: runnable.invoke(messages, config))
+        async def awaited() -> Any:  # noqa: ANN401
+            future = asyncio.wrap_future(ask())
+            try:
+                done, _ = await asyncio.wait([future], timeout=self._seconds)
+            finally:
+                future.cancel()  # the loop may be closed before an answer that nobody waits for
+            if not done:
+                raise TooSlowError
+            return future.result()
 
-    def blocking() -> Any:  # noqa: ANN401
-        future = ask()
-        if not wait([future], timeout=seconds).done:
-            raise TooSlowError
-        return future.result()
-
-    async def awaited() -> Any:  # noqa: ANN401
-        future = asyncio.wrap_future(ask())
-        try:
-            done, _ = await asyncio.wait([future], timeout=seconds)
-        finally:
-            future.cancel()  # the loop may be closed before an answer that nobody waits for
-        if not done:
-            raise TooSlowError
-        return future.result()
-
-    return Call(blocking, awaited)
+        return Call(blocking, awaited)
 
 
 def _in_daemon_thread(function: Callable[[], T]) -> Future[T]:
@@ -161,7 +146,7 @@ def _in_daemon_thread(function: Callable[[], T]) -> Future[T]:
     return future
 
 
-def bound_to_schema(model: BaseChatModel, schema: dict[str, Any]) -> Runnable[Any, Any] | None:
+def _bound_to_schema(model: BaseChatModel, schema: dict[str, Any]) -> Runnable[Any, Any] | None:
     """Returns the model bound to the JSON schema of its reply; None where it cannot be.
 
     Where it can be told apart, without the parser behind it, which throws prose away and takes JSON that was cut off
@@ -179,27 +164,13 @@ def bound_to_schema(model: BaseChatModel, schema: dict[str, Any]) -> Runnable[An
     return chain
 
 
-def name_of(inner: object) -> str:
-    """Returns the name of a model, as its client knows it; else of its class."""
-    names = (getattr(inner, attribute, None) for attribute in ("model_name", "model"))
-    return next((name for name in names if isinstance(name, str) and name), type(inner).__name__)
-
-
-def profile_window(inner: object) -> int | None:
-    """Returns the window that a model's profile tells, in tokens."""
-    profile = getattr(inner, "profile", None)
-    return token_count(profile.get("max_input_tokens")) if isinstance(profile, Mapping) else None
-
-
-def content_of(reply: Any) -> str | Mapping[str, Any]:  # noqa: ANN401 - a message, or what a chain makes of one
+def _content_of(reply: Any) -> str | Mapping[str, Any]:  # noqa: ANN401 - a message, or what a chain makes of one
     """Returns the fields of a reply where the client has read them, else its text."""
     if isinstance(reply, BaseMessage):
         calls = getattr(reply, "tool_calls", None) or getattr(reply, "invalid_tool_calls", None)
-        if calls:
-            arguments: str | Mapping[str, Any] = calls[0]["args"] or ""
-            return arguments
-        return str(reply.text)
-    fields = reply.model_dump() if hasattr(reply, "model_dump") else reply
+        fields = (calls[0]["args"] or "") if calls else reply.text
+    else:
+        fields = reply.model_dump() if hasattr(reply, "model_dump") else reply
     return fields if isinstance(fields, Mapping) else str(fields or "")
 
 

@@ -1,7 +1,7 @@
 """Sealed blocks: what is known of the older messages of a conversation, beside its log, so that it is worked out once.
 
 A block is a few hundred messages in a row, once more messages follow it. It has parts: the texts of the messages; what
-else is known of them; their words; their vectors; their costs, for every counter. A head names the blocks with a hash
+else is known of them; their vectors; their costs, for every counter. A head names the blocks with a hash
 of each part, and says of each how far into the lanes of the log it reaches: from there, what is new is read as ever. So
 whoever opens a conversation is where the last writer of blocks was, as if it had been open all the time.
 
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from langchain_ctxbudget.errors import StoreDataError
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.history.arc import OpenQuestions
-from langchain_ctxbudget.history.columns import UNKNOWN, Arrays
+from langchain_ctxbudget.history.columns import UNKNOWN, Arrays, Costs
 from langchain_ctxbudget.history.extractive import Digest
 from langchain_ctxbudget.history.table import FACTS, MessageTable
 from langchain_ctxbudget.history.tree import Tree, frontier
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from langchain_ctxbudget.history.conversation import OpenConversation
 
 BLOCKS, HEAD = "blocks", "head"
-TEXTS, LOG, WORDS, VECTORS, COSTS = "texts", "log", "words", "vectors ", "costs "
-"""Parts of a block: texts; messages; words; vectors by embeddings, and costs by a counter, whose name follows."""
+TEXTS, LOG, VECTORS, COSTS = "texts", "log", "vectors ", "costs "
+"""Parts of a block: texts; messages; vectors by embeddings, and costs by a counter, whose name follows."""
 BLOCK_MESSAGES = 512
 FOLLOWING = 64
 """A block is sealed when so many messages follow it."""
@@ -61,7 +61,7 @@ class Block(Record):
 class Head(Record):
     """The blocks of a conversation, and what else is known of their messages."""
 
-    version: Literal[2] = 2
+    version: Literal[3] = 3
     """Of everything that is worked out from messages; blocks of another one are made anew."""
     vectors_by: str
     """The name of the embeddings."""
@@ -135,30 +135,30 @@ def read(store: BaseStore, scope: Scope) -> Flow[Opened | None]:
 def _restored(parts: Sequence[Mapping[str, bytes]]) -> MessageTable:
     """Returns a table of the parts of blocks in a row, by name."""
     table = MessageTable()
-    index = table.search_index
 
     def unpacked(name: str, *, deflated: bool = True) -> list[tuple[dict[str, Any], Arrays]]:
         """Reads a part of every block, as far as no block is without it."""
         return [_unpacked(block[name], deflated=deflated) for block in takewhile(lambda own: name in own, parts)]
 
-    for block in parts:
-        table.unpack(*_unpacked(block[LOG]), block[TEXTS])
-    index.lexical.restore([index.unpack(*words) for words in unpacked(WORDS)])
+    log = unpacked(LOG)
+    for (data, arrays), block in zip(log, parts, strict=True):
+        table.unpack(data, arrays, block[TEXTS])
+    table.search_index.unpack(log)
     for name in parts[0] if parts else ():
         if name.startswith(VECTORS):
-            index.restore_vectors(unpacked(name, deflated=False))
+            table.search_index.restore_vectors(unpacked(name, deflated=False))
         elif name.startswith(COSTS):
-            known = [arrays for _, arrays in unpacked(name)]
-            columns = {column: np.concatenate([one[column] for one in known]) for column in known[0]}
-            table.stored_costs[name.removeprefix(COSTS)] = columns
+            costs = table.counted[name.removeprefix(COSTS)] = Costs()
+            for _, arrays in unpacked(name):
+                costs.extend(arrays)
     return table
 
 
 def lacking(conversation: OpenConversation) -> Iterator[tuple[int, list[str]]]:
     """Yields the blocks of which parts are known that are not stored, with the names of these."""
     table, index = conversation.table, conversation.table.search_index
-    reach = {TEXTS: len(table), LOG: len(table), WORDS: len(index), VECTORS + index.vectors_by: index.final_vectors}
-    reach |= {f"{COSTS}{costs.counter.identity}": len(costs.column) for costs in table.counted}
+    reach = {TEXTS: len(table), LOG: len(table), VECTORS + index.vectors_by: index.final_vectors}
+    reach |= {f"{COSTS}{name}": len(costs.column) for name, costs in table.counted.items()}
     for number in range(max(0, len(table) - FOLLOWING) // BLOCK_MESSAGES):
         stored = conversation.blocks[number].parts if number < len(conversation.blocks) else {}
         end = (number + 1) * BLOCK_MESSAGES
@@ -204,13 +204,12 @@ def _part(conversation: OpenConversation, name: str, first: int, end: int, pinne
     """Returns a part of a block in its stored form, as if no message was pinned: pins come and go."""
     table, index = conversation.table, conversation.table.search_index
     if name == LOG:
-        return _packed(table.packed(first, end, pinned))
-    if name == WORDS:
-        return _packed(index.packed(first, end, table))
+        index.read(table)
+        (data, arrays), (said, words) = table.packed(first, end, pinned), index.packed(first, end, table)
+        return _packed(({**data, **said}, {**arrays, **words}))
     if name.startswith(VECTORS):
         return _packed(index.packed_vectors(first, end), deflated=False)
-    costs = next(costs for costs in table.counted if name == f"{COSTS}{costs.counter.identity}")
-    arrays = costs.arrays(first, end)
+    arrays = table.counted[name.removeprefix(COSTS)].arrays(first, end)
     arrays["column"][[position - first for position in pinned]] = UNKNOWN
     return _packed(({}, arrays))
 

@@ -84,17 +84,6 @@ class Numbering(dict[W, int]):
         self[word] = number = len(self)
         return number
 
-    def packed(self, numbers: NDArray[Any]) -> tuple[list[W], NDArray[Any]]:
-        """Returns the words that a column has, and which of them it has where."""
-        used, codes = np.unique(numbers, return_inverse=True)
-        words = list(self)
-        return [words[number] for number in used], codes
-
-    def unpacked(self, words: Sequence[W], codes: NDArray[Any]) -> NDArray[Any]:
-        """Returns the numbers of what was packed."""
-        numbers: NDArray[Any] = np.array([self[word] for word in words], np.int32)[codes]
-        return numbers
-
 
 class Columns:
     """An object whose attributes of type `Rows` have a row for every message."""
@@ -124,8 +113,7 @@ class Columns:
 class Costs(Columns):
     """What every message costs by one counter, in tokens."""
 
-    def __init__(self, counter: TokenCounter) -> None:
-        self.counter = counter
+    def __init__(self) -> None:
         self.tokens: list[int] = []
         self.total_tokens = 0
         self.column = Rows(np.int32)
@@ -138,31 +126,32 @@ class Costs(Columns):
         self.with_blocks: dict[int, tuple[TurnBlock, BaseMessage]] = {}
         """Human messages with the blocks that they were sent with, by position."""
 
-    def grow(self, entries: Sequence[Entry]) -> None:
+    def grow(self, entries: Sequence[Entry], counter: TokenCounter) -> None:
         """Counts what is not counted yet, new messages also as lines where counting costs nobody anything."""
         for position in np.flatnonzero(self.column.values == UNKNOWN).tolist():  # it is shown otherwise now
-            self.column.values[position] = self._of(entries[position])
-        new, count = entries[len(self.column) :], self.counter.count_text
-        ahead = MOST_READ_AHEAD if self.counter.is_local else -1
-        self.column.extend([self._of(entry) for entry in new])
+            self.column.values[position] = _cost(entries[position], counter)
+        new, count = entries[len(self.column) :], counter.count_text
+        ahead = MOST_READ_AHEAD if counter.is_local else -1
+        self.column.extend([_cost(entry, counter) for entry in new])
         self.numbered_quote.extend([UNKNOWN] * len(new))
         self.quote.extend([count(entry.quoted()) if len(entry.text) <= ahead else UNKNOWN for entry in new])
-        for heading in {entry.date_heading for entry in new} if self.counter.is_local else ():
+        for heading in {entry.date_heading for entry in new} if counter.is_local else ():
             count(heading)  # the counter remembers it
         self.tokens += self.column.values[len(self.tokens) :].tolist()
         self.total_tokens = int(self.column.values.sum())
 
-    def _of(self, entry: Entry) -> int:
-        return 0 if entry.preservation == "drop" else self.counter.count_message(as_note(entry.sent))
-
     def changed(self, length: int, positions: Sequence[int]) -> Costs:
         """Returns the costs of so many messages, of which those at some positions, ascending, are shown otherwise."""
-        other = Costs(self.counter)
+        other = Costs()
         other.take_columns(self, length)
         other.column.values[[position for position in positions if position < len(other.column)]] = UNKNOWN
         first = positions[0] if positions else length
         other.clips = {key: clip for key, clip in self.clips.items() if key[0] < first}
         return other
+
+
+def _cost(entry: Entry, counter: TokenCounter) -> int:
+    return 0 if entry.preservation == "drop" else counter.count_message(as_note(entry.sent))
 
 
 class MessageIndex(Columns):
@@ -267,16 +256,18 @@ class MessageIndex(Columns):
 
     def packed(self, first: int, end: int, entries: Sequence[Entry]) -> tuple[dict[str, Any], Arrays]:
         """Returns what is known of some messages but for their vectors, as plain data and arrays."""
-        arrays = {name: rows for name, rows in self.arrays(first, end).items() if name != "_links"}
-        names, arrays["_speaker"] = self.speakers.packed(arrays["_speaker"])
+        arrays, names = self.arrays(first, end), list(self.speakers)
+        speakers = [names[number] for number in arrays.pop("_speaker").tolist()]
+        del arrays["_links"]
         words, found = packed_terms(searched_text(entry.speaker, entry.text) for entry in entries[first:end])
-        return {"speakers": names, "terms": words}, {**arrays, **found}
+        return {"speakers": speakers, "terms": words}, {**arrays, **found}
 
-    def unpack(self, data: Mapping[str, Any], arrays: Arrays) -> tuple[list[str], Arrays]:
-        """Takes in what was packed, but for the words, which it returns for the lexical index."""
-        self.extend({**arrays, "_speaker": self.speakers.unpacked(data["speakers"], arrays["_speaker"])})
-        self.said.update(arrays["_said"].tolist())
-        return data["terms"], arrays
+    def unpack(self, blocks: Sequence[tuple[Mapping[str, Any], Arrays]]) -> None:
+        """Takes in what was packed, of blocks in a row."""
+        for data, arrays in blocks:
+            self.extend({**arrays, "_speaker": np.array([self.speakers[name] for name in data["speakers"]])})
+            self.said.update(arrays["_said"].tolist())
+        self.lexical.restore([(data["terms"], arrays) for data, arrays in blocks])
 
     @property
     def final_vectors(self) -> int:

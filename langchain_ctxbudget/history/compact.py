@@ -36,8 +36,6 @@ PINNED_SHARE = 0.5
 """What messages that are kept from before the cut may take of the room for verbatim ones."""
 MOST_VERBATIM = 0.9
 """What verbatim messages may take of their layer, whatever the trigger: the rest is the summaries'."""
-LONGEST_CLIPPED = 1_000
-"""Messages of a conversation up to which it may be shown whole but for its largest ones."""
 WINDOWED_RATIO, COMPACTED_RATIO = 2.5, 8.0
 """Up to so many times its room, a history is windowed, or compacted (seed 000)."""
 
@@ -111,18 +109,6 @@ def newest_costs(conversation: Conversation, messages: int, budget_tokens: int) 
     """Returns what the newest messages cost as a request of a budget would show them, oldest first."""
     end = len(conversation.entries)
     return [*map(Limits.of(budget_tokens).cost(conversation), range(max(0, end - messages), end))]
-
-
-def history_tokens(conversation: Conversation, budget_tokens: int) -> int:
-    """Returns what a conversation would cost whole: large results in short, or all large messages where it fits so."""
-    whole, end = conversation.total_tokens, len(conversation.entries)
-    if whole <= budget_tokens or end > LONGEST_CLIPPED:
-        return whole
-    costs = newest_costs(conversation, end, budget_tokens)
-    if sum(costs) <= budget_tokens:
-        return sum(costs)
-    results = (at for at in range(end) if isinstance(conversation.entries[at].message, ToolMessage))
-    return whole - sum(conversation.costs[at] - costs[at] for at in results)
 
 
 def pinned_tokens(conversation: Conversation, budget_tokens: int) -> int:
@@ -201,8 +187,6 @@ class HistoryPlan:
         self.trigger = min(self.settings.compaction_trigger, MOST_VERBATIM)
         # Prompts that grow do so behind what is planned: a step fills it.
         self.target = self.trigger if room.grows else self.settings.compaction_target
-        # Where not even the budget has room for all of it, what fits is with its largest messages in short.
-        self.whole_limits = self.limits if conversation.total_tokens > room.budget_tokens else None
 
     @property
     def record(self) -> CutRecord | None:
@@ -218,16 +202,13 @@ class HistoryPlan:
         """Decides where verbatim history begins."""
         conversation, is_short = self.conversation, self.end <= self.most
         record = conversation.cuts.get(self.room.cut_key)
-        if record is not None and self.room.goes_on:
+        if record is not None and (self.room.goes_on or not (self.room.grows or self._is_due(record))):
             return Decision.of(record)
-        if not self.end or (self.room.fits_whole and is_short):
+        fits = self.room.fits_whole or (
+            record is None and stays(conversation.costs.__getitem__, 0, self.end, self.room_tokens * self.trigger)
+        )
+        if not self.end or (is_short and fits):
             return Decision(whole=True)
-        if record is None:
-            cost = self.cost if self.whole_limits else conversation.costs.__getitem__
-            if is_short and stays(cost, 0, self.end, self.room_tokens * self.trigger):
-                return Decision(whole=True)
-        elif not (self.room.grows or self._is_due(record)):
-            return Decision.of(record)
         return Decision(cut=self._next(record), cleared=self.kept_from)
 
     def waiting(self, decision: Decision) -> tuple[str, ...]:
@@ -242,15 +223,14 @@ class HistoryPlan:
         if not (self.end or grows):
             return HistoryView(strategy="empty", cut=0)
         if decision.whole and not grows:
-            return self._verbatim(None, self.whole_limits)
-        record = decision.record or self._begun(decision)
-        limits = replace(self.limits, cleared=record.cleared)
+            return self._verbatim(None)
+        record = decision.record or self._written(decision)
         makers = Counter(line.made_by for line in (*record.summary, *record.arc))
         asks = conversation.made.maker and not decision.whole
-        next_cut = self._moved(limits.cost(conversation), self.room_tokens) if asks else 0
+        cost = replace(self.limits, cleared=record.cleared).cost(conversation)
         first, last = self._frame(record)
         return replace(
-            self._verbatim(record, None if record.strategy == "full" and not record.clipped else limits),
+            self._verbatim(record),
             strategy=record.strategy if self.end else "empty",
             record=record,
             summary=fragments(Layer.HISTORY, record.summary, conversation.counter.count_text),
@@ -260,17 +240,7 @@ class HistoryPlan:
             step=decision.record is None if grows else decision.is_step,
             made_by={name: makers[name] for name in sorted(makers)},
             waiting=record.waiting,
-            next_cut=next_cut,
-        )
-
-    def _begun(self, decision: Decision) -> CutRecord:
-        """Returns the record of a step."""
-        begun = self.end if self.room.grows else 0
-        if not decision.whole:
-            return self._written(decision.cut, decision.cleared, begun)
-        clipped, key = self.whole_limits is not None, self.room.cut_key
-        return CutRecord(
-            position=0, cut_key=key, digest="", strategy="full", clipped=clipped, begun=begun, summary=(), arc=()
+            next_cut=self._moved(cost, self.room_tokens) if asks else 0,
         )
 
     def has_news(self, record: CutRecord) -> bool:
@@ -281,7 +251,9 @@ class HistoryPlan:
 
     def _is_due(self, record: CutRecord) -> bool:
         """Whether a compaction step is due: too much is verbatim, or what was to stay or to be written has changed."""
-        if self.has_news(record) or not self._says_what_is_asked(record):
+        if (self.room.fits_whole and self.end <= self.most) or self.has_news(record):
+            return True
+        if not self._says_what_is_asked(record):
             return True
         if self.end - record.position <= self.most and self._is_within_trigger(record):
             return False
@@ -321,9 +293,21 @@ class HistoryPlan:
             keep=self.room.keep,
         )
 
-    def _written(self, cut: int, cleared: int, begun: int) -> CutRecord:
-        """Writes what stands for the messages before a cut."""
-        conversation, count = self.conversation, self.conversation.counter.count_text
+    def _written(self, decision: Decision) -> CutRecord:
+        """Returns the record of a step, with what stands for the messages before the cut."""
+        conversation, count, cut = self.conversation, self.conversation.counter.count_text, decision.cut
+        read = max(cut, decision.cleared)
+        record = CutRecord(
+            position=cut,
+            cut_key=self.room.cut_key,
+            digest=conversation.entries[read - 1].digest if read else "",
+            strategy="full",
+            begun=self.end if self.room.grows else 0,
+            summary=(),
+            arc=(),
+        )
+        if decision.whole:
+            return record
         strategy = strategy_for(conversation.total_tokens, self.room_tokens + self.room.arc_tokens)
         digests, waiting = conversation.spans(self.settings.segment_messages).before(cut)
         arc, alive = arc_of(
@@ -335,21 +319,20 @@ class HistoryPlan:
             count=count,
             budget_tokens=self.room.arc_tokens,
         )
-        record = CutRecord(
-            position=cut,
-            cut_key=self.room.cut_key,
-            digest=conversation.entries[max(cut, cleared) - 1].digest if max(cut, cleared) else "",
-            strategy=strategy,
-            room_tokens=self.room_tokens,
-            pinned_room_tokens=self.pinned_room_tokens,
-            kept=self._pinned(cut, self.pinned_room_tokens),
-            dropped=self._dropped(cut),
-            cleared=cleared,
-            begun=begun,
-            summary=(),
-            arc=(*arc, *self._work(cut)),
-            waiting=waiting,
-        )
+        work: list[SummaryLine] = []
+        if self.room.work_tokens:  # of all messages, but for what those behind the cut say themselves
+            state = conversation.read_work(self.end, self.settings.tool_kinds)
+            work = state.lines(count, self.room.work_tokens, range(cut, self.end))
+        made = {
+            "strategy": strategy,
+            "pinned_room_tokens": self.pinned_room_tokens,
+            "kept": self._pinned(cut, self.pinned_room_tokens),
+            "dropped": self._dropped(cut),
+            "cleared": decision.cleared,
+            "arc": (*arc, *work),
+            "waiting": waiting,
+        }
+        record = record.model_copy(update=made)
         # Verbatim messages grow up to the trigger; what it leaves of the layer is the summary's.
         grown = max(int(self.room_tokens * self.trigger), self.newest_tokens)
         frame = (fences.opening(fences.SUMMARY), fences.closing(fences.SUMMARY), *self._frame(record))
@@ -359,13 +342,6 @@ class HistoryPlan:
         said = [line.text for line in arc]
         summary = summary_lines(strategy, digests, cut, count, room, said=said, alive=alive)
         return record.model_copy(update={"summary": tuple(summary)})
-
-    def _work(self, cut: int) -> list[SummaryLine]:
-        """Returns the lines of the work state: of all messages, but for what those behind the cut say themselves."""
-        if not self.room.work_tokens:
-            return []
-        work = self.conversation.read_work(self.end, self.settings.tool_kinds)
-        return work.lines(self.conversation.counter.count_text, self.room.work_tokens, range(cut, self.end))
 
     def _frame(self, record: CutRecord) -> tuple[str, str]:
         """Returns the first line of a summary, and the last."""
@@ -395,48 +371,46 @@ class HistoryPlan:
                 taken += around
         return tuple(sorted(taken))
 
-    def _verbatim(self, record: CutRecord | None, limits: Limits | None) -> HistoryView:
+    def _verbatim(self, record: CutRecord | None) -> HistoryView:
         """Returns the messages that are sent as messages: those that are kept, and all from the cut on.
 
         What was said since the step stands as it was sent, with its blocks.
         """
         conversation, cut = self.conversation, record.position if record else 0
         begun = record.begun if record and self.room.grows else self.end
-        positions = [*(record.kept if record else ()), *range(cut, self.end)]
-        positions = [i for i in positions if conversation.entries[i].preservation != "drop"]
-        entries = [conversation.entries[i] for i in positions]
-        blocks = {
-            at: block for at, block in conversation.sent.items() if at >= begun and block.cut_key == self.room.cut_key
-        }
-
-        def shown(i: int) -> BaseMessage:
-            if i >= begun and (i in blocks or not self.room.clips_new):
-                return conversation.sent_again(i, blocks.get(i))
-            if i >= begun:
-                return self.limits.shown(conversation, i)[0]
-            return limits.shown(conversation, i)[0] if limits else conversation.entries[i].sent
-
-        quotes = (part.id for block in blocks.values() for part in block.fragments if part.is_quoted_whole)
-        sent = [shown(i) for i in positions]
+        compacted = record is not None and record.strategy != "full"
+        limits = replace(self.limits, cleared=record.cleared) if record else self.limits
+        every = (*(record.kept if record else ()), *range(cut, self.end))
+        positions = [at for at in every if conversation.entries[at].preservation != "drop"]
+        entries = [conversation.entries[at] for at in positions]
+        key = self.room.cut_key
+        blocks = {at: block for at, block in conversation.sent.items() if at >= begun and block.cut_key == key}
+        sent, shortened = list[BaseMessage](), set[int]()
+        for at, entry in zip(positions, entries, strict=True):
+            if at >= begun and (at in blocks or not self.room.clips_new):
+                sent.append(conversation.sent_again(at, blocks.get(at)))
+            elif at >= begun:
+                sent.append(self.limits.shown(conversation, at)[0])
+            else:
+                sent.append(limits.shown(conversation, at)[0] if compacted else entry.sent)
+            in_short = (at < begun or self.room.clips_new) and sent[-1] is not entry.sent and sent[-1] != entry.sent
+            if in_short or entry.preservation == "summarize":
+                shortened.add(at)
         groups, repairs = group(sent)
         repairs += [
             Repair("name", entry.id, f"{entry.message.name!r} is sent as {entry.sent.name!r}")
             for entry in entries
             if entry.sent.name != entry.message.name
         ]
+        quotes = (part.id for block in blocks.values() for part in block.fragments if part.is_quoted_whole)
         return HistoryView(
             strategy="full",
             cut=cut,
-            groups=tuple(Group(g.messages, tuple(positions[i] for i in g.positions)) for g in groups),
+            groups=tuple(Group(g.messages, tuple(positions[at] for at in g.positions)) for g in groups),
             repairs=tuple(repairs),
             blocks={at: block for at, block in blocks.items() if block.fragments},
             quoted=tuple(at for name in quotes if (at := conversation.position(name)) is not None),
-            shortened=frozenset(
-                i
-                for i, entry, message in zip(positions, entries, sent, strict=True)
-                if ((i < begun or self.room.clips_new) and message is not entry.sent and message != entry.sent)
-                or entry.preservation == "summarize"
-            ),
+            shortened=frozenset(shortened),
         )
 
 

@@ -123,7 +123,7 @@ class Conversation:
 
     def bare(self) -> Conversation:
         """Returns what there is to tell of it: messages and costs, without the table and what was made of it."""
-        return self.but(table=MessageTable(), columns=Costs(self.counter), cuts={}, last=None, clips={})
+        return self.but(table=MessageTable(), columns=Costs(), cuts={}, last=None, clips={})
 
     @property
     def digest(self) -> str:
@@ -365,7 +365,7 @@ class OpenConversation:
         differ = (i for i, (before, (record, message)) in enumerate(pairs) if before != (record, message.id))
         same = next(differ, min(len(old), len(folded.messages)))
         if position + same < len(self.entries):
-            self.table = self.table.first(position + same)
+            self.table = self.table.changed(position + same)
             self.blocks = [block for block in self.blocks if block.end <= position + same]
             self.last = self.last and replace(self.last, coverage=None, turn=(), block=None)
         for record, message in folded.messages[same:]:
@@ -394,9 +394,9 @@ class OpenConversation:
 
     def pin(self, pins: Mapping[str, Preservation]) -> None:
         """Makes these the pins; only messages whose preservation changes are shown and counted anew."""
-        changed = {key for key in {*pins, *self.pins} if pins.get(key) != self.pins.get(key)}
+        changed = {key for key in {*pins, *self.pins} if pins.get(key) != self.pins.get(key)} & self.positions.keys()
         self.pins = dict(pins)
-        self.table = self.table.pinned(pins, changed)
+        self.table = self.table.changed(len(self.table), {self.positions[key]: pins.get(key) for key in changed})
 
     def use(self, cut: CutRecord) -> None:
         """Keeps a cut as the one used last; only the last few are kept."""

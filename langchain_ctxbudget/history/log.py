@@ -12,16 +12,12 @@ the other's head in its list, and the other sees a text in `joined` that it does
 looks at the heads again after it has written its own.
 
 Changes are made where a message stands, and a record in the writer's lane tells what to read again.
-
-Messages of a user's other conversations are candidates for a prompt. A store with an index gives those that are nearest
-in meaning to a query; one without gives the last messages of the lanes that were written last: a set to choose from,
-and no ranking.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, cast
@@ -31,7 +27,15 @@ from langgraph.store.base import BaseStore, GetOp, Item, PutOp, SearchItem, Sear
 
 from langchain_ctxbudget.errors import StoreDataError
 from langchain_ctxbudget.flow import Flow, batch
-from langchain_ctxbudget.messages import content_id, date_of, fingerprint, plain_text, preservation_of, speaker
+from langchain_ctxbudget.messages import (
+    Preservation,
+    content_id,
+    date_of,
+    fingerprint,
+    plain_text,
+    preservation_of,
+    speaker,
+)
 from langchain_ctxbudget.search import Candidate
 from langchain_ctxbudget.stores import (
     CHUNK,
@@ -55,14 +59,14 @@ from langchain_ctxbudget.stores import (
     stored,
 )
 
-MESSAGES, LANES, JOINED, CUTS, PINS, TOLD = "messages", "lanes", "joined", "cuts", "pins", "told"
+MESSAGES, LANES, JOINED, CUTS, PINS = "messages", "lanes", "joined", "cuts", "pins"
 POLLED = 32
 """Heads that a reader asks for each time: of the lanes that were written last."""
 SURE = 16
 """A writer whose lane was not among so many of those that were written last joins again: its readers may not ask."""
 OVERFETCH = 4
 """How many times as many messages are searched for, because some may be the open conversation's."""
-LANES_READ = 512
+LANES_READ = 256
 """Heads of lanes among which those that were written last are looked for."""
 FEWEST_EACH = 8
 """Without an index: messages that are read of a lane at least, where it has so many."""
@@ -236,21 +240,9 @@ def _head_put(scope: Scope, lane: str, head: LaneRecord) -> PutOp:
 
 
 def tell(store: BaseStore, scope: Scope) -> Flow[None]:
-    """Has every reader list the heads again; readers of the user's other conversations, too."""
-    text, told = new_token(), told_place(scope.user_id)
-    joined = storable({"text": text, "conversation_id": scope.conversation_id})
-    yield from batch(
-        store,
-        [
-            PutOp(scope.namespace(LANES), JOINED, joined, index=False),
-            PutOp(told.namespace, told.key, {"text": text}, index=False),
-        ],
-    )
-
-
-def told_place(user_id: str) -> GetOp:
-    """Returns what is written anew when somebody begins to write to a conversation of a user."""
-    return GetOp((ROOT, label(user_id), TOLD), TOLD)
+    """Has every reader list the heads again."""
+    joined = storable({"text": new_token(), "conversation_id": scope.conversation_id})
+    yield from batch(store, [PutOp(scope.namespace(LANES), JOINED, joined, index=False)])
 
 
 def rewrite(
@@ -289,28 +281,21 @@ def _conversation_of(joined: Item) -> str:
     return key
 
 
-Values = Mapping[GetOp, dict[str, Any] | None]
-"""What stands at some places."""
-
-
 @dataclass(slots=True)
 class OtherConversations:
-    """What was read last of the other conversations, kept with the conversation that is open.
+    """Candidates from the user's other conversations, kept with the conversation that is open.
 
-    Without an index a read costs more, and its result does not depend on the query: it is made again when a
-    conversation that it has something of was written to, or another one begun, by whomever.
+    A store with an index gives the messages that are nearest in meaning to a query. One without gives the last ones of
+    the lanes that were written last: a set to choose from, and no ranking; it is read again when one was written to.
     """
 
-    _read_for: Hashable = None
+    _read_for: object = None
     _found: Sequence[Candidate] = ()
-    _depends_on: Values = field(default_factory=dict)
 
     def read(
         self, store: BaseStore, user_id: str, query: str, *, without_conversation: str | None, limit: int
     ) -> Flow[Sequence[Candidate]]:
-        """Reads at most `limit` messages of a user's other conversations, where they may be others than the last time.
-
-        With an index those come first that are nearest to the query; without one it is not looked at.
+        """Reads at most `limit` messages of a user's other conversations.
 
         Raises:
             MissingScopeError: there is no user id.
@@ -327,34 +312,33 @@ class OtherConversations:
             search = SearchOp((*user, MESSAGES), filter={"archived": False}, limit=most, query=query)
             [result] = yield from batch(store, [search])
             scored = [item for item in cast("list[SearchItem]", result) if item.score is not None]
-            candidates, _ = yield from _candidates(store, _within(scored, (*user, MESSAGES), without))
-            return candidates[:limit]
-        read_for = (user_id, without_conversation, limit)
-        if read_for == self._read_for and (yield from _read(store, self._depends_on)) == self._depends_on:
-            return self._found
-        begun, result = yield from batch(store, [told_place(user_id), SearchOp((*user, LANES), limit=LANES_READ)])
-        lanes = [
-            item for item in _within(cast("list[SearchItem]", result), (*user, LANES), without) if item.key != JOINED
-        ]
+            return (yield from _candidates(store, _within(scored, (*user, MESSAGES), without)))[:limit]
+        asked = [SearchOp((*user, kind), limit=LANES_READ) for kind in (LANES, PINS)]
+        written, pins = (cast("list[SearchItem]", result) for result in (yield from batch(store, asked)))
+        lanes = [item for item in _within(written, (*user, LANES), without) if item.key != JOINED]
         lanes.sort(key=lambda item: (-item.updated_at.timestamp(), item.namespace, item.key))
         lanes = lanes[: max(1, limit // FEWEST_EACH)]
-        ends = [lane_of(item.key, item.value).count for item in lanes]
-        firsts, left = dict[int, int](), limit
-        for waiting, at in zip(range(len(lanes), 0, -1), sorted(range(len(lanes)), key=ends.__getitem__), strict=True):
-            firsts[at] = max(0, ends[at] - left // waiting)  # what a short one leaves goes to the others
-            left -= ends[at] - firsts[at]
-        places = [
-            GetOp((*user, MESSAGES, item.namespace[-1]), place_key(item.key, number))
-            for at, item in enumerate(lanes)
-            for number in reversed(range(firsts[at], ends[at]))
-        ]
-        records = [item for item in (yield from batch(store, places)) if isinstance(item, Item)]
-        candidates, read = yield from _candidates(store, [item for item in records if "changed" not in item.value])
-        # Heads as they were before their records were read: what was written meanwhile is a change.
-        told = {told_place(user_id): begun.value if isinstance(begun, Item) else None}
-        self._depends_on = {**read, **{GetOp(item.namespace, item.key): item.value for item in lanes}, **told}
-        self._read_for, self._found = read_for, tuple(candidates[:limit])
+        seen = [(item.namespace, item.key, item.value) for item in (*lanes, *pins)]
+        if (read_for := (user_id, without_conversation, limit, seen)) != self._read_for:
+            found = yield from _candidates(store, (yield from _newest(store, lanes, limit)))
+            self._read_for, self._found = read_for, tuple(found[:limit])
         return self._found
+
+
+def _newest(store: BaseStore, lanes: Sequence[SearchItem], limit: int) -> Flow[list[Item]]:
+    """Reads the last messages of some lanes, of every one as many where it has them."""
+    ends = [lane_of(item.key, item.value).count for item in lanes]
+    firsts, left = dict[int, int](), limit
+    for waiting, at in zip(range(len(lanes), 0, -1), sorted(range(len(lanes)), key=ends.__getitem__), strict=True):
+        firsts[at] = max(0, ends[at] - left // waiting)  # what a short one leaves goes to the others
+        left -= ends[at] - firsts[at]
+    places = [
+        GetOp((*item.namespace[:2], MESSAGES, item.namespace[-1]), place_key(item.key, number))
+        for at, item in enumerate(lanes)
+        for number in reversed(range(firsts[at], ends[at]))
+    ]
+    records = yield from batch(store, places)
+    return [item for item in records if isinstance(item, Item) and "changed" not in item.value]
 
 
 def _within(items: Iterable[SearchItem], prefix: tuple[str, ...], without: str | None) -> list[SearchItem]:
@@ -362,35 +346,27 @@ def _within(items: Iterable[SearchItem], prefix: tuple[str, ...], without: str |
     return [item for item in items if item.namespace[:-1] == prefix and item.namespace[-1] != without]
 
 
-def _read(store: BaseStore, places: Iterable[GetOp]) -> Flow[Values]:
-    """Reads what stands at some places at once."""
-    asked = list(places)
-    items = yield from batch(store, asked)
-    return {at: item.value if isinstance(item, Item) else None for at, item in zip(asked, items, strict=True)}
-
-
-def _candidates(store: BaseStore, found: Sequence[Item]) -> Flow[tuple[list[Candidate], Values]]:
-    """Returns the candidates among some messages, in order, and what they depend on besides."""
+def _candidates(store: BaseStore, found: Sequence[Item]) -> Flow[list[Candidate]]:
+    """Returns the candidates among some messages, in order."""
     records: defaultdict[tuple[str, ...], list[MessageRecord]] = defaultdict(list)
     for item in found:
         records[item.namespace].append(MessageRecord.read(item.value, f"message {item.key!r}"))
     kinds = ((LANES, JOINED), (PINS, PINS))
-    about = {of: [GetOp((*of[:2], kind, of[-1]), key) for kind, key in kinds] for of in records}
-    values = yield from _read(store, [place for places in about.values() for place in places])
+    asked = [GetOp((*of[:2], kind, of[-1]), key) for of in records for kind, key in kinds]
+    about = iter((yield from batch(store, asked)))
     made: dict[tuple[tuple[str, ...], str], Candidate] = {}
     for of, its in records.items():
-        joined, pins = (values[place] for place in about[of])
-        if joined is not None:  # else it is being deleted
-            made |= {(of, key): candidate for key, candidate in _of_conversation(its, joined, pins)}
-    return [made[at] for item in found if (at := (item.namespace, item.key)) in made], values
+        joined, pins = next(about), next(about)
+        if isinstance(joined, Item):  # else it is being deleted
+            asked_for = PinsRecord.read(pins.value, "the pins").pins if isinstance(pins, Item) else {}
+            made |= {(of, key): one for key, one in _of_conversation(its, _conversation_of(joined), asked_for)}
+    return [made[at] for item in found if (at := (item.namespace, item.key)) in made]
 
 
 def _of_conversation(
-    records: Iterable[MessageRecord], joined: dict[str, Any], asked: dict[str, Any] | None
+    records: Iterable[MessageRecord], conversation_id: str, pins: Mapping[str, Preservation]
 ) -> Iterator[tuple[str, Candidate]]:
     """Yields the candidates among some messages of a conversation, each with the key of its record."""
-    conversation_id = str(stored(joined)["conversation_id"])
-    pins = {} if asked is None else PinsRecord.read(asked, "the pins").pins
     number, before = 0, None
     for record in in_order(record for record in records if not record.archived):
         place, message = record.place, record.to_message()

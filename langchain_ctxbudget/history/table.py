@@ -18,7 +18,7 @@ from langchain_core.messages import BaseMessage, ToolMessage
 from numpy.typing import NDArray
 
 from langchain_ctxbudget.history.arc import OpenQuestions
-from langchain_ctxbudget.history.columns import UNKNOWN, Arrays, Columns, Costs, MessageIndex, Numbering
+from langchain_ctxbudget.history.columns import Arrays, Columns, Costs, MessageIndex, Numbering
 from langchain_ctxbudget.history.extractive import Line, candidates_of
 from langchain_ctxbudget.history.tree import KnownDigests, Spans, Tree
 from langchain_ctxbudget.history.work_state import WorkState
@@ -183,10 +183,8 @@ class MessageTable(Columns, Sequence[Entry]):
         self.questions = OpenQuestions()
         self.work = WorkState()
         self.made = KnownDigests()
-        self.counted: list[Costs] = []
+        self.counted: dict[str, Costs] = {}
         """What the messages cost, by counter, the one used last at the end."""
-        self.stored_costs: dict[str, dict[str, NDArray[Any]]] = {}
-        """What was counted before this process, by counter, until it is asked for."""
         self._words: Numbering[str | None] = Numbering()
         self.whole: dict[int, Entry] = {}
         """Messages that are no part of a sealed block, or pinned."""
@@ -327,34 +325,18 @@ class MessageTable(Columns, Sequence[Entry]):
         if message.name and not isinstance(message, ToolMessage):
             self.names.setdefault(message.name, position)
 
-    def first(self, length: int) -> MessageTable:
-        """Returns the table of the first messages alone; what was made of them stays."""
-        if length >= len(self):
+    def changed(self, length: int, pins: Mapping[int, Preservation | None] | None = None) -> MessageTable:
+        """Returns the table of the first messages, some with other pins; what was made of the others stays."""
+        if length >= len(self) and not pins:
             return self
-        other = self._copied(length)
-        other.search_index = other.search_index.first(length)
-        return other
-
-    def pinned(self, pins: Mapping[str, Preservation], changed: Iterable[str]) -> MessageTable:
-        """Returns the table in which the messages of some ids have other pins."""
-        positions = sorted(self.positions[key] for key in changed if key in self.positions)
-        if not positions:
-            return self
-        other = self._copied(len(self))
-        for position in positions:
-            entry = other.whole[position] = self[position].kept_as(pins.get(self.ids[position]))
-            other.preserved.values[position] = PRESERVATIONS.index(entry.preservation)
-        other.counted = [costs.changed(len(self), positions) for costs in self.counted]
-        for known in other.stored_costs.values():
-            known["column"][[position for position in positions if position < len(known["column"])]] = UNKNOWN
-        other.keep_derived(self, positions[0])
-        return other
-
-    def _copied(self, length: int) -> MessageTable:
+        pins = pins or {}
+        same = min(pins, default=length)
         other = MessageTable()
         other.take_columns(self, length)
         other.ids, other.safe = self.ids[:length], self.safe[:length]
         other.positions = dict(zip(other.ids, range(length), strict=True))
+        other.names = {name: at for name, at in self.names.items() if at < length}
+        other._words.update(self._words)
         for name in ("open_calls", "whole", "_decoded"):
             setattr(other, name, {at: value for at, value in getattr(self, name).items() if at < length})
         for begin, texts in self._sealed.items():
@@ -362,27 +344,17 @@ class MessageTable(Columns, Sequence[Entry]):
                 other._sealed[begin] = texts
             else:
                 other.whole.update((at, self[at]) for at in range(begin, length))
-        other.names = {name: at for name, at in self.names.items() if at < length}
-        other._words.update(self._words)
+        for at, pinned in pins.items():
+            entry = other.whole[at] = self[at].kept_as(pinned)
+            other.preserved.values[at] = PRESERVATIONS.index(entry.preservation)
+        other.counted = {name: costs.changed(length, sorted(pins)) for name, costs in self.counted.items()}
         # The index goes on with the new table; where this one is searched again, it is read anew.
-        other.search_index, self.search_index = self.search_index, MessageIndex()
-        other.made = self.made.copy()
-        other.counted = [costs.changed(length, []) for costs in self.counted]
-        other.stored_costs = {
-            key: {name: column[:length].copy() for name, column in known.items()}
-            for key, known in self.stored_costs.items()
-        }
-        other.keep_derived(self, length)
+        other.search_index, self.search_index = self.search_index.first(length), MessageIndex()
+        other.trees = {size: tree.shortened(same) for size, tree in self.trees.items()}
+        other.made = self.made.copy(other.trees.values())
+        other.questions = self.questions if self.questions.read_until <= same else other.questions
+        other.work = self.work if self.work.read_until <= same else other.work
         return other
-
-    def keep_derived(self, before: MessageTable, first: int) -> None:
-        """Takes over what another table has made of the messages before a position."""
-        self.trees = {size: tree.shortened(first) for size, tree in before.trees.items()}
-        self.made.keep(self.trees.values())
-        if before.questions.read_until <= first:
-            self.questions = before.questions
-        if before.work.read_until <= first:
-            self.work = before.work
 
     def tree(self, segment_messages: int) -> Tree:
         """Returns the compaction tree for a size of segments, with all segments that have ended by now."""
@@ -403,11 +375,10 @@ class MessageTable(Columns, Sequence[Entry]):
 
     def costs(self, counter: TokenCounter) -> Costs:
         """Returns what every message costs by a counter; each is counted once."""
-        known = next((costs for costs in self.counted if costs.counter is counter), None) or Costs(counter)
-        if counter.identity in self.stored_costs and not len(known.column):
-            known.extend(self.stored_costs.pop(counter.identity))
-        self.counted = [*(costs for costs in self.counted if costs is not known), known][-MOST_COUNTERS:]
-        known.grow(self)
+        self.counted[counter.identity] = known = self.counted.pop(counter.identity, None) or Costs()
+        while len(self.counted) > MOST_COUNTERS:
+            del self.counted[next(iter(self.counted))]
+        known.grow(self, counter)
         return known
 
     # Sealed blocks
@@ -420,10 +391,10 @@ class MessageTable(Columns, Sequence[Entry]):
 
     def packed(self, first: int, end: int, pinned: Iterable[int]) -> tuple[dict[str, Any], Arrays]:
         """Returns some messages but for their texts as plain data and arrays, as if none was pinned."""
-        arrays = self.arrays(first, end)
+        arrays, words = self.arrays(first, end), list(self._words)
         data: dict[str, Any] = {"ids": self.ids[first:end]}
         for name in CODED:
-            data[name], arrays["facts"][name] = self._words.packed(arrays["facts"][name])
+            data[name] = [words[number] for number in arrays["facts"][name].tolist()]
         for at in pinned:
             arrays["preserved"][at - first] = PRESERVATIONS.index(preservation_of(self[at].message))
         data["names"] = {name: at - first for name, at in self.names.items() if first <= at < end}
@@ -434,7 +405,7 @@ class MessageTable(Columns, Sequence[Entry]):
         """Adds messages that were packed."""
         begin, facts = len(self), arrays["facts"].copy()
         for name in CODED:
-            facts[name] = self._words.unpacked(data[name], facts[name])
+            facts[name] = [self._words[word] for word in data[name]]
         self.extend({**arrays, "facts": facts})
         self.ids += data["ids"]
         self.safe += facts["safe_cut"].tolist()

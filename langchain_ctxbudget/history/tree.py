@@ -176,9 +176,12 @@ class KnownDigests:
     asked_until: int = 0
     """The position up to which it was asked to."""
 
-    def copy(self) -> KnownDigests:
-        """Returns the same for another table; finished digests are shared."""
-        return replace(self, failures=dict(self.failures), looked_up=set(self.looked_up), digests=dict(self.digests))
+    def copy(self, trees: Iterable[Tree]) -> KnownDigests:
+        """Returns the same for another table, but for the extractions of spans that stand in none of its trees."""
+        contents = {key for tree in trees for level in tree.keys for key in level}
+        extracted = {key: digest for key, digest in self.extracted.items() if key[0] in contents}
+        failures, looked_up, digests = dict(self.failures), set(self.looked_up), dict(self.digests)
+        return replace(self, extracted=extracted, failures=failures, looked_up=looked_up, digests=digests)
 
     def key(self, content: str) -> str:
         """Returns the key under which this model's digest of a content is kept."""
@@ -187,11 +190,6 @@ class KnownDigests:
     def lacks(self, key: str) -> bool:
         """Returns True if the model has not written under a key, and may still be asked."""
         return key not in self.digests and len(self.failures.get(key, ())) < MOST_ATTEMPTS
-
-    def keep(self, trees: Iterable[Tree]) -> None:
-        """Forgets the extractions of spans that stand in none of these trees."""
-        contents = {key for tree in trees for level in tree.keys for key in level}
-        self.extracted = {key: digest for key, digest in self.extracted.items() if key[0] in contents}
 
     def read_again(self) -> None:
         """Forgets what a model wrote: the store has it as far as it still holds."""

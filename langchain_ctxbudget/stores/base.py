@@ -247,8 +247,6 @@ class CutRecord(Record):
     digest: str
     """A digest of the messages before the cut: another one means that they have changed."""
     strategy: HistoryStrategy = "windowed"
-    room_tokens: int = 0
-    """The tokens that verbatim messages could cost when it was made."""
     pinned_room_tokens: int = 0
     """The tokens that messages kept from before it could cost."""
     kept: tuple[int, ...] = ()
@@ -261,8 +259,6 @@ class CutRecord(Record):
     arc: tuple[SummaryLine, ...]
     waiting: tuple[str, ...] = ()
     """Hashes of the spans that a model had not written about yet."""
-    clipped: bool = False
-    """Where all of it is verbatim: messages that are too large are shown in short."""
     begun: int = 0
     """The number of messages when it was made: the human ones behind it stand with the blocks they were sent with."""
     prefix: str = ""

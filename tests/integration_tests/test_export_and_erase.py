@@ -82,7 +82,7 @@ def test_an_export_has_everything_of_a_user(store: BaseStore) -> None:
         kinds: dict[str, list[dict[str, Any]]] = {}
         for record in records:
             kinds.setdefault(record["namespace"][2], []).append(record)
-        said = {"messages", "lanes", "cuts", "pins", "compactions", "settings", "told"}
+        said = {"messages", "lanes", "cuts", "pins", "compactions", "settings"}
         assert set(kinds) == said | {"knowledge", "snapshot", "learning"}
         facts = [each["value"]["text"] for each in kinds["knowledge"] if each["namespace"][-1] == "facts"]
         assert facts == [fact.text for fact in pipeline.knowledge.list_facts(user_id=ADA)] != []

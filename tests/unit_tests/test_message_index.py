@@ -100,8 +100,8 @@ def test_a_user_may_begin_another_subject_within_a_session():
 def test_a_pinned_message_is_not_quotable_and_costs_what_it_is_shown_as_until_the_pin_is_taken_off():
     for pin in ("drop", "summarize"):
         view = conversation(["one", HumanMessage("two " * 2_000, id="m1"), AIMessage("", id="m2")])
-        index, pinned = read(view, index=view.table.search_index), view.table.pinned({"m1": pin}, ["m1"])
+        index, pinned = read(view, index=view.table.search_index), view.table.changed(3, {1: pin})
         assert pinned.quotable.tolist() == [True, False, False]
         assert pinned.costs(view.counter).tokens[1] < 2_000 < view.costs[1]
         assert pinned.search_index is index  # nothing is read again
-        assert pinned.pinned({}, ["m1"]).quotable.tolist() == view.quotable.tolist() == [True, True, False]
+        assert pinned.changed(3, {1: None}).quotable.tolist() == view.quotable.tolist() == [True, True, False]

@@ -73,7 +73,7 @@ def test_a_text_from_elsewhere_is_not_quoted_while_the_conversation_says_it_itse
     view = conversation(["Hello.", "The bike is blue."])
     others = [message(0, "The bike is blue."), message(1, "The bike is red.")]
     assert [other.text for other in gathered(view, others).others] == ["The bike is red."]
-    before = over(view, view.table.first(1))
+    before = over(view, view.table.changed(1))
     assert len(gathered(before, others).others) == 2
 
 
