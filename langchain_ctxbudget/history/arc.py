@@ -45,7 +45,6 @@ FOCUS_MESSAGES, WISHES = 10, 3
 """The newest messages before the cut, and those of the user among them whose weightiest sentence is the focus."""
 ARTIFACT_NAMES = 8
 MOST_QUESTIONS = 50
-"""So many open questions are kept; the oldest are dropped first."""
 SHARED_BY_A_STATEMENT, SHARED_BY_A_DECISION = 0.55, 1 / 3
 """The share of a question's matter that an answer has: a plain one, at least two terms of it, and one that settles."""
 SAME_QUESTION = 0.6
@@ -80,24 +79,14 @@ _NAMED_AS_CODE = re.compile(r"[a-z0-9][A-Z]|\w[_./]\w")
 
 @dataclass(frozen=True, slots=True)
 class OpenQuestions:
-    """The questions that are open after some messages, each message read once.
-
-    Example:
-        >>> asked = OpenQuestions().read([Line(0, "Ada", None, "Open question: which database?", from_user=True)])
-        >>> [question.text for question in asked.alive]
-        ['Open question: which database?']
-        >>> asked.read([Line(1, "Bob", None, "We settled on Redis as the database.", from_user=False)]).alive
-        ()
-    """
+    """The questions that are open after some messages, each message read once."""
 
     read_until: int = 0
     """The position behind the last message that was read."""
     alive: tuple[Sentence, ...] = ()
     """Those that are open, the newest last."""
     _asked: Sentence | None = None
-    """The last plain question."""
     _before: Line | None = None
-    """The last message that was read."""
 
     def read(self, lines: Iterable[Line]) -> OpenQuestions:
         """Returns the questions that are open after the next messages; those before `read_until` are passed over."""
@@ -140,14 +129,7 @@ def _left_open(alive: tuple[Sentence, ...], text: str, before: frozenset[str]) -
 
 
 def answers(question: str, text: str) -> bool:
-    """Returns True if a text that was said later answers a question.
-
-    Example:
-        >>> answers("Which venue do we book?", "We decided on the Kulturhaus as the venue.")
-        True
-        >>> answers("Which venue do we book?", "Do we still need to book a venue?")
-        False
-    """
+    """Returns True if a text that was said later answers a question."""
     matter = frozenset(terms(question)) - generic_terms()
     said = (unit for unit in units(text) if not is_question(unit) and kind_of(unit) is not Kind.OPEN)
     return bool(matter) and any(_answered(matter, unit, frozenset(terms(unit))) for unit in said)

@@ -15,7 +15,6 @@ import json
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any, Literal
@@ -29,6 +28,7 @@ from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.history.arc import OpenQuestions
 from langchain_ctxbudget.history.columns import UNKNOWN, Arrays, Costs
 from langchain_ctxbudget.history.extractive import Digest
+from langchain_ctxbudget.history.log import Heads
 from langchain_ctxbudget.history.table import FACTS, MessageTable
 from langchain_ctxbudget.history.tree import Tree, frontier
 from langchain_ctxbudget.stores import LaneRecord, MessageRecord, Record, Scope, read_all
@@ -43,7 +43,6 @@ BLOCK_MESSAGES = 512
 FOLLOWING = 64
 """A block is sealed when so many messages follow it."""
 SEALED_AT_ONCE, READ_AT_ONCE = 2, 64
-"""Blocks, and parts of blocks."""
 REMADE = "what was stored of older messages was damaged, or of another version; it is worked out again"
 
 
@@ -51,7 +50,6 @@ class Block(Record):
     """What the head says of a block."""
 
     end: int
-    """The position behind its last message."""
     lanes: dict[str, LaneRecord]
     """How far it reaches into the lanes."""
     parts: dict[str, str]
@@ -64,7 +62,6 @@ class Head(Record):
     version: Literal[3] = 3
     """Of everything that is worked out from messages; blocks of another one are made anew."""
     vectors_by: str
-    """The name of the embeddings."""
     blocks: tuple[Block, ...]
     archived: dict[str, str]
     doubles: tuple[MessageRecord, ...]
@@ -76,36 +73,17 @@ class Head(Record):
     questions: OpenQuestions = OpenQuestions()
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """What was read of the blocks of a conversation."""
-
-    head: Head | None
-    blocks: list[Block]
-    """Those that can be read, with the parts of each that can be."""
-    table: MessageTable
-    damaged: bool
-
-    @property
-    def lanes(self) -> Mapping[str, LaneRecord]:
-        """How far into the lanes the blocks reach."""
-        return self.blocks[-1].lanes if self.blocks else {}
-
-    def holds(self, key: str) -> bool:
-        """Returns whether a record was read for the blocks."""
-        lane, _, number = key.rpartition("/")
-        return lane in self.lanes and int(number) < self.lanes[lane].count
-
-
-def read(store: BaseStore, scope: Scope) -> Flow[Opened | None]:
-    """Returns what can be read of the blocks of a conversation; None where there are none."""
-    [item] = yield from batch(store, [GetOp(scope.namespace(BLOCKS), HEAD)])
+def read(store: BaseStore, conversation: OpenConversation) -> Flow[None]:
+    """Begins a conversation with what is stored of its messages; what has come since is read from the log."""
+    namespace = conversation.scope.namespace(BLOCKS)
+    [item] = yield from batch(store, [GetOp(namespace, HEAD)])
     if not isinstance(item, Item):
-        return None
+        return
+    conversation.remade = REMADE
     try:
         head = Head.read(item.value, "the head of the blocks")
     except StoreDataError:
-        return Opened(None, [], MessageTable(), damaged=True)
+        return
     vectors = VECTORS + head.vectors_by
     asked = [
         (number, name)
@@ -117,19 +95,29 @@ def read(store: BaseStore, scope: Scope) -> Flow[Opened | None]:
     whole = len(parts)  # what stands behind a damaged block is made again, too
     for first in range(0, len(asked), READ_AT_ONCE):
         some = asked[first : first + READ_AT_ONCE]
-        items = yield from batch(store, [GetOp(scope.namespace(BLOCKS), _key(*one)) for one in some])
+        items = yield from batch(store, [GetOp(namespace, _key(*one)) for one in some])
         for (number, name), stored in zip(some, items, strict=True):
             if (raw := _checked(stored, head.blocks[number].parts[name])) is not None:
                 parts[number][name] = raw
             else:
                 whole = min(whole, number)
-    table = _restored(parts[:whole])
+    conversation.table = table = _restored(parts[:whole])
     table.search_index.stored_by = table.search_index.vectors_by = head.vectors_by
     table.trees = {tree.segment_messages: tree.shortened(len(table)) for tree in head.trees}
     table.made.extracted = {(key, date): digest for key, date, digest in head.extracted}
     if head.questions.read_until <= len(table):
         table.questions = head.questions
-    return Opened(head, [*head.blocks[:whole]], table, damaged=whole < len(parts))
+    lanes = head.blocks[whole - 1].lanes if whole else {}
+
+    def holds(key: str) -> bool:
+        lane, _, number = key.rpartition("/")
+        return lane in lanes and int(number) < lanes[lane].count
+
+    conversation.blocks, conversation.heads = [*head.blocks[:whole]], Heads(None, lanes)
+    conversation.remade = REMADE if whole < len(parts) else ""
+    conversation.newest_state = head.newest_state
+    conversation.doubles = [record for record in head.doubles if holds(record.place.key)]
+    conversation.archived = {key: name for key, name in head.archived.items() if holds(key)}
 
 
 def _restored(parts: Sequence[Mapping[str, bytes]]) -> MessageTable:

@@ -42,7 +42,6 @@ EMBEDDED_AT_ONCE = 2_048
 MOST_READ_AHEAD = 4_000
 """A message of more characters may never be quoted whole: what that would cost is counted when it is asked."""
 UNKNOWN = -1
-"""Stands for a cost that was not counted yet."""
 
 T = TypeVar("T")
 W = TypeVar("W", str, str | None)
@@ -161,9 +160,7 @@ class MessageIndex(Columns):
         self.lexical = LexicalIndex()
         self.vectors = CentredVectors()
         self.speakers: Numbering[str] = Numbering()
-        """A number for everyone who speaks."""
         self.said: set[int] = set()
-        """Digests of all texts."""
         self.elsewhere: dict[bytes, NDArray[np.float32]] = {}
         """Vectors of texts of other conversations that are compared with them, by digests of the texts."""
         self._session, self._speaker, self._day = (Rows(np.int32) for _ in range(3))

@@ -40,7 +40,6 @@ WINDOWED_RATIO, COMPACTED_RATIO = 2.5, 8.0
 """Up to so many times its room, a history is windowed, or compacted (seed 000)."""
 
 Cost = Callable[[int], int]
-"""The cost of the message at a position, in tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +54,7 @@ class HistoryView:
     shortened: frozenset[int] = frozenset()
     """Positions of the messages among them that are not sent whole."""
     blocks: Mapping[int, TurnBlock] = field(default_factory=dict)
-    """The blocks in front of human messages among them, by position."""
     quoted: tuple[int, ...] = ()
-    """Positions of the messages that these quote word for word."""
     summary: tuple[Fragment, ...] = ()
     summary_intro: str = ""
     summary_outro: str = ""
@@ -67,7 +64,6 @@ class HistoryView:
     step: bool = False
     """The cut moved, is the first one, or what stands for the messages before it was written anew."""
     made_by: dict[str, int] = field(default_factory=dict)
-    """Lines of summary and arc by who wrote them."""
     waiting: tuple[str, ...] = ()
     """Hashes of the spans that a model has not written about yet."""
     next_cut: int = 0
@@ -124,22 +120,18 @@ class HistoryRoom:
 
     settings: ContextSettings
     fits_whole: bool
-    """Everything goes in."""
     cut_key: str
     """Budget, tokenizer and strategy; each has a cut of its own."""
     budget_tokens: int
     """Of the whole request."""
     history_tokens: int
-    """What summary and verbatim messages may cost together."""
     arc_tokens: int
     keep: int
-    """The newest messages that stay verbatim."""
     work_tokens: int = 0
     """Of the work state of an agent, beside the arc."""
     summary_tokens: int = 0
     """What the summary may cost in any case."""
     grows: bool = False
-    """Between two steps prompts only grow."""
     goes_on: bool = False
     """The prompt goes on where the last one ended; else it is a step."""
     clips_new: bool = False
@@ -153,7 +145,6 @@ class Decision:
     """Where verbatim history begins, and up to where results of tools are shown in short."""
 
     whole: bool = False
-    """Everything is verbatim."""
     record: CutRecord | None = None
     """The cut that stays; None where another one is made."""
     cut: int = 0

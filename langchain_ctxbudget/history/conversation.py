@@ -19,7 +19,7 @@ from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow, Lock, T, locked
 from langchain_ctxbudget.history.arc import OpenQuestions
-from langchain_ctxbudget.history.blocks import REMADE, Block, Opened
+from langchain_ctxbudget.history.blocks import Block
 from langchain_ctxbudget.history.columns import UNKNOWN, Beginning, Costs
 from langchain_ctxbudget.history.extractive import Line
 from langchain_ctxbudget.history.log import Heads, News, OtherConversations, fold, in_order
@@ -50,16 +50,13 @@ class LastPrompt:
 
     messages: Sequence[BaseMessage]
     costs: Sequence[int]
-    """What each of them cost, in tokens."""
     stable: int
-    """The number of messages in its stable zone."""
     long_turn: tuple[int, int]
     """How often its turn had outgrown its room, for which history is planned otherwise, and how many groups it had when
     steps gave way last."""
     squeezed: bool
     """Something of its stable zone had to be left out for that turn alone."""
     whole_tokens: int = 0
-    """What everything that was said by then would have cost."""
     turn: Sequence[BaseMessage]
     """The current turn, which is not among the messages of the conversation yet."""
     block: TurnBlock | None
@@ -77,22 +74,17 @@ class Conversation:
         self.columns = costs = table.costs(counter)
         self.entries: Sequence[Entry] = Beginning(table)
         self.costs: Sequence[int] = Beginning(costs.tokens)
-        """What each costs as it stands in a prompt, in tokens."""
         self.cost_column: Numbers = costs.column.values
         self.total_tokens = costs.total_tokens
         self.safe: Sequence[bool] = Beginning(table.safe)
-        """A cut right before that message leaves calls and results together."""
         self.kept, self.dropped = table.positions_of("keep"), table.positions_of("drop")
         self.quotable = table.quotable
         self.exchanges, self.names = table.exchanges, frozenset(table.names)
         self.clips = costs.clips
         self.cuts: Mapping[str, CutRecord] = {}
-        """Compaction cuts by what they were made for, the one used last at the end."""
         self.snapshot: SnapshotRecord | None = None
-        """What its prompts show of the facts about the user; None before the first one."""
         self.last: LastPrompt | None = None
         self.sent: Mapping[int, TurnBlock] = {}
-        """What its human messages were sent with since the last compaction step, by position."""
 
     def but(self, **changes: object) -> Conversation:
         """Returns it with some of its parts replaced."""
@@ -255,8 +247,6 @@ class OpenConversation:
     """How far every writer had come when it was read; None before that."""
     joined: bool = False
     """The others were told that this process writes, too."""
-    untold: set[str] = field(default_factory=set)
-    """Keys of records that were changed here, of which the others could not be told yet."""
     failed_writes: int = 0
     """The number of writes that have failed; one that did may still arrive."""
     doubles: list[MessageRecord] = field(default_factory=list)
@@ -268,21 +258,16 @@ class OpenConversation:
     forgotten: int = 0
     """The number of messages of which the state that was copied last held none."""
     warned: bool = False
-    """The log was told of such a state."""
     pins: dict[str, Preservation] = field(default_factory=dict)
     """What was asked for by `pin`, by message id; it outweighs what the message says."""
     cuts: dict[str, CutRecord] = field(default_factory=dict)
-    """By what they were made for, the one used last at the end."""
     cuts_unsaved: bool = False
-    """The store could not be told of the newest one."""
     snapshot: SnapshotRecord | None = None
     """What its prompts show of the facts about the user; None before the first one."""
     snapshot_unsaved: bool = False
-    """The store does not know it yet."""
     learned: tuple[int, str] = (0, "")
     """How many of its messages were learned from, as far as is known here, and the digest of these."""
     other_conversations: OtherConversations = field(default_factory=OtherConversations)
-    """What was read of the user's other conversations."""
     last: LastPrompt | None = None
     snapshots: list[str] | None = None
     """The ids of the reports of its prompts that are kept; None before they were read."""
@@ -336,16 +321,6 @@ class OpenConversation:
         new = OpenConversation(self.scope, self.lock, failed_writes=self.failed_writes)
         for one in fields(self):
             setattr(self, one.name, getattr(new, one.name))
-
-    def begin_with(self, opened: Opened) -> None:
-        """Begins with what was stored of its messages; what has come since is read from the log."""
-        self.blocks, self.table = opened.blocks, opened.table
-        self.heads = Heads(None, dict(opened.lanes))
-        self.remade = REMADE if opened.damaged else ""
-        if head := opened.head:
-            self.newest_state = head.newest_state
-            self.doubles = [record for record in head.doubles if opened.holds(record.place.key)]
-            self.archived = {key: name for key, name in head.archived.items() if opened.holds(key)}
 
     def take_in(self, news: News, *, whole: bool = False) -> None:
         """Takes in what was read of the log, or all of it; messages before the first difference stay as they are."""
@@ -437,13 +412,12 @@ def in_use(store: BaseStore) -> list[Scope]:
 
 
 class OpenConversations:
-    """Open conversations by scope, the one used last at the end; one that is in use is never dropped."""
+    """Open conversations by scope, the one used last at the end; the one unused for longest goes first."""
 
     def __init__(self, limit: int = MAX_OPEN) -> None:
         self._limit = limit
         self._mutex = new_mutex()
         self._open: dict[Scope, OpenConversation] = {}
-        self._users: dict[Scope, int] = {}
 
     def using(self, store: BaseStore, scope: Scope, body: Callable[[OpenConversation], Flow[T]]) -> Flow[T]:
         """Runs a flow with a conversation in a store, alone."""
@@ -451,17 +425,9 @@ class OpenConversations:
             lock = _locks.setdefault(store, WeakValueDictionary()).setdefault(scope, Lock())
             conversation = self._open.pop(scope, None) or OpenConversation(scope, lock)
             self._open[scope] = conversation
-            self._users[scope] = self._users.get(scope, 0) + 1
-        try:
-            return (yield from locked(conversation.lock, body(conversation)))
-        finally:
-            with self._mutex:
-                self._users[scope] -= 1
-                if not self._users[scope]:
-                    del self._users[scope]
-                idle = [known for known in self._open if known not in self._users]
-                for known in idle[: max(0, len(self._open) - self._limit)]:
-                    del self._open[known]
+            while len(self._open) > self._limit:  # whoever is using it goes on with it
+                del self._open[next(iter(self._open))]
+        return (yield from locked(conversation.lock, body(conversation)))
 
     def all(self) -> dict[Scope, OpenConversation]:
         """Returns every conversation that is open; whoever uses one holds its lock."""
@@ -469,10 +435,9 @@ class OpenConversations:
             return dict(self._open)
 
     def drop(self, scope: Scope) -> None:
-        """Lets go of a conversation, unless somebody is using it."""
+        """Lets go of a conversation."""
         with self._mutex:
-            if scope not in self._users:
-                self._open.pop(scope, None)
+            self._open.pop(scope, None)
 
 
 def require_known(conversation: OpenConversation, ids: Iterable[str], others: Container[str] = ()) -> None:

@@ -56,9 +56,7 @@ def refresh(store: BaseStore, conversation: OpenConversation, *, listing: bool =
     if not conversation.scope.is_kept:
         return
     if conversation.heads is None and not conversation.entries:
-        stored = yield from blocks.read(store, conversation.scope)
-        if stored is not None:
-            conversation.begin_with(stored)
+        yield from blocks.read(store, conversation)
     known = conversation.heads
     now = yield from log.read_heads(store, conversation.scope, None if listing else known)
     goes_on = known is not None and now.goes_on(known)
@@ -77,7 +75,6 @@ class Said(NamedTuple):
     message: BaseMessage
     fingerprint: str
     named: bool
-    """The application gave it its id."""
 
     @property
     def id(self) -> str:
@@ -89,7 +86,6 @@ class Difference(NamedTuple):
     """What is to be done to a conversation."""
 
     ids: Sequence[str]
-    """Of all messages that were given, in order."""
     appended: Sequence[Said] = ()
     edited: Sequence[Said] = ()
     removed: Sequence[str] = ()
@@ -98,7 +94,6 @@ class Difference(NamedTuple):
     state: int | None = None
     """Which of the agent's states they are, see `Place`; None for the newest."""
     forgotten: int = 0
-    """How many messages there are, where the state holds none of them."""
 
 
 class Editor:
@@ -197,7 +192,7 @@ class Editor:
     ) -> Flow[list[str]]:
         """Finds out what is to be done and does it; `beside` is written with what is appended."""
         conversation, todo = self.conversation, find()
-        if (conversation.untold or todo.appended or todo.edited or todo.removed) and (yield from self._prepare()):
+        if (todo.appended or todo.edited or todo.removed) and (yield from self._prepare()):
             todo = find()
         conversation.forgotten = todo.forgotten
         if todo.forgotten:
@@ -272,11 +267,9 @@ class Editor:
         notice = ChangeRecord(changed=tuple(changed))
         yield from self._commit([notice], News([]))
         heads, conversation.heads = conversation.heads, None  # a write that fails half-way is read again
-        conversation.untold.update(changed)
         yield from log.rewrite(self.store, self.scope, changed, derived)
         conversation.heads = heads
         yield from self._commit([notice], News([], changed))
-        conversation.untold.difference_update(changed)
 
     def _stale(self, first: int, changed: Collection[str], *, forgets: bool) -> Flow[list[PutOp]]:
         """Returns the deletions of what was derived from the messages from a position on."""
@@ -344,9 +337,6 @@ class Editor:
         digest = conversation.digest
         if not conversation.joined or self.lane not in (conversation.heads or Heads()).polled(SURE):
             yield from self._join()
-        if untold := sorted(conversation.untold):
-            yield from self._commit([ChangeRecord(changed=tuple(untold))], News([]))
-            conversation.untold.difference_update(untold)
         return digest != conversation.digest
 
     def _join(self) -> Flow[None]:

@@ -24,17 +24,14 @@ from langchain_ctxbudget.messages import artifacts, begins_in_the_middle, fences
 from langchain_ctxbudget.stores import EXTRACTION, SummaryLine
 
 KEPT_PER_SEGMENT = 16
-"""The most sentences that a segment keeps."""
 KEPT_PER_NODE, CHARACTERS_PER_NODE = 24, 3_600
 """The most that a node of a higher level keeps: sentences, and characters (about 900 tokens)."""
 ARTIFACTS = 16
-"""The most names that a digest keeps."""
 KNOWN_LINES = 256
 """Messages whose sentences are known: those that a segment that has not ended still has."""
 POOL = 600
 """The most sentences that a summary chooses from; the most important ones of all segments."""
 KIND_BONUS = 20.0
-"""For a decision, or an open question."""
 FEWEST_WORDS = 3
 """A sentence of fewer words is not kept, unless it decides something or leaves it open."""
 LEANING_PENALTY, TOOL_PENALTY, QUOTED_PENALTY = 6.0, 8.0, 8.0
@@ -53,7 +50,6 @@ TITLE_VALUE = 1e9
 """Titles are taken out last, and JSON knows no infinity."""
 
 Count = Callable[[str], int]
-"""The cost of a text, in tokens."""
 
 _ignoring_case = partial(re.compile, flags=re.IGNORECASE)
 _DECISION = _ignoring_case(
@@ -172,7 +168,6 @@ class Sentence:
     date: str | None
     text: str
     score: float
-    """Its importance."""
     kind: Kind
 
     @cached_property
@@ -197,9 +192,7 @@ class Digest:
     """The sentences and names of a span of messages that are worth keeping; made once, kept under the span's hash."""
 
     first: int
-    """The position of its first message."""
     end: int
-    """The position behind its last message."""
     level: int
     """1 for messages, 2 for five digests of level 1, and so on."""
     sentences: tuple[Sentence, ...]

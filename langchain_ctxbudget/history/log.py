@@ -176,9 +176,7 @@ class Folded:
     messages: Sequence[tuple[MessageRecord, BaseMessage]]
     """Those of the conversation, in order, each under the id that it goes by."""
     doubles: Sequence[MessageRecord]
-    """Records of messages that were appended twice under one id, but for the first."""
     archived: dict[str, str]
-    """Ids of the messages that were taken out and kept aside, by the keys of their records."""
 
 
 def fold(records: Iterable[MessageRecord], known: Callable[[str], str | None] = lambda _: None) -> Folded:

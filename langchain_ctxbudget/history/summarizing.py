@@ -194,15 +194,11 @@ class SummaryRequest:
     lines: tuple[Line, ...]
     """Of level 1 the messages, of higher levels one line for each child's digest; at least one."""
     prior: str
-    """The digest of the span before it; empty at the beginning."""
     open_questions: tuple[str, ...]
-    """The questions that were open before the span."""
     cap_tokens: int
     """The most that the sentences of the digest may cost together, in tokens."""
     key: str = ""
-    """The span's content and the model."""
     digest: str = ""
-    """Of all messages up to the end of the span."""
 
 
 class ChatModelSummarizer:
@@ -324,21 +320,17 @@ class ConversationCompaction(Record):
     to_message_index: int
     """The position of the last message."""
     original_token_count: int
-    """The cost of the messages, in tokens."""
     compacted_token_count: int
-    """The cost of the summary, in tokens."""
     summary: str
     key_decisions: tuple[str, ...] = ()
     open_questions: tuple[str, ...] = ()
     code_artifacts: tuple[str, ...] = ()
     compression_ratio: float
-    """Original tokens / compacted tokens."""
     compaction_level: int
     """1 for a summary of messages, 2 for one of five summaries, and so on."""
     made_by: str
     """`extraction`, or the name of the model that wrote it."""
     digest: Digest
-    """What it was made of, as its sentences."""
     created_at: datetime | None = None
     """The time when a model wrote it; an extraction can be made at any time, always the same."""
 
@@ -437,7 +429,6 @@ def wanted(spans: Spans) -> list[tuple[Node, str]]:
 
 
 Body = Callable[[Conversation], Flow[Any]]
-"""Work on a conversation by whoever holds it."""
 
 
 class Owner(Protocol):

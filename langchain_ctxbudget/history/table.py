@@ -70,9 +70,7 @@ class Entry:
     source: str
     """The JSON of its record."""
     message: BaseMessage
-    """As it was given."""
     sent: BaseMessage
-    """As it stands in a prompt."""
     fingerprint: str
     digest: str
     """Of this message and all before it."""
@@ -80,9 +78,7 @@ class Entry:
     date: str | None
     text: str
     safe_cut: bool
-    """A cut right before it leaves calls and results together."""
     heading: str | None
-    """The line above it in a prompt."""
     preservation: Preservation | None = None
     """What the application wants to become of it; what `pin` asked for outweighs what the message says."""
 
@@ -102,20 +98,9 @@ class Entry:
         """Reads a message, under the id that it goes by; `shown` is the date that those before it stand under."""
         heading = _heading(message, date_of(message), shown) if is_user(message) else None
         preservation = pinned or preservation_of(message)
-        return cls(
-            id=str(message.id),
-            source=source,
-            message=message,
-            sent=_sent(message, heading, preservation),
-            fingerprint=said,
-            digest=digest,
-            speaker=speaker(message),
-            date=date,
-            text=plain_text(message),
-            safe_cut=safe_cut,
-            heading=heading,
-            preservation=preservation,
-        )
+        sent, text = _sent(message, heading, preservation), plain_text(message)
+        known = str(message.id), source, message, sent, said, digest, speaker(message), date, text
+        return cls(*known, safe_cut, heading, preservation)
 
     def kept_as(self, pinned: Preservation | None) -> Entry:
         """Returns the same message with another pin."""
@@ -169,22 +154,17 @@ class MessageTable(Columns, Sequence[Entry]):
         self.names: dict[str, int] = {}
         """Everyone who has spoken under a name, with the position of the first message."""
         self.open_calls: dict[int, OpenCalls] = {}
-        """Calls that are not answered yet, by the position of the message that they are open after."""
         self.facts = Rows(FACTS)
         self.safe: list[bool] = []
-        """Whether a cut before it leaves calls and results together."""
         self.preserved = Rows(np.int8)
-        """What is to become of each; see `PRESERVATIONS`."""
         self.says, self.text_only, self.human = (Rows(np.bool_) for _ in range(3))
         """Whether it has words, whether its content is one text and no list of parts, whether a human says it."""
         self.search_index = MessageIndex()
         self.trees: dict[int, Tree] = {}
-        """The compaction tree for every size of segments that was asked for."""
         self.questions = OpenQuestions()
         self.work = WorkState()
         self.made = KnownDigests()
         self.counted: dict[str, Costs] = {}
-        """What the messages cost, by counter, the one used last at the end."""
         self._words: Numbering[str | None] = Numbering()
         self.whole: dict[int, Entry] = {}
         """Messages that are no part of a sealed block, or pinned."""

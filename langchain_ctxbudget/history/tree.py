@@ -39,12 +39,9 @@ class Node:
     """A span of messages that never changes: a segment (level 1) or five nodes of the level below."""
 
     first: int
-    """The position of its first message."""
     end: int
-    """The position behind its last message."""
     level: int
     index: int
-    """Its place among the nodes of its level, from 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +52,6 @@ class Tree:
     """
 
     segment_messages: int
-    """Messages that a segment should have."""
     starts: tuple[int, ...] = (0,)
     """Positions where segments begin; the last one is that of the segment that has not ended."""
     keys: tuple[tuple[str, ...], ...] = ()
@@ -163,11 +159,8 @@ class KnownDigests:
     extracted: dict[tuple[str, str | None], Digest] = field(default_factory=dict)
     """By content and the date of the first message, which may be that of the message before it."""
     digests: dict[str, Digest] = field(default_factory=dict)
-    """A model's, by content and model; see `key`."""
     failures: dict[str, list[str]] = field(default_factory=dict)
-    """Why a model has not written about a span, for each time that it was asked."""
     looked_up: set[str] = field(default_factory=set)
-    """Keys that the store was asked for."""
     maker: str = ""
     """The summary model with its prompt; empty where there is none."""
     segment_messages: int = 0

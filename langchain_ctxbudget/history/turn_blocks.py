@@ -66,14 +66,12 @@ class TurnBlock:
     """
 
     message_id: str
-    """Of the message in front of which it stands."""
     digest: str
     """Of what that message says, and of everything before its turn: what is edited there gets another block."""
     fragments: tuple[Fragment, ...] = ()
     left_out: Mapping[str, Mapping[Reason, int]]
     """How many candidates were not chosen, by layer and reason."""
     name: str | None = None
-    """The name that its message was sent with."""
     before: int = -1
     """The number of messages before its turn."""
     position: int = -1
@@ -81,7 +79,6 @@ class TurnBlock:
     cut_key: str = ""
     """The prompts that it is part of: another budget or tokenizer has blocks of its own."""
     at: datetime | None = None
-    """When it was sent last."""
 
     @classmethod
     def of(

@@ -108,7 +108,6 @@ class Call:
     subjects: tuple[str, ...] = ()
     """The files, the command or the pattern that it is about."""
     todos: tuple[Mapping[str, Any], ...] = ()
-    """All that there are by then."""
 
     @classmethod
     def of(cls, name: str, args: Mapping[str, Any], kinds: Mapping[str, ToolKind]) -> Call:
@@ -159,7 +158,6 @@ class WorkState:
 
     kinds: Mapping[str, ToolKind] = field(default_factory=dict)
     read_until: int = 0
-    """The position behind the last message that was read."""
     calls: int = 0
     uses: dict[str, tuple[tuple[int, int, float], ...]] = field(default_factory=dict)
     """The newest uses of every name: number of the call, position of the message, weight."""
@@ -167,9 +165,7 @@ class WorkState:
     files: dict[str, Standing] = field(default_factory=dict)
     commands: dict[str, Standing] = field(default_factory=dict)
     todos: tuple[tuple[str, str], ...] = ()
-    """Text and state of each."""
     error: tuple[str, str] | None = None
-    """What failed last, and the line that says why."""
     _open: dict[str, Call] = field(default_factory=dict)
     """Calls that wait for their results, by id."""
 
