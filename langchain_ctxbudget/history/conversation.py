@@ -441,11 +441,7 @@ class OpenConversations:
 
 
 def require_known(conversation: OpenConversation, ids: Iterable[str], others: Container[str] = ()) -> None:
-    """Makes sure that a conversation has messages.
-
-    Raises:
-        InputError: it has not.
-    """
+    """Makes sure that a conversation has messages, else raises an `InputError`."""
     if unknown := [key for key in ids if key not in conversation.positions and key not in others]:
         raise InputError(
             f"The conversation {conversation.scope.conversation_id!r} has no messages {unknown}; ids are what "

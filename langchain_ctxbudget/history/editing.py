@@ -105,11 +105,7 @@ class Editor:
         self.lane = f"{writer_id}.{failed}" if failed else writer_id
 
     def add(self, messages: Sequence[BaseMessage]) -> Flow[list[str]]:
-        """Appends the messages that are not there yet; returns the ids of all given messages, in order.
-
-        Raises:
-            MessageConflictError: an id is known with other content; nothing was written.
-        """
+        """Appends the messages that are not there yet; returns the ids of all given messages, in order."""
         return self._apply(partial(_added, self.conversation, messages))
 
     def sync(
@@ -120,12 +116,7 @@ class Editor:
         Messages up to the first difference are not touched. Only what the same state once held is removed: one that
         holds none of what is stored has forgotten it, as that of a new process without a persistent checkpointer, and
         its messages follow what is stored; unless it `goes_on`, or is that of a `task` that another agent's tool runs.
-
-        Returns:
-            the ids that all given messages go by, in order.
-
-        Raises:
-            MessageConflictError: two messages have one id and other content.
+        Returns the ids that all given messages go by, in order.
         """
         if not self.scope.is_kept:
             hold(self.conversation, messages)
@@ -134,11 +125,7 @@ class Editor:
         return (yield from self._apply(found, on_removal))
 
     def edit(self, message_id: str, message: BaseMessage) -> Flow[list[str]]:
-        """Puts a message in the place of another; what was derived from that is deleted.
-
-        Raises:
-            InputError: the conversation has no such message, or the new one has another id.
-        """
+        """Puts a message in the place of another; what was derived from that is deleted."""
 
         def difference() -> Difference:
             require_known(self.conversation, [message_id])
@@ -155,11 +142,7 @@ class Editor:
         return self._apply(difference)
 
     def remove(self, message_ids: Sequence[str], on_removal: OnRemoval) -> Flow[list[str]]:
-        """Takes messages out of the conversation; what was archived before can still be forgotten.
-
-        Raises:
-            InputError: the conversation has no such message.
-        """
+        """Takes messages out of the conversation; what was archived before can still be forgotten."""
 
         def difference() -> Difference:
             others = () if on_removal == "archive" else self.conversation.archived.values()
@@ -169,11 +152,7 @@ class Editor:
         return self._apply(difference, on_removal)
 
     def begin_with(self, messages: Sequence[BaseMessage], pins: Mapping[str, Preservation]) -> Flow[list[str]]:
-        """Begins the conversation with messages of another one; returns their ids.
-
-        Raises:
-            InputError: there is such a conversation already.
-        """
+        """Begins the conversation with messages of another one; returns their ids."""
 
         def difference() -> Difference:
             if self.conversation.entries or self.conversation.archived:
@@ -353,11 +332,7 @@ class Editor:
         self.conversation.joined = True
 
     def _head(self) -> tuple[LaneRecord, int]:
-        """Returns how far the writer has come, and a clock past everything seen.
-
-        Raises:
-            StoreError: the conversation was deleted by somebody else at this moment.
-        """
+        """Returns how far the writer has come, and a clock past everything seen."""
         heads = self.conversation.heads or Heads()
         if self.lane not in heads.lanes:
             raise StoreError(
@@ -428,9 +403,6 @@ def _recognized(conversation: OpenConversation, messages: Sequence[BaseMessage])
     Whoever keeps no ids gives the whole conversation with every turn, each message under a new id. Words prove less
     than ids: who has forgotten a conversation says "hello" again. So they count among the messages of the states that
     ids tell of, else of the newest one.
-
-    Raises:
-        MessageConflictError: two messages have one id and other content.
     """
     table, given = conversation.table, dict[str, Said]()
     for one in _identify(messages):

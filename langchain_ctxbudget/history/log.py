@@ -293,12 +293,7 @@ class OtherConversations:
     def read(
         self, store: BaseStore, user_id: str, query: str, *, without_conversation: str | None, limit: int
     ) -> Flow[Sequence[Candidate]]:
-        """Reads at most `limit` messages of a user's other conversations.
-
-        Raises:
-            MissingScopeError: there is no user id.
-            StoreDataError: a record cannot be read.
-        """
+        """Reads at most `limit` messages of a user's other conversations."""
         user = (ROOT, label(require_id("user_id", user_id)))
         without = None if without_conversation is None else label(without_conversation)
         if limit < 1:

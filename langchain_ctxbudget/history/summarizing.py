@@ -140,11 +140,7 @@ class Notes(NamedTuple):
 
 
 def read_reply(reply: str | Mapping[str, Any]) -> Notes:
-    """Reads a model's answer: the JSON that was asked for, in a code fence or among words too, or a summary alone.
-
-    Raises:
-        ValueError: nothing is in it, it is JSON that cannot be read, or its summary says nothing; says which.
-    """
+    """Reads a model's answer: the JSON that was asked for, or a summary alone; a `ValueError` says why it is neither."""
     text = str(reply) if isinstance(reply, Mapping) else without_thoughts(reply)
     shown = repr(clipped(text, _SHOWN_CHARACTERS))
     fields: Mapping[str, Any] = {"summary": text}
@@ -216,11 +212,7 @@ class ChatModelSummarizer:
         return f"{self.model.kind}/{VERSION}"
 
     def summarize(self, request: SummaryRequest, counter: TokenCounter) -> Flow[Digest]:
-        """Sums up a span; `counter` measures the cap.
-
-        Raises:
-            SummaryError: both attempts failed, or the window is too small for the prompt.
-        """
+        """Sums up a span; `counter` measures the cap. A `SummaryError` says why there is no summary."""
         limits = {"tokens": request.cap_tokens, "characters": int(request.cap_tokens * _CHARACTERS_PER_TOKEN)}
         fields = "".join(f"\n- {name}: {text}" for name, text in _FIELDS.items())
         instructions = f"{_INSTRUCTIONS.format(**limits)}{fields}{_DATA_RULE}"
@@ -360,17 +352,14 @@ class ConversationCompaction(Record):
 
 
 def look_up(store: BaseStore, scope: Scope, known: KnownDigests, keys: Sequence[str]) -> Flow[bool]:
-    """Reads what was written about spans by another run or process, once for each; returns True if anything was.
-
-    A record that cannot be read counts as none: it is made again.
-    """
+    """Reads what was written about spans by another run or process, once for each; returns True if anything was."""
     new = [key for key in keys if key not in known.digests and key not in known.looked_up][:LOOKED_UP_AT_ONCE]
     items = yield from batch(store, [GetOp(scope.namespace(COMPACTIONS), key) for key in new])
     known.looked_up.update(new)
     before = len(known.digests)
     for key, item in zip(new, items, strict=True):
         if isinstance(item, Item):
-            with suppress(StoreDataError):
+            with suppress(StoreDataError):  # made again
                 known.digests[key] = ConversationCompaction.read(item.value, f"compaction {key!r}").digest
     return len(known.digests) > before
 
@@ -428,14 +417,10 @@ def wanted(spans: Spans) -> list[tuple[Node, str]]:
     return [(node, key) for node, key in keys if known.lacks(key)]
 
 
-Body = Callable[[Conversation], Flow[Any]]
-
-
 class Owner(Protocol):
     """The one who has the conversations open."""
 
     counter: TokenCounter
-    """Counts summaries."""
 
     @property
     def store(self) -> BaseStore:
@@ -449,11 +434,12 @@ class Summarizing:
     """One summary model, and one thread in which it works."""
 
     def __init__(self, model: BaseChatModel, owner: Owner, clock: Callable[[], datetime] | None = None) -> None:
-        """Sets up; the thread begins with the first conversation that needs it."""
         self.model, self.clock = model, clock or utc_now
         self.summarizer = ChatModelSummarizer(model)
         self._owner = owner
-        self.worker: BackgroundWorker[Scope] = BackgroundWorker(self._run)
+        self.worker: BackgroundWorker[Scope] = BackgroundWorker(
+            lambda scope, cancelled: drive(self._run(scope, cancelled))
+        )
 
     def submit(self, conversation: OpenConversation, *, step: bool) -> list[str]:
         """Has the spans written about that came behind the cut, or are about to; returns what failed."""
@@ -465,20 +451,12 @@ class Summarizing:
             known.asked_until = known.until
         return []
 
-    def _run(self, scope: Scope, cancelled: Cancelled) -> None:
-        """Writes about one conversation; its lock is not held while the model works."""
-
-        def held(body: Body) -> Flow[Any]:
-            return self._owner.recall(scope, lambda conversation: body(conversation.seen_with(self._owner.counter)))
-
-        drive(self._write(held, cancelled))
-
-    def _write(self, held: Callable[[Body], Flow[Any]], cancelled: Cancelled) -> Flow[None]:
-        """Writes about span after span, each once."""
+    def _run(self, scope: Scope, cancelled: Cancelled) -> Flow[None]:
+        """Writes about span after span of one conversation; its lock is not held while the model works."""
         tried: set[str] = set()
         failures = 0
         while failures < MOST_FAILURES and not cancelled:
-            job = yield from held(partial(self._next, tried))
+            job = yield from self._owner.recall(scope, partial(self._next, tried))
             if job is None:
                 return
             tried.add(job.key)
@@ -489,16 +467,18 @@ class Summarizing:
                 made = str(error)
                 failures += 1
             if not cancelled:
-                yield from held(partial(self._take, job, made))
+                yield from self._owner.recall(scope, partial(self._take, job, made))
 
-    def _next(self, tried: Collection[str], seen: Conversation) -> Flow[SummaryRequest | None]:
+    def _next(self, tried: Collection[str], conversation: OpenConversation) -> Flow[SummaryRequest | None]:
         """Returns the next span to write about, or None where there is none."""
+        seen = conversation.seen_with(self._owner.counter)
         spans = seen.spans(seen.made.segment_messages)
         yield from look_up(self._owner.store, seen.scope, spans.known, [key for _, key in wanted(spans)])
         return next((request_of(seen, spans, node, key) for node, key in wanted(spans) if key not in tried), None)
 
-    def _take(self, job: SummaryRequest, made: Digest | str, seen: Conversation) -> Flow[None]:
+    def _take(self, job: SummaryRequest, made: Digest | str, conversation: OpenConversation) -> Flow[None]:
         """Takes in a digest if its messages, and those before them, are still the same; or notes why there is none."""
+        seen = conversation.seen_with(self._owner.counter)
         known, spans = seen.made, seen.spans(seen.made.segment_messages)
         if isinstance(made, str):
             known.failures.setdefault(job.key, []).append(made)

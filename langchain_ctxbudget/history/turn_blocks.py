@@ -130,11 +130,7 @@ class TurnBlock:
 
     @classmethod
     def from_dict(cls, data: object) -> TurnBlock:
-        """Reads plain data.
-
-        Raises:
-            InputError: it is none of a block's.
-        """
+        """Reads plain data; what is none of a block's is an `InputError`."""
         try:
             return _BLOCK.validate_python(data)
         except ValidationError as error:
