@@ -1,12 +1,9 @@
 """Sealed blocks: what is known of the older messages of a conversation, beside its log, so that it is worked out once.
 
-A block is a few hundred messages in a row, once more messages follow it. It has parts: the texts of the messages; what
-else is known of them; their vectors; their costs, for every counter. A head names the blocks with a hash
-of each part, and says of each how far into the lanes of the log it reaches: from there, what is new is read as ever. So
-whoever opens a conversation is where the last writer of blocks was, as if it had been open all the time.
-
-All of it is derived. What is missing, damaged or of another version is made again from the messages, in the background;
-what stands behind a change is forgotten with it.
+A block is a few hundred messages in a row, once more messages follow it, in parts: their texts; what else is known of
+them; their vectors; their costs, for every counter. A head names the blocks with a hash of each part, and says of each
+how far into the lanes of the log it reaches: from there, what is new is read as ever. All of it is derived: what is
+missing, damaged or of another version is made again in the background; what stands behind a change is forgotten.
 """
 
 from __future__ import annotations

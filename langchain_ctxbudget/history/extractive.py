@@ -1,11 +1,8 @@
-"""A summary made of a conversation's own sentences: deterministic, in order, attributed.
+"""A summary made of a conversation's own sentences: deterministic, in order, attributed; no sentence is cut.
 
-A sentence is judged by its look alone (seed 000, `scoreMessageImportance`). The digest of a segment is a function of
-its messages; five digests are merged into one of the next level, at a bounded size.
-
-A summary chooses from digests, by strategy (seed 000): `windowed` is one summary; `compacted` gives the newer 35 of 75
-messages more room than the older 40; `multi_level` has a zone for every level of the tree. A zone leaves its rest to
-the next, newer one. No sentence is cut.
+A sentence is judged by its look alone (seed 000, `scoreMessageImportance`). A summary chooses from the digests of
+segments and of the nodes above them, by strategy (seed 000): `windowed` is one summary; `compacted` gives the newer 35
+of 75 messages more room than the older 40; `multi_level` has a zone for every level of the tree.
 """
 
 from __future__ import annotations

@@ -5,11 +5,9 @@ a namespace of keys `lane/0`, `lane/1` ... without gaps, and a head that says ho
 from the moment that the head counts it: the head is written after it. A reader asks for the heads it knows by id, and
 then for what they count in addition, so that reading what is new costs what is new.
 
-A reader learns of a new writer by one more record, `joined`. Before its first record, a writer writes an empty head,
-then a new text to `joined`, then reads `joined`, then lists the heads. A reader reads `joined` before it lists the
-heads, and lists them again when the text is another. So of two writers that join at the same moment, at least one sees
-the other's head in its list, and the other sees a text in `joined` that it does not know. For the same reason a writer
-looks at the heads again after it has written its own.
+A writer that joins writes an empty head, then a new text to `joined`, then reads `joined` and lists the heads. A reader
+lists them again when `joined` is another. So of two writers that join at the same moment, at least one sees the other.
+For the same reason a writer looks at the heads again after it has written its own.
 
 Changes are made where a message stands, and a record in the writer's lane tells what to read again.
 """

@@ -1,9 +1,7 @@
 """Digests by a summary model: span after span, each once, applied only where the messages are still the same.
 
-What it writes is kept in the store under the hash of the span's content. The wording follows `compactMessages` and
-`compactText` of seed 000. Everything that is summed up is data: it stands inside fences, and an imitation of a fence in
-it is neutralised. A reply is read leniently, since small models do not keep to a format; one that is late, empty or
-unreadable is asked for once more, and then it is a `SummaryError`: extraction stands.
+The wording follows `compactMessages` and `compactText` of seed 000. Everything that is summed up is data, and stands in
+fences. A reply that is late, empty or unreadable is asked for once more; then extraction stands.
 """
 
 from __future__ import annotations
@@ -140,7 +138,7 @@ class Notes(NamedTuple):
 
 
 def read_reply(reply: str | Mapping[str, Any]) -> Notes:
-    """Reads a model's answer: the JSON that was asked for, or a summary alone; a `ValueError` says why it is neither."""
+    """Reads a model's answer: the JSON that was asked for, or a summary alone; else a `ValueError` says what it is."""
     text = str(reply) if isinstance(reply, Mapping) else without_thoughts(reply)
     shown = repr(clipped(text, _SHOWN_CHARACTERS))
     fields: Mapping[str, Any] = {"summary": text}
@@ -437,9 +435,7 @@ class Summarizing:
         self.model, self.clock = model, clock or utc_now
         self.summarizer = ChatModelSummarizer(model)
         self._owner = owner
-        self.worker: BackgroundWorker[Scope] = BackgroundWorker(
-            lambda scope, cancelled: drive(self._run(scope, cancelled))
-        )
+        self.worker: BackgroundWorker[Scope] = BackgroundWorker(lambda *job: drive(self._run(*job)))
 
     def submit(self, conversation: OpenConversation, *, step: bool) -> list[str]:
         """Has the spans written about that came behind the cut, or are about to; returns what failed."""

@@ -1,10 +1,8 @@
 """The compaction tree of a conversation, the frontier through it, and the digests of its spans.
 
 Messages are sealed into segments; five segments make a node of the next level, five of those one of the next. The end
-of a segment follows from the messages themselves, as in content-defined chunking (Muthitacharoen et al. 2001): the
-first safe place after 0.8 of the wanted size where the message's own hash says so, at the latest after 1.3 of it. So
-every process finds the same segments, and a message that is removed changes two of them on average. A segment that has
-ended never changes.
+of a segment follows from the messages themselves (content-defined chunking, Muthitacharoen et al. 2001): every process
+finds the same, and a message that is removed changes two of them on average.
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
 """The work state of an agent: what its calls before the cut have left behind, made from calls and results alone.
 
-Files that were made, changed or read, commands and how they ended, what is still to do, the last error, and the names
-that the next calls are likely to use. Nobody knows the tools beforehand: the kind of a call follows from its arguments
-and their shapes, and `tool_kinds` says it where that is not enough.
-
-A name is as likely to be used again as its past uses make it: the sum of `1 / (1 + age)` over them, the age counted in
-calls (Anderson's law of memory), more for what a call was given than for what was said, and most for paths. On real
-sessions this finds more of what the next 40 calls use than the newest names do (docs/internals/history.md). What
-only results have said tells little, and is not read.
+Nobody knows the tools beforehand: the kind of a call follows from its arguments, and `tool_kinds` says it where that is
+not enough. A name is as likely to be used again as its past uses make it: the sum of `1 / (1 + age)` over them, the age
+counted in calls (Anderson's law of memory), more for what a call was given than for what was said, and most for paths.
 """
 
 from __future__ import annotations
