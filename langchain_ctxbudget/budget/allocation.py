@@ -186,20 +186,12 @@ class Situation:
     """The messages that the application wants to keep."""
     exchanges: tuple[Exchange, ...] = ()
     """The newest exchanges, newest first, at most `MOST_EXCHANGES`."""
-    exchange_tokens: int = 0
-    """The average exchange, over the whole conversation."""
     topic_count: int = 0
     topic_tokens: int = 0
     """The text of the detected topics; so with entities."""
     entity_count: int = 0
     entity_tokens: int = 0
     custom: tuple[LayerSpec, ...] = ()
-    reserved_tokens: int = 0
-    """Already taken off the budget for the answer, because the model's window is small."""
-    compacted: bool = False
-    """True where the conversation was compacted before."""
-    grows: bool = False
-    """Prompts grow behind what is divided here, so that history needs no room to grow in."""
     depth: Depth = "standard"
     prioritize_history: bool = True
     emphasis: Emphasis = "balanced"

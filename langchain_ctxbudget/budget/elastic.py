@@ -31,20 +31,12 @@ MEMORY_SHARE, MEMORY_MIN, MEMORY_MAX = 0.25, 150, 500
 LEARNED_SHARE = 0.02
 """Of the budget, for learned facts where the conversation does not go in whole: its own words are worth more there."""
 PREFERENCES_PRIORITY, PREFERENCES_SHARE = 95, 1 / 3
-REOPEN_SHARE = 0.6
-"""A compacted conversation is shown whole again only below this share of the room, or a long and a short
-message in turn would rewrite the prompt every time."""
-
 FLOOR_SHARE = 0.05
 """A floor is the seed's number or this share of the budget, whichever is less."""
-STEADY_BUDGET_TOKENS = 16_384
 ARC_FROM_TOKENS = 2_048
 """A budget up to this has no arc: there, what is not retrieved is not seen at all."""
 PINNED_SHARE = 0.25
 """The share of the pool for pinned messages, beside the rest of the history."""
-USED_SHARE = 0.8
-"""The share of its room that verbatim history fills before it compacts, by default."""
-
 SEED_PREFERENCES_SHARE, SEED_PREFERENCES_IDEAL, SEED_PREFERENCES_MAX, SEED_PREFERENCES_FLOOR = 0.03, 600, 800, 100
 SEED_ARC_SHARE, SEED_ARC_CAP = 0.15, 0.20
 SEED_RETRIEVAL_SHARE, SEED_RETRIEVAL_CAP, SEED_LEAST_COVERAGE, SEED_COVERED_SHARE = 0.10, 0.18, 0.3, 0.15
@@ -61,23 +53,14 @@ class Lean(NamedTuple):
     """The share of the pool that history keeps, however long it is."""
     falls: float
     """Its share falls by `1 / ratio ** falls`, for a history `ratio` times as large as the pool."""
-    steady_exchanges: int
-    """It wants room for so many average exchanges, to grow between two compaction steps,"""
-    steady_share: float
-    """which is at most this share of the pool at a budget of `STEADY_BUDGET_TOKENS`, and in a smaller one less by
-    proportion: there, what is not retrieved is not seen at all."""
-    growth: int
-    """Exchanges by which it may grow beyond the newest messages that must stay, before it compacts;"""
-    growth_share: float
-    """none if the room for that is more than this share of the pool: every turn compacts."""
     arc_share: float
     """The arc's ideal share of what system prompt and preferences leave."""
 
 
 LEANS: dict[Emphasis, Lean] = {
-    "recall": Lean(0.0, 2.0, 0, 0.0, 0, 0.0, arc_share=0.02),
-    "balanced": Lean(0.1, 2.0, 8, 0.3, 2, 0.15, arc_share=0.03),
-    "cache": Lean(0.35, 0.5, 40, 0.65, 3, 0.65, arc_share=0.08),
+    "recall": Lean(0.0, 2.0, arc_share=0.02),
+    "balanced": Lean(0.1, 2.0, arc_share=0.03),
+    "cache": Lean(0.35, 0.5, arc_share=0.08),
 }
 """By measurement: docs/internals/retrieval.md shows recall against what prompts cost."""
 
@@ -111,7 +94,7 @@ class ElasticAllocation(Parameters):
         # Of a custom layer only the floor is kept from a history that would go in whole: with the ideal, wanting more
         # could compact the conversation, and so give a layer less.
         kept = sum(spec.ideal_tokens for spec in (preferences, topics, entities))
-        fits_whole = history_fits(s, s.free_tokens - kept - sum(spec.min_tokens for spec in s.custom))
+        fits_whole = s.history_tokens <= s.free_tokens - kept - sum(spec.min_tokens for spec in s.custom)
         if not fits_whole and not seed:  # the same at every turn from here on
             preferences = preferences_demand(s, s.free_tokens, LEARNED_SHARE)
         if fits_whole:
@@ -146,15 +129,10 @@ def _compacted(situation: Situation, steady: int) -> Iterable[LayerSpec]:
     retrieval = _floor(RETRIEVAL_FLOOR, situation)
     pool = max(0, steady - arc)
     least = min(held, max(situation.keep_tokens, _floor(HISTORY_FLOOR, situation)))
-    share, growth = max(lean.least_share, 1.0 / max(held / max(1, pool), 1.0) ** lean.falls), 0  # less of a longer one
-    if not situation.grows:
-        most = lean.least_share + (lean.steady_share - lean.least_share) * min(1.0, budget / STEADY_BUDGET_TOKENS)
-        share = max(share, min(most, lean.steady_exchanges * situation.exchange_tokens / max(1, pool)))
-        grown = (situation.keep_tokens + lean.growth * situation.exchange_tokens) / USED_SHARE
-        growth = int(grown) if grown <= pool * lean.growth_share else 0
+    share = max(lean.least_share, 1.0 / max(held / max(1, pool), 1.0) ** lean.falls)  # less of a longer one
     share /= max(1.0, DEPTH_FACTOR[situation.depth])
     pinned = min(situation.pinned_tokens, int(pool * PINNED_SHARE))
-    history = min(held, pinned + max(least, int(pool * share), growth))
+    history = min(held, pinned + max(least, int(pool * share)))
     is_minimal = situation.depth == "minimal"  # what is left stays empty
     wanted = max(retrieval, int((pool - history) * min(1.0, DEPTH_FACTOR[situation.depth])))
     retrieval_most = wanted if is_minimal else max(wanted, budget)
@@ -264,8 +242,3 @@ def arc_ideal(situation: Situation) -> int:
 def is_knowledge_heavy(situation: Situation) -> bool:
     """Returns True where knowledge comes before dialogue (seed 000)."""
     return situation.topic_count >= MANY_TOPICS or situation.depth == "deep"
-
-
-def history_fits(situation: Situation, room_tokens: float) -> bool:
-    """Returns True where the whole conversation goes into a room; one that was compacted needs more of it."""
-    return situation.history_tokens <= room_tokens * (REOPEN_SHARE if situation.compacted else 1.0)

@@ -50,8 +50,7 @@ Buckets: TypeAlias = Mapping[str, int]
 class RatioAllocation(Parameters):
     """Memory, history and reserve as ratios of what system prompt, message and tools leave (seed 002).
 
-    Memory is everything known: preferences, topics, entities, custom layers, retrieval. The reserve stays free for the
-    answer; an output reserve already taken off a small window counts for it.
+    Memory is everything known: preferences, topics, entities, custom layers, retrieval. The reserve stays free.
     """
 
     memory: ShareOrNone = 0.30
@@ -87,8 +86,8 @@ class RatioAllocation(Parameters):
             setting = "max_system_share of the strategy"
             raise SystemPromptTooLargeError(situation.identity_tokens, int(most), share, setting)
         free = situation.free_tokens
-        memory, history = (share_of(free + situation.reserved_tokens, share) for share in (self.memory, self.history))
-        if memory + history > free:  # an output reserve that is larger than the ratio's
+        memory, history = share_of(free, self.memory), share_of(free, self.history)
+        if memory + history > free:  # ratios may add up to a little more than 1
             memory, history = (part * free // (memory + history) for part in (memory, history))
         newest = situation.exchanges[: self.min_exchanges]
         kept = newest[: newest_that_fit([exchange.tokens for exchange in reversed(newest)], free)]
@@ -166,7 +165,7 @@ class DynamicAllocation(Parameters):
         chosen = buckets(history, entities, retrieval)
         if not situation.custom:
             without_chunks = buckets(history + retrieval // 2, entities + retrieval // 2, 0)
-            if elastic.history_fits(situation, without_chunks["history"]):
+            if situation.history_tokens <= without_chunks["history"]:
                 chosen = without_chunks
         return _divided(self.name, situation, chosen)
 
@@ -208,7 +207,7 @@ class PrioritizedAllocation(Parameters):
             raise InvalidSettingsError(f"order names {', '.join(map(repr, unknown))}; the layers are {', '.join(most)}")
         order = dict.fromkeys((*self.order, *ORDER, *sorted(custom, key=lambda name: (-custom[name].priority, name))))
         ahead = sum(most[name] for name in list(order)[: list(order).index("history")])
-        fits_whole = elastic.history_fits(situation, free - ahead)
+        fits_whole = situation.history_tokens <= free - ahead
         if not fits_whole:
             most["retrieval"] = free
         arc = 0 if fits_whole else min(elastic.arc_ideal(situation), int(free * ARC_SHARE))
@@ -274,7 +273,7 @@ def _divided(
     keep_messages: int | None = None,
 ) -> Allocation:
     """Divides every bucket, together at most what is free, between its layers; the newest messages come first."""
-    fits_whole = elastic.history_fits(situation, buckets["history"])
+    fits_whole = situation.history_tokens <= buckets["history"]
     kept = situation.keep_tokens if kept_tokens is None else kept_tokens
     specs: list[LayerSpec] = []
     for bucket, tokens in buckets.items():

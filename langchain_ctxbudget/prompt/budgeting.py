@@ -14,7 +14,6 @@ from langchain_ctxbudget.budget import (
     DEPTH_FACTOR,
     MEMORIES_HEADING,
     MOST_EXCHANGES,
-    TIERS,
     Allocation,
     Emphasis,
     Exchange,
@@ -46,7 +45,6 @@ from langchain_ctxbudget.knowledge import MAX_ENTITIES, MAX_TOPICS, facts, subje
 from langchain_ctxbudget.messages import as_sent, distinct, fences, group, is_user, newest_that_fit
 from langchain_ctxbudget.prompt.assembly import (
     NO_FIRST_QUESTION,
-    asking,
     group_tokens,
     has_human,
     layer_tokens,
@@ -77,8 +75,6 @@ WEAK_SHARE = 0.05
 TURN_SHARES = (0.25, 0.5, 0.75)
 """Of what the system prompt leaves, what a current turn that outgrows its room gets, stage by stage; after the last one
 its oldest calls give way."""
-MOST_REQUIRED = 0.5
-"""The most that what must be sent takes of a budget that a usage tier has lowered."""
 FRAMED, FRAMES_TOKENS = 1.1, 64
 """About the cost of texts with the headings and fences around them: so many times as much, and so much more."""
 MESSAGES_OF_EXCHANGE = 2
@@ -124,9 +120,8 @@ def _least_tokens(plan: Plan) -> int:
 def _divided(plan: Plan) -> Plan:
     """Divides what the usage tier lets in, or all of the limit where what must be sent needs more."""
     plan = plan.but(extras=counted_extras(plan))
-    identity, problems = _identity_tokens(plan)
-    plan = plan.failed(*problems)
-    lowered = plan.but(limit_tokens=_lowered(plan, identity))
+    identity = _identity_tokens(plan)
+    lowered = plan.but(limit_tokens=int(plan.limit_tokens * plan.request.tier.budget_share))
     try:
         return _allocated(lowered, identity)
     except BudgetError:
@@ -135,32 +130,15 @@ def _divided(plan: Plan) -> Plan:
         return _allocated(plan, identity)  # what must be sent is sent, however little is left of a usage limit
 
 
-def _identity_tokens(plan: Plan) -> tuple[int, tuple[str, ...]]:
-    """Returns the cost of the system prompt, and what is to be reported of it."""
+def _identity_tokens(plan: Plan) -> int:
+    """Returns the cost of the system prompt, which may have its share of the window whatever usage has corrected."""
     text = plan.request.system_prompt
-    tokens = plan.counter.count_text(text) if text else 0
     window, share = plan.request.window.tokens, plan.request.settings.max_system_share
-    if window is None or tokens <= window * share:
-        return tokens, ()
-    if plan.uncorrected().counter.count_text(text) > window * share:
+    tokens = plan.uncorrected().counter.count_text(text) if text else 0
+    if window is not None and tokens > window * share:
         most = f"{share:.0%} of the model's window of {window:,} tokens"
         raise SystemPromptTooLargeError(tokens, int(window * share), most, "max_system_share")
-    return tokens, ("the system prompt counts as more than its share only with what usage corrected: it stays",)
-
-
-def _lowered(plan: Plan, identity: int) -> int:
-    """Returns the share of the limit that the usage tier lets in, or the next larger one of which half is left.
-
-    Where what must be sent takes more than half of every share, it is the whole limit. It does not depend on what an
-    agent adds to its turn: the prompt of a loop keeps its beginning.
-    """
-    turn = plan.request.turn
-    asked = asking(turn)
-    said = 0 if asked is None else plan.counter.count_message(turn[asked])
-    required = identity + said + sum(plan.extras.values())
-    shares = sorted({share for tier in TIERS if (share := tier.budget_share) >= plan.request.tier.budget_share})
-    lowered = (int(plan.limit_tokens * share) for share in shares)
-    return next((tokens for tokens in lowered if required <= tokens * MOST_REQUIRED), plan.limit_tokens)
+    return plan.counter.count_text(text) if text else 0
 
 
 def _allocated(plan: Plan, identity: int) -> Plan:
@@ -187,7 +165,6 @@ def _allocated(plan: Plan, identity: int) -> Plan:
     )
     topics = [count(one.line) for one in plan.detected.topics if one.line][:MAX_TOPICS]
     entities = [count(one.line) for one in plan.detected.entities if one.line][:MAX_ENTITIES]
-    window = request.window.tokens
     fences_tokens = sum(map(count, _fence_texts(plan, has_preferences=bool(preferences))))
     situation = Situation(
         total_tokens=plan.level_tokens or plan.limit_tokens,
@@ -202,15 +179,11 @@ def _allocated(plan: Plan, identity: int) -> Plan:
         keep_tokens=sum(newest[len(newest) - keep :]),
         pinned_tokens=compact.pinned_tokens(conversation, plan.limit_tokens),
         exchanges=exchanges,
-        exchange_tokens=conversation.total_tokens // max(1, conversation.exchanges),
         topic_count=len(topics),
         topic_tokens=sum(topics),
         entity_count=len(entities),
         entity_tokens=sum(entities),
         custom=tuple(layer.spec for layer in settings.layers),
-        reserved_tokens=0 if window is None else min(settings.max_context_tokens, window) - plan.limit_tokens,
-        compacted=not plan.grows and (cut := conversation.cuts.get(plan.cut_key)) is not None and cut.position > 0,
-        grows=plan.grows,
         depth=settings.depth,
         prioritize_history=settings.prioritize_history,
         emphasis=settings.emphasis,
@@ -259,25 +232,14 @@ def _checked(allocation: object, situation: Situation) -> Allocation:
     """Returns what a strategy gave, with every layer in it."""
     if not isinstance(allocation, Allocation):
         raise InvalidSettingsError(f"A strategy must give an Allocation, as `share_out` does, not {allocation!r}")
-    if not isinstance(allocation.strategy, str) or not isinstance(allocation.tokens, Mapping):
-        raise InvalidSettingsError(
-            f"An Allocation has the strategy's name and a mapping of tokens, not {allocation.strategy!r} and "
-            f"{allocation.tokens!r}"
-        )
-    keep = 0 if allocation.keep_messages is None else allocation.keep_messages
-    counts = {**allocation.tokens, "reserve_tokens": allocation.reserve_tokens, "keep_messages": keep}
-    for name, count in counts.items():
-        if not isinstance(count, int) or isinstance(count, bool) or (name == "keep_messages" and count < 0):
-            raise InvalidSettingsError(
-                f"The strategy {allocation.strategy!r} gave {count!r} for {name}, not a whole number"
-            )
     shared = {
         layer: allocation.tokens.get(layer, 0)
         for layer in (*Layer, *(spec.layer for spec in situation.custom))
         if layer not in (Layer.IDENTITY, Layer.MESSAGE)
     }
     given = {**shared, "reserve": allocation.reserve_tokens}
-    if min(given.values()) < 0 or sum(given.values()) > situation.free_tokens:
+    whole = all(type(tokens) is int and tokens >= 0 for tokens in given.values())
+    if not whole or sum(given.values()) > situation.free_tokens:
         raise InvalidAllocationError(allocation.strategy, situation.free_tokens, given)
     required: dict[str, int] = {Layer.IDENTITY: situation.identity_tokens, Layer.MESSAGE: situation.message_tokens}
     return replace(allocation, tokens={**shared, **required})

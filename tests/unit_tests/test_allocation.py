@@ -125,8 +125,6 @@ def situations(draw):
         entity_count=entities,
         entity_tokens=draw(number) if entities else 0,
         custom=tuple(replace(draw(specs(name, 1_000)), usable_tokens=None) for name in OWN),
-        reserved_tokens=draw(st.sampled_from([0, 0, 500, 5_000])),
-        compacted=draw(st.booleans()),
         depth=draw(st.sampled_from(["minimal", "standard", "deep"])),
         prioritize_history=draw(st.booleans()),
     )

@@ -81,10 +81,6 @@ def test_seed_000_layers_pass_their_caps_only_with_what_nobody_else_wants():
     # reached at 49,000, and the other 800 go to history, the first in priority.
     smaller = {**WITHOUT_KNOWLEDGE, "identity_tokens": 100, "message_tokens": 100, "preferences_tokens": 0}
     check(SEED, smaller, 100, 0, 0, 0, 10_000, 9_000, 30_800, 100)
-    # 12,000 tokens; a conversation of 7,300 that was compacted before is shown whole again only under 60 % = 7,200.
-    # Caps: L6 7,200, L4 2,400, L5 2,160 are 11,760; of the other 240, history can use 100, and 140 stay empty.
-    again = {"total_tokens": 12_000, "message_count": 80, "history_tokens": 7_300, "compacted": True}
-    check(SEED, again, 0, 0, 0, 0, 2_400, 2_160, 7_300, 0)
 
 
 def test_seed_000_a_small_conversation_goes_in_whole():
