@@ -81,7 +81,6 @@ class Reason(StrEnum):
         "usage_limit",
         "little of a usage limit is left, and others count more; `force_include` lets it in",
     )
-    NO_HUMAN_MESSAGE = "no_human_message", "the turn has no human message to stand in front of"
     REPAIRED = "repaired", "cannot be sent as it stands; the repairs say why"
     CLIPPED = "clipped", "larger than the room there is: its middle is left out"
     COMPRESSED = "compressed", "made shorter or taken out as a last resort, as the exact count was over the budget"

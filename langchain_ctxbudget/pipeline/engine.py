@@ -404,8 +404,10 @@ class Engine:
         workspace.note_blocks(conversation)
         timings = {step: session.timings_ms[step] for step in ("open", *STEPS, LAST_STEP) if step in session.timings_ms}
 
+        context = prompt.context
+
         def told() -> ContextReport:
-            made = prompt.context.report
+            made = context.report
             failures = tuple(dict.fromkeys((*made.failures, *problems)))
             return replace(made, timings_ms=timings, failures=failures)
 
@@ -416,10 +418,9 @@ class Engine:
             except Exception as error:  # noqa: BLE001 - derived data: the prompt is made
                 problems.append(f"snapshot not written: {type(error).__name__}: {error}")
         report = cache(told)
-        asked = cache(lambda: replace(report()).attach_candidates(WhatIf(prompt)))
-        session.context = replace(prompt.context, account=asked)
+        session.context = replace(context, account=report)
         session.plan = prompt.plan
-        self.recent.note(changes.last.messages, report, scope, workspace.bookkeeping, asked)
+        self.recent.note(changes.last.messages, report, scope, workspace.bookkeeping, WhatIf(prompt))
 
     def _summarize(self, conversation: OpenConversation, settings: ContextSettings, view: HistoryView) -> list[str]:
         """Has a model write about what is behind a cut, or is about to be; returns what is to be reported."""

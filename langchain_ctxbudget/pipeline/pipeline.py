@@ -98,7 +98,7 @@ class ContextPipeline:
         """Sets up a pipeline; nothing is read, written or loaded before it is needed.
 
         Args:
-            settings: say how much may go in, and what; the defaults where none are given.
+            settings: say how much may go in, and what.
             system_prompt: sent verbatim with every prompt, never cut.
             model: the target model or its name: its tokenizer and, of a model object, its window and what it reserves
                 for the answer. Default: exact o200k_base, no window.
@@ -106,8 +106,8 @@ class ContextPipeline:
             embeddings: any LangChain embeddings; default: `LocalEmbeddings`, where they are installed.
             token_counter: counts tokens; default: the model's.
             summary_model: any chat model, to write summaries in the background; until it has, and wherever it fails,
-                sentences of the conversation itself stand instead. Default: those alone.
-            reranker: any LangChain document compressor, for the best of what was found. Default: none.
+                sentences of the conversation itself stand instead.
+            reranker: any LangChain document compressor, for the best of what was found.
             writer_id: the name under which this pipeline appends, unique among those that append to the same
                 conversations. Default: a random one.
             clock: tells what time it is, in UTC where it names no offset. Default: the computer's.
@@ -184,8 +184,7 @@ class ContextPipeline:
             response_format: a schema that the model must answer in; counted as it is sent.
             settings: overrides for this call; below them lie the persona's saved settings, the user's, the pipeline's.
             persona_id: the persona whose saved settings apply on top of the user's.
-            device_id: where the user is: topics and people that were predicted from what is open there come first
-                among those that are as likely to be meant (see `knowledge.heartbeat`).
+            device_id: where the user is: what was predicted from what is open there comes first (`knowledge.heartbeat`).
 
         Raises:
             BudgetTooSmallError: what must be sent does not fit; the message lists what it needs.
@@ -193,13 +192,8 @@ class ContextPipeline:
             InvalidSettingsError: an override outside its range.
             SystemPromptTooLargeError: the system prompt takes more than its share of the model's window.
         """
-        request = Request(
-            tools=tools,
-            response_format=response_format,
-            settings=settings,
-            persona_id=persona_id,
-            device_id=device_id,
-        )
+        asked: dict[str, Any] = {"settings": settings, "persona_id": persona_id, "device_id": device_id}
+        request = Request(tools=tools, response_format=response_format, **asked)
         return self.engine.assemble(Scope(user_id, conversation_id), message, request)
 
     assemble, aassemble = twins(_assemble)
@@ -214,12 +208,11 @@ class ContextPipeline:
     ) -> Runnable[Any, list[BaseMessage]]:
         """Returns a step of a chain: what is to be answered comes in, the messages to send come out.
 
-        What comes in is the current turn, as `assemble` takes it or as a prompt template gives it (system messages in
-        front of it join the system prompt); nothing is stored. Or it is an agent's state, `{"messages": [...]}`: then
-        the stored conversation is first made equal to the messages before the current turn. User and conversation are
-        the run's (`user_id`, and `thread_id` or `session_id`); without a thread it is a conversation of its own, in
-        memory only. Tools and `response_format` are counted as they are sent. `default_user` is the user where the run
-        names none; `runtime_store` lets the store of a LangGraph run take precedence.
+        In comes the current turn, as `assemble` takes it or as a prompt template gives it (system messages in front of
+        it join the system prompt); nothing is stored. Or an agent's state, `{"messages": [...]}`: then the stored
+        conversation is first made equal to the messages before the current turn. User and conversation are the run's,
+        else `default_user`; tools and `response_format` are counted as they are sent; `runtime_store` lets the store of
+        a LangGraph run take precedence.
 
         Example:
             >>> step = ContextPipeline(system_prompt="You are helpful.").as_runnable(default_user="ada")
@@ -237,13 +230,11 @@ class ContextPipeline:
     ) -> float:
         """Corrects the counts by what the provider measured for a prompt of this pipeline, and counts what it used.
 
-        From the last 16 prompts comes a factor for every count, so that what is measured again and again is not counted
-        below what was measured; one accident changes nothing. Where the tokenizer is known exactly, counts are only
-        ever raised. What fits without a correction is sent without it, and the report says so. Returns the factor.
+        From the last 16 prompts comes a factor for every count, which is returned; one accident changes nothing.
 
         Args:
-            usage_metadata: of the model's answer: its `input_tokens` correct the counts, all of it counts as used. Or
-                the answer itself: then usage that sums several calls corrects nothing. None changes nothing.
+            usage_metadata: of the model's answer, or the answer itself; of an answer that sums several calls, nothing
+                is corrected. None changes nothing.
             report: of the prompt that was answered; default: the last one that this pipeline assembled.
             model: the one that answered, whose price counts; default: what the answer names, else the pipeline's.
 
@@ -258,31 +249,26 @@ class ContextPipeline:
             return self.engine.target.factor
         if not isinstance(usage_metadata, Mapping) or "input_tokens" not in usage_metadata:
             raise InputError(f"usage_metadata must be a mapping with input_tokens, not {usage_metadata!r}")
-        if report is not None and not isinstance(report, ContextReport):
-            raise InputError(f"report must be the ContextReport of a prompt, not {type(report).__name__}")
         answered = report or self.engine.recent.report
         if answered is None:
             raise InputError("Nothing was assembled yet: pass the report of the prompt that this usage is for")
         return self.engine.observe(usage_metadata, answered, model, comparable=comparable)
 
     def what_if(self, budgets: Sequence[int]) -> list[ContextReport]:
-        """Returns what other budgets, in tokens, would have given the last prompt of this pipeline; see `reallocate`.
+        """Returns what other budgets, in tokens, would have given the last prompt of this pipeline, without any I/O.
 
         Raises `BudgetTooSmallError` where what must be sent does not fit into one of them, and `InputError` where
         nothing was assembled yet.
         """
-        if isinstance(budgets, str | bytes) or not isinstance(budgets, Sequence):
-            raise InputError(f"budgets must be a list of whole numbers, not {budgets!r}")
-        report = self.engine.recent.report
-        if report is None:
+        rerun = self.engine.recent.what_if
+        if rerun is None:
             raise InputError("Nothing was assembled yet, so there are no candidates")
-        return [report.reallocate(budget) for budget in budgets]
+        return [rerun(budget) for budget in budgets]
 
     def last_report(self, *, user_id: str, conversation_id: str) -> ContextReport | None:
         """Returns the report of the newest prompt of a conversation, also where a graph or an agent has made it.
 
-        It is in memory, so there is no async twin. Those of the latest 64 prompts of the pipeline are kept, until their
-        conversation is cleared or their user erased; None where there is none any more.
+        It is in memory: those of the latest 64 prompts are, until their conversation is cleared or their user erased.
         """
         return self.engine.recent.last_of(Scope(user_id, conversation_id))
 

@@ -6,13 +6,14 @@ import json
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from hashlib import blake2b
 from typing import NamedTuple
 
 from langchain_core.messages import BaseMessage
 
 from langchain_ctxbudget.pipeline.bookkeeping import Bookkeeping
+from langchain_ctxbudget.prompt import WhatIf
 from langchain_ctxbudget.report import ContextReport
 from langchain_ctxbudget.stores import Scope
 
@@ -21,27 +22,22 @@ Account = Callable[[], ContextReport]
 
 
 class _Noted(NamedTuple):
-    """A prompt, of which report and digest are made when somebody looks for them."""
-
     scope: Scope
     report: Account
     key: Callable[[], bytes]
+    """Makes the digest of its words."""
     books: Bookkeeping
-
-    def is_of(self, user_id: str, conversation_id: str) -> bool:
-        return (self.scope.user_id, self.scope.conversation_id) == (user_id, conversation_id)
 
 
 class RecentPrompts:
     """The reports of the latest prompts of a pipeline; shared by threads and tasks.
 
     A prompt is found again by its words, in whatever form it comes back: copied, with other ids, with cache markers, or
-    as a callback handler sees it. But for the last one, reports are kept without their candidates, which are large:
-    they cannot be asked to `reallocate`.
+    as a callback handler sees it. Of the last one there are its candidates, too, which are large.
     """
 
     def __init__(self) -> None:
-        self._last: _Noted | None = None
+        self._last: tuple[_Noted, WhatIf] | None = None
         self._noted: deque[_Noted] = deque(maxlen=MOST_REPORTS)
         self._mutex = threading.Lock()
 
@@ -49,47 +45,52 @@ class RecentPrompts:
     def report(self) -> ContextReport | None:
         """The last one, which questions without another one are about."""
         last = self._last
-        return last.report() if last else None
+        return last[0].report() if last else None
+
+    @property
+    def what_if(self) -> WhatIf | None:
+        """The last one, to be asked for the report of another budget."""
+        last = self._last
+        return last[1] if last else None
 
     def note(
-        self, messages: Sequence[BaseMessage], report: Account, scope: Scope, books: Bookkeeping, last: Account
+        self, messages: Sequence[BaseMessage], report: Account, scope: Scope, books: Bookkeeping, what_if: WhatIf
     ) -> None:
-        """Remembers a prompt, and the books of its store.
-
-        `last` makes the same report with its candidates, as long as no other prompt is made.
-        """
-        noted = _Noted(scope, report, cache(lambda: _digest(messages)), books)
+        """Remembers a prompt, and the books of its store."""
+        noted = _Noted(scope, report, cache(partial(_digest, messages)), books)
         with self._mutex:
-            self._last = noted._replace(report=last)
+            self._last = noted, what_if
             self._noted.append(noted)
 
     def find(self, messages: Sequence[BaseMessage]) -> ContextReport | None:
         """Returns the report of a prompt, of several with the same words the latest; None where it is forgotten."""
         key = _digest(messages)
-        found = self._newest(lambda noted: noted.key() == key)
-        return found.report() if found else None
+        return next((noted.report() for noted in self._newest() if noted.key() == key), None)
 
     def last_of(self, scope: Scope) -> ContextReport | None:
         """Returns the report of a conversation's newest prompt; None where there is none."""
-        found = self._newest(lambda noted: noted.is_of(scope.user_id, scope.conversation_id))
-        return found.report() if found else None
+        return next((noted.report() for noted in self._newest() if _ids(noted.scope) == _ids(scope)), None)
 
     def books_of(self, report: ContextReport) -> tuple[Scope, Bookkeeping | None]:
         """Returns the conversation of a report, and its books; None where it is not among the latest."""
-        found = self._newest(lambda noted: noted.is_of(report.user_id, report.conversation_id))
-        return (found.scope, found.books) if found else (Scope(report.user_id, report.conversation_id), None)
+        scope = Scope(report.user_id, report.conversation_id)
+        found = ((noted.scope, noted.books) for noted in self._newest() if _ids(noted.scope) == _ids(scope))
+        return next(found, (scope, None))
 
-    def _newest(self, wanted: Callable[[_Noted], bool]) -> _Noted | None:
+    def _newest(self) -> list[_Noted]:
         with self._mutex:
-            noted = list(self._noted)
-        return next((one for one in reversed(noted) if wanted(one)), None)
+            return [*reversed(self._noted)]
 
     def forget(self, gone: Callable[[Scope], bool]) -> None:
         """Lets go of the reports of some conversations, which quote them."""
         with self._mutex:
             self._noted = deque((noted for noted in self._noted if not gone(noted.scope)), MOST_REPORTS)
-            if self._last and gone(self._last.scope):
+            if self._last and gone(self._last[0].scope):
                 self._last = None
+
+
+def _ids(scope: Scope) -> tuple[str, str]:
+    return scope.user_id, scope.conversation_id
 
 
 def _digest(messages: Sequence[BaseMessage]) -> bytes:

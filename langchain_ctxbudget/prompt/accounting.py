@@ -18,7 +18,6 @@ from langchain_ctxbudget.prompt.assembly import (
     Measure,
     common_prefix,
     group_tokens,
-    has_human,
     opening_note,
 )
 from langchain_ctxbudget.prompt.fitting import counted_extras
@@ -35,7 +34,7 @@ from langchain_ctxbudget.report import (
     preview,
     ranges,
 )
-from langchain_ctxbudget.tokens import TokenCounter, effective_tokens
+from langchain_ctxbudget.tokens import CalibratedCounter, TokenCounter, effective_tokens
 
 
 def account(plan: Plan, content: Content, built: BuiltPrompt, measured: Measure) -> Callable[[], ContextReport]:
@@ -43,10 +42,10 @@ def account(plan: Plan, content: Content, built: BuiltPrompt, measured: Measure)
 
     Only what changes afterwards is worked out now. Of candidates, it keeps alive those that the report lists.
     """
-    plain = plan.uncorrected()
     stability, calls = _stability(plan, content, built, measured), plan.counter.calls - plan.request.calls_before
     uncorrected = measured.total_tokens
-    if plain is not plan:
+    if isinstance(plan.counter, CalibratedCounter):
+        plain = plan.but(counter=plan.counter.inner)
         uncorrected = plain.counter.count_messages(built.messages) + sum(counted_extras(plain).values())
     plan = plan.but(pool=None, conversation=plan.conversation.bare())
 
@@ -109,7 +108,7 @@ def _report(
 
 def _items(plan: Plan, content: Content) -> dict[str, list[ReportItem]]:
     """Returns the candidates of every layer: what is sent, then what is not."""
-    count, turn, nowhere = plan.counter.count_message, plan.turn, not has_human(plan.turn.groups)
+    count, turn = plan.counter.count_message, plan.turn
     names = [layer.name for layer in plan.request.settings.layers]
     names += [*(part.layer for part in (*(plan.fixed or ()), *content.sent_again)), *_left_out_before(plan)]
     items: dict[str, list[ReportItem]] = {
@@ -149,15 +148,7 @@ def _items(plan: Plan, content: Content) -> dict[str, list[ReportItem]]:
         if position not in sent
     ]
     for layer, item in plan.bundles.omitted:
-        no_place = nowhere and item.reason is Reason.NO_ROOM
-        items[layer].append(replace(item, reason=Reason.NO_HUMAN_MESSAGE) if no_place else item)
-    if not content.volatile:  # a turn without a human message has no place for what was chosen
-        gone = {part.id for part in plan.pruned}
-        for part in plan.bundles.fragments:
-            if part.id not in gone:
-                items[part.layer].append(
-                    _item(part.id, part.tokens, Status.OMITTED, Reason.NO_HUMAN_MESSAGE, part.text)
-                )
+        items[layer].append(item)
     items[Layer.RETRIEVAL] += plan.retrieved.omitted
     return items
 

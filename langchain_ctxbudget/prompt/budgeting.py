@@ -57,7 +57,6 @@ from langchain_ctxbudget.prompt.fitting import (
     fit_turn,
     floors,
     pruned,
-    uncorrected_note,
 )
 from langchain_ctxbudget.prompt.plan import Plan, PlannedTurn, Preferences
 from langchain_ctxbudget.retrieval import MIXED_SECTION, OWN_SECTION, Pool, has_recall_tool, select
@@ -87,38 +86,13 @@ LONGEST_WALK = 1_000
 
 
 def within(plan: Plan) -> Plan:
-    """Divides the limit of a prompt, or what must be sent where only corrected counts are over it.
+    """Divides what the usage tier lets in, or all of the limit where what must be sent needs more.
 
     Raises:
         BudgetTooSmallError: system prompt, current turn and tool schemas alone are over the budget.
         InvalidAllocationError: a strategy of the application's own gave away more than there is.
         SystemPromptTooLargeError: the system prompt takes more than its share of the model's window.
     """
-    try:
-        return _divided(plan)
-    except BudgetTooSmallError as refused:
-        # What a provider measured for other prompts is no proof that this one is too large. Refused, it would not be
-        # measured either, and the correction would never be put right: what must be sent is sent alone.
-        plain = plan.uncorrected()
-        if plain is plan:
-            raise
-        limit = _least_tokens(plain)
-        if limit > plan.limit_tokens:
-            raise
-        note = uncorrected_note(sum(refused.floors.values()), limit, plan.limit_tokens)
-        return _divided(plain.but(limit_tokens=limit).failed(note))
-
-
-def _least_tokens(plan: Plan) -> int:
-    try:
-        _divided(plan.but(limit_tokens=0))
-    except BudgetTooSmallError as least:
-        return sum(least.floors.values())
-    return 0
-
-
-def _divided(plan: Plan) -> Plan:
-    """Divides what the usage tier lets in, or all of the limit where what must be sent needs more."""
     plan = plan.but(extras=counted_extras(plan))
     identity = _identity_tokens(plan)
     lowered = plan.but(limit_tokens=int(plan.limit_tokens * plan.request.tier.budget_share))
@@ -131,14 +105,13 @@ def _divided(plan: Plan) -> Plan:
 
 
 def _identity_tokens(plan: Plan) -> int:
-    """Returns the cost of the system prompt, which may have its share of the window whatever usage has corrected."""
     text = plan.request.system_prompt
     window, share = plan.request.window.tokens, plan.request.settings.max_system_share
-    tokens = plan.uncorrected().counter.count_text(text) if text else 0
+    tokens = plan.counter.count_text(text) if text else 0
     if window is not None and tokens > window * share:
         most = f"{share:.0%} of the model's window of {window:,} tokens"
         raise SystemPromptTooLargeError(tokens, int(window * share), most, "max_system_share")
-    return plan.counter.count_text(text) if text else 0
+    return tokens
 
 
 def _allocated(plan: Plan, identity: int) -> Plan:
@@ -335,7 +308,7 @@ def _fence_texts(plan: Plan, *, has_preferences: bool) -> list[str]:
 
 def with_bundles(plan: Plan) -> Plan:
     """Makes the text of topics, entities and the application's own layers within their budgets."""
-    if plan.fixed is not None:
+    if plan.fixed is not None or not has_human(plan.turn.groups):  # there it would have no place to stand
         return plan
     return plan.but(bundles=_bundles(plan, plan.allocated.tokens))
 

@@ -296,15 +296,9 @@ def fit_prompt(plan: Plan) -> Settled:
         plan, built = plan.but(pruned=(*plan.pruned, *gone)), build(content)
     measured = measure(content, built, plan.counter, sum(plan.extras.values()))
     if measured.total_tokens > limit:
-        plain = plan.uncorrected()
-        plain = plain.but(extras=counted_extras(plain))
-        counted = measure(content, built, plain.counter, sum(plain.extras.values()))
-        if counted.total_tokens > limit:
-            identity, message = measured.items_tokens[Layer.IDENTITY], measured.items_tokens[Layer.MESSAGE]
-            rest = measured.total_tokens - identity - message - sum(plan.extras.values())
-            raise BudgetTooSmallError(limit, floors(identity, message, plan.extras, rest), advice(plan))
-        note = uncorrected_note(measured.total_tokens, counted.total_tokens, limit)
-        plan, measured = plain.failed(note), counted
+        identity, message = measured.items_tokens[Layer.IDENTITY], measured.items_tokens[Layer.MESSAGE]
+        rest = measured.total_tokens - identity - message - sum(plan.extras.values())
+        raise BudgetTooSmallError(limit, floors(identity, message, plan.extras, rest), advice(plan))
     return Settled(plan, content, built, measured)
 
 
@@ -317,14 +311,6 @@ def counted_extras(plan: Plan) -> dict[str, int]:
     counter, request = plan.counter, plan.request
     tools, form = counter.count_tools(request.tools), counter.count_response_format(request.response_format)
     return {name: tokens for name, tokens in {"tool schemas": tools, "response format": form}.items() if tokens}
-
-
-def uncorrected_note(corrected: int, uncorrected: int, limit: int) -> str:
-    """Returns the line of a report on a prompt that is sent although its corrected count is over its limit."""
-    return (
-        f"what must be sent counts {corrected:,} of {limit:,} tokens with the corrections by observed usage, and "
-        f"{uncorrected:,} without: it is sent alone, counted without them"
-    )
 
 
 def floors(identity: int, message: int, extras: Mapping[str, int], framing: int) -> dict[str, int]:

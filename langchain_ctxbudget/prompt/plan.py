@@ -19,7 +19,7 @@ from langchain_ctxbudget.report import ContextReport, UsageState
 from langchain_ctxbudget.retrieval import Pool, Retrieved
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import CutRecord, SnapshotRecord
-from langchain_ctxbudget.tokens import CalibratedCounter, TokenCounter, Window
+from langchain_ctxbudget.tokens import TokenCounter, Window
 
 Overrides = ContextSettings | Mapping[str, Any] | None
 
@@ -125,7 +125,7 @@ def merged(
 
     Saved settings that cannot be used are left out and reported.
     """
-    own, sources = settings, ["pipeline"]
+    sources = ["pipeline"]
     for source, changes in saved.items():
         if not changes:
             continue
@@ -136,14 +136,9 @@ def merged(
             failures.append(f"saved settings of the {source} not used: {error}")
     if isinstance(overrides, ContextSettings):
         return overrides, ("call",)
-    if overrides is None:
-        return settings, tuple(sources)
-    try:
-        return settings.override(overrides), (*sources, "call")
-    except InvalidSettingsError as error:
-        saved_by = " and the ".join(sources[1:])
-        failures.append(f"saved settings of the {saved_by} not used, as the call's do not go with them: {error}")
-        return own.override(overrides), ("pipeline", "call")
+    if overrides is not None:
+        sources.append("call")
+    return settings.override(overrides), tuple(sources)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,14 +257,6 @@ class Plan:
         quoted = (positions(part.id) for part in fixed if part.is_quoted_whole)
         retrieved = Retrieved(positions=tuple(sorted(place for place in quoted if place is not None)))
         return replace(self, block=block, fixed=fixed, retrieved=retrieved)
-
-    def uncorrected(self) -> Plan:
-        """Returns the plan counted without the corrections by observed usage; itself where there are none."""
-        if not isinstance(self.counter, CalibratedCounter):
-            return self
-        inner = self.counter.inner
-        fixed = None if self.fixed is None or self.block is None else self.block.counted(inner)
-        return replace(self, counter=inner, fixed=fixed)
 
     @property
     def cut_key(self) -> str:

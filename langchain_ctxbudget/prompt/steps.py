@@ -328,4 +328,4 @@ class WhatIf:
             plan = with_leftovers(plan.but(pool=pool))
         else:
             plan = with_shrunk_block(plan)
-        return replace(assemble(plan).context.report, forecast=True).attach_candidates(self)
+        return replace(assemble(plan).context.report, forecast=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain, pairwise
@@ -172,27 +172,6 @@ class ContextReport:
     forecast: bool = False
     """True for the report of another budget: nothing was sent."""
     schema_version: Literal[3] = SCHEMA_VERSION
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leaves the candidates out of copies and pickles."""
-        return {name: value for name, value in self.__dict__.items() if name != "_rerun"}
-
-    def attach_candidates(self, rerun: Callable[[int], ContextReport]) -> ContextReport:
-        """Attaches the function behind `reallocate`, which is no part of a report's data; returns the report."""
-        object.__setattr__(self, "_rerun", rerun)
-        return self
-
-    def reallocate(self, budget: int) -> ContextReport:
-        """Returns the report of another budget, in tokens: the same candidates, nothing read, written or asked.
-
-        Raises:
-            BudgetTooSmallError: what must be sent does not fit into it.
-            InputError: this report was read from data, so its candidates are gone.
-        """
-        rerun: Callable[[int], ContextReport] | None = getattr(self, "_rerun", None)
-        if rerun is None:
-            raise InputError("This report was read from data, which has no candidates: use ContextPipeline.what_if")
-        return rerun(budget)
 
     def layer(self, layer: Layer | str) -> LayerReport:
         """Returns a layer by its short name, for instance `"L5"`, or by the name of a custom layer."""

@@ -11,19 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_openai import ChatOpenAI
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import AssembledContext, ContextPipeline, EstimatingCounter
-from langchain_ctxbudget.errors import BudgetTooSmallError
 from langchain_ctxbudget.integrations.callbacks import ContextUsageHandler, observed_elsewhere
-from tests.integration_tests.conftest import Call
 from tests.integration_tests.openai_server import OpenAIServer, says
-from tests.integration_tests.test_pipeline import chat
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 
@@ -61,44 +56,6 @@ def test_an_answer_for_which_the_provider_ran_tools_corrects_nothing_and_counts_
     calls: Any = [{"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "find", "arguments": "{}"}]
     it.observe_usage(answer(int(1.3 * report.total_tokens), content=calls), report=report)  # the application's own
     assert it.assemble(LONG, **BOB).report.total_tokens >= 1.3 * report.total_tokens
-
-
-def poisoned(budget: int, model: str) -> ContextPipeline:
-    it = pipeline(budget, model)
-    report = it.assemble(LONG, settings={"max_context_tokens": 12_000}, user_id="eve", conversation_id="c9").report
-    for _ in range(4):
-        it.observe_usage({"input_tokens": 3 * report.uncorrected_tokens}, report=report)
-    return it
-
-
-@MODELS
-def test_a_correction_alone_refuses_no_prompt_and_the_report_says_so(call: Call, model: str) -> None:
-    it = poisoned(1_500, model)
-    call(it, "add_messages", chat(40), **SCOPE)
-    context = call(it, "assemble", LONG, **SCOPE)
-    report = context.report
-    assert report.total_tokens == report.uncorrected_tokens <= report.budget_tokens <= 1_500
-    assert [message.type for message in context.messages] == ["human"], "it is sent alone"
-    assert any("with the corrections by observed usage" in failure for failure in report.failures)
-    it.observe_usage({"input_tokens": report.uncorrected_tokens}, report=report)
-    for _ in range(12):  # what is measured for it puts the correction right
-        it.observe_usage({"input_tokens": report.uncorrected_tokens}, report=report)
-    assert call(it, "assemble", LONG, **SCOPE).report.failures == ()
-
-
-@settings(deadline=None, max_examples=10, suppress_health_check=list(HealthCheck))
-@given(st.integers(60, 1_500), st.integers(1, 250), st.sampled_from(["gpt-4o", CLAUDE]))
-def test_whatever_fits_without_corrections_is_sent_with_them(budget: int, words: int, model: str) -> None:
-    question = "Where is lamp seven? " * words
-    plain, corrected = pipeline(budget, model), poisoned(budget, model)
-    try:
-        plain.assemble(question, **SCOPE)
-    except BudgetTooSmallError:
-        with pytest.raises(BudgetTooSmallError):
-            corrected.assemble(question, **SCOPE)
-        return
-    report = corrected.assemble(question, **SCOPE).report
-    assert max(report.total_tokens, report.uncorrected_tokens) <= report.budget_tokens <= budget
 
 
 # -- Usage that comes back by itself: a real client, a server on this machine, and the pipeline that made the prompt

@@ -102,7 +102,7 @@ def test_a_forecast_reads_writes_and_embeds_nothing() -> None:
         new = pipeline(2_000, chat(exchanges), store=WatchedStore(), embeddings=WatchedEmbeddings(), **RICH)
         report = new.assemble(QUESTION, tools=[flat_tool(1)], response_format=flat_tool(2), **SCOPE).report
         asked.clear()
-        for forecast in (report.reallocate(budget=700), *new.what_if(budgets=[700, 2_000, 20_000])):
+        for forecast in new.what_if(budgets=[700, 2_000, 20_000]):
             check_forecast(forecast, forecast.budget_tokens)
         assert asked == []
         assert not report.forecast
@@ -114,10 +114,11 @@ def test_at_the_same_budget_it_is_the_report_and_at_another_close_to_what_a_fres
 ) -> None:
     """Within 8 % of the budget: the cut stays while it can."""
     changes, tools = {"allocation": allocation, **RICH}, [flat_tool(1), flat_tool(2)]
-    report = pipeline(2_500, chat(100), **changes).assemble(QUESTION, tools=tools, **SCOPE).report
-    assert said(report.reallocate(2_500)) == said(report)
+    asked = pipeline(2_500, chat(100), **changes)
+    report = asked.assemble(QUESTION, tools=tools, **SCOPE).report
+    assert said(asked.what_if([2_500])[0]) == said(report)
     for budget in (1_200, 20_000):
-        forecast = report.reallocate(budget)
+        [forecast] = asked.what_if([budget])
         real = pipeline(budget, chat(100), **changes).assemble(QUESTION, tools=tools, **SCOPE).report
         check_forecast(forecast, budget)
         assert forecast.history_strategy == real.history_strategy
@@ -126,29 +127,30 @@ def test_at_the_same_budget_it_is_the_report_and_at_another_close_to_what_a_fres
 
 
 def test_a_budget_below_the_floors_is_the_error_of_a_real_assembly_and_one_that_is_no_count_is_an_error() -> None:
-    report = pipeline(2_000, chat(100)).assemble(QUESTION, **SCOPE).report
+    asked = pipeline(2_000, chat(100))
+    asked.assemble(QUESTION, **SCOPE)
     with pytest.raises(BudgetTooSmallError) as forecast:
-        report.reallocate(10)
+        asked.what_if([10])
     with pytest.raises(BudgetTooSmallError) as real:
         pipeline(10, chat(100)).assemble(QUESTION, **SCOPE)
     assert str(forecast.value) == str(real.value)
     for budget in (0, 1.5, "1000"):
         with pytest.raises(InvalidSettingsError, match="max_context_tokens"):
-            report.reallocate(budget)  # type: ignore[arg-type]
+            asked.what_if([budget])  # type: ignore[list-item]
 
 
-def test_after_an_edit_a_report_still_answers_for_the_messages_that_it_is_about() -> None:
+def test_after_an_edit_a_forecast_still_answers_for_the_messages_that_it_is_about() -> None:
     for place, edited in (
         (0, HumanMessage("Something else.", id="h0")),
         (-1, AIMessage("Else.", id="a99")),
         (-1, None),
     ):
         new = pipeline(1_500, messages := chat(100))
-        report = new.assemble(QUESTION, **SCOPE).report
-        before = said(report.reallocate(1_000))
+        new.assemble(QUESTION, **SCOPE)
+        before = said(new.what_if([1_000])[0])
         changed = [*messages[:place], *([edited] if edited else [])] if place else [edited, *messages[1:]]
         new.sync(changed, **SCOPE)
-        assert said(report.reallocate(1_000)) == before
+        assert said(new.what_if([1_000])[0]) == before
 
 
 @settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=40)
@@ -162,13 +164,14 @@ def test_after_an_edit_a_report_still_answers_for_the_messages_that_it_is_about(
 def test_any_forecast_adds_up(
     history: list[BaseMessage], turn: Any, budget: int, other: int, changes: dict[str, Any]
 ) -> None:
+    asked = pipeline(budget, history, **changes)
     try:
-        report = pipeline(budget, history, **changes).assemble(turn, **SCOPE).report
+        report = asked.assemble(turn, **SCOPE).report
     except BudgetTooSmallError:
         return
-    assert said(report.reallocate(budget)) == said(report)
+    assert said(asked.what_if([budget])[0]) == said(report)
     try:
-        forecast = report.reallocate(other)
+        [forecast] = asked.what_if([other])
     except CtxBudgetError as error:
         with pytest.raises(type(error)):
             pipeline(other, history, **changes).assemble(turn, **SCOPE)

@@ -2,7 +2,6 @@
 
 import json
 
-import pytest
 from langchain_core.messages import (
     AIMessage,
     HumanMessage,
@@ -12,8 +11,6 @@ from langchain_core.messages import (
     messages_from_dict,
 )
 
-from langchain_ctxbudget import ContextPipeline
-from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.pipeline import recent as recent_prompts
 from langchain_ctxbudget.pipeline.recent import RecentPrompts
 from langchain_ctxbudget.stores import Scope
@@ -58,12 +55,3 @@ def test_the_oldest_prompt_is_forgotten_first(monkeypatch):
     monkeypatch.setattr(recent_prompts, "MOST_REPORTS", 2)
     recent = holding(*([HumanMessage(name)] for name in "abc"))
     assert [recent.find([HumanMessage(name)]) is not None for name in "abc"] == [False, True, True]
-
-
-def test_candidates_are_not_kept():
-    pipeline = ContextPipeline()
-    context = pipeline.assemble("Hello", user_id="ada", conversation_id="c1")
-    found = pipeline.last_report(user_id="ada", conversation_id="c1")
-    assert found == context.report
-    with pytest.raises(InputError, match="no candidates"):
-        found.reallocate(500)
