@@ -184,7 +184,7 @@ class ContextPipeline:
             response_format: a schema that the model must answer in; counted as it is sent.
             settings: overrides for this call; below them lie the persona's saved settings, the user's, the pipeline's.
             persona_id: the persona whose saved settings apply on top of the user's.
-            device_id: where the user is: what was predicted from what is open there comes first (`knowledge.heartbeat`).
+            device_id: where the user is: what was predicted from what is open there comes first.
 
         Raises:
             BudgetTooSmallError: what must be sent does not fit; the message lists what it needs.

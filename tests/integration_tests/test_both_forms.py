@@ -109,7 +109,7 @@ def books(pipeline: ContextPipeline, do: Do, _folder: Path) -> list[Any]:
     do(pipeline, "assemble", "And now?", **IDS, settings={"keep_snapshots": 3})
     do(pipeline, "flush")
     [found] = do(pipeline.snapshots, "list", **IDS)
-    latest = do(pipeline.snapshots, "latest", **IDS)
+    [latest] = do(pipeline.snapshots, "list", limit=1, **IDS)
     return [
         found.report.total_tokens,
         do(pipeline.snapshots, "get", found.id, **IDS) == latest,

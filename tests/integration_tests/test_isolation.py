@@ -213,7 +213,7 @@ class World:
         found = book.list(**self.scope)
         one = book.get(self.other("snapshot", [it.id for it in found]), **self.scope)
         assert all(it.report.user_id == self.user for it in (*found, one) if it)
-        return found, one, book.latest(**self.scope)
+        return found, one
 
 
 Way = Callable[[World], object]
