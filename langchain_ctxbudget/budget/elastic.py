@@ -68,14 +68,7 @@ LEANS: dict[Emphasis, Lean] = {
 class ElasticAllocation(Parameters):
     """Layers with floor, ideal, maximum, priority and elasticity, computed from the situation (seed 000).
 
-    Raises:
-        InvalidSettingsError: an unknown profile.
-
-    Example:
-        >>> sizes = dict.fromkeys(("overhead_tokens", "identity_tokens", "preferences_tokens", "message_tokens"), 50)
-        >>> situation = Situation(total_tokens=4_000, message_count=200, history_tokens=40_000, **sizes)
-        >>> ElasticAllocation().allocate(situation).fits_whole
-        False
+    Raises `InvalidSettingsError` for an unknown profile.
     """
 
     profile: Literal["adaptive", "seed"] = "adaptive"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
@@ -11,7 +11,7 @@ from typing import Any, Self
 from langchain_core.messages import BaseMessage, HumanMessage
 from pydantic import TypeAdapter, ValidationError
 
-from langchain_ctxbudget.budget import Fragment, Reason
+from langchain_ctxbudget.budget import Fragment
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.messages import fences, fingerprint
 from langchain_ctxbudget.tokens import TokenCounter
@@ -69,8 +69,6 @@ class TurnBlock:
     digest: str
     """Of what that message says, and of everything before its turn: what is edited there gets another block."""
     fragments: tuple[Fragment, ...] = ()
-    left_out: Mapping[str, Mapping[Reason, int]]
-    """How many candidates were not chosen, by layer and reason."""
     name: str | None = None
     before: int = -1
     """The number of messages before its turn."""
@@ -87,7 +85,6 @@ class TurnBlock:
         asked: int,
         history: str,
         fragments: tuple[Fragment, ...],
-        left_out: Mapping[str, Mapping[Reason, int]],
         *,
         before: int = -1,
         cut_key: str = "",
@@ -99,7 +96,6 @@ class TurnBlock:
             digest=f"{words_of(message)} {history}",
             name=message.name,
             fragments=tuple(replace(part, scores={}) if part.scores else part for part in fragments),
-            left_out=dict(left_out),
             before=before,
             position=before + asked,
             cut_key=cut_key,

@@ -367,7 +367,7 @@ class Engine:
                 begun = settle(begun).plan
             except BudgetError:  # the prompt itself tells what it needs
                 begun = begun.but(block=None)
-            block = begun.block or TurnBlock.of(turn, first, history, (), {}, before=len(plan.conversation.entries))
+            block = begun.block or TurnBlock.of(turn, first, history, (), before=len(plan.conversation.entries))
             plan = plan.failed(*begun.failures)
         return plan.but(request=replace(plan.request, block=block)).with_block(block)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -110,7 +110,7 @@ def _items(plan: Plan, content: Content) -> dict[str, list[ReportItem]]:
     """Returns the candidates of every layer: what is sent, then what is not."""
     count, turn = plan.counter.count_message, plan.turn
     names = [layer.name for layer in plan.request.settings.layers]
-    names += [*(part.layer for part in (*(plan.fixed or ()), *content.sent_again)), *_left_out_before(plan)]
+    names += [part.layer for part in (*(plan.fixed or ()), *content.sent_again)]
     items: dict[str, list[ReportItem]] = {
         layer: [] for layer in (*Layer, *names, *(part.layer for part in plan.pruned))
     }
@@ -201,14 +201,6 @@ def _item(name: str, tokens: int, status: Status, reason: Reason, text: str) -> 
     return ReportItem(id=name, tokens=tokens, status=status, reason=reason, preview=preview(text))
 
 
-# What is left out
-
-
-def _left_out_before(plan: Plan) -> Mapping[str, Mapping[Reason, int]]:
-    """Returns what was left out of a block that was chosen before."""
-    return plan.block.left_out if plan.fixed is not None and plan.block is not None else {}
-
-
 def _more_omitted(plan: Plan, coverage: Sequence[CoverageRange]) -> dict[str, dict[Reason, int]]:
     """Returns the candidates that are counted rather than listed: above all the messages before the cut."""
     cut = plan.history.cut
@@ -225,22 +217,7 @@ def _more_omitted(plan: Plan, coverage: Sequence[CoverageRange]) -> dict[str, di
     more |= {layer: dict(reasons) for layer, reasons in plan.bundles.more_omitted.items()}
     if plan.retrieved.more_omitted:
         more[Layer.RETRIEVAL] = dict(plan.retrieved.more_omitted)
-    return more | {layer: dict(reasons) for layer, reasons in _left_out_before(plan).items()}
-
-
-def left_out(plan: Plan) -> dict[str, dict[Reason, int]]:
-    """Returns the number of candidates for the context block that were not chosen, by layer and reason."""
-    counts: defaultdict[str, Counter[Reason]] = defaultdict(Counter)
-    for part in plan.pruned:
-        if part.layer not in STABLE_LAYERS:
-            counts[part.layer][part.reason] += 1
-    for layer, item in plan.bundles.omitted:
-        counts[layer][item.reason] += 1
-    for layer, number in plan.bundles.more_omitted.items():
-        counts[layer].update(number)
-    counts[Layer.RETRIEVAL].update([Reason.RANKED_LOWER] * len(plan.retrieved.left_out))
-    counts[Layer.RETRIEVAL].update(plan.retrieved.more_omitted)
-    return {layer: dict(reasons) for layer, reasons in counts.items() if reasons}
+    return more
 
 
 # The conversation

@@ -433,14 +433,6 @@ def reduce(
 
     Returns the smaller content, the steps that changed something, and the fragments that were taken out. `over` says by
     how many tokens a prompt of a content is over its limit.
-
-    Example:
-        >>> from langchain_core.messages import HumanMessage
-        >>> from langchain_ctxbudget import EstimatingCounter
-        >>> history = tuple(Group((HumanMessage(f"Question {i}"),), (i,)) for i in range(4))
-        >>> over = lambda content: len(content.history) - 2
-        >>> reduce(Content(history=history), EstimatingCounter(), over)[1]
-        ('medium',)
     """
     taken: list[str] = []
     gone: list[Fragment] = []

@@ -45,14 +45,6 @@ class AssembledContext:
         """The messages with their reasons and costs; made when it is first looked at."""
         return self.account()
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Has the report in copies and pickles."""
-        return _copied, (self.messages, self.report)
-
-
-def _copied(messages: list[BaseMessage], report: ContextReport) -> AssembledContext:
-    return AssembledContext(messages=messages, account=lambda: report)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:

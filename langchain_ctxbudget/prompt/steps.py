@@ -32,7 +32,7 @@ from langchain_ctxbudget.history import (
 )
 from langchain_ctxbudget.knowledge import facts, subjects
 from langchain_ctxbudget.messages import request_copy
-from langchain_ctxbudget.prompt.accounting import account, is_squeezed, left_out
+from langchain_ctxbudget.prompt.accounting import account, is_squeezed
 from langchain_ctxbudget.prompt.assembly import MOST_MARKERS, asking, has_human, with_cache_markers
 from langchain_ctxbudget.prompt.budgeting import (
     history_plan,
@@ -229,7 +229,6 @@ def settle(plan: Plan) -> Settled:
             asked,
             plan.conversation.digest,
             settled.content.volatile,
-            left_out(plan),
             before=len(plan.conversation.entries),
             cut_key=plan.cut_key if plan.grows else "",
         )

@@ -57,12 +57,7 @@ class HasData(Protocol):
 
 
 class BudgetFigure(Figure):
-    """A matplotlib figure that notebooks show by itself.
-
-    Example:
-        >>> BudgetFigure()._repr_png_()[1:4]
-        b'PNG'
-    """
+    """A matplotlib figure that notebooks show by itself."""
 
     def _repr_png_(self) -> bytes:
         buffer = BytesIO()

@@ -7,11 +7,9 @@ backgrounds are the notebook's own, so that it is readable in light and in dark 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from math import ceil
 from typing import TYPE_CHECKING
 
 from langchain_ctxbudget.budget import Layer, Status, title_of
@@ -19,7 +17,6 @@ from langchain_ctxbudget.budget import Layer, Status, title_of
 if TYPE_CHECKING:
     from langchain_ctxbudget.report.report import (
         ContextReport,
-        CoverageRange,
         CoverageState,
         LayerReport,
         Stability,
@@ -45,7 +42,6 @@ STATE_MEANS = {
     "summarized": "A summary or a shortened form stands for it; the recall tool quotes it word for word.",
     "omitted": "Nothing in this prompt stands for it. It is still stored, and the recall tool quotes it.",
 }
-TIER_COLOURS = {"healthy": "#2E8B57", "caution": "#B8A000", "warning": "#D78700", "critical": "#C62828"}
 JOINED = " + "
 """Between the ids of a call and its results, which are one item."""
 LEAST_WIDTH = 40
@@ -56,8 +52,6 @@ FACT_INDENT = 11
 LEAST_SCORE = 0.005
 _OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 """Control characters, directions of writing, and halves of characters, which cannot be printed at all."""
-MOST_CELLS = 200
-"""Ranges of messages that the strip shows one by one; more of them are drawn in so many cells of equal length."""
 _TRACK = "rgba(128,128,128,0.18)"
 _LINE = "1px solid rgba(128,128,128,0.35)"
 _CARD = "max-width:60em;overflow-x:auto;font-family:system-ui,sans-serif;font-size:13px;line-height:1.45;color:inherit"
@@ -276,7 +270,7 @@ def render_html(report: ContextReport) -> str:
         _tag("div", _tag("b", _text(title)), _text(used)),
         _tag("div", *whole, style=f"{_BAR};border:{_LINE}"),
         _layers(report, parts),
-        _table((), (_fact(report, label, said) for label, said in facts(report))),
+        _table((), (_fact(label, said) for label, said in facts(report))),
         _items(report, {part.name: part.colour for part in parts}),
         style=_CARD,
     )
@@ -329,26 +323,8 @@ def _layers(report: ContextReport, parts: Sequence[Part]) -> str:
     return _table(titles, rows)
 
 
-def _fact(report: ContextReport, label: str, said: str) -> str:
-    drawn = _text(said)
-    if label == "History" and report.coverage:
-        drawn += _strip(report.coverage)
-    if label == "Usage" and report.usage:
-        drawn = _tag("span", "■ ", style=f"color:{TIER_COLOURS[report.usage.tier]}") + drawn
-    return _row((f"{_CELL};{_FAINT}", _text(label)), (_WORDS, drawn))
-
-
-def _strip(coverage: Sequence[CoverageRange]) -> str:
-    """Draws the history from its first message to its last, by their states; many ranges share a cell."""
-    cells, step = [], ceil(len(coverage) / MOST_CELLS)
-    for start in range(0, len(coverage), step):
-        parts = coverage[start : start + step]
-        counts: Counter[CoverageState] = Counter()
-        for part in parts:
-            counts[part.state] += part.last - part.first + 1
-        title = f"messages {parts[0].first:,}-{parts[-1].last:,}: {states_in_words(counts)}"
-        cells.append(_segment(counts.total(), STATES[counts.most_common(1)[0][0]][1], title))
-    return _tag("div", *cells, style=f"{_BAR};height:0.6em;border:{_LINE}")
+def _fact(label: str, said: str) -> str:
+    return _row((f"{_CELL};{_FAINT}", _text(label)), (_WORDS, _text(said)))
 
 
 def _items(report: ContextReport, colours: Mapping[str, str]) -> str:
