@@ -117,10 +117,7 @@ class OpenQuestions:
 
 
 def _left_open(alive: tuple[Sentence, ...], text: str, before: frozenset[str]) -> tuple[Sentence, ...]:
-    """Returns the questions that a sentence leaves open: it closes those that it shares most with.
-
-    "Let's go with Redis." shares what was said `before` it.
-    """
+    """Returns the questions that a sentence leaves open, said by itself or of what was said `before` it."""
     shares = [_answered(question.matter, text, frozenset(terms(text))) for question in alive]
     if not any(shares) and before and _settles(text):
         shares = [_answered(question.matter, text, before) for question in alive]

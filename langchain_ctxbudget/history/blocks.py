@@ -152,10 +152,7 @@ def lacking(conversation: OpenConversation) -> Iterator[tuple[int, list[str]]]:
 
 
 def seal(store: BaseStore, conversation: OpenConversation) -> Flow[bool]:
-    """Writes the next parts of blocks that are known and not stored yet; returns whether there may be more.
-
-    The caller holds the conversation, which is up to date.
-    """
+    """Writes the next parts of blocks that are known and not stored yet; returns whether there may be more."""
     table, blocks, pins = conversation.table, conversation.blocks, conversation.pins
     namespace = conversation.scope.namespace(BLOCKS)
     lanes = conversation.heads.lanes if conversation.heads else {}
@@ -222,10 +219,7 @@ def _head_of(conversation: OpenConversation) -> Head:
 def forgotten(
     store: BaseStore, scope: Scope, stored: object, first: int, changed: Collection[str]
 ) -> Flow[list[PutOp]]:
-    """Returns the writes after which no block tells of the messages behind a position, whoever has stored it.
-
-    `stored` is the head as it was read, `changed` the keys of the records that are changed.
-    """
+    """Returns the writes after which no block tells of messages behind a position, or of records that are changed."""
     if not isinstance(stored, Item):
         return []
     namespace = scope.namespace(BLOCKS)

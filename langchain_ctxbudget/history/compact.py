@@ -363,10 +363,7 @@ class HistoryPlan:
         return tuple(sorted(taken))
 
     def _verbatim(self, record: CutRecord | None) -> HistoryView:
-        """Returns the messages that are sent as messages: those that are kept, and all from the cut on.
-
-        What was said since the step stands as it was sent, with its blocks.
-        """
+        """Returns the messages that are sent as messages; those said since the step stand as they were sent."""
         conversation, cut = self.conversation, record.position if record else 0
         begun = record.begun if record and self.room.grows else self.end
         compacted = record is not None and record.strategy != "full"

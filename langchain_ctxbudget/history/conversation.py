@@ -93,10 +93,7 @@ class Conversation:
         return other
 
     def count_quote(self, position: int, most_tokens: int, *, numbered: bool) -> int | None:
-        """Returns the cost of the line that quotes a message; None where it is more than so much.
-
-        It is counted once, and not where the message's cost says that it is too large.
-        """
+        """Returns the cost of the line that quotes a message, counted once; None where it is more than so much."""
         column = (self.columns.numbered_quote if numbered else self.columns.quote).values
         if (tokens := int(column[position])) == UNKNOWN:
             if self.table.text_only.values[position] and self.costs[position] - UNLIKE_TOKENS > most_tokens:

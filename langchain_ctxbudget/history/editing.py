@@ -49,10 +49,7 @@ _log = logging.getLogger(__name__)
 
 
 def refresh(store: BaseStore, conversation: OpenConversation, *, listing: bool = False) -> Flow[None]:
-    """Brings an open conversation up to date; where no writer has come further, that is one small read.
-
-    A conversation in memory only is up to date. With `listing`, all lanes are listed in any case.
-    """
+    """Brings an open conversation up to date; with `listing`, all lanes are listed in any case."""
     if not conversation.scope.is_kept:
         return
     if conversation.heads is None and not conversation.entries:
@@ -188,10 +185,7 @@ class Editor:
         return [names.get(key, key) for key in todo.ids]
 
     def _append(self, new: Sequence[Said], state: int | None, beside: Sequence[PutOp]) -> Flow[dict[str, str]]:
-        """Writes messages at the end of the writer's lane.
-
-        Returns the ids that they go by, where another writer has used theirs at the same moment, by their own.
-        """
+        """Writes messages at the end of the lane; returns the ids that they go by where others have used theirs."""
         if not new:
             return {}
         conversation, (head, clock) = self.conversation, self._head()
@@ -221,10 +215,7 @@ class Editor:
         removed: Sequence[str] = (),
         moved: Sequence[str] = (),
     ) -> Flow[None]:
-        """Changes what is there, and deletes what was derived from it; what is not there any more is left out.
-
-        Of `moved`, these are the keys of records, which are deleted.
-        """
+        """Changes what is there, and deletes what was derived from it, and the records of the keys `moved`."""
         conversation, entries = self.conversation, self.conversation.entries
         changed: dict[str, MessageRecord | None] = dict.fromkeys(moved)
         for one in edited:
@@ -474,10 +465,7 @@ def _says(conversation: OpenConversation, position: int, message: BaseMessage) -
 
 
 def _identify(messages: Sequence[BaseMessage], table: MessageTable | None = None) -> list[Said]:
-    """Returns messages with ids, each with its fingerprint; those of `table` were said before, and their ids are taken.
-
-    The id of a message without one is made of what it says, and how often that was said.
-    """
+    """Returns messages with ids, each with its fingerprint; an id is made of what a message says, and how often."""
     seen: Counter[str] = Counter()
     taken = {str(message.id) for message in messages if message.id}
     result: list[Said] = []

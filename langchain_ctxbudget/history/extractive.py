@@ -235,10 +235,7 @@ def is_question(sentence: str) -> bool:
 
 
 def importance(text: str, *, from_user: bool, words: int | None = None) -> float:
-    """Returns the seed's score of a text, without its terms for place in the conversation.
-
-    Numbers, names and code artifacts count as well: they are what a summary must not lose.
-    """
+    """Returns the seed's score of a text, without its terms for place, but for numbers, names and code artifacts."""
     score = min(25.0, math.log2((word_count(text) if words is None else words) + 1) * 5)
     score += text.count("```") / 2 * 15
     score += min(15, len(_QUESTION_MARK.findall(text)) * 5)
@@ -383,10 +380,7 @@ def summary_lines(
     said: Sequence[str],
     alive: frozenset[str],
 ) -> list[SummaryLine]:
-    """Returns the lines that stand for everything before the cut, in order, headings within `room_tokens` too.
-
-    What the arc has `said` is not repeated, nor are questions that are no longer `alive`.
-    """
+    """Returns the lines that stand for everything before the cut, but for what the arc has `said` or is not `alive`."""
     zones = [(name, list(spans)) for name, spans in groupby(digests, lambda digest: zone_of(strategy, digest, cut))]
     lines: list[SummaryLine] = []
     left, parts = room_tokens, sum(PARTS[strategy][name] for name, _ in zones)

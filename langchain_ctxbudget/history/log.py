@@ -15,7 +15,7 @@ Changes are made where a message stands, and a record in the writer's lane tells
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, cast
@@ -26,7 +26,6 @@ from langgraph.store.base import BaseStore, GetOp, Item, PutOp, SearchItem, Sear
 from langchain_ctxbudget.errors import StoreDataError
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.messages import (
-    Preservation,
     content_id,
     date_of,
     fingerprint,
@@ -96,11 +95,7 @@ class Heads:
 
 
 def read_heads(store: BaseStore, scope: Scope, known: Heads | None = None) -> Flow[Heads]:
-    """Reads how far the writers have come.
-
-    By id, so that it costs the same however long the conversation is; listed only where nothing is known, or where a
-    writer has joined or a lane is gone.
-    """
+    """Reads how far the writers have come, by id; listed only where a writer has joined or a lane is gone."""
     namespace = scope.namespace(LANES)
     polled = known.polled() if known else []
     joined, *found = yield from batch(store, [GetOp(namespace, JOINED), *(GetOp(namespace, lane) for lane in polled)])
@@ -348,35 +343,28 @@ def _candidates(store: BaseStore, found: Sequence[Item]) -> Flow[list[Candidate]
     made: dict[tuple[tuple[str, ...], str], Candidate] = {}
     for of, its in records.items():
         joined, pins = next(about), next(about)
-        if isinstance(joined, Item):  # else it is being deleted
-            asked_for = PinsRecord.read(pins.value, "the pins").pins if isinstance(pins, Item) else {}
-            made |= {(of, key): one for key, one in _of_conversation(its, _conversation_of(joined), asked_for)}
+        if not isinstance(joined, Item):  # it is being deleted
+            continue
+        conversation_id, number, before = _conversation_of(joined), 0, None
+        pinned = PinsRecord.read(pins.value, "the pins").pins if isinstance(pins, Item) else {}
+        for record in in_order(record for record in its if not record.archived):
+            place, message = record.place, record.to_message()
+            if before is not None:  # neighbours differ by one
+                number += place.number - before.number if place.lane == before.lane else 2
+            before = place
+            text, name = plain_text(message), str(message.id)
+            if text and (pinned.get(name) or preservation_of(message)) not in UNQUOTED:
+                made[of, place.key] = Candidate(
+                    id=message_reference(conversation_id, name),
+                    source="conversations",
+                    text=text,
+                    title=conversation_id,
+                    place=number,
+                    speaker=speaker(message),
+                    date=date_of(message),
+                    kind="experience",
+                )
     return [made[at] for item in found if (at := (item.namespace, item.key)) in made]
-
-
-def _of_conversation(
-    records: Iterable[MessageRecord], conversation_id: str, pins: Mapping[str, Preservation]
-) -> Iterator[tuple[str, Candidate]]:
-    """Yields the candidates among some messages of a conversation, each with the key of its record."""
-    number, before = 0, None
-    for record in in_order(record for record in records if not record.archived):
-        place, message = record.place, record.to_message()
-        if before is not None:  # neighbours differ by one
-            number += place.number - before.number if place.lane == before.lane else 2
-        before = place
-        text, name = plain_text(message), str(message.id)
-        if text and (pins.get(name) or preservation_of(message)) not in UNQUOTED:
-            candidate = Candidate(
-                id=message_reference(conversation_id, name),
-                source="conversations",
-                text=text,
-                title=conversation_id,
-                place=number,
-                speaker=speaker(message),
-                date=date_of(message),
-                kind="experience",
-            )
-            yield place.key, candidate
 
 
 def message_reference(conversation_id: str, message_id: str) -> str:

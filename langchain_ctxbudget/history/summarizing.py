@@ -367,16 +367,15 @@ def compactions(
 ) -> Flow[list[ConversationCompaction]]:
     """Returns the record of every span before a position: the model's digest, else that of extraction."""
     spans = seen.spans(segment_messages)
-    known = spans.known
-    nodes = [(node, spans.content(node)) for node in spans.tree.complete(until)]
-    if known.maker:
-        yield from look_up(store, seen.scope, known, [known.key(content) for _, content in nodes])
-    records = []
-    for node, content in nodes:
-        written = spans.written(node)
-        key = known.key(content) if written else content
-        records.append(ConversationCompaction.of(written or spans.extracted(node), seen, key))
-    return records
+    nodes = spans.tree.complete(until)
+    if spans.known.maker:
+        yield from look_up(store, seen.scope, spans.known, [*map(spans.key, nodes)])
+    return [
+        ConversationCompaction.of(
+            spans.digest(node), seen, spans.key(node) if spans.written(node) else spans.content(node)
+        )
+        for node in nodes
+    ]
 
 
 def request_of(seen: Conversation, spans: Spans, node: Node, key: str) -> SummaryRequest:
@@ -411,7 +410,7 @@ def wanted(spans: Spans) -> list[tuple[Node, str]]:
     """Returns the spans that a model is to write about, each after its parts."""
     known = spans.known
     nodes = spans.tree.complete(min(known.until, len(spans.entries))) if known.maker else []
-    keys = ((node, known.key(spans.content(node))) for node in nodes)
+    keys = ((node, spans.key(node)) for node in nodes)
     return [(node, key) for node, key in keys if known.lacks(key)]
 
 
@@ -481,7 +480,7 @@ class Summarizing:
             return
         end = job.node.end  # the reply may tell of anything that was said before
         same = end <= len(spans.entries) and spans.entries[end - 1].digest == job.digest
-        if same and known.key(spans.content(job.node)) == job.key:
+        if same and spans.key(job.node) == job.key:
             known.digests[job.key] = made
             known.failures.pop(job.key, None)
             record = ConversationCompaction.of(made, seen, job.key, self.clock())

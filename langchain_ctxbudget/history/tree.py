@@ -44,10 +44,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """The segments of a conversation that have ended, and a hash of the content of every node they make up.
-
-    A tree is a value: `grow` and `shortened` return another one.
-    """
+    """The segments of a conversation that have ended, and a hash of the content of every node; a value."""
 
     segment_messages: int
     starts: tuple[int, ...] = (0,)
@@ -125,11 +122,7 @@ def node_at(starts: Sequence[int], level: int, index: int) -> Node:
 
 
 def frontier(starts: Sequence[int], segments: int) -> list[Node]:
-    """Returns the nodes that stand for the first `segments` segments, oldest and coarsest first.
-
-    Three to seven nodes of every level: so a conversation of any length has few, and one that grows changes only the
-    newest until five of them become one of the next level.
-    """
+    """Returns the nodes that stand for the first `segments` segments, oldest first: three to seven of every level."""
     nodes: list[Node] = []
     level, end = 1, segments
     while end:
@@ -149,10 +142,7 @@ def _hash(*parts: str) -> str:
 
 @dataclass(slots=True)
 class KnownDigests:
-    """Digests by the hash of their content: no span is read twice, by extraction or by a model.
-
-    An entry never becomes wrong; those of messages that are gone are let go, since users may ask for it.
-    """
+    """Digests by the hash of their content: no span is read twice, by extraction or by a model."""
 
     extracted: dict[tuple[str, str | None], Digest] = field(default_factory=dict)
     """By content and the date of the first message, which may be that of the message before it."""
@@ -173,10 +163,6 @@ class KnownDigests:
         extracted = {key: digest for key, digest in self.extracted.items() if key[0] in contents}
         failures, looked_up, digests = dict(self.failures), set(self.looked_up), dict(self.digests)
         return replace(self, extracted=extracted, failures=failures, looked_up=looked_up, digests=digests)
-
-    def key(self, content: str) -> str:
-        """Returns the key under which this model's digest of a content is kept."""
-        return f"{content}-{self.maker}"
 
     def lacks(self, key: str) -> bool:
         """Returns True if the model has not written under a key, and may still be asked."""
@@ -199,6 +185,10 @@ class Spans:
         """Returns the hash of a node's content; empty for what is no whole node."""
         return self.tree.key(span) or ""
 
+    def key(self, span: Node) -> str:
+        """Returns the key under which the model's digest of a span is kept."""
+        return f"{self.content(span)}-{self.known.maker}"
+
     def extracted(self, span: Node) -> Digest:
         """Returns the digest that extraction makes of a span; every message of a node is read once."""
         key = content, _ = self.content(span), self.entries[span.first].date
@@ -215,7 +205,7 @@ class Spans:
 
     def written(self, span: Node) -> Digest | None:
         """Returns the digest that a model wrote of a span, or None where it wrote none."""
-        digest = self.known.digests.get(self.known.key(self.content(span)))
+        digest = self.known.digests.get(self.key(span))
         return digest and digest.placed(span.first)
 
     def digest(self, span: Node) -> Digest:
@@ -226,7 +216,6 @@ class Spans:
         """Returns the digests of everything before a cut, oldest and coarsest first, and the keys a model owes."""
         segments = self.tree.segments_until(cut)
         first, nodes = self.tree.starts[segments], frontier(self.tree.starts, segments)
-        keys = [self.known.key(self.content(span)) for span in nodes] if self.known.maker else []
-        waiting = tuple(key for key in keys if self.known.lacks(key))
+        waiting = tuple(filter(self.known.lacks, map(self.key, nodes))) if self.known.maker else ()
         rest = [Node(first, cut, 1, segments)] if first < cut else []  # no whole segment yet
         return [self.digest(span) for span in (*nodes, *rest)], waiting

@@ -60,10 +60,7 @@ def with_block(message: BaseMessage, block: str) -> BaseMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnBlock:
-    """What was chosen for a turn; it stands in front of its human message as long as the message is sent.
-
-    In an agent's state it is plain data while a turn loops; beside the log it is a record, written with the message.
-    """
+    """What was chosen for a turn; it stands in front of its human message as long as the message is sent."""
 
     message_id: str
     digest: str

@@ -114,20 +114,16 @@ class Call:
         patched = tuple(path for value in texts.values() if "\n" in value for path in _PATCHED.findall(value))
         command = next((value for key, value in texts.items() if _COMMAND_KEY.match(key)), "")
         pattern = next((value for key, value in texts.items() if _SEARCH_KEY.match(key)), "")
-        kind: ToolKind = "other"
-        if listed is not None:
-            kind = "todo"
-        elif patched or (paths and any(map(_OLD_KEY.match, args))):
-            kind = "edit"
-        elif paths and any(map(_NEW_KEY.match, args)):
-            kind = "write"
-        elif pattern:
-            kind = "search"
-        elif command:
-            kind = "run"
-        elif paths:
-            kind = "read"
-        kind = kinds.get(name, kind)
+        shapes: dict[ToolKind, object] = {
+            "todo": listed,
+            "edit": patched or (paths and any(map(_OLD_KEY.match, args))),
+            "write": paths and any(map(_NEW_KEY.match, args)),
+            "search": pattern,
+            "run": command,
+            "read": paths,
+        }
+        seen: ToolKind = next((kind for kind, found in shapes.items() if found), "other")
+        kind = kinds.get(name, seen)
         if kind == "todo":
             return cls(kind, name, (), tuple(listed or (args,)))
         if kind in ("read", "edit", "write"):
@@ -231,10 +227,7 @@ class WorkState:
     def lines(
         self, count: Count, budget_tokens: int, visible: Collection[int] = (), said: str = ""
     ) -> list[SummaryLine]:
-        """Returns the work state in lines that fit a budget, those of a section by their value.
-
-        Names that the messages at visible positions say are not listed, nor what is said otherwise.
-        """
+        """Returns the work state in lines that fit a budget, but for what visible messages say, or is `said` too."""
         sections: dict[str, list[SummaryLine]] = {heading: [] for heading in VALUES}
         left = budget_tokens
 
