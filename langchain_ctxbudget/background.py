@@ -63,15 +63,10 @@ _LOOK_SECONDS = 0.005
 class BackgroundWorker(Generic[K]):
     """Runs jobs in a thread of its own, first come, first served, never two at a time.
 
-    The thread begins with the first job and ends when it has been idle for a while, and when the worker is closed. It
-    is a daemon: a job that hangs holds up the jobs behind it, but neither `close` nor the end of the process. Every job
-    runs in an empty context (`contextvars`).
-
-    Args:
-        run: does the work for a key; its exception becomes the key's failure.
-        most_waiting: the most keys that wait, beside the one that runs.
-        idle_seconds: how long the thread waits for a job before it ends.
-        pause_seconds: how long nobody must have called `rest` before a job begins.
+    The thread begins with the first job, and ends when it has been idle for a while or the worker is closed. It is a
+    daemon: a job that hangs holds up the jobs behind it, but neither `close` nor the end of the process. Every job runs
+    in an empty context (`contextvars`), and its exception becomes the failure of its key. At most `most_waiting` keys
+    wait. A job begins once nobody has called `rest` for `pause_seconds`.
     """
 
     def __init__(

@@ -110,8 +110,8 @@ class ContextBudgetMiddleware(AgentMiddleware[ContextBudgetState, Any, Any]):
                 agent's.
             default_user: the user where neither run nor context names one; without one that is an error.
             recall_tool: True gives the agent a tool to look up messages that its prompt no longer shows.
-            runtime_store: True keeps conversations in the store that the agent was created with, where there is one.
-            agent: the agent's name where several work in one thread: each has a conversation of its own then.
+            runtime_store: as for `build_context_graph`.
+            agent: as for `build_context_graph`.
             report: what the agent's state has of its last report, as `ctxbudget_report`: `"none"`, its `"numbers"`, or
                 also the `"texts"` that it quotes.
         """

@@ -35,8 +35,7 @@ from langchain_ctxbudget.history import (
 )
 from langchain_ctxbudget.knowledge import ClientPresence, Knowledge, Learning, known, records, still_there
 from langchain_ctxbudget.messages import Preservation, checked, forget_texts, split_instructions
-from langchain_ctxbudget.pipeline.bookkeeping import Bookkeeping, Prices
-from langchain_ctxbudget.pipeline.recent import RecentPrompts
+from langchain_ctxbudget.pipeline.bookkeeping import Bookkeeping, Prices, RecentPrompts
 from langchain_ctxbudget.prompt import Request, merged
 from langchain_ctxbudget.search import LocalEmbeddings, local_embeddings_available
 from langchain_ctxbudget.settings import ContextSettings

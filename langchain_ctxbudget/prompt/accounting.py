@@ -111,14 +111,11 @@ def _items(plan: Plan, content: Content) -> dict[str, list[ReportItem]]:
     count, turn = plan.counter.count_message, plan.turn
     names = [layer.name for layer in plan.request.settings.layers]
     names += [part.layer for part in (*(plan.fixed or ()), *content.sent_again)]
-    items: dict[str, list[ReportItem]] = {
-        layer: [] for layer in (*Layer, *names, *(part.layer for part in plan.pruned))
-    }
-    if content.system_prompt:
-        tokens = plan.counter.count_text(content.system_prompt)
-        items[Layer.IDENTITY] = [
-            _item("system prompt", tokens, Status.INCLUDED, Reason.REQUIRED, content.system_prompt)
-        ]
+    names += [part.layer for part in plan.pruned]
+    items: dict[str, list[ReportItem]] = {layer: [] for layer in (*Layer, *names)}
+    if said := content.system_prompt:
+        tokens = plan.counter.count_text(said)
+        items[Layer.IDENTITY] = [_item("system prompt", tokens, Status.INCLUDED, Reason.REQUIRED, said)]
     before = (replace(part, reason=Reason.AS_SENT) for part in content.sent_again)
     for part in (*before, *content.fragments, *content.turn_work, *plan.pruned):
         items[part.layer].append(
@@ -249,35 +246,25 @@ def is_squeezed(plan: Plan, content: Content) -> bool:
 
 def _stability(plan: Plan, content: Content, built: BuiltPrompt, measured: Measure) -> Stability:
     """Returns what this prompt has in common with the conversation's previous one, from the start."""
-    costs, step = measured.costs, plan.history.step
+    costs, step, last = measured.costs, plan.history.step, plan.conversation.last
     stable, total = sum(costs[: built.stable]), sum(costs)
     extras, whole = sum(plan.extras.values()), whole_tokens(plan)
     turns, step_tokens = next_step(plan, total + extras) if plan.grows else (None, None)
-    last = plan.conversation.last
-    if last is None:
-        return Stability(
-            stable_zone_tokens=stable,
-            shared_tokens=None,
-            stable_zone_share=None,
-            prompt_share=None,
-            compaction_step=step and plan.history.cut > 0,
-            effective_tokens=total + extras,
-            whole_effective_tokens=whole,
-            turns_to_step=turns,
-            step_tokens=step_tokens,
-        )
-    shared, same = common_prefix(built.messages, costs, last.messages, plan.counter)
-    # A zone that was squeezed for one turn is another one at the next.
-    squeezed = is_squeezed(plan, content) or last.squeezed or (plan.turn.long, plan.turn.renewed) != last.long_turn
-    changed, warm = same < last.stable or (step and same < built.stable), not plan.cold
+    shared, same = common_prefix(built.messages, costs, last.messages if last else (), plan.counter)
+    rewritten, warm = step and plan.history.cut > 0, last is not None and not plan.cold
+    if last is not None:
+        # A zone that was squeezed for one turn is another one at the next.
+        squeezed = is_squeezed(plan, content) or last.squeezed or (plan.turn.long, plan.turn.renewed) != last.long_turn
+        changed = same < last.stable or (step and same < built.stable)
+        rewritten = changed and (step or squeezed)
     return Stability(
         stable_zone_tokens=stable,
-        shared_tokens=shared,
-        stable_zone_share=1.0 if same >= built.stable else min(shared, stable) / stable,
-        prompt_share=shared / total if total else 1.0,
-        compaction_step=changed and (step or squeezed),
+        shared_tokens=shared if last else None,
+        stable_zone_share=(1.0 if same >= built.stable else min(shared, stable) / stable) if last else None,
+        prompt_share=(shared / total if total else 1.0) if last else None,
+        compaction_step=rewritten,
         effective_tokens=round(effective_tokens(total + extras, warm * (shared + (extras if shared else 0)))),
-        whole_effective_tokens=round(effective_tokens(whole, warm * min(whole, last.whole_tokens))),
+        whole_effective_tokens=round(effective_tokens(whole, warm * min(whole, last.whole_tokens if last else 0))),
         turns_to_step=turns,
         step_tokens=step_tokens,
     )

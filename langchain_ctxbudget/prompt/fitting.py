@@ -292,7 +292,9 @@ def fit_prompt(plan: Plan) -> Settled:
         content, taken, compressed = reduce(content, plan.counter, lambda one: excess_tokens(plan, one))
         plan = plan.but(last_resort=taken, pruned=(*plan.pruned, *_omitted(compressed, Reason.COMPRESSED)))
     if excess > 0:
-        content, gone = pruned(plan, content, plan.order)
+        layers = [layer for layer in plan.allocated.tokens if layer not in (Layer.IDENTITY, Layer.MESSAGE)]
+        order = sorted(layers, key=lambda layer: (plan.allocated.priority_of(layer), layer))
+        content, gone = pruned(plan, content, order)
         plan, built = plan.but(pruned=(*plan.pruned, *gone)), build(content)
     measured = measure(content, built, plan.counter, sum(plan.extras.values()))
     if measured.total_tokens > limit:

@@ -9,7 +9,7 @@ from typing import Any
 
 from langchain_core.messages import BaseMessage
 
-from langchain_ctxbudget.budget import HEALTHY, Allocation, Fragment, Layer, Parameters, Tier
+from langchain_ctxbudget.budget import HEALTHY, Allocation, Fragment, Parameters, Tier
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.history import Conversation, HistoryView, LastPrompt, TurnBlock
 from langchain_ctxbudget.knowledge import NOTHING, Bundles, Detected, Fact, FactsLayer, Knowledge
@@ -303,12 +303,6 @@ class Plan:
             turn_work=self.turn.work,
             layout=self.request.settings.layout,
         )
-
-    @property
-    def order(self) -> list[str]:
-        """The layers in the order in which they give way."""
-        layers = (layer for layer in self.allocated.tokens if layer not in (Layer.IDENTITY, Layer.MESSAGE))
-        return sorted(layers, key=lambda layer: (self.allocated.priority_of(layer), layer))
 
     @property
     def query(self) -> str:

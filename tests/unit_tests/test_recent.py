@@ -11,8 +11,8 @@ from langchain_core.messages import (
     messages_from_dict,
 )
 
-from langchain_ctxbudget.pipeline import recent as recent_prompts
-from langchain_ctxbudget.pipeline.recent import RecentPrompts
+from langchain_ctxbudget.pipeline import bookkeeping
+from langchain_ctxbudget.pipeline.bookkeeping import RecentPrompts
 from langchain_ctxbudget.stores import Scope
 from tests.unit_tests.test_report import example
 
@@ -52,6 +52,6 @@ def test_a_prompt_is_found_in_every_form_and_another_one_is_not():
 
 
 def test_the_oldest_prompt_is_forgotten_first(monkeypatch):
-    monkeypatch.setattr(recent_prompts, "MOST_REPORTS", 2)
+    monkeypatch.setattr(bookkeeping, "MOST_REPORTS", 2)
     recent = holding(*([HumanMessage(name)] for name in "abc"))
     assert [recent.find([HumanMessage(name)]) is not None for name in "abc"] == [False, True, True]
