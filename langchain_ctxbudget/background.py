@@ -188,7 +188,6 @@ class BackgroundWorker(Generic[K]):
             return True
 
     def _attempt(self, key: K) -> str | None:
-        """Runs a job; returns its failure."""
         context = Context()
         context.run(_job.set, self)
         try:

@@ -270,7 +270,6 @@ def _label(settings: Mapping[str, Any]) -> str:
 
 
 def _prompts(one: Assembled | Window, turn: list[BaseMessage]) -> tuple[list[Prompt], list[str]]:
-    """Makes the prompts for the answers of a turn; returns also why some could not be made."""
     prompts, failures = list[Prompt](), list[str]()
     for place in _answers(turn):
         try:
@@ -322,19 +321,16 @@ class Turn:
     """The prompts of one turn, together."""
 
     number: int
-    """Its place in the conversation, from 1."""
     calls: int
     """Prompts that were made: one for each answer, so several where a model calls tools."""
     tokens: int
     cached_tokens: int
     """The part of them that a prompt has in common with the one before it, from its start."""
     largest_tokens: int
-    """The largest of the prompts."""
     messages: Mapping[CoverageState, int]
     """States of the messages before the turn, in the last of its prompts."""
     compaction_steps: int
     failures: tuple[str, ...]
-    """The reasons of prompts that could not be made."""
     evidence: float | None
     """The share of the named messages that stand in its last prompt, word by word."""
 
@@ -361,9 +357,7 @@ class Track:
     compaction_steps: int
     """The number of times that the beginning of the prompt was rewritten."""
     largest_tokens: int
-    """The largest prompt."""
     failures: tuple[str, ...]
-    """The reasons of prompts that could not be made."""
     evidence: float | None
     """The mean over the turns for which evidence was named."""
 
@@ -405,7 +399,6 @@ class ReplayResult:
     """
 
     messages: int
-    """The number of messages in the conversation."""
     budget_tokens: int
     price_share: float
     """The price of a cached token, as a share of one that is not."""

@@ -109,7 +109,6 @@ class Fragment:
     expendable: bool = False
     """True for what goes first where the window is tight (seed 001, stage two)."""
     source: str = ""
-    """The origin of a retrieved item."""
     covers: tuple[int, int] = (0, 0)
     """The messages behind a line of a summary: the position of the first, and the one after the last."""
 
@@ -137,7 +136,6 @@ class LayerSpec:
     layer: str
     """A `Layer`, or the name of a custom layer."""
     min_tokens: int
-    """Below this the layer is left out."""
     ideal_tokens: int
     max_tokens: int
     """The most it can use while others want the tokens too."""
@@ -164,25 +162,20 @@ class Situation:
     """Everything that an allocation depends on; all sizes in tokens."""
 
     total_tokens: int
-    """The budget of the whole request."""
     overhead_tokens: int
     """Tool schemas, response format, reply priming, fences: what no layer owns."""
     identity_tokens: int
-    """The system prompt."""
     preferences_tokens: int
     message_tokens: int
     """The current turn, as far as it must be sent."""
     message_count: int
     history_tokens: int
-    """All messages of the conversation so far, verbatim."""
     memory_tokens: int = 0
-    """Everything known about the user."""
     learned_tokens: int = 0
     """The part of it that was learned from conversations."""
     keep_tokens: int = 0
     """The newest messages that stay verbatim."""
     pinned_tokens: int = 0
-    """The messages that the application wants to keep."""
     exchanges: tuple[Exchange, ...] = ()
     """The newest exchanges, newest first, at most `MOST_EXCHANGES`."""
     topic_count: int = 0
@@ -211,9 +204,7 @@ class Allocation:
     """By layer: a `Layer`, or the name of a custom layer."""
     specs: tuple[LayerSpec, ...]
     fits_whole: bool
-    """True where the whole conversation goes in verbatim."""
     reserve_tokens: int = 0
-    """Kept free for the answer, within the total."""
     keep_messages: int | None = None
     """The newest messages that stay verbatim; None: as the settings say."""
 

@@ -106,7 +106,6 @@ def _floor(tokens: int, situation: Situation) -> int:
 
 
 def _whole(situation: Situation) -> Iterable[LayerSpec]:
-    """Returns the demands where everything goes in: no arc, nothing to retrieve from this conversation."""
     history = situation.history_tokens
     return (
         LayerSpec(Layer.ARC, 0, 0, 0, priority=88),

@@ -116,7 +116,6 @@ class FixedAllocation(Parameters):
     """System prompt and preferences."""
     history: ShareOrNone = 1_000 / SEED_WINDOW
     entities: ShareOrNone = 500 / SEED_WINDOW
-    """Topics and entities."""
     retrieval: ShareOrNone = 1_500 / SEED_WINDOW
     query: ShareOrNone = 596 / SEED_WINDOW
     """The current turn, tool schemas and framing."""
@@ -258,7 +257,6 @@ def _with_kept(situation: Situation, preferences: int, history: int, knowledge: 
 
 
 def _scaled(buckets: Buckets, tokens: int) -> Buckets:
-    """Makes buckets smaller together where they are more than `tokens`."""
     total = sum(buckets.values())
     return {name: part if total <= tokens else part * tokens // total for name, part in buckets.items()}
 
@@ -300,7 +298,6 @@ def _dialogue(situation: Situation, tokens: int, kept_tokens: int, *, fits_whole
 
 
 def _knowledge(bucket: str, situation: Situation, tokens: int, *, fits_whole: bool) -> list[LayerSpec]:
-    """Returns the demands of layers that share a bucket of everything but dialogue."""
     specs: list[LayerSpec] = []
     if bucket in ("preferences", "memory"):
         specs.append(elastic.preferences_demand(situation, tokens))

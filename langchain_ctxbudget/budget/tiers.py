@@ -36,7 +36,6 @@ class UsageLimits(Parameters):
     session_tokens: _Tokens | None = None
     """Input and output together; so in a month, of all conversations of the user."""
     session_cost: _Dollars | None = None
-    """In US dollars."""
     month_tokens: _Tokens | None = None
     month_cost: _Dollars | None = None
     thresholds: tuple[ShareOrNone, ShareOrNone, ShareOrNone] = THRESHOLDS
@@ -55,9 +54,7 @@ class Standing:
     """The rest of the most restrictive limit."""
 
     limit: str
-    """A field of `UsageLimits`."""
     used: float
-    """In tokens or US dollars."""
     allowed: float
 
     @property
@@ -81,7 +78,6 @@ class Tier:
     knowledge_items: int | None = None
     """Topics, entities and facts together, the most relevant first; None: all (the seed's tier 2)."""
     documents: Documents = "full"
-    """The seed's tier 3."""
     history_messages: int | None = None
     """The newest messages that may be verbatim; the last exchange always is. None: as budgeted (the seed's tier 4)."""
     budget_share: float = 1.0

@@ -147,7 +147,6 @@ def window_of(engine: Engine, scope: Scope, max_tokens: int) -> Flow[list[BaseMe
 
 
 def _room(conversation: Conversation, settings: ContextSettings, max_tokens: int) -> HistoryRoom:
-    """Gives everything to history but for the arc's small share."""
     room = max(0, max_tokens - conversation.counter.count_messages([]))
     arc = int(room * ARC_SHARE)
     newest = compact.newest_costs(conversation, settings.keep_messages, max_tokens)
@@ -188,7 +187,6 @@ def _fitted(content: Content, counter: TokenCounter, max_tokens: int, *, whole: 
 
 
 def _built(content: Content, *, whole: bool) -> list[BaseMessage]:
-    """Returns messages that may stand behind a system message and in front of a human one."""
     parts = [CONTEXT_INTRO + "".join(arc)] if (arc := system_parts(content)) else []
     if content.summary:
         parts.append(summary_text(content))

@@ -66,7 +66,6 @@ class ContextState(ContextInput, ContextOutput):
     """The state between nodes."""
 
     prompt: Annotated[str, UntrackedValue(str, guard=False)]
-    """A name for the prompt on its way."""
 
 
 class _OnItsWay(str):

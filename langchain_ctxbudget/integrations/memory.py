@@ -46,7 +46,6 @@ class BudgetedMemory(BaseChatMemory):
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
     pipeline: ContextPipeline
-    """The pipeline that keeps the conversation; the same for all memories."""
     user_id: str
     conversation_id: str
     memory_key: str = Field(default="history", min_length=1)

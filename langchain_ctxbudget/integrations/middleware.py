@@ -184,7 +184,6 @@ class ContextBudgetMiddleware(AgentMiddleware[ContextBudgetState, Any, Any]):
             engine.workspace.open_conversations.drop(run.scope)
 
     def _run(self, runtime: Runtime[Any] | None, state: Mapping[str, Any]) -> tuple[Run, Engine]:
-        """Reads whose run it is; returns also the engine over its store."""
         messages = state.get("messages") or ()
         run = run_of(get_config(), self._default_user, runtime, agent=self._agent, messages=messages)
         return run, self.pipeline.engine.over(run.store if self._runtime_store else None)
@@ -233,7 +232,6 @@ def _read(request: ModelRequest[Any]) -> tuple[list[BaseMessage], list[BaseMessa
 
 
 def _answers_unreadable(message: BaseMessage, call: BaseMessage) -> bool:
-    """Returns True for the agent's answer to a call that could not be read."""
     unreadable = call.invalid_tool_calls if isinstance(call, AIMessage) else ()
     return isinstance(message, ToolMessage) and message.tool_call_id in [made["id"] for made in unreadable]
 

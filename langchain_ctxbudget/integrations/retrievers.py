@@ -57,11 +57,8 @@ class BudgetedRetriever(BaseRetriever):
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid", frozen=True)
 
     pipeline: ContextPipeline
-    """The pipeline that keeps everything that is searched."""
     user_id: str | None = None
-    """The user; None leaves it to the run."""
     default_user: str | None = None
-    """The user where the run names none."""
     conversation_id: str | None = None
     """The conversation that is open; None: none of the user's conversations is another than the others."""
     k: int | None = Field(default=4, strict=True, ge=1)

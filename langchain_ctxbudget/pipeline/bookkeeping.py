@@ -63,7 +63,6 @@ class _Noted(NamedTuple):
     scope: Scope
     report: Account
     key: Callable[[], bytes]
-    """Makes the digest of its words."""
     books: Bookkeeping
 
 
@@ -152,7 +151,6 @@ class ContextSnapshot:
     created_at: datetime
     conversation_id: str
     messages: int
-    """How many messages the conversation had."""
     report: ContextReport
     """Without previews."""
 

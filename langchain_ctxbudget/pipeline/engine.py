@@ -78,7 +78,6 @@ class Session:
     conversation: OpenConversation
     timings_ms: dict[str, float] = field(default_factory=dict)
     context: AssembledContext | None = None
-    """The finished prompt."""
 
     @property
     def finished(self) -> AssembledContext:
@@ -387,7 +386,6 @@ class Engine:
         return session
 
     def _finish(self, session: Session, prompt: Prompt) -> Flow[None]:
-        """Writes what a prompt changes, and remembers it."""
         workspace, conversation, changes = self.workspace, session.conversation, prompt.changes
         settings, scope = prompt.plan.request.settings, conversation.scope
         if changes.snapshot is not None:

@@ -83,7 +83,6 @@ class Run:
     device_id: str | None = None
     settings: ContextSettings | Mapping[str, Any] | None = None
     store: BaseStore | None = None
-    """The store that the graph was compiled with."""
 
     def request(
         self,

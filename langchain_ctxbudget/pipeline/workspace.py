@@ -400,7 +400,6 @@ def _take_up_pins(conversation: OpenConversation, found: object, failures: list[
 
 
 def _take_up_cuts(conversation: OpenConversation, found: object, failures: list[str]) -> None:
-    """Takes up the stored cuts that were made for these messages."""
     record = _read(CutsRecord, found, "compaction cuts", failures)
     newer = {cut.cut_key: cut for cut in record.cuts} if record else {}
     before, conversation.cuts = conversation.cuts, {}

@@ -107,7 +107,6 @@ def _report(
 
 
 def _items(plan: Plan, content: Content) -> dict[str, list[ReportItem]]:
-    """Returns the candidates of every layer: what is sent, then what is not."""
     count, turn = plan.counter.count_message, plan.turn
     names = [layer.name for layer in plan.request.settings.layers]
     names += [part.layer for part in (*(plan.fixed or ()), *content.sent_again)]
@@ -221,7 +220,6 @@ def _more_omitted(plan: Plan, coverage: Sequence[CoverageRange]) -> dict[str, di
 
 
 def _coverage(plan: Plan, content: Content) -> tuple[CoverageRange, ...]:
-    """Returns every message of the conversation in exactly one state."""
     conversation, cut = plan.conversation, plan.history.cut
     sent = _positions(content.history)
     marks: dict[int, CoverageState] = dict.fromkeys(conversation.dropped, "omitted")

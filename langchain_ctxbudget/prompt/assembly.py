@@ -39,9 +39,7 @@ class Content:
     summary_intro: str = ""
     summary_outro: str = ""
     history: tuple[Group, ...] = ()
-    """Recent messages, verbatim, as they are sent."""
     turn: tuple[Group, ...] = ()
-    """The current turn."""
     asked: int | None = None
     """The position in the turn of the message that it is about; None where it has no human message."""
     bare: Mapping[int, BaseMessage] = field(default_factory=dict)
@@ -51,7 +49,6 @@ class Content:
     turn_note: str = ""
     """The text that stands for its older steps."""
     turn_work: tuple[Fragment, ...] = ()
-    """The lines in it that tell what these have left behind."""
     layout: Layout = "cache_first"
 
     def of(self, layer: Layer) -> tuple[Fragment, ...]:
@@ -178,12 +175,9 @@ class Measure:
     total_tokens: int
     """Counted on the finished messages, tool schemas and response format included."""
     costs: tuple[int, ...]
-    """Of each message."""
     items_tokens: Counter[str]
     layer_overhead_tokens: Counter[str]
-    """Headings and fences of one layer."""
     framing_tokens: int
-    """The rest, which no layer owns."""
 
 
 def group_tokens(group: Group, counter: TokenCounter) -> int:
@@ -247,7 +241,6 @@ class Shared(NamedTuple):
 
     tokens: int
     messages: int
-    """The number of messages that are the same as a whole."""
 
 
 def common_prefix(
@@ -290,7 +283,6 @@ def with_cache_markers(messages: Sequence[BaseMessage], stable: int, most: int =
 
 
 def _marks(message: BaseMessage) -> int:
-    """Returns the number of marks in a message."""
     return sum(isinstance(block, dict) and "cache_control" in block for block in message.content)
 
 

@@ -202,7 +202,6 @@ def _newest(plan: Plan, exchanges: Sequence[Exchange]) -> tuple[list[int], int]:
 
 
 def _checked(allocation: object, situation: Situation) -> Allocation:
-    """Returns what a strategy gave, with every layer in it."""
     if not isinstance(allocation, Allocation):
         raise InvalidSettingsError(f"A strategy must give an Allocation, as `share_out` does, not {allocation!r}")
     shared = {
@@ -513,6 +512,5 @@ def _wants_more(plan: Plan, name: str) -> bool:
 
 
 def _used_tokens(plan: Plan, name: str) -> int:
-    """Returns the cost of a layer of the volatile zone, its headings included."""
     fragments = [fragment for fragment in plan.content.volatile if fragment.layer == name]
     return sum(layer_tokens(fragments, plan.counter)) if fragments else 0

@@ -76,7 +76,6 @@ class FittedTurn:
     groups: Groups
     left_out: Groups = ()
     clipped: frozenset[int] = frozenset()
-    """Positions of the groups that are not sent whole."""
     renewed: int = 0
     """The number of groups that it had when older ones gave way last; 0 where none has."""
 

@@ -116,7 +116,6 @@ def next_step(plan: Plan, tokens: int) -> tuple[int, int]:
 
 
 def _typical_turn(plan: Plan) -> tuple[float, float]:
-    """Returns what an exchange adds to a prompt, and its block."""
     exchange = plan.conversation.total_tokens / max(1, plan.conversation.exchanges)
     return exchange, plan.limit_tokens * TYPICAL_BLOCK_SHARE
 

@@ -38,7 +38,6 @@ class AssembledContext:
     messages: list[BaseMessage]
     """Ready for `model.invoke`."""
     account: Callable[[], ContextReport] = field(repr=False, compare=False)
-    """Makes the report."""
 
     @property
     def report(self) -> ContextReport:
@@ -53,18 +52,15 @@ class Request:
     tools: Sequence[Any] = ()
     response_format: object = None
     settings: Overrides = None
-    """These lie over all others."""
     persona_id: str | None = None
     device_id: str | None = None
     """The user's device: what is open there says what is likely to come up."""
     block: object = None
     """The context block that an agent's state has of the turn, as plain data."""
     instructions: Sequence[str] = ()
-    """Texts that join the system prompt."""
     task: bool = False
     """A tool of another agent asks: the history is all that there is, whatever is stored."""
     failures: Sequence[str] = ()
-    """Problems of whoever asks, for the report."""
 
 
 NOTHING_ELSE = Request()
@@ -82,21 +78,16 @@ class PromptRequest:
     response_format: object = None
     window: Window = field(default_factory=Window)
     tier: Tier = HEALTHY
-    """The tier that follows from what is left of a usage limit."""
     usage: UsageState | None = None
     knowledge: Knowledge = NOTHING
-    """Facts, topics and entities of the user, as far as they may be shown."""
     remembered: FactsLayer = field(default_factory=FactsLayer)
-    """The facts that the conversation may show."""
     expected: tuple[str, ...] = ()
     """Ids of topics and entities that are likely to come up, by what the user has open."""
     now: datetime | None = None
     block: TurnBlock | None = None
     """The block that was chosen for the turn's human message before; it stays while an agent loops."""
     model: str = ""
-    """The name of the model: another one has another cache."""
     calls_before: int = 0
-    """Calls of the tokenizer before the prompt was begun."""
     failures: tuple[str, ...] = ()
 
     @property
@@ -140,7 +131,6 @@ class PlannedTurn:
     groups: tuple[Group, ...] = ()
     left_out: tuple[Group, ...] = ()
     clipped: frozenset[int] = frozenset()
-    """Positions of the groups that are not sent whole."""
     repairs: tuple[Repair, ...] = ()
     note: str = ""
     """The text that tells of groups that are left out, and of what they have left behind."""
@@ -166,9 +156,7 @@ class Preferences:
     shown: tuple[Fragment, ...] = ()
     left_out: tuple[Fragment, ...] = ()
     facts: tuple[Fact, ...] = ()
-    """Those that are shown."""
     remembered: FactsLayer = field(default_factory=FactsLayer)
-    """Those that could be shown."""
 
     @property
     def facts_left_out(self) -> list[Fact]:
@@ -185,7 +173,6 @@ class Plan:
     request: PromptRequest
     counter: TokenCounter
     limit_tokens: int = 0
-    """The most that the request may cost."""
     goes_on: bool = False
     """It is the last prompt and more at its end; else it is a step: everything is chosen anew."""
     may_be_long: bool = True
@@ -212,19 +199,15 @@ class Plan:
     fixed: tuple[Fragment, ...] | None = None
     """The part of a block chosen before that is still shown; None where it is chosen now."""
     bundles: Bundles = field(default_factory=Bundles)
-    """The part of topics, entities and the application's own layers that is shown."""
     own_items: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The items of the application's own layers."""
     history: HistoryView = field(default_factory=lambda: HistoryView(strategy="empty", cut=0))
     preferences: Preferences = field(default_factory=Preferences)
     pool: Pool | None = None
     """Texts that may be quoted, ranked, where that was asked."""
     retrieved: Retrieved = field(default_factory=Retrieved)
     block: TurnBlock | None = None
-    """The block of the turn's human message, once it is chosen."""
     pruned: tuple[Fragment, ...] = ()
     last_resort: tuple[str, ...] = ()
-    """Steps that were taken because the prompt was still over its budget."""
     failures: tuple[str, ...] = ()
 
     @classmethod
@@ -316,7 +299,6 @@ class Changes:
     """Everything to be written once a prompt is sent; nothing of it is written for a forecast."""
 
     cut: CutRecord | None
-    """The compaction cut that was used."""
     step: bool
     """It is another one than before."""
     snapshot: SnapshotRecord | None

@@ -70,12 +70,9 @@ class Access:
 
     store: BaseStore
     lock: Lock
-    """Of the conversation; it is held."""
     embeddings: Embeddings | None = None
     sources: Sources | None = None
-    """Places where retrieval looks besides the conversation."""
     other_conversations: OtherConversations = field(default_factory=OtherConversations)
-    """The user's other conversations, as they were read before."""
     reranker: BaseDocumentCompressor | None = None
 
 

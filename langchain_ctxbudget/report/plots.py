@@ -192,7 +192,6 @@ def _two_panels(height: float, ratios: tuple[float, float]) -> tuple[BudgetFigur
 
 
 def _tidy(axes: Axes, numbers: FuncFormatter, label: str, below: str = "") -> None:
-    """Names the axes, writes their numbers as asked, and takes away lines that carry no information."""
     axes.yaxis.set_major_formatter(numbers)
     axes.set_ylabel(label, color=INK)
     axes.set_xlabel(below, color=INK)

@@ -57,9 +57,7 @@ class LayerReport:
     overhead_tokens: int
     """Headings and fences of the layer; below 0 where a counter counts the whole below the sum of its parts."""
     used_tokens: int
-    """The included items and the overhead."""
     more_omitted: dict[Reason, Count] = field(default_factory=dict)
-    """Omitted candidates beyond those listed, per reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,9 +78,7 @@ class Stability:
     shared_tokens: Count | None
     """The common prefix with the previous prompt; None where there was none in this process."""
     stable_zone_share: Number | None
-    """The share of the stable zone that is in the common prefix."""
     prompt_share: Number | None
-    """The share of the whole prompt that is in the common prefix."""
     compaction_step: bool
     """True where the stable zone was rewritten: the cut moved, the summary before it was written anew, or a part of it
     had no room in this prompt or the last."""
@@ -102,14 +98,11 @@ class UsageState:
 
     tier: TierName
     left: Number
-    """The share that is left of the most restrictive limit."""
     limit: str
     """The name of that field of `UsageLimits`."""
     used: Number
-    """In tokens or US dollars."""
     allowed: Number
     forced: tuple[Forced, ...] = ()
-    """Let in regardless of the tier."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,13 +124,11 @@ class ContextReport:
     budget_tokens: Positive
     """The most that the request may cost: the setting, or less where the model's window is smaller."""
     window_tokens: Positive | None
-    """The model's window, where it is known."""
     window_source: Literal["profile", "served", "settings", "unknown"]
     """The source of the window: the model's profile, the server that runs it, the settings, or nobody."""
     window_detail: str
     """The same in words, with the server's address."""
     output_reserve_tokens: Count
-    """Kept free for the answer."""
     total_tokens: Count
     uncorrected_tokens: Count
     """The total before `observe_usage` corrected the counts; the same where nothing was observed."""
@@ -168,7 +159,6 @@ class ContextReport:
     """Milliseconds per step. Apart from these, from what had to be tokenized and from what a previous prompt of
     this process shares, equal inputs give equal reports."""
     usage: UsageState | None = None
-    """The usage limit that applied; None where none is set."""
     forecast: bool = False
     """True for the report of another budget: nothing was sent."""
     schema_version: Literal[3] = SCHEMA_VERSION
@@ -242,7 +232,6 @@ class ContextReport:
         printer.text(str(self))
 
     def _repr_html_(self) -> str:
-        """Draws a card for notebooks: layers, facts and every item."""
         from langchain_ctxbudget.report.view import render_html  # noqa: PLC0415 - when it is asked for
 
         return render_html(self)
@@ -305,5 +294,4 @@ def preview(text: str) -> str:
 
 @cache
 def _adapter() -> TypeAdapter[ContextReport]:
-    """Makes the reader and writer when it is first needed, which takes a while."""
     return TypeAdapter(ContextReport)

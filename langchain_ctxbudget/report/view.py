@@ -277,7 +277,6 @@ def render_html(report: ContextReport) -> str:
 
 
 def _tag(name: str, *inside: str, **attributes: str) -> str:
-    """Returns an element; the values of its attributes are escaped, its content is HTML."""
     written = "".join(f' {key}="{_text(value)}"' for key, value in attributes.items() if value)
     return f"<{name}{written}>{''.join(inside)}</{name}>"
 
@@ -293,7 +292,6 @@ def _table(titles: Sequence[tuple[str, str]], rows: Iterable[str]) -> str:
 
 
 def _row(*cells: tuple[str, str], style: str = "", title: str = "") -> str:
-    """Returns a row of cells, each as style and HTML."""
     drawn = (_tag("td", inside, style=look) for look, inside in cells)
     return _tag("tr", *drawn, style=f"background:none;{style}", title=title)
 
@@ -305,7 +303,6 @@ def _segment(size: float, colour: str, title: str) -> str:
 
 
 def _layers(report: ContextReport, parts: Sequence[Part]) -> str:
-    """Draws used tokens (full) of planned ones (pale), layer by layer."""
     scale = max(report.budget_tokens, *(layer.allocated_tokens for layer in report.layers))
     rows = []
     for part in parts:
