@@ -36,6 +36,8 @@ PINNED_SHARE = 0.5
 """What messages that are kept from before the cut may take of the room for verbatim ones."""
 MOST_VERBATIM = 0.9
 """What verbatim messages may take of their layer, whatever the trigger: the rest is the summaries'."""
+LONGEST_CLIPPED = 1_000
+"""Messages of a conversation up to which it may be shown whole but for its largest ones."""
 WINDOWED_RATIO, COMPACTED_RATIO = 2.5, 8.0
 """Up to so many times its room, a history is windowed, or compacted (seed 000)."""
 
@@ -105,6 +107,18 @@ def newest_costs(conversation: Conversation, messages: int, budget_tokens: int) 
     """Returns what the newest messages cost as a request of a budget would show them, oldest first."""
     end = len(conversation.entries)
     return [*map(Limits.of(budget_tokens).cost(conversation), range(max(0, end - messages), end))]
+
+
+def history_tokens(conversation: Conversation, budget_tokens: int) -> int:
+    """Returns what a conversation would cost whole: large results in short, or all large messages where it fits so."""
+    whole, end = conversation.total_tokens, len(conversation.entries)
+    if whole <= budget_tokens or end > LONGEST_CLIPPED:
+        return whole
+    costs = newest_costs(conversation, end, budget_tokens)
+    if sum(costs) <= budget_tokens:
+        return sum(costs)
+    results = (at for at in range(end) if isinstance(conversation.entries[at].message, ToolMessage))
+    return whole - sum(conversation.costs[at] - costs[at] for at in results)
 
 
 def pinned_tokens(conversation: Conversation, budget_tokens: int) -> int:
@@ -178,6 +192,8 @@ class HistoryPlan:
         self.trigger = min(self.settings.compaction_trigger, MOST_VERBATIM)
         # Prompts that grow do so behind what is planned: a step fills it.
         self.target = self.trigger if room.grows else self.settings.compaction_target
+        # Where not even the budget has room for all of it, what fits is with its largest messages in short.
+        self.clips_whole = conversation.total_tokens > room.budget_tokens
 
     @property
     def record(self) -> CutRecord | None:
@@ -195,9 +211,8 @@ class HistoryPlan:
         record = conversation.cuts.get(self.room.cut_key)
         if record is not None and (self.room.goes_on or not (self.room.grows or self._is_due(record))):
             return Decision.of(record)
-        fits = self.room.fits_whole or (
-            record is None and stays(conversation.costs.__getitem__, 0, self.end, self.room_tokens * self.trigger)
-        )
+        cost = self.cost if self.clips_whole else conversation.costs.__getitem__
+        fits = self.room.fits_whole or (record is None and stays(cost, 0, self.end, self.room_tokens * self.trigger))
         if not self.end or (is_short and fits):
             return Decision(whole=True)
         return Decision(cut=self._next(record), cleared=self.kept_from)
@@ -293,6 +308,7 @@ class HistoryPlan:
             cut_key=self.room.cut_key,
             digest=conversation.entries[read - 1].digest if read else "",
             strategy="full",
+            clipped=self.clips_whole and decision.whole,
             begun=self.end if self.room.grows else 0,
             summary=(),
             arc=(),
@@ -366,7 +382,7 @@ class HistoryPlan:
         """Returns the messages that are sent as messages; those said since the step stand as they were sent."""
         conversation, cut = self.conversation, record.position if record else 0
         begun = record.begun if record and self.room.grows else self.end
-        compacted = record is not None and record.strategy != "full"
+        clips = record.clipped or record.strategy != "full" if record else self.clips_whole
         limits = replace(self.limits, cleared=record.cleared) if record else self.limits
         every = (*(record.kept if record else ()), *range(cut, self.end))
         positions = [at for at in every if conversation.entries[at].preservation != "drop"]
@@ -380,7 +396,7 @@ class HistoryPlan:
             elif at >= begun:
                 sent.append(self.limits.shown(conversation, at)[0])
             else:
-                sent.append(limits.shown(conversation, at)[0] if compacted else entry.sent)
+                sent.append(limits.shown(conversation, at)[0] if clips else entry.sent)
             in_short = (at < begun or self.room.clips_new) and sent[-1] is not entry.sent and sent[-1] != entry.sent
             if in_short or entry.preservation == "summarize":
                 shortened.add(at)

@@ -191,10 +191,11 @@ class Conversation:
         Messages that came after that prompt, or all where there was none in this process, are to be verbatim in the
         next one as far as they fit: they count as verbatim, and what the last compaction left behind as it left it.
         """
+        ids = self.table.ids[: len(self.entries)]
         states: dict[CoverageState, list[str]] = {"verbatim": [], "summarized": [], "retrieved": [], "omitted": []}
         for part in self._coverage():
-            states[part.state] += self.ids(range(part.first - 1, part.last))
-        states["verbatim"] += self.ids(range(sum(map(len, states.values())), len(self.entries)))
+            states[part.state] += ids[part.first - 1 : part.last]
+        states["verbatim"] += ids[sum(map(len, states.values())) :]
         return states
 
     def _coverage(self) -> tuple[CoverageRange, ...]:
@@ -206,10 +207,6 @@ class Conversation:
         covered = [(line.first, line.end) for line in (*cut.summary, *cut.arc) if line.first < line.end]
         marks: dict[int, CoverageState] = dict.fromkeys(self.dropped, "omitted")
         return ranges(len(self.entries), cut.position, covered, marks | dict.fromkeys(cut.kept, "verbatim"))
-
-    def ids(self, positions: Iterable[int]) -> list[str]:
-        """Returns the ids of messages."""
-        return [self.entries[position].id for position in positions]
 
 
 @dataclass(frozen=True, slots=True)

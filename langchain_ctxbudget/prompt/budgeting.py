@@ -148,7 +148,7 @@ def _allocated(plan: Plan, identity: int) -> Plan:
         learned_tokens=max(0, known - by_hand),
         message_tokens=plan.turn.tokens + plan.turn.free_tokens,
         message_count=len(conversation.entries),
-        history_tokens=conversation.total_tokens,
+        history_tokens=compact.history_tokens(conversation, plan.limit_tokens),
         keep_tokens=sum(newest[len(newest) - keep :]),
         pinned_tokens=compact.pinned_tokens(conversation, plan.limit_tokens),
         exchanges=exchanges,

@@ -259,6 +259,8 @@ class CutRecord(Record):
     arc: tuple[SummaryLine, ...]
     waiting: tuple[str, ...] = ()
     """Hashes of the spans that a model had not written about yet."""
+    clipped: bool = False
+    """Where all of it is verbatim: messages that are too large are shown in short."""
     begun: int = 0
     """The number of messages when it was made: the human ones behind it stand with the blocks they were sent with."""
     prefix: str = ""
