@@ -299,11 +299,7 @@ def divide(specs: Sequence[LayerSpec], available_tokens: int) -> dict[str, int]:
 
 
 def _grown(specs: Sequence[LayerSpec], tokens: int) -> dict[str, int]:
-    """Returns how far layers grow together from floor towards ideal, the keenest first in `specs`.
-
-    Computed in fractions and rounded down once, so that no layer ever loses a token to rounding when its
-    priority, its ideal or the budget is raised; the few tokens that rounding leaves stay unspent.
-    """
+    """Returns how far layers grow together from floor towards ideal, the keenest first in `specs`."""
     demand = {spec: spec.ideal_tokens - spec.min_tokens for spec in specs}
     if sum(demand.values()) <= tokens:
         return {spec.layer: wanted for spec, wanted in demand.items()}

@@ -66,10 +66,7 @@ LEANS: dict[Emphasis, Lean] = {
 
 
 class ElasticAllocation(Parameters):
-    """Layers with floor, ideal, maximum, priority and elasticity, computed from the situation (seed 000).
-
-    Raises `InvalidSettingsError` for an unknown profile.
-    """
+    """Layers with floor, ideal, maximum, priority and elasticity, computed from the situation (seed 000)."""
 
     profile: Literal["adaptive", "seed"] = "adaptive"
 

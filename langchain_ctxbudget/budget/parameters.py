@@ -27,11 +27,7 @@ Text: TypeAlias = Annotated[str, Field(strict=True), AfterValidator(_not_blank)]
 
 
 class Parameters(BaseModel):
-    """A frozen value whose fields are checked when it is made.
-
-    Raises:
-        InvalidSettingsError: an unknown field, or a value outside its range.
-    """
+    """A frozen value whose fields are checked when it is made."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, defer_build=True)
     setting: ClassVar[str] = ""

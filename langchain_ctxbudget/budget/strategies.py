@@ -1,8 +1,4 @@
-"""Strategies that give shares or fill in order, predictable and tuned by readable numbers; and strategies by name.
-
-Three of them divide the budget into buckets (history, entities, retrieval, ...), and each bucket between its layers.
-A bucket that is not used up stays free.
-"""
+"""Strategies that give shares or fill in order, predictable and tuned by readable numbers; and strategies by name."""
 
 from __future__ import annotations
 

@@ -27,11 +27,7 @@ _Dollars = Annotated[float, Field(strict=True, gt=0, le=_MOST)]
 
 
 class UsageLimits(Parameters):
-    """The most that a session, and a user in a calendar month (UTC), may use; None is no limit.
-
-    Raises:
-        InvalidSettingsError: a limit that is not above 0, or thresholds that do not fall.
-    """
+    """The most that a session, and a user in a calendar month (UTC), may use; None is no limit."""
 
     session_tokens: _Tokens | None = None
     """Input and output together; so in a month, of all conversations of the user."""

@@ -1,8 +1,4 @@
-"""`BudgetedChatMessageHistory`: a conversation of a pipeline as LangChain's chat message history, and its window.
-
-A window stands between an application's system message and its question; it is compacted as `assemble` does. Providers
-refuse a second system message, so the arc stands above the summary in the one human message that a window begins with.
-"""
+"""`BudgetedChatMessageHistory`: a conversation of a pipeline as LangChain's chat message history, and its window."""
 
 from __future__ import annotations
 
@@ -66,10 +62,7 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
     """
 
     def __init__(self, conversation_id: str, *, user_id: str, pipeline: ContextPipeline) -> None:
-        """Names a conversation (`session_id` in LangChain's terms); nothing is read or written.
-
-        Raises `InvalidSettingsError` where `pipeline` is none, and `MissingScopeError` without user or conversation.
-        """
+        """Names a conversation (`session_id` in LangChain's terms); nothing is read or written."""
         super().__init__()
         require_pipeline(pipeline, "make one and give it to all histories")
         self.conversation_id, self.user_id, self.pipeline = conversation_id, user_id, pipeline
@@ -111,13 +104,9 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
     def _window(self, max_tokens: int) -> Flow[list[BaseMessage]]:
         """Returns the part of the conversation that stands in a prompt between a system and a human message.
 
-        The newest messages stand in their roles, calls and results together, texts that are too large clipped; one
-        human message in front of them has arc and summary of the older ones in fences, or a line that says that they
-        are left out. Give the same number with every turn: for each the conversation is compacted on its own, and
-        between two such steps a window only grows at its end, so that a provider's cache of the prompt hits.
-
-        Raises:
-            BudgetTooSmallError: there is no room even for a line that says that messages are left out.
+        The newest messages stand in their roles, calls and results together; one human message in front of them has
+        arc and summary of the older ones, or says that they are left out. Give the same number with every turn: for
+        each the conversation is compacted on its own, and between two such steps a window only grows at its end.
         """
         return window_of(self.pipeline.engine, self._scope, max_tokens)
 

@@ -131,10 +131,7 @@ def _ids(scope: Scope) -> tuple[str, str]:
 
 
 def _digest(messages: Sequence[BaseMessage]) -> bytes:
-    """Returns a digest of the words of messages, without their ids, images and files.
-
-    LangChain shows these to callback handlers in another form, and a cache marker makes a list of a text.
-    """
+    """Returns a digest of the words of messages, without their ids, images and files."""
     said = [
         (one.type, one.name, str(one.text), getattr(one, "tool_call_id", None), getattr(one, "tool_calls", None))
         for one in messages
@@ -208,10 +205,7 @@ def keep_report(
 
 
 class Bookkeeping:
-    """One thread that writes usage, conversation after conversation.
-
-    With something to write it outlives the pipeline that noted it, to the end of the process if need be.
-    """
+    """One thread that writes usage, conversation after conversation."""
 
     def __init__(
         self,
@@ -407,10 +401,7 @@ class UsageBook(_Book):
 
 
 class SnapshotBook(_Book):
-    """The reports of earlier prompts, where `keep_snapshots` says that they are kept.
-
-    A pipeline has it as `snapshots`.
-    """
+    """The reports of earlier prompts, where `keep_snapshots` says that they are kept."""
 
     def _get(self, snapshot_id: str, *, user_id: str, conversation_id: str) -> Flow[ContextSnapshot | None]:
         """Returns one snapshot; None where the conversation has none of this id."""

@@ -176,11 +176,7 @@ class Engine:
         return (yield from self._begun(scope, current_turn(turn), history, request, finish))
 
     def run_step(self, name: str, session: Session) -> Flow[None]:
-        """Runs one of the six steps of a prompt.
-
-        Raises:
-            MessageConflictError: another run has changed the conversation since the prompt was begun.
-        """
+        """Runs one of the six steps of a prompt."""
 
         def body(_: OpenConversation) -> Flow[None]:
             if session.conversation.digest != session.plan.conversation.digest:
@@ -242,10 +238,7 @@ class Engine:
         request: Request,
         finish: Callable[[Session], Flow[T]],
     ) -> Flow[T]:
-        """Begins a prompt and goes on with it while its conversation is held.
-
-        The conversation is first made equal to a history, that of an agent's state, where one is given.
-        """
+        """Begins a prompt and goes on with it while its conversation is held."""
         require_schemas(request.tools, request.response_format)
         self.settings.override(request.settings)  # refused before anything is read
         workspace = self.workspace

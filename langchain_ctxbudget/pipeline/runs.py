@@ -41,14 +41,6 @@ class RunContext:
     mapping counts as well. `settings`, which lie over all others, are read of this class alone. Other names are left
     alone, but a misspelt `user_id` is refused (`InvalidSettingsError`). A context that names no user, or says that it
     is None, is never the default user's. `conversation_id` is for where it is not the thread's id.
-
-    Example:
-        >>> from langchain_ctxbudget import build_context_graph
-        >>> graph = build_context_graph()
-        >>> config = {"configurable": {"thread_id": "c1"}}
-        >>> state = graph.invoke({"messages": [("human", "Hello")]}, config, context=RunContext(user_id="ada"))
-        >>> state["llm_input_messages"][-1].content
-        'Hello'
     """
 
     user_id: str | None = None

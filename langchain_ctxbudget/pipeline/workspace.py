@@ -217,10 +217,7 @@ class Workspace:
         *,
         surely: bool = True,
     ) -> Flow[T]:
-        """Changes a conversation, and has it learned from in the background.
-
-        What was learned from messages that go, as `on_removal` says, is taken back; if not `surely`, there may be none.
-        """
+        """Changes a conversation, and has it learned from in the background."""
         if on_removal not in (None, "archive", "forget"):
             raise InputError(f"on_removal must be 'archive' or 'forget', not {on_removal!r}")
 

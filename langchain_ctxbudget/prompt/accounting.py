@@ -38,10 +38,7 @@ from langchain_ctxbudget.tokens import CalibratedCounter, TokenCounter, effectiv
 
 
 def account(plan: Plan, content: Content, built: BuiltPrompt, measured: Measure) -> Callable[[], ContextReport]:
-    """Returns what makes the report of a finished prompt once it is looked at.
-
-    Only what changes afterwards is worked out now. Of candidates, it keeps alive those that the report lists.
-    """
+    """Returns what makes the report of a finished prompt once it is looked at."""
     stability, calls = _stability(plan, content, built, measured), plan.counter.calls - plan.request.calls_before
     uncorrected = measured.total_tokens
     if isinstance(plan.counter, CalibratedCounter):

@@ -117,10 +117,7 @@ def build(content: Content) -> BuiltPrompt:
 
 
 def opening_note(content: Content) -> str:
-    """Returns the line that stands first where there is no summary: that messages are left out, or none came before.
-
-    Providers want the first message after the system message to be a user's.
-    """
+    """Returns the line that stands first where there is no summary: that messages are left out, or none came before."""
     first = next((message for group in (*content.history, *content.turn) for message in group.messages), None)
     if content.history and content.summary_outro:
         return content.summary_outro
@@ -246,10 +243,7 @@ class Shared(NamedTuple):
 def common_prefix(
     messages: Sequence[BaseMessage], costs: Sequence[int], previous: Sequence[BaseMessage], counter: TokenCounter
 ) -> Shared:
-    """Returns what a prompt and the one before it begin with alike.
-
-    Of the first message that differs, only the common beginning of its text is counted, and nothing of its framing.
-    """
+    """Returns what a prompt and the one before it begin with alike."""
     tokens = same = 0
     for message, cost, before in zip(messages, costs, previous, strict=False):
         if message is not before and fingerprint(message) != fingerprint(before):

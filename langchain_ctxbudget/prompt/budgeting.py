@@ -188,10 +188,7 @@ def newest_exchanges(conversation: Conversation) -> tuple[Exchange, ...]:
 
 
 def _newest(plan: Plan, exchanges: Sequence[Exchange]) -> tuple[list[int], int]:
-    """Returns the costs of the newest messages that are to stay, and the number of them that do in any case.
-
-    An exchange in which an agent has called tools counts as one, however many messages it has.
-    """
+    """Returns the costs of the newest messages that are to stay, and the number of them that do in any case."""
     wanted = plan.request.settings.keep_messages
     sizes = [exchange.messages for exchange in exchanges[: wanted // MESSAGES_OF_EXCHANGE]]
     newest = compact.newest_costs(plan.conversation, max(wanted, sum(sizes)), plan.limit_tokens)
@@ -329,10 +326,7 @@ def _bundles(plan: Plan, tokens: Mapping[str, int]) -> subjects.Bundles:
 
 
 def with_preferences(plan: Plan) -> Plan:
-    """Makes the text of preferences, and of what is known about the user, within the budget of their layer.
-
-    The facts that a conversation shows stay, except where the prompt is rewritten in any case.
-    """
+    """Makes the text of preferences, and of what is known about the user, within the budget of their layer."""
     settings, tier, count = plan.request.settings, plan.request.tier, plan.counter.count_text
     known = plan.request.remembered.renewed() if plan.history.step else plan.request.remembered
     given = facts.preference_fragments(settings, count)

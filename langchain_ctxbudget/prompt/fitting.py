@@ -94,10 +94,7 @@ def fit_turn(
     clip_human: bool = False,
     name: Name = _unnamed,
 ) -> FittedTurn | int:
-    """Returns the part of a turn that is sent, or the tokens that it needs at least where that is more than its room.
-
-    It should cost no more than its budget without what is kept free of that, but what must be sent may take the room.
-    """
+    """Returns the part of a turn that is sent, or the tokens that it needs at least where these are over its room."""
     words_tokens, budget_tokens = int(budget_tokens * WORDS_SHARE), budget_tokens - kept_tokens
     turn = _GrowingTurn(groups, counter, budget_tokens, name)
     for number in (i for i in range(len(groups)) if i not in turn.human):
@@ -198,10 +195,7 @@ def clipped(
     *,
     name: Name = _unnamed,
 ) -> dict[int, Group]:
-    """Returns groups whose largest messages of some kinds are clipped, so that they fit a budget together if they can.
-
-    No message is clipped below `smallest_tokens` for it.
-    """
+    """Clips the largest messages of some kinds in groups, so that all fit a budget together if they can."""
 
     def clip(message: BaseMessage, most_tokens: int) -> BaseMessage | None:
         return clip_message(message, counter.count_message, counter.count_text, most_tokens, reference=name(message))
@@ -430,11 +424,7 @@ def _kind(fragment: Fragment) -> str:
 def reduce(
     content: Content, counter: TokenCounter, over: Callable[[Content], int]
 ) -> tuple[Content, tuple[str, ...], tuple[Fragment, ...]]:
-    """Takes one step of the last resort after the other until a content fits, or no step is left.
-
-    Returns the smaller content, the steps that changed something, and the fragments that were taken out. `over` says by
-    how many tokens a prompt of a content is over its limit.
-    """
+    """Takes one step of the last resort after the other until a content fits, or no step is left."""
     taken: list[str] = []
     gone: list[Fragment] = []
     for name, (shorter, most) in LADDER.items():

@@ -29,11 +29,7 @@ TYPICAL_BLOCK_SHARE = 0.03
 
 
 def divided(plan: Plan) -> Plan:
-    """Measures what must be sent, refuses what cannot fit, and divides the rest.
-
-    Raises:
-        BudgetError: what must be sent does not fit, or was divided wrongly; as `within` tells.
-    """
+    """Measures what must be sent, refuses what cannot fit, and divides the rest."""
     settings, window = plan.request.settings, plan.request.window.tokens
     if window is None and (reserve := settings.output_reserve_tokens):
         plan = plan.failed(
@@ -85,11 +81,7 @@ def _step(plan: Plan) -> Plan:
 
 
 def _level_tokens(plan: Plan) -> int:
-    """Returns what a step goes down to: its level, or less where it would not pay for itself until the next step.
-
-    Then sending everything, from a cache that holds it, would be cheaper: so it is where a conversation has just
-    outgrown its budget.
-    """
+    """Returns what a step goes down to: its level, or less where it would not pay for itself until the next step."""
     limit, allocated, whole = plan.limit_tokens, plan.allocated, whole_tokens(plan)
     required = allocated.tokens[Layer.IDENTITY] + allocated.tokens[Layer.MESSAGE] + sum(plan.extras.values())
     exchange, block = _typical_turn(plan)

@@ -104,10 +104,7 @@ class PromptRequest:
 def merged(
     settings: ContextSettings, saved: Mapping[str, Mapping[str, Any]], overrides: Overrides, failures: list[str]
 ) -> tuple[ContextSettings, tuple[str, ...]]:
-    """Returns the settings of a call and where they came from: saved ones lie over the pipeline's, the call's over all.
-
-    Saved settings that cannot be used are left out and reported.
-    """
+    """Returns a call's settings and where they came from: saved ones lie over the pipeline's, its own over all."""
     sources = ["pipeline"]
     for source, changes in saved.items():
         if not changes:

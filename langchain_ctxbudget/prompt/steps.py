@@ -150,10 +150,7 @@ def compact_history(plan: Plan, access: Access) -> Flow[Plan]:
 
 
 def choose_history(history: HistoryPlan, access: Access) -> Flow[tuple[HistoryView, list[str]]]:
-    """Chooses what of a history is verbatim; returns it, and what is to be reported.
-
-    What a model has written about the spans before a new cut is taken up.
-    """
+    """Chooses what of a history is verbatim; returns it, and what is to be reported."""
     decision, problems = history.decide(), list[str]()
     conversation, made = history.conversation, history.conversation.made
     if made.maker and decision.is_step and (waiting := history.waiting(decision)):
@@ -236,11 +233,7 @@ def settle(plan: Plan) -> Settled:
 
 
 def assemble(plan: Plan) -> Prompt:
-    """Makes the messages that are sent, their account, and what they change.
-
-    Raises:
-        BudgetTooSmallError: nothing is left that could give way.
-    """
+    """Makes the messages that are sent, their account, and what they change."""
     settled = settle(plan)
     plan, content, built, measured = settled.plan, settled.content, settled.built, settled.measured
     report = account(plan, content, built, measured)

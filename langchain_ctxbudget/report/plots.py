@@ -95,11 +95,7 @@ def plot_what_if(reports: Sequence[ContextReport], *, shares: bool = False) -> B
 
 
 def plot_turns(reports: Sequence[ContextReport]) -> BudgetFigure:
-    """Draws the prompts of a conversation in order: layers, budget, and the share that each has of the one before.
-
-    Args:
-        reports: at least one, in the order of the turns.
-    """
+    """Draws the prompts of a conversation in order: layers, budget, and the share that each has of the one before."""
     columns = [{name: tokens for name, tokens in _used(report).items() if name != FREE} for report in reports]
     budgets = [report.budget_tokens for report in reports]
     steps = [number for number, report in enumerate(reports, 1) if report.stability.compaction_step]

@@ -190,11 +190,7 @@ class ContextReport:
 
     @classmethod
     def from_dict(cls, data: object) -> ContextReport:
-        """Reads a report from the data of `to_dict`.
-
-        Raises:
-            InputError: another schema version, or data that is no report.
-        """
+        """Reads a report from the data of `to_dict`."""
         version = data.get("schema_version") if isinstance(data, Mapping) else None
         if version != SCHEMA_VERSION:
             raise InputError(f"A report of schema version {version!r} cannot be read, only {SCHEMA_VERSION}")
@@ -264,14 +260,7 @@ def layer_report(
 def ranges(
     total: int, cut: int, covered: Iterable[tuple[int, int]], marks: Mapping[int, CoverageState]
 ) -> tuple[CoverageRange, ...]:
-    """Returns the coverage of a conversation as ranges; work is bounded by what is given, not by the conversation.
-
-    Args:
-        total: messages in the conversation.
-        cut: the position (from 0) of the first verbatim message.
-        covered: spans before the cut that a summary stands for, end excluded; the others are left out.
-        marks: the messages that are in another state than their surroundings, by position.
-    """
+    """Returns the coverage of a conversation as ranges; work is bounded by what is given, not by the conversation."""
     spans = deque(sorted((first, min(end, cut)) for first, end in covered if first < min(end, cut)))
     points = {0, cut, total, *chain.from_iterable(spans), *chain.from_iterable((one, one + 1) for one in marks)}
     found: list[CoverageRange] = []

@@ -1,8 +1,4 @@
-"""A report as a text chart (seed 000), as a card for notebooks, and in words: the same numbers, words and colours.
-
-The card has no scripts, styles in its elements only, and everything that was said escaped. Colours of texts and
-backgrounds are the notebook's own, so that it is readable in light and in dark ones.
-"""
+"""A report as a text chart (seed 000), as a card for notebooks, and in words: the same numbers, words and colours."""
 
 from __future__ import annotations
 
@@ -108,11 +104,7 @@ def colours_of(names: Iterable[str]) -> dict[str, str]:
 
 
 def states_in_words(counts: Mapping[CoverageState, int]) -> str:
-    """Returns the number of messages in each state, without the empty ones.
-
-    >>> states_in_words({"verbatim": 1_200, "omitted": 0, "retrieved": 3})
-    '1,200 verbatim, 3 retrieved'
-    """
+    """Returns the number of messages in each state, without the empty ones."""
     return ", ".join(f"{counts[state]:,} {said}" for state, (said, _) in STATES.items() if counts.get(state))
 
 
