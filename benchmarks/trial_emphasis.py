@@ -42,7 +42,7 @@ from rich.table import Table
 
 from langchain_ctxbudget import ContextPipeline, LocalEmbeddings
 from langchain_ctxbudget.budget import Emphasis
-from langchain_ctxbudget.budget.elastic import LEANS, Lean
+from langchain_ctxbudget.budget.strategies import LEANS, Lean
 from langchain_ctxbudget.tokens import effective_tokens
 
 EMPHASES: tuple[Emphasis, ...] = get_args(Emphasis)

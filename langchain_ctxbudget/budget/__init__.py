@@ -25,11 +25,13 @@ from langchain_ctxbudget.budget.allocation import (
     share_out,
     title_of,
 )
-from langchain_ctxbudget.budget.elastic import DEPTH_FACTOR, MEMORY_MAX, ElasticAllocation
 from langchain_ctxbudget.budget.parameters import Count, Flag, Parameters, Positive, Share, ShareOrNone, Text
 from langchain_ctxbudget.budget.strategies import (
+    DEPTH_FACTOR,
+    MEMORY_MAX,
     STRATEGIES,
     DynamicAllocation,
+    ElasticAllocation,
     FixedAllocation,
     PrioritizedAllocation,
     RatioAllocation,

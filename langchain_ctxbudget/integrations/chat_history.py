@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 
 from langchain_core.chat_history import BaseChatMessageHistory
 from langchain_core.messages import BaseMessage, HumanMessage
@@ -18,9 +17,7 @@ from langchain_ctxbudget.messages import newest_that_fit, request_copy
 from langchain_ctxbudget.pipeline import ContextPipeline, Engine
 from langchain_ctxbudget.prompt import (
     Content,
-    clipped,
     cut_key,
-    group_tokens,
     opening_note,
     summary_text,
     system_parts,
@@ -154,24 +151,17 @@ def _room(conversation: Conversation, settings: ContextSettings, max_tokens: int
 
 
 def _fitted(content: Content, counter: TokenCounter, max_tokens: int, *, whole: bool) -> list[BaseMessage]:
-    """Returns the messages of a history, counted exactly; `whole` is True where it has every message.
+    """Returns the messages of a history, counted exactly: arc and summary give way first, then the oldest messages.
 
-    Arc and summary give way first, then the oldest messages; the newest group is clipped, and at last left out.
+    `whole` is True where it has every message.
     """
     while (messages := _built(content, whole=whole)) and (excess := counter.count_messages(messages) - max_tokens) > 0:
-        before, newest = replace(content, history=content.history[:-1]), content.history[-1:]
-        smaller, _ = without_least(before, counter, excess, (Layer.ARC, Layer.HISTORY))
-        if smaller != before:
-            whole = whole and smaller.history == before.history
-            content = replace(smaller, history=(*smaller.history, *newest))
-        elif newest:
-            room = group_tokens(newest[0], counter) - excess
-            shorter = clipped({0: newest[0]}, counter, room, (BaseMessage,))[0]
-            fits = group_tokens(shorter, counter) <= room
-            whole, content = whole and fits, replace(content, history=(shorter,) if fits else ())
-        else:
+        smaller, _ = without_least(content, counter, excess, (Layer.ARC, Layer.HISTORY))
+        if smaller == content:
             needed = {"a line that says that messages are left out": max_tokens + excess}
             raise BudgetTooSmallError(max_tokens, needed, "Raise max_tokens; a window of some hundred says something.")
+        whole = whole and smaller.history == content.history
+        content = smaller
     return messages
 
 

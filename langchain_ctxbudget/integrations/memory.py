@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from langchain_core.messages import HumanMessage
-from pydantic import ConfigDict, Field, PrivateAttr, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.flow import Flow, twins
@@ -13,7 +13,6 @@ from langchain_ctxbudget.integrations.chat_history import BudgetedChatMessageHis
 from langchain_ctxbudget.integrations.options import invalid_fields
 from langchain_ctxbudget.pipeline import ContextPipeline
 from langchain_ctxbudget.prompt import Request
-from langchain_ctxbudget.report import ContextReport
 from langchain_ctxbudget.stores import Scope
 
 try:
@@ -55,7 +54,6 @@ class BudgetedMemory(BaseChatMemory):
     whole_prompt: bool = False
     """True gives the whole prompt for the input, which must be there when variables are loaded."""
     return_messages: bool = True
-    _last_report: ContextReport | None = PrivateAttr(default=None)
 
     def __init__(self, **fields: Any) -> None:  # noqa: ANN401 - the fields above; pydantic would hide our errors
         user, name = fields.get("user_id", ""), fields.get("conversation_id", "")
@@ -73,11 +71,6 @@ class BudgetedMemory(BaseChatMemory):
         """The variable of the chain's prompt that is filled."""
         return [self.memory_key]
 
-    @property
-    def last_report(self) -> ContextReport | None:
-        """The report of the last whole prompt that was assembled through this object."""
-        return self._last_report
-
     def _load_memory_variables(self, inputs: dict[str, Any]) -> Flow[dict[str, Any]]:
         """Returns the messages for the chain's prompt, under `memory_key`; only a whole prompt looks at `inputs`."""
         engine, scope = self.pipeline.engine, Scope(self.user_id, self.conversation_id)
@@ -87,7 +80,6 @@ class BudgetedMemory(BaseChatMemory):
         said = inputs[self.input_key or get_prompt_input_key(inputs, self.memory_variables)]
         settings = None if self.max_tokens is None else {"max_context_tokens": self.max_tokens}
         context = yield from engine.assemble(scope, [HumanMessage(said)], Request(settings=settings))
-        self._last_report = context.report
         return {self.memory_key: context.messages}
 
     load_memory_variables, aload_memory_variables = twins(_load_memory_variables)

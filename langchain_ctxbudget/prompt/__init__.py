@@ -13,7 +13,6 @@ from langchain_ctxbudget.prompt.assembly import (
     system_parts,
     without_least,
 )
-from langchain_ctxbudget.prompt.fitting import clipped
 from langchain_ctxbudget.prompt.plan import (
     NOTHING_ELSE,
     AssembledContext,
@@ -37,6 +36,6 @@ from langchain_ctxbudget.prompt.steps import (
 __all__ = [
     "EPHEMERAL", "LAST_STEP", "NOTHING_ELSE", "STEPS", "Access", "AssembledContext",
     "Content", "Plan", "Prompt", "PromptRequest", "Request", "WhatIf", "asking", "assemble",
-    "choose_history", "clipped", "common_prefix", "cut_key", "group_tokens", "merged", "opening_note", "settle",
+    "choose_history", "common_prefix", "cut_key", "group_tokens", "merged", "opening_note", "settle",
     "summary_text", "system_parts", "without_least",
 ]  # fmt: skip

@@ -17,7 +17,7 @@ from langchain_ctxbudget.budget import (
     RatioAllocation,
     Situation,
 )
-from langchain_ctxbudget.budget.elastic import memory_tokens, preferences_demand
+from langchain_ctxbudget.budget.strategies import memory_tokens, preferences_demand
 
 SEED = ElasticAllocation(profile="seed")
 
