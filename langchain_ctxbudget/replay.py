@@ -387,16 +387,7 @@ def _track(one: Assembled | Window, turns: Sequence[Turn], price_share: float, i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayResult:
-    """The numbers of several strategies over one conversation; equal for equal input.
-
-    Example:
-        >>> from langchain_core.messages import AIMessage, HumanMessage
-        >>> from langchain_ctxbudget.replay import replay
-        >>> said = [HumanMessage("Hello"), AIMessage("Hello, Ada!"), HumanMessage("Who am I?"), AIMessage("Ada.")]
-        >>> result = replay(said, ["full"], budget=1_000)
-        >>> [(turn.tokens, turn.cached_tokens) for turn in result.track("full").turns]
-        [(8, 0), (24, 5)]
-    """
+    """The numbers of several strategies over one conversation; equal for equal input."""
 
     messages: int
     budget_tokens: int

@@ -21,7 +21,7 @@ from langchain_ctxbudget.pipeline import ContextPipeline
 from langchain_ctxbudget.report import ContextReport
 
 _RUNS = 256
-"""The most runs under way; beyond them, the oldest is taken for one that never ends."""
+"""The most runs under way; the oldest may never end."""
 _logger = logging.getLogger(__name__)
 _left_to_others = ContextVar("whether somebody else observes the usage of the calls that begin here", default=False)
 

@@ -340,24 +340,12 @@ class UsageBook(_Book):
 
     A pipeline has it as `usage`. It is fed by `ContextUsageHandler`, by the middleware, by `pipeline.observe_usage`,
     and by `record` where none of these sees an answer. Models without a known price count tokens only.
-
-    Example:
-        >>> from langchain_ctxbudget import ContextPipeline
-        >>> pipeline = ContextPipeline()
-        >>> usage = {"input_tokens": 1_000, "output_tokens": 200, "total_tokens": 1_200}
-        >>> spent = pipeline.usage.record(usage, user_id="ada", conversation_id="c1", model="gpt-4o")
-        >>> pipeline.usage.of_session(user_id="ada", conversation_id="c1").total_tokens
-        1200
     """
 
     def _record(
         self, usage_metadata: Mapping[str, Any], *, user_id: str, conversation_id: str, model: str | None = None
     ) -> Flow[Usage]:
-        """Counts the usage of an answer, of the pipeline's model or another one, and returns it once it is written.
-
-        Raises `InputError` where it is no usage, and what the store raised. It is counted all the same then and
-        written later: do not record it again.
-        """
+        """Counts the usage of an answer, and returns it once it is written; where that fails, it is written later."""
         scope, engine = Scope(user_id, conversation_id), self._engine
         return engine.workspace.bookkeeping.record(scope, usage_metadata, model or engine.target.model_name)
 
@@ -371,10 +359,7 @@ class UsageBook(_Book):
     of_session, aof_session = twins(_of_session)
 
     def _of_month(self, *, user_id: str, month: str | None = None) -> Flow[Usage]:
-        """Returns the usage of a user in a month (this one, or such as `2026-11`; else `InputError`).
-
-        It is that of all conversations, also of those that were deleted since.
-        """
+        """Returns the usage of a user in a month (this one, or such as `2026-11`), in all conversations."""
         workspace = self._engine.workspace
         books = workspace.bookkeeping
         return books.ledger.of_month(workspace.store, user_id, month or month_of(books.clock()))
@@ -384,11 +369,7 @@ class UsageBook(_Book):
     def _standing(
         self, *, user_id: str, conversation_id: str, limits: UsageLimits | Mapping[str, Any] | None = None
     ) -> Flow[Standing | None]:
-        """Returns how much is left of the most restrictive limit; None where none is set.
-
-        The limits are the pipeline's, under what the user has saved, where none are given; `InvalidSettingsError` for
-        something else.
-        """
+        """Returns how much is left of the most restrictive of the given limits, else the user's; None without any."""
         scope, workspace = Scope(user_id, conversation_id), self._engine.workspace
         if limits is None:
             saved = yield from read_settings(workspace.store, settings_place(user_id, None))

@@ -277,8 +277,7 @@ class ContextPipeline:
     def _add_messages(self, messages: Sequence[BaseMessage], *, user_id: str, conversation_id: str) -> Flow[list[str]]:
         """Appends messages to a conversation, and returns their ids; those whose id it knows already are left alone.
 
-        A message without an id gets one from its content and from how often the conversation has it. Where an id is
-        known with other content, nothing is written (`MessageConflictError`).
+        Where an id is known with other content, nothing is written (`MessageConflictError`).
         """
         scope, given = Scope(user_id, conversation_id), checked(messages, "messages")
         return self.engine.workspace.change(scope, lambda editor: editor.add(given))
@@ -295,10 +294,8 @@ class ContextPipeline:
     ) -> Flow[list[str]]:
         """Makes a conversation equal to an agent's state, by id and content, and returns the ids of the messages.
 
-        New messages are appended, an edited one replaces its predecessor, and what was derived from it is made again;
-        one that is no longer there is kept aside (`on_removal="archive"`) or deleted (`"forget"`). A state that has
-        none of the stored messages has forgotten them, as after a restart without a persistent checkpointer: they stay,
-        and the given ones follow them. `MessageConflictError` where two have one id and other content.
+        A message that is no longer there is kept aside (`on_removal="archive"`) or deleted (`"forget"`). A state that
+        has none of the stored messages has forgotten them: they stay, and the given ones follow them.
         """
         return self.engine.workspace.sync(messages, Scope(user_id, conversation_id), on_removal)
 
@@ -313,10 +310,7 @@ class ContextPipeline:
     def _get_page(
         self, *, user_id: str, conversation_id: str, limit: int = 50, before: str | None = None
     ) -> Flow[MessagePage]:
-        """Reads a part of a conversation: its newest messages, or the newest ones before a page (its `before`).
-
-        Raises `InputError` for a limit below 1, and where the conversation has no message of this id.
-        """
+        """Reads a part of a conversation: its newest messages, or the newest ones before a page (its `before`)."""
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             raise InputError(f"limit must be a whole number of at least 1, not {limit!r}")
         return self._page(Scope(user_id, conversation_id), limit, before)
@@ -338,10 +332,7 @@ class ContextPipeline:
     list_conversations, alist_conversations = twins(_list_conversations)
 
     def _edit_message(self, message_id: str, message: BaseMessage, *, user_id: str, conversation_id: str) -> Flow[None]:
-        """Puts a message in the place of another, under its id; what was derived from the old one is deleted.
-
-        Raises `InputError` where the conversation has no such message, or the new one has another id.
-        """
+        """Puts a message in the place of another, under its id; what was derived from the old one is deleted."""
         scope, [given] = Scope(user_id, conversation_id), checked([message], "message")
         yield from self.engine.workspace.change(scope, lambda editor: editor.edit(message_id, given), "forget")
 
@@ -368,17 +359,14 @@ class ContextPipeline:
     def _fork(
         self, new_conversation_id: str, *, user_id: str, conversation_id: str, until: str | None = None
     ) -> Flow[list[str]]:
-        """Begins a conversation with the messages of another one, up to an id or all, and returns their ids.
-
-        The other one stays as it is. Raises `InputError` where it has no such message, or the new one exists already.
-        """
+        """Begins a new conversation with the messages of another one, up to an id or all, and returns their ids."""
         scope, new, work = Scope(user_id, conversation_id), Scope(user_id, new_conversation_id), self.engine.workspace
 
         def read(conversation: OpenConversation) -> Flow[tuple[list[BaseMessage], dict[str, Preservation]]]:
             if not conversation.entries:
                 raise InputError(f"There is no conversation {conversation_id!r} to begin with")
             require_known(conversation, [] if until is None else [until])
-            yield from work.read_pins(conversation)
+            yield from work.read_marks(conversation)
             end = len(conversation.entries) if until is None else conversation.positions[until] + 1
             messages = [entry.message for entry in conversation.entries[:end]]
             return messages, {str(m.id): conversation.pins[m.id] for m in messages if m.id in conversation.pins}
@@ -401,15 +389,14 @@ class ContextPipeline:
         """Says what is to become of messages when their conversation is compacted, whatever they say themselves.
 
         `"keep"`: verbatim while it fits; `"summarize"`: in short only; `"drop"`: left out of prompts, still found by
-        the recall tool; None takes back what was said before. Raises `InputError` where the conversation has no such
-        message, or there is no such preservation.
+        the recall tool; None takes back what was said before.
         """
         said = None if preservation is None else require_preservation(preservation, "preservation")
         scope, ids, work = Scope(user_id, conversation_id), _ids(message_ids), self.engine.workspace
 
         def body(conversation: OpenConversation) -> Flow[None]:
             require_known(conversation, ids)
-            yield from work.read_pins(conversation)
+            yield from work.read_marks(conversation)
             pins = {key: kept for key, kept in conversation.pins.items() if key in conversation.positions}
             pins = {key: kept for key, kept in pins.items() if key not in ids}
             pins |= {} if said is None else dict.fromkeys(ids, said)
@@ -431,7 +418,7 @@ class ContextPipeline:
 
         def body(conversation: OpenConversation) -> Flow[dict[CoverageState, list[str]]]:
             if conversation.last is None or conversation.last.coverage is None:
-                yield from work.read_cuts(conversation)
+                yield from work.read_marks(conversation)
             return conversation.seen_with(work.counter).ledger()
 
         return work.recall(Scope(user_id, conversation_id), body)
@@ -443,7 +430,7 @@ class ContextPipeline:
         work = self.engine.workspace
 
         def body(conversation: OpenConversation) -> Flow[list[ConversationCompaction]]:
-            yield from work.read_cuts(conversation)
+            yield from work.read_marks(conversation)
             until = max((cut.position for cut in conversation.cuts.values()), default=0)
             seen = conversation.seen_with(work.counter)
             return (yield from compactions(work.store, seen, self.settings.segment_messages, until))
@@ -453,10 +440,7 @@ class ContextPipeline:
     get_compactions, aget_compactions = twins(_get_compactions)
 
     def _end_session(self, *, user_id: str, conversation_id: str) -> Flow[bool]:
-        """Says that a conversation pauses or ends: what is new in it is learned from in the background.
-
-        Returns False where it is not: the setting `learn` is off, or too many conversations wait.
-        """
+        """Says that a conversation pauses or ends; returns True if what is new in it is learned from now."""
         yield from ()
         return self.engine.workspace.learning.end_session(Scope(user_id, conversation_id))
 
@@ -471,21 +455,14 @@ class ContextPipeline:
     # Users
 
     def _export_user(self, *, user_id: str) -> Flow[list[str]]:
-        """Returns all that is stored of a user, a line of JSON for each record; joined by line breaks, a JSONL file.
-
-        A line has `namespace`, `key`, `value`, `created_at` and `updated_at`; archived messages and summaries are
-        among them, and what is worked out from messages alone is not.
-        """
+        """Returns all that is stored of a user, a line of JSON for each record; joined by line breaks, a JSONL file."""
         path = (ROOT, label(require_id("user_id", user_id)))
         return bulk.export_below(self.engine.workspace.store, path, without=BLOCKS)
 
     export_user, aexport_user = twins(_export_user)
 
     def _erase_user(self, *, user_id: str) -> Flow[int]:
-        """Deletes every record of a user, and all that was derived from them; returns how many records there were.
-
-        What a database keeps on its disk of deleted records is its own: `docs/how-to/stores.md` says how to clean it.
-        """
+        """Deletes every record of a user, and all that was derived from them; returns how many records there were."""
         return self.engine.workspace.erase(user_id)
 
     erase_user, aerase_user = twins(_erase_user)
@@ -493,8 +470,7 @@ class ContextPipeline:
     def _save_settings(self, settings: Mapping[str, Any], *, user_id: str, persona_id: str | None = None) -> Flow[None]:
         """Keeps settings of a user, or of a persona of theirs, in place of those kept before; an empty mapping removes.
 
-        They lie over the pipeline's: first the user's, then the persona's, then the call's own. They are plain data by
-        setting, for instance `{"allocation": {"strategy": "ratio", "memory": 0.35, "history": 0.35}}`.
+        They are plain data by setting, for instance `{"allocation": {"strategy": "ratio", "memory": 0.35}}`.
         """
         if not isinstance(settings, Mapping):
             raise InvalidSettingsError(f"settings must be a mapping of their fields, not {type(settings).__name__}")
@@ -514,7 +490,7 @@ class ContextPipeline:
     def _flush(self, timeout_seconds: float | None = None) -> Flow[bool]:
         """Waits until all is written that is under way in the background: summaries, knowledge and usage.
 
-        Returns False where it took longer than the timeout, in seconds; what failed is in the next report's `failures`.
+        Returns False where it took longer than the timeout; what failed is in the next report.
         """
         until = inf if timeout_seconds is None else time.monotonic() + timeout_seconds
         done = True

@@ -172,13 +172,9 @@ def _user_of(
         user = default_user
     if user is None or (isinstance(user, str) and not user.strip()):
         ways = 'pass config={"configurable": {"user_id": ...}}'
-        if context is None or default_user is None:
-            advice = f"{ways} or context=RunContext(user_id=...), or set a default_user"
-        else:
-            advice = (
-                f"give its context ({type(context).__name__}) a user_id that is not empty, or {ways}. The default_user "
-                f"{default_user!r} is not taken where there is a context, as that may be anybody's"
-            )
+        advice = f"{ways} or context=RunContext(user_id=...), or set a default_user"
+        if context is not None and default_user is not None:
+            advice = f"{ways}, or give its context ({type(context).__name__}) a user_id: it may be anybody's"
         raise MissingScopeError(f"The run names no user: {advice}")
     if only_user is not None and _text(user) != only_user:
         raise ForeignUserError(

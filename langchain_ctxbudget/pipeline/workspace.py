@@ -261,18 +261,15 @@ class Workspace:
         except Exception as error:  # noqa: BLE001 - the state is the truth; the copy is tried again
             _log.warning("conversation %r not copied to the store: %s", scope.conversation_id, error)
 
-    def read_pins(self, conversation: OpenConversation) -> Flow[None]:
-        """Takes up a conversation's pins; `StoreError` where they cannot be read."""
-        failures: list[str] = []
-        _take_up_pins(conversation, (yield from batch(self.store, [pins_place(conversation.scope)]))[0], failures)
+    def read_marks(self, conversation: OpenConversation) -> Flow[None]:
+        """Takes up a conversation's compaction cuts, and its pins; `StoreError` where these cannot be read."""
+        self._name_maker(conversation)
+        places, failures = [cuts_place(conversation.scope), pins_place(conversation.scope)], list[str]()
+        cuts, pins = yield from batch(self.store, places)
+        _take_up_cuts(conversation, cuts, [])
+        _take_up_pins(conversation, pins, failures)
         if failures:
             raise StoreError(failures[0])
-
-    def read_cuts(self, conversation: OpenConversation) -> Flow[None]:
-        """Takes up a conversation's compaction cuts."""
-        self._name_maker(conversation)
-        [found] = yield from batch(self.store, [cuts_place(conversation.scope)])
-        _take_up_cuts(conversation, found, [])
 
     # Deleting
 

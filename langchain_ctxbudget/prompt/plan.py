@@ -26,14 +26,7 @@ Overrides = ContextSettings | Mapping[str, Any] | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssembledContext:
-    """A prompt and its account.
-
-    Example:
-        >>> from langchain_ctxbudget import ContextPipeline
-        >>> context = ContextPipeline().assemble("Hello", user_id="ada", conversation_id="c1")
-        >>> context.messages[-1].content
-        'Hello'
-    """
+    """A prompt and its account."""
 
     messages: list[BaseMessage]
     """Ready for `model.invoke`."""
