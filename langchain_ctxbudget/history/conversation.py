@@ -96,7 +96,7 @@ class Conversation:
         """Returns the cost of the line that quotes a message, counted once; None where it is more than so much."""
         column = (self.columns.numbered_quote if numbered else self.columns.quote).values
         if (tokens := int(column[position])) == UNKNOWN:
-            if self.table.text_only.values[position] and self.costs[position] - UNLIKE_TOKENS > most_tokens:
+            if self.table.facts.values["text_only"][position] and self.costs[position] - UNLIKE_TOKENS > most_tokens:
                 return None
             tokens = column[position] = self.counter.count_text(self.quoted(position, numbered=numbered))
         return tokens if tokens <= most_tokens else None
@@ -186,11 +186,7 @@ class Conversation:
         return known
 
     def ledger(self) -> dict[CoverageState, list[str]]:
-        """Returns the ids of its messages by their state in its last prompt, in order; each in exactly one.
-
-        Messages that came after that prompt, or all where there was none in this process, are to be verbatim in the
-        next one as far as they fit: they count as verbatim, and what the last compaction left behind as it left it.
-        """
+        """Returns the ids of its messages by their state in its last prompt; those after it count as verbatim."""
         ids = self.table.ids[: len(self.entries)]
         states: dict[CoverageState, list[str]] = {"verbatim": [], "summarized": [], "retrieved": [], "omitted": []}
         for part in self._coverage():

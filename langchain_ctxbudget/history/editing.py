@@ -110,10 +110,8 @@ class Editor:
     ) -> Flow[list[str]]:
         """Makes the conversation equal to an agent's state, in memory only where nothing of it is kept.
 
-        Messages up to the first difference are not touched. Only what the same state once held is removed: one that
-        holds none of what is stored has forgotten it, as that of a new process without a persistent checkpointer, and
-        its messages follow what is stored; unless it `goes_on`, or is that of a `task` that another agent's tool runs.
-        Returns the ids that all given messages go by, in order.
+        Only what the same state once held is removed: one that holds none of what is stored has forgotten it, and its
+        messages follow what is stored; unless it `goes_on`, or is that of a `task` that another agent's tool runs.
         """
         if not self.scope.is_kept:
             hold(self.conversation, messages)

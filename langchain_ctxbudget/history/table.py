@@ -52,11 +52,13 @@ FACTS = np.dtype(
     [
         *((name, np.int64) for name in ("clock", "number", "state")),
         *((name, np.int32) for name in ("lane", "date", "date_shown")),
-        *((name, np.bool_) for name in ("named", "safe_cut")),
+        *((name, np.bool_) for name in ("named", "safe_cut", "says", "text_only", "human")),
+        ("preserved", np.int8),
         *((name, "S32") for name in ("fingerprint", "digest")),
     ]
 )
-"""What is known of a message without its text; lanes and dates are numbers of words."""
+"""What is known of a message without its text: its place; numbers of words; whether it has words, whether its content
+is one text and no list of parts, whether a human says it; what is to become of it, see `PRESERVATIONS`; digests."""
 CODED = ("lane", "date", "date_shown")
 PRESERVATIONS: tuple[Preservation | None, ...] = (None, "keep", "summarize", "drop")
 """By number; what is summarised or dropped is not quoted."""
@@ -156,9 +158,6 @@ class MessageTable(Columns, Sequence[Entry]):
         self.open_calls: dict[int, OpenCalls] = {}
         self.facts = Rows(FACTS)
         self.safe: list[bool] = []
-        self.preserved = Rows(np.int8)
-        self.says, self.text_only, self.human = (Rows(np.bool_) for _ in range(3))
-        """Whether it has words, whether its content is one text and no list of parts, whether a human says it."""
         self.search_index = MessageIndex()
         self.trees: dict[int, Tree] = {}
         self.questions = OpenQuestions()
@@ -213,18 +212,19 @@ class MessageTable(Columns, Sequence[Entry]):
 
     def positions_of(self, preservation: Preservation) -> list[int]:
         """Returns the positions of the messages of which this is to become."""
-        positions: list[int] = np.flatnonzero(self.preserved.values == PRESERVATIONS.index(preservation)).tolist()
-        return positions
+        found = np.flatnonzero(self.facts.values["preserved"] == PRESERVATIONS.index(preservation))
+        return [int(position) for position in found]
 
     @property
     def quotable(self) -> NDArray[np.bool_]:
         """Whether each may stand in a prompt word for word, though it is not among the recent ones."""
-        return self.says.values & (self.preserved.values < PRESERVATIONS.index("summarize"))
+        facts = self.facts.values
+        return facts["says"] & (facts["preserved"] < PRESERVATIONS.index("summarize"))
 
     @property
     def exchanges(self) -> int:
         """The number of its messages that are a human's."""
-        return int(self.human.values.sum())
+        return int(self.facts.values["human"].sum())
 
     def digest(self, length: int | None = None) -> str:
         """Returns a digest of all its messages, or of so many from the beginning."""
@@ -290,12 +290,11 @@ class MessageTable(Columns, Sequence[Entry]):
         entry = Entry.read(record.text, message, *known, safe_cut=safe, shown=shown, pinned=pinned)
         shown = (date if is_user(message) and date else None) or shown
         place, coded = record.place, [self._words[word] for word in (record.place.lane, entry.date, shown)]
-        fact = (place.clock, place.number, place.state, *coded, record.named, safe, said, entry.digest)
+        said_how = (bool(entry.text), isinstance(message.content, str), is_user(message))
+        kept = PRESERVATIONS.index(entry.preservation)
+        numbers = (place.clock, place.number, place.state, *coded, record.named, safe, *said_how, kept)
+        fact = (*numbers, said, entry.digest)
         self.facts.extend(np.array([fact], FACTS))
-        self.preserved.extend([PRESERVATIONS.index(entry.preservation)])
-        self.says.extend([bool(entry.text)])
-        self.text_only.extend([isinstance(message.content, str)])
-        self.human.extend([is_user(message)])
         self.ids.append(key)
         self.safe.append(safe)
         self.positions[key] = position
@@ -326,7 +325,7 @@ class MessageTable(Columns, Sequence[Entry]):
                 other.whole.update((at, self[at]) for at in range(begin, length))
         for at, pinned in pins.items():
             entry = other.whole[at] = self[at].kept_as(pinned)
-            other.preserved.values[at] = PRESERVATIONS.index(entry.preservation)
+            other.facts.values["preserved"][at] = PRESERVATIONS.index(entry.preservation)
         other.counted = {name: costs.changed(length, sorted(pins)) for name, costs in self.counted.items()}
         # The index goes on with the new table; where this one is searched again, it is read anew.
         other.search_index, self.search_index = self.search_index.first(length), MessageIndex()
@@ -376,7 +375,7 @@ class MessageTable(Columns, Sequence[Entry]):
         for name in CODED:
             data[name] = [words[number] for number in arrays["facts"][name].tolist()]
         for at in pinned:
-            arrays["preserved"][at - first] = PRESERVATIONS.index(preservation_of(self[at].message))
+            arrays["facts"]["preserved"][at - first] = PRESERVATIONS.index(preservation_of(self[at].message))
         data["names"] = {name: at - first for name, at in self.names.items() if first <= at < end}
         data["calls"] = [(at - first, self.open_calls[at]) for at in range(first, end) if at in self.open_calls]
         return data, arrays
