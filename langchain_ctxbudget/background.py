@@ -88,10 +88,7 @@ class BackgroundWorker(Generic[K]):
         self._thread: threading.Thread | None = None
 
     def submit(self, key: K) -> bool:
-        """Asks for a job for the key that begins after this call; never waits for one.
-
-        Returns False where it is not queued: the worker is closed, the queue is full or no thread can be started.
-        """
+        """Asks for a job for the key that begins after this call; returns False where it is not queued."""
         with self._changed:
             if key in self._waiting:
                 return True
@@ -109,11 +106,7 @@ class BackgroundWorker(Generic[K]):
             return True
 
     def flush(self, timeout_seconds: float | None = None) -> bool:
-        """Waits in this thread until nothing is queued or running; returns False when that took too long.
-
-        Raises:
-            BlockedLoopError: a job of this worker calls it, and would wait for itself.
-        """
+        """Waits in this thread until nothing is queued or running; returns False when that took too long."""
         with self._changed:
             return self._changed.wait_for(self._is_idle, timeout_seconds)
 

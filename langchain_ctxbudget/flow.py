@@ -1,13 +1,6 @@
 """Sync and async from one description: a step that needs I/O is a generator that yields a `Call` for its result.
 
 `drive` runs it with the blocking form of every call, `adrive` with the awaitable one, as httpx's `auth_flow`.
-
-    def title(store, namespace, key):              # no I/O in here
-        [item] = yield from batch(store, [GetOp(namespace, key)])
-        return item.value["title"]
-
-    drive(title(...))                              # sync
-    await adrive(title(...))                       # async
 """
 
 from __future__ import annotations
@@ -164,11 +157,7 @@ class Lock:
         return turn
 
     def acquire(self) -> None:
-        """Waits in this thread; an interrupted wait does not keep the lock.
-
-        Raises:
-            BlockedLoopError: a task of this thread's event loop holds it, and could never let it go.
-        """
+        """Waits in this thread; `BlockedLoopError` where a task of its event loop holds it, so that it never ends."""
         turn, here = self._request(), running_loop()
         with self._mutex:
             ahead = {self._loop, *(loop for _, loop in self._waiting)}
@@ -238,11 +227,7 @@ def lending(lock: Lock, function: Callable[[], T]) -> Callable[[], T]:
 
 
 def locked(lock: Lock, flow: Flow[T]) -> Flow[T]:
-    """Runs a flow while holding a lock.
-
-    Raises:
-        BlockedLoopError: the lock is held for whoever asks, who would wait for ever.
-    """
+    """Runs a flow while holding a lock; `BlockedLoopError` where it is held for whoever asks."""
     if lock in _lent.get():
         raise BlockedLoopError(
             "A function that is called while a prompt is assembled used the same conversation, and would wait for "

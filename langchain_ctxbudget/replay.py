@@ -129,12 +129,7 @@ def replay(
 
 
 def split_turns(messages: Sequence[BaseMessage]) -> list[list[BaseMessage]]:
-    """Splits a conversation into turns, each from a message of the user up to the next; a turn may precede the first.
-
-    >>> from langchain_core.messages import HumanMessage
-    >>> [len(turn) for turn in split_turns([AIMessage("Welcome!"), HumanMessage("Hi"), AIMessage("What can I do?")])]
-    [1, 2]
-    """
+    """Splits a conversation into turns, each from a message of the user up to the next; one may precede these."""
     turns: list[list[BaseMessage]] = []
     for message in messages:
         if is_user(message) or not turns:

@@ -248,8 +248,7 @@ def share_out(
 ) -> Allocation:
     """Divides the free tokens between layers; a layer that is not named gets nothing.
 
-    A custom layer that would get less than its floor gets nothing, and the others share its tokens. `Allocation` has
-    `reserve_tokens`, `fits_whole` and `keep_messages` as they are given.
+    A custom layer that would get less than its floor gets nothing, and the others share its tokens.
     """
     reserve = min(max(0, reserve_tokens), situation.free_tokens)
     available = situation.free_tokens - reserve

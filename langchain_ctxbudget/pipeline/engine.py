@@ -163,11 +163,7 @@ class Engine:
         return (yield from self._begun(scope, current_turn(turn), history, request, self._run_all))
 
     def open_turn(self, scope: Scope, history: Turn, turn: Turn, request: Request = NOTHING_ELSE) -> Flow[Session]:
-        """Begins a prompt for an agent's state: history is copied into the store, the turn is to be answered.
-
-        System messages at its beginning join the system prompt. Where the copy cannot be written, the prompt goes
-        on with the given messages and says so.
-        """
+        """Begins a prompt for an agent's state: history is copied into the store, the turn is to be answered."""
 
         def finish(session: Session) -> Flow[Session]:
             yield from ()
@@ -211,10 +207,9 @@ class Engine:
     def observe(
         self, used: Mapping[str, Any], report: ContextReport, model: str | None = None, *, comparable: bool = True
     ) -> float:
-        """Corrects the counts by what a provider measured for a prompt, and counts what it used.
+        """Corrects the counts by what a provider measured for a prompt, and counts what it used; returns the factor.
 
-        Returns the factor from now on. Usage that is not `comparable`, as it is not of the prompt alone, only counts as
-        used. Raises `InputError` for what is no usage, or cannot be that of this prompt.
+        Usage that is not `comparable`, as it is not of the prompt alone, only counts as used.
         """
         if report.forecast:
             raise InputError("The report is a forecast: a prompt of it was never sent")

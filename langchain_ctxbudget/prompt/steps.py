@@ -91,10 +91,7 @@ def detect_topics(plan: Plan, access: Access) -> Flow[Plan]:
             plan = plan.but(asked=(text, asked))
             vector = np.asarray(asked, np.float32)
             if made_by != (mine := (embeddings_name(embeddings), vector.size)):
-                plan = plan.failed(
-                    "topics found by their words alone: their vectors are of {} ({} dimensions), the embeddings are {} "
-                    "({} dimensions); they are made anew when something is learned".format(*made_by, *mine)
-                )
+                plan = plan.failed(f"topics found by their words alone: their vectors are of {made_by}, not of {mine}")
                 vector = None
     detected = subjects.detect(
         plan.query,
