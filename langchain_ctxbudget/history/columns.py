@@ -39,14 +39,13 @@ SESSION_GAP_SECONDS = 4 * 3_600
 """A longer silence ends a session, as the end of a day does."""
 EMBEDDED_AT_ONCE = 2_048
 """Texts whose vectors are asked for in one call: vectors as lists take eight times the memory that they are kept in."""
-MOST_READ_AHEAD = 4_000
+MOST_QUOTED_CHARACTERS = 4_000
 """A message of more characters may never be quoted whole: what that would cost is counted when it is asked."""
 UNKNOWN = -1
 
 T = TypeVar("T")
 W = TypeVar("W", str, str | None)
 Clips = dict[tuple[int, int], tuple[BaseMessage, int]]
-"""Large messages as they were clipped, and what that costs, by position and limit."""
 Arrays = Mapping[str, NDArray[Any]]
 
 
@@ -130,7 +129,7 @@ class Costs(Columns):
         for position in np.flatnonzero(self.column.values == UNKNOWN).tolist():  # it is shown otherwise now
             self.column.values[position] = _cost(entries[position], counter)
         new, count = entries[len(self.column) :], counter.count_text
-        ahead = MOST_READ_AHEAD if counter.is_local else -1
+        ahead = MOST_QUOTED_CHARACTERS if counter.is_local else -1
         self.column.extend([_cost(entry, counter) for entry in new])
         self.numbered_quote.extend([UNKNOWN] * len(new))
         self.quote.extend([count(entry.quoted()) if len(entry.text) <= ahead else UNKNOWN for entry in new])

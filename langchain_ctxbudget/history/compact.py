@@ -137,12 +137,10 @@ class HistoryRoom:
     cut_key: str
     """Budget, tokenizer and strategy; each has a cut of its own."""
     budget_tokens: int
-    """Of the whole request."""
     history_tokens: int
     arc_tokens: int
     keep: int
     work_tokens: int = 0
-    """Of the work state of an agent, beside the arc."""
     summary_tokens: int = 0
     """What the summary may cost in any case."""
     grows: bool = False

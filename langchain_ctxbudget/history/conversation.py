@@ -58,7 +58,6 @@ class LastPrompt:
     """Something of its stable zone had to be left out for that turn alone."""
     whole_tokens: int = 0
     turn: Sequence[BaseMessage]
-    """The current turn, which is not among the messages of the conversation yet."""
     block: TurnBlock | None
     settings: ContextSettings
     coverage: Callable[[], tuple[CoverageRange, ...]] | None
@@ -249,11 +248,9 @@ class OpenConversation:
     """The number of messages of which the state that was copied last held none."""
     warned: bool = False
     pins: dict[str, Preservation] = field(default_factory=dict)
-    """What was asked for by `pin`, by message id; it outweighs what the message says."""
     cuts: dict[str, CutRecord] = field(default_factory=dict)
     cuts_unsaved: bool = False
     snapshot: SnapshotRecord | None = None
-    """What its prompts show of the facts about the user; None before the first one."""
     snapshot_unsaved: bool = False
     learned: tuple[int, str] = (0, "")
     """How many of its messages were learned from, as far as is known here, and the digest of these."""
@@ -262,9 +259,7 @@ class OpenConversation:
     snapshots: list[str] | None = None
     """The ids of the reports of its prompts that are kept; None before they were read."""
     blocks: list[Block] = field(default_factory=list)
-    """The sealed blocks of its messages, as far as they are stored."""
     remade: str = ""
-    """The problem with the blocks that were stored, for the next report."""
     sent: dict[int, TurnBlock] = field(default_factory=dict)
     """What human messages were sent with, by position; the newest may not be stored yet, and its message neither."""
     sent_read: int = 0

@@ -278,19 +278,18 @@ def merged_artifacts(digests: Iterable[Digest], most: int | None = None) -> tupl
 
 def keep_sentences(lines: Iterable[Line], limit: int = KEPT_PER_SEGMENT) -> tuple[Sentence, ...]:
     """Returns the sentences of a segment that are worth keeping, in order; of equal ones, the first."""
-    ranked = sorted((candidate for line in lines for candidate in candidates_of(line)), key=lambda found: found[:3])
+    candidates = (sentence for line in lines for sentence in candidates_of(line))
     best: dict[str, Sentence] = {}
-    for negative, position, order, text, kind, line in ranked:
+    for sentence in sorted(candidates, key=lambda s: (-s.score, s.position, s.order)):
         if len(best) == limit:
             break
-        if text not in best:
-            best[text] = Sentence(position, order, line.speaker, line.date, text, -negative, kind)
+        best.setdefault(sentence.text, sentence)
     return tuple(sorted(best.values(), key=lambda sentence: (sentence.position, sentence.order)))
 
 
 @remembering(KNOWN_LINES)
-def candidates_of(line: Line) -> tuple[tuple[float, int, int, str, Kind, Line], ...]:
-    """Returns the sentences of a message, each with its worth below zero, so that the smallest is the best."""
+def candidates_of(line: Line) -> tuple[Sentence, ...]:
+    """Returns the sentences of a message that say something later."""
     found = []
     for order, text in enumerate(units(line.text)):
         words = word_count(text)
@@ -300,7 +299,8 @@ def candidates_of(line: Line) -> tuple[tuple[float, int, int, str, Kind, Line], 
         # "Thanks!" and "Let me know if I can help." say nothing later; "Decided: Flask." does.
         if kind is Kind.PLAIN and (words < FEWEST_WORDS or not _is_said(text, line)):
             continue
-        found.append((-_worth(text, words, kind, line), line.position, order, text, kind, line))
+        worth = _worth(text, words, kind, line)
+        found.append(Sentence(line.position, order, line.speaker, line.date, text, worth, kind))
     return tuple(found)
 
 

@@ -167,7 +167,6 @@ class Folded:
     """What a log says: one message for every id."""
 
     messages: Sequence[tuple[MessageRecord, BaseMessage]]
-    """Those of the conversation, in order, each under the id that it goes by."""
     doubles: Sequence[MessageRecord]
     archived: dict[str, str]
 

@@ -190,7 +190,6 @@ class SummaryRequest:
     prior: str
     open_questions: tuple[str, ...]
     cap_tokens: int
-    """The most that the sentences of the digest may cost together, in tokens."""
     key: str = ""
     digest: str = ""
 
@@ -308,7 +307,6 @@ class ConversationCompaction(Record):
     from_message_index: int
     """The position of the first message, from 0, when the summary was made."""
     to_message_index: int
-    """The position of the last message."""
     original_token_count: int
     compacted_token_count: int
     summary: str

@@ -70,7 +70,6 @@ class TurnBlock:
     before: int = -1
     """The number of messages before its turn."""
     position: int = -1
-    """Where its message stands once the turn is stored."""
     cut_key: str = ""
     """The prompts that it is part of: another budget or tokenizer has blocks of its own."""
     at: datetime | None = None

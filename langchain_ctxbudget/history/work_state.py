@@ -34,7 +34,6 @@ MOST_TOKENS, MOST_SHARE, TOKENS_PER_CALL = 1_000, 0.25, 40
 FACTS_SHARE = 0.4
 """The share of that for error, to-dos and commands; files and names get the rest."""
 MOST_MESSAGES = 2_000
-"""The newest messages of a conversation that are read."""
 MOST_TODOS, MOST_COMMANDS, SHORT = 8, 6, 120
 """Items that are listed, and characters of one."""
 NAMES_IN_LINE = 6
@@ -101,7 +100,6 @@ class Call:
     kind: ToolKind
     name: str
     subjects: tuple[str, ...] = ()
-    """The files, the command or the pattern that it is about."""
     todos: tuple[Mapping[str, Any], ...] = ()
 
     @classmethod
