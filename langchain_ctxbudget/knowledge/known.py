@@ -68,6 +68,11 @@ class Knowledge:
         return {item.id: item for item in (*self.facts, *self.profiles)}
 
     @cached_property
+    def names_by_id(self) -> dict[str, tuple[str, ...]]:
+        """The names of topics and entities by id."""
+        return {profile.id: profile.names for profile in self.profiles}
+
+    @cached_property
     def vectors_made_by(self) -> tuple[str, int] | None:
         """The model and dimensions of the vectors that a message can be compared with; None without any."""
         made = Counter((one.embedding_model or "", len(one.embedding)) for one in self.topics if one.embedding)

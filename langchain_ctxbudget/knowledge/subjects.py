@@ -11,7 +11,6 @@ from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status, Tier
 from langchain_ctxbudget.flow import Flow, Lock, in_thread, lending
 from langchain_ctxbudget.knowledge.detection import Detection, Detector, Named, Vector
 from langchain_ctxbudget.knowledge.known import NOTHING, Knowledge
-from langchain_ctxbudget.knowledge.records import Fact
 from langchain_ctxbudget.messages import clip_text, fences, fold, one_line, remembering
 from langchain_ctxbudget.report import LISTED_OMISSIONS, ReportItem, preview
 from langchain_ctxbudget.search import pack, shrink_to
@@ -88,35 +87,33 @@ def detect(
     entities by having been named in `recent` messages. Of two with one name, the declared one counts; of two found as
     surely, the one that is `expected`, likeliest first.
     """
-    on = settings.include_entities
+    declared = (*settings.topics, *settings.entities) if knowledge.profiles else ()
+    names = {one_line(fold(name)) for item in declared for name in item.names}
     topics = knowledge.topic_detector.detect(text, query=query) if knowledge.topics else []
+    on = settings.include_entities
     entities = knowledge.entity_detector.detect(text, recent=recent) if knowledge.entities and on else []
-    names = _names((*settings.topics, *settings.entities)) if knowledge.profiles else frozenset()
-    found: list[tuple[Subject, ...]] = []
     omitted: list[tuple[Layer, ReportItem]] = []
     more: dict[Layer, dict[Reason, int]] = {}
-    for layer, every, learned, known, reason in (
-        (Layer.TOPICS, settings.topics, topics, len(knowledge.topics), Reason.NOT_DETECTED),
-        (
-            *(Layer.ENTITIES, settings.entities, entities, len(knowledge.entities)),
-            Reason.NOT_DETECTED if on else Reason.SWITCHED_OFF,
-        ),
-    ):
-        own = _declared(text, tuple(every)) if reason is Reason.NOT_DETECTED else []
+
+    def found(layer: Layer, every: Declared, learned: Iterable[Detection], known: int) -> tuple[Subject, ...]:
+        is_on = layer is Layer.TOPICS or on
+        own = _declared(text, tuple(every)) if is_on else []
         others = _learned(learned, knowledge, names, expected)
-        found.append(tuple(sorted((*own, *others), key=lambda one: -one.confidence)))
-        named = {one.id for one in own}
-        rest = [item for item in every if item.names[0] not in named]
-        omitted += [(layer, _left_out(i.names[0], declared_line(i), reason, count)) for i in rest[:LISTED_OMISSIONS]]
+        reason = Reason.NOT_DETECTED if is_on else Reason.SWITCHED_OFF
+        rest = [item for item in every if item.names[0] not in {one.id for one in own}]
+        omitted.extend((layer, _left_out(i.names[0], declared_line(i), reason, count)) for i in rest[:LISTED_OMISSIONS])
         if number := known - len(others) + len(rest[LISTED_OMISSIONS:]):
             more[layer] = {reason: number}
-    return Detected(found[0], found[1], tuple(omitted), more)
+        return tuple(sorted((*own, *others), key=lambda one: -one.confidence))
+
+    about = found(Layer.TOPICS, settings.topics, topics, len(knowledge.topics))
+    people = found(Layer.ENTITIES, settings.entities, entities, len(knowledge.entities))
+    return Detected(about, people, tuple(omitted), more)
 
 
 def names_of(entities: Sequence[Subject], knowledge: Knowledge) -> list[str]:
     """Returns what entities that were detected are called."""
-    known = {entity.id: entity.names[0] for entity in knowledge.entities} if entities else {}
-    return [known.get(one.id, one.id) for one in entities]
+    return [knowledge.names_by_id.get(one.id, (one.id,))[0] for one in entities]
 
 
 def facts_within(tier: Tier) -> int | None:
@@ -128,17 +125,15 @@ def within(detected: Detected, tier: Tier, count: Count) -> Detected:
     """Returns the surest of what was detected, as many as a usage tier lets in beside its facts."""
     if tier.knowledge_items is None:
         return detected
-    both = [(Layer.TOPICS, one) for one in detected.topics] + [(Layer.ENTITIES, one) for one in detected.entities]
+    both = [*((Layer.TOPICS, one) for one in detected.topics), *((Layer.ENTITIES, one) for one in detected.entities)]
     order = sorted((one for one in both if one[1].line), key=lambda one: -one[1].confidence)
     gone = order[tier.knowledge_items - tier.knowledge_items // 2 :]
+    told = ((layer, _left_out(one.id, one.line, Reason.USAGE_LIMIT, count)) for layer, one in gone)
     return replace(
         detected,
         topics=tuple(one for one in detected.topics if (Layer.TOPICS, one) not in gone),
         entities=tuple(one for one in detected.entities if (Layer.ENTITIES, one) not in gone),
-        omitted=(
-            *detected.omitted,
-            *((layer, _left_out(one.id, one.line, Reason.USAGE_LIMIT, count)) for layer, one in gone),
-        ),
+        omitted=(*detected.omitted, *told),
     )
 
 
@@ -157,11 +152,6 @@ def _detector(declared: Declared) -> Detector:
     return Detector([Named(id=str(number), names=item.names) for number, item in enumerate(declared)])
 
 
-@remembering(64)
-def _names(declared: Declared) -> frozenset[str]:
-    return frozenset(one_line(fold(name)) for item in declared for name in item.names)
-
-
 def _declared(text: str, declared: Declared) -> list[Subject]:
     found = _detector(declared).detect(text) if declared else []
     items = [(declared[int(one.id)], one.confidence) for one in found if one.how in ("name", "alias")]
@@ -169,21 +159,16 @@ def _declared(text: str, declared: Declared) -> list[Subject]:
 
 
 def _learned(
-    found: Iterable[Detection],
-    knowledge: Knowledge,
-    declared_names: Collection[str],
-    expected: Sequence[str],
+    found: Iterable[Detection], knowledge: Knowledge, declared: Collection[str], expected: Sequence[str]
 ) -> list[Subject]:
-    subjects: list[Subject] = []
     likely = {name: rank for rank, name in enumerate(expected)}
+    subjects: list[Subject] = []
     for one in sorted(found, key=lambda one: (-one.confidence, likely.get(one.id, len(likely)))):
-        profile, bundle = knowledge.by_id[one.id], knowledge.bundles.get(one.id)
-        assert not isinstance(profile, Fact)  # noqa: S101 - no detector knows facts
+        bundle, [name, *_] = knowledge.bundles.get(one.id), knowledge.names_by_id[one.id]
         # Without a text nothing is known of it but the name.
-        if one_line(fold(profile.names[0])) in declared_names or (bundle and not bundle.compiled_prompt):
-            continue
-        line = _line(bundle.compiled_prompt) if bundle else ""
-        subjects.append(Subject(id=one.id, line=line, confidence=one.confidence, is_learned=True))
+        if one_line(fold(name)) not in declared and not (bundle and not bundle.compiled_prompt):
+            line = _line(bundle.compiled_prompt) if bundle else ""
+            subjects.append(Subject(id=one.id, line=line, confidence=one.confidence, is_learned=True))
     return subjects
 
 
@@ -197,11 +182,11 @@ def render(detected: Detected, count: Count, *, topic_tokens: int, entity_tokens
     omitted = list(detected.omitted)
     for layer, subjects in ((Layer.TOPICS, detected.topics), (Layer.ENTITIES, detected.entities)):
         compiled = [one for one in subjects if one.line]
-        missing = (one.id for one in subjects if not one.line)
-        omitted += [(layer, _left_out(name, name, Reason.NOT_COMPILED, count)) for name in missing]
-        number = min(len(compiled), MAX_ENTITIES)
-        shares = [entity_tokens // max(1, number)] * number
-        rooms = topic_shares(topic_tokens, len(compiled)) if layer is Layer.TOPICS else shares
+        omitted += [(layer, _left_out(one.id, one.id, Reason.NOT_COMPILED, count)) for one in subjects if not one.line]
+        shown, primary = min(len(compiled), MAX_ENTITIES), topic_tokens * PRIMARY_PERCENT // 100
+        rooms = [entity_tokens // max(1, shown)] * shown
+        if layer is Layer.TOPICS:
+            rooms = [primary, topic_tokens - primary] if len(compiled) >= MAX_TOPICS else [topic_tokens]
         for rank, subject in enumerate(compiled):
             fragment = _fragment(layer, subject, rank, rooms[rank], count) if rank < len(rooms) else None
             if fragment is None:
@@ -212,32 +197,24 @@ def render(detected: Detected, count: Count, *, topic_tokens: int, entity_tokens
     return Bundles(tuple(fragments), tuple(omitted), detected.more_omitted)
 
 
-def topic_shares(budget_tokens: int, number: int) -> list[int]:
-    """Divides a budget among topics: all for one, else 70 % for the first and the rest for the second."""
-    primary = budget_tokens * PRIMARY_PERCENT // 100
-    return [budget_tokens] * number if number < MAX_TOPICS else [primary, budget_tokens - primary]
-
-
 def _fragment(layer: Layer, subject: Subject, rank: int, room: int, count: Count) -> Fragment | None:
-    text = subject.line
-    if count(text) > room:
-        if subject.is_learned:  # its first lines are the most important ones; the name alone says nothing
-            lines = text.splitlines(keepends=True)
-            parts = ("".join(lines[:number]) for number in range(len(lines) - 1, 1, -1))
-            text = next((part for part in parts if count(part) <= room), "")
-        else:
-            shrunk = shrink_to(text[:-1], lambda part: count(part + "\n"), room)
-            text = f"{shrunk}\n" if shrunk else ""
+    text, is_whole = subject.line, count(subject.line) <= room
+    if not is_whole and subject.is_learned:  # its first lines are the most important ones; the name alone says nothing
+        lines = text.splitlines(keepends=True)
+        parts = ("".join(lines[:number]) for number in range(len(lines) - 1, 1, -1))
+        text = next((part for part in parts if count(part) <= room), "")
+    elif not is_whole:
+        shrunk = shrink_to(text[:-1], lambda part: count(part + "\n"), room)
+        text = f"{shrunk}\n" if shrunk else ""
     if not text:
         return None
-    whole = text == subject.line
     return Fragment(
         layer=layer,
         id=subject.id,
         text=text,
         tokens=count(text),
-        reason=Reason.DETECTED if whole else Reason.NO_ROOM,
-        status=Status.INCLUDED if whole else Status.SHRUNK,
+        reason=Reason.DETECTED if is_whole else Reason.NO_ROOM,
+        status=Status.INCLUDED if is_whole else Status.SHRUNK,
         section=SECTIONS[layer],
         value=-float(rank),
         scores={"confidence": subject.confidence} if subject.is_learned else {},
