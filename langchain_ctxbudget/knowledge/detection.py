@@ -11,8 +11,7 @@ import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,18 +35,15 @@ _TOKEN = re.compile(rf"\s+|(?:[^\W{UNSPACED}]|[{MARKS}])+|.", re.DOTALL)
 _ASCII_TOKEN = re.compile(r"\s+|[A-Za-z0-9_]+|.", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Named:
-    """A thing that can be detected."""
+class Named(NamedTuple):
+    """A thing that can be detected, with its label and then its aliases as names."""
 
     id: str
     names: tuple[str, ...]
-    """Its label first, then aliases."""
     importance: float = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Detection:
+class Detection(NamedTuple):
     """A thing that a message is about: confidence from 0 to 1, and the way that gave it."""
 
     id: str

@@ -110,32 +110,15 @@ NOTHING = Knowledge()
 def _detector(profiles: Sequence[Profile], made_by: tuple[str, int] | None = None) -> Detector:
     """Makes a detector by names, terms and vectors; of two found as surely, the more important one comes first."""
     newest = max((utc(one.last_engaged_at) for one in profiles if one.last_engaged_at), default=None)
-    importance = [importance_at(one, newest) if newest else 0.0 for one in profiles]
     none = (0.0,) * (made_by[1] if made_by else 0)
     rows = [one.embedding if (one.embedding_model, len(one.embedding)) == made_by else none for one in profiles]
-    named = [replace(thing, importance=value) for thing, value in zip(_things(profiles), importance, strict=True)]
+    named = [Named(one.id, one.names, importance_at(one, newest) if newest else 0.0) for one in profiles]
     return Detector(named, np.asarray(rows, np.float32) if made_by else None)
 
 
 def by_names(profiles: Iterable[Profile]) -> Detector:
     """Makes a detector by names alone."""
-    return Detector(_things(profiles))
-
-
-def _things(profiles: Iterable[Profile]) -> list[Named]:
-    """Returns profiles in the form that a detector takes; a first name names the only person who has it."""
-    every = [(one, _first_name(one)) for one in profiles]
-    bearers = Counter(first for _, first in every)
-    return [
-        Named(id=one.id, names=(*one.names, first) if first and bearers[first] == 1 else one.names)
-        for one, first in every
-    ]
-
-
-def _first_name(profile: Profile) -> str:
-    first, _, rest = profile.names[0].partition(" ")
-    is_person = isinstance(profile, EntityProfile) and profile.type == "person"
-    return first if is_person and rest and first.isalpha() else ""
+    return Detector([Named(one.id, one.names) for one in profiles])
 
 
 # Kept in this process

@@ -248,10 +248,6 @@ def _changed(old: P, changes: Mapping[str, object], came_from: Iterable[Source],
 # Their texts
 
 
-_Line = tuple[str, tuple[str, ...]]
-"""A line of a bundle, and the ids of the items that it shows."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Compiler:
     """Compiles bundles; one of the `old` ones (by id) that shows nothing new stays the same object."""
@@ -267,16 +263,18 @@ class Compiler:
     ) -> ContextBundle:
         """Compiles what is known of a topic, the facts about it included; nothing where that is only its name."""
         name = one_line(profile.label) + (f" (part of {one_line(parent.label)})" if parent else "")
-        context, lines = self._context("topic", name, profile), list[_Line]()
+        context, lines = self._context("topic", name, profile), list[str]()
         if context or facts:
-            lines = [(name, (profile.id, *([parent.id] if parent else []))), (context, ())]
+            lines = [name, context]
             if profile.proficiency_level != "unknown":
-                lines.append((f"The user's level: {profile.proficiency_level}", ()))
+                lines.append(f"The user's level: {profile.proficiency_level}")
             if number := profile.total_conversations:
                 times = (time for time in (profile.first_engaged_at, profile.last_engaged_at) if time)
                 span = " to ".join(dict.fromkeys(utc(time).date().isoformat() for time in times))
-                lines.append((f"Came up in {number} conversation{'s' * (number > 1)}{', ' * bool(span)}{span}", ()))
-        return self._made("topic", profile.id, [*lines, *map(_of_fact, facts)], profile)
+                lines.append(f"Came up in {number} conversation{'s' * (number > 1)}{', ' * bool(span)}{span}")
+        return self._made(
+            "topic", profile.id, lines, facts, of=profile, ids=(profile.id, *([parent.id] if parent else []))
+        )
 
     def entity(self, profile: EntityProfile, facts: Sequence[Fact] = ()) -> ContextBundle:
         """Compiles what is known of a person or a thing, in the order of seed 004; nothing where that is its name."""
@@ -292,14 +290,13 @@ class Compiler:
             f"Related: {related}" if related else "",
             *reversed(profile.facts),
         ]
-        known: list[_Line] = [*((one_line(text), ()) for text in texts), *map(_of_fact, facts)]
-        lines = [(head, (profile.id,)), *known] if any(text for text, _ in known) else []
-        return self._made("entity", profile.id, lines, profile)
+        lines = [head, *map(one_line, texts)] if any(map(str.strip, texts)) or facts else []
+        return self._made("entity", profile.id, lines, facts, of=profile, ids=(profile.id,))
 
     def of_facts(self, kind: records.BundleType, facts: Sequence[Fact]) -> ContextBundle:
         """Compiles who the user is (`identity_core`), or what the user prefers (`global_prefs`)."""
         category = "identity" if kind == "identity_core" else "preference"
-        return self._made(kind, kind, [_of_fact(fact) for fact in facts if fact.category == category])
+        return self._made(kind, kind, [], [fact for fact in facts if fact.category == category])
 
     def _context(self, kind: records.BundleType, name: str, profile: Profile) -> str:
         """Returns what was written by hand, as much of it as fits behind the name."""
@@ -307,39 +304,39 @@ class Compiler:
         return shrink_to(text, lambda part: self.count(f"{name}\n{part}"), cap_tokens, str.split) or ""
 
     def _made(
-        self, kind: records.BundleType, key: str, lines: Sequence[_Line], of: Profile | None = None
+        self,
+        kind: records.BundleType,
+        key: str,
+        lines: Sequence[str],
+        facts: Sequence[Fact],
+        *,
+        of: Profile | None = None,
+        ids: tuple[str, ...] = (),
     ) -> ContextBundle:
+        """Takes the name, and of the lines and facts behind it those that fit the cap, each text once."""
         cap_tokens, old = self.cap_tokens or CAPS.get(kind, OTHER_TOKENS), self.old.get(key)
-        made_from = blake2b(repr((cap_tokens, lines)).encode(errors="surrogatepass"), digest_size=8).hexdigest()
+        said = {fact.id: one_line(fact.shown) for fact in facts}
+        made_from = blake2b(
+            repr((cap_tokens, lines, ids, said)).encode(errors="surrogatepass"), digest_size=8
+        ).hexdigest()
         if old and old.made_from == made_from:
             return old
-        text, ids = _fitted(lines, self.count, cap_tokens)
+        shown: list[str] = []
+        for line in dict.fromkeys((*lines, *said.values())):
+            if line and self.count("\n".join((*shown, line))) <= cap_tokens:
+                shown.append(line)
+            elif line and not shown:
+                break
+        text = "\n".join(shown)
         return ContextBundle(
             id=key,
             bundle_type=kind,
             compiled_prompt=text,
             token_count=self.count(text) if text else 0,
-            composition=ids,
+            composition=(*(ids if text else ()), *(key for key, line in said.items() if line in shown)),
             made_from=made_from,
             version=old.version + (text != old.compiled_prompt) if old else 1,
             priority=importance_at(of, self.now) if of else 1.0,
             compiled_at=self.now,
             **(old.model_dump(include={"last_used_at", "hit_count", "miss_count"}) if old else {}),
         )
-
-
-def _of_fact(fact: Fact) -> _Line:
-    return one_line(fact.shown), (fact.id,)
-
-
-def _fitted(lines: Iterable[_Line], count: Callable[[str], int], cap_tokens: int) -> tuple[str, tuple[str, ...]]:
-    """Takes the name, and every line that fits a cap behind it, each text once; returns the ids that it shows, too."""
-    text, ids = "", dict[str, None]()
-    for line, shown in dict(lines).items():
-        longer = f"{text}\n{line}" if text else line
-        if line and count(longer) <= cap_tokens:
-            text = longer
-            ids |= dict.fromkeys(shown)
-        elif line and not text:
-            break
-    return text, tuple(ids)
