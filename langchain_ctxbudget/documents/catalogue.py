@@ -42,7 +42,6 @@ NAMED_DOCUMENTS = 3
 SEARCHED_CHUNKS = 20_000
 """The most chunks of one owner that are searched here, the first ones by source; a store's index has all."""
 KEPT_OWNERS = 64
-"""The most owners whose documents stay in memory."""
 EMBEDDED_TOGETHER = 256
 NAME_CHARACTERS, READ_CHARACTERS = 3, 50_000
 """A shorter name names nothing; the part of a message that is searched for names."""
@@ -77,14 +76,11 @@ class DocumentInfo(Record):
     hash: str
     """Of the text, which is kept under it, whole."""
     tokens: int
-    """Of the whole text."""
     summary: str
     made_from: str
     """A digest of everything that it was made from, the limits of its chunks included."""
     indexed: bool
-    """Its chunks were put into a store with an index."""
     parts: tuple[str, ...]
-    """The keys of its chunks, in order."""
 
     @property
     def chunks(self) -> int:
@@ -123,7 +119,6 @@ class _Shelf:
     owner: str
     mark: str
     records: tuple[DocumentInfo, ...]
-    """By source."""
     texts: dict[str, PartRecord]
     rows: dict[str, Vectors]
     """Vectors; zeros where the embeddings gave no usable one."""

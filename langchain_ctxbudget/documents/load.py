@@ -21,7 +21,6 @@ from langchain_ctxbudget.messages import as_json_data, iso_date, one_line
 from langchain_ctxbudget.tokens import TokenCounter, encodable
 
 TYPES = {".pdf": "pdf", ".md": "markdown", ".markdown": "markdown", ".mdx": "markdown"}
-"""Types by the suffix of a file; everything else is text."""
 TITLE_CHARACTERS = 120
 CHUNK_TOKENS, OVERLAP_TOKENS, SMALLEST_CHUNK_TOKENS = 256, 32, 16
 HEADINGS = " > "

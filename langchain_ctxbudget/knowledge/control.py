@@ -31,13 +31,11 @@ M = TypeVar("M", bound=BaseModel)
 P = TypeVar("P", TopicProfile, EntityProfile)
 
 MOST_CHARACTERS = 2_000
-"""Length of a text given by hand."""
 EDITABLE: Mapping[type[BaseModel], tuple[str, ...]] = {
     Fact: ("text", "category", "confidence", "slot"),
     TopicProfile: ("label", "aliases", "parent_slug", "domain", "proficiency_level", "compiled_context"),
     EntityProfile: ("name", "type", *learning.DETAILS, "compiled_context"),
 }
-"""The fields that can be changed by hand."""
 _TEXTS = ("text", "label", "name", "compiled_context")
 _PLACES: Mapping[type[BaseModel], str] = {Fact: "facts", TopicProfile: "topics", EntityProfile: "entities"}
 

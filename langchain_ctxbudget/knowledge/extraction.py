@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
@@ -166,7 +165,6 @@ class LearnedAboutUser(_Note):
 
 
 SCHEMA = convert_to_json_schema(LearnedAboutUser)
-"""The reply as JSON schema."""
 
 
 def _read(reply: str | Mapping[str, Any]) -> LearnedAboutUser:
@@ -352,7 +350,7 @@ def _learned(reply: LearnedAboutUser, said: Sequence[Said], known: Sequence[Fact
     # A slot of several facts has more than one value, and is none.
     several = {a.slot for a in facts for b in facts if a.slot == b.slot and not says_the_same(a.text, b.text)}
     return records.Learned(
-        facts=tuple(replace(fact, slot="") if fact.slot in several else fact for fact in facts),
+        facts=tuple(fact._replace(slot="") if fact.slot in several else fact for fact in facts),
         topics=tuple(
             records.LearnedTopic(**note.model_dump(exclude={"messages"}), message_ids=ids)
             for note, ids in sourced(reply.topics)

@@ -38,19 +38,14 @@ class Knowledge:
     mark: records.KnowledgeMark = field(default_factory=lambda: records.KnowledgeMark(mark=""))
     """The token of the version that was read; empty where nothing is stored."""
     facts: tuple[Fact, ...] = ()
-    """Current facts."""
     ended: tuple[Fact, ...] = ()
-    """Facts that no longer count."""
     topics: tuple[TopicProfile, ...] = ()
     entities: tuple[EntityProfile, ...] = ()
     bundles: Mapping[str, records.ContextBundle] = field(default_factory=dict)
-    """By id."""
     is_read: bool = True
     """False: reading failed, so nothing follows from an item that is missing."""
     links: Mapping[tuple[str, str], records.TopicConversation] = field(default_factory=dict)
-    """By topic or entity, and conversation."""
     phrases: tuple[PhraseRecord, ...] = ()
-    """Candidates for topics."""
 
     @cached_property
     def topic_detector(self) -> Detector:
@@ -82,11 +77,6 @@ class Knowledge:
     def profiles(self) -> tuple[Profile, ...]:
         """Topics, then entities."""
         return (*self.topics, *self.entities)
-
-    @property
-    def is_empty(self) -> bool:
-        """Tells that nothing at all is known."""
-        return not (self.facts or self.profiles or self.bundles or self.ended or self.links or self.phrases)
 
     @cached_property
     def by_hand(self) -> Knowledge:
@@ -253,10 +243,9 @@ def save(store: BaseStore, user_id: str, before: Knowledge, after: Knowledge, *,
     mark = records.KnowledgeMark(mark=new_token(), edited=new_token() if edited else old.edited)
     try:
         yield from bulk.write(store, puts)
-        new = records.written(place, None if after.is_empty and not edited else mark)
-        [last, _] = yield from batch(store, [place, new])
+        [last, _] = yield from batch(store, [place, records.written(place, mark)])
         if found and last is None:
-            yield from bulk.write(store, [put._replace(value=None) for put in (*puts, new)])
+            yield from bulk.write(store, [put._replace(value=None) for put in (*puts, records.written(place, None))])
             raise StoreError(ERASED)  # noqa: TRY301 - nothing is known any more
     except BaseException:
         kept.knowledge = None  # some of it may be written

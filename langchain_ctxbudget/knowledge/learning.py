@@ -52,7 +52,6 @@ MOST_MESSAGES, BEFORE_MESSAGES, LOOK_BACK = 50, 4, 1_000
 """Messages that are read at once; those before them that a model is shown, and that tell who else writes."""
 MOST_MARKS = 32
 MOST_FACTS = 10
-"""Facts of the user that one bundle is offered."""
 MOST_PROFILES = 1_000
 """Topics, and entities, of one user; of more, the least important ones go."""
 DETAILS = ("relationship", "aliases", "facts", "attributes", "relations")
@@ -72,9 +71,7 @@ class Work:
     entries: Sequence[Entry]
     """The conversation from its beginning to the last of them."""
     costs: Sequence[int]
-    """What each of these costs, in tokens."""
     first: int
-    """The position of the first of them."""
     progress: records.ProgressRecord
     """As it was found."""
     there: Mapping[str, str] | None
@@ -101,8 +98,7 @@ class Work:
         """The same, up to the `count`th of the messages that say something; what follows is for the next time."""
         if count >= len(self.said):
             return self
-        places = range(self.first, len(self.entries))
-        end = next(place for place in places if self.entries[place].id == self.said[count].id)
+        end = next(at for at in range(self.first, len(self.entries)) if self.entries[at].id == self.said[count].id)
         return replace(self, entries=Beginning(self.entries, end))
 
     @property
@@ -111,8 +107,7 @@ class Work:
         if not self.entries:
             return None
         before = [mark for mark in self.progress.marks if _fits(self.entries, mark)]
-        last = len(self.entries), self.entries[-1].digest
-        return records.ProgressRecord(marks=(*before, last)[-MOST_MARKS:])
+        return records.ProgressRecord(marks=(*before, (len(self.entries), self.entries[-1].digest))[-MOST_MARKS:])
 
 
 def _fits(entries: Sequence[Entry], mark: tuple[int, str]) -> bool:
@@ -224,14 +219,13 @@ def _counted(state: Knowledge, work: Work) -> Knowledge:
     found: defaultdict[str, list[profiles.Engagement]] = defaultdict(list)
     for position in range(first, len(work.entries)):
         entry = work.entries[position]
+        said = profiles.Engagement(time_of(entry), work.costs[position], is_user(entry.message))
         for name in detector.named(_words(entry)):
-            link = links.get((name, conversation))
-            if link is None or position >= link.until:
-                tokens, from_user = work.costs[position], is_user(entry.message)
-                found[name].append(profiles.Engagement(at=time_of(entry), tokens=tokens, from_user=from_user))
+            if (link := links.get((name, conversation))) is None or position >= link.until:
+                found[name].append(said)
     for name, messages in found.items():
-        new = records.TopicConversation(topic_id=name, conversation_id=conversation)
-        link = links.get((name, conversation), new)
+        link = links.get((name, conversation))
+        link = link or records.TopicConversation(topic_id=name, conversation_id=conversation)
         links[name, conversation] = profiles.engaged(link, messages, until=len(work.entries))
     return replace(state, links=links)
 
@@ -422,7 +416,6 @@ class Learning:
 
             self._extractor = ChatModelExtractor(model)
         self._ending: set[Scope] = set()
-        """Conversations whose session ends."""
         self._asking = False
         """True while a model works: nothing is written before that is over."""
         self.worker: BackgroundWorker[Scope | str] = BackgroundWorker(self._run, pause_seconds=PAUSE_SECONDS)

@@ -48,7 +48,6 @@ class Heartbeat(BaseModel):
     """The place in the application; None: the same as before."""
     local_time: AwareDatetime | None = None
     idle: bool = False
-    """The user is known to do nothing."""
 
 
 @dataclass(frozen=True, slots=True)

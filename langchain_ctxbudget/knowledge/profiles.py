@@ -27,10 +27,8 @@ P = TypeVar("P", TopicProfile, EntityProfile)
 MOST_DAYS = 100
 """Days that a link remembers, the newest; no streak within one conversation is longer."""
 RECENCY, FREQUENCY, BREADTH = 0.4, 0.35, 0.25
-"""What each counts in importance."""
 HALF_LIFE = timedelta(days=30)
 MANY_MESSAGES, MANY_CONVERSATIONS = 100, 10
-"""So many are as good as more."""
 MOST_ITEMS, MOST_CHARACTERS = 12, 200
 """Aliases, attributes, relations and facts of an entity (the newest); characters of a name, or of one text about it."""
 

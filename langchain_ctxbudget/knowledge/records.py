@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Generic, Literal, TypeAlias, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 from pydantic import Field
@@ -72,10 +72,8 @@ class Fact(Record):
     created_at: datetime
     last_seen: datetime
     ended: Ending | None = None
-    """The reason why it no longer counts; None: it does."""
     ended_at: datetime | None = None
     superseded_by: str | None = None
-    """The id of the fact in its place."""
 
     @property
     def is_current(self) -> bool:
@@ -100,7 +98,6 @@ class TopicConversation(Record):
     topic_id: str
     conversation_id: str
     relevance_score: float = 0.5
-    """Share of the conversation's messages that are about it."""
     messages: int = 0
     exchanges: int = 0
     tokens: int = 0
@@ -132,7 +129,6 @@ class _Profile(Record):
     total_conversations: int = Field(default=0, ge=0)
     total_messages: int = Field(default=0, ge=0)
     total_acus: int = 0
-    """Exchanges about it."""
     total_tokens_spent: int = 0
     first_engaged_at: datetime | None = None
     last_engaged_at: datetime | None = None
@@ -165,7 +161,6 @@ class EntityProfile(_Profile):
     name: str
     type: EntityType = "concept"
     relationship: str | None = None
-    """To the user: "cofounder", "sister"."""
     facts: tuple[str, ...] = ()
     """Sentences about it, newest last."""
     attributes: tuple[tuple[str, str], ...] = ()
@@ -190,7 +185,6 @@ class ContextBundle(Record):
     compiled_prompt: str
     token_count: int
     composition: tuple[str, ...] = ()
-    """The ids of the items that it shows."""
     made_from: str = ""
     """A digest of everything it could show; another one means that it is to be compiled again."""
     version: int = 1
@@ -254,13 +248,11 @@ class KnowledgeMark(Record):
 # What is learned
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class Said(NamedTuple):
     """A message to learn from."""
 
     id: str
     digest: str
-    """A fingerprint of what it says."""
     text: str
     from_user: bool = True
     """False: the assistant's, or another person's."""
@@ -268,8 +260,7 @@ class Said:
     at: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LearnedFact:
+class LearnedFact(NamedTuple):
     """Something about the user."""
 
     text: str
@@ -278,13 +269,11 @@ class LearnedFact:
     slot: str = ""
     message_ids: tuple[str, ...] = ()
     supersedes: tuple[str, ...] = ()
-    """Ids of known facts that are no longer true."""
     same_as: str = ""
     """The id of the known fact that it says again, or more precisely."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LearnedEntity:
+class LearnedEntity(NamedTuple):
     """Something or somebody that was spoken of; the details are those of `EntityProfile`."""
 
     name: str
@@ -297,8 +286,7 @@ class LearnedEntity:
     message_ids: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LearnedTopic:
+class LearnedTopic(NamedTuple):
     """A subject that was spoken about."""
 
     label: str
@@ -309,8 +297,7 @@ class LearnedTopic:
     message_ids: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Learned:
+class Learned(NamedTuple):
     """All that came out of some messages."""
 
     facts: tuple[LearnedFact, ...] = ()
@@ -354,7 +341,6 @@ class Repository(Generic[R]):
 
 
 FACTS = Repository("facts", Fact, lambda fact: fact.id)
-"""Current facts, and those that have ended."""
 TOPICS = Repository("topics", TopicProfile, lambda topic: topic.id)
 ENTITIES = Repository("entities", EntityProfile, lambda entity: entity.id)
 LINKS = Repository("links", TopicConversation, lambda link: f"{label(link.topic_id)}{label(link.conversation_id)}")

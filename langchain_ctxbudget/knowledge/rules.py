@@ -11,7 +11,6 @@ import calendar
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import cast
 
 from langchain_ctxbudget.knowledge import records
@@ -21,13 +20,11 @@ from langchain_ctxbudget.messages import STOP_WORDS, fold, sentences, stem, term
 MOST_CHARACTERS, MOST_SENTENCES, MOST_STATED = 800, 12, 140
 """A longer message is a document that was pasted without a mark; a longer statement is none."""
 STATED = 0.9
-"""Confidence in a statement."""
 TOPIC_MESSAGES, TOPIC_OCCASIONS, MOST_SEEN, MOST_KEPT = 3, 2, 8, 200
 """A phrase of so many messages, on so many days or in so many conversations, is a topic; messages kept of a phrase,
 and phrases of a user."""
 
 Read = tuple[Said, Sequence[str]]
-"""A message and its sentences."""
 _NO_SENTENCE = re.compile(r"^\[.*\]$|[{}=<>|\\%]|;$|\*\*", re.DOTALL)
 _ASKS_FOR_TEXT = re.compile(
     r"(?i)\b(?:imagine|pretend|suppose|role-?play|act(?:ing)? (?:as|like)|re(?:write|phrase)|paraphrase|proofread"
@@ -46,13 +43,13 @@ def learn(
     own = [(message, _read(message.text)) for message in {one.id: one for one in said if one.from_user}.values()]
     units_of = [(message.id, unit) for message, read in own for unit in read]
     facts = [
-        replace(fact, message_ids=(key,))
+        fact._replace(message_ids=(key,))
         for key, unit in units_of
         for sentence in sentences(unit)
         for fact in _statements(sentence)
         if len(fact.text) <= MOST_STATED
     ]
-    entities = [replace(entity, message_ids=(key,)) for key, unit in units_of for entity in _names(unit)]
+    entities = [entity._replace(message_ids=(key,)) for key, unit in units_of for entity in _names(unit)]
     people = {stem(word) for entity in entities if entity.type == "person" for word in fold(entity.name).split()}
     kept, topics = _phrases(own, phrases, conversation_id, people)
     return records.Learned(facts=tuple(dict.fromkeys(facts)), entities=tuple(entities), topics=topics), kept

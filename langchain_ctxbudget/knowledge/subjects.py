@@ -32,7 +32,6 @@ class Subject:
     """A topic or an entity that a message is about, with its text."""
 
     id: str
-    """Its name in the report."""
     line: str
     """Its text in the prompt; empty where none was compiled yet."""
     confidence: float = 1.0

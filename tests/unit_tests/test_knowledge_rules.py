@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -177,10 +176,10 @@ def test_a_compound_of_three_messages_on_two_days_or_in_two_conversations_is_a_t
     assert topics(*texts[:2]) == []
     [topic] = learned(*texts).topics
     assert (topic.label, topic.message_ids) == ("Marathon training", ("m1", "m2", "m3"))
-    once = [replace(one, at=START) for one in said(*texts)]
+    once = [one._replace(at=START) for one in said(*texts)]
     assert learn(once, (), "c1")[0].topics == ()
     _, phrases = learn(once[:2], (), "c1")
-    what, phrases = learn([replace(once[2], id="m7")], phrases, "c2")
+    what, phrases = learn([once[2]._replace(id="m7")], phrases, "c2")
     assert [(one.label, one.message_ids) for one in what.topics] == [("Marathon training", ("m7",))]
     assert learn(said("Hello!", first=8), phrases, "c2")[0].topics == ()
     assert topics(*["My summer marathon training is hard."] * 3) == ["Summer marathon training"]
