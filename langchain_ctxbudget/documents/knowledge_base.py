@@ -10,6 +10,7 @@ other, which searches tell of: delete the document and add it again.
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from os import PathLike
@@ -22,7 +23,7 @@ from langgraph.store.base import BaseStore, GetOp, Item, Op, PutOp, Result
 
 from langchain_ctxbudget.documents import catalogue, load
 from langchain_ctxbudget.documents.catalogue import Catalogue, DocumentInfo, PartRecord, beside, namespace
-from langchain_ctxbudget.documents.load import Given, NewDocument, Splitter, digest
+from langchain_ctxbudget.documents.load import Given, NewDocument, digest
 from langchain_ctxbudget.errors import (
     CtxBudgetError,
     DocumentError,
@@ -42,7 +43,7 @@ __all__ = ["Added", "DocumentInfo", "KnowledgeBase"]
 
 BATCH_CHUNKS, BATCH_DOCUMENTS = 128, 32
 """Records that are embedded and written together; documents that are read together."""
-SUMMARY_TOKENS = 200
+SUMMARY_TOKENS, SMALLEST_CHUNK_TOKENS = 200, 16
 _SEGMENT = 20
 """Chunks from which sentences are picked together."""
 _locks = [Lock() for _ in range(256)]
@@ -93,8 +94,8 @@ class KnowledgeBase:
         shared: bool = False,
         embeddings: Embeddings | None = None,
         token_counter: TokenCounter | None = None,
-        chunk_tokens: int = load.CHUNK_TOKENS,
-        chunk_overlap_tokens: int = load.OVERLAP_TOKENS,
+        chunk_tokens: int = 256,
+        chunk_overlap_tokens: int = 32,
     ) -> None:
         """Names the owner of the documents; nothing is read or written.
 
@@ -121,13 +122,19 @@ class KnowledgeBase:
         ):
             if value is not None and not isinstance(value, kind):
                 raise InvalidSettingsError(f"{name} must be a {kind.__name__}, not {type(value).__name__}")
+        for name, size, least, most in (
+            ("chunk_tokens", chunk_tokens, SMALLEST_CHUNK_TOKENS, sys.maxsize),
+            ("chunk_overlap_tokens", chunk_overlap_tokens, 0, chunk_tokens // 2),  # else chunks say mostly the same
+        ):
+            if not isinstance(size, int) or isinstance(size, bool) or not least <= size <= most:
+                raise InvalidSettingsError(f"{name} must be a whole number from {least} to {most}, not {size!r}")
         self.user_id, self.store = user_id, PrivateStore() if store is None else store
         local = LocalEmbeddings() if embeddings is None and local_embeddings_available() else None
         self.embeddings = embeddings or local
         """For a store without an index; None where none were given and none are installed."""
         self._owner, self._catalogue = catalogue.owner_of(user_id), Catalogue(self.store)
         self._manifest = namespace(self._owner, "manifest")
-        self._splitter = Splitter(token_counter or TiktokenCounter(), chunk_tokens, chunk_overlap_tokens)
+        self._counter, self._sizes = token_counter or TiktokenCounter(), (chunk_tokens, chunk_overlap_tokens)
 
     def _add(
         self,
@@ -278,15 +285,15 @@ class KnowledgeBase:
 
     def _made_from(self, new: NewDocument) -> str:
         cut = [(part.heading, part.metadata, len(part.text)) for part in new.parts]
-        return digest(repr((new.about, cut, self._splitter.name, has_index(self.store))))
+        return digest(repr((new.about, cut, self._sizes, self._counter.name, has_index(self.store))))
 
     def _split(self, id_: str, new: NewDocument, made_from: str) -> tuple[DocumentInfo, Sequence[PutOp]]:
         """Returns the record of a document, and the puts of its whole text and its chunks."""
-        counter, where, whole = self._splitter.counter, namespace(self._owner, "parts", id_), new.about["hash"]
+        counter, where, whole = self._counter, namespace(self._owner, "parts", id_), new.about["hash"]
         puts = {whole: PutOp(where, whole, PartRecord(text=new.text).to_value(), index=False)}
         chunks, keys = list[str](), list[str]()
         for part in new.parts:
-            for chunk in self._splitter.split(part.text):
+            for chunk in load.split(part.text, counter, *self._sizes):
                 told = {"heading": part.heading, "metadata": dict(part.metadata)}
                 keys.append(key := digest(repr((chunk, told))))
                 value = PartRecord(text=chunk, tokens=counter.count_text(chunk), **told).to_value()

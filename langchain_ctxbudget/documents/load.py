@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
@@ -16,13 +15,12 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 from langchain_core.documents import Document
 
-from langchain_ctxbudget.errors import DocumentError, InvalidSettingsError, UnsupportedContentError
+from langchain_ctxbudget.errors import DocumentError, UnsupportedContentError
 from langchain_ctxbudget.messages import as_json_data, iso_date, one_line
 from langchain_ctxbudget.tokens import TokenCounter, encodable
 
 TYPES = {".pdf": "pdf", ".md": "markdown", ".markdown": "markdown", ".mdx": "markdown"}
 TITLE_CHARACTERS = 120
-CHUNK_TOKENS, OVERLAP_TOKENS, SMALLEST_CHUNK_TOKENS = 256, 32, 16
 HEADINGS = " > "
 _BORDERS = [
     r"\n[ \t]*\n",  # paragraphs
@@ -192,49 +190,31 @@ def _as_json(source: str, metadata: Mapping[str, Any]) -> dict[str, Any]:
 # Splitting.
 
 
-class Splitter:
-    """Splits texts into chunks, at headings, paragraphs, lines, sentences and words.
+def split(text: str, counter: TokenCounter, chunk_tokens: int, overlap_tokens: int) -> list[str]:
+    """Splits a text into chunks, in order, each a piece of it: at paragraphs, lines, sentences and words.
 
     LangChain's recursive splitter does the work; text without a border is halved until it fits.
     """
+    from langchain_text_splitters import RecursiveCharacterTextSplitter  # noqa: PLC0415 - when something is split
 
-    def __init__(
-        self, counter: TokenCounter, chunk_tokens: int = CHUNK_TOKENS, overlap_tokens: int = OVERLAP_TOKENS
-    ) -> None:
-        """Takes the most tokens of a chunk, and how many of it about are repeated in the next one."""
-        # With more overlap, chunks say mostly the same.
-        sizes = (("chunk_tokens", chunk_tokens, SMALLEST_CHUNK_TOKENS, sys.maxsize),)
-        for name, value, least, most in (*sizes, ("overlap_tokens", overlap_tokens, 0, chunk_tokens // 2)):
-            if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-                raise InvalidSettingsError(f"{name} must be a whole number from {least} to {most}, not {value!r}")
-        self.counter, self._chunk_tokens, self._overlap_tokens = counter, chunk_tokens, overlap_tokens
-        self.name = f"{chunk_tokens}/{overlap_tokens}/{counter.name}"
-
-    def split(self, text: str) -> list[str]:
-        """Returns the chunks of a text, in order; each is a piece of it."""
-        from langchain_text_splitters import RecursiveCharacterTextSplitter  # noqa: PLC0415 - when something is split
-
-        recursive = RecursiveCharacterTextSplitter(
-            separators=_BORDERS,
-            is_separator_regex=True,
-            keep_separator=True,
-            strip_whitespace=False,
-            chunk_size=self._chunk_tokens,
-            chunk_overlap=self._overlap_tokens,
-            length_function=self.counter.count_text,
-        )
-        fits = self.counter.count_text(text) <= self._chunk_tokens
-        chunks = [text] if fits else [small for chunk in recursive.split_text(text) for small in self._within(chunk)]
-        trimmed = (_BLANK_LINES.sub("", chunk).rstrip() for chunk in chunks)
-        return [chunk for chunk in trimmed if chunk]
-
-    def _within(self, text: str) -> Iterator[str]:
-        if self.counter.count_text(text) <= self._chunk_tokens or len(text) == 1:
-            yield text
-            return
+    def within(text: str) -> list[str]:
         middle = len(text) // 2
-        yield from self._within(text[:middle])
-        yield from self._within(text[middle:])
+        fits = counter.count_text(text) <= chunk_tokens or not middle
+        return [text] if fits else [*within(text[:middle]), *within(text[middle:])]
+
+    recursive = RecursiveCharacterTextSplitter(
+        separators=_BORDERS,
+        is_separator_regex=True,
+        keep_separator=True,
+        strip_whitespace=False,
+        chunk_size=chunk_tokens,
+        chunk_overlap=overlap_tokens,
+        length_function=counter.count_text,
+    )
+    fits = counter.count_text(text) <= chunk_tokens
+    chunks = [text] if fits else [small for chunk in recursive.split_text(text) for small in within(chunk)]
+    trimmed = (_BLANK_LINES.sub("", chunk).rstrip() for chunk in chunks)
+    return [chunk for chunk in trimmed if chunk]
 
 
 def markdown_parts(text: str) -> list[Part]:

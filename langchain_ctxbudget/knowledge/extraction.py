@@ -312,10 +312,10 @@ def _shown_of(known: Knowledge, said: Sequence[Said], room_tokens: int) -> tuple
 
     facts = sorted(known.facts, key=rank)
     shown = _taken((_fact_item(number, fact) for number, fact in enumerate(facts, 1)), room_tokens // 2)
-    profiles: tuple[Sequence[Profile], ...] = (known.topics, known.entities)
-    named = [_taken(map(_name_item, sorted(some, key=rank)), room_tokens // 4) for some in profiles]
-    blocks = zip((FACTS_HEADING, TOPICS_HEADING, ENTITIES_HEADING), (shown, *named), strict=True)
-    return facts[: len(shown)], [_block(heading, items) for heading, items in blocks]
+    topics = _taken(map(_name_item, sorted(known.topics, key=rank)), room_tokens // 4)
+    entities = _taken(map(_name_item, sorted(known.entities, key=rank)), room_tokens // 4)
+    blocks = [_block(FACTS_HEADING, shown), _block(TOPICS_HEADING, topics), _block(ENTITIES_HEADING, entities)]
+    return facts[: len(shown)], blocks
 
 
 def _flat(text: str) -> str:
@@ -346,43 +346,40 @@ def _learned(reply: LearnedAboutUser, said: Sequence[Said], known: Sequence[Fact
             if ids := tuple(said[number - 1].id for number in sorted({*note.messages}) if 0 < number <= len(said)):
                 yield note, ids
 
-    facts = [_fact(note, ids, by_id) for note, ids in sourced(reply.facts) if note.confidence]
+    def fact(note: _FactNote, ids: tuple[str, ...]) -> LearnedFact:
+        bare, slot, same = _SUBJECT.sub("", note.text), fold(note.slot), by_id.get(note.updates.upper(), "")
+        gone = tuple(by_id[name] for name in dict.fromkeys(map(str.upper, note.supersedes)) if name in by_id)
+        return LearnedFact(
+            text=bare[0].upper() + bare[1:] if bare != note.text else bare,
+            category=note.category,
+            confidence=note.confidence,
+            slot="" if slot in get_args(FactCategory) else slot,
+            message_ids=ids,
+            supersedes=gone,
+            same_as="" if same in gone else same,  # what is no longer true is not said again
+        )
+
+    facts = [fact(note, ids) for note, ids in sourced(reply.facts) if note.confidence]
     # A slot of several facts has more than one value, and is none.
     several = {a.slot for a in facts for b in facts if a.slot == b.slot and not says_the_same(a.text, b.text)}
-    return records.Learned(
-        facts=tuple(fact._replace(slot="") if fact.slot in several else fact for fact in facts),
-        topics=tuple(
-            records.LearnedTopic(**note.model_dump(exclude={"messages"}), message_ids=ids)
-            for note, ids in sourced(reply.topics)
-        ),
-        entities=tuple(
-            records.LearnedEntity(
-                **note.model_dump(exclude={"messages", "attributes", "relations"}),
-                attributes=_pairs(note.attributes),
-                relations=_pairs(note.relations),
-                message_ids=ids,
-            )
-            for note, ids in sourced(reply.entities)
-        ),
-        made_by=made_by,
-    )
+    topics = [
+        records.LearnedTopic(**note.model_dump(exclude={"messages"}), message_ids=ids)
+        for note, ids in sourced(reply.topics)
+    ]
+    entities = [
+        records.LearnedEntity(
+            **note.model_dump(exclude={"messages", "attributes", "relations"}),
+            attributes=_pairs(note.attributes),
+            relations=_pairs(note.relations),
+            message_ids=ids,
+        )
+        for note, ids in sourced(reply.entities)
+    ]
+    told = tuple(fact._replace(slot="") if fact.slot in several else fact for fact in facts)
+    return records.Learned(told, tuple(entities), tuple(topics), made_by)
 
 
 def _pairs(notes: Iterable[str]) -> tuple[tuple[str, str], ...]:
     parts = (note.partition(":") for note in notes)
     pairs = ((name.strip(), value.strip()) for name, _, value in parts)
     return tuple((name[:NAME_CHARACTERS], value) for name, value in pairs if name and value)
-
-
-def _fact(note: _FactNote, message_ids: tuple[str, ...], known: Mapping[str, str]) -> LearnedFact:
-    bare, slot, same = _SUBJECT.sub("", note.text), fold(note.slot), known.get(note.updates.upper(), "")
-    supersedes = tuple(known[name] for name in dict.fromkeys(map(str.upper, note.supersedes)) if name in known)
-    return LearnedFact(
-        text=bare[0].upper() + bare[1:] if bare != note.text else bare,
-        category=note.category,
-        confidence=note.confidence,
-        slot="" if slot in get_args(FactCategory) else slot,
-        message_ids=message_ids,
-        supersedes=supersedes,
-        same_as="" if same in supersedes else same,  # what is no longer true is not said again
-    )

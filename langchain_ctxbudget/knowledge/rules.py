@@ -213,7 +213,7 @@ def _of_clause(clause: str) -> LearnedFact | None:
         said = f"am {own['said']}" if own["am"] else own["said"]
         negation = "not" if own["not"] else (own["no"] or "").lower().replace("do not", "not")
         for category, slot, rule in _READ_RULES:
-            if rule.match(said) or rule.match(f"{own['no']} {said}"):
+            if rule.match(said) or (negation and rule.match(f"do not {said}")):
                 value = _slot_of_liking(said) if slot == "@" else "" if negation else slot
                 return _stated(_in_third_person(said, negation), category, value)
     return None
@@ -251,7 +251,6 @@ _KINDS: tuple[tuple[records.EntityType, re.Pattern[str]], ...] = (
     ("project", re.compile(r"(?i)\b(?:project|app|novel|book|blog|podcast)(?: is|,?) (?:called|named) $")),
     ("organization", re.compile(r"(?i)\b(?:company|band|shop|agency|firm|startup)(?: is|,?) (?:called|named) $")),
     ("organization", re.compile(r"(?i)\b(?:i|we) (?:work|worked|am working|used to work) (?:at|for) $")),
-    ("tool", re.compile(r"(?i)\b(?:i|we) (?:use|switched to) $")),
 )
 
 
@@ -309,31 +308,25 @@ def _compounds(read: Iterable[str]) -> Iterator[str]:
 def _phrases(
     own: Iterable[Read], before: Sequence[PhraseRecord], conversation_id: str, people: set[str]
 ) -> tuple[tuple[PhraseRecord, ...], tuple[records.LearnedTopic, ...]]:
-    """Returns the phrases so far, the most frequent and newest of them, and the topics among those of these messages.
-
-    A topic names its messages in this conversation.
-    """
+    """Returns the phrases so far, the most frequent and newest of them, and those of these messages that are topics."""
     kept, heard = {record.phrase: record for record in before}, defaultdict[str, list[str]](list)
     for message, read in own:
         source = records.Source(conversation_id=conversation_id, message_id=message.id, digest=message.digest)
         day = message.at.date().isoformat() if message.at else ""
         for label in _compounds(read):
             key = " ".join(map(stem, re.findall(r"[^\W_]+", label.lower())))
+            heard[key].append(message.id)
             record = kept.setdefault(key, PhraseRecord(phrase=key, label=label[0].upper() + label[1:]))
             if len(record.sources) < MOST_SEEN and source not in record.sources:
                 seen = {"sources": (*record.sources, source), "days": (*record.days, day)}
                 kept[key] = record.model_copy(update=seen)
-            heard[key].append(message.id)
     topics = {}
     for key, messages in heard.items():
         sources = kept[key].sources
         occasions = {(one.conversation_id, day) for one, day in zip(sources, kept[key].days, strict=True)}
         recurs = len(sources) >= TOPIC_MESSAGES and len(occasions) >= TOPIC_OCCASIONS
         if recurs and people.isdisjoint(key.split()):
-            here = (one.message_id for one in sources if one.conversation_id == conversation_id)
-            topics[key] = records.LearnedTopic(
-                label=kept[key].label, message_ids=tuple(dict.fromkeys((*here, *messages)))
-            )
+            topics[key] = records.LearnedTopic(label=kept[key].label, message_ids=tuple(dict.fromkeys(messages)))
     longer = {key.rpartition(" ")[0] for key in topics}
     newest = sorted(kept.values(), key=lambda one: (len(one.sources) > 1, max(one.days), one.phrase))[-MOST_KEPT:]
     remembered = tuple(sorted(newest, key=lambda one: one.phrase))

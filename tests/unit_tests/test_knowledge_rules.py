@@ -143,7 +143,6 @@ My best friend Oksana lives in Lisbon. | Oksana person best-friend
 I work at Acme. | Acme organization
 We joined a band called Velvet Quarry in May. | Velvet-Quarry organization
 I'm working on an app called Emberfall. | Emberfall project
-I use Neovim, mostly. | Neovim tool
 We flew to Lake Tahoe on Friday and read about Kharkiv. |
 I asked my sister, Thursday is fine. |
 LOOK AT MY SISTER ANA NOW |

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from langchain_ctxbudget import TiktokenCounter
 from langchain_ctxbudget.documents.catalogue import names_of, newest_mentions
 from langchain_ctxbudget.documents.knowledge_base import extract
-from langchain_ctxbudget.documents.load import Splitter, markdown_parts
+from langchain_ctxbudget.documents.load import markdown_parts, split
 
 COUNTER = TiktokenCounter()
 
 
 def chunks_of(text: str, chunk_tokens: int = 32, overlap_tokens: int = 0) -> list[str]:
-    return Splitter(COUNTER, chunk_tokens, overlap_tokens).split(text)
+    return split(text, COUNTER, chunk_tokens, overlap_tokens)
 
 
 @settings(max_examples=40)
