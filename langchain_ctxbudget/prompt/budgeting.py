@@ -272,16 +272,13 @@ def _planned_turn(plan: Plan, identity: int, framing: int) -> PlannedTurn:
         note = f"[Left out: the first {steps} of the steps taken for this message, calls with their results.]\n"
         cost = counter.count_text(note) + JOINS
         note, tokens = (note, tokens + cost) if tokens + cost <= room else ("", tokens)
-    return PlannedTurn(
-        groups=fitted.groups,
-        left_out=fitted.left_out,
-        clipped=fitted.clipped,
+    return replace(
+        fitted,
         repairs=tuple(repairs),
         note=note,
         tokens=tokens,
         free_tokens=max(0, min(planned, room) - tokens) if whole <= room or long else 0,
         long=long,
-        renewed=fitted.renewed,
         work_tokens=work,
         own_work_tokens=own if tokens + own <= planned else 0,
     )

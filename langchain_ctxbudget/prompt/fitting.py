@@ -33,7 +33,7 @@ from langchain_ctxbudget.prompt.assembly import (
     measure,
     without_least,
 )
-from langchain_ctxbudget.prompt.plan import Plan
+from langchain_ctxbudget.prompt.plan import Plan, PlannedTurn
 from langchain_ctxbudget.tokens import TokenCounter
 
 NEWEST_SHARE = 0.75
@@ -69,17 +69,6 @@ _BLANKS, _BLANK_LINES = re.compile(r"(?<=\S)\s{2,}"), re.compile(r"\n{3,}")
 # A turn
 
 
-@dataclass(frozen=True, slots=True)
-class FittedTurn:
-    """A turn as it is sent."""
-
-    groups: Groups
-    left_out: Groups = ()
-    clipped: frozenset[int] = frozenset()
-    renewed: int = 0
-    """The number of groups that it had when older ones gave way last; 0 where none has."""
-
-
 def _unnamed(_message: BaseMessage) -> None:
     return None
 
@@ -93,7 +82,7 @@ def fit_turn(
     kept_tokens: int = 0,
     clip_human: bool = False,
     name: Name = _unnamed,
-) -> FittedTurn | int:
+) -> PlannedTurn | int:
     """Returns the part of a turn that is sent, or the tokens that it needs at least where these are over its room."""
     words_tokens, budget_tokens = int(budget_tokens * WORDS_SHARE), budget_tokens - kept_tokens
     turn = _GrowingTurn(groups, counter, budget_tokens, name)
@@ -111,7 +100,7 @@ def fit_turn(
             return least
         shown = clipped(needed, counter, min(room_tokens, max(least, budget_tokens)), kinds, name=name)
         turn.renewed = len(groups)
-    return FittedTurn(
+    return PlannedTurn(
         groups=tuple(shown[i] for i in sorted(shown)),
         left_out=tuple(part for i, part in enumerate(groups) if i not in shown),
         clipped=frozenset(part.positions[0] for i, part in enumerate(groups) if shown.get(i, part) != part),

@@ -17,10 +17,10 @@ from langchain_ctxbudget.prompt.assembly import build
 from langchain_ctxbudget.prompt.fitting import (
     LADDER,
     NOTE_TOKENS,
-    FittedTurn,
     fit_turn,
     reduce,
 )
+from langchain_ctxbudget.prompt.plan import PlannedTurn
 from langchain_ctxbudget.tokens import TiktokenCounter
 from tests.unit_tests.test_assembly import CONTENTS
 
@@ -158,9 +158,9 @@ def turn_of(*parts: str | Sequence[int]) -> list[Group]:
     return group(messages)[0]
 
 
-def fitted(groups: Sequence[Group], budget: int, room: int | None = None, *, clip_human: bool = False) -> FittedTurn:
+def fitted(groups: Sequence[Group], budget: int, room: int | None = None, *, clip_human: bool = False) -> PlannedTurn:
     result = fit_turn(groups, COUNTER, budget_tokens=budget, room_tokens=room or budget, clip_human=clip_human)
-    assert isinstance(result, FittedTurn)
+    assert isinstance(result, PlannedTurn)
     return result
 
 
@@ -174,7 +174,7 @@ def positions(groups: Sequence[Group]) -> list[int]:
 
 def test_a_turn_that_fits_is_sent_as_it_is_and_one_token_too_few_shortens_the_oldest_results_alone() -> None:
     groups = turn_of("Go on.", *[[1_000]] * 6)
-    assert fitted(groups, cost(groups)) == FittedTurn(groups=tuple(groups))
+    assert fitted(groups, cost(groups)) == PlannedTurn(groups=tuple(groups))
     result = fitted(groups, cost(groups) - 1)
     assert result.clipped == set(positions(groups[1:4]))
     assert result.left_out == ()
@@ -201,7 +201,7 @@ rooms = st.integers(min_value=700, max_value=8_000)
 def test_every_step_is_within_the_budget_and_what_was_shown_stays_until_the_next_would_not_fit(
     parts: list[list[int]], budget: int
 ) -> None:
-    before: FittedTurn | None = None
+    before: PlannedTurn | None = None
     whole = turn_of("What did we decide about the roof?", *parts)
     for end in range(2, len(whole) + 1):
         groups, now = whole[:end], fitted(whole[:end], budget)
