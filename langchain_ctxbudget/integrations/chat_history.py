@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 
 from langchain_core.chat_history import BaseChatMessageHistory
 from langchain_core.messages import BaseMessage, HumanMessage
@@ -15,14 +16,7 @@ from langchain_ctxbudget.history import CONTEXT_INTRO, Conversation, HistoryRoom
 from langchain_ctxbudget.integrations.options import require_pipeline
 from langchain_ctxbudget.messages import newest_that_fit, request_copy
 from langchain_ctxbudget.pipeline import ContextPipeline, Engine
-from langchain_ctxbudget.prompt import (
-    Content,
-    cut_key,
-    opening_note,
-    summary_text,
-    system_parts,
-    without_least,
-)
+from langchain_ctxbudget.prompt import Content, cut_key, opening_note, summary_text, system_parts, without_least
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import Scope
 from langchain_ctxbudget.tokens import TokenCounter
@@ -37,14 +31,9 @@ _log = logging.getLogger(__name__)
 class BudgetedChatMessageHistory(BaseChatMessageHistory):
     """A conversation that is kept whole and read within a number of tokens; a view of it, over a shared pipeline.
 
-    `messages` is everything that was said, as it was given; `window` is the part that stands in a prompt. For new code,
-    see `build_context_graph` and `ContextPipeline`, which also retrieve and report. `RunnableWithMessageHistory` reads
-    `messages`, so that the prompt grows for ever. A step in front of the prompt puts the window in its place:
-
-        def budgeted(_input, config):
-            return config["configurable"]["message_history"].window(4_000)
-
-        chain = RunnablePassthrough.assign(history=RunnableLambda(budgeted)) | prompt | model
+    With `max_tokens`, `messages` is what fits (`window`), so that `RunnableWithMessageHistory` sends no more
+    than that, and `all_messages` is everything that was said. Without it, both are everything. For new code, see
+    `build_context_graph` and `ContextPipeline`, which also retrieve and report.
 
     Example:
         >>> from langchain_core.messages import AIMessage
@@ -58,18 +47,33 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
         ['human', 'ai']
     """
 
-    def __init__(self, conversation_id: str, *, user_id: str, pipeline: ContextPipeline) -> None:
-        """Names a conversation (`session_id` in LangChain's terms); nothing is read or written."""
+    def __init__(
+        self, conversation_id: str, *, user_id: str, pipeline: ContextPipeline, max_tokens: int | None = None
+    ) -> None:
+        """Names a conversation (`session_id` in LangChain's terms); nothing is read or written.
+
+        Args:
+            conversation_id: the conversation.
+            user_id: its user.
+            pipeline: the one that keeps all conversations.
+            max_tokens: the most tokens of `messages`; default: all of them.
+        """
         super().__init__()
         require_pipeline(pipeline, "make one and give it to all histories")
         self.conversation_id, self.user_id, self.pipeline = conversation_id, user_id, pipeline
+        self.max_tokens = None if max_tokens is None else _checked(max_tokens)
         self._scope = Scope(user_id, conversation_id)
         self._ids = {"user_id": user_id, "conversation_id": conversation_id}
 
     @property
-    def messages(self) -> list[BaseMessage]:
+    def all_messages(self) -> list[BaseMessage]:
         """Every message as it was given, chunks of a stream as whole messages; each has an id by now."""
         return self.pipeline.get_messages(**self._ids)
+
+    @property
+    def messages(self) -> list[BaseMessage]:
+        """The window of `max_tokens`, where that is given; else every message."""
+        return self.all_messages if self.max_tokens is None else self.window(self.max_tokens)
 
     @messages.setter
     def messages(self, _messages: Sequence[BaseMessage]) -> None:
@@ -79,8 +83,10 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
         )
 
     async def aget_messages(self) -> list[BaseMessage]:
-        """Returns every message as it was given; see `messages`."""
-        return await self.pipeline.aget_messages(**self._ids)
+        """Returns what `messages` is."""
+        if self.max_tokens is None:
+            return await self.pipeline.aget_messages(**self._ids)
+        return await self.awindow(self.max_tokens)
 
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
         """Appends messages, as `ContextPipeline.add_messages`: those whose id is known already are left alone."""
@@ -112,12 +118,7 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
 
 def window_of(engine: Engine, scope: Scope, max_tokens: int) -> Flow[list[BaseMessage]]:
     """Returns the messages of a conversation that fit a request; see `BudgetedChatMessageHistory.window`."""
-    if not isinstance(max_tokens, int) or isinstance(max_tokens, bool) or max_tokens < 1:
-        raise InputError(f"max_tokens must be a whole number of at least 1, not {max_tokens!r}")
-
-    def room(conversation: Conversation, settings: ContextSettings) -> HistoryRoom:
-        return _room(conversation, settings, max_tokens)
-
+    room = partial(_room, max_tokens=_checked(max_tokens))
     view, conversation, failures = yield from engine.history(scope, room)
     content = Content(
         fragments=(*view.arc, *view.summary),
@@ -128,11 +129,16 @@ def window_of(engine: Engine, scope: Scope, max_tokens: int) -> Flow[list[BaseMe
     messages = _fitted(content, conversation.counter, max_tokens, whole=not view.cut)
     for failure in failures:  # a window has no report to say it in
         _log.warning("window of conversation %r: %s", scope.conversation_id, failure)
-    # Copies: what a caller does to its messages must not change the next window.
-    return [*map(request_copy, messages)]
+    return [*map(request_copy, messages)]  # what a caller does to its messages must not change the next window
 
 
-def _room(conversation: Conversation, settings: ContextSettings, max_tokens: int) -> HistoryRoom:
+def _checked(max_tokens: int) -> int:
+    if not isinstance(max_tokens, int) or isinstance(max_tokens, bool) or max_tokens < 1:
+        raise InputError(f"max_tokens must be a whole number of at least 1, not {max_tokens!r}")
+    return max_tokens
+
+
+def _room(conversation: Conversation, settings: ContextSettings, *, max_tokens: int) -> HistoryRoom:
     room = max(0, max_tokens - conversation.counter.count_messages([]))
     arc = int(room * ARC_SHARE)
     newest = compact.newest_costs(conversation, settings.keep_messages, max_tokens)

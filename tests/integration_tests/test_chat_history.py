@@ -8,21 +8,16 @@ from itertools import count, pairwise
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from langchain_core.messages import (
-    AIMessage,
-    BaseMessage,
-    HumanMessage,
-    SystemMessage,
-    ToolMessage,
-)
+from langchain_core._api import suppress_langchain_deprecation_warning
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.runnables import RunnableConfig, RunnableLambda
+from langchain_core.runnables.history import RunnableWithMessageHistory
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import BudgetedChatMessageHistory, ContextPipeline, TiktokenCounter
 from langchain_ctxbudget.demo import demo_messages
-from langchain_ctxbudget.errors import (
-    BudgetTooSmallError,
-)
+from langchain_ctxbudget.errors import BudgetTooSmallError, InputError
 from langchain_ctxbudget.messages import call_ids
 from tests.integration_tests.provider_rules import check_anthropic, check_openai
 from tests.integration_tests.test_valid_prompts import TRANSCRIPTS, numbered
@@ -41,10 +36,43 @@ def history() -> BudgetedChatMessageHistory:
     return histories(InMemoryStore())
 
 
-# -- What LangChain expects of a history
+# -- With a number of tokens, a chain that reads `messages` sends no more
 
 
-# -- clear
+async def test_with_max_tokens_the_messages_are_what_fits(history: BudgetedChatMessageHistory) -> None:
+    history.add_messages(demo_messages())
+    assert history.messages == history.all_messages == await history.aget_messages()
+    fitting = BudgetedChatMessageHistory("c1", user_id="ada", pipeline=history.pipeline, max_tokens=1_000)
+    assert fitting.messages == await fitting.aget_messages() == history.window(1_000)
+    assert 0 < TiktokenCounter().count_messages(fitting.messages) <= 1_000
+    assert fitting.all_messages == history.all_messages
+    assert len(fitting.all_messages) == len(demo_messages())
+    with pytest.raises(InputError, match="max_tokens"):
+        BudgetedChatMessageHistory("c1", user_id="ada", pipeline=history.pipeline, max_tokens=0)
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+async def test_a_chain_that_it_is_swapped_into_sends_what_fits_and_stores_everything(
+    history: BudgetedChatMessageHistory, *, awaited: bool
+) -> None:
+    sent: list[list[BaseMessage]] = []
+
+    def answer(messages: list[BaseMessage]) -> AIMessage:
+        sent.append(messages)
+        return AIMessage(f"Answer {len(sent)}: " + "mountains are high " * 20)
+
+    def session(session_id: str) -> BudgetedChatMessageHistory:
+        return BudgetedChatMessageHistory(session_id, user_id="ada", pipeline=history.pipeline, max_tokens=500)
+
+    with suppress_langchain_deprecation_warning():
+        chat = RunnableWithMessageHistory(RunnableLambda(answer), session)
+    config: RunnableConfig = {"configurable": {"session_id": "c1"}}
+    for number in range(20):
+        question = [HumanMessage(f"Question {number}?")]
+        await chat.ainvoke(question, config) if awaited else chat.invoke(question, config)
+    assert all(TiktokenCounter().count_messages(messages[:-1]) <= 500 for messages in sent)
+    assert [message.text for message in history.all_messages[::2]] == [f"Question {number}?" for number in range(20)]
+    assert len(history.all_messages) == 40
 
 
 # -- The window
