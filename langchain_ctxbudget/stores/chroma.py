@@ -17,13 +17,13 @@ import weakref
 from base64 import b64decode, b64encode
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeVar, cast
+from typing import Any, NamedTuple, Self, TypeAlias, TypeVar, cast
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -67,9 +67,9 @@ from langchain_ctxbudget.stores.bulk import DATABASE_FILE, Namespace, begins_wit
 T = TypeVar("T")
 Vectors = NDArray[np.float32]
 """The vectors of an item, each of length 1, one after the other."""
+_Put: TypeAlias = tuple[str | None, Sequence[str]]
+"""A checked write: the value as JSON text (`None` deletes), and the texts to embed for it."""
 
-LAYOUT = 3
-"""How records are laid out; another version refuses the store."""
 BUCKETS = 16
 """Collections, chosen by a namespace's first two labels: one takes 2.6 MB, and the fuller it is the longer a scan."""
 READ_SIZE, WRITE_SIZE = 2_000, 500
@@ -78,8 +78,6 @@ TIMEOUT = (10.0, 120.0, 120.0, None)
 """Seconds to connect, to read, to write, to wait for a free connection; Chroma itself would wait for ever."""
 KNOWN_VECTORS = 50_000
 """Items whose vectors stay in memory after searches, where no other process can write."""
-RECENT_ITEMS, RECENT_CHARACTERS = 1_000, 10_000
-"""Items that stay in memory after they were read or written, where no other process can write, and their size."""
 _EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 
 # The smallest graph that Chroma builds, because nothing searches it: ef 400 and M 32 make writes 7 times as
@@ -176,7 +174,7 @@ class ChromaStore(BaseStore):
         """
         todo, chroma = list(ops), self._chroma
         puts = self._checked_puts(todo)
-        vectors = self._embedded(text for put in puts.values() for text in put.to_embed)
+        vectors = self._embedded(text for _, texts in puts.values() for text in texts)
         asked = self._embedded((op.query or "" for op in todo if isinstance(op, SearchOp)), as_queries=True)
         if not self._finalizer.alive:
             raise StoreError("The store is closed. Open a new one.")
@@ -194,10 +192,10 @@ class ChromaStore(BaseStore):
                 else:
                     results.append(_namespaces(chroma, op) if isinstance(op, ListNamespacesOp) else None)
             new: dict[str, _Stored | None] = {}
-            for id_, put in puts.items():
-                flat = b64encode(b"".join(vectors[text].astype("<f4").tobytes() for text in put.to_embed)).decode()
+            for id_, (value, texts) in puts.items():
+                flat = b64encode(b"".join(vectors[text].astype("<f4").tobytes() for text in texts)).decode()
                 created = stored[id_].created if id_ in stored else now
-                new[id_] = None if put.value is None else _Stored(put.value, created, now, flat)
+                new[id_] = None if value is None else _Stored(value, created, now, flat)
             chroma.write(new)
         return results
 
@@ -207,22 +205,15 @@ class ChromaStore(BaseStore):
 
     def _record_embeddings(self) -> None:
         """Writes down with which embeddings the store is written, or compares."""
-        where = self._chroma.where
-        about = self._chroma.client.get_or_create_collection(
-            "ctxbudget-store", metadata={"layout": LAYOUT}, embedding_function=None
-        )
-        known = dict(about.metadata or {})
-        if known.get("layout") != LAYOUT:
-            raise StoreDataError(f"The store {where} has layout {known.get('layout')}; this version reads {LAYOUT}.")
+        about = self._chroma.client.get_or_create_collection("ctxbudget-store", embedding_function=None)
         if self.embeddings is None:
             return
-        mine = {"embedding": embeddings_name(self.embeddings), "dims": self._dims}
-        theirs = {name: known[name] for name in mine if name in known}
-        if not theirs:
-            about.modify(metadata=known | mine)
-        elif theirs != mine:
+        known, mine = dict(about.metadata or {}), {"embedding": embeddings_name(self.embeddings), "dims": self._dims}
+        if not known:
+            about.modify(metadata=mine)
+        elif known != mine:
             raise EmbeddingMismatchError(
-                f"The store {where} was written with {theirs['embedding']} ({theirs['dims']} dimensions), "
+                f"The store {self._chroma.where} was written with {known['embedding']} ({known['dims']} dimensions), "
                 f"but is opened with {mine['embedding']} ({mine['dims']} dimensions). Open it with the embeddings "
                 "it was written with, or put the items into a new store."
             )
@@ -236,7 +227,7 @@ class ChromaStore(BaseStore):
             validate_op_namespace(op)
             if isinstance(op, PutOp):
                 puts.pop(id_ := _item_id(op.namespace, op.key), None)
-                puts[id_] = _Put(None) if op.value is None else self._checked(op, op.value)
+                puts[id_] = (None, []) if op.value is None else self._checked(op, op.value)
         return puts
 
     def _checked(self, op: PutOp, value: object) -> _Put:
@@ -251,10 +242,8 @@ class ChromaStore(BaseStore):
         if not encodes(text):  # half of a surrogate pair, which only an escape can carry
             text = json.dumps(value, separators=(",", ":"))
         paths = [] if op.index is False or not self._fields else op.index or self._fields
-        found = (
-            part for path in paths for part in get_text_at_path(value, path if path == "$" else tokenize_path(path))
-        )
-        return _Put(text, list(dict.fromkeys(part for part in found if part.strip())))
+        found = [get_text_at_path(value, path if path == "$" else tokenize_path(path)) for path in paths]
+        return text, list(dict.fromkeys(part for parts in found for part in parts if part.strip()))
 
     def _embedded(self, texts: Iterable[str], *, as_queries: bool = False) -> dict[str, NDArray[Any]]:
         """Returns the vector of every text that says something, each of length 1."""
@@ -272,13 +261,6 @@ class ChromaStore(BaseStore):
         if not np.isfinite(norms).all():
             raise StoreError("The embeddings gave numbers that are not finite.")
         return dict(zip(wanted, vectors / np.where(norms > 0, norms, 1), strict=True))
-
-
-class _Put(NamedTuple):
-    """A checked write: the value as JSON text (`None` deletes), and the texts to embed for it."""
-
-    value: str | None
-    to_embed: Sequence[str] = ()
 
 
 # Searches.
@@ -427,15 +409,13 @@ class _OpenChroma:
     close: Callable[[], object]
     folder: Path | None = None
     is_private: bool = True
-    """Nobody else can write to it, so items may stay in memory."""
+    """Nobody else can write to it, so vectors may stay in memory."""
     lock: AbstractContextManager[object] = field(default_factory=threading.RLock)
     process: int = field(default_factory=os.getpid)
     stores: int = 1
     collections: dict[str, Collection] = field(default_factory=dict)
     known: dict[Namespace, dict[str, Vectors]] = field(default_factory=dict)
     """The vectors below the prefixes that were searched, in step with every write."""
-    recent: dict[str, _Stored] = field(default_factory=dict)
-    """Items by id, in step with every write: what every turn reads, as the heads of a log, is asked for once."""
 
     def __post_init__(self) -> None:
         _opened.append(self)
@@ -475,24 +455,13 @@ class _OpenChroma:
 
     def read(self, ids: Iterable[str]) -> dict[str, _Stored]:
         """Returns the items with these ids, wherever they are."""
-        wanted = dict.fromkeys(ids)
-        found = {id_: self.recent[id_] for id_ in wanted if id_ in self.recent}
-        for number, some in _by_bucket((id_ for id_ in wanted if id_ not in found), READ_SIZE):
+        found: dict[str, _Stored] = {}
+        for number, some in _by_bucket(ids, READ_SIZE):
             if collection := self._collection(number):
                 got = collection.get(ids=some, include=["metadatas"])
-                read = {
-                    id_: _Stored(**{name: cast("Any", fields[name]) for name in _Stored._fields})
-                    for id_, fields in zip(got["ids"], got["metadatas"] or [], strict=True)
-                }
-                self._remember(read)
-                found |= read
+                for id_, fields in zip(got["ids"], got["metadatas"] or [], strict=True):
+                    found[id_] = _Stored(**{name: cast("Any", fields[name]) for name in _Stored._fields})
         return found
-
-    def _remember(self, items: Mapping[str, _Stored]) -> None:
-        if self.is_private and len(items) <= RECENT_ITEMS // 10:
-            self.recent |= {id_: item for id_, item in items.items() if len(item.value) < RECENT_CHARACTERS}
-            for id_ in list(self.recent)[: max(0, len(self.recent) - RECENT_ITEMS)]:
-                del self.recent[id_]
 
     def vectors_below(self, prefix: Namespace) -> Mapping[str, Vectors]:
         """Returns all vectors below a prefix, by item."""
@@ -509,8 +478,6 @@ class _OpenChroma:
     def write(self, items: Mapping[str, _Stored | None]) -> None:
         """Writes items by id, over those that there are; `None` deletes one."""
         new = {id_: item for id_, item in items.items() if item}
-        for id_ in items:
-            self.recent.pop(id_, None)
         try:
             for number, some in _by_bucket(items.keys() - new.keys(), READ_SIZE):
                 if collection := self._collection(number):
@@ -524,7 +491,6 @@ class _OpenChroma:
         except BaseException:  # nobody knows how far it came
             self.known.clear()
             raise
-        self._remember(new)
         for prefix, known in self.known.items():
             for id_, item in items.items():
                 if _namespace_of(id_)[: len(prefix)] == prefix:
@@ -548,26 +514,17 @@ class _Client(Client):
 
 def _open(folder: Path | None) -> _OpenChroma:
     """Opens a folder, or returns it where this process has it open; without one, makes a Chroma in memory."""
-    with _opening:
+    with _opening, ExitStack() as opened:
         for chroma in _opened:
             if folder and (chroma.folder, chroma.process) == (folder, os.getpid()):
                 chroma.stores += 1
                 return chroma
-        lock = _locked(folder) if folder else None
-        try:
-            with _typed_errors(where := str(folder or "in memory")):
-                client = _started(folder)
-        except BaseException:
-            if lock:
-                lock.release()
-            raise
-
-        def close() -> None:
-            client.own_system.stop()
-            if lock:
-                lock.release()
-
-        return _OpenChroma(client, where, close, folder)
+        if folder:
+            opened.callback(_locked(folder).release)
+        with _typed_errors(where := str(folder or "in memory")):
+            client = _started(folder)
+        opened.callback(client.own_system.stop)
+        return _OpenChroma(client, where, opened.pop_all().close, folder)
 
 
 def _started(folder: Path | None) -> _Client:
