@@ -12,7 +12,6 @@ from langchain_ctxbudget.history.conversation import (
     MessagePage,
     OpenConversation,
     OpenConversations,
-    in_use,
     require_known,
 )
 from langchain_ctxbudget.history.editing import Editor, OnRemoval
@@ -37,7 +36,7 @@ __all__ = [
     "Conversation", "ConversationCompaction", "Decision", "Editor", "Entry", "HistoryPlan", "HistoryRoom",
     "HistoryView", "LastPrompt", "Line", "MessageIndex", "MessagePage", "OnRemoval", "OpenConversation",
     "OpenConversations", "OtherConversations", "Sentence", "Summarizing", "TurnBlock", "block_lines", "blocks",
-    "by_layer", "choose", "compact", "compactions", "editing", "fragments", "in_use", "is_of_earlier_turn",
+    "by_layer", "choose", "compact", "compactions", "editing", "fragments", "is_of_earlier_turn",
     "keep_sentences", "log", "look_up", "message_reference", "require_known", "saying", "searched_text", "short_digest",
     "with_block", "with_headings", "work_state",
 ]  # fmt: skip

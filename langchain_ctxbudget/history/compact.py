@@ -230,7 +230,7 @@ class HistoryPlan:
             return self._verbatim(None)
         record = decision.record or self._written(decision)
         makers = Counter(line.made_by for line in (*record.summary, *record.arc))
-        asks = conversation.made.maker and not decision.whole
+        asks = conversation.table.made.maker and not decision.whole
         cost = replace(self.limits, cleared=record.cleared).cost(conversation)
         first, last = self._frame(record)
         return replace(
@@ -249,7 +249,7 @@ class HistoryPlan:
 
     def has_news(self, record: CutRecord) -> bool:
         """Whether a model has written by now about what is behind a cut."""
-        made = self.conversation.made
+        made = self.conversation.table.made
         written = any(key in made.digests for key in record.waiting)
         return written and all(key in made.digests or key in made.failures for key in record.waiting)
 

@@ -10,10 +10,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakValueDictionary
 
 from langchain_core.messages import BaseMessage
-from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.errors import InputError
@@ -24,7 +23,7 @@ from langchain_ctxbudget.history.columns import UNKNOWN, Beginning, Costs
 from langchain_ctxbudget.history.extractive import Line
 from langchain_ctxbudget.history.log import Heads, News, OtherConversations, fold, in_order
 from langchain_ctxbudget.history.table import Entry, MessageTable
-from langchain_ctxbudget.history.tree import KnownDigests, Spans
+from langchain_ctxbudget.history.tree import Spans
 from langchain_ctxbudget.history.turn_blocks import TurnBlock, with_block, words_of
 from langchain_ctxbudget.history.work_state import MOST_MESSAGES, WorkState
 from langchain_ctxbudget.messages import Preservation, as_note, as_sent, clip_message
@@ -104,11 +103,6 @@ class Conversation:
         """Returns the line that quotes a message, with its number where it is to be looked up by that."""
         return self.entries[position].quoted(f"#{position + 1} " if numbered else "")
 
-    @property
-    def made(self) -> KnownDigests:
-        """The digests of spans that are known."""
-        return self.table.made
-
     def bare(self) -> Conversation:
         """Returns what there is to tell of it: messages and costs, without the table and what was made of it."""
         return self.but(table=MessageTable(), columns=Costs(), cuts={}, last=None, clips={})
@@ -137,7 +131,7 @@ class Conversation:
         tree = self.table.tree(segment_messages)
         if not self.is_newest:
             tree = tree.shortened(len(self.entries)).grow(self.entries)
-        return Spans(self.entries, tree, self.made)
+        return Spans(self.entries, tree, self.table.made)
 
     def shown(self, position: int, most_tokens: int) -> tuple[BaseMessage, int]:
         """Returns a message as it stands among others, clipped to so many tokens unless it is kept, and its cost."""
@@ -166,22 +160,19 @@ class Conversation:
     def read_questions(self, end: int) -> OpenQuestions:
         """Returns the questions that the messages before `end` leave open."""
         known = self.table.questions
-        if known.read_until > end or not self.is_newest:  # the cut has moved back
+        if known.read_until > end:  # the cut has moved back
             known = OpenQuestions()
-        known = known.read(self.lines(known.read_until, end))
-        if self.is_newest:
-            self.table.questions = known
+        self.table.questions = known = known.read(self.lines(known.read_until, end))
         return known
 
     def read_work(self, end: int, kinds: Mapping[str, ToolKind]) -> WorkState:
         """Returns what the calls before `end` have left behind."""
         known = self.table.work
-        if known.read_until > end or not self.is_newest or known.kinds != kinds:
+        if known.read_until > end or known.kinds != kinds:
             known = WorkState(kinds, read_until=max(0, end - MOST_MESSAGES))
         if known.read_until < end:
             known = known.copy().read((at, self.entries[at].sent) for at in range(known.read_until, end))
-        if self.is_newest:
-            self.table.work = known
+        self.table.work = known
         return known
 
     def ledger(self) -> dict[CoverageState, list[str]]:
@@ -246,7 +237,6 @@ class OpenConversation:
     """The last one of the agent's states that wrote here, or that is about to; see `Place`."""
     forgotten: int = 0
     """The number of messages of which the state that was copied last held none."""
-    warned: bool = False
     pins: dict[str, Preservation] = field(default_factory=dict)
     cuts: dict[str, CutRecord] = field(default_factory=dict)
     cuts_unsaved: bool = False
@@ -385,17 +375,6 @@ class OpenConversation:
         return len(self.entries) - self.learned[0] if self.table.holds(*self.learned) else None
 
 
-_locks: WeakKeyDictionary[BaseStore, WeakValueDictionary[Scope, Lock]] = WeakKeyDictionary()
-"""The locks of conversations, shared by every pipeline of this process: an erasure waits for all that write."""
-_locks_mutex = new_mutex()
-
-
-def in_use(store: BaseStore) -> list[Scope]:
-    """Returns the conversations in a store that anybody in this process has open."""
-    with _locks_mutex:
-        return list(_locks.get(store, ()))
-
-
 class OpenConversations:
     """Open conversations by scope, the one used last at the end; the one unused for longest goes first."""
 
@@ -403,11 +382,13 @@ class OpenConversations:
         self._limit = limit
         self._mutex = new_mutex()
         self._open: dict[Scope, OpenConversation] = {}
+        self._locks: WeakValueDictionary[Scope, Lock] = WeakValueDictionary()
+        """Of those in use: one that is let go of and opened again meanwhile waits for them."""
 
-    def using(self, store: BaseStore, scope: Scope, body: Callable[[OpenConversation], Flow[T]]) -> Flow[T]:
-        """Runs a flow with a conversation in a store, alone."""
-        with self._mutex, _locks_mutex:
-            lock = _locks.setdefault(store, WeakValueDictionary()).setdefault(scope, Lock())
+    def using(self, scope: Scope, body: Callable[[OpenConversation], Flow[T]]) -> Flow[T]:
+        """Runs a flow with a conversation, alone."""
+        with self._mutex:
+            lock = self._locks.setdefault(scope, Lock())
             conversation = self._open.pop(scope, None) or OpenConversation(scope, lock)
             self._open[scope] = conversation
             while len(self._open) > self._limit:  # whoever is using it goes on with it

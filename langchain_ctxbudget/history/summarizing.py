@@ -465,14 +465,14 @@ class Summarizing:
     def _next(self, tried: Collection[str], conversation: OpenConversation) -> Flow[SummaryRequest | None]:
         """Returns the next span to write about, or None where there is none."""
         seen = conversation.seen_with(self._owner.counter)
-        spans = seen.spans(seen.made.segment_messages)
+        spans = seen.spans(seen.table.made.segment_messages)
         yield from look_up(self._owner.store, seen.scope, spans.known, [key for _, key in wanted(spans)])
         return next((request_of(seen, spans, node, key) for node, key in wanted(spans) if key not in tried), None)
 
     def _take(self, job: SummaryRequest, made: Digest | str, conversation: OpenConversation) -> Flow[None]:
         """Takes in a digest if its messages, and those before them, are still the same; or notes why there is none."""
         seen = conversation.seen_with(self._owner.counter)
-        known, spans = seen.made, seen.spans(seen.made.segment_messages)
+        known, spans = seen.table.made, seen.spans(seen.table.made.segment_messages)
         if isinstance(made, str):
             known.failures.setdefault(job.key, []).append(made)
             return

@@ -114,32 +114,25 @@ def by_names(profiles: Iterable[Profile]) -> Detector:
 # Kept in this process
 
 
-@dataclass(slots=True)
-class _Kept:
-    """The knowledge of one user, and how often which bundle was a hit (True) or a miss since that was written last."""
+@dataclass(slots=True, eq=False)
+class Kept:
+    """The knowledge of one user in this process; an erasure of something of the user makes another one."""
 
     knowledge: Knowledge | None = None
     uses: Counter[tuple[str, bool]] = field(default_factory=Counter)
+    """How often which bundle was a hit (True) or a miss since that was written last."""
 
 
-@dataclass(slots=True)
-class _Users:
-    """The users of one store."""
-
-    kept: OrderedDict[str, _Kept] = field(default_factory=OrderedDict)
-    epochs: Counter[str] = field(default_factory=Counter)
-    """Erasures by user: work that was begun before must not be written."""
-
-
-_stores: WeakKeyDictionary[BaseStore, _Users] = WeakKeyDictionary()
+_stores: WeakKeyDictionary[BaseStore, OrderedDict[str, Kept]] = WeakKeyDictionary()
 _mutex = new_mutex()
 _locks = [Lock() for _ in range(256)]
 
 
-def _of(store: BaseStore, user_id: str) -> _Kept:
+def kept_of(store: BaseStore, user_id: str) -> Kept:
+    """Returns what is kept of a user: work that was begun with another one must not be written."""
     with _mutex:
-        users = _stores.setdefault(store, _Users()).kept
-        kept = users.setdefault(user_id, _Kept())
+        users = _stores.setdefault(store, OrderedDict())
+        kept = users.setdefault(user_id, Kept())
         users.move_to_end(user_id)
         if len(users) > KEPT_USERS:
             users.popitem(last=False)
@@ -151,35 +144,20 @@ def lock_of(store: BaseStore, user_id: str) -> Lock:
     return _locks[hash((id(store), user_id)) % len(_locks)]
 
 
-def epoch_of(store: BaseStore, user_id: str) -> int:
-    """Returns a number that every erasure of something of the user renews."""
-    with _mutex:
-        return _stores.setdefault(store, _Users()).epochs[user_id]
-
-
 def interrupted(store: BaseStore, user_id: str) -> None:
     """Notes that something of a user is erased: work under way is not written, and what is known is read anew."""
     with _mutex:
-        users = _stores.setdefault(store, _Users())
-        users.epochs[user_id] += 1
-        users.kept.pop(user_id, None)
+        _stores.get(store, OrderedDict[str, Kept]()).pop(user_id, None)
 
 
 def note_use(store: BaseStore, user_id: str, hits: Iterable[str], misses: Iterable[str]) -> None:
     """Counts the bundles that a prompt could use as they are, and those it could not; written with the next change."""
-    _of(store, user_id).uses.update([*((name, True) for name in hits), *((name, False) for name in misses)])
-
-
-def take_use(store: BaseStore, user_id: str) -> Counter[tuple[str, bool]]:
-    """Returns the hits (True) and misses that were not written yet, and forgets them."""
-    kept = _of(store, user_id)
-    taken, kept.uses = kept.uses, Counter()
-    return taken
+    kept_of(store, user_id).uses.update([*((name, True) for name in hits), *((name, False) for name in misses)])
 
 
 def last_known(store: BaseStore, user_id: str) -> Knowledge:
     """Returns what was read last, for when reading fails."""
-    return _of(store, user_id).knowledge or Knowledge(is_read=False)
+    return kept_of(store, user_id).knowledge or Knowledge(is_read=False)
 
 
 # Read and written
@@ -189,7 +167,7 @@ def read(store: BaseStore, user_id: str, found: object = None, *, marked: bool =
     """Reads what is known about a user, where the mark, which may be `found` already, has changed."""
     if not marked:
         [found] = yield from batch(store, [records.mark_place(user_id)])
-    mark, kept = records.found(records.KnowledgeMark, found), _of(store, user_id)
+    mark, kept = records.found(records.KnowledgeMark, found), kept_of(store, user_id)
     if mark is None:
         kept.knowledge = None
         return NOTHING
@@ -204,7 +182,7 @@ def read(store: BaseStore, user_id: str, found: object = None, *, marked: bool =
         links={(link.topic_id, link.conversation_id): link for link in links},
         phrases=tuple((yield from records.PHRASES.all(store, user_id))),
     ).with_facts((yield from records.FACTS.all(store, user_id)))
-    _of(store, user_id).knowledge = known
+    kept_of(store, user_id).knowledge = known
     return known
 
 
@@ -234,7 +212,7 @@ def save(store: BaseStore, user_id: str, before: Knowledge, after: Knowledge, *,
     devices = (yield from records.PRESENCE.all(store, user_id)) if gone else []
     none = {"predicted_topics": (), "predicted_entities": ()}  # until the next heartbeat
     puts += records.PRESENCE.changes(user_id, devices, [device.model_copy(update=none) for device in devices])
-    place, kept = records.mark_place(user_id), _of(store, user_id)
+    place, kept = records.mark_place(user_id), kept_of(store, user_id)
     [item] = yield from batch(store, [place])
     found = records.found(records.KnowledgeMark, item)
     if found is None and before.mark.mark:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import atexit
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -77,8 +77,8 @@ class Work:
     there: Mapping[str, str] | None
     """All messages of the conversation, and what each says, as a fingerprint; None: those that were learned from have
     not changed."""
-    epoch: int
-    """Of the user's knowledge when they were taken up."""
+    kept: known.Kept
+    """What was kept of the user when they were taken up."""
 
     @cached_property
     def said(self) -> list[records.Said]:
@@ -302,7 +302,9 @@ def compiled(store: BaseStore, user_id: str, state: Knowledge, now: datetime) ->
         compiler.of_facts("global_prefs", facts.ranked(state.facts)),
     ]
     texts = {text.id: text for text in made if "/" in text.id or text.compiled_prompt}
-    for (key, is_hit), number in known.take_use(store, user_id).items():
+    kept = known.kept_of(store, user_id)
+    uses, kept.uses = kept.uses, Counter()
+    for (key, is_hit), number in uses.items():
         if old := texts.get(key):
             counts = {"hit_count": old.hit_count + number} if is_hit else {"miss_count": old.miss_count + number}
             texts[key] = old.model_copy(update={**counts, "last_used_at": now})
@@ -330,7 +332,7 @@ def take(
     store: BaseStore, conversation: OpenConversation, counter: TokenCounter, *, at_least: int
 ) -> Flow[Work | None]:
     """Returns the next messages to learn from; None where there are too few new ones."""
-    epoch, entries = known.epoch_of(store, conversation.scope.user_id), conversation.entries
+    kept, entries = known.kept_of(store, conversation.scope.user_id), conversation.entries
     [item] = yield from batch(store, [records.progress_place(conversation.scope)])
     progress = records.found(records.ProgressRecord, item) or records.ProgressRecord()
     last = next((mark for mark in reversed(progress.marks) if _fits(entries, mark)), (0, ""))
@@ -346,7 +348,7 @@ def take(
         first=first,
         progress=progress,
         there=still_there(conversation) if is_changed else None,
-        epoch=epoch,
+        kept=kept,
     )
 
 
@@ -380,7 +382,7 @@ def write(store: BaseStore, work: Work, learned: records.Learned | None, now: da
     def body() -> Flow[None]:
         [item] = yield from batch(store, [place])
         was_read = (records.found(records.ProgressRecord, item) or records.ProgressRecord()) != work.progress
-        if not was_read and known.epoch_of(store, user) == work.epoch:
+        if not was_read and known.kept_of(store, user) is work.kept:
             yield from rewritten(store, user, now, change)
             yield from bulk.write(store, [records.written(place, work.done)])
 

@@ -31,7 +31,6 @@ from langchain_ctxbudget.history import (
     Summarizing,
     blocks,
     editing,
-    in_use,
 )
 from langchain_ctxbudget.knowledge import ClientPresence, Knowledge, Learning, known, records, still_there
 from langchain_ctxbudget.messages import Preservation, checked, forget_texts, split_instructions
@@ -197,7 +196,7 @@ class Workspace:
 
     def using(self, scope: Scope, body: Callable[[OpenConversation], Flow[T]]) -> Flow[T]:
         """Runs a flow with a conversation, alone."""
-        return self.open_conversations.using(self.store, scope, body)
+        return self.open_conversations.using(scope, body)
 
     def recall(self, scope: Scope, body: Callable[[OpenConversation], Flow[T]]) -> Flow[T]:
         """Runs a flow with a conversation that is up to date, alone."""
@@ -294,11 +293,11 @@ class Workspace:
         """Deletes everything of a user, also in the stores of runs; returns how many records there were."""
         self.bookkeeping.ledger.erase(user_id)
         path = (ROOT, label(require_id("user_id", user_id)))
-        # Whatever is under way with a conversation ends before anything is deleted, in other pipelines of this process,
-        # too; and what was begun in between is deleted in the end.
+        # Whatever is under way with a conversation ends before anything is deleted; and what was begun in between is
+        # deleted in the end.
         count = 0
         for _ in range(2):
-            for scope in {**self.open_conversations.all(), **dict.fromkeys(in_use(self.store))}:
+            for scope in self.open_conversations.all():
                 if scope.user_id == user_id:
                     yield from self.using(scope, self._forget)
             known.interrupted(self.store, user_id)

@@ -149,7 +149,7 @@ def compact_history(plan: Plan, access: Access) -> Flow[Plan]:
 def choose_history(history: HistoryPlan, access: Access) -> Flow[tuple[HistoryView, list[str]]]:
     """Chooses what of a history is verbatim; returns it, and what is to be reported."""
     decision, problems = history.decide(), list[str]()
-    conversation, made = history.conversation, history.conversation.made
+    conversation, made = history.conversation, history.conversation.table.made
     if made.maker and decision.is_step and (waiting := history.waiting(decision)):
         try:
             yield from look_up(access.store, conversation.scope, made, waiting)
@@ -161,7 +161,7 @@ def choose_history(history: HistoryPlan, access: Access) -> Flow[tuple[HistoryVi
 
 def _has_news(history: HistoryPlan, record: CutRecord, access: Access) -> Flow[bool]:
     """Returns whether a model has written by now about what is behind the cut of a step."""
-    made = history.conversation.made
+    made = history.conversation.table.made
     if made.maker and record.waiting:
         with suppress(Exception):  # extraction stands
             yield from look_up(access.store, history.conversation.scope, made, record.waiting)
@@ -170,7 +170,7 @@ def _has_news(history: HistoryPlan, record: CutRecord, access: Access) -> Flow[b
 
 def _unwritten(conversation: Conversation, view: HistoryView) -> list[str]:
     """Returns why a model has not written about what is behind the cut."""
-    made = conversation.made
+    made = conversation.table.made
     failures = dict.fromkeys(problems[-1] for problems in made.failures.values() if made.maker and view.waiting)
     return [f"summaries: {problem}; extraction stands instead" for problem in failures]
 

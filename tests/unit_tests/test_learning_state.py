@@ -17,6 +17,7 @@ from langchain_ctxbudget.knowledge import (
     Source,
     TopicProfile,
 )
+from langchain_ctxbudget.knowledge.known import Kept
 from langchain_ctxbudget.knowledge.learning import MOST_PROFILES, Work, as_said, others_in, time_of, updated, without
 from langchain_ctxbudget.knowledge.records import Learned, PhraseRecord, TopicConversation
 from tests.conversations import COUNTER, SCOPE, opened
@@ -85,7 +86,7 @@ def test_of_too_many_topics_the_least_important_go() -> None:
     }
     work = opened("x").seen_with(COUNTER)
     todo = Work(
-        scope=SCOPE, entries=work.entries, costs=work.costs, first=0, progress=ProgressRecord(), there=None, epoch=0
+        scope=SCOPE, entries=work.entries, costs=work.costs, first=0, progress=ProgressRecord(), there=None, kept=Kept()
     )
     state = updated(Knowledge(topics=tuple(many), links=links), todo, Learned(), NOW)
     assert {one.id for one in many} - {one.id for one in state.topics} == {"topic/t2", "topic/t3"}

@@ -17,6 +17,7 @@ from langchain_ctxbudget.knowledge import (
     Source,
     TopicProfile,
 )
+from langchain_ctxbudget.knowledge.known import Kept
 from langchain_ctxbudget.knowledge.learning import Work, updated
 from langchain_ctxbudget.knowledge.profiles import (
     Engagement,
@@ -120,7 +121,7 @@ def count(state: Knowledge, texts: Any = TEXTS, first: int = 0, end: int | None 
     whole = opened(*texts)
     seen = whole.seen_with(COUNTER)
     entries, progress = seen.entries[:end], ProgressRecord()
-    work = Work(scope=SCOPE, entries=entries, costs=seen.costs, first=first, progress=progress, there=None, epoch=0)
+    work = Work(scope=SCOPE, entries=entries, costs=seen.costs, first=first, progress=progress, there=None, kept=Kept())
     after = updated(state, work, Learned(), NOW)
     found = [after.links.get((thing.id, "c1")) for thing in (BEER, SARAH)]
     return after, [(one.messages, one.exchanges) if one else (0, 0) for one in found]
