@@ -16,32 +16,13 @@ from typing import NamedTuple
 
 import numpy as np
 from langchain_core.embeddings import Embeddings
-from langchain_core.messages import (
-    AIMessage,
-    BaseMessage,
-    BaseMessageChunk,
-    SystemMessage,
-    ToolMessage,
-    message_chunk_to_message,
-)
+from langchain_core.messages import BaseMessage, BaseMessageChunk, SystemMessage, ToolMessage, message_chunk_to_message
 
 from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.history import Conversation, Entry
-from langchain_ctxbudget.messages import (
-    Preservation,
-    content_id,
-    date_of,
-    fences,
-    fingerprint,
-    head_end,
-    is_user,
-    plain_text,
-    preservation_of,
-    speaker,
-    terms,
-)
+from langchain_ctxbudget.messages import content_id, date_of, fences, fingerprint, head_end, is_user, terms
 from langchain_ctxbudget.retrieval.pool import Searched, gather
-from langchain_ctxbudget.search import Candidate, highest, passage, pieces
+from langchain_ctxbudget.search import Candidate, highest, most_about
 from langchain_ctxbudget.tokens import Count
 
 IS_RECALL = {"ctxbudget": "recall"}
@@ -58,7 +39,7 @@ _CHARACTERS_PER_TOKEN = 16
 """No page takes more, so that a text that is far too large is not tokenized at length; English has 4 to 5."""
 _MOST_ITEMS, _LEAST_ITEM_TOKENS = 4, 48
 """Of a query's results, none takes more than its share of so many, or so many tokens where that is less."""
-_SPEAKER_CHARACTERS, _PASSAGE_CHARACTERS = 24, 800
+_SPEAKER_CHARACTERS = 24
 
 _NUMBER = "[0-9]{1,12}"
 _NUMBERS = re.compile(
@@ -74,26 +55,12 @@ def has_recall_tool(tools: Sequence[object]) -> bool:
     return any((getattr(tool, "metadata", None) or {}).items() >= IS_RECALL.items() for tool in tools)
 
 
-# The messages
-
-
-class Unstored(NamedTuple):
-    """A message that the store does not have yet."""
-
-    id: str
-    message: BaseMessage
-    speaker: str
-    date: str | None
-    text: str
-    preservation: Preservation | None
-
-
 @dataclass(frozen=True, slots=True)
 class Transcript:
     """The messages of a conversation by position: first the stored ones, then those that only an agent's state has."""
 
     conversation: Conversation
-    rest: Sequence[Unstored] = ()
+    rest: Sequence[Entry] = ()
     question: str | None = None
     """The id of the one that the current turn is to answer, where it is not stored."""
     tool: str = ""
@@ -105,53 +72,40 @@ class Transcript:
     ) -> Transcript:
         """Returns what can be quoted now."""
         given = (conversation.last.turn if conversation.last else ()) if state is None else state
-        said = dropwhile(lambda message: isinstance(message, SystemMessage), given)
-        rest: dict[str, Unstored] = {}
+        rest: dict[str, Entry] = {}
         date = conversation.entries[-1].date if conversation.entries else None
-        for message in said:
+        for message in dropwhile(lambda message: isinstance(message, SystemMessage), given):
             if not isinstance(message, BaseMessage) or conversation.position(message.id) is not None:
                 continue
             told = fingerprint(message)  # without an id it is new where the conversation knows none that says the same
             if key := message.id or ("" if conversation.table.times_said(told) else content_id(told, 1)):
                 whole = message_chunk_to_message(message) if isinstance(message, BaseMessageChunk) else message
-                date = date_of(whole) or date
-                preservation = preservation_of(whole)
-                rest[key] = Unstored(key, whole, speaker(whole), date, plain_text(whole), preservation)
+                whole, date = whole.model_copy(update={"id": key}), date_of(whole) or date
+                rest[key] = Entry.read("", whole, told, "", date, safe_cut=False, shown=None)
         question = next((item.id for item in reversed(rest.values()) if is_user(item.message)), None)
         return cls(conversation, list(rest.values()), question, tool)
 
-    @property
-    def stored(self) -> int:
-        """The number of stored messages."""
-        return len(self.conversation.entries)
-
     def __len__(self) -> int:
-        return self.stored + len(self.rest)
+        return len(self.conversation.entries) + len(self.rest)
 
-    def __getitem__(self, position: int) -> Entry | Unstored:
-        return self.rest[at] if (at := position - self.stored) >= 0 else self.conversation.entries[position]
+    def __getitem__(self, position: int) -> Entry:
+        stored = self.conversation.entries
+        return stored[position] if position < len(stored) else self.rest[position - len(stored)]
 
     def position(self, message_id: str) -> int | None:
         """Returns where a message stands, or None where there is none of this id."""
+        rest = {item.id: at for at, item in enumerate(self.rest, len(self.conversation.entries))}
         known = self.conversation.position(message_id)
-        rest = (at for at, item in enumerate(self.rest, self.stored) if item.id == message_id)
-        return next(rest, None) if known is None else known
+        return rest.get(message_id) if known is None else known
 
     def is_searched(self, position: int) -> bool:
-        """Tells whether a query may find a message.
-
-        Not what is to be left out of prompts, and not what only repeats the query: the question of the current turn,
-        the calls of the tool that looks things up, and its results.
-        """
-        item, is_stored = self[position], position < self.stored
-        message = item.message
-        if not item.text or item.preservation == "drop" or (item.id == self.question and not is_stored):
+        """Tells whether a query may find a message: nothing that is dropped, and nothing that repeats the query."""
+        item = self[position]
+        if not item.text or item.preservation == "drop" or item.id == self.question:
             return False
-        if isinstance(message, ToolMessage):
-            return message.name != self.tool
-        if not isinstance(message, AIMessage) or all(call["name"] != self.tool for call in message.tool_calls):
-            return True
-        return is_stored and bool(message.text.strip())
+        calls = getattr(item.message, "tool_calls", ())
+        is_result = isinstance(item.message, ToolMessage) and item.message.name == self.tool
+        return not is_result and all(call["name"] != self.tool for call in calls)
 
 
 # References
@@ -168,12 +122,6 @@ class Reference(NamedTuple):
         """In the form in which the next call can give it."""
         place = f"#{self.first + 1}" + (f"@{self.offset}" if self.offset else "")
         return place if self.first == self.last else f"{place}-{self.last + 1}"
-
-    def after(self, end: int, length: int) -> Reference | None:
-        """Returns what is left of it once the first message, of this length, was read up to `end`."""
-        if end < length:
-            return self._replace(offset=end)
-        return Reference(self.first + 1, self.last) if self.first < self.last else None
 
 
 def _resolved(transcript: Transcript, reference: str) -> Reference | None:
@@ -208,24 +156,12 @@ def by_reference(transcript: Transcript, reference: str, budget_tokens: int) -> 
     if wanted.offset and wanted.offset >= length:
         told = f"Message #{wanted.first + 1} has no more than {length} characters."
         return first_that_fits([told], count, budget_tokens)
-    items: list[str] = []
-    characters = _CHARACTERS_PER_TOKEN * budget_tokens
-    for position in range(wanted.first, wanted.last + 1):
-        start, text = 0 if items else wanted.offset, transcript[position].text
-        if (characters := characters - len(text) + start) < 0:
-            break
-        items.append(_item(transcript, position, fences.as_data(text)[start:], start))
 
-    def whole(number: int) -> str:
-        following = wanted.first + number
-        rest = Reference(following, wanted.last) if following <= wanted.last else None
-        return QUOTES + "".join(items[:number]) + _continuation(rest)
+    def continues(following: Reference | None) -> str:
+        return f'Continue with reference "{following}".\n' if following else ""
 
-    return (
-        _longest(len(items), whole, count, budget_tokens)
-        or _page(transcript, wanted, budget_tokens, QUOTES, _continuation)
-        or first_that_fits(_no_room(budget_tokens), count, budget_tokens)
-    )
+    page = _page(transcript, wanted, budget_tokens, continues, QUOTES)
+    return page or first_that_fits(_no_room(budget_tokens), count, budget_tokens)
 
 
 def by_query(transcript: Transcript, query: str, embeddings: Embeddings | None, budget_tokens: int) -> Flow[str]:
@@ -248,12 +184,12 @@ def by_query(transcript: Transcript, query: str, embeddings: Embeddings | None, 
         if item := _result(transcript, position, wanted, min(share_tokens, left_tokens)):
             items[position] = item
             left_tokens -= count(item)
-    # What is counted together may cost more than its parts; the least relevant one was taken last.
-    taken = list(items)
-    answer = _longest(
-        len(taken), lambda number: QUOTES + "".join(items[at] for at in sorted(taken[:number])), count, budget_tokens
-    )
-    return answer or first_that_fits(_no_room(budget_tokens), count, budget_tokens)
+    while items:
+        answer = QUOTES + "".join(items[at] for at in sorted(items))
+        if count(answer) <= budget_tokens:
+            return answer
+        items.popitem()  # what is counted together may cost more than its parts; the least relevant came last
+    return first_that_fits(_no_room(budget_tokens), count, budget_tokens)
 
 
 def first_that_fits(texts: Iterable[str], count: Count, budget_tokens: int) -> str:
@@ -265,7 +201,7 @@ def _ranked(transcript: Transcript, query: str, embeddings: Embeddings | None) -
     """Returns the positions of the messages that a query is about, the most relevant first."""
     rest = [
         Candidate(id=item.id, source="conversations", text=item.text, speaker=item.speaker, place=position)
-        for position, item in enumerate(transcript.rest, transcript.stored)
+        for position, item in enumerate(transcript.rest, len(transcript.conversation.entries))
         if transcript.is_searched(position)
     ]
     pool, _ = yield from gather(Searched.of(transcript.conversation), query, embeddings, rest)
@@ -290,10 +226,6 @@ def _no_room(budget_tokens: int) -> tuple[str, ...]:
     return (f"Not even a part of a message fits into {budget_tokens} tokens, the limit of this tool.",)
 
 
-def _continuation(following: Reference | None) -> str:
-    return f'Continue with reference "{following}".\n' if following else ""
-
-
 def _item(transcript: Transcript, position: int, said: str, start: int = 0) -> str:
     """Returns what a message says from a character on, under its reference, date and speaker."""
     entry = transcript[position]
@@ -302,32 +234,38 @@ def _item(transcript: Transcript, position: int, said: str, start: int = 0) -> s
     return heading + _LINE_BREAK.sub(r"\1  ", said or "(no text)") + "\n"
 
 
-def _longest(most: int, answer: Callable[[int], str], count: Count, budget_tokens: int) -> str | None:
-    """Returns the answer of the largest size that fits, of sizes from 1 on; None where none does."""
-    size = bisect_right(range(1, most + 1), budget_tokens, key=lambda size: count(answer(size)))
-    return answer(size) if size else None
-
-
 def _page(
     transcript: Transcript,
     wanted: Reference,
     budget_tokens: int,
-    before: str,
     last_line: Callable[[Reference | None], str],
+    before: str = "",
 ) -> str | None:
-    """Returns as much of a message as fits, from a character on, or None where nothing of it does."""
-    text, start = fences.as_data(transcript[wanted.first].text), wanted.offset
+    """Returns as much as fits of some messages, from a character on: whole ones, else a part of the first."""
+    count, most = transcript.conversation.counter.count_text, _CHARACTERS_PER_TOKEN * budget_tokens
+    texts, total = list[str](), 0
+    for position in range(wanted.first, wanted.last + 1):
+        if total >= most:
+            break
+        texts.append(fences.as_data(transcript[position].text)[0 if texts else wanted.offset :])
+        total += max(1, len(texts[-1]))  # an empty message takes room, too
 
     def page(size: int) -> str:
-        end = start + size
-        if end < len(text):  # where a cut harms least, but not before the first character
-            end = start + (head_end(text[start : end + 1], size) or size)
-        return (
-            before + _item(transcript, wanted.first, text[start:end], start) + last_line(wanted.after(end, len(text)))
-        )
+        said, following = before, wanted
+        for position, text in enumerate(texts, wanted.first):
+            if size < max(1, len(text)) and position > wanted.first:
+                break
+            end = len(text)
+            if size < end:  # cut where it harms least, but not before the first character
+                end = head_end(text[: size + 1], size) or size
+            said += _item(transcript, position, text[:end], following.offset)
+            if end < len(text):
+                return said + last_line(following._replace(offset=following.offset + end))
+            size, following = size - max(1, end), Reference(position + 1, wanted.last)
+        return said + last_line(following if following.first <= wanted.last else None)
 
-    most = min(len(text) - start, _CHARACTERS_PER_TOKEN * budget_tokens)
-    return _longest(most, page, transcript.conversation.counter.count_text, budget_tokens)
+    size = bisect_right(range(1, 1 + min(total, most)), budget_tokens, key=lambda size: count(page(size)))
+    return page(size) if size else None
 
 
 def _result(transcript: Transcript, position: int, wanted: set[str], budget_tokens: int) -> str | None:
@@ -336,12 +274,11 @@ def _result(transcript: Transcript, position: int, wanted: set[str], budget_toke
     is_large = len(text) > _CHARACTERS_PER_TOKEN * budget_tokens  # not worth tokenizing
     if not is_large and count(whole := _item(transcript, position, fences.as_data(text))) <= budget_tokens:
         return whole
-    part = passage(pieces(text), wanted, _PASSAGE_CHARACTERS)
-    offset = part[0] if part else 0
+    offset = most_about(text, wanted) or 0
 
     def last_line(following: Reference | None) -> str:
         more = [f'more: "{following}"'] if following else []
         start = [f'from its beginning: "{Reference(position, position)}"'] if offset else []
         return f"  [… {'; '.join(more + start)} …]\n" if more or start else ""
 
-    return _page(transcript, Reference(position, position, offset), budget_tokens, "", last_line)
+    return _page(transcript, Reference(position, position, offset), budget_tokens, last_line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -10,19 +11,19 @@ from numpy.typing import NDArray
 
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
 from langchain_ctxbudget.history import Conversation, Entry, saying
-from langchain_ctxbudget.messages import fences, one_line, sentences
+from langchain_ctxbudget.messages import fences, head_end, one_line, sentences
 from langchain_ctxbudget.report import LISTED_OMISSIONS, ReportItem, preview
 from langchain_ctxbudget.retrieval.pool import Pool
-from langchain_ctxbudget.search import Candidate, Scores, highest, passage, pieces
+from langchain_ctxbudget.search import Candidate, Scores, highest, most_about
 from langchain_ctxbudget.settings import RetrievalSettings
 
-SMALLEST_ITEM_TOKENS, SMALLEST_PASSAGE_TOKENS, GOOD_PASSAGE_TOKENS = 8, 24, 64
+SMALLEST_ITEM_TOKENS = 8
 LINE_OVERHEAD_TOKENS = 4
 """A line costs about so much more than its text."""
 CANDIDATES, TOKENS_PER_CANDIDATE, MOST_WORTH = 256, 8, 2_048
 """As many of the best are looked at, or one for so many tokens, if that is more; so many may be worth their tokens."""
-STANDS_OUT, MOST_PASSAGE_SHARE, LONG_TOKENS = 1.0, 0.125, 160
-"""A long message that is more relevant than every other by so much gets a good passage, or this share of the room."""
+LONG_TOKENS, LONG_SHARE, PASSAGE_TOKENS = 160, 0.125, 64
+"""For a part of the most relevant text, where it takes so many and this share of the room, so many are kept free."""
 REPLY_SHARE, SHORTEST_QUESTION, REPLY_CHARACTERS, LOOKED_THROUGH, LONG_WORD = 0.1, 30, (20, 70), 400, 4
 """A question of so many characters comes with a sentence of so many of its reply, one of the first ones, or with all of
 a reply that is no longer: without any it says little. Such sentences take this share of the budget at most."""
@@ -36,7 +37,6 @@ HERE = "[in this conversation]\n"
 _CHARACTERS_PER_TOKEN, _MOST_CHARACTERS_PER_TOKEN = 4, 16
 _MOST_TITLE_CHARACTERS = 80
 _NO_HEADING = str.maketrans("[]", "()")
-_TRIES = 4
 NO_LIMITS = RetrievalSettings()
 
 
@@ -189,22 +189,16 @@ class _Selection:
         return taken
 
     def fill(self, numbers: Sequence[int]) -> None:
-        """Takes texts in their order, and a part of the most relevant one where it is long and stands out."""
-        relevance, first = self.pool.ranking.relevance, len(self.pool.others)
-        best = highest(np.array(numbers, np.intp), relevance, 2).tolist()
-        kept, is_long = 0, bool(best) and best[0] >= first and self.price_about(best[0]) >= LONG_TOKENS
-        if is_long and relevance[best[0]] - max(relevance[best[1:]], default=-np.inf) >= STANDS_OUT:
-            kept = min(GOOD_PASSAGE_TOKENS, int(self.left * MOST_PASSAGE_SHARE))
+        """Takes texts in their order, and a part of the most relevant one where it is too long to be taken whole."""
+        best = highest(np.array(numbers, np.intp), self.pool.ranking.relevance, 1).tolist()
+        share = int(self.left * LONG_SHARE)
+        is_long = bool(best) and self.price_about(best[0]) >= max(LONG_TOKENS, share)
+        kept = min(PASSAGE_TOKENS, share) if is_long else 0
         self.left -= kept
         self._take(numbers)
         self.left += kept
-        if (
-            is_long
-            and best[0] not in self.chosen
-            and self.left >= SMALLEST_PASSAGE_TOKENS
-            and len(self.chosen) < self.most_items
-        ):
-            self._take_passage(best[0], int(self.pool.places[best[0] - first]))
+        if is_long and best[0] not in self.chosen and len(self.chosen) < self.most_items:
+            self._take_passage(best[0])
         self.memories_left = self.left
         self._take(numbers)
 
@@ -257,21 +251,22 @@ class _Selection:
             self.replies_left -= tokens if status is Status.SHRUNK else 0
             self._add(reply, line, tokens, status)
 
-    def _take_passage(self, number: int, position: int) -> None:
-        """Takes the part of a message that has the words of the query, where it has any."""
-        text = self.pool.text(number)
+    def _take_passage(self, number: int) -> None:
+        """Takes what a message says from where it has most words of the query on, as much as there is room for."""
+        text, position = self.pool.text(number), self.pool.position(number)
+        start = most_about(text.text, self.pool.question.terms)
+        if position is None or start is None:
+            return
+
         room = self.left - self._price_of(self._heading(text))
-        characters, parts = _CHARACTERS_PER_TOKEN * room, pieces(text.text)
-        for _ in range(_TRIES):
-            if (part := passage(parts, self.pool.question.terms, characters)) is None:
-                break
-            before, after = "… " if part[0] else "", " …" if part[1] < len(text.text) else ""
-            said = f"{before}{text.text[part[0] : part[1]].strip()}{after}"
-            tokens = self.count(line := fences.item(text.speaker, said, f"#{position + 1} "))
-            if tokens <= room:
-                self._add(number, line, tokens, Status.SHRUNK)
-                break
-            characters = int(characters * room / tokens * 0.95)
+        rest = text.text[start:][: _MOST_CHARACTERS_PER_TOKEN * max(room, 0)]
+
+        def line(size: int) -> str:
+            said = rest if size == len(rest) else f"{rest[: head_end(rest[: size + 1], size)].rstrip()} …"
+            return fences.item(text.speaker, f"{'… ' if start else ''}{said}", f"#{position + 1} ")
+
+        if size := bisect_right(range(1, len(rest) + 1), room, key=lambda size: self.count(line(size))):
+            self._add(number, line(size), self.count(line(size)), Status.SHRUNK)
 
     def _add(self, number: int, line: str, tokens: int, status: Status = Status.INCLUDED) -> None:
         """Takes a text, or a part of it, and pays for it; the whole takes the place of a part."""

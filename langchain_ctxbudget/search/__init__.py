@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from langchain_ctxbudget.search.embeddings import LocalEmbeddings, local_embeddings_available
 from langchain_ctxbudget.search.evidence import NEWEST, Evidence, about
-from langchain_ctxbudget.search.lexical import LexicalIndex, packed_terms, passage, pieces, scores_together
+from langchain_ctxbudget.search.lexical import LexicalIndex, most_about, packed_terms, scores_together
 from langchain_ctxbudget.search.packing import ELLIPSIS, PRIORITIES, Candidate, Kind, pack, shrink_to
 from langchain_ctxbudget.search.ranking import (
     ALL,
@@ -44,6 +44,6 @@ __all__ = [
     "AFTER", "ALL", "BEFORE", "ELLIPSIS", "NEGLIGIBLE", "NEIGHBOURHOOD", "NEWEST", "PRIORITIES", "Candidate",
     "CentredVectors", "Evidence", "Kind", "LexicalIndex", "LocalEmbeddings", "Numbers", "Question", "Ranking", "Rows",
     "Scores", "Texts", "Vectors", "about", "as_query", "called", "comparable", "dated", "day_number", "first_person",
-    "highest", "is_name", "limit", "links", "local_embeddings_available", "pack", "packed_terms", "passage", "pieces",
+    "highest", "is_name", "limit", "links", "local_embeddings_available", "most_about", "pack", "packed_terms",
     "rank", "scores_together", "shortness", "shrink_to", "spelled", "subjects", "units", "z_scores",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Searching texts by their words: BM25, and the passage of a long text that is about a query."""
+"""Searching texts by their words: BM25, and where in a long text a query is answered."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from langchain_ctxbudget.messages import remembering, terms
+from langchain_ctxbudget.messages import terms
 from langchain_ctxbudget.search.ranking import Numbers, Scores
 
 BM25_K1, BM25_B = 1.2, 0.75
-_PIECE = re.compile(r"[^\n.!?。！？]*(?:[.!?。！？]+[\"')\]”’»」』）]*|\n+|$)\s*")  # noqa: RUF001 - marks of sentences
-_LONGEST_PIECE = 400
+_SENTENCE = re.compile(r"[^\s.!?。！？][^\n.!?。！？]*")  # noqa: RUF001 - marks of sentences
 
 
 class LexicalIndex:
@@ -144,6 +143,14 @@ def _rarity(having: int, size: int) -> float:
     return math.log(1 + (size - having + 0.5) / (having + 0.5))
 
 
+def most_about(text: str, wanted: Collection[str]) -> int | None:
+    """Returns where the sentence begins that has most of some terms; None where none has any."""
+    wanted = frozenset(wanted)
+    found = ((len(wanted.intersection(terms(said[0]))), -said.start()) for said in _SENTENCE.finditer(text))
+    most, start = max(found, default=(0, 0))
+    return -start if most else None
+
+
 def packed_terms(texts: Iterable[str]) -> tuple[list[str], dict[str, NDArray[Any]]]:
     """Returns the terms of texts, and of every text which of them it has (how many, which, how often each)."""
     numbers: dict[str, int] = {}
@@ -160,47 +167,3 @@ def packed_terms(texts: Iterable[str]) -> tuple[list[str], dict[str, NDArray[Any
 def _view(numbers: array[int]) -> Numbers:
     """Returns an array's memory, not copied; while the view lives the array cannot grow."""
     return np.frombuffer(numbers, dtype=np.intc) if numbers else np.zeros(0, np.intc)
-
-
-class Piece(NamedTuple):
-    """A sentence: where it begins and ends, and its terms."""
-
-    start: int
-    end: int
-    terms: frozenset[str]
-
-
-@remembering(256)
-def pieces(text: str) -> tuple[Piece, ...]:
-    """Splits a text into its sentences; very long ones come in parts."""
-    ends = (
-        (start, min(start + _LONGEST_PIECE, match.end()))
-        for match in _PIECE.finditer(text)
-        for start in range(match.start(), match.end(), _LONGEST_PIECE)
-    )
-    return tuple(Piece(start, end, frozenset(terms(text[start:end]))) for start, end in ends)
-
-
-def passage(found: Sequence[Piece], wanted: Collection[str], most_characters: int) -> tuple[int, int] | None:
-    """Returns the first and the end character of the sentences in a row that have most of the wanted terms.
-
-    Of those with equally many, the shortest, then the first. Where there is room, it goes on with what follows, then
-    with what stands before. None where no sentence has a wanted term, or none of those fits.
-    """
-    wanted = frozenset(wanted)
-    best, first, last = (0, 0), 0, 0
-    for start, piece in enumerate(found):
-        shared: frozenset[str] = frozenset()
-        for end in range(start, len(found) if piece.terms & wanted else 0):
-            if (length := found[end].end - piece.start) > most_characters:
-                break
-            shared |= found[end].terms & wanted
-            if (len(shared), -length) > best:
-                best, first, last = (len(shared), -length), start, end
-    if not best[0]:
-        return None
-    while last + 1 < len(found) and found[last + 1].end - found[first].start <= most_characters:
-        last += 1
-    while first and found[last].end - found[first - 1].start <= most_characters:
-        first -= 1
-    return found[first].start, found[last].end

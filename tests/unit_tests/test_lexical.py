@@ -1,4 +1,4 @@
-"""BM25, the part of a long text that is about a query, what fits a budget, where subjects begin."""
+"""BM25, and where in a long text a query is answered."""
 
 import math
 
@@ -8,18 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from langchain_ctxbudget.messages import terms
-from langchain_ctxbudget.search import LexicalIndex, passage, pieces
+from langchain_ctxbudget.search import LexicalIndex, most_about
 from langchain_ctxbudget.search.lexical import BM25_B, BM25_K1
 
 TEXT = st.lists(st.sampled_from("abcdef"), max_size=12)
 TEXTS = st.lists(TEXT, max_size=20)
-WORDS = ("bike", "blue", "garden", "kettle", "the", "it", "雨が", "降る")
-MARKS = (". ", "! ", "? ", "\n", "\n\n", " ", "。", ', "so." ', "... ", "")
-SAID = st.lists(st.tuples(st.sampled_from(WORDS), st.sampled_from(MARKS)), max_size=40).map(
-    lambda pairs: "".join(word + mark for word, mark in pairs)
-)
-LONG = st.one_of(SAID, st.text(max_size=120))
-WANTED = st.sets(st.sampled_from([*(t for word in WORDS for t in terms(word)), "absent"]), max_size=4)
+WORDS = ("bike", "blue", "garden", "kettle", "the", "雨が")
+MARK = st.sampled_from([". ", "! ", "? ", "\n", "。"])
 
 
 def index_of(texts):
@@ -67,24 +62,11 @@ def test_a_group_scores_like_one_text_of_all_its_terms(begins_and_texts, query):
     assert index.scores(query, groups=groups) == pytest.approx(naive_bm25(joined, query))
 
 
-@given(LONG, WANTED, st.integers(0, 200))
-def test_a_passage_is_whole_pieces_that_fit_and_no_other_has_more_of_the_wanted_terms(text, wanted, most):
-    found = pieces(text)
-    assert "".join(text[piece.start : piece.end] for piece in found) == text
-    spans = [
-        (piece.start, last.end)
-        for first, piece in enumerate(found)
-        for last in found[first:]
-        if last.end - piece.start <= most
-    ]
-
-    def wanted_terms(start, end):
-        return len(wanted.intersection(*[{t for p in found if start <= p.start < end for t in p.terms}]))
-
-    best = max((wanted_terms(*span) for span in spans), default=0)
-    part = passage(found, wanted, most)
-    if part is None:
-        assert best == 0
-    else:
-        assert part in spans
-        assert wanted_terms(*part) == best > 0
+@given(st.lists(st.sampled_from(WORDS), min_size=1, max_size=20), st.sets(st.sampled_from(WORDS)), MARK)
+def test_the_sentence_with_most_wanted_terms_is_found(said, wanted, mark):
+    sentences = [f"{word} {word} and {said[at - 1]}{mark}" for at, word in enumerate(said)]
+    asked = {term for word in wanted for term in terms(word)}
+    shared = [len(asked.intersection(terms(sentence))) for sentence in sentences]
+    best = shared.index(max(shared))
+    start = len("".join(sentences[:best]))
+    assert most_about("".join(sentences), asked) == (start if max(shared) else None)
