@@ -91,7 +91,8 @@ def detect_topics(plan: Plan, access: Access) -> Flow[Plan]:
             plan = plan.but(asked=(text, asked))
             vector = np.asarray(asked, np.float32)
             if made_by != (mine := (embeddings_name(embeddings), vector.size)):
-                plan = plan.failed(f"topics found by their words alone: their vectors are of {made_by}, not of {mine}")
+                theirs, ours = (f"{model} ({size} dimensions)" for model, size in (made_by, mine))
+                plan = plan.failed(f"topics found by their words alone: their vectors are of {theirs}, not of {ours}")
                 vector = None
     detected = subjects.detect(
         plan.query,

@@ -90,8 +90,8 @@ class LocalEmbeddings(Embeddings):
 
 
 def local_embeddings_available() -> bool:
-    """Tells if the word vectors are installed."""
-    return _folder() is not None
+    """Tells if the package of the word vectors is installed; reads no file, as it may be asked on an event loop."""
+    return find_spec("wordllama") is not None
 
 
 def _folder() -> Path | None:

@@ -189,7 +189,8 @@ async def test_the_next_prompt_is_shown_word_for_word_in_parts_of_its_items(layo
     assert sum(one["tokens"] for one in shown["prompt"]) + 3 == sent.report.total_tokens
     cached = "".join(part["text"] for one in shown["prompt"] for part in one["parts"] if part["cached"])
     before, now = ("".join(m.text.strip() for m in one.messages) for one in (first, sent))
-    alike = next(at for at, (one, other) in enumerate(zip(before, now, strict=False)) if one != other)
+    differ = (at for at, (one, other) in enumerate(zip(before, now, strict=False)) if one != other)
+    alike = next(differ, len(before))
     assert len(cached) == (alike if layout == "cache_first" else 0)
 
 

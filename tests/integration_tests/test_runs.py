@@ -232,10 +232,13 @@ def test_the_store_of_the_run_outweighs_the_pipeline_s(way: str) -> None:
 
 def test_erasing_and_clearing_reach_the_stores_of_runs() -> None:
     store, pipeline = InMemoryStore(), ContextPipeline(store=InMemoryStore())
-    in_a_node(build_context_graph(pipeline), store).invoke({"messages": [*chat(3), HumanMessage("And now?")]}, CONFIG)
+    graph = in_a_node(build_context_graph(pipeline), store)
+    graph.invoke({"messages": [*chat(3), HumanMessage("And now?")]}, CONFIG)
     assert store.search(())
     pipeline.clear(**SCOPE)
     assert ContextPipeline(store=store).get_messages(**SCOPE) == []
+    graph.invoke({"messages": [*chat(3), HumanMessage("And now?")]}, CONFIG)
+    assert store.search(())
     assert pipeline.erase_user(user_id="ada") > 0
     assert store.search(()) == []
 
