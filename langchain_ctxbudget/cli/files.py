@@ -16,7 +16,7 @@ from rich.text import Text
 from langchain_ctxbudget import demo
 from langchain_ctxbudget.budget import STRATEGIES
 from langchain_ctxbudget.cli.formats import read_one
-from langchain_ctxbudget.cli.terminal import DEFAULT_USER, Row, print_table, printable, progress_bar, tell, tokens
+from langchain_ctxbudget.cli.terminal import DEFAULT_USER, printable, progress_bar, tell, tokens
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.messages import plain_text, split_turn
 from langchain_ctxbudget.pipeline import ContextPipeline
@@ -26,7 +26,6 @@ from langchain_ctxbudget.tokens import PRICES, price_of
 
 DEMO_BUDGET, REPLAY_BUDGET = 4_000, 8_000
 PREVIEW_LINES, PREVIEW_WIDTH = 14, 160
-ROLE_STYLES = {"system": "magenta", "human": "green", "ai": "cyan", "tool": "yellow"}
 
 
 def _configure_demo(parser: argparse.ArgumentParser) -> None:
@@ -68,7 +67,6 @@ def _configure_file(parser: argparse.ArgumentParser) -> None:
 def _configure_prompt(parser: argparse.ArgumentParser) -> None:
     help_text = "how the budget is divided (default: %(default)s)"
     parser.add_argument("--allocation", default="elastic", choices=STRATEGIES, help=help_text)
-    parser.add_argument("--items", action="store_true", help="list every item with its reason")
     parser.add_argument("--json", action="store_true", help="messages and report as JSON")
 
 
@@ -122,19 +120,12 @@ def _show(context: AssembledContext, options: argparse.Namespace) -> None:
     console.rule("[bold]the prompt")
     for number, message in enumerate(context.messages, 1):
         heading = " ".join(filter(None, (f"{number:>3}", message.type, message.name)))
-        console.print(Text(heading, style=f"bold {ROLE_STYLES.get(message.type, 'white')}"))
+        console.print(Text(heading, style="bold cyan"))
         text = printable(plain_text(message))
         console.print(Text(text if number == len(context.messages) else _shortened(text)), soft_wrap=True)
     console.print()
     console.rule("[bold]the report")
     console.print(Text(report.to_text(console.width)), soft_wrap=True)
-    if options.items:
-        rows: list[Row] = []
-        for layer in report.layers:
-            rows += [(layer.layer, one.status, one.reason, one.preview, f"{one.tokens:,}") for one in layer.items]
-            rows += [(layer.layer, "omitted", why, f"{n:,} more", "") for why, n in layer.more_omitted.items()]
-        headings = ("layer", "outcome", "why", "item", "tokens")
-        print_table("every item and its reason", headings, rows, numbers=1)
 
 
 def _shortened(text: str) -> str:

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -22,26 +21,21 @@ from langchain_ctxbudget import demo
 from langchain_ctxbudget.cli.formats import ConversationFile, pick_conversation, read_conversations
 from langchain_ctxbudget.cli.terminal import DEFAULT_USER, Row, cell, print_table, progress_bar, tell, tokens
 from langchain_ctxbudget.errors import CtxBudgetError, InvalidSettingsError, MessageConflictError, StoreError
-from langchain_ctxbudget.knowledge import BY_RULES, BY_USER, SourceMessage
+from langchain_ctxbudget.knowledge import SourceMessage
 from langchain_ctxbudget.messages import fingerprint
 from langchain_ctxbudget.pipeline import ContextPipeline
 from langchain_ctxbudget.stores import DATABASE_FILE, Record, Scope
 
-IMPORT_BATCH = 200
-"""Messages written at once; a batch that was written stays when the command is stopped."""
 LOOK_EVERY_SECONDS = 0.5
 """Between two looks whether a conversation has been learned from."""
 MOST_AT_ONCE, QUOTED_CHARACTERS = 10, 400
 """Topics, and entities, that are shown where no kind is asked for; characters of a message that is quoted."""
-_ENGAGED = {"total_messages": "messages", "importance_score": "weight", "last_engaged_at": "last"}
-COLUMNS: Mapping[str, Mapping[str, str]] = {
-    "facts": {"text": "fact", "category": "category", "confidence": "sure", "last_seen": "said last"},
-    "topics": {"label": "topic", **_ENGAGED},
-    "entities": {"name": "who or what", **_ENGAGED},
+KINDS = {
+    "facts": ("text", "last_seen"),
+    "topics": ("label", "last_engaged_at"),
+    "entities": ("name", "last_engaged_at"),
 }
-"""Fields and headings of the columns; the first is the wide one."""
-NOTED = ("relationship", "attributes", "aliases")
-"""Fields that stand below the first column where they have a value."""
+"""Kinds of what is known; the fields that are shown of each: what it is, and when it was said last."""
 DEMO_SESSION = "tool-library"
 HOST, PORT, DEMO_BUDGET = "127.0.0.1", 8642, 4_000
 
@@ -56,7 +50,7 @@ def _configure_import(parser: argparse.ArgumentParser) -> None:
 
 
 def _configure_inspect(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("kind", nargs="?", choices=COLUMNS, help="default: all of them")
+    parser.add_argument("kind", nargs="?", choices=KINDS, help="default: all of them")
     _configure_store(parser, "as given to `import`")
     parser.add_argument("--json", action="store_true", help="whole records as JSON")
     change = parser.add_mutually_exclusive_group()
@@ -111,17 +105,12 @@ def run_import(options: argparse.Namespace) -> None:
         for found in () if options.replace else conversations:
             _require_continuation(pipeline, found, user)
         task = progress.add_task("messages", total=sum(len(found.messages) for found in conversations))
+        write = pipeline.sync if options.replace else pipeline.add_messages
         for found in conversations:
-            scope, messages = {"user_id": user, "conversation_id": found.conversation_id}, found.messages
-            if options.replace:
-                pipeline.sync(messages, **scope)
-            for start in range(0, len(messages), IMPORT_BATCH):
-                batch = messages[start : start + IMPORT_BATCH]
-                if not options.replace:
-                    pipeline.add_messages(batch, **scope)
-                progress.advance(task, len(batch))
+            write(found.messages, user_id=user, conversation_id=found.conversation_id)
+            progress.advance(task, len(found.messages))
         problems = list(_learn(pipeline, conversations, user, progress)) if learn else []
-        learned = {kind: len(items) for kind, items in _known(pipeline, user, COLUMNS).items()}
+        learned = {kind: len(items) for kind, items in _known(pipeline, user, KINDS).items()}
     rows = [(found.conversation_id, found.title or "", f"{len(found.messages):,}") for found in conversations]
     print_table(f"{options.file.name} → {options.store}", ("conversation", "title", "messages"), rows, numbers=1)
     if problems:
@@ -183,40 +172,26 @@ def _known(pipeline: ContextPipeline, user: str, kinds: Iterable[str]) -> dict[s
 
 
 def _list(pipeline: ContextPipeline, options: argparse.Namespace) -> None:
-    found = _known(pipeline, options.user, [options.kind] if options.kind else COLUMNS)
+    found = _known(pipeline, options.user, [options.kind] if options.kind else KINDS)
     if options.json:
         _print_json({"user_id": options.user, **found})
         return
     for kind, items in found.items():
         shown = items if options.kind or kind == "facts" else items[:MOST_AT_ONCE]
         if shown:
+            what, last = KINDS[kind]
             title = f"{len(items):,} {kind}{f', the first {len(shown)}' if shown != items else ''}"
-            rows = [_row(item, COLUMNS[kind]) for item in shown]
-            print_table(title, ("id", *COLUMNS[kind].values()), rows, numbers=len(COLUMNS[kind]) - 1)
+            said = (cell(getattr(one, what), "pinned" if getattr(one, "pinned", False) else "") for one in shown)
+            rows = [(one.id, text, _day(getattr(one, last))) for one, text in zip(shown, said, strict=True)]
+            print_table(title, ("id", what, "said last"), rows, numbers=1)
     if not any(found.values()):
         number = len(pipeline.list_conversations(user_id=options.user))
-        said = options.kind or "facts, topics or entities"
-        tell(f"No {said} of {options.user!r} in this store; it has {number:,} conversations of theirs.")
+        said_of = options.kind or "facts, topics or entities"
+        tell(f"No {said_of} of {options.user!r} in this store; it has {number:,} conversations of theirs.")
 
 
-def _row(item: Any, columns: Mapping[str, str]) -> Row:  # noqa: ANN401 - a record of any kind
-    by = {BY_RULES: "", BY_USER: "by hand"}.get(item.made_by, f"learned by {item.made_by}")
-    notes = [", ".join(filter(None, ("pinned" * getattr(item, "pinned", False), by)))]
-    notes += [f"{name}: {text}" for name in NOTED if (text := _text(item, name))]
-    first, *others = (_text(item, name) for name in columns)
-    return (item.id, cell(first, *notes), *others)
-
-
-def _text(item: object, name: str) -> str:
-    """Returns the value of a field in words; empty where it has none."""
-    value = getattr(item, name, None)
-    if isinstance(value, datetime):
-        return value.date().isoformat()
-    if isinstance(value, float):
-        return f"{value:.2f}"
-    if isinstance(value, tuple | list):
-        return ", ".join(" ".join(map(str, one)) if isinstance(one, tuple) else str(one) for one in value)
-    return str(value or "")
+def _day(at: object) -> str:
+    return str(at or "")[: len("2026-01-31")]
 
 
 def _show_sources(sources: Sequence[SourceMessage], options: argparse.Namespace) -> None:
@@ -227,9 +202,8 @@ def _show_sources(sources: Sequence[SourceMessage], options: argparse.Namespace)
     rows: list[Row] = []
     for one in sources:
         said = one.message.text if one.message else "(no longer there)"
-        at = str(one.message.additional_kwargs.get("created_at") or "") if one.message else ""
         text = cell(said[:QUOTED_CHARACTERS], "edited since" if one.message and one.changed else "")
-        rows.append((one.conversation_id, text, at[: len("2026-01-31")]))
+        rows.append((one.conversation_id, text, _day(one.message and one.message.additional_kwargs.get("created_at"))))
     title = f"{options.why}: known from {len(sources):,} messages" if sources else f"{options.why}: said by hand"
     print_table(title, ("conversation", "message", "said"), rows, numbers=1)
 

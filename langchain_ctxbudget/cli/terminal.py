@@ -18,20 +18,18 @@ from langchain_ctxbudget.report import shown
 Row: TypeAlias = Sequence[str | Text]
 DEFAULT_USER = "me"
 LONGEST_ID = len("00000000-0000-0000-0000-000000000000")
-_TOKENS = re.compile(r"(\d[\d,_]*(?:\.\d+)?)(k?)", re.IGNORECASE)
+_TOKENS = re.compile(r"(\d[\d,]*)(k?)", re.IGNORECASE)
 
 
 def tokens(text: str) -> int:
     """Reads a number of tokens, as an option has it.
 
-    >>> tokens("4000"), tokens("12,000"), tokens("4k"), tokens("1.5K")
-    (4000, 12000, 4000, 1500)
+    >>> tokens("4000"), tokens("12,000"), tokens("4k")
+    (4000, 12000, 4000)
     """
-    found = _TOKENS.fullmatch(text.strip())
-    number = float(re.sub("[,_]", "", found[1])) * (1_000 if found[2] else 1) if found else 0.5
-    if not number.is_integer():
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of tokens, such as 4000 or 4k")
-    return int(number)
+    if found := _TOKENS.fullmatch(text.strip()):
+        return int(found[1].replace(",", "")) * (1_000 if found[2] else 1)
+    raise argparse.ArgumentTypeError(f"{text!r} is no number of tokens, such as 4000 or 4k")
 
 
 def printable(text: str) -> str:
@@ -69,11 +67,10 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Row], *, numb
     whole = min(LONGEST_ID, max((len(str(row[0])) for row in lines), default=0))
     drawn = Table(title=printable(title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=0)
     for place, heading in enumerate(columns):
-        is_number = place >= len(columns) - numbers
-        width = None if place else whole
-        drawn.add_column(
-            heading, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold", min_width=width
-        )
+        if place >= len(columns) - numbers:
+            drawn.add_column(heading, justify="right", no_wrap=True)
+        else:
+            drawn.add_column(heading, overflow="fold", min_width=None if place else whole)
     for row in lines:
         drawn.add_row(*(value if isinstance(value, Text) else cell(value) for value in row))
     Console(highlight=False).print(drawn)

@@ -46,8 +46,6 @@ from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import PinsRecord, Scope
 
 UNKNOWN, CONFLICT = 404, 409
-AT_ONCE = 8
-"""Conversations that are read at a time for the list of them."""
 UNASKED = "What do you know?"
 """The question of a conversation in which its user has said nothing."""
 TIER_OF_LAYER: Mapping[str, int] = {"L0": 1, "L1": 1, "L4": 4, "L5": 1, "L6": 4, "L7": 1}
@@ -148,14 +146,8 @@ class DashboardService:
 
     async def sessions(self, user_id: str) -> Answer:
         """The conversations of the user, the last updated first; tokens and tier are those of the newest snapshot."""
-        gate = asyncio.Semaphore(AT_ONCE)
-
-        async def summary(name: str) -> Answer:
-            async with gate:
-                return await self._summary(Scope(user_id, name))
-
-        names = await self._pipeline.alist_conversations(user_id=user_id)
-        found = await asyncio.gather(*map(summary, sorted(names)))
+        names = sorted(await self._pipeline.alist_conversations(user_id=user_id))
+        found = [await self._summary(Scope(user_id, name)) for name in names]
         oldest = datetime.min.replace(tzinfo=UTC)
         found.sort(key=lambda one: one["last_updated"] or oldest, reverse=True)
         return {"user_id": user_id, "sessions": found, "words": WORDS}

@@ -19,6 +19,8 @@ Headings and fences are no item; what belongs to no layer has none.
 """
 IN_SYSTEM = (Layer.IDENTITY, Layer.PREFERENCES, Layer.ARC)
 SYSTEM_PROMPT = "system prompt"
+SYSTEM, SUMMARY, SENT, SAID, TURN = range(5)
+"""Kinds of messages, in the order of a prompt."""
 
 
 class Piece(NamedTuple):
@@ -99,38 +101,34 @@ def outlined(
     report: ContextReport, text_of: Callable[[LayerReport, ReportItem], str], role_of: Callable[[ReportItem], str]
 ) -> list[Shown]:
     """Returns the messages of a prompt that only its report tells of, with the texts that are still kept."""
-    system, summary, sent, said, turn = (list[list[tuple[LayerReport, ReportItem]]]() for _ in range(5))
+    found: dict[tuple[int, int], list[tuple[LayerReport, ReportItem]]] = {}
     for layer in sorted(report.layers, key=lambda layer: layer.layer == Layer.MESSAGE):  # the message comes last
         for item in layer.items:
+            place = TURN
             if item.status is Status.OMITTED:
                 continue
             if item.reason is Reason.AS_SENT:  # in front of one of the messages, it is not known of which
-                kind = sent
+                place = SENT
             elif layer.layer in IN_SYSTEM:
-                kind = system
-            elif layer.layer != Layer.HISTORY:
-                kind = turn
-            else:
-                kind = summary if item.reason is Reason.SUMMARY else said
-            if kind and kind is not said:
-                kind[0].append((layer, item))
-            else:
-                kind.append([(layer, item)])
-    messages = [("system", one) for one in system] + [("human", one) for one in (*summary, *sent)]
-    messages += [(role_of(one[0][1]), one) for one in said] + [("human", one) for one in turn]
+                place = SYSTEM
+            elif layer.layer == Layer.HISTORY:
+                place = SUMMARY if item.reason is Reason.SUMMARY else SAID
+            found.setdefault((place, len(found) if place == SAID else 0), []).append((layer, item))
+    messages = [(place, found[place, number]) for place, number in sorted(found)]
     left = float(report.stability.shared_tokens or 0)
     if report.total_tokens - report.stability.effective_tokens <= left / 2:  # the cache was cold
         left = 0
     items_tokens = sum(item.tokens for _, message in messages for _, item in message)
     framing = report.total_tokens / max(1, items_tokens)  # headings and fences, as a factor
     shown = list[Shown]()
-    for role, message in messages:
+    for place, message in messages:
         tokens = sum(item.tokens for _, item in message)
         left -= tokens * framing
-        cached = left >= 0 and len(shown) + len(turn) < len(messages)
+        cached = left >= 0 and place != TURN
         parts = [
             {"layer": layer.layer, "item": item.id, "text": text_of(layer, item), "cached": cached}
             for layer, item in message
         ]
+        role = role_of(message[0][1]) if place == SAID else "system" if place == SYSTEM else "human"
         shown.append({"role": role, "name": None, "tokens": tokens, "parts": parts})
     return shown

@@ -9,9 +9,8 @@ other, which searches tell of: delete the document and add it again.
 
 from __future__ import annotations
 
-import operator
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from os import PathLike
 from typing import Any, NamedTuple, TypeAlias, cast
@@ -26,7 +25,6 @@ from langchain_ctxbudget.documents.catalogue import Catalogue, DocumentInfo, Par
 from langchain_ctxbudget.documents.load import Given, NewDocument, digest
 from langchain_ctxbudget.errors import (
     CtxBudgetError,
-    DocumentError,
     InputError,
     InvalidSettingsError,
     MissingScopeError,
@@ -41,8 +39,8 @@ from langchain_ctxbudget.tokens import TiktokenCounter, TokenCounter
 
 __all__ = ["Added", "DocumentInfo", "KnowledgeBase"]
 
-BATCH_CHUNKS, BATCH_DOCUMENTS = 128, 32
-"""Records that are embedded and written together; documents that are read together."""
+BATCH_CHUNKS = 128
+"""Records that are embedded and written together."""
 SUMMARY_TOKENS, SMALLEST_CHUNK_TOKENS = 200, 16
 _SEGMENT = 20
 """Chunks from which sentences are picked together."""
@@ -58,9 +56,9 @@ _Results: TypeAlias = list[Result]
 class Added(NamedTuple):
     """Ids of the documents that were added, in order."""
 
-    added: tuple[str, ...] = ()
-    updated: tuple[str, ...] = ()
-    unchanged: tuple[str, ...] = ()
+    added: tuple[str, ...]
+    updated: tuple[str, ...]
+    unchanged: tuple[str, ...]
     """Documents that were there and are the same: nothing was written."""
 
 
@@ -136,13 +134,7 @@ class KnowledgeBase:
         self._manifest = namespace(self._owner, "manifest")
         self._counter, self._sizes = token_counter or TiktokenCounter(), (chunk_tokens, chunk_overlap_tokens)
 
-    def _add(
-        self,
-        documents: Given | Iterable[Given],
-        *,
-        metadata: Mapping[str, Any] | None = None,
-        progress: Callable[[int, int], object] | None = None,
-    ) -> Flow[Added]:
+    def _add(self, documents: Given | Iterable[Given], *, metadata: Mapping[str, Any] | None = None) -> Flow[Added]:
         """Adds documents, or replaces those with the same source; returns which are new, changed and unchanged.
 
         LangChain documents with the same `source` in their metadata, such as the pages of a PDF, are one document.
@@ -152,29 +144,17 @@ class KnowledgeBase:
             documents: one or several of: a `Document`, a string (the text itself), a path. Of a folder give
                 `Path("docs").rglob("*.md")`, of a loader `loader.lazy_load()`.
             metadata: of all of them: `source`, `title`, `date` (`YYYY-MM-DD`), `type`, `summary`, and anything else.
-            progress: called with how many documents are read, and how many there are.
 
         One that cannot be read, or has no text, is a `DocumentError`; those before it are added. Where the store cannot
         be written, or the embeddings of its index fail, that is a `StoreError`; adding again goes on from there.
         """
-        given = metadata or {}
-        groups = yield in_thread(lambda: load.by_source(documents, given))
-        done, waiting = Added(), dict[str, NewDocument]()
-        for number, group in enumerate(groups, 1):
-            problem: DocumentError | None = None
-            try:
-                new = yield in_thread(partial(load.read, group, given))
-                waiting[self._id_of(new.about["source"])] = new
-            except DocumentError as error:
-                problem = error
-            if problem or number == len(groups) or len(waiting) == BATCH_DOCUMENTS:
-                written = yield from self._alone(self._write(waiting))
-                done, waiting = Added(*map(operator.add, done, written)), {}
-            if problem:
-                raise problem
-            if progress:
-                progress(number, len(groups))
-        return done
+        given, done = metadata or {}, {outcome: list[str]() for outcome in Added._fields}
+        for group in (yield in_thread(lambda: load.by_source(documents, given))):
+            new = yield in_thread(partial(load.read, group, given))
+            id_ = self._id_of(new.about["source"])
+            outcome = yield from self._alone(self._write(id_, new))
+            done[outcome].append(id_)
+        return Added(*map(tuple, done.values()))
 
     add, aadd = twins(_add)
 
@@ -259,29 +239,20 @@ class KnowledgeBase:
         there = [item.key for item in (yield from read_all(self.store, where)) if item.key not in kept]
         yield from self._batch([PutOp(where, key, None) for key in there])
 
-    def _write(self, given: Mapping[str, NewDocument]) -> Flow[Added]:
-        """Writes documents, by id, while nobody else does, in the order that survives a kill."""
-        added, updated, unchanged = list[str](), list[str](), list[str]()
-        puts, records = list[PutOp](), list[DocumentInfo]()
-        known = yield from self._records(given)
-        for (id_, new), old in zip(given.items(), known, strict=True):
-            made_from = self._made_from(new)
-            if old and old.made_from == made_from:
-                unchanged.append(id_)
-                continue
-            record, parts = yield in_thread(partial(self._split, id_, new, made_from))
-            kept = old.keys if old and old.indexed == record.indexed else ()
-            puts += (part for part in parts if part.key not in kept)
-            records.append(record)
-            (updated if old else added).append(id_)
+    def _write(self, id_: str, new: NewDocument) -> Flow[str]:
+        """Writes a document, while nobody else does, in the order that survives a kill; returns a field of `Added`."""
+        made_from = self._made_from(new)
+        [old] = yield from self._records([id_])
+        if old and old.made_from == made_from:
+            return "unchanged"
+        record, parts = yield in_thread(partial(self._split, id_, new, made_from))
+        kept = old.keys if old and old.indexed == record.indexed else ()
+        puts = [part for part in parts if part.key not in kept]
         for first in range(0, len(puts), BATCH_CHUNKS):
             yield from self._batch(puts[first : first + BATCH_CHUNKS])
-        if records:
-            told = [PutOp(self._manifest, record.id, record.to_value(), index=False) for record in records]
-            yield from self._batch([*told, self._new_mark()])
-        for record in records:
-            yield from self._clear(record.id, record.keys)
-        return Added(tuple(added), tuple(updated), tuple(unchanged))
+        yield from self._batch([PutOp(self._manifest, id_, record.to_value(), index=False), self._new_mark()])
+        yield from self._clear(id_, record.keys)
+        return "updated" if old else "added"
 
     def _made_from(self, new: NewDocument) -> str:
         cut = [(part.heading, part.metadata, len(part.text)) for part in new.parts]

@@ -216,7 +216,7 @@ class ContextReport:
         return "\n".join(lines)
 
     def to_text(self, width: int = 80) -> str:
-        """Draws a bar chart for terminals and logs, at least 40 columns wide."""
+        """Draws a bar chart for terminals and logs, at least 56 columns wide."""
         from langchain_ctxbudget.report.view import render_text  # noqa: PLC0415 - when it is asked for
 
         return render_text(self, width)

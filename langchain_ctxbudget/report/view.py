@@ -40,10 +40,9 @@ STATE_MEANS = {
 }
 JOINED = " + "
 """Between the ids of a call and its results, which are one item."""
-LEAST_WIDTH = 40
-"""The fewest columns of a chart."""
 FULL, EMPTY = "█", "░"
-MIN_BAR, MAX_BAR, LABEL, MAX_LABEL = 8, 60, 16, 21
+LABEL, MIN_BAR, MAX_BAR, NUMBERS = 21, 8, 60, (9, 7, 11)
+"""Columns of a chart: its labels, its bars, and its numbers."""
 FACT_INDENT = 11
 LEAST_SCORE = 0.005
 _OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
@@ -215,34 +214,28 @@ def render_text(report: ContextReport, width: int) -> str:
     from rich.console import Console  # noqa: PLC0415 - when something is drawn
     from rich.text import Text  # noqa: PLC0415
 
-    budget, parts, width = report.budget_tokens, parts_of(report), max(LEAST_WIDTH, width)
-    free = (f"{budget - report.total_tokens:,}", "", "")
-    longest = (max(map(len, cells)) + 1 for cells in zip(free, *(part.cells for part in parts), strict=True))
-    columns = [max(least, most) for least, most in zip((9, 7, 11), longest, strict=True)]
-    while len(columns) > 1 and LABEL + MIN_BAR + sum(columns) > width:
-        columns.pop()
-    label_width = max(MIN_BAR, min(MAX_LABEL, width - MIN_BAR - sum(columns)))
-    bar_width = min(MAX_BAR, max(1, width - label_width - sum(columns)))
+    budget, parts = report.budget_tokens, parts_of(report)
+    bar_width = max(MIN_BAR, min(MAX_BAR, width - LABEL - sum(NUMBERS)))
+    breadth = LABEL + bar_width + sum(NUMBERS)
 
     def fitted(text: str, columns: int) -> str:
         label = Text(shown(text))
-        label.truncate(max(1, columns), overflow="ellipsis", pad=True)
+        label.truncate(columns, overflow="ellipsis", pad=True)
         return label.plain
 
     def line(label: str, bar: str, cells: Sequence[str]) -> str:
-        numbers = "".join(f"{cell:>{room}}" for cell, room in zip(cells, columns, strict=False))
-        return f"{fitted(label, label_width - 1)} {bar or ' ' * bar_width}{numbers}".rstrip()
+        numbers = "".join(f"{cell:>{room}}" for cell, room in zip(cells, NUMBERS, strict=True))
+        return f"{fitted(label, LABEL - 1)} {bar or ' ' * bar_width}{numbers}".rstrip()
 
     def drawn(part: Part) -> str:
         filled = max(0, min(bar_width, round(part.share * bar_width))) or int(part.tokens > 0)
         label = part.label if part.name in LAYER_COLOURS else f"   {part.label}"
         return line(label, FULL * filled + EMPTY * (bar_width - filled), part.cells)
 
-    breadth = label_width + bar_width + sum(columns)
     heading, tokens = f"CONTEXT BUDGET{' (forecast)' if report.forecast else ''}", f"{budget:,} tokens"
     rule, (*bars, total) = "─" * breadth, map(drawn, parts)
     top = f"{fitted(heading, breadth - len(tokens) - 1)} {tokens}", line("", "", ("used", "share", "planned"))
-    lines = [*top, rule, *bars, rule, total, line("   Free", "", free), ""]
+    lines = [*top, rule, *bars, rule, total, line("   Free", "", (f"{budget - report.total_tokens:,}", "", "")), ""]
     for label, text in facts(report):
         wrapped = Text(shown(" ".join(text.split()))).wrap(Console(), breadth - FACT_INDENT)
         labels = [label, *[""] * len(wrapped)]

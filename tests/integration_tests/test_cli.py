@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -42,11 +41,10 @@ def assemble(capsys: pytest.CaptureFixture[str], path: Path, *options: object) -
 def test_demo_shows_prompt_and_report_and_finds_what_was_said_near_the_start(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    code, out, _ = run(capsys, "demo", "--items")
+    code, out, _ = run(capsys, "demo")
     assert code == 0
     assert all(text in out for text in (DEMO_QUESTION, "CONTEXT BUDGET", "Total"))
     assert out.count("stands in the prompt word for word.") == len(DEMO_EVIDENCE_IDS)
-    assert re.search(r"layer +outcome +why +item +tokens", out)
     code, out, _ = run(capsys, "demo", "--json")
     prompt = "\n".join(str(message["data"]["content"]) for message in json.loads(out)["messages"])
     evidence = [str(message.content) for message in demo_messages() if message.id in DEMO_EVIDENCE_IDS]
@@ -97,7 +95,7 @@ def test_every_command_has_help_and_a_line_in_the_help_of_the_bare_command(
 
 
 def test_assemble_reads_a_conversation_from_a_file(capsys: pytest.CaptureFixture[str], chat_file: Path) -> None:
-    code, out, _ = assemble(capsys, chat_file, "--model", "gpt-4o", "--items")
+    code, out, _ = assemble(capsys, chat_file, "--model", "gpt-4o")
     assert code == 0
     assert all(text in out for text in ("My bike is blue.", "Which colour?", "Window     128,000 tokens"))
     chat_file.write_text(json.dumps([{"role": "system", "content": "Be a pirate."}, *CHAT]), encoding="utf-8")
@@ -111,7 +109,7 @@ def test_assemble_reads_a_conversation_from_a_file(capsys: pytest.CaptureFixture
 def test_control_characters_do_not_reach_the_terminal(capsys: pytest.CaptureFixture[str], chat_file: Path) -> None:
     said = {"role": "user", "content": "red \x1b[31m alert \ud83d"}
     chat_file.write_text(json.dumps({"id": "x \ud83d", "messages": [said]}), encoding="utf-8")
-    code, out, _ = assemble(capsys, chat_file, "--items")
+    code, out, _ = assemble(capsys, chat_file)
     assert (code, "alert" in out, "\x1b" in out) == (0, True, False)
 
 

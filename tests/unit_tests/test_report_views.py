@@ -26,7 +26,7 @@ def rows(text):
 
 
 @settings(deadline=None, max_examples=40)
-@given(reports(), st.integers(40, 140))
+@given(reports(), st.integers(56, 140))
 def test_a_chart_adds_up_to_its_total_within_its_columns_with_numbers_below_each_other(report, width):
     drawn = render_text(report, width)
     chart = rows(drawn)
