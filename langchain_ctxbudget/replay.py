@@ -110,10 +110,9 @@ def replay(
         with closing(one):
             for number, turn in enumerate(turns, 1):
                 if number >= first_turn and _answers(turn):
-                    prompts, failures = _prompts(one, turn)
-                    costs = _costs(prompts, before, counter, counter.count_tools(tools))
-                    done.append(_numbers(number, prompts, costs, failures, named.get(number, ())))
-                    before = prompts[-1].messages if prompts else before
+                    asked = named.get(number, ())
+                    made, before = _made(one, turn, before, number=number, counter=counter, tools=tools, asked=asked)
+                    done.append(made)
                 one.keep(turn)
                 if on_turn:
                     on_turn(one.name, number)
@@ -264,48 +263,43 @@ def _label(settings: Mapping[str, Any]) -> str:
     return ", ".join(said) or "elastic"
 
 
-def _prompts(one: Assembled | Window, turn: list[BaseMessage]) -> tuple[list[Prompt], list[str]]:
-    prompts, failures = list[Prompt](), list[str]()
+def _made(
+    one: Assembled | Window,
+    turn: list[BaseMessage],
+    before: Sequence[BaseMessage],
+    *,
+    number: int,
+    counter: TokenCounter,
+    tools: Sequence[Any],
+    asked: Sequence[str],
+) -> tuple[Turn, Sequence[BaseMessage]]:
+    """Makes a prompt for each answer of a turn; returns their numbers, and the last prompt, which the next follows."""
+    tools_tokens = counter.count_tools(tools)
+    prompts, failures, costs, cached = list[Prompt](), list[str](), list[int](), 0
     for place in _answers(turn):
         try:
-            prompts.append(one.prompt(turn[:place]))
+            prompt = one.prompt(turn[:place])
         except (BudgetError, EmptyMessageError) as error:
-            failures.append(f"{type(error).__name__}: {error}")
-    return prompts, failures
-
-
-def _costs(
-    prompts: Sequence[Prompt], before: Sequence[BaseMessage], counter: TokenCounter, tools_tokens: int
-) -> list[tuple[int, int]]:
-    """Returns the tokens of prompts that follow another one, and how many of them are as in the prompt before."""
-    found: list[tuple[int, int]] = []
-    for prompt in prompts:
-        costs = [counter.count_message(message) for message in prompt.messages]
-        cached = common_prefix(prompt.messages, costs, before, counter).tokens + (tools_tokens if before else 0)
-        found.append((tools_tokens + sum(costs) + counter.count_messages([]), cached))
+            failures.append(f"turn {number}: {type(error).__name__}: {error}")
+            continue
+        parts = [counter.count_message(message) for message in prompt.messages]
+        costs.append(tools_tokens + sum(parts) + counter.count_messages([]))
+        cached += common_prefix(prompt.messages, parts, before, counter).tokens + (tools_tokens if before else 0)
+        prompts.append(prompt)
         before = prompt.messages
-    return found
-
-
-def _numbers(
-    number: int,
-    prompts: Sequence[Prompt],
-    costs: Sequence[tuple[int, int]],
-    failures: Sequence[str],
-    asked: Sequence[str],
-) -> Turn:
-    text = one_line("\n".join(message.text for message in prompts[-1].messages)) if prompts else ""
-    return Turn(
+    text = one_line("\n".join(message.text for message in before)) if prompts else ""
+    numbers = Turn(
         number=number,
         calls=len(prompts),
-        tokens=sum(tokens for tokens, _ in costs),
-        cached_tokens=sum(cached for _, cached in costs),
-        largest_tokens=max((tokens for tokens, _ in costs), default=0),
+        tokens=sum(costs),
+        cached_tokens=cached,
+        largest_tokens=max(costs, default=0),
         messages=prompts[-1].states if prompts else {},
         compaction_steps=sum(prompt.compaction_step for prompt in prompts),
-        failures=tuple(f"turn {number}: {failure}" for failure in failures),
+        failures=tuple(failures),
         evidence=sum(one_line(said) in text for said in asked) / len(asked) if asked else None,
     )
+    return numbers, before
 
 
 # The numbers
