@@ -23,13 +23,7 @@ from langgraph.store.base import BaseStore, GetOp, Item, Op, PutOp, Result
 from langchain_ctxbudget.documents import catalogue, load
 from langchain_ctxbudget.documents.catalogue import Catalogue, DocumentInfo, PartRecord, beside, namespace
 from langchain_ctxbudget.documents.load import Given, NewDocument, digest
-from langchain_ctxbudget.errors import (
-    CtxBudgetError,
-    InputError,
-    InvalidSettingsError,
-    MissingScopeError,
-    StoreError,
-)
+from langchain_ctxbudget.errors import CtxBudgetError, InputError, InvalidSettingsError, MissingScopeError, StoreError
 from langchain_ctxbudget.flow import Flow, Lock, T, batch, in_thread, locked, twins
 from langchain_ctxbudget.history import Line, Sentence, choose, keep_sentences
 from langchain_ctxbudget.messages import one_line

@@ -18,23 +18,9 @@ from typing_extensions import TypedDict
 
 from langchain_ctxbudget.errors import InvalidSettingsError, MessageConflictError
 from langchain_ctxbudget.flow import Flow
-from langchain_ctxbudget.integrations.options import (
-    ReportInState,
-    in_state,
-    newest,
-    pipeline_of,
-    require_report,
-)
+from langchain_ctxbudget.integrations.options import ReportInState, in_state, newest, pipeline_of, require_report
 from langchain_ctxbudget.messages import flattened, instruction, split_turn
-from langchain_ctxbudget.pipeline import (
-    ContextPipeline,
-    Engine,
-    Run,
-    RunContext,
-    Session,
-    run_of,
-    runnable_of,
-)
+from langchain_ctxbudget.pipeline import ContextPipeline, Engine, Run, RunContext, Session, run_of, runnable_of
 from langchain_ctxbudget.prompt import LAST_STEP, STEPS, Request
 from langchain_ctxbudget.settings import ContextSettings
 

@@ -28,13 +28,7 @@ from langgraph.types import Command
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.integrations.callbacks import observed_elsewhere
-from langchain_ctxbudget.integrations.options import (
-    ReportInState,
-    in_state,
-    newest,
-    pipeline_of,
-    require_report,
-)
+from langchain_ctxbudget.integrations.options import ReportInState, in_state, newest, pipeline_of, require_report
 from langchain_ctxbudget.integrations.tools import create_recall_tool
 from langchain_ctxbudget.messages import (
     call_ids,

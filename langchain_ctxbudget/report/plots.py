@@ -11,16 +11,7 @@ from itertools import accumulate
 from typing import Any, Protocol, TypeAlias
 
 from langchain_ctxbudget.report.report import ContextReport
-from langchain_ctxbudget.report.view import (
-    FREE,
-    LAYER_COLOURS,
-    OTHERS,
-    OVERHEAD,
-    STATES,
-    colours_of,
-    label_of,
-    plural,
-)
+from langchain_ctxbudget.report.view import FREE, LAYER_COLOURS, OTHERS, OVERHEAD, STATES, colours_of, label_of, plural
 from langchain_ctxbudget.tokens import effective_tokens
 
 try:

@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING
 from langchain_ctxbudget.budget import Layer, Status, title_of
 
 if TYPE_CHECKING:
-    from langchain_ctxbudget.report.report import (
-        ContextReport,
-        CoverageState,
-        LayerReport,
-        Stability,
-        UsageState,
-    )
+    from langchain_ctxbudget.report.report import ContextReport, CoverageState, LayerReport, Stability, UsageState
 
 _COLOURS = ("#555555", "#A375E0", "#428A56", "#EBCD47", "#75CBF0", "#E8702A", "#1F4FA3", "#8A1212")
 LAYER_COLOURS: Mapping[str, str] = dict(zip(map(str, Layer), _COLOURS, strict=True))
