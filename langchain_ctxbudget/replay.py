@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeAlias
@@ -20,7 +20,7 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget.budget import STRATEGIES, strategy_of
 from langchain_ctxbudget.errors import BudgetError, EmptyMessageError, InputError, InvalidSettingsError
-from langchain_ctxbudget.messages import checked, is_user, one_line, plain_text, split_instructions
+from langchain_ctxbudget.messages import checked, is_user, one_line, plain_text, split_instructions, time_of
 from langchain_ctxbudget.pipeline import ContextPipeline
 from langchain_ctxbudget.prompt import common_prefix
 from langchain_ctxbudget.report import STATES, CoverageState
@@ -177,9 +177,7 @@ class Assembled:
             self.pipeline.flush()  # or what is learned by the next turn is a matter of luck
 
     def _pass_by(self, message: BaseMessage) -> None:
-        with suppress(ValueError):
-            said = datetime.fromisoformat(str(message.additional_kwargs.get("created_at")))
-            self.time = max(self.time, said if said.tzinfo else said.replace(tzinfo=UTC))
+        self.time = max(self.time, time_of(message) or self.time)
 
     def close(self) -> None:
         """Closes the pipeline."""

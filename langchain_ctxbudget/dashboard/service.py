@@ -38,7 +38,7 @@ from langchain_ctxbudget.documents import KnowledgeBase
 from langchain_ctxbudget.errors import BudgetError, EmptyMessageError, FactError, InputError, StoreDataError
 from langchain_ctxbudget.flow import Flow, adrive, batch
 from langchain_ctxbudget.history import Entry, OpenConversation
-from langchain_ctxbudget.messages import Preservation, is_user, plain_text, preservation_of
+from langchain_ctxbudget.messages import Preservation, is_user, plain_text, preservation_of, time_of
 from langchain_ctxbudget.pipeline import ContextPipeline, ContextSnapshot, SnapshotBook, amounts, pins_place
 from langchain_ctxbudget.prompt import NOTHING_ELSE, Request, merged
 from langchain_ctxbudget.report import JOINED, STATES, ContextReport, LayerReport, ReportItem, preview
@@ -336,13 +336,13 @@ class DashboardService:
 
     async def _summary(self, scope: Scope) -> Answer:
         transcript, latest = await self._read(scope), await self._latest(scope)
-        said = transcript.entries[-1].message.additional_kwargs.get("created_at") if transcript.entries else None
+        said = time_of(transcript.entries[-1].message) if transcript.entries else None
         report = latest.report if latest else None
         return {
             "session_id": scope.conversation_id,
             "title": transcript.title,
             "messages": len(transcript.entries),
-            "last_updated": latest.created_at if latest else _moment(said),
+            "last_updated": latest.created_at if latest else said,
             "total_tokens": report.total_tokens if report else None,
             "budget_tokens": report.budget_tokens if report else None,
             "tier": report.usage.tier if report and report.usage else None,
@@ -453,15 +453,6 @@ def _said(position: int, entry: Entry, pins: Mapping[str, Preservation]) -> Answ
         "role": message.type,
         "name": message.name,
         "text": text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…",
-        "created_at": _moment(message.additional_kwargs.get("created_at")),
+        "created_at": time_of(message),
         "preservation": pins.get(entry.id, preservation_of(message)),
     }
-
-
-def _moment(said: object) -> datetime | None:
-    """A time as messages give it, taken for UTC where it does not say; None where it is none."""
-    try:
-        at = datetime.fromisoformat(str(said))
-    except ValueError:
-        return None
-    return at if at.tzinfo else at.replace(tzinfo=UTC)

@@ -25,7 +25,7 @@ from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.history.arc import OpenQuestions
 from langchain_ctxbudget.history.columns import UNKNOWN, Arrays, Costs
 from langchain_ctxbudget.history.extractive import Digest
-from langchain_ctxbudget.history.log import Heads
+from langchain_ctxbudget.history.log import Heads, read_items
 from langchain_ctxbudget.history.table import FACTS, MessageTable
 from langchain_ctxbudget.history.tree import Tree, frontier
 from langchain_ctxbudget.stores import LaneRecord, MessageRecord, Record, Scope, read_all
@@ -56,7 +56,7 @@ class Block(Record):
 class Head(Record):
     """The blocks of a conversation, and what else is known of their messages."""
 
-    version: Literal[3] = 3
+    version: Literal[4] = 4
     """Of everything that is worked out from messages; blocks of another one are made anew."""
     vectors_by: str
     blocks: tuple[Block, ...]
@@ -90,14 +90,12 @@ def read(store: BaseStore, conversation: OpenConversation) -> Flow[None]:
     ]
     parts: list[dict[str, bytes]] = [{} for _ in head.blocks]
     whole = len(parts)  # what stands behind a damaged block is made again, too
-    for first in range(0, len(asked), READ_AT_ONCE):
-        some = asked[first : first + READ_AT_ONCE]
-        items = yield from batch(store, [GetOp(namespace, _key(*one)) for one in some])
-        for (number, name), stored in zip(some, items, strict=True):
-            if (raw := _checked(stored, head.blocks[number].parts[name])) is not None:
-                parts[number][name] = raw
-            else:
-                whole = min(whole, number)
+    items = yield from read_items(store, [GetOp(namespace, _key(*one)) for one in asked], READ_AT_ONCE)
+    for (number, name), stored in zip(asked, items, strict=True):
+        if (raw := _checked(stored, head.blocks[number].parts[name])) is not None:
+            parts[number][name] = raw
+        else:
+            whole = min(whole, number)
     conversation.table = table = _restored(parts[:whole])
     table.search_index.stored_by = table.search_index.vectors_by = head.vectors_by
     table.trees = {tree.segment_messages: tree.shortened(len(table)) for tree in head.trees}
@@ -165,17 +163,15 @@ def seal(store: BaseStore, conversation: OpenConversation) -> Flow[bool]:
             blocks.append(Block(end=end, lanes=reached, parts={}))
         parts = dict(blocks[number].parts)
         pinned = [at for key in pins if (at := table.positions.get(key, -1)) in range(first, end)]
-        texts = table.packed_texts(first, end)
         for name in names:
             if name.startswith(VECTORS):
                 others = [other for other in parts if other.startswith(VECTORS)]
                 puts += [PutOp(namespace, _key(number, other), None) for other in others]
                 parts = {key: found for key, found in parts.items() if key not in others}
-            raw = texts if name == TEXTS else _part(conversation, name, first, end, pinned)
+            raw = _part(conversation, name, first, end, pinned)
             parts[name] = _hash(raw)
             puts.append(PutOp(namespace, _key(number, name), {"data": b64encode(raw).decode()}, index=False))
         blocks[number] = blocks[number].model_copy(update={"parts": parts})
-        table.let_go(first, end, texts, pinned)
     yield from batch(store, puts)
     if puts:
         yield from batch(store, [PutOp(namespace, HEAD, _head_of(conversation).to_value(), index=False)])
@@ -185,6 +181,8 @@ def seal(store: BaseStore, conversation: OpenConversation) -> Flow[bool]:
 def _part(conversation: OpenConversation, name: str, first: int, end: int, pinned: list[int]) -> bytes:
     """Returns a part of a block in its stored form, as if no message was pinned: pins come and go."""
     table, index = conversation.table, conversation.table.search_index
+    if name == TEXTS:
+        return zlib.compress(b"\0".join(entry.source.encode() for entry in table[first:end]), 1)
     if name == LOG:
         index.read(table)
         (data, arrays), (said, words) = table.packed(first, end, pinned), index.packed(first, end, table)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -12,7 +12,7 @@ from langchain_core.messages import BaseMessage
 from numpy.typing import NDArray
 
 from langchain_ctxbudget.history.turn_blocks import TurnBlock
-from langchain_ctxbudget.messages import as_note, digest, fold, is_user, one_line, terms
+from langchain_ctxbudget.messages import as_note, digest, fold, is_user, one_line, terms, time_of
 from langchain_ctxbudget.search import (
     AFTER,
     BEFORE,
@@ -35,7 +35,7 @@ from langchain_ctxbudget.tokens import TokenCounter
 if TYPE_CHECKING:
     from langchain_ctxbudget.history.table import Entry
 
-SESSION_GAP_SECONDS = 4 * 3_600
+SESSION_GAP = timedelta(hours=4)
 """A longer silence ends a session, as the end of a day does."""
 EMBEDDED_AT_ONCE = 2_048
 """Texts whose vectors are asked for in one call: vectors as lists take eight times the memory that they are kept in."""
@@ -308,14 +308,5 @@ def short_digest(text: str) -> int:
 def _begins_session(before: Entry, entry: Entry) -> bool:
     if before.date != entry.date:
         return True
-    earlier, later = _moment(before), _moment(entry)
-    return earlier is not None and later is not None and later - earlier > SESSION_GAP_SECONDS
-
-
-def _moment(entry: Entry) -> float | None:
-    """Returns when a message was said, in seconds; None where that is not known to the second."""
-    try:
-        moment = datetime.fromisoformat(str(entry.message.additional_kwargs.get("created_at")))
-    except ValueError:
-        return None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    earlier, later = time_of(before.message), time_of(entry.message)
+    return earlier is not None and later is not None and later - earlier > SESSION_GAP

@@ -37,8 +37,6 @@ MOST_CLIPS = 1_000
 """Messages that were too large for a budget, as they were clipped for it, that are remembered."""
 MAX_OPEN = 256
 """Conversations kept in memory; the one unused for longest goes first, and is read again when needed."""
-UNLIKE_TOKENS = 24
-"""A message may cost so much more than the line that quotes it (role, name, date)."""
 MOST_CUTS = 8
 """Budgets for which a conversation remembers where verbatim history begins."""
 
@@ -94,8 +92,6 @@ class Conversation:
         """Returns the cost of the line that quotes a message, counted once; None where it is more than so much."""
         column = (self.columns.numbered_quote if numbered else self.columns.quote).values
         if (tokens := int(column[position])) == UNKNOWN:
-            if self.table.facts.values["text_only"][position] and self.costs[position] - UNLIKE_TOKENS > most_tokens:
-                return None
             tokens = column[position] = self.counter.count_text(self.quoted(position, numbered=numbered))
         return tokens if tokens <= most_tokens else None
 

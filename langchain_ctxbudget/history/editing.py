@@ -452,7 +452,7 @@ def _records(new: Iterable[Said], lane: str, clock: int, first: int, state: int 
 
 def _says(conversation: OpenConversation, position: int, message: BaseMessage) -> bool:
     """Returns whether a message says what the one at a position says; one that is not decoded stays so."""
-    if entry := conversation.entries.peek(position):
+    if entry := conversation.entries.decoded.get(position):
         return plainly_same(message, entry.message)
     return fingerprint(message) == conversation.entries.fingerprint(position)
 

@@ -145,15 +145,18 @@ def _read_records(store: BaseStore, scope: Scope, keys: Sequence[str]) -> Flow[d
     """Reads records by their keys; what was deleted is left out."""
     namespace = scope.namespace(MESSAGES)
     found: dict[str, MessageRecord | ChangeRecord] = {}
-    for first in range(0, len(keys), CHUNK):
-        some = keys[first : first + CHUNK]
-        items = yield from batch(store, [GetOp(namespace, key) for key in some])
-        for key, item in zip(some, items, strict=True):
-            if isinstance(item, Item):
-                kind = ChangeRecord if "changed" in item.value else MessageRecord
-                found[key] = record = kind.read(item.value, f"message {key!r}")
-                if isinstance(record, MessageRecord) and record.place.key != key:
-                    raise StoreDataError(f"message {key!r} is stored as {record.place.key!r}, so it has no place")
+    for item in (yield from read_items(store, [GetOp(namespace, key) for key in keys])):
+        if item is not None:
+            kind = ChangeRecord if "changed" in item.value else MessageRecord
+            found[item.key] = kind.read(item.value, f"message {item.key!r}")
+    return found
+
+
+def read_items(store: BaseStore, places: Sequence[GetOp], at_once: int = CHUNK) -> Flow[list[Item | None]]:
+    """Reads what stands at some places, so many at once; None where nothing does."""
+    found: list[Any] = []
+    for first in range(0, len(places), at_once):
+        found += yield from batch(store, places[first : first + at_once])
     return found
 
 
@@ -254,11 +257,8 @@ def _put(store: BaseStore, scope: Scope, key: str, record: MessageRecord | Chang
 def read_conversations(store: BaseStore, user_id: str) -> Flow[list[str]]:
     """Reads the ids of a user's conversations, sorted."""
     namespaces = yield from read_namespaces(store, (ROOT, label(user_id), LANES))
-    found: list[str] = []
-    for first in range(0, len(namespaces), CHUNK):
-        items = yield from batch(store, [GetOp(one, JOINED) for one in namespaces[first : first + CHUNK]])
-        found += [_conversation_of(item) for item in items if isinstance(item, Item)]
-    return sorted(found)
+    items = yield from read_items(store, [GetOp(one, JOINED) for one in namespaces])
+    return sorted(_conversation_of(item) for item in items if item is not None)
 
 
 def _conversation_of(joined: Item) -> str:

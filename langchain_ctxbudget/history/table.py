@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, overload
@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from langchain_ctxbudget.history.arc import OpenQuestions
 from langchain_ctxbudget.history.columns import Arrays, Columns, Costs, MessageIndex, Numbering
-from langchain_ctxbudget.history.extractive import Line, candidates_of
-from langchain_ctxbudget.history.tree import KnownDigests, Spans, Tree
+from langchain_ctxbudget.history.extractive import Line
+from langchain_ctxbudget.history.tree import KnownDigests, Tree
 from langchain_ctxbudget.history.work_state import WorkState
 from langchain_ctxbudget.messages import (
     OpenCalls,
@@ -43,22 +43,18 @@ from langchain_ctxbudget.tokens import TokenCounter
 
 MOST_COUNTERS = 4
 """Counters whose costs are kept; the one unused for longest goes first."""
-MOST_READ_AHEAD = 16
-"""Messages that are read for compaction when they are added; of more, what a prompt needs is read with it."""
-MOST_DECODED = 4_096
-"""Messages of sealed blocks that stay decoded after somebody has looked at them."""
 NO_CALLS = OpenCalls()
 FACTS = np.dtype(
     [
         *((name, np.int64) for name in ("clock", "number", "state")),
         *((name, np.int32) for name in ("lane", "date", "date_shown")),
-        *((name, np.bool_) for name in ("named", "safe_cut", "says", "text_only", "human")),
+        *((name, np.bool_) for name in ("named", "safe_cut", "says", "human")),
         ("preserved", np.int8),
         *((name, "S32") for name in ("fingerprint", "digest")),
     ]
 )
-"""What is known of a message without its text: its place; numbers of words; whether it has words, whether its content
-is one text and no list of parts, whether a human says it; what is to become of it, see `PRESERVATIONS`; digests."""
+"""What is known of a message without its text: its place; numbers of words; whether it has words, whether a human
+says it; what is to become of it, see `PRESERVATIONS`; digests."""
 CODED = ("lane", "date", "date_shown")
 PRESERVATIONS: tuple[Preservation | None, ...] = (None, "keep", "summarize", "drop")
 """By number; what is summarised or dropped is not quoted."""
@@ -165,11 +161,10 @@ class MessageTable(Columns, Sequence[Entry]):
         self.made = KnownDigests()
         self.counted: dict[str, Costs] = {}
         self._words: Numbering[str | None] = Numbering()
-        self.whole: dict[int, Entry] = {}
-        """Messages that are no part of a sealed block, or pinned."""
-        self._decoded: dict[int, Entry] = {}
+        self.decoded: dict[int, Entry] = {}
+        """Messages that were added, or were looked at, by position."""
         self._sealed: dict[int, _Texts] = {}
-        """Texts of sealed blocks, by the position of the first message of each."""
+        """Texts of blocks that were read, by the position of the first message of each."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -184,13 +179,8 @@ class MessageTable(Columns, Sequence[Entry]):
         return self._at(range(len(self))[at])
 
     def _at(self, position: int) -> Entry:
-        return self.peek(position) or self._decode(position)
-
-    def peek(self, position: int) -> Entry | None:
-        """Returns a message where it is decoded."""
-        return self.whole.get(position) or self._decoded.get(position)
-
-    def _decode(self, position: int) -> Entry:
+        if entry := self.decoded.get(position):
+            return entry
         first = (starts := list(self._sealed))[bisect_right(starts, position) - 1]
         text = self._sealed[first][position - first]
         message = self._record(position, text).to_message()
@@ -199,9 +189,7 @@ class MessageTable(Columns, Sequence[Entry]):
         date = list(self._words)[self.facts.values[position]["date"]]
         known = self.fingerprint(position), self.digest(position + 1), date
         entry = Entry.read(text, message, *known, safe_cut=self.safe[position], shown=self._shown(position))
-        if len(self._decoded) >= MOST_DECODED:
-            self._decoded = {}
-        self._decoded[position] = entry
+        self.decoded[position] = entry
         return entry
 
     def _shown(self, position: int) -> str | None:
@@ -290,7 +278,7 @@ class MessageTable(Columns, Sequence[Entry]):
         entry = Entry.read(record.text, message, *known, safe_cut=safe, shown=shown, pinned=pinned)
         shown = (date if is_user(message) and date else None) or shown
         place, coded = record.place, [self._words[word] for word in (record.place.lane, entry.date, shown)]
-        said_how = (bool(entry.text), isinstance(message.content, str), is_user(message))
+        said_how = (bool(entry.text), is_user(message))
         kept = PRESERVATIONS.index(entry.preservation)
         numbers = (place.clock, place.number, place.state, *coded, record.named, safe, *said_how, kept)
         fact = (*numbers, said, entry.digest)
@@ -298,7 +286,7 @@ class MessageTable(Columns, Sequence[Entry]):
         self.ids.append(key)
         self.safe.append(safe)
         self.positions[key] = position
-        self.whole[position] = entry
+        self.decoded[position] = entry
         if open_calls != NO_CALLS:
             self.open_calls[position] = open_calls
         if message.name and not isinstance(message, ToolMessage):
@@ -316,15 +304,15 @@ class MessageTable(Columns, Sequence[Entry]):
         other.positions = dict(zip(other.ids, range(length), strict=True))
         other.names = {name: at for name, at in self.names.items() if at < length}
         other._words.update(self._words)
-        for name in ("open_calls", "whole", "_decoded"):
+        for name in ("open_calls", "decoded"):
             setattr(other, name, {at: value for at, value in getattr(self, name).items() if at < length})
         for begin, texts in self._sealed.items():
             if begin + texts.count <= length:
                 other._sealed[begin] = texts
             else:
-                other.whole.update((at, self[at]) for at in range(begin, length))
+                other.decoded.update((at, self[at]) for at in range(begin, length))
         for at, pinned in pins.items():
-            entry = other.whole[at] = self[at].kept_as(pinned)
+            entry = other.decoded[at] = self[at].kept_as(pinned)
             other.facts.values["preserved"][at] = PRESERVATIONS.index(entry.preservation)
         other.counted = {name: costs.changed(length, sorted(pins)) for name, costs in self.counted.items()}
         # The index goes on with the new table; where this one is searched again, it is read anew.
@@ -341,17 +329,6 @@ class MessageTable(Columns, Sequence[Entry]):
         self.trees[segment_messages] = tree
         return tree
 
-    def read_ahead(self, length: int, segment_messages: int) -> None:
-        """Reads for compaction what follows on so many messages, where it is an exchange: no prompt has to, then."""
-        if not 0 < len(self) - length <= MOST_READ_AHEAD:
-            return
-        for position in range(length, len(self)):
-            candidates_of(self[position].as_line(position))
-        ended, tree = self.trees.get(segment_messages, Tree(segment_messages)), self.tree(segment_messages)
-        if tree is not ended:
-            for node in tree.complete(len(self))[-2:]:
-                Spans(self, tree, self.made).extracted(node)
-
     def costs(self, counter: TokenCounter) -> Costs:
         """Returns what every message costs by a counter; each is counted once."""
         self.counted[counter.identity] = known = self.counted.pop(counter.identity, None) or Costs()
@@ -361,12 +338,6 @@ class MessageTable(Columns, Sequence[Entry]):
         return known
 
     # Sealed blocks
-
-    def packed_texts(self, first: int, end: int) -> bytes:
-        """Returns the texts of some messages."""
-        if known := self._sealed.get(first):
-            return known.packed
-        return zlib.compress(b"\0".join(entry.source.encode() for entry in self[first:end]), 1)
 
     def packed(self, first: int, end: int, pinned: Iterable[int]) -> tuple[dict[str, Any], Arrays]:
         """Returns some messages but for their texts as plain data and arrays, as if none was pinned."""
@@ -393,10 +364,3 @@ class MessageTable(Columns, Sequence[Entry]):
         for at, (waiting, early, age) in data["calls"]:
             self.open_calls[begin + at] = OpenCalls(tuple(waiting), tuple(early), age)
         self._sealed[begin] = _Texts(texts, len(data["ids"]))
-
-    def let_go(self, first: int, end: int, texts: bytes, but: Collection[int]) -> None:
-        """Keeps only the texts of some messages, but for those that are pinned; who shows one decodes it."""
-        self._sealed[first] = _Texts(texts, end - first)
-        for position in range(first, end):
-            if position not in but:
-                self.whole.pop(position, None)

@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -26,12 +26,12 @@ from langgraph.store.base import BaseStore
 from langchain_ctxbudget.background import BackgroundWorker, Cancelled
 from langchain_ctxbudget.errors import BlockedLoopError, ExtractionError, InputError, InvalidSettingsError
 from langchain_ctxbudget.flow import Flow, T, batch, drive, embed, locked, running_loop
-from langchain_ctxbudget.history import Beginning, Entry, OpenConversation, editing
+from langchain_ctxbudget.history import Beginning, Entry, OpenConversation, Owner, editing
 from langchain_ctxbudget.knowledge import facts, known, presence, profiles, records
 from langchain_ctxbudget.knowledge.known import Knowledge, by_names
 from langchain_ctxbudget.knowledge.presence import Prediction
 from langchain_ctxbudget.knowledge.records import EntityProfile, Fact, Source, TopicProfile
-from langchain_ctxbudget.messages import fold, is_user, own_words
+from langchain_ctxbudget.messages import fold, is_user, own_words, time_of
 from langchain_ctxbudget.search import units
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import Scope, bulk, embeddings_name, settings_in, settings_place, utc, utc_now
@@ -138,7 +138,7 @@ def as_said(entries: Sequence[Entry], others: Collection[str] = ()) -> list[reco
             text=text,
             from_user=is_user(entry.message) and entry.message.name not in others,
             speaker=entry.speaker,
-            at=time_of(entry),
+            at=time_of(entry.message),
         )
         for entry in entries
         if (text := _words(entry)) and entry.preservation != "drop"
@@ -147,15 +147,6 @@ def as_said(entries: Sequence[Entry], others: Collection[str] = ()) -> list[reco
 
 def _words(entry: Entry) -> str:
     return own_words(entry.message) if isinstance(entry.message, HumanMessage | AIMessage) else ""
-
-
-def time_of(entry: Entry) -> datetime | None:
-    """Returns the time of a message that tells it; UTC where it names no offset."""
-    try:
-        at = datetime.fromisoformat(str(entry.message.additional_kwargs.get("created_at")))
-        return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
-    except (ValueError, OverflowError):  # no date, or one that is another day, of no year that there is, in UTC
-        return None
 
 
 def still_there(conversation: OpenConversation) -> dict[str, str]:
@@ -219,7 +210,7 @@ def _counted(state: Knowledge, work: Work) -> Knowledge:
     found: defaultdict[str, list[profiles.Engagement]] = defaultdict(list)
     for position in range(first, len(work.entries)):
         entry = work.entries[position]
-        said = profiles.Engagement(time_of(entry), work.costs[position], is_user(entry.message))
+        said = profiles.Engagement(time_of(entry.message), work.costs[position], is_user(entry.message))
         for name in detector.named(_words(entry)):
             if (link := links.get((name, conversation))) is None or position >= link.until:
                 found[name].append(said)
@@ -314,18 +305,14 @@ def compiled(store: BaseStore, user_id: str, state: Knowledge, now: datetime) ->
 # In the background
 
 
-class _Owner(Protocol):
+class _Owner(Owner, Protocol):
     """The engine that has the conversations open."""
 
     settings: ContextSettings
-    counter: TokenCounter
 
-    @property
-    def store(self) -> BaseStore: ...
     @property
     def embeddings(self) -> Embeddings | None: ...
     def using(self, scope: Scope, body: Callable[[OpenConversation], Flow[T]]) -> Flow[T]: ...
-    def recall(self, scope: Scope, body: Callable[[OpenConversation], Flow[T]]) -> Flow[T]: ...
 
 
 def take(

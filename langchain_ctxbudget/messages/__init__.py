@@ -40,6 +40,7 @@ from langchain_ctxbudget.messages.messages import (
     require_preservation,
     speaker,
     split_instructions,
+    time_of,
 )
 from langchain_ctxbudget.messages.text import (
     MARKS,
@@ -86,6 +87,6 @@ __all__ = [
     "marks_of_instructions", "mentions", "message_data", "model_of", "newest_that_fit", "one_line",
     "opening", "own_words", "plain_text", "plainly_same", "preservation_of", "provider_name", "remembering",
     "request_copy", "require_preservation", "result_ids", "says_more", "says_the_opposite", "says_the_same",
-    "sentences", "speaker", "split_instructions", "split_turn", "stem", "terms", "text_of", "units", "water_level",
-    "with_calls", "without_mentions", "without_pasted", "word_count",
+    "sentences", "speaker", "split_instructions", "split_turn", "stem", "terms", "text_of", "time_of", "units",
+    "water_level", "with_calls", "without_mentions", "without_pasted", "word_count",
 ]  # fmt: skip

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from hashlib import blake2b
 from itertools import takewhile
 from typing import Any, Literal, cast, get_args
@@ -67,6 +68,15 @@ def speaker(message: BaseMessage) -> str:
 def date_of(message: BaseMessage) -> str | None:
     """Returns the day it was said, `YYYY-MM-DD`, where `additional_kwargs["created_at"]` tells."""
     return iso_date(message.additional_kwargs.get("created_at"))
+
+
+def time_of(message: BaseMessage) -> datetime | None:
+    """Returns the time it was said, UTC where it names no offset; None where it tells none, or none that there is."""
+    try:
+        at = datetime.fromisoformat(str(message.additional_kwargs.get("created_at")))
+        return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        return None
 
 
 def plain_text(message: BaseMessage) -> str:

@@ -18,8 +18,9 @@ from langchain_ctxbudget.knowledge import (
     TopicProfile,
 )
 from langchain_ctxbudget.knowledge.known import Kept
-from langchain_ctxbudget.knowledge.learning import MOST_PROFILES, Work, as_said, others_in, time_of, updated, without
+from langchain_ctxbudget.knowledge.learning import MOST_PROFILES, Work, as_said, others_in, updated, without
 from langchain_ctxbudget.knowledge.records import Learned, PhraseRecord, TopicConversation
+from langchain_ctxbudget.messages import time_of
 from tests.conversations import COUNTER, SCOPE, opened
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -140,4 +141,4 @@ def test_when_a_message_was_said() -> None:
         ("0001-01-01T00:00:00+14:00", None),
     ):
         [entry] = opened(HumanMessage("x", additional_kwargs={"created_at": created_at})).entries
-        assert time_of(entry) == expected, created_at
+        assert time_of(entry.message) == expected, created_at

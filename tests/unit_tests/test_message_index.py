@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
 
 from langchain_ctxbudget.history import MessageIndex
-from langchain_ctxbudget.history.columns import SESSION_GAP_SECONDS
+from langchain_ctxbudget.history.columns import SESSION_GAP
 from tests.conversations import conversation
 from tests.stores import embed
 
@@ -75,7 +77,7 @@ def test_a_shortened_index_goes_on_as_one_that_never_knew_the_others(given, leng
 
 
 def test_a_session_ends_with_the_day_or_a_long_silence():
-    assert SESSION_GAP_SECONDS == 4 * 3_600
+    assert timedelta(hours=4) == SESSION_GAP
     for times, sessions in [
         (["2026-01-01", "2026-01-01", "2026-01-02", "2026-01-02", "2026-01-05"], [0, 0, 1, 1, 2]),
         (["2026-01-01T08:00:00Z", "2026-01-01T12:00:00Z", "2026-01-01T16:00:01Z"], [0, 0, 1]),
