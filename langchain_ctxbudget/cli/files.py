@@ -54,7 +54,6 @@ def _configure_replay(parser: argparse.ArgumentParser) -> None:
     _configure_file(parser)
     parser.add_argument("--price", metavar="MODEL", help="tell costs in US dollars, at the price of this model")
     parser.add_argument("--json", action="store_true", help="all numbers of all turns as JSON")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw it, too (.png, .svg, .pdf)")
     parser.set_defaults(run=run_replay)
 
 
@@ -160,13 +159,6 @@ def run_replay(options: argparse.Namespace) -> None:
         _print_json(result.to_dict())
     else:
         sys.stdout.write(printable(f"{result.to_text()}\n"))
-    if options.plot:
-        try:
-            from langchain_ctxbudget.report.plots import plot_replay  # noqa: PLC0415 - loads matplotlib, an extra
-
-            plot_replay(result).savefig(options.plot)
-        except (ImportError, OSError, ValueError) as error:
-            raise InputError(f"--plot: {error}") from error
 
 
 def _print_json(data: Mapping[str, Any]) -> None:

@@ -7,7 +7,6 @@ items by id, and the texts are read where they are kept: so nothing that was era
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -35,7 +34,7 @@ from langchain_ctxbudget.budget import (
 )
 from langchain_ctxbudget.dashboard.shown_prompt import SYSTEM_PROMPT, Shown, exact, outlined
 from langchain_ctxbudget.documents import KnowledgeBase
-from langchain_ctxbudget.errors import BudgetError, EmptyMessageError, FactError, InputError, StoreDataError
+from langchain_ctxbudget.errors import BudgetError, EmptyMessageError, FactError, InputError
 from langchain_ctxbudget.flow import Flow, adrive, batch
 from langchain_ctxbudget.history import Entry, OpenConversation
 from langchain_ctxbudget.messages import Preservation, is_user, plain_text, preservation_of, time_of
@@ -50,7 +49,7 @@ UNASKED = "What do you know?"
 """The question of a conversation in which its user has said nothing."""
 TIER_OF_LAYER: Mapping[str, int] = {"L0": 1, "L1": 1, "L4": 4, "L5": 1, "L6": 4, "L7": 1}
 """Tiers of seed 003; of the mixed layers, L1 and L5, that of the framing. All others are knowledge."""
-TIER_OF_SOURCE = {"memories": 2, "documents": 3}
+TIER_OF_SOURCE = {"memories": 2, "documents": 3, "messages": 4, "conversations": 4}
 WORDS = {
     "layers": {str(layer): title for layer, title in TITLES.items()},
     "reasons": {str(reason): reason.meaning for reason in Reason},
@@ -63,8 +62,6 @@ LONGEST_ID, LONGEST_TEXT, MOST_MESSAGES, MOST_POSITION = 2_000, 10_000, 200, 2**
 """Characters of an id and of a question, or shown of a message; messages in one answer."""
 REPLAYED_TURNS, MOST_REPLAYED = 24, 5_000
 """The last turns of a conversation that are had again; a longer one is not, as it would keep whoever looks waiting."""
-
-_log = logging.getLogger(__name__)
 
 Answer: TypeAlias = dict[str, Any]
 Id: TypeAlias = Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]
@@ -324,7 +321,7 @@ class DashboardService:
             "prompt": shown,
             "current_context": report.to_dict(),
             "tier_breakdown": _tier_breakdown(report),
-            "budget_percent": _budget_percent(report),
+            "budget_percent": round(100 * report.total_tokens / report.budget_tokens, 1),
             "pruning_strategy": _pruning_strategy(report, UsageLimits.of(limits).thresholds if limits else THRESHOLDS),
             "last_updated": at,
         }
@@ -349,13 +346,8 @@ class DashboardService:
         }
 
     async def _latest(self, scope: Scope) -> ContextSnapshot | None:
-        """The newest snapshot of a conversation; one that cannot be read hides nothing else."""
         ids = {"user_id": scope.user_id, "conversation_id": scope.conversation_id}
-        try:
-            return next(iter(await self._pipeline.snapshots.alist(limit=1, **ids)), None)
-        except StoreDataError:
-            _log.warning("A snapshot cannot be read, so it is not shown", exc_info=True)
-            return None
+        return next(iter(await self._pipeline.snapshots.alist(limit=1, **ids)), None)
 
 
 # Turns had again
@@ -405,10 +397,6 @@ def _line(snapshot: ContextSnapshot) -> Answer:
     }
 
 
-def _budget_percent(report: ContextReport) -> float:
-    return round(100 * report.total_tokens / report.budget_tokens, 1)
-
-
 def _tier_breakdown(report: ContextReport) -> Answer:
     """The tokens and items of what is always sent (`tier1`), known, of documents, of what was said; and the total."""
     tokens, items = Counter({1: sum(report.overhead_tokens.values())}), Counter[int]()
@@ -416,11 +404,8 @@ def _tier_breakdown(report: ContextReport) -> Answer:
         framing = TIER_OF_LAYER.get(layer.layer, 2)
         tokens[framing] += layer.overhead_tokens
         for item in layer.items:
-            tier = framing
-            if layer.layer == Layer.PREFERENCES and not item.id.startswith(INSTRUCTIONS):
-                tier = 2
-            elif layer.layer == Layer.RETRIEVAL:
-                tier = TIER_OF_SOURCE.get(item.source, 4)
+            is_fact = layer.layer == Layer.PREFERENCES and not item.id.startswith(INSTRUCTIONS)
+            tier = 2 if is_fact else TIER_OF_SOURCE.get(item.source, framing)
             if item.status is not Status.OMITTED:
                 tokens[tier] += item.tokens
                 items[tier] += 1

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 import re
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -146,7 +145,7 @@ class Catalogue:
 
     def __init__(self, store: BaseStore) -> None:
         self.store = store
-        self._shelves: OrderedDict[str, _Shelf] = OrderedDict()
+        self._shelves: dict[str, _Shelf] = {}
         self._mutex = new_mutex()
 
     def forget(self, owner: str) -> None:
@@ -243,10 +242,10 @@ class Catalogue:
                     shelf.texts = {key: old.texts[key] for key in shelf.searched if key in old.texts}
                     shelf.rows = {key: old.rows[key] for key in shelf.searched if key in old.rows}
             with self._mutex:
-                self._shelves[owner] = shelf
-                self._shelves.move_to_end(owner)
+                self._shelves.pop(owner, None)
+                self._shelves[owner] = shelf  # as the newest
                 if len(self._shelves) > KEPT_OWNERS:
-                    self._shelves.popitem(last=False)
+                    del self._shelves[next(iter(self._shelves))]
             shelves += [shelf] if shelf.records else []
         return shelves
 

@@ -62,14 +62,6 @@ def test_prices_are_told_in_dollars(capsys: pytest.CaptureFixture[str], chat_fil
     assert "US $" in run(capsys, chat_file, "--compare", "full", "--price", "gpt-4o")[1]
 
 
-def test_it_is_drawn(capsys: pytest.CaptureFixture[str], chat_file: Path, tmp_path: Path) -> None:
-    code, out, _ = run(capsys, chat_file, "--compare", "recency,full", "--plot", tmp_path / "a.svg")
-    assert (code, "recency" in out) == (0, True)
-    assert (tmp_path / "a.svg").read_bytes().startswith(b"<?xml")
-    code, _, err = run(capsys, chat_file, "--compare", "full", "--plot", tmp_path / "a.bmp")
-    assert (code, "InputError: --plot: " in err) == (1, True)
-
-
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
