@@ -18,7 +18,7 @@ from langchain_ctxbudget.history import Conversation
 from langchain_ctxbudget.integrations.options import require_pipeline
 from langchain_ctxbudget.messages import split_turn
 from langchain_ctxbudget.pipeline import ContextPipeline, run_of
-from langchain_ctxbudget.retrieval import IS_RECALL, USAGE, Transcript, by_query, by_reference, first_that_fits
+from langchain_ctxbudget.retrieval import IS_RECALL, USAGE, Transcript, by_query, by_reference
 
 MIN_RECALL_TOKENS = 64
 """Less has no room for a part of a message and the reference that continues it."""
@@ -109,7 +109,7 @@ def create_recall_tool(
             return (yield from by_query(transcript, wanted, engine.workspace.embeddings, max_tokens))
 
         if bool(wanted) == bool(named):
-            return first_that_fits(USAGE, pipeline.token_counter.count_text, max_tokens)
+            return USAGE
         return (yield from engine.recall(run.scope, body, held=split_turn(said or ())[0]))
 
     def recall(

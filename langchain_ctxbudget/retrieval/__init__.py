@@ -9,7 +9,6 @@ from langchain_ctxbudget.retrieval.recall import (
     Transcript,
     by_query,
     by_reference,
-    first_that_fits,
     has_recall_tool,
 )
 from langchain_ctxbudget.retrieval.selecting import MIXED_SECTION, OWN_SECTION, Retrieved, select
@@ -17,6 +16,6 @@ from langchain_ctxbudget.retrieval.sources import RERANKED, Hit, Sources, booste
 
 __all__ = [
     "IS_RECALL", "MIXED_SECTION", "OWN_SECTION", "RERANKED", "USAGE", "Hit", "Named", "Pool", "Retrieved", "Searched",
-    "Sources", "Transcript", "boosted", "by_query", "by_reference", "document", "first_that_fits", "gather",
+    "Sources", "Transcript", "boosted", "by_query", "by_reference", "document", "gather",
     "has_recall_tool", "pooled", "rerank", "search", "select", "without_names",
 ]  # fmt: skip

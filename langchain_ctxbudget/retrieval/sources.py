@@ -159,8 +159,7 @@ def rerank(
         answer: Sequence[Document] = yield Call(
             lambda: reranker.compress_documents(texts, query), lambda: reranker.acompress_documents(texts, query)
         )
-        known = ((numbers.get(str(found.id)), numbers.get(str(found.metadata.get("id")))) for found in answer)
-        given = (by_id if by_id is not None else copied for by_id, copied in known)  # many copy text and metadata alone
+        given = (numbers.get(str(found.metadata.get("id"))) for found in answer)  # many copy text and metadata alone
         chosen = list(dict.fromkeys(number for number in given if number is not None))
     except Exception as error:  # noqa: BLE001 - whatever a reranker raises, there is an order without it
         return pool, f"reranker {name}: {type(error).__name__}: {error}"

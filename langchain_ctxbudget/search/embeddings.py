@@ -11,7 +11,7 @@ its single characters, roughly by frequency, so that Zipf's law over the place i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 _WEIGHTS = "weights/l2_supercat_256.safetensors"
 _TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
-_TENSOR = "embedding.weight"
 # The tokenizer's list: 3 special tokens and 256 bytes, the merged tokens, the single characters.
 _FIRST_MERGED = 259
 _FIRST_CHARACTER = 29_871
@@ -106,15 +105,14 @@ def _load() -> _Model:
         return _loaded()
 
 
-@lru_cache(maxsize=1)
+@cache
 def _loaded() -> _Model:
     from safetensors.numpy import load_file  # noqa: PLC0415 - comes with wordllama, which is optional
     from tokenizers import Tokenizer  # noqa: PLC0415
 
-    folder = _folder()
-    if folder is None:
+    if (folder := _folder()) is None:
         raise EmbeddingsUnavailableError("The word vectors of the package wordllama are gone: pip install wordllama")
-    vectors = load_file(folder / _WEIGHTS)[_TENSOR].astype(np.float32)
+    vectors = load_file(folder / _WEIGHTS)["embedding.weight"].astype(np.float32)
     weights = _token_weights(len(vectors))
     return _Model(Tokenizer.from_file(str(folder / _TOKENIZER)), vectors * weights[:, np.newaxis], weights)
 

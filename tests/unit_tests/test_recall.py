@@ -11,9 +11,10 @@ from langchain_core.embeddings import DeterministicFakeEmbedding
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
 from langchain_ctxbudget.flow import drive
+from langchain_ctxbudget.integrations.tools import MIN_RECALL_TOKENS
 from langchain_ctxbudget.messages import fences
 from langchain_ctxbudget.retrieval import Transcript, by_query, by_reference
-from langchain_ctxbudget.retrieval.recall import QUOTES
+from langchain_ctxbudget.retrieval.recall import QUOTES, USAGE
 from langchain_ctxbudget.tokens import EstimatingCounter
 from tests.conversations import COUNTER, conversation
 
@@ -175,10 +176,10 @@ def test_a_large_message_is_shown_where_it_has_the_words_with_references_to_the_
 
 @COUNTERS
 @settings(max_examples=80)
-@given(MESSAGES, MESSAGES, HOSTILE, st.integers(0, 400))
+@given(MESSAGES, MESSAGES, HOSTILE, st.integers(MIN_RECALL_TOKENS, 400))
 def test_an_answer_is_within_the_budget(counter, stored, turn, asked, budget):
     shown = transcript(stored, turn, counter)
-    answers = [by_reference(shown, reference, budget) for reference in (asked, "1", "1-16", "2@5-4")]
+    answers = [USAGE, *(by_reference(shown, reference, budget) for reference in (asked, "1", "1-16", "2@5-4"))]
     for query in (asked, "ada parcel Tuesday"):
         answers += [search(shown, query, budget, embeddings) for embeddings in (None, VECTORS)]
     for answer in answers:

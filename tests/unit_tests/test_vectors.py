@@ -85,12 +85,3 @@ def test_what_is_absent_is_similar_to_nothing(size):
         found = kept.compared(rows[:2]).cosines(-rows[0])
         assert found[3] == 0
         assert np.count_nonzero(found) == size  # of those that it is compared with, one is absent, too
-
-
-def test_stored_vectors_are_made_wide_exactly():
-    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
-    halves = halves[np.isfinite(halves)].reshape(-1, 4)
-    vectors = CentredVectors()
-    vectors.restore(halves)
-    assert np.array_equal(vectors.at(), halves.astype(np.float32))
-    assert np.array_equal(vectors.at(np.array([5, 2])), halves[[5, 2]].astype(np.float32))
