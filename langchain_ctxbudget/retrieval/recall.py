@@ -41,7 +41,6 @@ _NUMBER = "[0-9]{1,12}"
 _NUMBERS = re.compile(
     rf"(?:messages?\s*)?#?({_NUMBER})(?:@({_NUMBER}))?(?:\s*(?:[-\u2010-\u2015]|to)\s*#?({_NUMBER}))?", re.IGNORECASE
 )
-_DIGITS = re.compile(_NUMBER)
 _QUOTATION = "\"'`“”‘’[]() \t\r\n."  # noqa: RUF001 - what models put around a reference
 _LINE_BREAK = re.compile(r"(\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])")
 
@@ -130,9 +129,6 @@ def _resolved(transcript: Transcript, reference: str) -> Reference | None:
         return numbers
     if (position := transcript.position(plain)) is not None:
         return Reference(position, position)
-    name, _, offset = plain.rpartition("@")
-    if _DIGITS.fullmatch(offset) and (position := transcript.position(name)) is not None:
-        return Reference(position, position, int(offset))
     return numbers
 
 

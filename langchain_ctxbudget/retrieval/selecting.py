@@ -231,15 +231,12 @@ class _Selection:
     def _take_reply(self, number: int) -> None:
         """Takes what replies to a question of the conversation: all of it where it is short, else a sentence."""
         asked, position, reply = self.pool.text(number), self.pool.position(number), number + 1
-        if position is None or len(asked.text) <= SHORTEST_QUESTION or "?" not in asked.text or reply in self.chosen:
+        if position is None or len(asked.text) <= SHORTEST_QUESTION or "?" not in asked.text:
             return
-        if len(self.chosen) >= self.most_items:
+        if reply in self.chosen or reply == len(self.pool.meant) or len(self.chosen) >= self.most_items:
             return
-        at = position + 1
-        if reply == len(self.pool.meant) or self.pool.position(reply) != at or not self.may_be_quoted[at]:
-            return
-        text = self.pool.text(reply)
-        if text.speaker == asked.speaker:
+        at, text = position + 1, self.pool.text(reply)
+        if self.pool.position(reply) != at or not self.may_be_quoted[at] or text.speaker == asked.speaker:
             return
         line, room, status = self._line(reply), self.left, Status.INCLUDED
         if len(text.text) > REPLY_CHARACTERS[1]:

@@ -1,11 +1,9 @@
 """`LocalEmbeddings`: static word vectors that need no network, no model server and no torch.
 
-The vectors and the tokenizer are two files in the wheel of `wordllama`, which are read directly: importing the package
-would configure the root logger, load an HTTP client and could end in a download.
-
-A text is the mean of its tokens' vectors, the frequent ones weighing less: `a / (a + p)` with a token's probability
-`p` (smooth inverse frequency: Arora, Liang and Ma, ICLR 2017). The tokenizer lists its merged tokens, and after them
-its single characters, roughly by frequency, so that Zipf's law over the place in the list gives `p` without a corpus.
+Vectors and tokenizer are two files in the wheel of `wordllama`, which are read directly: importing the package would
+configure the root logger and could end in a download. A text is the mean of its tokens' vectors, the frequent ones
+weighing less: `a / (a + p)` with a token's probability `p` (Arora, Liang and Ma, ICLR 2017), which follows by
+Zipf's law from its place in the tokenizer's list: merged tokens, then single characters, each roughly by frequency.
 """
 
 from __future__ import annotations
@@ -20,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 from langchain_core.embeddings import Embeddings
 
-from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.errors import EmbeddingsUnavailableError
 
 if TYPE_CHECKING:
@@ -34,8 +31,6 @@ _FIRST_CHARACTER = 29_871
 _SIF_A = 1e-3
 _BATCH, _MOST_CHARACTERS = 64, 32_768
 """Texts that are tokenized together, and what is read of each."""
-
-_lock = new_mutex()
 
 
 class _Model(NamedTuple):
@@ -93,24 +88,16 @@ def local_embeddings_available() -> bool:
     return find_spec("wordllama") is not None
 
 
-def _folder() -> Path | None:
-    """The folder of `wordllama`, found without importing it; None where its files are not there."""
-    spec = find_spec("wordllama")
-    folders = map(Path, (spec.submodule_search_locations or ()) if spec else ())
-    return next((one for one in folders if (one / _WEIGHTS).is_file() and (one / _TOKENIZER).is_file()), None)
-
-
-def _load() -> _Model:
-    with _lock:
-        return _loaded()
-
-
 @cache
-def _loaded() -> _Model:
+def _load() -> _Model:
+    """Reads the files of `wordllama`, which is found without importing it."""
     from safetensors.numpy import load_file  # noqa: PLC0415 - comes with wordllama, which is optional
     from tokenizers import Tokenizer  # noqa: PLC0415
 
-    if (folder := _folder()) is None:
+    spec = find_spec("wordllama")
+    folders = map(Path, (spec.submodule_search_locations or ()) if spec else ())
+    folder = next((one for one in folders if (one / _WEIGHTS).is_file() and (one / _TOKENIZER).is_file()), None)
+    if folder is None:
         raise EmbeddingsUnavailableError("The word vectors of the package wordllama are gone: pip install wordllama")
     vectors = load_file(folder / _WEIGHTS)["embedding.weight"].astype(np.float32)
     weights = _token_weights(len(vectors))

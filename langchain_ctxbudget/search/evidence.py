@@ -1,11 +1,7 @@
 """How likely a text is needed for a message, as a probability: what has nothing to do with it stays out.
 
-Ranks are relative, and half of all texts are above the average for "ok thanks". What counts here is absolute: how much
-rare words the message shares with the best texts by their weight in this conversation, how far it leaves the current
-subject, and that the best text is needed far more often than the hundredth. A logistic regression on the five
-conversations of RealMem (Apache-2.0; 600 turns, 212 evidence turns), of which each was predicted from the other four.
-Whether a message has to do with anything at all is a second one, of 341 questions of RealMem against small talk and
-questions of general knowledge.
+Ranks are relative; what counts here is absolute. Two logistic regressions on the conversations of RealMem (Apache-2.0):
+of 212 evidence turns, and of 341 questions against small talk and general knowledge (docs/internals/decisions.md).
 """
 
 from __future__ import annotations
@@ -65,9 +61,8 @@ class Evidence:
     ) -> Evidence:
         """Weighs a message against texts in the order of time, the newest messages last.
 
-        By its terms that are about something, the BM25 score of every text for these, the share of them that every text
-        has, by weight and however long it is, what a text would have that has all of them, and the likeness of every
-        text, where that is known. Passages of documents may all be about one thing, so that its words are not rare.
+        By the terms that it asks for, the BM25 score of every text for these, the share of them that it has by weight,
+        the weight of them all, and the likeness of every text, where that is known.
         """
         older = max(0, len(words) - NEWEST)
         per_word = np.log1p(TYPICAL_TEXTS) / np.log1p(max(1, len(words)))  # a rare word weighs more among many texts

@@ -6,7 +6,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,12 +95,8 @@ class Texts:
         return len(self.session)
 
 
-class NamedDate(NamedTuple):
-    """A date that a message names; 0 is left open."""
-
-    month: int
-    year: int = 0
-    day: int = 0
+NamedDate: TypeAlias = tuple[int, int, int]
+"""Month, year and day that a message names; 0 where one is left open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +176,7 @@ def named_dates(text: str) -> tuple[NamedDate, ...]:
         for match in _MONTH.finditer(text)
     ]
     found += [(month, year, day) for year, month, day in _ISO.findall(text)]
-    return tuple(dict.fromkeys(NamedDate(*(int(number or 0) for number in date)) for date in found))
+    return tuple(dict.fromkeys((int(month), int(year or 0), int(day or 0)) for month, year, day in found))
 
 
 def highest(numbers: NDArray[np.intp], scores: NDArray[Any], most: int) -> NDArray[np.intp]:
@@ -299,10 +295,10 @@ def _speaker_lengths(texts: Texts) -> Scores:
 def dated(day: Numbers, dates: Iterable[NamedDate]) -> Scores:
     """Returns 1 for texts of a month that is named, and up to 1 more for those of days near one that is."""
     result = np.zeros(len(day))
-    for date in dates:
-        months = day // 100 % 100 - date.month
-        days = months * DAYS_OF_MONTH + day % 100 - date.day
-        near = np.exp(-np.abs(days) / NEAR_DAYS) if date.day else 0.0
-        same_year = (day > 0) & ((day // 10_000 == date.year) if date.year else True)
+    for month, year, day_of_month in dates:
+        months = day // 100 % 100 - month
+        days = months * DAYS_OF_MONTH + day % 100 - day_of_month
+        near = np.exp(-np.abs(days) / NEAR_DAYS) if day_of_month else 0.0
+        same_year = (day > 0) & ((day // 10_000 == year) if year else True)
         result = np.maximum(result, same_year * ((months == 0) + near))
     return result

@@ -8,7 +8,7 @@ the texts alone, and between two of its changes a new text costs nothing for the
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -99,10 +99,6 @@ class CentredVectors:
         """Returns the vectors, or some of them."""
         return self._rows.values[places].astype(np.float32)
 
-    def _pieces(self, first: int, end: int) -> Iterator[Vectors]:
-        """Yields some vectors, a few thousand at once."""
-        return (self.at(slice(start, min(start + _AT_ONCE, end))) for start in range(first, end, _AT_ONCE))
-
     def extend(self, vectors: Sequence[Sequence[float]] | NDArray[Any]) -> None:
         """Adds some, of one width; those of zeros are similar to nothing."""
         self.restore(units(np.asarray(vectors, np.float32)).astype(np.float16))
@@ -128,8 +124,8 @@ class CentredVectors:
         """Returns in how many signs every vector is like a query: the more, the smaller is the angle between them."""
         [target] = units(np.asarray([query], np.float32))
         mean = self._common()
-        for rows in self._pieces(len(self._signs), len(self)):
-            self._signs.extend(_signs(rows - mean))
+        for start in range(len(self._signs), len(self), _AT_ONCE):
+            self._signs.extend(_signs(self.at(slice(start, start + _AT_ONCE)) - mean))
         other = np.bitwise_count(self._signs.values ^ _signs((target - mean)[np.newaxis]))
         alike: NDArray[np.int16] = np.int16(self.width) - other.sum(axis=1, dtype=np.int16)
         return alike
@@ -149,8 +145,8 @@ class CentredVectors:
         while (following := int(counted * GROWTH)) <= len(self):
             counted = following
         if counted != self._in_mean:
-            sums = [rows.sum(axis=0, dtype=np.float64) for rows in self._pieces(0, min(counted, len(self)))]
-            self._in_mean, self._mean = counted, (np.sum(sums, axis=0) / min(counted, len(self))).astype(np.float32)
+            first = self._rows.values[:counted]
+            self._in_mean, self._mean = counted, first.mean(axis=0, dtype=np.float64).astype(np.float32)
             self._signs.truncate(0)
         return self._mean
 
