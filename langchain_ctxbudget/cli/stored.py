@@ -26,10 +26,8 @@ from langchain_ctxbudget.messages import fingerprint
 from langchain_ctxbudget.pipeline import ContextPipeline
 from langchain_ctxbudget.stores import DATABASE_FILE, Record, Scope
 
-LOOK_EVERY_SECONDS = 0.5
-"""Between two looks whether a conversation has been learned from."""
-MOST_AT_ONCE, QUOTED_CHARACTERS = 10, 400
-"""Topics, and entities, that are shown where no kind is asked for; characters of a message that is quoted."""
+QUOTED_CHARACTERS = 400
+"""Characters of a message that is quoted."""
 KINDS = {
     "facts": ("text", "last_seen"),
     "topics": ("label", "last_engaged_at"),
@@ -112,7 +110,7 @@ def run_import(options: argparse.Namespace) -> None:
         problems = list(_learn(pipeline, conversations, user, progress)) if learn else []
         learned = {kind: len(items) for kind, items in _known(pipeline, user, KINDS).items()}
     rows = [(found.conversation_id, found.title or "", f"{len(found.messages):,}") for found in conversations]
-    print_table(f"{options.file.name} → {options.store}", ("conversation", "title", "messages"), rows, numbers=1)
+    print_table(f"{options.file.name} → {options.store}", ("conversation", "title", "messages"), rows)
     if problems:
         tell(f"{len(problems):,} conversations could not be learned from: {problems[0]}", style="red")
     if not learn:
@@ -131,8 +129,7 @@ def _learn(
     task = progress.add_task("learned from", total=len(conversations))
     for found in conversations:
         pipeline.end_session(user_id=user, conversation_id=found.conversation_id)
-        while not pipeline.flush(LOOK_EVERY_SECONDS):
-            progress.refresh()
+        pipeline.flush()
         progress.advance(task)
         worker = pipeline.engine.workspace.learning.worker
         yield from filter(None, [worker.failure_of(Scope(user, found.conversation_id))])
@@ -177,13 +174,10 @@ def _list(pipeline: ContextPipeline, options: argparse.Namespace) -> None:
         _print_json({"user_id": options.user, **found})
         return
     for kind, items in found.items():
-        shown = items if options.kind or kind == "facts" else items[:MOST_AT_ONCE]
-        if shown:
-            what, last = KINDS[kind]
-            title = f"{len(items):,} {kind}{f', the first {len(shown)}' if shown != items else ''}"
-            said = (cell(getattr(one, what), "pinned" if getattr(one, "pinned", False) else "") for one in shown)
-            rows = [(one.id, text, _day(getattr(one, last))) for one, text in zip(shown, said, strict=True)]
-            print_table(title, ("id", what, "said last"), rows, numbers=1)
+        what, last = KINDS[kind]
+        said = (cell(getattr(one, what), "pinned" if getattr(one, "pinned", False) else "") for one in items)
+        if rows := [(one.id, text, _day(getattr(one, last))) for one, text in zip(items, said, strict=True)]:
+            print_table(f"{len(items):,} {kind}", ("id", what, "said last"), rows)
     if not any(found.values()):
         number = len(pipeline.list_conversations(user_id=options.user))
         said_of = options.kind or "facts, topics or entities"
@@ -205,7 +199,7 @@ def _show_sources(sources: Sequence[SourceMessage], options: argparse.Namespace)
         text = cell(said[:QUOTED_CHARACTERS], "edited since" if one.message and one.changed else "")
         rows.append((one.conversation_id, text, _day(one.message and one.message.additional_kwargs.get("created_at"))))
     title = f"{options.why}: known from {len(sources):,} messages" if sources else f"{options.why}: said by hand"
-    print_table(title, ("conversation", "message", "said"), rows, numbers=1)
+    print_table(title, ("conversation", "message", "said"), rows)
 
 
 def _print_json(data: Mapping[str, Any]) -> None:

@@ -58,19 +58,17 @@ def cell(text: str, *notes: str) -> Text:
     return Text("\n").join(lines)
 
 
-def print_table(title: str, columns: Sequence[str], rows: Iterable[Row], *, numbers: int) -> None:
-    """Prints an aligned table without frames; the last `numbers` columns are narrow and stand at the right.
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
+    """Prints an aligned table without frames; the last column is narrow and stands at the right.
 
     The first column has ids, which stay whole where they are not very long: they are there to be copied.
     """
     lines = list(rows)
     whole = min(LONGEST_ID, max((len(str(row[0])) for row in lines), default=0))
     drawn = Table(title=printable(title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=0)
-    for place, heading in enumerate(columns):
-        if place >= len(columns) - numbers:
-            drawn.add_column(heading, justify="right", no_wrap=True)
-        else:
-            drawn.add_column(heading, overflow="fold", min_width=None if place else whole)
+    for place, heading in enumerate(columns[:-1]):
+        drawn.add_column(heading, overflow="fold", min_width=None if place else whole)
+    drawn.add_column(columns[-1], justify="right", no_wrap=True)
     for row in lines:
         drawn.add_row(*(value if isinstance(value, Text) else cell(value) for value in row))
     Console(highlight=False).print(drawn)
