@@ -269,7 +269,7 @@ class DashboardService:
     async def _read(self, scope: Scope) -> Transcript:
         def read(conversation: OpenConversation) -> Flow[Transcript]:
             yield from ()
-            return Transcript(conversation.entries, conversation.positions, conversation.digest)
+            return Transcript(conversation.table, conversation.table.positions, conversation.table.digest())
 
         return await adrive(self._pipeline.engine.workspace.recall(scope, read))
 

@@ -11,7 +11,6 @@ import numpy as np
 from langchain_core.messages import BaseMessage
 from numpy.typing import NDArray
 
-from langchain_ctxbudget.history.turn_blocks import TurnBlock
 from langchain_ctxbudget.messages import as_note, digest, fold, is_user, one_line, terms, time_of
 from langchain_ctxbudget.search import (
     AFTER,
@@ -121,8 +120,6 @@ class Costs(Columns):
         self.clips: Clips = {}
         self.work: tuple[object, list[SummaryLine]] | None = None
         """The work state that was written last for a turn, and what it was written from."""
-        self.with_blocks: dict[int, tuple[TurnBlock, BaseMessage]] = {}
-        """Human messages with the blocks that they were sent with, by position."""
 
     def grow(self, entries: Sequence[Entry], counter: TokenCounter) -> None:
         """Counts what is not counted yet, new messages also as lines where counting costs nobody anything."""

@@ -147,11 +147,8 @@ class Conversation:
         """Returns a message whole, as it was sent with its block; without one, as it stands among others."""
         if block is None:
             return self.entries[position].sent
-        known = self.columns.with_blocks.get(position)
-        if known is None or known[0] is not block:
-            sent = as_sent(self.entries[position].message.model_copy(update={"name": block.name}))
-            known = self.columns.with_blocks[position] = (block, with_block(sent, block.text))
-        return known[1]
+        sent = as_sent(self.entries[position].message.model_copy(update={"name": block.name}))
+        return with_block(sent, block.text)
 
     def read_questions(self, end: int) -> OpenQuestions:
         """Returns the questions that the messages before `end` leave open."""
@@ -251,27 +248,12 @@ class OpenConversation:
     sent_read: int = 0
     """Of so many messages it is known whether they have one."""
 
-    @property
-    def entries(self) -> MessageTable:
-        """Its messages."""
-        return self.table
-
-    @property
-    def positions(self) -> Mapping[str, int]:
-        """Where each message stands, by id."""
-        return self.table.positions
-
-    @property
-    def digest(self) -> str:
-        """A digest of all its messages."""
-        return self.table.digest()
-
     def seen_with(self, counter: TokenCounter) -> Conversation:
         """Returns the conversation as it is now, counted for a model."""
         sent = {  # of messages that are stored
             at: block
             for at, block in self.sent.items()
-            if at < len(self.entries) and words_of(self.entries[at].message) == block.said
+            if at < len(self.table) and words_of(self.table[at].message) == block.said
         }
         seen = Conversation(self.scope, self.table, counter)
         return seen.but(cuts=dict(self.cuts), snapshot=self.snapshot, last=self.last, sent=sent)
@@ -283,7 +265,7 @@ class OpenConversation:
 
     def blocks_of(self, messages: Sequence[BaseMessage]) -> list[TurnBlock]:
         """Returns the blocks to be written with messages that come next."""
-        places = enumerate(messages, len(self.entries))
+        places = enumerate(messages, len(self.table))
         found = ((self.sent.get(at), message) for at, message in places)
         return [block for block, message in found if block is not None and block.said == words_of(message)]
 
@@ -304,13 +286,13 @@ class OpenConversation:
         records |= news.changed
 
         def said_before(key: str) -> str | None:
-            return self.entries.fingerprint(at) if (at := self.positions.get(key, position)) < position else None
+            return self.table.fingerprint(at) if (at := self.table.positions.get(key, position)) < position else None
 
         folded = fold(in_order(record for record in records.values() if record), said_before)
         pairs = zip(old, folded.messages, strict=False)
         differ = (i for i, (before, (record, message)) in enumerate(pairs) if before != (record, message.id))
         same = next(differ, min(len(old), len(folded.messages)))
-        if position + same < len(self.entries):
+        if position + same < len(self.table):
             self.table = self.table.changed(position + same)
             self.blocks = [block for block in self.blocks if block.end <= position + same]
             self.last = self.last and replace(self.last, coverage=None, turn=(), block=None)
@@ -329,20 +311,21 @@ class OpenConversation:
         orders = [record.place.order for record in (*news.messages[:1], *changed)]
         every = range(len(self.table))
         starts = [bisect_left(every, order, key=lambda at: self.table.place(at).order) for order in orders]
-        starts += [at for key in news.changed if (at := self.entries.at_place(key)) is not None]
-        return min(starts, default=len(self.entries))
+        starts += [at for key in news.changed if (at := self.table.at_place(key)) is not None]
+        return min(starts, default=len(self.table))
 
     def keys_of(self, message_id: str) -> list[str]:
         """Returns the keys of a message's records, its doubles among them; none where there is no such message."""
-        position = self.positions.get(message_id)
+        position = self.table.positions.get(message_id)
         doubles = (double.place.key for double in self.doubles if double.to_message().id == message_id)
         return [] if position is None else [self.table.place(position).key, *doubles]
 
     def pin(self, pins: Mapping[str, Preservation]) -> None:
         """Makes these the pins; only messages whose preservation changes are shown and counted anew."""
-        changed = {key for key in {*pins, *self.pins} if pins.get(key) != self.pins.get(key)} & self.positions.keys()
+        positions = self.table.positions
+        changed = {key for key in {*pins, *self.pins} & positions.keys() if pins.get(key) != self.pins.get(key)}
         self.pins = dict(pins)
-        self.table = self.table.changed(len(self.table), {self.positions[key]: pins.get(key) for key in changed})
+        self.table = self.table.changed(len(self.table), {positions[key]: pins.get(key) for key in changed})
 
     def use(self, cut: CutRecord) -> None:
         """Keeps a cut as the one used last; only the last few are kept."""
@@ -355,20 +338,20 @@ class OpenConversation:
         """Returns whether a cut was made for the messages that stand before it now."""
         read = max(cut.position, cut.cleared)
         is_known = read > 0 or cut.strategy == "full"
-        return is_known and cut.begun <= len(self.entries) and self.table.holds(read, cut.digest)
+        return is_known and cut.begun <= len(self.table) and self.table.holds(read, cut.digest)
 
     def page(self, limit: int | None = None, before: str | None = None) -> MessagePage:
         """Returns the newest messages, or the newest before one, by its id; all where there is no limit."""
         if before is not None:
             require_known(self, [before])
-        end = len(self.entries) if before is None else self.positions[before]
+        end = len(self.table) if before is None else self.table.positions[before]
         first = max(0, end - limit) if limit else 0
-        messages = [entry.message for entry in self.entries[first:end]]
-        return MessagePage(messages, self.table.ids[first] if first else None, self.digest)
+        messages = [entry.message for entry in self.table[first:end]]
+        return MessagePage(messages, self.table.ids[first] if first else None, self.table.digest())
 
     def new_to_learn(self) -> int | None:
         """Returns how many messages were not learned from; None: some that were have changed."""
-        return len(self.entries) - self.learned[0] if self.table.holds(*self.learned) else None
+        return len(self.table) - self.learned[0] if self.table.holds(*self.learned) else None
 
 
 class OpenConversations:
@@ -404,7 +387,7 @@ class OpenConversations:
 
 def require_known(conversation: OpenConversation, ids: Iterable[str], others: Container[str] = ()) -> None:
     """Makes sure that a conversation has messages, else raises an `InputError`."""
-    if unknown := [key for key in ids if key not in conversation.positions and key not in others]:
+    if unknown := [key for key in ids if key not in conversation.table.positions and key not in others]:
         raise InputError(
             f"The conversation {conversation.scope.conversation_id!r} has no messages {unknown}; ids are what "
             f"`add_messages` returns and `get_messages` shows"

@@ -50,7 +50,7 @@ def refresh(store: BaseStore, conversation: OpenConversation, *, listing: bool =
     """Brings an open conversation up to date; with `listing`, all lanes are listed in any case."""
     if not conversation.scope.is_kept:
         return
-    if conversation.heads is None and not conversation.entries:
+    if conversation.heads is None and not conversation.table:
         yield from blocks.read(store, conversation)
     known = conversation.heads
     now = yield from log.read_heads(store, conversation.scope, None if listing else known)
@@ -127,7 +127,7 @@ class Editor:
                     f"The new message has the id {message.id!r}, but is to stand for {message_id!r}. Leave its id out"
                 )
             named = message.model_copy(update={"id": message_id})
-            old = self.conversation.table.record(self.conversation.positions[message_id])
+            old = self.conversation.table.record(self.conversation.table.positions[message_id])
             is_other = MessageRecord.of(named, old.place).text != old.text
             edited = [Said(named, fingerprint(named), named=True)] if is_other else []
             return Difference([message_id], edited=edited)
@@ -148,7 +148,7 @@ class Editor:
         """Begins the conversation with messages of another one; returns their ids."""
 
         def difference() -> Difference:
-            if self.conversation.entries or self.conversation.archived:
+            if self.conversation.table or self.conversation.archived:
                 raise InputError(
                     f"There is a conversation {self.scope.conversation_id!r} already; a fork needs an id of its own"
                 )
@@ -183,17 +183,17 @@ class Editor:
             return {}
         conversation, (head, clock) = self.conversation, self._head()
         made = _records(new, self.lane, clock, head.count, conversation.newest_state if state is None else state)
-        was_known = conversation.sent_read >= len(conversation.entries)
+        was_known = conversation.sent_read >= len(conversation.table)
         sent = conversation.blocks_of([one.message for one in new])
         puts = [
             PutOp(self.scope.namespace(SENT), str(one.position), storable(one.to_dict()), index=False) for one in sent
         ]
-        if cuts := () if conversation.entries else conversation.cuts:  # of the prompt for the first message
+        if cuts := () if conversation.table else conversation.cuts:  # of the prompt for the first message
             value = CutsRecord(cuts=tuple(cuts.values())).to_value()
             puts.append(PutOp(self.scope.namespace(CUTS), CUTS, value, index=False))
         yield from self._commit(made, News(made), [*beside, *puts])
         if was_known:
-            conversation.sent_read = len(conversation.entries)
+            conversation.sent_read = len(conversation.table)
         own = {record.place.key: one.id for record, one in zip(made, new, strict=True)}
         table = conversation.table
         newest = takewhile(lambda _: own, reversed(range(len(table))))
@@ -209,18 +209,18 @@ class Editor:
         moved: Sequence[str] = (),
     ) -> Flow[None]:
         """Changes what is there, and deletes what was derived from it, and the records of the keys `moved`."""
-        conversation, entries = self.conversation, self.conversation.entries
+        conversation, entries = self.conversation, self.conversation.table
         changed: dict[str, MessageRecord | None] = dict.fromkeys(moved)
         for one in edited:
             changed |= dict.fromkeys(conversation.keys_of(one.id))
-            if (at := conversation.positions.get(one.id)) is not None:
+            if (at := conversation.table.positions.get(one.id)) is not None:
                 place = entries.place(at)
                 changed[place.key] = MessageRecord.of(one.message, place)
         for name in removed:
             changed |= dict.fromkeys(conversation.keys_of(name))
             if on_removal == "forget":
                 changed |= dict.fromkeys(key for key, known in conversation.archived.items() if known == name)
-            elif (at := conversation.positions.get(name)) is not None:
+            elif (at := conversation.table.positions.get(name)) is not None:
                 record = entries.record(at)
                 changed[record.place.key] = record.model_copy(update={"archived": True})
         if not changed:
@@ -297,10 +297,10 @@ class Editor:
     def _prepare(self) -> Flow[bool]:
         """Makes the writer known before it writes; returns whether the conversation may be another one now."""
         conversation = self.conversation
-        digest = conversation.digest
+        digest = conversation.table.digest()
         if not conversation.joined or self.lane not in (conversation.heads or Heads()).polled(SURE):
             yield from self._join()
-        return digest != conversation.digest
+        return digest != conversation.table.digest()
 
     def _join(self) -> Flow[None]:
         """Makes the lane known to all readers, and the lanes of others to this one."""
@@ -331,7 +331,7 @@ def _added(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> D
     identified = _identify(messages, conversation.table)
     new: dict[str, Said] = {}
     for one in identified:
-        at = conversation.positions.get(one.id)
+        at = conversation.table.positions.get(one.id)
         known = new.setdefault(one.id, one).fingerprint if at is None else conversation.table.fingerprint(at)
         if known != one.fingerprint:
             raise MessageConflictError(
@@ -346,7 +346,7 @@ def _difference(
     conversation: OpenConversation, messages: Sequence[BaseMessage], *, goes_on: bool, task: bool
 ) -> Difference:
     """Compares a conversation with an agent's state; see `Editor.sync`."""
-    ids, known = [str(message.id) for message in messages], len(conversation.entries)
+    ids, known = [str(message.id) for message in messages], len(conversation.table)
     new = messages[known:]
     if (
         ids[:known] == conversation.table.ids
@@ -417,9 +417,9 @@ def _recognized(conversation: OpenConversation, messages: Sequence[BaseMessage])
 
 def read_sent(store: BaseStore, conversation: OpenConversation) -> Flow[None]:
     """Reads the blocks of messages that this process has not written, as far as a cut may still show them."""
-    end, read = len(conversation.entries), conversation.sent_read
+    end, read = len(conversation.table), conversation.sent_read
     begun = min((cut.begun for cut in conversation.cuts.values() if cut.prefix), default=end)
-    asked = [at for at in range(max(begun, read), end) if is_user(conversation.entries[at].message)]
+    asked = [at for at in range(max(begun, read), end) if is_user(conversation.table[at].message)]
     namespace = conversation.scope.namespace(SENT)
     items = yield from batch(store, [GetOp(namespace, str(at)) for at in asked])
     for at, item in zip(asked, items, strict=True):
@@ -438,7 +438,7 @@ def detached(scope: Scope, messages: Sequence[BaseMessage]) -> OpenConversation:
 
 def hold(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> None:
     """Has a conversation in memory only hold messages, unless it holds some already."""
-    if not conversation.entries:
+    if not conversation.table:
         conversation.take_in(News(_records(_identify(messages), "", 0, 0)))
 
 
@@ -452,9 +452,9 @@ def _records(new: Iterable[Said], lane: str, clock: int, first: int, state: int 
 
 def _says(conversation: OpenConversation, position: int, message: BaseMessage) -> bool:
     """Returns whether a message says what the one at a position says; one that is not decoded stays so."""
-    if entry := conversation.entries.decoded.get(position):
+    if entry := conversation.table.decoded.get(position):
         return plainly_same(message, entry.message)
-    return fingerprint(message) == conversation.entries.fingerprint(position)
+    return fingerprint(message) == conversation.table.fingerprint(position)
 
 
 def _identify(messages: Sequence[BaseMessage], table: MessageTable | None = None) -> list[Said]:

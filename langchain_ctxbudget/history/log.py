@@ -312,15 +312,11 @@ class OtherConversations:
 
 def _newest(store: BaseStore, lanes: Sequence[SearchItem], limit: int) -> Flow[list[Item]]:
     """Reads the last messages of some lanes, of every one as many where it has them."""
-    ends = [lane_of(item.key, item.value).count for item in lanes]
-    firsts, left = dict[int, int](), limit
-    for waiting, at in zip(range(len(lanes), 0, -1), sorted(range(len(lanes)), key=ends.__getitem__), strict=True):
-        firsts[at] = max(0, ends[at] - left // waiting)  # what a short one leaves goes to the others
-        left -= ends[at] - firsts[at]
+    most = limit // max(1, len(lanes))
     places = [
         GetOp((*item.namespace[:2], MESSAGES, item.namespace[-1]), place_key(item.key, number))
-        for at, item in enumerate(lanes)
-        for number in reversed(range(firsts[at], ends[at]))
+        for item in lanes
+        for number in reversed(range(lane_of(item.key, item.value).count)[-most:])
     ]
     records = yield from batch(store, places)
     return [item for item in records if isinstance(item, Item) and "changed" not in item.value]

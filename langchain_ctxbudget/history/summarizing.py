@@ -64,8 +64,8 @@ MOST_FAILURES = 2
 """After so many in a row, a run stops: the model is not to be had; a later one tries again."""
 LISTS = {"key_decisions": (32, 400), "open_questions": (8, 200), "code_artifacts": (12, 80)}
 """The items that are read of a list, and the characters of one."""
-STATEMENTS_READ, ITEMS_READ = 200, 64
-"""The rest of a longer summary, or list, is not looked at."""
+STATEMENTS_READ = 200
+"""The rest of a longer summary is not looked at."""
 REPLY_EXTRA_TOKENS = 700
 """A reply needs so much beyond its summary: for the lists and the format."""
 LEAST_ROOM_TOKENS = 256
@@ -160,7 +160,7 @@ def read_reply(reply: str | Mapping[str, Any]) -> Notes:
 
 def _strings(value: object) -> list[str]:
     """Returns the texts of a list; a text alone is a list."""
-    return [item for item in (value[:ITEMS_READ] if isinstance(value, list) else [value]) if isinstance(item, str)]
+    return [item for item in (value if isinstance(value, list) else [value]) if isinstance(item, str)]
 
 
 def _listed(name: str, value: object) -> tuple[str, ...]:

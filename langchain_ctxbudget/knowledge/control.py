@@ -226,8 +226,8 @@ class UserKnowledge:
             yield from ()
             for source in sources:
                 if source.conversation_id == conversation.scope.conversation_id:
-                    position = conversation.positions.get(source.message_id)
-                    entry = None if position is None else conversation.entries[position]
+                    position = conversation.table.positions.get(source.message_id)
+                    entry = None if position is None else conversation.table[position]
                     found[source] = SourceMessage(
                         conversation_id=source.conversation_id,
                         message_id=source.message_id,

@@ -151,7 +151,7 @@ def _words(entry: Entry) -> str:
 
 def still_there(conversation: OpenConversation) -> dict[str, str]:
     """Returns the messages of a conversation with their fingerprints; archived ones are not among them."""
-    entries = conversation.entries
+    entries = conversation.table
     return {key: entries.fingerprint(position) for position, key in enumerate(entries.ids)}
 
 
@@ -319,7 +319,7 @@ def take(
     store: BaseStore, conversation: OpenConversation, counter: TokenCounter, *, at_least: int
 ) -> Flow[Work | None]:
     """Returns the next messages to learn from; None where there are too few new ones."""
-    kept, entries = known.kept_of(store, conversation.scope.user_id), conversation.entries
+    kept, entries = known.kept_of(store, conversation.scope.user_id), conversation.table
     [item] = yield from batch(store, [records.progress_place(conversation.scope)])
     progress = records.found(records.ProgressRecord, item) or records.ProgressRecord()
     last = next((mark for mark in reversed(progress.marks) if _fits(entries, mark)), (0, ""))
@@ -505,7 +505,7 @@ class Learning:
         def find(conversation: OpenConversation) -> Flow[Work | None]:
             yield from editing.refresh(owner.store, conversation)
             # From now on, others must be able to tell that its prompts show nothing yet.
-            if conversation.snapshot_unsaved and conversation.entries:
+            if conversation.snapshot_unsaved and conversation.table:
                 yield from batch(owner.store, [records.written(records.snapshot_place(scope), conversation.snapshot)])
                 conversation.snapshot_unsaved = False
             return (yield from take(owner.store, conversation, owner.counter, at_least=at_least))

@@ -329,15 +329,11 @@ class Repository(Generic[R]):
         """Returns the place of a record."""
         return GetOp((*_of_user(user_id), self.kind), label(name))
 
-    def put(self, user_id: str, record: R) -> PutOp:
-        """Writes a record in place of the one with its key."""
-        return written(self.place(user_id, self.key(record)), record)
-
     def changes(self, user_id: str, before: Iterable[R], after: Iterable[R]) -> list[PutOp]:
         """Returns the writes that turn some records into others, deletions first."""
         old, new = ({self.key(one): one for one in some} for some in (before, after))
-        gone = [written(self.place(user_id, key), None) for key in old if key not in new]
-        return [*gone, *(self.put(user_id, one) for key, one in new.items() if old.get(key) != one)]
+        differ = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+        return [written(self.place(user_id, key), new.get(key)) for key in sorted(differ, key=new.__contains__)]
 
 
 FACTS = Repository("facts", Fact, lambda fact: fact.id)

@@ -194,7 +194,7 @@ def keep_report(
     scope, said = conversation.scope, without_previews(report).to_dict()
     place = scope.namespace(SNAPSHOTS)
     del said["user_id"], said["conversation_id"]
-    record = ReportRecord(created_at=now, messages=len(conversation.entries), report=said)
+    record = ReportRecord(created_at=now, messages=len(conversation.table), report=said)
     if conversation.snapshots is None:
         conversation.snapshots = [item.key for item in (yield from read_snapshot_items(store, scope))]
     key = f"{utc(now):%Y%m%dT%H%M%S%f}-{next(_numbers):08d}-{uuid4().hex[:8]}"

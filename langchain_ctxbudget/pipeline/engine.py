@@ -175,7 +175,7 @@ class Engine:
         """Runs one of the six steps of a prompt."""
 
         def body(_: OpenConversation) -> Flow[None]:
-            if session.conversation.digest != session.plan.conversation.digest:
+            if session.conversation.table.digest() != session.plan.conversation.digest:
                 raise MessageConflictError(
                     f"Another run changed the conversation {session.conversation.scope.conversation_id!r} while its "
                     f"prompt was made. Run one turn of a thread at a time, or give each agent a conversation of its "
@@ -428,10 +428,10 @@ class Engine:
         puts: list[Op] = []
         if cut is not None and step:
             gone = [at for at, block in conversation.sent.items() if at < cut.begun and block.cut_key == cut.cut_key]
-            puts += [PutOp(scope.namespace(SENT), str(at), None) for at in gone if at < len(conversation.entries)]
+            puts += [PutOp(scope.namespace(SENT), str(at), None) for at in gone if at < len(conversation.table)]
             for at in gone:
                 del conversation.sent[at]
-        if conversation.cuts_unsaved and conversation.entries:  # else it is written with the first message
+        if conversation.cuts_unsaved and conversation.table:  # else it is written with the first message
             place, record = cuts_place(scope), CutsRecord(cuts=tuple(conversation.cuts.values()))
             puts.append(PutOp(place.namespace, place.key, record.to_value(), index=False))
         with_snapshot = with_snapshot and conversation.snapshot_unsaved
@@ -441,6 +441,6 @@ class Engine:
             yield from batch(self.workspace.store, puts if scope.is_kept else [])
         except Exception as error:  # noqa: BLE001 - derived data: the next step writes it again
             return [f"compaction cuts not saved: {type(error).__name__}: {error}"]
-        conversation.cuts_unsaved &= not conversation.entries
+        conversation.cuts_unsaved &= not conversation.table
         conversation.snapshot_unsaved &= not with_snapshot
         return []

@@ -363,12 +363,12 @@ class ContextPipeline:
         scope, new, work = Scope(user_id, conversation_id), Scope(user_id, new_conversation_id), self.engine.workspace
 
         def read(conversation: OpenConversation) -> Flow[tuple[list[BaseMessage], dict[str, Preservation]]]:
-            if not conversation.entries:
+            if not conversation.table:
                 raise InputError(f"There is no conversation {conversation_id!r} to begin with")
             require_known(conversation, [] if until is None else [until])
             yield from work.read_marks(conversation)
-            end = len(conversation.entries) if until is None else conversation.positions[until] + 1
-            messages = [entry.message for entry in conversation.entries[:end]]
+            end = len(conversation.table) if until is None else conversation.table.positions[until] + 1
+            messages = [entry.message for entry in conversation.table[:end]]
             return messages, {str(m.id): conversation.pins[m.id] for m in messages if m.id in conversation.pins}
 
         messages, pins = yield from work.recall(scope, read)  # not one lock in the other: two forks would wait for ever
@@ -397,7 +397,7 @@ class ContextPipeline:
         def body(conversation: OpenConversation) -> Flow[None]:
             require_known(conversation, ids)
             yield from work.read_marks(conversation)
-            pins = {key: kept for key, kept in conversation.pins.items() if key in conversation.positions}
+            pins = {key: kept for key, kept in conversation.pins.items() if key in conversation.table.positions}
             pins = {key: kept for key, kept in pins.items() if key not in ids}
             pins |= {} if said is None else dict.fromkeys(ids, said)
             place, record = pins_place(scope), PinsRecord(pins=pins).to_value() if pins else None

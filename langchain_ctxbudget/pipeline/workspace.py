@@ -196,6 +196,7 @@ class Workspace:
 
     def using(self, scope: Scope, body: Callable[[OpenConversation], Flow[T]]) -> Flow[T]:
         """Runs a flow with a conversation, alone."""
+        _ = self.store  # in the child of a fork, nobody lets go of the conversation's lock any more
         return self.open_conversations.using(scope, body)
 
     def recall(self, scope: Scope, body: Callable[[OpenConversation], Flow[T]]) -> Flow[T]:
@@ -222,7 +223,7 @@ class Workspace:
 
         def body(conversation: OpenConversation) -> Flow[T]:
             conversation.table.tree(self.settings.segment_messages)  # it tells what was derived from what
-            before = len(conversation.entries), conversation.digest
+            before = len(conversation.table), conversation.table.digest()
             result = yield from change(Editor(self.store, conversation, self.writer_id))
             if on_removal is not None and (surely or not conversation.table.holds(*before)):
                 yield from self.learning.forget(scope, still_there(conversation))
@@ -341,7 +342,7 @@ class Workspace:
             cuts, pins, snapshot, mark, *rest = found
             _take_up_pins(conversation, pins, failures)
             _take_up_cuts(conversation, cuts, failures)
-            if scope.is_kept and conversation.sent_read < len(conversation.entries):
+            if scope.is_kept and conversation.sent_read < len(conversation.table):
                 yield from editing.read_sent(store, conversation)
             if not conversation.snapshot_unsaved:
                 shown = _read(SnapshotRecord, snapshot, "what the conversation shows of the facts", failures)

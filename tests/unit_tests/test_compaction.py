@@ -84,7 +84,7 @@ def grown(found, size=20):
 
 @given(st.lists(st.text(max_size=3), max_size=120), st.integers(2, 30), st.integers(0, 120))
 def test_a_tree_is_the_same_whether_messages_come_at_once_one_by_one_or_again(texts, size, again):
-    found = opened(*texts).entries
+    found = opened(*texts).table
     tree = whole = grown(found, size)
     for end in range(min(again, len(found)), len(found) + 1):
         tree = tree.shortened(end).grow(found[:end])

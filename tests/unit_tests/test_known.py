@@ -85,7 +85,7 @@ def test_a_record_is_given_back_whatever_it_says_and_is_called() -> None:
     for repository, make in KINDS:
         store = InMemoryStore()
         saved = [make(name) for name in IDS] + [make(f"{n} {text}", text) for n, text in enumerate(TEXTS)]
-        write(store, *(repository.put("ada", record) for record in saved))
+        write(store, *repository.changes("ada", (), saved))
         assert drive(repository.all(store, "ada")) == sorted(saved, key=repository.key)
         write(store, *repository.changes("ada", saved, saved[:1]))
         assert drive(repository.all(store, "ada")) == saved[:1]
@@ -94,7 +94,7 @@ def test_a_record_is_given_back_whatever_it_says_and_is_called() -> None:
 def test_what_cannot_be_read_is_named() -> None:
     for repository, make in KINDS:
         store, at = InMemoryStore(), repository.place("ada", "broken")
-        write(store, repository.put("ada", make("x", "y")), PutOp(at.namespace, at.key, {"odd": 1}))
+        write(store, *repository.changes("ada", (), [make("x", "y")]), PutOp(at.namespace, at.key, {"odd": 1}))
         with pytest.raises(StoreDataError, match=rf"'broken~' in ctxbudget/ada~/knowledge/{repository.kind} is not a "):
             drive(repository.all(store, "ada"))
 

@@ -100,7 +100,7 @@ def test_results_of_tools_are_read_where_that_is_asked_for_and_told_from_what_th
         FunctionMessage(content="x", name="look_up"),
         HumanMessage([{"type": "tool_result", "tool_use_id": "1", "content": "x"}]),
     ):
-        entries = opened(result, AIMessage("b")).entries
+        entries = opened(result, AIMessage("b")).table
         read = [(one.text, one.from_user) for one in as_said(entries)]
         assert read == [("b", False)], result
 
@@ -112,13 +112,13 @@ def test_what_says_nothing_or_is_not_theirs_is_not_read() -> None:
         SystemMessage("x"),
         HumanMessage("x", additional_kwargs={"ctxbudget": "drop"}),
     ):
-        assert as_said(opened(message).entries) == [], message
+        assert as_said(opened(message).table) == [], message
 
 
 def users(user_id: str, *names: str | None) -> list[str | None]:
     """Of messages with these names, the names of those that are the user's."""
     messages: list[BaseMessage] = [HumanMessage("text", name=name) for name in names]
-    entries = opened(*messages).entries
+    entries = opened(*messages).table
     own = {one.id for one in as_said(entries, others_in(entries, user_id)) if one.from_user}
     return [entry.message.name for entry in entries if entry.id in own]
 
@@ -140,5 +140,5 @@ def test_when_a_message_was_said() -> None:
         ("yesterday", None),
         ("0001-01-01T00:00:00+14:00", None),
     ):
-        [entry] = opened(HumanMessage("x", additional_kwargs={"created_at": created_at})).entries
+        [entry] = opened(HumanMessage("x", additional_kwargs={"created_at": created_at})).table
         assert time_of(entry.message) == expected, created_at

@@ -82,7 +82,7 @@ def test_a_conversation_read_in_parts_is_the_one_read_at_once(
     assert parts.doubles == whole.doubles
     mine, theirs = (it.seen_with(COUNTER) for it in (parts, whole))
     assert (mine.digest, [*mine.costs], mine.total_tokens) == (theirs.digest, [*theirs.costs], theirs.total_tokens)
-    assert parts.positions == whole.positions
+    assert parts.table.positions == whole.table.positions
 
 
 def test_records_behind_the_head_are_not_read() -> None:
