@@ -10,7 +10,6 @@ from langchain_ctxbudget.messages.calls import (
     call_ids,
     is_user,
     provider_name,
-    result_ids,
     text_of,
     with_calls,
 )
@@ -29,7 +28,6 @@ from langchain_ctxbudget.messages.messages import (
     flattened,
     instruction,
     is_plain,
-    marks_of_instructions,
     message_data,
     model_of,
     own_words,
@@ -84,9 +82,9 @@ __all__ = [
     "as_sent", "begins_in_the_middle", "block_types", "blocks_of", "call_ids", "checked", "clip_message", "clip_text",
     "closing", "content_id", "current_turn", "date_of", "digest", "distinct", "excerpt", "fences", "fingerprint",
     "flattened", "fold", "forget_texts", "group", "head_end", "instruction", "is_plain", "is_user", "iso_date",
-    "marks_of_instructions", "mentions", "message_data", "model_of", "newest_that_fit", "one_line",
+    "mentions", "message_data", "model_of", "newest_that_fit", "one_line",
     "opening", "own_words", "plain_text", "plainly_same", "preservation_of", "provider_name", "remembering",
-    "request_copy", "require_preservation", "result_ids", "says_more", "says_the_opposite", "says_the_same",
+    "request_copy", "require_preservation", "says_more", "says_the_opposite", "says_the_same",
     "sentences", "speaker", "split_instructions", "split_turn", "stem", "terms", "text_of", "time_of", "units",
     "water_level", "with_calls", "without_mentions", "without_pasted", "word_count",
 ]  # fmt: skip

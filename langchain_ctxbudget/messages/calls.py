@@ -1,15 +1,11 @@
-"""Tool calls and their results, brought from every form into LangChain's own, and the items of OpenAI's Responses.
+"""Tool calls and their results in the form of LangChain that all providers read, and the items of OpenAI's Responses.
 
 | as it is given | as it is sent |
 |---|---|
-| blocks `tool_use`, `function_call`, not in `tool_calls` | in `tool_calls`, too |
-| blocks `custom_tool_call`, which one provider reads | in `tool_calls` alone |
 | `invalid_tool_calls` (arguments that are no JSON object, which some servers refuse) | `tool_calls` |
-| blocks `tool_result`, `function_call_output`, `custom_tool_call_output` in a human message | a `ToolMessage` each |
+| blocks `custom_tool_call`, which one provider reads, and reads twice | in `tool_calls` alone |
 | a block `custom_tool_call_output` in the tool message of its call | its text |
-
-In LangChain's own form all packages send all calls, and each of them once: a block whose id is in `tool_calls` is not
-sent again. The block of a custom call is, so it goes.
+| a block with a call that is not in `tool_calls`, or with a result in place of a `ToolMessage` | its JSON as text |
 
 Responses refuses an id of an item that comes twice, and reasoning that is not followed by the item that it led to. So
 a message is sent with the ids of all its items, or without them and without its reasoning. A call that the provider has
@@ -20,28 +16,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from langchain_core.messages import AIMessage, BaseMessage, FunctionMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
 Block = str | dict[str, Any]
 Call = dict[str, Any]
 
 _CUSTOM_CALL, _CUSTOM_RESULT = "custom_tool_call", "custom_tool_call_output"
-_CUSTOM_ARGUMENT = "__arg1"
-"""As langchain-openai names the text that a custom tool is called with."""
 _STANDARD_CALLS = ("tool_call", "invalid_tool_call")
 """LangChain's own blocks have the id of a call as theirs, and that of its item among the extras."""
 CALL_BLOCKS = (*_STANDARD_CALLS, "tool_use", "function_call", _CUSTOM_CALL)
 """Types of content blocks that are calls (Anthropic, LangChain, OpenAI)."""
-RESULT_BLOCKS = {
-    "tool_result": ("tool_use_id", "content"),
-    "function_call_output": ("call_id", "output"),
-    _CUSTOM_RESULT: ("call_id", "output"),
-}
-"""Types of content blocks that are results, and where each has the id of its call and what came of it."""
+_RESULT_BLOCKS = ("tool_result", "function_call_output", _CUSTOM_RESULT)
 
 _REFUSED_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]+")
 _MAX_NAME_LENGTH = 64
@@ -93,84 +82,65 @@ def listed_calls(message: BaseMessage) -> list[Call]:
 
 def call_ids(message: BaseMessage) -> tuple[str, ...]:
     """Returns the ids of the tool calls that a message makes, valid or not; empty for one without an id."""
-    return tuple(call["id"] or "" for call in listed_calls(with_calls(message)))
-
-
-def result_ids(message: BaseMessage) -> tuple[str, ...]:
-    """Returns the ids of the calls that a message answers."""
-    results, rest = split_results(message)
-    return tuple(result.tool_call_id for result in (*results, rest) if isinstance(result, ToolMessage))
+    calls = (*message.tool_calls, *message.invalid_tool_calls) if isinstance(message, AIMessage) else ()
+    return tuple(call["id"] or "" for call in calls)
 
 
 def is_user(message: BaseMessage) -> bool:
-    """Tells if a human message says something of its own, besides results of calls."""
-    return isinstance(message, HumanMessage) and split_results(message)[1] is not None
+    """Tells if the user says a message."""
+    return isinstance(message, HumanMessage)
 
 
 def with_calls(message: BaseMessage) -> BaseMessage:
-    """Returns a message with all its calls in `tool_calls`; the message itself where they are."""
+    """Returns a message with all its calls in `tool_calls`, and custom ones there alone; itself where they are."""
     if not isinstance(message, AIMessage):
         return message
-    found = [_call(call["id"], call["name"], call["args"]) for call in message.invalid_tool_calls]
-    listed = Counter(call["id"] or "" for call in (*message.tool_calls, *found))
-    for block in _blocks(message, CALL_BLOCKS):
-        if listed[block_id := _block_id(block)]:
-            listed[block_id] -= 1
-        else:
-            arguments = next((block[key] for key in ("input", "args", "arguments") if key in block), None)
-            is_custom = block["type"] == _CUSTOM_CALL
-            found.append(_call(block_id, block.get("name"), {_CUSTOM_ARGUMENT: arguments} if is_custom else arguments))
-    if found:
-        calls = [*message.tool_calls, *found]
-        message = message.model_copy(update={"tool_calls": calls, "invalid_tool_calls": []})
-    if not _blocks(message, (_CUSTOM_CALL,)):
+    if message.invalid_tool_calls:
+        invalid = [
+            {
+                "name": call["name"] or "",
+                "args": {_UNREADABLE: call["args"] or ""},
+                "id": call["id"],
+                "type": "tool_call",
+            }
+            for call in message.invalid_tool_calls
+        ]
+        message = message.model_copy(update={"tool_calls": [*message.tool_calls, *invalid], "invalid_tool_calls": []})
+    rest = [block for block in blocks_of(message) if _kind(block) != _CUSTOM_CALL or is_raw(block, message)]
+    if len(rest) == len(blocks_of(message)):
         return message
-    rest = [block for block in message.content if _kind(block) != _CUSTOM_CALL]
     return without_items(message.model_copy(update={"content": rest}))
 
 
-def _call(call_id: object, name: object, arguments: object) -> Call:
-    read = arguments
-    if isinstance(arguments, str):
-        try:
-            read = json.loads(arguments or "{}")
-        except ValueError:
-            read = None
-    if not isinstance(read, dict):
-        read = {_UNREADABLE: arguments if isinstance(arguments, str) else json.dumps(arguments, default=str)}
-    return {"name": str(name or ""), "args": read, "id": str(call_id or ""), "type": "tool_call"}
+def is_raw(block: Block, message: BaseMessage) -> bool:
+    """Tells if a block has a call that is not in `tool_calls`, or a result that no `ToolMessage` has."""
+    if isinstance(message, ToolMessage) or (kind := _kind(block)) not in (*CALL_BLOCKS, *_RESULT_BLOCKS):
+        return False
+    inner = _opened(block)  # OpenAI's blocks have an id of their own besides
+    call_id = str(inner.get("call_id" if "call_id" in inner else "id") or "")
+    return kind in _RESULT_BLOCKS or call_id not in call_ids(message)
 
 
-def split_results(message: BaseMessage) -> tuple[list[ToolMessage], BaseMessage | None]:
-    """Returns the results that a message carries as blocks, each as a message, and the rest of it, if anything."""
-    if isinstance(message, FunctionMessage):  # of 2023, when calls had no ids: it answers none
-        return [ToolMessage(message.content, tool_call_id=f"function {message.name}", id=message.id)], None
-    if not isinstance(message, HumanMessage) or not (blocks := _blocks(message, RESULT_BLOCKS)):
-        return [], message
-    rest = [block for block in message.content if _kind(block) not in RESULT_BLOCKS]
-    spoken = message.model_copy(update={"content": rest}) if any(map(says_something, rest)) else None
-    return list(map(_result_of, blocks)), spoken
-
-
-def _result_of(block: Mapping[str, Any]) -> ToolMessage:
-    id_key, content_key = RESULT_BLOCKS[block["type"]]
-    content = block.get(content_key)
-    return ToolMessage(
-        content if isinstance(content, str | list) else "" if content is None else json.dumps(content, default=str),
-        tool_call_id=str(block.get(id_key) or ""),
-        status="error" if block.get("is_error") else "success",
-    )
+def raw_text(block: Block) -> Block:
+    """Returns such a block as a text."""
+    return {"type": "text", "text": json.dumps(_opened(block), ensure_ascii=False, default=str)}
 
 
 def with_text_result(message: ToolMessage) -> ToolMessage:
     """Returns the result of a custom tool as text; any other as it is."""
-    if not _blocks(message, (_CUSTOM_RESULT,)):
+    if not any(_kind(block) == _CUSTOM_RESULT for block in blocks_of(message)):
         return message
     blocks = [
-        {"type": "text", "text": _result_of(_opened(block)).text} if _kind(block) == _CUSTOM_RESULT else block
+        {"type": "text", "text": _text_result(_opened(block).get("output"))}
+        if _kind(block) == _CUSTOM_RESULT
+        else block
         for block in blocks_of(message)
     ]
     return message.model_copy(update={"content": blocks})
+
+
+def _text_result(output: object) -> str:
+    return output if isinstance(output, str) else json.dumps(output, ensure_ascii=False, default=str)
 
 
 def renamed(message: AIMessage, ids: Sequence[str]) -> BaseMessage:
@@ -210,10 +180,6 @@ def answered(messages: Sequence[BaseMessage]) -> tuple[dict[tuple[int, int], int
     return answers, orphans
 
 
-def _blocks(message: BaseMessage, kinds: Collection[str]) -> list[dict[str, Any]]:
-    return [_opened(block) for block in blocks_of(message) if _kind(block) in kinds]
-
-
 def _opened(block: Block) -> dict[str, Any]:
     """Returns a block without the one in which LangChain wraps a provider's own; a text has none."""
     if isinstance(block, str):
@@ -224,11 +190,6 @@ def _opened(block: Block) -> dict[str, Any]:
 
 def _kind(block: Block) -> str:
     return str(_opened(block).get("type", ""))
-
-
-def _block_id(block: Mapping[str, Any]) -> str:
-    """Returns the id of a block's call: OpenAI's blocks have one of their own besides."""
-    return str(block.get("call_id" if "call_id" in block else "id") or "")
 
 
 # Items of Responses

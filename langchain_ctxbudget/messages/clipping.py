@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from langchain_core.messages import BaseMessage, ToolMessage
 
-from langchain_ctxbudget.messages.calls import CALL_BLOCKS, Block, blocks_of, text_of
+from langchain_ctxbudget.messages.calls import Block, blocks_of, text_of
 
 MIN_TEXT_TOKENS = 16
 """Less text than this around a marker says nothing."""
@@ -89,7 +89,7 @@ def clip_message(
         return message
     candidates = [blocks_of(message)]
     if isinstance(message, ToolMessage):
-        candidates.append([block if _stays(block) else left_out(block) for block in candidates[0]])
+        candidates.append([block if text_of(block) is not None else left_out(block) for block in candidates[0]])
     for blocks in candidates:
         whole = "\n".join(text for block in blocks if (text := text_of(block)))
         others = [block for block in blocks if text_of(block) is None]
@@ -101,10 +101,6 @@ def clip_message(
                     return made
                 text_tokens -= excess_tokens  # a message may cost more than its parts
     return None
-
-
-def _stays(block: Block) -> bool:
-    return text_of(block) is not None or (isinstance(block, dict) and block.get("type") in CALL_BLOCKS)
 
 
 def _with_text(message: BaseMessage, text: str, others: list[Block]) -> BaseMessage:

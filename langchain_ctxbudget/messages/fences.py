@@ -1,7 +1,7 @@
 """The fences around stored text in a prompt, and the text inside them as data.
 
 Stored text may imitate a fence to break out of its block; such an imitation is neutralised, also one that only looks
-like it: spaced, with invisible characters in it, in full-width or mathematical letters, with another slash or bracket.
+like it: spaced, with invisible characters in it, or in full-width or mathematical letters.
 
 Lines inside a fence begin with a mark (`-`, `[`, `#`) and end with a line break, so a block costs the sum of its lines.
 Further lines of a text are blank, or indented by one space.
@@ -24,27 +24,17 @@ _INVISIBLE = (
     r"\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff"
 )
 _GAP = rf"[\s{_INVISIBLE}]*+"
-_LOOK_ALIKES = {
-    "<": "\u02c2\u1438\u226e\u276e\u2770\u27e8\u29fc\u3008\ua4ee",
-    "/": "\u2044\u2215\u2216\u2571\u2572\u27cb\u29f5\u29f8\u29f9\u3033\u4e3f\\",
-}
-"""Brackets and slashes that are no compatibility forms of the plain ones."""
-_SAME_LETTERS = ("\u0430\u0441\u0435\u043e\u0440\u0445\u0443\u0456\u0455\u0475\u043c\u0442", "aceopxyisvmt")
-"""Cyrillic letters that look as Latin ones do."""
 
 
 class _Plain(dict[int, str]):
-    """The plain character for each that looks like it: compatibility forms (full-width, mathematical), look-alikes."""
+    """The plain character for each compatibility form of one (full-width, mathematical)."""
 
     def __missing__(self, code: int) -> str:
         folded = unicodedata.normalize("NFKC", chr(code))
-        plain = self.get(ord(folded), folded) if len(folded) == 1 else chr(code)
-        return self.setdefault(code, plain)
+        return self.setdefault(code, folded if len(folded) == 1 else chr(code))
 
 
-_PLAIN = _Plain({ord(sign): plain for plain, signs in _LOOK_ALIKES.items() for sign in signs})
-for _sign, _letter in zip(*_SAME_LETTERS, strict=True):
-    _PLAIN |= {ord(_sign): _letter, ord(_sign.upper()): _letter}
+_PLAIN = _Plain({ord("\\"): "/"})
 
 
 @cache

@@ -31,9 +31,9 @@ from langchain_ctxbudget.messages.calls import (
     CALL_BLOCKS,
     Block,
     blocks_of,
+    is_raw,
     listed_calls,
     provider_name,
-    split_results,
     with_calls,
     with_text_result,
 )
@@ -81,15 +81,12 @@ def time_of(message: BaseMessage) -> datetime | None:
 
 def plain_text(message: BaseMessage) -> str:
     """Returns a message as text: its words, and a mention of its calls and of blocks that are not text."""
-    results, rest = split_results(message)
-    if results and not isinstance(message, ToolMessage):
-        return "\n".join(filter(None, map(plain_text, [*results, *([] if rest is None else [rest])])))
     message = with_text_result(message) if isinstance(message, ToolMessage) else with_calls(message)
     parts: list[str] = []
     for block in blocks_of(message):
         if (text := _words(block)) is not None:
             parts.append(text)
-        elif isinstance(block, dict) and block.get("type") not in CALL_BLOCKS:
+        elif isinstance(block, dict) and (block.get("type") not in CALL_BLOCKS or is_raw(block, message)):
             parts.append(f"[{block.get('type', 'content')}]")
     parts += [
         f"[called {call['name']}({json.dumps(call['args'], ensure_ascii=False, default=str)})]"
@@ -242,20 +239,18 @@ def instruction(message: BaseMessage) -> str:
     return text
 
 
-def marks_of_instructions(messages: Sequence[BaseMessage]) -> list[str]:
-    """Returns marks besides text in the first system messages, such as `cache_control`."""
-    first = takewhile(lambda said: isinstance(said, SystemMessage), messages)
-    blocks = [block for message in first for block in blocks_of(message) if isinstance(block, dict)]
-    kinds = [f"a block of type {block.get('type')!r}" for block in blocks if block.get("type") != "text"]
-    keys = [key for block in blocks if block.get("type") == "text" for key in block if key not in _PLAIN_BLOCK]
-    return list(dict.fromkeys((*kinds, *keys)))
-
-
 def flattened(messages: Sequence[BaseMessage]) -> list[str]:
-    """Returns the report's line where instructions with such marks are sent as one text."""
-    lost = ", ".join(marks_of_instructions(messages))
+    """Returns the report's line where the first system messages have more than text, which is not sent."""
+    first = takewhile(lambda said: isinstance(said, SystemMessage), messages)
+    marks: dict[str, None] = {}
+    for block in (block for message in first for block in blocks_of(message) if isinstance(block, dict)):
+        is_text = block.get("type") == "text"
+        more = (
+            [key for key in block if key not in _PLAIN_BLOCK] if is_text else [f"a block of type {block.get('type')!r}"]
+        )
+        marks |= dict.fromkeys(more)
     for_cache = "for marks of a provider's cache set cache_markers"
-    return [f"system messages are sent as one text, without {lost}; {for_cache}"] if lost else []
+    return [f"system messages are sent as one text, without {', '.join(marks)}; {for_cache}"] if marks else []
 
 
 def current_turn(message: str | BaseMessage | Sequence[BaseMessage]) -> list[BaseMessage]:

@@ -6,6 +6,7 @@ form that a provider would refuse is repaired in the view, never in the store, a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby, takewhile
@@ -27,14 +28,14 @@ from langchain_ctxbudget.messages.calls import (
     blocks_of,
     call_ids,
     call_name,
+    is_raw,
     is_user,
     item_ids,
     listed_calls,
     provider_name,
+    raw_text,
     renamed,
-    result_ids,
     says_something,
-    split_results,
     with_calls,
     with_text_result,
     without_items,
@@ -101,30 +102,23 @@ class OpenCalls(NamedTuple):
         them.
         """
         waiting, early, age = list(self.waiting), list(self.early), self.age
-        results, speaks = result_ids(message), is_user(message)
-        if results and not speaks:
+        if is_user(message):
+            return True, OpenCalls()
+        if isinstance(message, ToolMessage):
             held = bool(waiting or early)
-            early += [call_id for call_id in results if not _take(waiting, call_id)]
-            early = early if len(early) <= MOST_EARLY_RESULTS else []
+            if message.tool_call_id in waiting:
+                waiting.remove(message.tool_call_id)
+            else:
+                early = [*early, message.tool_call_id] if len(early) < MOST_EARLY_RESULTS else []
         else:
             if age >= HELD_MESSAGES:
                 waiting, early = [], []
-            calls = () if speaks else call_ids(message)
-            held = any(call_id in waiting for call_id in results) if speaks else bool(waiting)
-            held = held or any(call_id in early for call_id in calls)
-            opened = [call_id for call_id in calls if not _take(early, call_id)]
-            waiting, early, age = opened if speaks else waiting + opened, [], age + 1
+            calls = Counter(call_ids(message))
+            held = bool(waiting) or not calls.keys().isdisjoint(early)
+            waiting, early, age = waiting + list((calls - Counter(early)).elements()), [], age + 1
         if not held or not (waiting or early):
             age = 0
         return not held, OpenCalls(tuple(waiting), tuple(early), age)
-
-
-def _take(ids: list[str], call_id: str) -> bool:
-    """Takes out one of these ids, if it is there."""
-    found = call_id in ids
-    if found:
-        ids.remove(call_id)
-    return found
 
 
 def group(messages: Sequence[BaseMessage], before: Iterable[Group] = ()) -> tuple[list[Group], list[Repair]]:
@@ -134,9 +128,6 @@ def group(messages: Sequence[BaseMessage], before: Iterable[Group] = ()) -> tupl
     call in the order of the calls; a call without a result gets a stand-in; a result without a call, and a message with
     nothing in it, is left out; a call id that is missing or used before, and a name that is refused, is replaced; an id
     of an item that was sent before (see `calls`) is left out; a system message in the middle becomes a note.
-
-    A human message with words and results in it stands in its own group; its results are in those of their calls, which
-    have its position, too.
     """
     parts, repairs = _parts(messages)
     answers, orphans = answered([part for _, part in parts])
@@ -167,7 +158,7 @@ def group(messages: Sequence[BaseMessage], before: Iterable[Group] = ()) -> tupl
             else:
                 members.append(ToolMessage(NO_RESULT, tool_call_id=call_id))
                 changed.append(("missing_result", f"a stand-in answers call {given_ids[number]!r}"))
-        groups.append(Group(tuple(members), tuple(dict.fromkeys(positions))))
+        groups.append(Group(tuple(members), tuple(positions)))
         repairs += [Repair(kind, part.id or "", detail) for kind, detail in changed]
     for orphan in orphans:
         message_id = messages[parts[orphan][0]].id or ""
@@ -186,31 +177,24 @@ def distinct(groups: Sequence[Group], before: Iterable[Group]) -> tuple[list[Gro
 
 
 def _parts(messages: Sequence[BaseMessage]) -> tuple[list[tuple[int, BaseMessage]], list[Repair]]:
-    """Returns messages in the form in which they are sent, with their positions, and the repairs.
-
-    A human message with results in it becomes several.
-    """
+    """Returns messages in the form in which they are sent, with their positions, and the repairs."""
     parts: list[tuple[int, BaseMessage]] = []
     repairs: list[Repair] = []
     for position, message in enumerate(messages):
-        results, rest = split_results(message)
-        formed = [*results, *([] if rest is None or is_empty(rest) else [_in_role(rest)])]
+        if is_empty(message):
+            repairs.append(Repair("empty_message", message.id or "", "left out: it has no content"))
+            continue
+        formed = _in_role(message)
         changes: list[tuple[str, str]] = []
-        if not formed:
-            changes = [("empty_message", "left out: it has no content")]
-        elif results:
-            changes = [("call_form", "its results are sent as tool messages")]
-        elif isinstance(message, SystemMessage):
+        if isinstance(message, SystemMessage):
             changes = [("system_in_history", "sent as a note: only the first message may be system")]
         elif isinstance(message, ChatMessage):
-            changes = [("role", f"{message.role!r} is sent as {formed[0].type!r}")]
-        elif formed[0] is not message:
+            changes = [("role", f"{message.role!r} is sent as {formed.type!r}")]
+        elif formed is not message:
             changes = [("call_form", "its calls or results are sent in the form that every provider reads")]
-        for part in formed:
-            sent, more = _with_contents(part)
-            parts.append((position, sent))
-            changes += more
-        repairs += [Repair(kind, message.id or "", detail) for kind, detail in dict.fromkeys(changes)]
+        sent, more = _with_contents(formed)
+        parts.append((position, sent))
+        repairs += [Repair(kind, message.id or "", detail) for kind, detail in (*changes, *more)]
     return parts, repairs
 
 
@@ -231,8 +215,8 @@ def as_note(message: BaseMessage) -> BaseMessage:
 
 def _in_role(message: BaseMessage) -> BaseMessage:
     match message:
-        case FunctionMessage():
-            return split_results(message)[0][0]
+        case FunctionMessage():  # of 2023, when calls had no ids: it answers none
+            return ToolMessage(message.content, tool_call_id=f"function {message.name}", id=message.id)
         case ChatMessage():  # other roles become the name of a human speaker
             role = message.role.lower()
             name = message.name or (None if role in _ROLES else provider_name(message.role))
@@ -288,6 +272,10 @@ def _with_contents(message: BaseMessage) -> tuple[BaseMessage, list[tuple[str, s
     else:
         if len(blocks) < len(message.content) or (not blocks and isinstance(message, ToolMessage)):
             changes.append(_EMPTY)
+        read = [raw_text(block) if is_raw(block, message) else block for block in blocks]
+        if read != blocks:
+            changes.append(("call_form", "calls and results that stand in its content alone are sent as text"))
+            blocks = blocks_of(without_items(message.model_copy(update={"content": read})))
         if (shown := [_without_medium(block, message) for block in blocks]) != blocks:
             changes.append(("media", "sent with text in place of its images and other media"))
         if (formed := _as_text_blocks(shown, message)) != shown:

@@ -1,8 +1,9 @@
 """The cost of messages, images, tools and response formats as they are sent to a model, framing included.
 
 For text, names, roles, tool calls, tool results and images this is, to the token, what
-`ChatOpenAI.get_num_tokens_from_messages` answers. An image whose size cannot be read costs the dearest, any other block
-its compact JSON, tools what OpenAI's cookbook says or more, a response format its compact JSON and a frame.
+`ChatOpenAI.get_num_tokens_from_messages` answers. As there, Pillow reads the size of an image; without it, and where
+the size cannot be read, an image costs the dearest. Any other block costs its compact JSON, tools what OpenAI's
+cookbook says or more, a response format its compact JSON and a frame.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from __future__ import annotations
 import binascii
 import json
 import re
-import struct
 from collections.abc import Callable, Mapping, Sequence
+from io import BytesIO
 from math import ceil
 from typing import Any, NamedTuple
 
@@ -43,11 +44,8 @@ _TILE, _LONG_SIDE, _SHORT_SIDE = 512, 2048, 768
 _MOST_TILES = 8
 """After resizing no image is larger than 2,048 x 768."""
 _PATCH, _MOST_PATCHES = 32, 1_536
-_HEADER_CHARACTERS, _SEARCHED_CHARACTERS = 48, 4_000_000
-"""Base64 that is decoded for the size of an image: of most, and of a JPEG, whose size comes after its thumbnail."""
-# Start-of-frame markers: C0 to CF without the tables C4 (Huffman), C8 (reserved) and CC (arithmetic coding).
-_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-_JPEG_SCAN, _JPEG_FILL = 0xDA, 0xFF
+_SEARCHED_CHARACTERS = 4_000_000
+"""Base64 that is decoded for the size of an image, which a JPEG has after its thumbnail."""
 
 
 class ImageRate(NamedTuple):
@@ -175,36 +173,15 @@ def _tiles(width: int, height: int) -> int:
 
 
 def image_size(image: str) -> tuple[int, int] | None:
-    """Reads width and height in pixels from the header of a PNG or JPEG; None where it says nothing."""
+    """Reads width and height in pixels from the header of an image; None where it or Pillow is not there."""
     payload = image.partition(",")[2] if image.startswith("data:") else image
+    plain = "".join(payload[:_SEARCHED_CHARACTERS].split())
     try:
-        head = _decoded(payload, _HEADER_CHARACTERS)
-        if head.startswith(b"\x89PNG\r\n\x1a\n"):
-            width, height = struct.unpack_from(">II", head, 16)
-        else:
-            width, height = _jpeg_size(_decoded(payload, _SEARCHED_CHARACTERS))
-    except (struct.error, ValueError, IndexError):  # binascii.Error is a ValueError
+        from PIL import Image  # noqa: PLC0415 - not every installation has it
+
+        return Image.open(BytesIO(binascii.a2b_base64(plain[: len(plain) // 4 * 4]))).size
+    except Exception:  # noqa: BLE001 - whatever a header, or the library that reads it, raises
         return None
-    return (width, height) if width and height else None
-
-
-def _decoded(payload: str, characters: int) -> bytes:
-    plain = "".join(payload[:characters].split())
-    return binascii.a2b_base64(plain[: len(plain) // 4 * 4])
-
-
-def _jpeg_size(data: bytes) -> tuple[int, int]:
-    """Reads the size in the first frame header; segments before it (EXIF, colour profiles) are stepped over."""
-    offset = 2
-    while data[offset] == _JPEG_FILL:
-        marker, length = struct.unpack_from(">BH", data, offset + 1)
-        if marker in _JPEG_FRAMES:
-            height, width = struct.unpack_from(">HH", data, offset + 5)
-            return width, height
-        if marker == _JPEG_SCAN:
-            break
-        offset += 1 if marker == _JPEG_FILL else 2 + length
-    return 0, 0
 
 
 # Tools and response formats

@@ -43,7 +43,7 @@ _CACHED_TEXTS = 65_536
 _CARRIED = frozenset({"o200k_base", "o200k_harmony"})  # they differ in special tokens only, which text has none of
 _O200K_FAMILIES = ("gpt-4o", "gpt-4.1", "gpt-5", "gpt-6")  # as `ChatOpenAI` takes names that tiktoken does not know
 _NAME_ATTRIBUTES = ("tiktoken_model_name", "model_name", "model", "deployment_name", "azure_deployment")
-_COUNTING = ("get_num_tokens", "get_token_ids", "get_num_tokens_from_messages")
+_COUNTING = ("get_num_tokens_from_messages", "get_num_tokens", "get_token_ids")
 _CHAT_FRAMING = Framing(message_tokens=5)
 _CHAT_REPLY_TOKENS = 5
 
@@ -252,10 +252,10 @@ class ModelCounter(TokenCounter):
         self.name = f"model:{model_name or kind.__name__}"
         self.framing = Framing(image=image_rate(model_name))
         self._ask: Callable[[str], int] = inner.get_num_tokens
-        own = {name for name in _COUNTING if getattr(kind, name) is not getattr(BaseLanguageModel, name)}
-        self.mode = "exact" if own >= {"get_num_tokens_from_messages"} else "estimated"
+        whole, *parts = (getattr(kind, name) is not getattr(BaseLanguageModel, name) for name in _COUNTING)
+        self.mode = "exact" if whole else "estimated"
         try:
-            if own <= {"get_num_tokens_from_messages"} and not inner.custom_get_token_ids:
+            if not any(parts) and not inner.custom_get_token_ids:
                 raise NotImplementedError("it would take the tokenizer of GPT-2")  # noqa: TRY301
             self._ask("a")
         except Exception as error:

@@ -51,13 +51,7 @@ class Price(Parameters):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """The tokens and dollars that one call used, or several together.
-
-    Example:
-        >>> call = Usage(calls=1, input_tokens=1_000, output_tokens=20, cost=0.0027)
-        >>> (call + call).total_tokens, (call + call).cost
-        (2040, 0.0054)
-    """
+    """The tokens and dollars that one call used, or several together."""
 
     calls: _Count = 0
     input_tokens: _Count = 0
@@ -128,12 +122,6 @@ def price_of(model: str | None, prices: Mapping[str, Price]) -> Price | None:
     """Returns the price of a model; None where it is not known.
 
     The exact name comes first, then the name without the provider's prefix, then without the date of its version.
-
-    Example:
-        >>> price_of("openai/gpt-4o-2024-08-06", PRICES) == PRICES["gpt-4o"]
-        True
-        >>> price_of("a-model-of-my-own", PRICES) is None
-        True
     """
     name = model or ""
     while name not in prices and (prefix := _PROVIDER.match(name)):
@@ -149,12 +137,6 @@ def usage_of(usage_metadata: Mapping[str, Any], model: str | None, prices: Mappi
 
     Raises:
         InputError: there are no input tokens, or a number of tokens is not a whole number from 0 to a billion.
-
-    Example:
-        >>> read = {"cache_read": 900}
-        >>> metadata = {"input_tokens": 1_000, "output_tokens": 100, "total_tokens": 1_100, "input_token_details": read}
-        >>> usage_of(metadata, "gpt-4o", {"gpt-4o": Price(input=2.5, cached_input=1.25, output=10)}).cost
-        0.002375
     """
     if not isinstance(usage_metadata, Mapping):
         raise InputError(f"usage_metadata must be a mapping with input_tokens, not {usage_metadata!r}")

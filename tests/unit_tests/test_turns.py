@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, ChatMessage, FunctionMessage, HumanMessage, SystemMessage, ToolMessage
 
-from langchain_ctxbudget.messages import OpenCalls, distinct, group, result_ids
+from langchain_ctxbudget.messages import OpenCalls, distinct, group
 from langchain_ctxbudget.messages.turns import HELD_MESSAGES, NO_RESULT, SYSTEM_NOTE
 from tests.integration_tests.provider_rules import check_anthropic, check_openai
 
@@ -70,6 +70,11 @@ def spoken():
 
 def custom_call(call_id):
     return {"type": "custom_tool_call", "id": "ctc_1", "call_id": call_id, "name": "run", "input": "print(1)"}
+
+
+def custom(call_id):
+    listed = {**call(call_id, "run"), "args": {"__arg1": "print(1)"}}
+    return AIMessage([{"type": "non_standard", "value": custom_call(call_id)}], tool_calls=[listed])
 
 
 def legacy(name="search", **rest):
@@ -141,11 +146,11 @@ def test_every_transcript_becomes_one_that_providers_accept(messages):
     positions = [position for part in groups for position in part.positions]
     left_out = {r.message_id for r in repairs if r.kind in ("orphan_result", "empty_message")}
     assert {m.id for i, m in enumerate(messages) if i not in positions} <= left_out
-    whole = [position for position in positions if not result_ids(messages[position])]
+    whole = [position for position in positions if messages[position].type != "tool"]
     assert len(whole) == len(set(whole))
     stand_ins = sum(m.type == "tool" and m.content == NO_RESULT for m in view)
     answers = sum(m.type == "tool" for m in view) - stand_ins
-    assert answers + kinds(messages).count("orphan_result") == sum(len(result_ids(m)) for m in messages)
+    assert answers + kinds(messages).count("orphan_result") == sum(m.type in ("tool", "function") for m in messages)
     assert stand_ins == kinds(messages).count("missing_result")
 
 
@@ -164,7 +169,7 @@ def test_a_well_formed_transcript_stays_as_it_is_and_is_cut_between_groups(messa
 @settings(max_examples=200)
 @given(TRANSCRIPTS)
 def test_a_safe_place_is_never_far_away(messages):
-    safe = [cut for message, cut in zip(messages, safe_cuts(messages), strict=True) if not result_ids(message)]
+    safe = [cut for message, cut in zip(messages, safe_cuts(messages), strict=True) if message.type != "tool"]
     assert all(any(safe[at : at + HELD_MESSAGES + 1]) for at in range(len(safe) - HELD_MESSAGES))
 
 
@@ -198,8 +203,7 @@ def made(call_id="a", name="search", **args):
 def test_calls_in_any_form_are_sent_as_calls():
     for message, calls in (
         (AIMessage("", invalid_tool_calls=[invalid("a")]), [made(unreadable_arguments="{")]),
-        (AIMessage([use("a")]), [made(page=1)]),
-        (AIMessage([{"type": "non_standard", "value": custom_call("a")}]), [made(name="run", __arg1="print(1)")]),
+        (custom("a"), [made(name="run", __arg1="print(1)")]),
         (ai(None), [made("call-1")]),
     ):
         shown = sent([message])[0]
@@ -224,13 +228,12 @@ def test_ids_of_items_are_sent_once():
     assert [repair.kind for repair in repairs] == ["item_id"]
 
 
-def test_results_in_a_human_message_become_tool_messages():
-    message = HumanMessage([answer("a", "no", is_error=True), {"type": "text", "text": "so?"}], id="m")
-    [_, first, rest] = sent([AIMessage([use("a")]), message])
-    assert (first.tool_call_id, first.content, first.status) == ("a", "no", "error")
-    assert rest == HumanMessage([{"type": "text", "text": "so?"}], id="m")
-    assert [m.text for m in sent([message])] == ["so?"]
-    assert kinds([message]) == ["call_form", "orphan_result"]
+def test_calls_and_results_in_the_content_alone_are_sent_as_text():
+    message = HumanMessage([answer("a", "no"), {"type": "text", "text": "so?"}], id="m")
+    for raw, words in ((AIMessage([use("a")]), ['"search"']), (message, ['"no"', "so?"])):
+        [shown] = sent([raw])
+        assert all(word in shown.text for word in words)
+        assert ({block["type"] for block in shown.content}, kinds([raw])) == ({"text"}, ["call_form"])
 
 
 def test_calls_and_results_of_2023_are_left_out():

@@ -10,13 +10,12 @@ from __future__ import annotations
 import io
 import re
 import zlib
-from functools import lru_cache
+from functools import cache
 from hashlib import sha256
 from importlib import resources
 from itertools import count
 from typing import TYPE_CHECKING
 
-from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.errors import TokenizerUnavailableError
 
 if TYPE_CHECKING:
@@ -43,8 +42,6 @@ _LONGEST_RUN = 500_000
 _LONG_RUN = re.compile(rf"(\s{{{_LONGEST_RUN}}})")
 """tiktoken's expression engine gives up on a run of white space of a million characters."""
 
-_lock = new_mutex()
-
 
 def ranks(packed: bytes) -> dict[bytes, int]:
     """Returns every token with its rank, from the bytes of the file.
@@ -62,14 +59,18 @@ def ranks(packed: bytes) -> dict[bytes, int]:
     return dict(zip(map(stream.read, lengths), count(), strict=False))
 
 
+@cache
 def encoding() -> Encoding:
-    """Returns the o200k_base encoding, built when first asked for, once per process.
+    """Returns the o200k_base encoding, built when first asked for.
 
     Raises:
         TokenizerUnavailableError: the vocabulary file is damaged or missing.
     """
-    with _lock:
-        return _encoding()
+    from tiktoken import Encoding  # noqa: PLC0415 - not needed by those who only import the package
+
+    file = resources.files(__name__).joinpath(FILE_NAME)
+    known = ranks(file.read_bytes() if file.is_file() else b"")
+    return Encoding("o200k_base", pat_str=PATTERN, mergeable_ranks=known, special_tokens=SPECIAL_TOKENS)
 
 
 def count_tokens(encoding: Encoding, text: str) -> int:
@@ -77,12 +78,3 @@ def count_tokens(encoding: Encoding, text: str) -> int:
     if len(text) <= _LONGEST_RUN:
         return len(encoding.encode_ordinary(text))
     return sum(len(encoding.encode_ordinary(part)) for part in _LONG_RUN.split(text))
-
-
-@lru_cache(maxsize=1)
-def _encoding() -> Encoding:
-    from tiktoken import Encoding  # noqa: PLC0415 - not needed by those who only import the package
-
-    file = resources.files(__name__).joinpath(FILE_NAME)
-    known = ranks(file.read_bytes() if file.is_file() else b"")
-    return Encoding("o200k_base", pat_str=PATTERN, mergeable_ranks=known, special_tokens=SPECIAL_TOKENS)
