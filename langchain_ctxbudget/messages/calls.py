@@ -130,17 +130,15 @@ def with_text_result(message: ToolMessage) -> ToolMessage:
     """Returns the result of a custom tool as text; any other as it is."""
     if not any(_kind(block) == _CUSTOM_RESULT for block in blocks_of(message)):
         return message
-    blocks = [
-        {"type": "text", "text": _text_result(_opened(block).get("output"))}
-        if _kind(block) == _CUSTOM_RESULT
-        else block
-        for block in blocks_of(message)
-    ]
+    blocks: list[Block] = []
+    for block in blocks_of(message):
+        if _kind(block) == _CUSTOM_RESULT:
+            output = _opened(block).get("output") or ""
+            text = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False, default=str)
+            blocks.append({"type": "text", "text": text})
+        else:
+            blocks.append(block)
     return message.model_copy(update={"content": blocks})
-
-
-def _text_result(output: object) -> str:
-    return output if isinstance(output, str) else json.dumps(output, ensure_ascii=False, default=str)
 
 
 def renamed(message: AIMessage, ids: Sequence[str]) -> BaseMessage:
