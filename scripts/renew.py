@@ -1,0 +1,82 @@
+"""Renews everything that is printed or drawn in pages, README and notebooks: run it after behaviour has changed.
+
+    python scripts/renew.py            # about three minutes
+
+Look at the diff before you commit it: what changed there is what users will see change.
+"""  # noqa: INP001 - a script, not a package
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.integration_tests.test_readme import BLOCKS, DOCS, END_OF_BLOCK, README, outcome  # noqa: E402
+
+
+def run(*command: str) -> str:
+    """Runs a script or a module, and returns what it prints."""
+    made = [sys.executable, *command]
+    return subprocess.run(made, cwd=ROOT, check=True, capture_output=True, text=True).stdout  # noqa: S603 - our own
+
+
+def renew_pages() -> None:
+    """Puts what the code of a page prints now below it."""
+    for name, blocks in BLOCKS.items():
+        done = outcome(name)
+        if done.code:
+            raise SystemExit(f"{name}: {done.err}")
+        path = DOCS / f"{name}.md"
+        page = path.read_text(encoding="utf-8")
+        for block, found in zip(blocks, done.out.split(f"{END_OF_BLOCK}\n"), strict=False):
+            if block.printed is not None and block.printed != found:
+                said = f"{block.code}```\n\n```text\n"
+                page = page.replace(f"{said}{block.printed}```", f"{said}{found}```")
+        path.write_text(page, encoding="utf-8")
+
+
+def renew_readme() -> None:
+    """Draws its figure, and puts the measured cells into its table; the names stay as they are written."""
+    said = run("benchmarks/readme_figure.py", "--plot", "docs/figures/peers.svg").splitlines()[2:]
+    rows = [[cell.strip(" *`") for cell in line.split("|")[1:-1]] for line in said]
+    measured = {name: others for name, budget, *others in rows if budget in ("4,000", "-")}
+    before, heading, after = README.partition("messages kept |\n")
+    table, gap, rest = after.partition("\n\n")
+    lines = table.splitlines()
+    for number, line in enumerate(lines[1:], 1):
+        name = line.split("|")[1]
+        lines[number] = f"|{name}| {' | '.join(measured[name.strip(' *`').removesuffix(' (no budget)')])} |"
+    (ROOT / "README.md").write_text(before + heading + "\n".join(lines) + gap + rest, encoding="utf-8")
+
+
+def renew_notebooks() -> None:
+    """Runs them, and keeps their ids and metadata, so that the diff shows outputs alone."""
+    paths = sorted((ROOT / "notebooks").glob("*.ipynb"))
+    before = {path: json.loads(path.read_text(encoding="utf-8")) for path in paths}
+    run("-m", "pytest", "-q", "--nbmake", "--nbmake-timeout=120", "--overwrite", "notebooks")
+    for path, old in before.items():
+        new = json.loads(path.read_text(encoding="utf-8"))
+        cells: Sequence[dict[str, Any]] = new["cells"]
+        for cell, kept in zip(cells, old["cells"], strict=True):
+            cell |= {key: kept[key] for key in ("id", "metadata") if key in kept}
+        kept_parts = {key: old[key] for key in ("metadata", "nbformat", "nbformat_minor")}
+        path.write_text(json.dumps(new | kept_parts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    """Renews everything."""
+    renew_pages()
+    for figures in ("scripts/budgeting_figures.py", "scripts/retrieval_figures.py"):
+        run(figures)
+    renew_readme()
+    renew_notebooks()
+
+
+if __name__ == "__main__":
+    main()
