@@ -182,7 +182,7 @@ class MessageIndex(Columns):
         self._session.extend(sessions)
         self._speaker.extend([self.speakers[entry.speaker] for entry in new])
         self._day.extend([day_number(entry.date) for entry in new])
-        self._first_person.extend([first_person(entry.text) for entry in new])
+        self._first_person.extend([first_person(entry.text, from_user=is_user(entry.message)) for entry in new])
         self._saying.extend([said for said, _ in sayings])
         self._folded.extend([folded for _, folded in sayings])
         self._limits.extend([limit(entry.text, from_user=is_user(entry.message)) for entry in new])

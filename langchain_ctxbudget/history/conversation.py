@@ -230,6 +230,8 @@ class OpenConversation:
     """The last one of the agent's states that wrote here, or that is about to; see `Place`."""
     forgotten: int = 0
     """The number of messages of which the state that was copied last held none."""
+    warned: bool = False
+    """The log has said that a state has forgotten."""
     pins: dict[str, Preservation] = field(default_factory=dict)
     cuts: dict[str, CutRecord] = field(default_factory=dict)
     cuts_unsaved: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -44,6 +45,8 @@ TASK = -1
 """The state of agents that another one's tool runs: what it has is archived when the other one goes on."""
 MOST_ATTEMPTS = 10
 """Times that a writer tells of itself while somebody deletes what it has told."""
+
+_log = logging.getLogger(__name__)
 
 
 def refresh(store: BaseStore, conversation: OpenConversation, *, listing: bool = False) -> Flow[None]:
@@ -169,6 +172,9 @@ class Editor:
         conversation.forgotten = todo.forgotten
         if todo.forgotten:
             conversation.newest_state = todo.state or 0
+            if not conversation.warned:
+                _log.warning("conversation %r: %s", self.scope.conversation_id, GOES_ON % todo.forgotten)
+            conversation.warned = True
         # What is to be told at another place is as it should be before it is appended, and appended before it is taken
         # from the old one: wherever it ends, nothing is missing, and nothing there in two ways.
         yield from self._change(on_removal, edited=todo.edited)

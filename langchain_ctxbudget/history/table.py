@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from langchain_ctxbudget.history.arc import OpenQuestions
 from langchain_ctxbudget.history.columns import Arrays, Columns, Costs, MessageIndex, Numbering
-from langchain_ctxbudget.history.extractive import Line
-from langchain_ctxbudget.history.tree import KnownDigests, Tree
+from langchain_ctxbudget.history.extractive import Line, candidates_of
+from langchain_ctxbudget.history.tree import KnownDigests, Spans, Tree
 from langchain_ctxbudget.history.work_state import WorkState
 from langchain_ctxbudget.messages import (
     OpenCalls,
@@ -41,6 +41,8 @@ from langchain_ctxbudget.search import Rows
 from langchain_ctxbudget.stores import MessageRecord, Place
 from langchain_ctxbudget.tokens import TokenCounter
 
+MOST_READ_AHEAD = 16
+"""More messages at once than an exchange has are read when a prompt needs it."""
 MOST_COUNTERS = 4
 """Counters whose costs are kept; the one unused for longest goes first."""
 NO_CALLS = OpenCalls()
@@ -328,6 +330,17 @@ class MessageTable(Columns, Sequence[Entry]):
         tree = self.trees.get(segment_messages, Tree(segment_messages)).grow(self)
         self.trees[segment_messages] = tree
         return tree
+
+    def read_ahead(self, length: int, segment_messages: int) -> None:
+        """Reads for compaction what follows on so many messages, where it is an exchange: no prompt has to, then."""
+        if not 0 < len(self) - length <= MOST_READ_AHEAD:
+            return
+        for position in range(length, len(self)):
+            candidates_of(self[position].as_line(position))
+        ended, tree = self.trees.get(segment_messages, Tree(segment_messages)), self.tree(segment_messages)
+        if tree is not ended:
+            for node in tree.complete(len(self))[-2:]:
+                Spans(self, tree, self.made).extracted(node)
 
     def costs(self, counter: TokenCounter) -> Costs:
         """Returns what every message costs by a counter; each is counted once."""

@@ -229,6 +229,7 @@ class Workspace:
                 yield from self.learning.forget(scope, still_there(conversation))
                 if on_removal == "forget":
                     forget_texts()
+            conversation.table.read_ahead(before[0], self.settings.segment_messages)
             self.learning.note(conversation)
             self.note_blocks(conversation)
             return result

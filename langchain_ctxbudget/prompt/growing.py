@@ -18,11 +18,11 @@ from langchain_ctxbudget.prompt.fitting import excess_tokens
 from langchain_ctxbudget.prompt.plan import Plan
 from langchain_ctxbudget.tokens import CACHED_PRICE
 
-STEP_LEVELS: dict[Emphasis, float] = {"balanced": 0.7, "cache": 0.5}
+STEP_LEVELS: dict[Emphasis, float] = {"balanced": 0.55, "cache": 0.5}
 """A step goes down to this share of what system prompt, tools and turn leave, and fills all where no cache is warm."""
 NEW_SHARES: dict[Emphasis, float] = {"balanced": 0.2, "cache": 0.05}
 """The share of the budget that a turn's block may cost between two steps."""
-LOWER_LEVELS = (0.6, 0.5, 0.4, 0.3)
+LOWER_LEVELS = (0.5, 0.4, 0.3)
 """Where a step does not pay for itself, it goes down to the first of these at which it does, or to the last."""
 TYPICAL_BLOCK_SHARE = 0.03
 """A turn's block, as a share of the budget."""

@@ -43,6 +43,7 @@ from langchain_ctxbudget.search import (
     rank,
     scores_together,
     shortness,
+    spelled,
     units,
     z_scores,
 )
@@ -164,6 +165,7 @@ def gather(
 def pooled(searched: Searched, query: str, elsewhere: Sequence[Candidate] = (), similar: Similar | None = None) -> Pool:
     """Ranks the messages of a conversation and texts from elsewhere, by words and, where they are known, by vectors."""
     index, first = searched.index, len(elsewhere)
+    query = spelled(query, list(index.speakers), index.lexical.postings)
     question = Question.of(query, list(index.speakers))
     shelf = LexicalIndex()
     shelf.extend(_terms_of(searched_text(other.speaker, other.text)) for other in elsewhere)
@@ -294,7 +296,7 @@ def _texts(
 def similarities(searched: Searched, query: str, embeddings: Embeddings, others: Sequence[str]) -> Flow[Similar]:
     """Returns the vectors of all texts and of a query; no text is embedded twice, whatever came of it."""
     index, known = searched.index, searched.index.elsewhere
-    asked = without_names(query, searched.names)
+    asked = without_names(spelled(query, list(index.speakers), index.lexical.postings), searched.names)
     known_query = searched.asked if searched.asked and searched.asked[0] == asked else None
     vector = known_query[1] if known_query else (yield from embed_query(embeddings, asked))
     problem = RENEWED if index.embedded_by(f"{embeddings_name(embeddings)} {len(vector)}") else None

@@ -23,6 +23,7 @@ from langchain_ctxbudget.search.ranking import (
     is_name,
     rank,
     shortness,
+    spelled,
     z_scores,
 )
 from langchain_ctxbudget.search.vectors import (
@@ -44,5 +45,5 @@ __all__ = [
     "CentredVectors", "Evidence", "Kind", "LexicalIndex", "LocalEmbeddings", "Numbers", "Question", "Ranking", "Rows",
     "Scores", "Texts", "Vectors", "about", "as_query", "called", "comparable", "dated", "day_number", "first_person",
     "highest", "is_name", "limit", "links", "local_embeddings_available", "most_about", "pack", "packed_terms",
-    "rank", "scores_together", "shortness", "shrink_to", "subjects", "units", "z_scores",
+    "rank", "scores_together", "shortness", "shrink_to", "spelled", "subjects", "units", "z_scores",
 ]  # fmt: skip

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -30,6 +31,10 @@ SHORT_SESSION, FIRST_FOUND = 8.0, 10
 """Texts per session up to which it is about one thing; the best texts, which show what others look like."""
 NEGLIGIBLE = 0.01
 """Where sessions are so long, feedback says next to nothing and is not asked for."""
+SHORTEST_NAME, NEARLY = 4, 0.75
+"""A name of so many letters may be meant by a word that is so much like it, as `difflib` has it."""
+LONGEST_ASKED = 2_000
+"""In a text of more characters names are not corrected."""
 NEAR_DAYS, DAYS_OF_MONTH = 3.0, 31
 """So many days from a named one, a text counts for a third (1 / e) of one of the day."""
 ROLES = frozenset({"user", "assistant", "human", "ai", "bot", "system", "tool", "function", "developer", "model"})
@@ -37,6 +42,15 @@ ROLES = frozenset({"user", "assistant", "human", "ai", "bot", "system", "tool", 
 MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
 _FIRST_PERSON = frozenset({"i", "me", "my", "mine", "myself", "we", "us", "our", "ours", "ourselves"})
 _WORD = re.compile(r"[^\W_]+")
+_STANDING = re.compile(
+    r"(?:^|[.!?;,\n])\W*(?:(?:and|also|so|but|please|then|can you|you should) )*(?:(?:always|never) (?:use|includ|giv|"
+    r"add|show|writ|provid|answer|repl|respond|tell|format|mention|explain|start|begin|end|keep|list|ask|call|check|"
+    r"suggest|recommend|assum|speak|avoid|cit|convert|highlight|summar|present|say|describ|confirm|remind)"
+    r"|(?:whenever|every time|each time|any time|when(?= I ask)) I (?:ask|request|say|want|need|mention|talk|tell|send)"
+    r"|from now on\b|in all (?:your )?(?:answers|replies|responses)\b)",
+    re.IGNORECASE,
+)
+"""An instruction that is to hold from now on, as one is given to an assistant."""
 _MONTH = re.compile(
     r"(?:(?<!\d)(?P<before>\d{1,2})(?:st|nd|rd|th)?(?:\s+of)?\s+)?"
     r"(?<![^\W_])(?P<month>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
@@ -158,8 +172,30 @@ def called(names: Sequence[str]) -> list[tuple[str, ...]]:
     return result
 
 
-def first_person(text: str) -> float:
-    """Returns the share of words of the first person."""
+def spelled(text: str, names: Sequence[str], known: Container[str]) -> str:
+    """Returns a text with the names of speakers that are spelled nearly so; `known` terms are other words."""
+    parts = {fold(part): part for name in names if is_name(name) for part in _WORD.findall(name)}
+    if not parts or len(text) > LONGEST_ASKED:
+        return text
+
+    def meant(match: re.Match[str]) -> str:
+        word = match[0]
+        if (
+            len(word) < SHORTEST_NAME
+            or not word[0].isupper()
+            or fold(word) in parts
+            or any(term in known for term in terms(word))
+        ):
+            return word
+        return parts[close[0]] if (close := get_close_matches(fold(word), parts, 1, NEARLY)) else word
+
+    return _WORD.sub(meant, text)
+
+
+def first_person(text: str, *, from_user: bool = False) -> float:
+    """Returns the share of words of the first person; 1 of a user's instruction that is to hold from now on."""
+    if from_user and _STANDING.search(text):
+        return 1.0
     words = _WORD.findall(text.lower())
     return sum(word in _FIRST_PERSON for word in words) / len(words) if words else 0.0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -97,7 +98,9 @@ def test_a_process_that_has_forgotten_goes_on_from_the_store(way: Callable[..., 
 
 
 @pytest.mark.parametrize("way", REPORTING)
-def test_that_it_goes_on_from_the_store_is_in_the_report(way: Callable[..., Any]) -> None:
+def test_that_it_goes_on_from_the_store_is_in_the_report_and_once_in_the_log(
+    way: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
     store = InMemoryStore()
     first, told = way(store), []
     for agent in (first, first, second := way(store), second):
@@ -106,6 +109,8 @@ def test_that_it_goes_on_from_the_store_is_in_the_report(way: Callable[..., Any]
     newest_alone = way is NewestAlone
     assert [len(texts) for texts in told] == [0, newest_alone, 1, newest_alone]
     assert "none of the 4 messages that are stored" in told[2][0]
+    logged = [r for r in caplog.records if r.levelno == logging.WARNING and "none of the" in r.getMessage()]
+    assert len(logged) == 1 + newest_alone
 
 
 # -- What a state has lost

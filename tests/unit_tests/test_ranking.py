@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from langchain_ctxbudget.search import Question, Texts, rank, z_scores
+from langchain_ctxbudget.search import Question, Texts, first_person, rank, spelled, z_scores
 from langchain_ctxbudget.search.ranking import Weights, named_dates
 
 ASKED = Question(("bike",))
@@ -102,3 +102,19 @@ def test_what_is_like_the_most_relevant_texts_gains(monkeypatch):
     gains = fed.relevance - plain.relevance
     assert gains[0] > gains[2] > gains[1] == gains[3]
     assert fed.keys[2] > fed.keys[1]
+
+
+def test_a_name_that_is_spelled_nearly_so_is_meant_where_the_word_is_no_other() -> None:
+    names = ["Melanie Ross", "Bob", "user"]
+    assert spelled("Did Melany and bob swim?", names, {"swim"}) == "Did Melanie and bob swim?"
+    for text in ("Did Melany swim?", "Did melany swim?", "Did Melons swim?", "Did Bib swim?"):
+        assert spelled(text, names, {"melani"}) == text
+    assert Question.of(spelled("What did Mellanie say?", names, {}), names).speakers == {0}
+
+
+def test_a_users_instruction_that_is_to_hold_from_now_on_tells_of_the_user() -> None:
+    for text in ("Thanks! Always give me dates.", "Whenever I ask about prices, use euros.", "From now on be brief."):
+        assert first_person(text, from_user=True) == 1, text
+        assert first_person(text) < 0.5
+    for text in ("We always go there.", "Never mind.", "When I was ten, it rained."):
+        assert first_person(text, from_user=True) < 1, text
