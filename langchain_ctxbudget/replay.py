@@ -142,7 +142,7 @@ def _answers(turn: Sequence[BaseMessage]) -> list[int]:
     return [place for place, message in enumerate(turn) if place and isinstance(message, AIMessage)]
 
 
-class Prompt(NamedTuple):
+class ReplayedPrompt(NamedTuple):
     """One prompt, and the states of the messages before its turn."""
 
     messages: Sequence[BaseMessage]
@@ -162,11 +162,13 @@ class Assembled:
         own: dict[str, Any] = {"store": InMemoryStore(), "writer_id": "replay", "clock": lambda: self.time}
         self.pipeline = ContextPipeline(settings, **own, **options)
 
-    def prompt(self, turn: Sequence[BaseMessage]) -> Prompt:
+    def prompt(self, turn: Sequence[BaseMessage]) -> ReplayedPrompt:
         """Assembles the prompt for the turn so far; a `BudgetError` or `EmptyMessageError` says why it cannot."""
         self._pass_by(turn[0])
         context = self.pipeline.assemble(turn, tools=self.tools, **SCOPE)
-        return Prompt(context.messages, context.report.coverage_counts(), context.report.stability.compaction_step)
+        return ReplayedPrompt(
+            context.messages, context.report.coverage_counts(), context.report.stability.compaction_step
+        )
 
     def keep(self, turn: Sequence[BaseMessage]) -> None:
         """Stores a finished turn, and learns from it where that is asked."""
@@ -184,7 +186,7 @@ class Assembled:
         self.pipeline.close()
 
 
-class Window:
+class NewestMessages:
     """The newest messages that fit, as LangChain's `trim_messages` gives them with an exact counter; or all of them."""
 
     def __init__(
@@ -195,7 +197,7 @@ class Window:
         self.history: list[BaseMessage] = []
         self.tools_tokens = self.counter.count_tools(tools)
 
-    def prompt(self, turn: Sequence[BaseMessage]) -> Prompt:
+    def prompt(self, turn: Sequence[BaseMessage]) -> ReplayedPrompt:
         """Returns as much as fits of everything so far."""
         messages: list[BaseMessage] = [*self.system, *self.history, *turn]
         if self.budget is not None:
@@ -208,7 +210,9 @@ class Window:
                 include_system=True,
             )
         shown = max(0, len(messages) - len(self.system) - len(turn))
-        return Prompt(messages, {"verbatim": shown, "omitted": len(self.history) - shown}, compaction_step=False)
+        return ReplayedPrompt(
+            messages, {"verbatim": shown, "omitted": len(self.history) - shown}, compaction_step=False
+        )
 
     def keep(self, turn: Sequence[BaseMessage]) -> None:
         """Keeps a finished turn in memory."""
@@ -227,7 +231,7 @@ def contender(
     system_prompt: str = "",
     tools: Sequence[Any] = (),
     model: str | None = None,
-) -> Assembled | Window:
+) -> Assembled | NewestMessages:
     """Returns the maker of a strategy's prompts; the arguments are those of `replay`."""
     common: dict[str, Any] = {"system_prompt": system_prompt, "tools": tools, "model": model}
     own: Mapping[str, Any]
@@ -245,7 +249,7 @@ def contender(
         budget = int(other) if at else budget
         name, own = f"{base}@{budget}" if at else base, {"emphasis" if base in EMPHASES else "allocation": base}
         if base in (RECENCY, FULL):
-            return Window(name, budget if base == RECENCY else None, **common)
+            return NewestMessages(name, budget if base == RECENCY else None, **common)
     made = (
         ContextSettings(learn=False, cache_lifetime_seconds=WARM_SECONDS)
         .override(settings)
@@ -262,7 +266,7 @@ def _label(settings: Mapping[str, Any]) -> str:
 
 
 def _made(
-    one: Assembled | Window,
+    one: Assembled | NewestMessages,
     turn: list[BaseMessage],
     before: Sequence[BaseMessage],
     *,
@@ -273,7 +277,7 @@ def _made(
 ) -> tuple[Turn, Sequence[BaseMessage]]:
     """Makes a prompt for each answer of a turn; returns their numbers, and the last prompt, which the next follows."""
     tools_tokens = counter.count_tools(tools)
-    prompts, failures, costs, cached = list[Prompt](), list[str](), list[int](), 0
+    prompts, failures, costs, cached = list[ReplayedPrompt](), list[str](), list[int](), 0
     for place in _answers(turn):
         try:
             prompt = one.prompt(turn[:place])
@@ -349,7 +353,9 @@ class Track:
     """The mean over the turns for which evidence was named."""
 
 
-def _track(one: Assembled | Window, turns: Sequence[Turn], price_share: float, input_price: float | None) -> Track:
+def _track(
+    one: Assembled | NewestMessages, turns: Sequence[Turn], price_share: float, input_price: float | None
+) -> Track:
     tokens, cached = sum(turn.tokens for turn in turns), sum(turn.cached_tokens for turn in turns)
     effective = effective_tokens(tokens, cached, price_share)
     states = {state: sum(turn.messages.get(state, 0) for turn in turns) for state in STATES}

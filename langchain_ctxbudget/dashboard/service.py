@@ -97,7 +97,7 @@ class FactChange(Body):
 
 
 @dataclass(frozen=True)
-class Transcript:
+class StoredConversation:
     """The messages of a conversation, and where each stands."""
 
     entries: Sequence[Entry]
@@ -244,14 +244,14 @@ class DashboardService:
             raise RefusedError(UNKNOWN, "There is no such message") from error
         return body.model_dump()
 
-    async def _open(self, user_id: str, session_id: str) -> tuple[Scope, Transcript]:
+    async def _open(self, user_id: str, session_id: str) -> tuple[Scope, StoredConversation]:
         scope = Scope(user_id, session_id)
         transcript = await self._read(scope)
         if not transcript.entries and session_id not in await self._pipeline.alist_conversations(user_id=user_id):
             raise RefusedError(UNKNOWN, "There is no such session")
         return scope, transcript
 
-    async def _book(self, scope: Scope, transcript: Transcript) -> tuple[SnapshotBook, bool]:
+    async def _book(self, scope: Scope, transcript: StoredConversation) -> tuple[SnapshotBook, bool]:
         """The snapshots of a conversation; where none were kept, those of its last turns had again in memory."""
         if not transcript.entries or len(transcript.entries) > MOST_REPLAYED or await self._latest(scope):
             return self._pipeline.snapshots, False
@@ -266,21 +266,23 @@ class DashboardService:
 
         return (await asyncio.to_thread(find)).snapshots, True
 
-    async def _read(self, scope: Scope) -> Transcript:
-        def read(conversation: OpenConversation) -> Flow[Transcript]:
+    async def _read(self, scope: Scope) -> StoredConversation:
+        def read(conversation: OpenConversation) -> Flow[StoredConversation]:
             yield from ()
-            return Transcript(conversation.table, conversation.table.positions, conversation.table.digest())
+            return StoredConversation(conversation.table, conversation.table.positions, conversation.table.digest())
 
         return await adrive(self._pipeline.engine.workspace.recall(scope, read))
 
-    async def _preview(self, scope: Scope, transcript: Transcript, message: str | None, budget: int | None) -> Answer:
+    async def _preview(
+        self, scope: Scope, transcript: StoredConversation, message: str | None, budget: int | None
+    ) -> Answer:
         said = (one.message for one in reversed(transcript.entries) if isinstance(one.message, HumanMessage))
         asked = message or next((text for one in said if (text := plain_text(one)).strip()), UNASKED)
         request = NOTHING_ELSE if budget is None else Request(settings={"max_context_tokens": budget})
         made = await adrive(self._pipeline.engine.forecast(scope, asked, request))
         return await self._told(scope, "preview", made.context.report, datetime.now(UTC), exact(made))
 
-    async def _kept(self, scope: Scope, transcript: Transcript, kept: ContextSnapshot) -> Answer:
+    async def _kept(self, scope: Scope, transcript: StoredConversation, kept: ContextSnapshot) -> Answer:
         """The status of a kept report, whose items quote what they stand for as far as it is still there."""
         knowledge, user, store = self._pipeline.knowledge, scope.user_id, self._pipeline.store
         texts = {topic.id: topic.label for topic in await knowledge.alist_topics(user_id=user)}

@@ -67,7 +67,7 @@ def refresh(store: BaseStore, conversation: OpenConversation, *, listing: bool =
     conversation.heads = now
 
 
-class Said(NamedTuple):
+class GivenMessage(NamedTuple):
     """A message that has an id, and its fingerprint."""
 
     message: BaseMessage
@@ -84,8 +84,8 @@ class Difference(NamedTuple):
     """What is to be done to a conversation."""
 
     ids: Sequence[str]
-    appended: Sequence[Said] = ()
-    edited: Sequence[Said] = ()
+    appended: Sequence[GivenMessage] = ()
+    edited: Sequence[GivenMessage] = ()
     removed: Sequence[str] = ()
     moved: Sequence[str] = ()
     """Ids of those that are appended, and are there already at another place."""
@@ -132,7 +132,7 @@ class Editor:
             named = message.model_copy(update={"id": message_id})
             old = self.conversation.table.record(self.conversation.table.positions[message_id])
             is_other = MessageRecord.of(named, old.place).text != old.text
-            edited = [Said(named, fingerprint(named), named=True)] if is_other else []
+            edited = [GivenMessage(named, fingerprint(named), named=True)] if is_other else []
             return Difference([message_id], edited=edited)
 
         return self._apply(difference)
@@ -155,7 +155,7 @@ class Editor:
                 raise InputError(
                     f"There is a conversation {self.scope.conversation_id!r} already; a fork needs an id of its own"
                 )
-            said = [Said(message, fingerprint(message), named=True) for message in messages]
+            said = [GivenMessage(message, fingerprint(message), named=True) for message in messages]
             return Difference([one.id for one in said], said)
 
         value = PinsRecord(pins=dict(pins)).to_value()
@@ -183,7 +183,7 @@ class Editor:
         yield from self._change(on_removal, removed=todo.removed, moved=moved)
         return [names.get(key, key) for key in todo.ids]
 
-    def _append(self, new: Sequence[Said], state: int | None, beside: Sequence[PutOp]) -> Flow[dict[str, str]]:
+    def _append(self, new: Sequence[GivenMessage], state: int | None, beside: Sequence[PutOp]) -> Flow[dict[str, str]]:
         """Writes messages at the end of the lane; returns the ids that they go by where others have used theirs."""
         if not new:
             return {}
@@ -210,7 +210,7 @@ class Editor:
         self,
         on_removal: OnRemoval,
         *,
-        edited: Sequence[Said] = (),
+        edited: Sequence[GivenMessage] = (),
         removed: Sequence[str] = (),
         moved: Sequence[str] = (),
     ) -> Flow[None]:
@@ -335,7 +335,7 @@ class Editor:
 def _added(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> Difference:
     """Returns the messages that the conversation does not have."""
     identified = _identify(messages, conversation.table)
-    new: dict[str, Said] = {}
+    new: dict[str, GivenMessage] = {}
     for one in identified:
         at = conversation.table.positions.get(one.id)
         known = new.setdefault(one.id, one).fingerprint if at is None else conversation.table.fingerprint(at)
@@ -360,7 +360,7 @@ def _difference(
         and all(message.id for message in new)
         and all(_says(conversation, at, message) for at, message in enumerate(messages[:known]))
     ):  # as nearly always: what is stored, and then something new
-        said = [Said(message, fingerprint(message), named=True) for message in new]
+        said = [GivenMessage(message, fingerprint(message), named=True) for message in new]
         return Difference(ids=ids, state=TASK if task else conversation.newest_state, appended=said)
     wanted = {one.id: one for one in _recognized(conversation, messages)}
     order, table = list(wanted), conversation.table
@@ -387,14 +387,14 @@ def _difference(
     )
 
 
-def _recognized(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> Iterator[Said]:
+def _recognized(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> Iterator[GivenMessage]:
     """Yields messages with the ids that the conversation knows them by: their own, else by what they say, in order.
 
     Whoever keeps no ids gives the whole conversation with every turn, each message under a new id. Words prove less
     than ids: who has forgotten a conversation says "hello" again. So they count among the messages of the states that
     ids tell of, else of the newest one.
     """
-    table, given = conversation.table, dict[str, Said]()
+    table, given = conversation.table, dict[str, GivenMessage]()
     for one in _identify(messages):
         if given.setdefault(one.id, one).fingerprint != one.fingerprint:
             raise MessageConflictError(
@@ -418,7 +418,7 @@ def _recognized(conversation: OpenConversation, messages: Sequence[BaseMessage])
             name = next(name for n in count(1) if (name := content_id(one.fingerprint, n)) not in taken)
             taken.add(name)
         message = one.message if name == key else one.message.model_copy(update={"id": name})
-        yield Said(message, one.fingerprint, named=True)
+        yield GivenMessage(message, one.fingerprint, named=True)
 
 
 def read_sent(store: BaseStore, conversation: OpenConversation) -> Flow[None]:
@@ -448,7 +448,7 @@ def hold(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> Non
         conversation.take_in(News(_records(_identify(messages), "", 0, 0)))
 
 
-def _records(new: Iterable[Said], lane: str, clock: int, first: int, state: int = 0) -> list[MessageRecord]:
+def _records(new: Iterable[GivenMessage], lane: str, clock: int, first: int, state: int = 0) -> list[MessageRecord]:
     """Returns the records of messages that follow each other in a lane, from a number on."""
     return [
         MessageRecord.of(one.message, Place(clock=clock, lane=lane, number=number, state=state), named=one.named)
@@ -463,11 +463,11 @@ def _says(conversation: OpenConversation, position: int, message: BaseMessage) -
     return fingerprint(message) == conversation.table.fingerprint(position)
 
 
-def _identify(messages: Sequence[BaseMessage], table: MessageTable | None = None) -> list[Said]:
+def _identify(messages: Sequence[BaseMessage], table: MessageTable | None = None) -> list[GivenMessage]:
     """Returns messages with ids, each with its fingerprint; an id is made of what a message says, and how often."""
     seen: Counter[str] = Counter()
     taken = {str(message.id) for message in messages if message.id}
-    result: list[Said] = []
+    result: list[GivenMessage] = []
     for message in messages:
         said = fingerprint(message)
         if table is not None and said not in seen:
@@ -476,5 +476,5 @@ def _identify(messages: Sequence[BaseMessage], table: MessageTable | None = None
         while not message.id and ((key := content_id(said, seen[said])) in taken or (table and key in table.positions)):
             seen[said] += 1
         with_id = message if message.id else message.model_copy(update={"id": content_id(said, seen[said])})
-        result.append(Said(with_id, said, named=bool(message.id)))
+        result.append(GivenMessage(with_id, said, named=bool(message.id)))
     return result

@@ -94,7 +94,7 @@ def texts_of(value: object) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ToolUse:
     """A call as far as it tells of the work."""
 
     kind: ToolKind
@@ -103,7 +103,7 @@ class Call:
     todos: tuple[Mapping[str, Any], ...] = ()
 
     @classmethod
-    def of(cls, name: str, args: Mapping[str, Any], kinds: Mapping[str, ToolKind]) -> Call:
+    def of(cls, name: str, args: Mapping[str, Any], kinds: Mapping[str, ToolKind]) -> ToolUse:
         """Reads a call by its arguments; what the application says of its tool comes first."""
         texts = {key: value for key, value in args.items() if isinstance(value, str)}
         lists = (value for value in args.values() if isinstance(value, list))
@@ -131,7 +131,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Outcome:
     """How a file or a command stands."""
 
     verb: str
@@ -151,11 +151,11 @@ class WorkState:
     uses: dict[str, tuple[tuple[int, int, float], ...]] = field(default_factory=dict)
     """The newest uses of every name: number of the call, position of the message, weight."""
     paths: set[str] = field(default_factory=set)
-    files: dict[str, Standing] = field(default_factory=dict)
-    commands: dict[str, Standing] = field(default_factory=dict)
+    files: dict[str, Outcome] = field(default_factory=dict)
+    commands: dict[str, Outcome] = field(default_factory=dict)
     todos: tuple[tuple[str, str], ...] = ()
     error: tuple[str, str] | None = None
-    _open: dict[str, Call] = field(default_factory=dict)
+    _open: dict[str, ToolUse] = field(default_factory=dict)
     """Calls that wait for their results, by id."""
 
     def copy(self) -> WorkState:
@@ -176,7 +176,7 @@ class WorkState:
             self._use(message.text, position, SAID)
             for made in message.tool_calls if isinstance(message, AIMessage) else ():
                 self.calls += 1
-                self._open[made["id"] or ""] = Call.of(made["name"], made["args"], self.kinds)
+                self._open[made["id"] or ""] = ToolUse.of(made["name"], made["args"], self.kinds)
                 for text in texts_of(made["args"]):
                     short = len(text) <= LONGEST_ARGUMENT and "\n" not in text
                     self._use(text, position, GIVEN if short else WRITTEN)
@@ -192,7 +192,7 @@ class WorkState:
             if is_path:
                 self.paths.add(name)
 
-    def _ended(self, call: Call, result: ToolMessage) -> None:
+    def _ended(self, call: ToolUse, result: ToolMessage) -> None:
         text = result.text
         ends = text if len(text) <= 2 * ENDS else f"{text[:ENDS]}\n{text[-ENDS:]}"
         found = _FAILED.search(ends)
@@ -207,7 +207,7 @@ class WorkState:
             self.todos = tuple(zip(titles, states, strict=True))
         elif call.kind == "run":
             self.commands.pop(subject, None)
-            self.commands[subject] = Standing("run", failed=why)
+            self.commands[subject] = Outcome("run", failed=why)
             while len(self.commands) > MOST_NAMES // 10:
                 del self.commands[next(iter(self.commands))]
         for path in call.subjects if call.kind in ("read", "edit", "write") else ():
@@ -215,7 +215,7 @@ class WorkState:
             verb = "read" if call.kind == "read" else "made" if call.kind == "write" and not before else "changed"
             if verb != "read" or before is None or before.verb == "read":  # what was changed stays so when read
                 times = before.times if before is not None and before.verb == verb else 0
-                self.files[path] = Standing(verb, times + (not failed), why)
+                self.files[path] = Outcome(verb, times + (not failed), why)
 
     def activation(self, name: str) -> float:
         """Returns how likely a name is used again."""
@@ -262,7 +262,7 @@ class WorkState:
                 names.pop()
         return [line for own in sections.values() for line in own]
 
-    def _names(self, visible: Collection[int], said: str) -> Iterator[tuple[str, Standing | None]]:
+    def _names(self, visible: Collection[int], said: str) -> Iterator[tuple[str, Outcome | None]]:
         """Yields the names that nothing else says, the likeliest first, and how those stand that are files."""
         for name in sorted(self.uses, key=lambda name: (-self.activation(name), name)):
             if name not in said and not any(position in visible for _, position, _ in self.uses[name]):
@@ -282,7 +282,7 @@ class WorkState:
             yield COMMANDS, f"{_short(command)}: {f'failed, {ran.failed}' if ran.failed else 'no error'}"
 
 
-def _told(file: Standing) -> str:
+def _told(file: Outcome) -> str:
     times = f"{file.verb} {file.times} times" if file.times > 1 else file.verb * file.times
     return ", ".join(filter(None, (times, f"the last change failed ({file.failed})" if file.failed else "")))
 

@@ -29,7 +29,7 @@ from langchain_ctxbudget.history import (
 from langchain_ctxbudget.knowledge import facts, known, records
 from langchain_ctxbudget.messages import checked, current_turn, split_instructions
 from langchain_ctxbudget.pipeline.bookkeeping import keep_report
-from langchain_ctxbudget.pipeline.workspace import Kept, Workspace, cuts_place
+from langchain_ctxbudget.pipeline.workspace import Latest, Workspace, cuts_place
 from langchain_ctxbudget.prompt import (
     LAST_STEP,
     NOTHING_ELSE,
@@ -98,7 +98,7 @@ class Engine:
     ) -> None:
         self.workspace, self.settings, self.recent = workspace, workspace.settings, workspace.recent
         self.target, self.system_prompt, self.reranker = target, system_prompt, reranker
-        self._of_runs: Kept[Engine] = Kept()
+        self._of_runs: Latest[Engine] = Latest()
         self._loaded = False
 
     def over(self, store: BaseStore | None) -> Engine:

@@ -67,7 +67,7 @@ MOST_KEPT = 16
 """So many workspaces of runs, and models of runs, are kept; one more is let go of, not closed, as a run may use it."""
 
 
-class Kept(Generic[V]):
+class Latest(Generic[V]):
     """Things by key, shared by threads; the one unused for longest goes first."""
 
     def __init__(self) -> None:
@@ -123,7 +123,7 @@ class Workspace:
         self._store = PrivateStore() if store is None else store
         self._embeddings = embeddings
         self._closed, self._process = False, os.getpid()
-        self._of_runs: Kept[Workspace] = Kept()
+        self._of_runs: Latest[Workspace] = Latest()
         self.summarizing = Summarizing(summary_model, self, clock) if summary_model is not None else None
         self.sealing: BackgroundWorker[Scope] = BackgroundWorker(self._seal)
         self.learning = Learning(self, summary_model, clock)

@@ -56,7 +56,7 @@ _FAINT = "opacity:0.7"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Slice:
     """One row of a chart: a layer, overhead that no layer owns, or the total."""
 
     name: str
@@ -73,13 +73,13 @@ class Part:
         return f"{self.tokens:,}", f"{self.share:.1%}", f"{self.layer.allocated_tokens:,}" if self.layer else ""
 
 
-def parts_of(report: ContextReport) -> list[Part]:
+def parts_of(report: ContextReport) -> list[Slice]:
     """Returns the parts of a prompt, layers first; the last one is their total."""
     colours = colours_of(layer.layer for layer in report.layers)
     found = [(one.layer, label_of(one.layer), one.used_tokens, colours[one.layer], one) for one in report.layers]
     overhead = [(name, name.capitalize(), n, OTHERS[OVERHEAD], None) for name, n in report.overhead_tokens.items()]
     return [
-        Part(name, label, tokens, tokens / report.budget_tokens, colour, layer)
+        Slice(name, label, tokens, tokens / report.budget_tokens, colour, layer)
         for name, label, tokens, colour, layer in (*found, *overhead, ("", "Total", report.total_tokens, "", None))
     ]
 
@@ -221,7 +221,7 @@ def render_text(report: ContextReport, width: int) -> str:
         numbers = "".join(f"{cell:>{room}}" for cell, room in zip(cells, NUMBERS, strict=True))
         return f"{fitted(label, LABEL - 1)} {bar or ' ' * bar_width}{numbers}".rstrip()
 
-    def drawn(part: Part) -> str:
+    def drawn(part: Slice) -> str:
         filled = max(0, min(bar_width, round(part.share * bar_width))) or int(part.tokens > 0)
         label = part.label if part.name in LAYER_COLOURS else f"   {part.label}"
         return line(label, FULL * filled + EMPTY * (bar_width - filled), part.cells)
@@ -281,7 +281,7 @@ def _segment(size: float, colour: str, title: str) -> str:
     return _tag("div", style=f"flex:{size:.6g} 1 0;min-width:1px;background:{fill};{_EDGE}", title=title)
 
 
-def _layers(report: ContextReport, parts: Sequence[Part]) -> str:
+def _layers(report: ContextReport, parts: Sequence[Slice]) -> str:
     scale = max(report.budget_tokens, *(layer.allocated_tokens for layer in report.layers))
     rows = []
     for part in parts:

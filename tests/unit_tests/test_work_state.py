@@ -8,7 +8,7 @@ import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
 from langchain_ctxbudget import ContextPipeline, ContextSettings
-from langchain_ctxbudget.history.work_state import Call, WorkState, most_tokens, names_in
+from langchain_ctxbudget.history.work_state import ToolUse, WorkState, most_tokens, names_in
 
 LIST = [{"content": "Write the parser", "status": "completed"}, {"content": "Test it", "status": "in_progress"}]
 
@@ -40,8 +40,8 @@ def told(*steps: tuple[str, dict[str, Any], str], budget: int = 1_000) -> str:
     ],
 )
 def test_the_kind_of_a_call_follows_from_its_arguments(name: str, args: dict[str, Any], kind: str) -> None:
-    assert Call.of(name, args, {}).kind == kind
-    assert Call.of(name, args, {name: "run"}).kind == "run", "unless the application says it"
+    assert ToolUse.of(name, args, {}).kind == kind
+    assert ToolUse.of(name, args, {name: "run"}).kind == "run", "unless the application says it"
 
 
 def test_names_are_paths_symbols_hashes_ids_and_urls() -> None:
