@@ -48,9 +48,7 @@ PAIRS: dict[str, tuple[AllocationStrategy, AllocationStrategy]] = {
 }
 
 
-def situation(
-    messages: int, budget_tokens: int = BUDGET_TOKENS, *, custom: tuple[LayerSpec, ...] = (), compacted: bool = False
-) -> Situation:
+def situation(messages: int, budget_tokens: int = BUDGET_TOKENS, *, custom: tuple[LayerSpec, ...] = ()) -> Situation:
     """A conversation of messages of 75 tokens, with one topic, two entities, preferences and memories."""
     return Situation(
         total_tokens=budget_tokens,
@@ -68,7 +66,6 @@ def situation(
         entity_count=2,
         entity_tokens=300,
         custom=custom,
-        compacted=compacted,
     )
 
 

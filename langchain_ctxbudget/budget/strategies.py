@@ -44,8 +44,9 @@ ARC_TOKENS_PER_DOUBLING, ARC_FLOOR, ARC_CAP = 150, 200, 0.12
 RETRIEVAL_FLOOR, HISTORY_FLOOR = 200, 500
 MEMORY_SHARE, MEMORY_MIN, MEMORY_MAX = 0.25, 150, 500
 """Seed 001: facts about the user get 25 % of what is left, between 150 and 500 tokens."""
-LEARNED_SHARE = 0.02
-"""Of the budget, for learned facts where the conversation does not go in whole: its own words are worth more there."""
+LEARNED_SHARE, LEARNED_MIN = 0.02, 40
+"""Of the budget, for learned facts where the conversation does not go in whole: its own words are worth more there. So
+many tokens they get in any case."""
 PREFERENCES_PRIORITY, PREFERENCES_SHARE = 95, 1 / 3
 FLOOR_SHARE = 0.05
 """A floor is the seed's number or this share of the budget, whichever is less."""
@@ -208,7 +209,7 @@ def preferences_demand(situation: Situation, room_tokens: int, learned_share: fl
     taken off, and up to a third of the room they do not shrink for others.
     """
     left = situation.total_tokens - situation.identity_tokens - situation.preferences_tokens
-    learned = min(situation.learned_tokens, int(situation.total_tokens * learned_share))
+    learned = min(situation.learned_tokens, max(LEARNED_MIN, int(situation.total_tokens * learned_share)))
     memories = situation.memory_tokens - situation.learned_tokens + learned
     tokens = situation.preferences_tokens + min(memories, memory_tokens(left))
     floor = tokens if tokens <= room_tokens * PREFERENCES_SHARE else 0
