@@ -9,6 +9,7 @@ recall tool finds the line. Runs offline: the model follows a script, the tools 
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 from langchain_core.callbacks import CallbackManagerForLLMRun
@@ -55,8 +56,8 @@ class ScriptedModel(BaseChatModel):
     @staticmethod
     def _answer(last: BaseMessage) -> AIMessage:
         if isinstance(last, ToolMessage):
-            lines = [line.strip() for line in last.text.splitlines() if WANTED in line]
-            return AIMessage(f"Yes: {lines[0]}" if lines else "It went well, as far as I can see.")
+            found = re.search(rf"\S+ INFO .*{re.escape(WANTED)}", last.text)
+            return AIMessage(f"Yes: {found[0]}" if found else "It went well, as far as I can see.")
         asked = last.text.rpartition("</context>")[2]  # the user's words stand behind what was retrieved for them
         if "read the log" in asked:
             return AIMessage("", tool_calls=[{"name": "read_log", "args": {}, "id": "call-log", "type": "tool_call"}])

@@ -45,14 +45,6 @@ IN_LANGCHAIN = {
         middleware/core/test_decorators.py::test_async_middleware_with_can_jump_to_graph_snapshot
         middleware/core/test_diagram.py::test_create_agent_diagram
     """,
-    "A blocking call on an event loop (`invoke` in a coroutine) opens the store there, and looks for the word vectors; "
-    "`ainvoke` does that in a thread": """
-        middleware/core/test_framework.py::TestAgentHooksCombined::test_execution_order[False]
-        middleware/core/test_framework.py::TestAgentMiddlewareHooks::test_hook_execution[after-False]
-        middleware/core/test_framework.py::TestAgentMiddlewareHooks::test_hook_execution[before-False]
-        middleware/core/test_framework.py::TestAgentMiddlewareHooks::test_hook_with_class_inheritance[after-False]
-        middleware/core/test_framework.py::TestAgentMiddlewareHooks::test_hook_with_class_inheritance[before-False]
-    """,
     "Messages of a prompt are equal to the state's, but not the same objects": """
         test_invalid_tool_calls.py::test_create_agent_does_not_duplicate_historical_tool_messages
     """,
