@@ -26,7 +26,6 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import closing
-from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
@@ -43,8 +42,8 @@ from trial_emphasis import Remembered
 
 from langchain_ctxbudget import TiktokenCounter
 from langchain_ctxbudget.messages import is_user
-from langchain_ctxbudget.replay import Track, contender, replay, split_turns
-from langchain_ctxbudget.tokens import CACHED_PRICE
+from langchain_ctxbudget.replay import Turn, contender, replay
+from langchain_ctxbudget.tokens import CACHED_PRICE, effective_tokens
 
 SYSTEM_PROMPT = "You are a helpful assistant."
 OURS, THEIRS, WHOLE = "elastic", "recency", "full"
@@ -95,10 +94,10 @@ class Work:
     """Everything that was measured, by system and budget."""
 
     def __init__(self, turns: int, embeddings: Remembered) -> None:
-        self.turns = turns
+        self.most_turns = turns
         self.embeddings = embeddings
         self.asked: defaultdict[tuple[str, str], list[Asked]] = defaultdict(list)
-        self.tracks: defaultdict[tuple[str, str], list[Track]] = defaultdict(list)
+        self.turns: defaultdict[tuple[str, str], list[Turn]] = defaultdict(list)
 
     def measure(self, data: str, conversation: Conversation, name: str) -> None:
         """Ask the questions of a conversation, and replay its last turns.
@@ -111,29 +110,18 @@ class Work:
         messages: list[BaseMessage] = [turn.message for turn in conversation.turns]
         made = contender(name, 1, system_prompt=SYSTEM_PROMPT, embeddings=self.embeddings)
         with closing(made) as system:
-            done = 0
             for question in conversation.questions:
-                if question.history > done:
-                    system.keep(messages[done : question.history])
-                    done = question.history
-                prompt = system.prompt([HumanMessage(question.text)]).messages
+                prompt = system.prompt(messages[: question.history], [HumanMessage(question.text)]).messages
                 self.asked[data, name].append(Asked(found(question, prompt), COUNTER.count_messages(prompt)))
-        turns = len(split_turns(messages))
-        result = replay(
-            messages,
-            [name],
-            budget=1,
-            system_prompt=SYSTEM_PROMPT,
-            embeddings=self.embeddings,
-            first_turn=max(1, turns - self.turns),
-        )
+        result = replay(messages, [name], budget=1, system_prompt=SYSTEM_PROMPT, embeddings=self.embeddings)
         # The first prompt of the stretch has none before it.
-        self.tracks[data, name] += [replace(track, turns=track.turns[1:]) for track in result.tracks]
+        self.turns[data, name] += [turn for track in result.tracks for turn in track.turns[-self.most_turns :][1:]]
 
     def row(self, data: str, name: str) -> Row:
         """A row of the table."""
-        asked, tracks = self.asked[data, name], self.tracks[data, name]
-        calls, tokens = sum(track.calls for track in tracks), sum(track.tokens for track in tracks)
+        asked, turns = self.asked[data, name], self.turns[data, name]
+        calls, tokens = sum(turn.calls for turn in turns), sum(turn.tokens for turn in turns)
+        cached = sum(turn.cached_tokens for turn in turns)
         base, _, budget = name.partition("@")
         return Row(
             data=data,
@@ -144,8 +132,8 @@ class Work:
             asked=round(statistics.fmean(one.tokens for one in asked)),
             prompts=calls,
             tokens=round(tokens / calls),
-            cached=100 * sum(track.cached_tokens for track in tracks) / tokens,
-            effective=round(sum(track.effective_tokens for track in tracks) / calls),
+            cached=100 * cached / tokens,
+            effective=round(effective_tokens(tokens, cached) / calls),
         )
 
 

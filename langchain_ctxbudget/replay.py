@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
 from langchain_core.embeddings import Embeddings
@@ -37,13 +38,8 @@ RECENCY, FULL = "recency", "full"
 EMPHASES = ("recall", "cache")
 NAMES = (*STRATEGIES, *EMPHASES, RECENCY, FULL)
 SCOPE: Any = {"user_id": "replay", "conversation_id": "replay"}
-
-
 LONGEST_NAME = 24
 """Characters; a longer name is cut."""
-HEADINGS = ("strategy", "prompts", "tokens", "cached", "effective", "US $", "steps", "left out", "evidence")
-MOST_FAILURES = 3
-"""Prompts that could not be made of which the reason is told, per strategy."""
 
 
 def replay(
@@ -58,7 +54,6 @@ def replay(
     embeddings: Embeddings | None = None,
     price: Price | None = None,
     evidence: Mapping[int, Iterable[str]] | None = None,
-    first_turn: int = 1,
     on_turn: Callable[[str, int], None] | None = None,
 ) -> ReplayResult:
     """Goes through a conversation with each of several strategies, each with a store of its own, and counts.
@@ -77,7 +72,6 @@ def replay(
         embeddings: for retrieval; default: the package's own.
         price: of the model, so that costs are told in US dollars, too; without one, a cached token costs a tenth.
         evidence: ids of the messages that a turn is about, by the turn's number.
-        first_turn: prompts are made from this turn on; what comes before it is only stored.
         on_turn: called behind every turn with the strategy's name and the turn's number.
 
     Raises:
@@ -86,7 +80,7 @@ def replay(
     """
     instructions, said = split_instructions(checked(messages, "messages"))
     turns = split_turns(said)
-    if not any(map(_answers, turns[max(0, first_turn - 1) :])):
+    if not any(map(_answers, turns)):
         raise InputError("Nothing to replay: the conversation has no answer of a model that follows a message")
     if budget < 1:
         raise InputError(f"budget must be at least 1 token, not {budget}")
@@ -98,25 +92,15 @@ def replay(
     names = [one.name for one in contenders]
     if not names or len(set(names)) < len(names):
         raise InputError(f"strategies must be at least one, each of them once, not {names}")
-    counter, texts = counter_for(model), {message.id: plain_text(message) for message in said}
+    counter, texts = counter_for(model), {message.id: one_line(plain_text(message)) for message in said}
     named = {number: [texts[one] for one in ids if one in texts] for number, ids in (evidence or {}).items()}
     share = CACHED_PRICE
     if price is not None and price.input:
         share = 1.0 if price.cached_input is None else price.cached_input / price.input
     tracks: list[Track] = []
     for one in contenders:
-        done: list[Turn] = []
-        before: Sequence[BaseMessage] = ()
         with closing(one):
-            for number, turn in enumerate(turns, 1):
-                if number >= first_turn and _answers(turn):
-                    asked = named.get(number, ())
-                    made, before = _made(one, turn, before, number=number, counter=counter, tools=tools, asked=asked)
-                    done.append(made)
-                one.keep(turn)
-                if on_turn:
-                    on_turn(one.name, number)
-        tracks.append(_track(one, done, share, None if price is None else price.input))
+            tracks.append(_track(one.name, [*_turns(one, turns, named, counter, on_turn)], share, price))
     return ReplayResult(
         messages=len(said),
         budget_tokens=budget,
@@ -142,12 +126,15 @@ def _answers(turn: Sequence[BaseMessage]) -> list[int]:
     return [place for place, message in enumerate(turn) if place and isinstance(message, AIMessage)]
 
 
+# Who makes the prompts
+
+
 class ReplayedPrompt(NamedTuple):
     """One prompt, and the states of the messages before its turn."""
 
     messages: Sequence[BaseMessage]
     states: Mapping[CoverageState, int]
-    compaction_step: bool
+    compaction_step: bool = False
 
 
 class Assembled:
@@ -157,33 +144,24 @@ class Assembled:
     """
 
     def __init__(self, name: str, settings: ContextSettings, tools: Sequence[Any], **options: Any) -> None:  # noqa: ANN401 - of a `ContextPipeline`
-        self.name, self.tools, self.time = name, tools, datetime(2000, 1, 1, tzinfo=UTC)
-        self.budget: int | None = settings.max_context_tokens
+        self.name, self.tools, self.time, self.stored = name, tools, datetime(2000, 1, 1, tzinfo=UTC), 0
         own: dict[str, Any] = {"store": InMemoryStore(), "writer_id": "replay", "clock": lambda: self.time}
         self.pipeline = ContextPipeline(settings, **own, **options)
+        self.close = self.pipeline.close
 
-    def prompt(self, turn: Sequence[BaseMessage]) -> ReplayedPrompt:
-        """Assembles the prompt for the turn so far; a `BudgetError` or `EmptyMessageError` says why it cannot."""
-        self._pass_by(turn[0])
+    def prompt(self, history: Sequence[BaseMessage], turn: Sequence[BaseMessage]) -> ReplayedPrompt:
+        """Stores what is new of the history, and assembles a prompt for the turn so far.
+
+        A `BudgetError` or `EmptyMessageError` says why it cannot.
+        """
+        new, self.stored = history[self.stored :], len(history)
+        self.time = max([self.time, *filter(None, map(time_of, (*new, turn[0])))])
+        self.pipeline.add_messages(new, **SCOPE)
+        if new and self.pipeline.settings.learn:
+            self.pipeline.flush()  # or what is learned by now is a matter of luck
         context = self.pipeline.assemble(turn, tools=self.tools, **SCOPE)
-        return ReplayedPrompt(
-            context.messages, context.report.coverage_counts(), context.report.stability.compaction_step
-        )
-
-    def keep(self, turn: Sequence[BaseMessage]) -> None:
-        """Stores a finished turn, and learns from it where that is asked."""
-        for message in turn:
-            self._pass_by(message)
-        self.pipeline.add_messages(turn, **SCOPE)
-        if self.pipeline.settings.learn:
-            self.pipeline.flush()  # or what is learned by the next turn is a matter of luck
-
-    def _pass_by(self, message: BaseMessage) -> None:
-        self.time = max(self.time, time_of(message) or self.time)
-
-    def close(self) -> None:
-        """Closes the pipeline."""
-        self.pipeline.close()
+        report = context.report
+        return ReplayedPrompt(context.messages, report.coverage_counts(), report.stability.compaction_step)
 
 
 class NewestMessages:
@@ -192,31 +170,24 @@ class NewestMessages:
     def __init__(
         self, name: str, budget: int | None, *, system_prompt: str, tools: Sequence[Any], model: str | None
     ) -> None:
-        self.name, self.budget, self.counter = name, budget, counter_for(model)
+        self.name, self.tools, self.counter = name, tools, counter_for(model)
+        self.room = None if budget is None else max(0, budget - self.counter.count_tools(tools))
         self.system = [SystemMessage(system_prompt)] if system_prompt else []
-        self.history: list[BaseMessage] = []
-        self.tools_tokens = self.counter.count_tools(tools)
 
-    def prompt(self, turn: Sequence[BaseMessage]) -> ReplayedPrompt:
+    def prompt(self, history: Sequence[BaseMessage], turn: Sequence[BaseMessage]) -> ReplayedPrompt:
         """Returns as much as fits of everything so far."""
-        messages: list[BaseMessage] = [*self.system, *self.history, *turn]
-        if self.budget is not None:
+        messages: list[BaseMessage] = [*self.system, *history, *turn]
+        if self.room is not None:
             messages = trim_messages(
                 messages,
-                max_tokens=max(0, self.budget - self.tools_tokens),
+                max_tokens=self.room,
                 token_counter=self.counter.count_messages,
                 strategy="last",
                 start_on="human",
                 include_system=True,
             )
         shown = max(0, len(messages) - len(self.system) - len(turn))
-        return ReplayedPrompt(
-            messages, {"verbatim": shown, "omitted": len(self.history) - shown}, compaction_step=False
-        )
-
-    def keep(self, turn: Sequence[BaseMessage]) -> None:
-        """Keeps a finished turn in memory."""
-        self.history += turn
+        return ReplayedPrompt(messages, {"verbatim": shown, "omitted": len(history) - shown})
 
     def close(self) -> None:
         """Holds nothing to give back."""
@@ -236,108 +207,70 @@ def contender(
     common: dict[str, Any] = {"system_prompt": system_prompt, "tools": tools, "model": model}
     own: Mapping[str, Any]
     if isinstance(strategy, Mapping):
-        name, own = _label(strategy), {"allocation": strategy} if "strategy" in strategy else strategy
+        said = (f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in strategy.items())
+        is_allocation = "strategy" in strategy
+        name = strategy_of(strategy).name if is_allocation else ", ".join(said) or "elastic"
+        own = {"allocation": strategy} if is_allocation else strategy
     else:
         base, at, other = strategy.strip().partition("@")
-        if at and not (other.isascii() and other.isdecimal() and int(other)):
-            raise InvalidSettingsError(f"{strategy!r}: a number of tokens above 0 stands behind the @, not {other!r}")
-        if base not in NAMES:
+        if base not in NAMES or (at and not other.isdecimal()):
             raise InvalidSettingsError(
-                f"There is no strategy {base!r} to replay; there are {', '.join(NAMES)}, each also with another budget "
-                f"(recency@4000), and settings"
+                f"There is no strategy {strategy!r} to replay; there are {', '.join(NAMES)}, each also with another "
+                f"budget (recency@4000), and settings"
             )
         budget = int(other) if at else budget
         name, own = f"{base}@{budget}" if at else base, {"emphasis" if base in EMPHASES else "allocation": base}
         if base in (RECENCY, FULL):
             return NewestMessages(name, budget if base == RECENCY else None, **common)
-    made = (
-        ContextSettings(learn=False, cache_lifetime_seconds=WARM_SECONDS)
-        .override(settings)
-        .override({"max_context_tokens": budget, **own})
-    )
-    return Assembled(name, made, embeddings=embeddings, **common)
-
-
-def _label(settings: Mapping[str, Any]) -> str:
-    if "strategy" in settings:
-        return strategy_of(settings).name
-    said = (f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in settings.items())
-    return ", ".join(said) or "elastic"
-
-
-def _made(
-    one: Assembled | NewestMessages,
-    turn: list[BaseMessage],
-    before: Sequence[BaseMessage],
-    *,
-    number: int,
-    counter: TokenCounter,
-    tools: Sequence[Any],
-    asked: Sequence[str],
-) -> tuple[Turn, Sequence[BaseMessage]]:
-    """Makes a prompt for each answer of a turn; returns their numbers, and the last prompt, which the next follows."""
-    tools_tokens = counter.count_tools(tools)
-    prompts, failures, costs, cached = list[ReplayedPrompt](), list[str](), list[int](), 0
-    for place in _answers(turn):
-        try:
-            prompt = one.prompt(turn[:place])
-        except (BudgetError, EmptyMessageError) as error:
-            failures.append(f"turn {number}: {type(error).__name__}: {error}")
-            continue
-        parts = [counter.count_message(message) for message in prompt.messages]
-        costs.append(tools_tokens + sum(parts) + counter.count_messages([]))
-        cached += common_prefix(prompt.messages, parts, before, counter).tokens + (tools_tokens if before else 0)
-        prompts.append(prompt)
-        before = prompt.messages
-    text = one_line("\n".join(message.text for message in before)) if prompts else ""
-    numbers = Turn(
-        number=number,
-        calls=len(prompts),
-        tokens=sum(costs),
-        cached_tokens=cached,
-        largest_tokens=max(costs, default=0),
-        messages=prompts[-1].states if prompts else {},
-        compaction_steps=sum(prompt.compaction_step for prompt in prompts),
-        failures=tuple(failures),
-        evidence=sum(one_line(said) in text for said in asked) / len(asked) if asked else None,
-    )
-    return numbers, before
+    below = ContextSettings(learn=False, cache_lifetime_seconds=WARM_SECONDS).override(settings)
+    return Assembled(name, below.override({"max_context_tokens": budget, **own}), embeddings=embeddings, **common)
 
 
 # The numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class Sent:
+    """What was sent: for one answer, in one turn, or in all of them."""
+
+    calls: int = 0
+    """Prompts that were made: one for each answer, so several in a turn where a model calls tools."""
+    tokens: int = 0
+    cached_tokens: int = 0
+    """The part of them that a prompt has in common with the one before it, from its start."""
+    largest_tokens: int = 0
+    compaction_steps: int = 0
+    """The number of times that the beginning of the prompt was rewritten."""
+    failures: tuple[str, ...] = ()
+
+
+def _together(parts: Sequence[Sent]) -> dict[str, Any]:
+    """Returns the fields of everything that was sent."""
+    summed = ("calls", "tokens", "cached_tokens", "compaction_steps")
+    return {
+        **{name: sum(getattr(part, name) for part in parts) for name in summed},
+        "largest_tokens": max(part.largest_tokens for part in parts),
+        "failures": tuple(chain.from_iterable(part.failures for part in parts)),
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn(Sent):
     """The prompts of one turn, together."""
 
     number: int
-    calls: int
-    """Prompts that were made: one for each answer, so several where a model calls tools."""
-    tokens: int
-    cached_tokens: int
-    """The part of them that a prompt has in common with the one before it, from its start."""
-    largest_tokens: int
     messages: Mapping[CoverageState, int]
     """States of the messages before the turn, in the last of its prompts."""
-    compaction_steps: int
-    failures: tuple[str, ...]
     evidence: float | None
     """The share of the named messages that stand in its last prompt, word by word."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Track:
-    """The way of one strategy through a conversation: its turns, and their totals."""
+class Track(Sent):
+    """The way of one strategy through a conversation: the turns in which an answer was given, and their totals."""
 
     name: str
-    budget_tokens: int | None
-    """The most that a prompt may cost; None: no limit."""
     turns: tuple[Turn, ...]
-    """Those in which an answer was given."""
-    calls: int
-    tokens: int
-    cached_tokens: int
     cached_share: float
     effective_tokens: float
     """The tokens that are paid for; a cached one counts the price share."""
@@ -345,35 +278,59 @@ class Track:
     """The price of all prompts in US dollars, without answers; None where it is not known."""
     message_shares: Mapping[CoverageState, float]
     """The states of earlier messages, as shares of all of them over all turns; all 0 where there were none."""
-    compaction_steps: int
-    """The number of times that the beginning of the prompt was rewritten."""
-    largest_tokens: int
-    failures: tuple[str, ...]
     evidence: float | None
     """The mean over the turns for which evidence was named."""
 
 
-def _track(
-    one: Assembled | NewestMessages, turns: Sequence[Turn], price_share: float, input_price: float | None
-) -> Track:
-    tokens, cached = sum(turn.tokens for turn in turns), sum(turn.cached_tokens for turn in turns)
-    effective = effective_tokens(tokens, cached, price_share)
+def _turns(
+    one: Assembled | NewestMessages,
+    turns: Iterable[Sequence[BaseMessage]],
+    named: Mapping[int, Sequence[str]],
+    counter: TokenCounter,
+    on_turn: Callable[[str, int], None] | None,
+) -> Iterator[Turn]:
+    """Makes a prompt for every answer, and yields the turns that have answers."""
+    tools_tokens = counter.count_tools(one.tools)
+    history: list[BaseMessage] = []
+    before: Sequence[BaseMessage] = ()
+    for number, turn in enumerate(turns, 1):
+        sent, prompt = list[Sent](), ReplayedPrompt((), {})
+        for place in _answers(turn):
+            try:
+                prompt = one.prompt(history, turn[:place])
+            except (BudgetError, EmptyMessageError) as error:
+                sent.append(Sent(failures=(f"turn {number}: {type(error).__name__}: {error}",)))
+                continue
+            costs = [counter.count_message(message) for message in prompt.messages]
+            tokens = tools_tokens + sum(costs) + counter.count_messages([])
+            cached = common_prefix(prompt.messages, costs, before, counter).tokens + (tools_tokens if before else 0)
+            steps = int(prompt.compaction_step)
+            sent.append(
+                Sent(calls=1, tokens=tokens, cached_tokens=cached, largest_tokens=tokens, compaction_steps=steps)
+            )
+            before = prompt.messages
+        if sent:
+            asked, text = named.get(number), one_line("\n".join(message.text for message in prompt.messages))
+            evidence = sum(said in text for said in asked) / len(asked) if asked else None
+            yield Turn(**_together(sent), number=number, messages=prompt.states, evidence=evidence)
+        history += turn
+        if on_turn:
+            on_turn(one.name, number)
+
+
+def _track(name: str, turns: Sequence[Turn], price_share: float, price: Price | None) -> Track:
+    sent = Sent(**_together(turns))
+    effective = effective_tokens(sent.tokens, sent.cached_tokens, price_share)
     states = {state: sum(turn.messages.get(state, 0) for turn in turns) for state in STATES}
     evidence = [turn.evidence for turn in turns if turn.evidence is not None]
     return Track(
-        name=one.name,
-        budget_tokens=one.budget,
+        **asdict(sent),
+        name=name,
         turns=tuple(turns),
-        calls=sum(turn.calls for turn in turns),
-        tokens=tokens,
-        cached_tokens=cached,
-        cached_share=cached / max(1, tokens),
+        cached_share=sent.cached_tokens / max(1, sent.tokens),
         effective_tokens=effective,
-        cost=None if input_price is None else effective * input_price / 1_000_000,
+        cost=None if price is None else effective * price.input / 1_000_000,
         message_shares={state: count / max(1, sum(states.values())) for state, count in states.items()},
-        compaction_steps=sum(turn.compaction_steps for turn in turns),
-        largest_tokens=max((turn.largest_tokens for turn in turns), default=0),
-        failures=tuple(failure for turn in turns for failure in turn.failures),
         evidence=statistics.fmean(evidence) if evidence else None,
     )
 
@@ -403,48 +360,43 @@ class ReplayResult:
 
     def to_text(self) -> str:
         """Draws an aligned table: what each strategy sent and costs, and what became of earlier messages."""
-        rows = [HEADINGS, *map(_cells, self.tracks)]
-        shown = [place for place in range(len(HEADINGS)) if any(cells[place] for cells in rows[1:])]
-        widths = [max(len(cells[place]) for cells in rows) for place in shown]
-        sides = ["<", *">" * len(shown)]
-        table = [
-            "  ".join(f"{cells[at]:{side}{room}}" for at, room, side in zip(shown, widths, sides, strict=False))
-            for cells in rows
+        rows = [_row(track) for track in self.tracks]
+        columns = [heading for heading in rows[0] if any(row[heading] for row in rows)]
+        table = [columns, *([row[heading] for heading in columns] for row in rows)]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        drawn = [
+            "  ".join(f"{cell:{'>' if place else '<'}{widths[place]}}" for place, cell in enumerate(line))
+            for line in table
         ]
         counts = f"{self.count_mode} counts ({self.tokenizer})"
         lines = [
             f"{self.messages:,} messages, {self.budget_tokens:,} tokens for a prompt; {counts}",
             f"cached: as in the prompt before, at {self.price_share:g} of the price",
-            *("", table[0], "-" * len(table[0]), *table[1:]),
+            *("", drawn[0], "-" * len(drawn[0]), *drawn[1:]),
         ]
         for track in self.tracks:
-            if failures := track.failures:
-                told = (f"  {line}" for failure in failures[:MOST_FAILURES] for line in failure.splitlines())
-                lines += [
-                    "",
-                    f"{_short(track.name)}: {len(failures):,} prompts could not be made, and cost nothing here.",
-                ]
-                lines += told
+            if track.failures:
+                missing = f"{len(track.failures):,} prompts could not be made, and cost nothing here; the first:"
+                lines += ["", f"{_short(track.name)}: {missing}", track.failures[0]]
         return "\n".join(lines)
 
     def __str__(self) -> str:
         return self.to_text()
 
 
-def _cells(track: Track) -> list[str]:
-    return [
-        _short(track.name),
-        f"{track.calls:,}",
-        f"{track.tokens:,}",
-        f"{track.cached_share:.0%}",
-        f"{track.effective_tokens:,.0f}",
-        "" if track.cost is None else f"{track.cost:,.4f}",
-        f"{track.compaction_steps:,}",
-        f"{track.message_shares['omitted']:.0%}",
-        "" if track.evidence is None else f"{track.evidence:.0%}",
-    ]
+def _row(track: Track) -> dict[str, str]:
+    return {
+        "strategy": _short(track.name),
+        "prompts": f"{track.calls:,}",
+        "tokens": f"{track.tokens:,}",
+        "cached": f"{track.cached_share:.0%}",
+        "effective": f"{track.effective_tokens:,.0f}",
+        "US $": "" if track.cost is None else f"{track.cost:,.4f}",
+        "steps": f"{track.compaction_steps:,}",
+        "left out": f"{track.message_shares['omitted']:.0%}",
+        "evidence": "" if track.evidence is None else f"{track.evidence:.0%}",
+    }
 
 
 def _short(name: str) -> str:
-    flat = " ".join(name.split())
-    return flat if len(flat) <= LONGEST_NAME else f"{flat[: LONGEST_NAME - 1]}…"
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
