@@ -1,4 +1,4 @@
-"""Threads: one that runs jobs off the hot path; locks that a fork leaves free.
+"""One thread that runs jobs off the hot path.
 
 A worker's key names what is to be worked on (a conversation's scope), not the work itself: a job reads what there is
 when it begins. So a key is queued once however often it is submitted, and once more when it is submitted while it runs.
@@ -9,16 +9,11 @@ Pipelines and stores belong to the process that made them: in the child of a for
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import time
 from collections.abc import Callable, Hashable
-from contextlib import suppress
-from contextvars import Context, ContextVar
-from typing import Any, Generic, TypeVar
-from weakref import WeakSet
-
-from langchain_ctxbudget.errors import BlockedLoopError
+from contextvars import Context
+from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 
@@ -26,23 +21,16 @@ AFTER_FORK = (
     "Make pipelines and open stores after the fork (gunicorn: without --preload or in `post_fork`; Celery: in "
     "`worker_process_init`; multiprocessing: `spawn`)."
 )
-_mutexes: WeakSet[Any] = WeakSet()
-
-
-def new_mutex() -> threading.Lock:
-    """Returns a lock that is free in the child of a fork, where the thread that held it does not exist."""
-    mutex = threading.Lock()
-    _mutexes.add(mutex)
-    return mutex
-
-
-def _free_mutexes() -> None:
-    for mutex in list(_mutexes):
-        mutex._at_fork_reinit()  # noqa: SLF001 - as the standard library does with its own
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
-    os.register_at_fork(after_in_child=_free_mutexes)
+new_mutex = threading.Lock
+"""For rooms that do no I/O, and are shared by threads all the same."""
+_MOST_FAILURES, _MOST_FAILURE_CHARACTERS = 256, 500
+"""Keys whose last failure is kept, the oldest going first, and characters of one."""
+_LONGEST_REST_SECONDS = 5.0
+"""Jobs begin after this, however much else there is to do."""
+_IDLE_SECONDS = 5.0
+"""A thread without a job ends after this."""
+_LOOK_SECONDS = 0.005
+"""How often a task that flushes looks if everything is done."""
 
 
 class Cancelled(threading.Event):
@@ -51,48 +39,29 @@ class Cancelled(threading.Event):
     __bool__ = threading.Event.is_set
 
 
-_job: ContextVar[object] = ContextVar("the background worker whose job this code is", default=None)
-_MOST_FAILURES, _MOST_FAILURE_CHARACTERS = 256, 500
-"""Keys whose last failure is kept, the oldest going first, and characters of one."""
-_LONGEST_REST_SECONDS = 5.0
-"""Jobs begin after this, however much else there is to do."""
-_LOOK_SECONDS = 0.005
-"""How often a task that flushes looks if everything is done."""
-
-
 class BackgroundWorker(Generic[K]):
     """Runs jobs in a thread of its own, first come, first served, never two at a time.
 
     The thread begins with the first job, and ends when it has been idle for a while or the worker is closed. It is a
     daemon: a job that hangs holds up the jobs behind it, but neither `close` nor the end of the process. Every job runs
-    in an empty context (`contextvars`), and its exception becomes the failure of its key. At most `most_waiting` keys
-    wait. A job begins once nobody has called `rest` for `pause_seconds`.
+    in an empty context (`contextvars`), and its exception becomes the failure of its key. A job begins once nobody has
+    called `rest` for `pause_seconds`.
     """
 
-    def __init__(
-        self,
-        run: Callable[[K, Cancelled], None],
-        *,
-        most_waiting: int = 256,
-        idle_seconds: float = 5.0,
-        pause_seconds: float = 0.0,
-    ) -> None:
-        self._run, self._most_waiting, self._idle_seconds = run, most_waiting, idle_seconds
-        self._pause_seconds, self._rests_until = pause_seconds, 0.0
+    def __init__(self, run: Callable[[K, Cancelled], None], *, pause_seconds: float = 0.0) -> None:
+        self._run, self._pause_seconds, self._rests_until = run, pause_seconds, 0.0
         self._failures: dict[K, str] = {}
         self._closed = Cancelled()
         # Reentrant, because the garbage collector may close the worker in the middle of anything.
         self._changed = threading.Condition(threading.RLock())
         self._waiting: dict[K, None] = {}
-        self._running: list[K] = []
+        self._running = False
         self._thread: threading.Thread | None = None
 
     def submit(self, key: K) -> bool:
         """Asks for a job for the key that begins after this call; returns False where it is not queued."""
         with self._changed:
-            if key in self._waiting:
-                return True
-            if self._closed or len(self._waiting) >= self._most_waiting:
+            if self._closed:
                 return False
             if self._thread is None:
                 thread = threading.Thread(target=self._work, name="ctxbudget-background", daemon=True)
@@ -121,11 +90,6 @@ class BackgroundWorker(Generic[K]):
 
     def _is_idle(self) -> bool:
         with self._changed:
-            if self._running and _job.get() is self:
-                raise BlockedLoopError(
-                    f"A background job (of {self._running[0]!r}) waits for all background jobs, and so for itself. "
-                    "Flush from outside of the job, for instance after the call that submitted it"
-                )
             if self._rests_until:
                 self._rests_until = 0.0
                 self._changed.notify_all()
@@ -154,10 +118,24 @@ class BackgroundWorker(Generic[K]):
             self._changed.notify_all()
 
     def _work(self) -> None:
-        while self._take():
-            failure = self._attempt(self._running[0])
+        while True:
             with self._changed:
-                key = self._running.pop()
+                self._changed.wait_for(lambda: self._waiting or self._closed, _IDLE_SECONDS)
+                if self._waiting:
+                    self.wait_for_pause()
+                if self._closed or not self._waiting:
+                    self._thread = None
+                    return
+                key = next(iter(self._waiting))
+                del self._waiting[key]
+                self._running = True
+            failure = None
+            try:
+                Context().run(self._run, key, self._closed)
+            except BaseException as error:  # noqa: BLE001 - also a cancellation or an exit is the end of the job only
+                failure = f"{type(error).__name__}: {error}"[:_MOST_FAILURE_CHARACTERS]
+            with self._changed:
+                self._running = False
                 self._failures.pop(key, None)
                 if failure is not None:
                     self._failures[key] = failure
@@ -165,28 +143,3 @@ class BackgroundWorker(Generic[K]):
                         del self._failures[next(iter(self._failures))]
                 self._changed.notify_all()
             del key  # it names a user
-
-    def _take(self) -> bool:
-        """Waits for a job; returns False where the thread has to end."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._closed, self._idle_seconds)
-            if self._waiting:
-                self.wait_for_pause()
-            if self._closed or not self._waiting:
-                self._thread = None
-                return False
-            key = next(iter(self._waiting))
-            del self._waiting[key]
-            self._running.append(key)
-            return True
-
-    def _attempt(self, key: K) -> str | None:
-        context = Context()
-        context.run(_job.set, self)
-        try:
-            context.run(self._run, key, self._closed)
-        except BaseException as error:  # noqa: BLE001 - also a cancellation or an exit is the end of the job only
-            with suppress(Exception):  # one that cannot be told is a failure, too
-                return f"{type(error).__name__}: {error}"[:_MOST_FAILURE_CHARACTERS]
-            return type(error).__name__
-        return None

@@ -12,9 +12,9 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from concurrent.futures import Future
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from itertools import count
 from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from langchain_core.embeddings import Embeddings
@@ -27,9 +27,6 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 _log = logging.getLogger(__name__)
-
-_MOST_COLLISIONS = 100
-"""The most times that a batch is run again that came across another thread's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +54,15 @@ def batch(store: BaseStore, operations: Iterable[Op]) -> Flow[list[Result]]:
     if not todo:
         return []
     writes = any(isinstance(operation, PutOp) for operation in todo)
-    for collisions in count():
+    while True:
         try:
             result: list[Result] = yield Call(lambda: store.batch(todo), lambda: store.abatch(todo), writes)
-            break
         except RuntimeError as error:
             # LangGraph's `InMemoryStore` notices in the middle of a read that another thread writes; nothing is done.
-            if collisions == _MOST_COLLISIONS or "changed size during iteration" not in str(error):
+            if "changed size during iteration" not in str(error):
                 raise
-    return result
+        else:
+            return result
 
 
 def embed(embeddings: Embeddings, texts: list[str]) -> Flow[list[list[float]]]:
@@ -127,10 +124,8 @@ async def _to_its_end(call: Call) -> Any:  # noqa: ANN401 - a call gives anythin
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         while not task.done():
-            try:
+            with suppress(asyncio.CancelledError):  # again: it is waited for all the same
                 await asyncio.wait([task])
-            except asyncio.CancelledError:  # again: it is waited for all the same
-                continue
         if not task.cancelled() and (error := task.exception()):
             _log.warning("a write has failed whose caller was cancelled: %s: %s", type(error).__name__, error)
         raise

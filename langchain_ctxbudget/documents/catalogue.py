@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,7 +26,6 @@ from langgraph.store.base import BaseStore, GetOp, Item, SearchItem, SearchOp
 from numpy.typing import NDArray
 from pydantic import Field
 
-from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.flow import Flow, batch, embed, embed_query, in_thread
 from langchain_ctxbudget.messages import fold, mentions, one_line, terms
 from langchain_ctxbudget.search import Candidate, CentredVectors, LexicalIndex, Vectors, as_query, comparable
@@ -146,7 +146,7 @@ class Catalogue:
     def __init__(self, store: BaseStore) -> None:
         self.store = store
         self._shelves: dict[str, _Shelf] = {}
-        self._mutex = new_mutex()
+        self._mutex = threading.Lock()
 
     def forget(self, owner: str) -> None:
         """Lets go of what was read of an owner's documents."""

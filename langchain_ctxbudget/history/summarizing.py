@@ -434,15 +434,13 @@ class Summarizing:
         self._owner = owner
         self.worker: BackgroundWorker[Scope] = BackgroundWorker(lambda *job: drive(self._run(*job)))
 
-    def submit(self, conversation: OpenConversation, *, step: bool) -> list[str]:
-        """Has the spans written about that came behind the cut, or are about to; returns what failed."""
+    def submit(self, conversation: OpenConversation, *, step: bool) -> None:
+        """Has the spans written about that came behind the cut, or are about to."""
         known = conversation.table.made
         new = conversation.scope.is_kept and (step or known.until > known.asked_until)
         if new and wanted(conversation.seen_with(self._owner.counter).spans(known.segment_messages)):
-            if not self.worker.submit(conversation.scope):
-                return ["summaries: too many conversations wait for the summary model"]
+            self.worker.submit(conversation.scope)
             known.asked_until = known.until
-        return []
 
     def _run(self, scope: Scope, cancelled: Cancelled) -> Flow[None]:
         """Writes about span after span of one conversation; its lock is not held while the model works."""

@@ -20,7 +20,7 @@ from uuid import uuid4
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore, GetOp, Item, Op, PutOp
 
-from langchain_ctxbudget.background import BackgroundWorker, Cancelled
+from langchain_ctxbudget.background import BackgroundWorker
 from langchain_ctxbudget.budget import HEALTHY, Standing, Tier, UsageLimits, relaxed, standing, tier_of
 from langchain_ctxbudget.errors import BlockedLoopError, InputError, StoreDataError
 from langchain_ctxbudget.flow import Flow, batch, drive, locked, running_loop, twins
@@ -34,6 +34,8 @@ from langchain_ctxbudget.stores import (
     Record,
     Scope,
     month_of,
+    of_month,
+    of_session,
     read_all,
     read_settings,
     settings_place,
@@ -48,8 +50,6 @@ if TYPE_CHECKING:
 Prices: TypeAlias = Mapping[str, Price | Mapping[str, Any]]
 CLOSING_SECONDS = 5.0
 """The longest that closing waits for what is still to be written."""
-MOST_WAITING = 1_000_000
-"""Conversations whose usage is still to be written."""
 MOST_REPORTS = 64
 """Prompts whose reports stay in memory."""
 Account = Callable[[], ContextReport]
@@ -64,6 +64,7 @@ class _Noted(NamedTuple):
     report: Account
     key: Callable[[], bytes]
     books: Bookkeeping
+    what_if: WhatIf | None
 
 
 class RecentPrompts:
@@ -74,45 +75,38 @@ class RecentPrompts:
     """
 
     def __init__(self) -> None:
-        self._last: tuple[_Noted, WhatIf] | None = None
+        self._last: _Noted | None = None
         self._noted: deque[_Noted] = deque(maxlen=MOST_REPORTS)
         self._mutex = threading.Lock()
 
     @property
     def report(self) -> ContextReport | None:
         """The last one, which questions without another one are about."""
-        last = self._last
-        return last[0].report() if last else None
+        return self._last.report() if self._last else None
 
     @property
     def what_if(self) -> WhatIf | None:
         """The last one, to be asked for the report of another budget."""
-        last = self._last
-        return last[1] if last else None
+        return self._last.what_if if self._last else None
 
     def note(
         self, messages: Sequence[BaseMessage], report: Account, scope: Scope, books: Bookkeeping, what_if: WhatIf
     ) -> None:
         """Remembers a prompt, and the books of its store."""
-        noted = _Noted(scope, report, cache(partial(_digest, messages)), books)
+        noted = _Noted(scope, report, cache(partial(_digest, messages)), books, what_if)
         with self._mutex:
-            self._last = noted, what_if
-            self._noted.append(noted)
+            self._last = noted
+            self._noted.append(noted._replace(what_if=None))
 
     def find(self, messages: Sequence[BaseMessage]) -> ContextReport | None:
         """Returns the report of a prompt, of several with the same words the latest; None where it is forgotten."""
         key = _digest(messages)
         return next((noted.report() for noted in self._newest() if noted.key() == key), None)
 
-    def last_of(self, scope: Scope) -> ContextReport | None:
-        """Returns the report of a conversation's newest prompt; None where there is none."""
-        return next((noted.report() for noted in self._newest() if _ids(noted.scope) == _ids(scope)), None)
-
-    def books_of(self, report: ContextReport) -> tuple[Scope, Bookkeeping | None]:
-        """Returns the conversation of a report, and its books; None where it is not among the latest."""
-        scope = Scope(report.user_id, report.conversation_id)
-        found = ((noted.scope, noted.books) for noted in self._newest() if _ids(noted.scope) == _ids(scope))
-        return next(found, (scope, None))
+    def last_of(self, user_id: str, conversation_id: str) -> _Noted | None:
+        """Returns the newest prompt of a conversation; None where there is none."""
+        ids = user_id, conversation_id
+        return next((one for one in self._newest() if (one.scope.user_id, one.scope.conversation_id) == ids), None)
 
     def _newest(self) -> list[_Noted]:
         with self._mutex:
@@ -122,12 +116,8 @@ class RecentPrompts:
         """Lets go of the reports of some conversations, which quote them."""
         with self._mutex:
             self._noted = deque((noted for noted in self._noted if not gone(noted.scope)), MOST_REPORTS)
-            if self._last and gone(self._last[0].scope):
+            if self._last and gone(self._last.scope):
                 self._last = None
-
-
-def _ids(scope: Scope) -> tuple[str, str]:
-    return scope.user_id, scope.conversation_id
 
 
 def _digest(messages: Sequence[BaseMessage]) -> bytes:
@@ -205,7 +195,7 @@ def keep_report(
 
 
 class Bookkeeping:
-    """One thread that writes usage, conversation after conversation."""
+    """Counts usage, and has one thread that writes it, user after user, at the latest when the process ends."""
 
     def __init__(
         self,
@@ -215,10 +205,8 @@ class Bookkeeping:
     ) -> None:
         """Sets up; the thread begins with the first thing to write. `InvalidSettingsError` for a price that is none."""
         self.clock, self.prices, self.ledger = clock or utc_now, load_prices(prices), Ledger()
-        self.worker: BackgroundWorker[Scope] = BackgroundWorker(self._run, most_waiting=MOST_WAITING)
-        self._store, self._mutex, self._process = store, threading.Lock(), os.getpid()
-        self._unwritten: dict[Scope, None] = {}
-        """Conversations whose usage is to be written."""
+        self.worker: BackgroundWorker[str] = BackgroundWorker(lambda user_id, _: drive(self._write(user_id)))
+        self._store, self._process = store, os.getpid()
 
     def close(self) -> None:
         """Writes what is still to be written, and begins nothing any more; an event loop is not held up."""
@@ -230,85 +218,62 @@ class Bookkeeping:
         self.worker.close()
         atexit.unregister(self.close)
 
-    def finish(self) -> BackgroundWorker[Scope]:
+    def finish(self) -> BackgroundWorker[str]:
         """Has everything written, also what could not be before; returns the worker that does it."""
-        with self._mutex:
-            scopes = list(self._unwritten)
-        for scope in scopes:
-            self.worker.submit(scope)
+        for user_id in list(self.ledger.unwritten):
+            self.worker.submit(user_id)
         return self.worker
 
-    def note_usage(self, scope: Scope, usage_metadata: Mapping[str, Any], model: str | None) -> Usage:
-        """Counts what an answer has used; it is written in the background. `InputError` where it is no usage."""
-        usage = self._count(scope, usage_metadata, model)
-        self._note(scope)
-        self.worker.submit(scope)
+    def note(self, scope: Scope, usage_metadata: Mapping[str, Any], model: str | None) -> Usage:
+        """Counts what an answer has used; `finish` has it written. `InputError` where it is no usage."""
+        if model is not None and not isinstance(model, str):
+            raise InputError(f"model must be the name of a model, not {model!r}")
+        usage = usage_of(usage_metadata, model, self.prices)
+        if not self.ledger.unwritten:
+            # Anew each time, as what is registered last is called first: before the store closes itself.
+            atexit.unregister(self.close)
+            atexit.register(self.close)
+        self.ledger.note(scope, usage, model, month_of(self.clock()))
         return usage
 
     def record(self, scope: Scope, usage_metadata: Mapping[str, Any], model: str | None) -> Flow[Usage]:
         """Counts what an answer has used, and writes it now; where that fails, it is written later."""
-        usage = self._count(scope, usage_metadata, model)
-        try:
-            yield from self._write(scope)
-        except BaseException:
-            self._note(scope)
-            raise
+        usage = self.note(scope, usage_metadata, model)
+        yield from self._write(scope.user_id)
         return usage
 
-    def _count(self, scope: Scope, usage_metadata: Mapping[str, Any], model: str | None) -> Usage:
-        if model is not None and not isinstance(model, str):
-            raise InputError(f"model must be the name of a model, not {model!r}")
-        usage = usage_of(usage_metadata, model, self.prices)
-        self.ledger.note(scope, usage, model, month_of(self.clock()))
-        return usage
-
-    def _note(self, scope: Scope) -> None:
-        """Remembers that there is something to write, also until the end of the process."""
-        with self._mutex:
-            if not self._unwritten:
-                # Anew each time, as what is registered last is called first: before the store closes itself.
-                atexit.register(self.close)
-            self._unwritten[scope] = None
-
-    def _run(self, scope: Scope, _cancelled: Cancelled) -> None:
-        with self._mutex:
-            self._unwritten.pop(scope, None)
-        try:
-            drive(self._write(scope))
-        except BaseException:
-            self._note(scope)
-            raise
-        self.finish()
-        with self._mutex:
-            if not self._unwritten:
-                atexit.unregister(self.close)
-
-    def _write(self, scope: Scope) -> Flow[None]:
+    def _write(self, user_id: str) -> Flow[None]:
         # Whoever erases something of the user holds this lock, too.
         store = self._store()
-        yield from locked(known.lock_of(store, scope.user_id), self.ledger.write(store, scope))
+        yield from locked(known.lock_of(store, user_id), self.ledger.write(store, user_id))
+        if not self.ledger.unwritten:
+            atexit.unregister(self.close)
 
     def used(self, scope: Scope) -> Flow[tuple[Usage, Usage]]:
         """Returns what a conversation has used, and its user in this month."""
-        return (yield from self.ledger.read(self._store(), scope, month_of(self.clock())))
+        session = yield from self.ledger.read(self._store(), scope.user_id, of_session(scope))
+        return session, (yield from self.used_in(scope.user_id))
+
+    def used_in(self, user_id: str, month: str | None = None) -> Flow[Usage]:
+        """Returns what a user has used in a month, this one or such as `2026-11`, in all conversations."""
+        return self.ledger.read(self._store(), user_id, of_month(user_id, month or month_of(self.clock())))
 
     def state(
         self, scope: Scope, settings: ContextSettings, failures: list[str]
     ) -> Flow[tuple[Tier, UsageState | None]]:
         """Returns what the usage limits of a prompt let in; what is to be reported is appended to `failures`."""
-        if settings.usage_limits is None:
+        limits = settings.usage_limits
+        if limits is None:
             return HEALTHY, None
+        used = Usage(), Usage()
         try:
             used = yield from self.used(scope)
-        except Exception as error:  # noqa: BLE001 - what is not written yet stands in
+        except Exception as error:  # noqa: BLE001 - a limit must not stop a turn
             failures.append(f"usage not read: {type(error).__name__}: {error}")
-            used = self.ledger.unwritten(scope, month_of(self.clock()))
-        limits = settings.usage_limits
         found = standing(limits, amounts(*used))
         if found is None:
             return HEALTHY, None
-        tier = tier_of(found.left, limits.thresholds)
-        forced = tuple(settings.force_include)
+        tier, forced = tier_of(found.left, limits.thresholds), tuple(settings.force_include)
         state = UsageState(
             tier=tier.name, left=found.left, limit=found.limit, used=found.used, allowed=found.allowed, forced=forced
         )
@@ -353,16 +318,14 @@ class UsageBook(_Book):
 
     def _of_session(self, *, user_id: str, conversation_id: str) -> Flow[Usage]:
         """Returns the usage of a conversation."""
-        session, _ = yield from self._engine.workspace.bookkeeping.used(Scope(user_id, conversation_id))
-        return session
+        books, scope = self._engine.workspace.bookkeeping, Scope(user_id, conversation_id)
+        return books.ledger.read(self._engine.workspace.store, user_id, of_session(scope))
 
     of_session, aof_session = twins(_of_session)
 
     def _of_month(self, *, user_id: str, month: str | None = None) -> Flow[Usage]:
         """Returns the usage of a user in a month (this one, or such as `2026-11`), in all conversations."""
-        workspace = self._engine.workspace
-        books = workspace.bookkeeping
-        return books.ledger.of_month(workspace.store, user_id, month or month_of(books.clock()))
+        return self._engine.workspace.bookkeeping.used_in(user_id, month)
 
     of_month, aof_month = twins(_of_month)
 

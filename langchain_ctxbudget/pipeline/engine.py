@@ -198,7 +198,7 @@ class Engine:
             access = Access(store=workspace.store, lock=conversation.lock)
             view, failures = yield from choose_history(HistoryPlan(seen, room(seen, settings)), access)
             failures += yield from self._write(conversation, view.record, step=view.step, with_snapshot=False)
-            failures += self._summarize(conversation, settings, view)
+            self._summarize(conversation, settings, view)
             return view, seen, [*problems, *failures]
 
         yield from self.ready()
@@ -213,8 +213,11 @@ class Engine:
         """
         if report.forecast:
             raise InputError("The report is a forecast: a prompt of it was never sent")
-        scope, books = self.recent.books_of(report)
-        (books or self.workspace.bookkeeping).note_usage(scope, used, model or self.target.model_name)
+        ids = report.user_id, report.conversation_id
+        noted = self.recent.last_of(*ids)
+        scope, books = (noted.scope, noted.books) if noted else (Scope(*ids), self.workspace.bookkeeping)
+        books.note(scope, used, model or self.target.model_name)
+        books.worker.submit(scope.user_id)
         mine = self.target.tokenizer.name
         if comparable and report.tokenizer != mine:
             raise InputError(
@@ -279,7 +282,7 @@ class Engine:
         for what, problem in (
             ("summaries", workspace.summarizing and workspace.summarizing.worker.failure_of(scope)),
             ("learning about the user", workspace.learning.worker.failure_of(scope)),
-            ("usage not written", workspace.bookkeeping.worker.failure_of(scope)),
+            ("usage not written", workspace.bookkeeping.worker.failure_of(scope.user_id)),
             ("blocks of older messages not written", workspace.sealing.failure_of(scope)),
         ):
             failures += [f"{what}: {problem}"] if problem else []
@@ -386,7 +389,7 @@ class Engine:
         conversation.last = changes.last
         if prompt.plan.grows and prompt.plan.block is not None:
             conversation.keep_block(prompt.plan.block)
-        problems += self._summarize(conversation, settings, prompt.plan.history)
+        self._summarize(conversation, settings, prompt.plan.history)
         workspace.note_blocks(conversation)
         timings = {step: session.timings_ms[step] for step in ("open", *STEPS, LAST_STEP) if step in session.timings_ms}
 
@@ -408,14 +411,12 @@ class Engine:
         session.plan = prompt.plan
         self.recent.note(changes.last.messages, report, scope, workspace.bookkeeping, WhatIf(prompt))
 
-    def _summarize(self, conversation: OpenConversation, settings: ContextSettings, view: HistoryView) -> list[str]:
-        """Has a model write about what is behind a cut, or is about to be; returns what is to be reported."""
-        summarizing = self.workspace.summarizing
-        if summarizing is None:
-            return []
-        made = conversation.table.made
-        made.segment_messages, made.until = settings.segment_messages, max(view.cut, view.next_cut)
-        return summarizing.submit(conversation, step=view.step)
+    def _summarize(self, conversation: OpenConversation, settings: ContextSettings, view: HistoryView) -> None:
+        """Has a model write about what is behind a cut, or is about to be."""
+        if self.workspace.summarizing:
+            made = conversation.table.made
+            made.segment_messages, made.until = settings.segment_messages, max(view.cut, view.next_cut)
+            self.workspace.summarizing.submit(conversation, step=view.step)
 
     def _write(
         self, conversation: OpenConversation, cut: CutRecord | None, *, step: bool, with_snapshot: bool

@@ -270,7 +270,9 @@ class ContextPipeline:
 
         It is in memory: those of the latest 64 prompts are, until their conversation is cleared or their user erased.
         """
-        return self.engine.recent.last_of(Scope(user_id, conversation_id))
+        scope = Scope(user_id, conversation_id)
+        noted = self.engine.recent.last_of(scope.user_id, scope.conversation_id)
+        return noted.report() if noted else None
 
     # Conversations
 

@@ -43,12 +43,12 @@ from langchain_ctxbudget.stores.bulk import (
     read_all,
     read_namespaces,
 )
-from langchain_ctxbudget.stores.usage_ledger import Ledger, month_of
+from langchain_ctxbudget.stores.usage_ledger import Ledger, month_of, of_month, of_session
 
 __all__ = [
     "CHUNK", "DATABASE_FILE", "EXTRACTION", "ROOT", "SAID", "UNQUOTED", "ChangeRecord", "Clock",
     "CutRecord", "CutsRecord", "LaneRecord", "Ledger", "MessageRecord", "PinsRecord", "Place", "PrivateStore", "Record",
     "Scope", "SnapshotRecord", "SummaryLine", "bulk", "embeddings_name", "has_index", "label", "month_of",
-    "new_token", "place_key", "read_all", "read_namespaces", "read_settings", "require_id", "settings_in",
-    "settings_place", "storable", "stored", "utc", "utc_now", "with_offset", "write_settings",
+    "new_token", "of_month", "of_session", "place_key", "read_all", "read_namespaces", "read_settings", "require_id",
+    "settings_in", "settings_place", "storable", "stored", "utc", "utc_now", "with_offset", "write_settings",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import NamedTuple, TypeAlias
 from uuid import uuid4
@@ -22,7 +22,6 @@ from langchain_ctxbudget.stores import bulk
 from langchain_ctxbudget.stores.base import ROOT, Record, Scope, label, require_id, utc
 from langchain_ctxbudget.tokens import Usage, total
 
-SPENT, USAGE = "spent", "usage"
 _MONTH = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])")
 
 Lanes: TypeAlias = tuple[str, ...]
@@ -40,6 +39,7 @@ class UsageRecord(Record):
 
 class _Call(NamedTuple):
     number: int
+    places: tuple[Lanes, ...]
     model: str
     used: Usage
 
@@ -51,19 +51,14 @@ def month_of(now: datetime) -> str:
 
 def of_session(scope: Scope) -> Lanes:
     """Returns the namespace of a conversation's usage."""
-    return scope.namespace(SPENT)
-
-
-def of_user(user_id: str) -> Lanes:
-    """Returns the labels that the namespaces of a user begin with."""
-    return (ROOT, label(require_id("user_id", user_id)))
+    return scope.namespace("spent")
 
 
 def of_month(user_id: str, month: str) -> Lanes:
     """Returns the namespace of a user's usage in a month; clearing a conversation called "2026-11" leaves it."""
     if not isinstance(month, str) or not _MONTH.fullmatch(month):
         raise InputError(f"month must be a year and a month such as '2026-11', not {month!r}")
-    return (*of_user(user_id), USAGE, month)
+    return (ROOT, label(require_id("user_id", user_id)), "usage", month)
 
 
 class Ledger:
@@ -72,74 +67,62 @@ class Ledger:
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._lane, self._noted = uuid4().hex, 0
-        self._calls: Mapping[Lanes, tuple[_Call, ...]] = {}
-        """What is not written yet."""
+        self.unwritten: dict[str, tuple[_Call, ...]] = {}
+        """The calls of each user that are not written yet, oldest first."""
 
     def note(self, scope: Scope, used: Usage, model: str | None, month: str) -> None:
         """Counts a call for its conversation and for its user's month (see `month_of`); does no I/O."""
-        places = [*([of_session(scope)] if scope.is_kept else []), of_month(scope.user_id, month)]
+        places = (*([of_session(scope)] if scope.is_kept else []), of_month(scope.user_id, month))
         with self._mutex:
             self._noted += 1
-            call = _Call(self._noted, model or "", used)
-            self._calls = {**self._calls, **{place: (*self._calls.get(place, ()), call) for place in places}}
+            call = _Call(self._noted, places, model or "", used)
+            self.unwritten[scope.user_id] = (*self.unwritten.get(scope.user_id, ()), call)
 
-    def read(self, store: BaseStore, scope: Scope, month: str) -> Flow[tuple[Usage, Usage]]:
-        """Returns the usage of a conversation, and of its user in a month, by everybody as far as it is written."""
-        session = yield from self._read(store, of_session(scope))
-        return session, (yield from self.of_month(store, scope.user_id, month))
-
-    def of_month(self, store: BaseStore, user_id: str, month: str) -> Flow[Usage]:
-        """Returns the usage of a user in a month, in all conversations; see `read`."""
-        return (yield from self._read(store, of_month(user_id, month)))
-
-    def unwritten(self, scope: Scope, month: str) -> tuple[Usage, Usage]:
-        """Returns what was counted and is not written yet; for when reading fails."""
-        calls = self._calls
-        session, user = (calls.get(place, ()) for place in (of_session(scope), of_month(scope.user_id, month)))
-        return total(call.used for call in session), total(call.used for call in user)
-
-    def _read(self, store: BaseStore, place: Lanes) -> Flow[Usage]:
-        calls = self._calls.get(place, ())  # the memory first: what is written in between is then not counted twice
+    def read(self, store: BaseStore, user_id: str, place: Lanes) -> Flow[Usage]:
+        """Returns what was used in a place of a user, by everybody as far as it is written."""
+        calls = self.unwritten.get(user_id, ())  # the memory first: what is written in between is not counted twice
         # By name: an item that is written while pages are read may stand on two of them.
         lanes = {item.key: _record(item) for item in (yield from bulk.read_all(store, place))}
-        lanes[self._lane] = _with(lanes.get(self._lane), calls)
+        lanes[self._lane] = _with(lanes.get(self._lane), place, calls)
         return total(used for record in lanes.values() for used in record.models.values())
 
-    def write(self, store: BaseStore, scope: Scope) -> Flow[None]:
-        """Writes what was counted of a conversation and its user; where that fails, it is written the next time."""
-        session, months = of_session(scope), (*of_user(scope.user_id), USAGE)
-        todo = {place: calls for place, calls in self._calls.items() if place == session or place[:3] == months}
-        items = yield from batch(store, [GetOp(place, self._lane) for place in todo])
+    def write(self, store: BaseStore, user_id: str) -> Flow[None]:
+        """Writes what was counted of a user; where that fails, it is written the next time."""
+        calls = self.unwritten.get(user_id, ())
+        places = list(dict.fromkeys(place for call in calls for place in call.places))
+        items = yield from batch(store, [GetOp(place, self._lane) for place in places])
         puts = []
-        for (place, calls), item in zip(todo.items(), items, strict=True):
-            record = _with(_record(item) if isinstance(item, Item) else None, calls)
+        for place, item in zip(places, items, strict=True):
+            record = _with(_record(item) if isinstance(item, Item) else None, place, calls)
             puts.append(PutOp(place, self._lane, record.to_value(), index=False))
         yield from batch(store, puts)
-        self._keep(lambda place, call: place not in todo or call.number > todo[place][-1].number)
+        self._change(user_id, lambda call: None if call.number <= calls[-1].number else call)
 
     def forget(self, scope: Scope) -> None:
         """Never writes again what was counted of a conversation; its user's month stays."""
-        self._keep(lambda place, _: place != of_session(scope))
+        gone = of_session(scope)
+        self._change(scope.user_id, lambda it: it._replace(places=tuple(one for one in it.places if one != gone)))
 
     def erase(self, user_id: str) -> None:
         """Never writes again what was counted of a user; to be done before their records are deleted."""
-        self._keep(lambda place, _: place[:2] != of_user(user_id))
+        self._change(user_id, lambda _: None)
 
-    def _keep(self, wanted: Callable[[Lanes, _Call], bool]) -> None:
+    def _change(self, user_id: str, change: Callable[[_Call], _Call | None]) -> None:
         with self._mutex:
-            kept = ((place, tuple(it for it in calls if wanted(place, it))) for place, calls in self._calls.items())
-            self._calls = {place: calls for place, calls in kept if calls}
+            self.unwritten[user_id] = tuple(filter(None, map(change, self.unwritten.pop(user_id, ()))))
+            if not self.unwritten[user_id]:
+                del self.unwritten[user_id]
 
 
 def _record(item: Item) -> UsageRecord:
     return UsageRecord.read(item.value, f"usage {'/'.join(item.namespace)} {item.key!r}")
 
 
-def _with(record: UsageRecord | None, calls: Iterable[_Call]) -> UsageRecord:
-    """Adds those calls that are not in a record yet."""
+def _with(record: UsageRecord | None, place: Lanes, calls: Iterable[_Call]) -> UsageRecord:
+    """Adds those calls of a place that are not in its record yet."""
     models, last = (dict(record.models), record.last) if record else ({}, 0)
     for call in calls:
-        if call.number > last:
+        if place in call.places and call.number > last:
             models[call.model] = models.get(call.model, Usage()) + call.used
             last = call.number
     return UsageRecord(models=models, last=last)

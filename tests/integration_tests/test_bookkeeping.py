@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,7 @@ from langchain_ctxbudget import ChromaStore, ContextPipeline
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.integrations.callbacks import ContextUsageHandler
 from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
-from langchain_ctxbudget.stores import Ledger, Scope, bulk, month_of
-from langchain_ctxbudget.stores.usage_ledger import of_user
+from langchain_ctxbudget.stores import ROOT, Ledger, Scope, bulk, label, of_month, of_session
 from langchain_ctxbudget.tokens import Usage
 from langchain_ctxbudget.tokens.prices import NO_USAGE
 from tests.integration_tests.conftest import Call
@@ -67,8 +65,7 @@ def store() -> Iterator[Store]:
 
 
 def written(store: Store, conversation_id: str = "c1") -> Usage:
-    session, _ = drive(Ledger().read(store, Scope("ada", conversation_id), month_of(datetime.now().astimezone())))
-    return session
+    return drive(Ledger().read(store, "ada", of_session(Scope("ada", conversation_id))))
 
 
 def answered(store: Store, call: Call, conversation_id: str = "c1") -> ContextPipeline:
@@ -128,11 +125,12 @@ ONE = Usage(calls=1, input_tokens=1_000_000, cached_tokens=3, output_tokens=7, c
 
 def used(ledger: Ledger, store: BaseStore, scope: Scope = LEDGER_SCOPE, usage: Usage = ONE) -> None:
     ledger.note(scope, usage, "gpt-4o", MONTH)
-    drive(ledger.write(store, scope))
+    drive(ledger.write(store, scope.user_id))
 
 
 def read(ledger: Ledger, store: BaseStore, scope: Scope = LEDGER_SCOPE) -> tuple[Usage, Usage]:
-    return drive(ledger.read(store, scope, MONTH))
+    user, session, month = scope.user_id, of_session(scope), of_month(scope.user_id, MONTH)
+    return drive(ledger.read(store, user, session)), drive(ledger.read(store, user, month))
 
 
 def test_clearing_leaves_the_month_and_erasing_nothing(store: BaseStore) -> None:
@@ -142,7 +140,7 @@ def test_clearing_leaves_the_month_and_erasing_nothing(store: BaseStore) -> None
             used(ledger, store, scope)
             ledger.forget(scope)
             pipeline.clear(user_id="ada", conversation_id=conversation)
-            drive(ledger.write(store, scope))
+            drive(ledger.write(store, "ada"))
             assert read(ledger, store, scope)[0] == NO_USAGE
         assert read(Ledger(), store) == (NO_USAGE, ONE + ONE)
         used(ledger := Ledger(), store)
@@ -151,6 +149,6 @@ def test_clearing_leaves_the_month_and_erasing_nothing(store: BaseStore) -> None
         assert [sum(kind in line for line in lines) for kind in ('"usage", "2026-11"', '"spent", "c1~"')] == [3, 1]
         ledger.erase("ada")
         pipeline.erase_user(user_id="ada")
-        drive(ledger.write(store, LEDGER_SCOPE))
-        assert not drive(bulk.read_below(store, of_user("ada")))
+        drive(ledger.write(store, "ada"))
+        assert not drive(bulk.read_below(store, (ROOT, label("ada"))))
         assert read(ledger, store, Scope("ada2", "c1")) == (ONE, ONE)

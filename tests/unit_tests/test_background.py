@@ -8,13 +8,14 @@ import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from langchain_ctxbudget import background
 from langchain_ctxbudget.background import BackgroundWorker
-from langchain_ctxbudget.errors import BlockedLoopError
 from langchain_ctxbudget.flow import Call, Lock, adrive, drive, locked
 
 PATIENCE_SECONDS = 30  # nothing here takes that long; a test that would hang fails instead
@@ -50,13 +51,13 @@ def jobs():
 
 @pytest.fixture
 def worker(jobs):
-    with contextlib.closing(BackgroundWorker(jobs, most_waiting=3)) as worker:
+    with contextlib.closing(BackgroundWorker(jobs)) as worker:
         yield worker
         jobs.let_go()
 
 
-def working(run, **options):
-    return contextlib.closing(BackgroundWorker(run, **options))
+def working(run):
+    return contextlib.closing(BackgroundWorker(run))
 
 
 def wait(worker):
@@ -125,28 +126,12 @@ def test_flushing_waits_for_what_runs_and_what_is_queued_or_gives_up(worker, job
     assert jobs.keys == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize("flush", [flush_in_thread, flush_in_task])
-def test_a_job_cannot_wait_for_itself(flush):
-    errors = []
-
-    def run(key, cancelled):
-        with pytest.raises(BlockedLoopError, match="'a'") as error:
-            flush(worker)
-        errors.append(error.value)
-
-    with working(run) as worker:
-        worker.submit("a")
-        wait(worker)
-    assert len(errors) == 1
-
-
 @settings(max_examples=50)
 @given(
     submits=st.lists(st.lists(st.sampled_from("abcde"), max_size=20), min_size=1, max_size=4),
-    most_waiting=st.integers(1, 6),
     idle_seconds=st.sampled_from([0, 1e-5, 5]),
 )
-def test_a_job_begins_after_the_last_accepted_submit_of_its_key_whoever_submits(submits, most_waiting, idle_seconds):
+def test_a_job_begins_after_the_last_accepted_submit_of_its_key_whoever_submits(submits, idle_seconds):
     version, read, runs, running, most_running = Counter(), Counter(), Counter(), [], [0]
     mutex, together = threading.Lock(), threading.Barrier(len(submits))
 
@@ -171,7 +156,8 @@ def test_a_job_begins_after_the_last_accepted_submit_of_its_key_whoever_submits(
 
     with (
         ThreadPoolExecutor(len(submits)) as pool,
-        working(run, most_waiting=most_waiting, idle_seconds=idle_seconds) as worker,
+        patch.object(background, "_IDLE_SECONDS", idle_seconds),
+        working(run) as worker,
     ):
         accepted = [pair for pairs in pool.map(submit_all, submits) for pair in pairs]
         wait(worker)

@@ -16,8 +16,7 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
 from langchain_ctxbudget.flow import drive
-from langchain_ctxbudget.stores import ROOT, Ledger, Scope, bulk, month_of
-from langchain_ctxbudget.stores.usage_ledger import Lanes, of_month, of_session, of_user
+from langchain_ctxbudget.stores import ROOT, Ledger, Scope, bulk, label, month_of, of_month, of_session
 from langchain_ctxbudget.tokens import PRICES, Price, Usage, load_prices, price_of, total, usage_of
 
 ROUND = {"m": Price(input=100, cached_input=10, cache_write=125, output=1_000)}
@@ -144,6 +143,7 @@ def test_prices_that_cannot_be_used_are_refused_by_name() -> None:
 MONTH, LATER = "2026-11", "2026-12"
 ADA = Scope("ada", "c1")
 SCOPES = (ADA, Scope("ada", "c2"), Scope("ada2", "c1"))
+USERS = ("ada", "ada2")
 ONE = Usage(calls=1, input_tokens=100, cached_tokens=40, output_tokens=10, cost=0.001)
 
 
@@ -185,17 +185,22 @@ def ledger() -> Ledger:
     return new
 
 
+def of_user(user_id: str) -> tuple[str, ...]:
+    return ROOT, label(user_id)
+
+
 def read(ledger: Ledger, store: InMemoryStore, scope: Scope = ADA, month: str = MONTH) -> tuple[Usage, Usage]:
-    return drive(ledger.read(store, scope, month))
+    session, user = of_session(scope), of_month(scope.user_id, month)
+    return drive(ledger.read(store, scope.user_id, session)), drive(ledger.read(store, scope.user_id, user))
 
 
 def write(ledger: Ledger, store: InMemoryStore) -> None:
-    for scope in SCOPES:
-        drive(ledger.write(store, scope))
+    for user in USERS:
+        drive(ledger.write(store, user))
 
 
 def test_what_is_noted_is_written_once(store: Failing, ledger: Ledger) -> None:
-    drive(ledger.write(store, ADA))
+    drive(ledger.write(store, "ada"))
     write(ledger, store)
     assert store.writes == 1
     assert read(Ledger(), store) == (ONE, ONE)
@@ -203,7 +208,7 @@ def test_what_is_noted_is_written_once(store: Failing, ledger: Ledger) -> None:
 
 def test_what_is_erased_while_it_is_being_written_is_not_written_again(store: Failing, ledger: Ledger) -> None:
     store.on_write = lambda: ledger.erase("ada")
-    drive(ledger.write(store, ADA))
+    drive(ledger.write(store, "ada"))
     drive(bulk.delete_below(store, of_user("ada"), "", ""))
     write(ledger, store)
     assert not store.search((ROOT,))
@@ -215,6 +220,7 @@ class TwoLedgers(RuleBasedStateMachine):
     scopes = st.sampled_from(SCOPES)
     who = st.sampled_from([0, 1])
     months = st.sampled_from([MONTH, LATER])
+    users = st.sampled_from(USERS)
 
     @initialize()
     def begin(self) -> None:
@@ -231,30 +237,29 @@ class TwoLedgers(RuleBasedStateMachine):
         for place in (of_session(scope), of_month(scope.user_id, month)):
             self.noted[who].setdefault(place, []).append(used)
 
-    @rule(who=who, scope=scopes)
-    def write(self, who: int, scope: Scope) -> None:
-        drive(self.ledgers[who].write(self.store, scope))
-        for place in self._unwritten(who, scope):
+    @rule(who=who, user=users)
+    def write(self, who: int, user: str) -> None:
+        drive(self.ledgers[who].write(self.store, user))
+        for place in self._unwritten(who, user):
             self.written.setdefault(place, []).extend(self.noted[who].pop(place))
 
-    def _unwritten(self, who: int, scope: Scope) -> list[Lanes]:
-        session, months = of_session(scope), of_month(scope.user_id, MONTH)[:-1]
-        return [place for place in self.noted[who] if place == session or place[:-1] == months]
+    def _unwritten(self, who: int, user: str) -> list[tuple[str, ...]]:
+        return [place for place in self.noted[who] if place[:2] == of_user(user)]
 
-    @rule(who=who, scope=scopes, fails=st.sampled_from(["before", "after"]))
-    def write_and_fail(self, who: int, scope: Scope, fails: str) -> None:
-        if not self._unwritten(who, scope):
+    @rule(who=who, user=users, fails=st.sampled_from(["before", "after"]))
+    def write_and_fail(self, who: int, user: str, fails: str) -> None:
+        if not self.ledgers[who].unwritten.get(user):
             return
         setattr(self.store, fails, 1)
         with pytest.raises(ConnectionError):
-            drive(self.ledgers[who].write(self.store, scope))
+            drive(self.ledgers[who].write(self.store, user))
         if fails == "after":
-            self.write(who, scope)
+            self.write(who, user)
 
     @rule(who=who)
     def write_all_and_begin_anew(self, who: int) -> None:
-        for scope in SCOPES:
-            self.write(who, scope)
+        for user in USERS:
+            self.write(who, user)
         self.ledgers[who] = Ledger()
 
     @rule(who=who, scope=scopes)
@@ -265,7 +270,7 @@ class TwoLedgers(RuleBasedStateMachine):
         self.noted[who].pop(place, None)
         self.written.pop(place, None)
 
-    @rule(who=who, user=st.sampled_from(["ada", "ada2"]))
+    @rule(who=who, user=users)
     def erase(self, who: int, user: str) -> None:
         self.ledgers[who].erase(user)
         drive(bulk.delete_below(self.store, of_user(user), "", ""))
