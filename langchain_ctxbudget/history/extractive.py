@@ -43,8 +43,6 @@ PARTS = {
 """The zones of a strategy, oldest first, and the parts of the room that each may take (seed 000)."""
 OLDER_SHARE = 40 / 75
 """Of the compacted messages, those that have the smaller part of the room (seed 000)."""
-TITLE_VALUE = 1e9
-"""Titles are taken out last, and JSON knows no infinity."""
 
 Count = Callable[[str], int]
 
@@ -100,11 +98,23 @@ _OF_US = _ignoring_case(r"\b(?:I|we|my|our|me|us)\b")
 _ENDS = re.compile("[.!\u3002\uff01][^\\w\\s]*$")
 _NUMBER = re.compile(r"\d")
 _NAME = re.compile(r"(?<=[a-z,;:] )[A-Z][\w'-]+")
+_QUESTION_MARK = re.compile("[?？؟]")  # noqa: RUF001 - full-width and Arabic
 _LIST_ITEM = re.compile(r"^[^\S\n]*[-*•]\s", re.MULTILINE)
 # One character stands for a file's or a function's name: matching all of it takes quadratic time on long runs.
 _CODE = re.compile(r"`[^`\n]+`|[\w/-]\.(?:py|ts|js|sql|md|json|ya?ml|toml|sh|html|css|rs|go)\b|\w\(\)")
+_POINTS = (
+    (re.compile("```"), 7.5, math.inf),
+    (_QUESTION_MARK, 5, 15),
+    (_DECISION, 10, math.inf),
+    (_OPEN, 10, 10),
+    (_PROBLEM, 5, 15),
+    (_LIST_ITEM, 2, 10),
+    (_NUMBER, 8, 8),
+    (_NAME, 4, 10),
+    (_CODE, 4, 8),
+)
+"""What each find of a pattern adds to the importance of a text, and all of them at most (seed 000)."""
 _CLOSING = "\"'”’»)] "  # noqa: RUF001 - what may stand after a sentence's mark
-_QUESTION_MARK = re.compile("[?？؟]")  # noqa: RUF001 - full-width and Arabic
 _PASSIVE = ("was ", "were ", "been ")
 
 _GENERIC = (
@@ -216,18 +226,10 @@ def is_question(sentence: str) -> bool:
     return bool(_QUESTION_MARK.search(sentence.rstrip(_CLOSING)[-1:]))
 
 
-def importance(text: str, *, from_user: bool, words: int | None = None) -> float:
+def importance(text: str, *, from_user: bool) -> float:
     """Returns the seed's score of a text, without its terms for place, but for numbers, names and code artifacts."""
-    score = min(25.0, math.log2((word_count(text) if words is None else words) + 1) * 5)
-    score += text.count("```") / 2 * 15
-    score += min(15, len(_QUESTION_MARK.findall(text)) * 5)
-    score += len(_DECISION.findall(text)) * 10
-    score += 10 if _OPEN.search(text) else 0
-    score += min(15, len(_PROBLEM.findall(text)) * 5)
-    score += min(10, len(_LIST_ITEM.findall(text)) * 2)
-    score += 8 if _NUMBER.search(text) else 0
-    score += min(10, len(_NAME.findall(text)) * 4)
-    score += min(8, len(_CODE.findall(text)) * 4)
+    score = min(25.0, math.log2(word_count(text) + 1) * 5)
+    score += sum(min(most, points * len(pattern.findall(text))) for pattern, points, most in _POINTS)
     return score + (5 if from_user else 0)
 
 
@@ -240,12 +242,12 @@ def digest_messages(lines: Sequence[Line], first: int, end: int) -> Digest:
 def merge(children: Sequence[Digest]) -> Digest:
     """Returns one digest of several spans of one level in a row: by importance and coverage, no larger at any level."""
     pool = [sentence for child in children for sentence in child.sentences]
-    picked = _ranked(pool, [len(sentence.text) for sentence in pool], CHARACTERS_PER_NODE, KEPT_PER_NODE)
+    picked = choose(pool, [len(sentence.text) for sentence in pool], CHARACTERS_PER_NODE, KEPT_PER_NODE)
     return Digest(
         first=children[0].first,
         end=children[-1].end,
         level=children[0].level + 1,
-        sentences=tuple(pool[i] for i in sorted(picked)),
+        sentences=tuple(pool[i] for i in picked),
         artifacts=merged_artifacts(children, ARTIFACTS),
     )
 
@@ -281,8 +283,12 @@ def candidates_of(line: Line) -> tuple[Sentence, ...]:
         # "Thanks!" and "Let me know if I can help." say nothing later; "Decided: Flask." does.
         if kind is Kind.PLAIN and (words < FEWEST_WORDS or not _is_said(text, line)):
             continue
-        worth = _worth(text, words, kind, line)
-        found.append(Sentence(line.position, order, line.speaker, line.date, text, worth, kind))
+        worth = importance(text, from_user=line.from_user)
+        if words > FEWEST_WORDS:  # "Agreed, then.", "Keep it open." say nothing by themselves
+            worth += KIND_BONUS if kind is not Kind.PLAIN else 0.0
+        worth -= LEANING_PENALTY if begins_in_the_middle(text) else 0.0
+        worth -= TOOL_PENALTY if line.speaker.startswith("tool") else 0.0
+        found.append(Sentence(line.position, order, line.speaker, line.date, text, max(1.0, worth), kind))
     return tuple(found)
 
 
@@ -295,29 +301,12 @@ def _is_said(text: str, line: Line) -> bool:
     return is_whole and of_matter and not (is_question(text) or _REACTS.search(text))
 
 
-def _worth(text: str, words: int, kind: Kind, line: Line) -> float:
-    """Returns the importance of a sentence, corrected for how well it can be read alone."""
-    worth = importance(text, from_user=line.from_user, words=words)
-    if words > FEWEST_WORDS:  # "Agreed, then.", "Keep it open." say nothing by themselves
-        worth += KIND_BONUS if kind is not Kind.PLAIN else 0.0
-    if begins_in_the_middle(text):
-        worth -= LEANING_PENALTY
-    if line.speaker.startswith("tool"):
-        worth -= TOOL_PENALTY
-    return max(1.0, worth)
-
-
-def choose(kept: Sequence[Sentence], costs: Sequence[int], budget_tokens: int) -> list[int]:
-    """Returns the sentences to put into a summary, as indexes in order, within a budget.
+def choose(kept: Sequence[Sentence], costs: Sequence[int], budget: int, most: int | None = None) -> list[int]:
+    """Returns the sentences to put into a summary, at most so many, as indexes in order, within a budget.
 
     Greedy by importance and coverage per token (after Lin and Bilmes 2010): a sentence adds the weight of the terms
     that no chosen sentence has yet, times its importance squared (measured: more decisions), over its cost.
     """
-    return sorted(_ranked(kept, costs, budget_tokens, len(kept)))
-
-
-def _ranked(kept: Sequence[Sentence], costs: Sequence[int], budget: int, limit: int) -> list[int]:
-    """Returns the indexes of at most `limit` sentences within a budget, in the order in which they were chosen."""
     pool = heapq.nsmallest(POOL, range(len(kept)), key=lambda i: (-kept[i].score, i))
     frequency = Counter(chain.from_iterable(kept[i].terms for i in pool))
     rarity = {count: math.log(1 + len(pool) / count) for count in {*frequency.values()}}
@@ -333,7 +322,7 @@ def _ranked(kept: Sequence[Sentence], costs: Sequence[int], budget: int, limit: 
     # Gains only fall, so a stale one is an upper bound: the top that is still the top when renewed is the best.
     queue = [(-gain(i), i) for i in pool]
     heapq.heapify(queue)
-    while queue and len(chosen) < limit:
+    while queue and len(chosen) != most:
         _, i = heapq.heappop(queue)
         if costs[i] > left:
             continue
@@ -347,7 +336,7 @@ def _ranked(kept: Sequence[Sentence], costs: Sequence[int], budget: int, limit: 
         chosen.append(i)
         covered |= kept[i].terms
         left -= costs[i]
-    return chosen
+    return sorted(chosen)
 
 
 def summary_lines(
@@ -365,14 +354,10 @@ def summary_lines(
     lines: list[SummaryLine] = []
     left, parts = room_tokens, sum(PARTS[strategy][name] for name, _ in zones)
     for name, spans in zones:
-        first, short = spans[0].first, ", in short" if spans[0].level > 1 else ""
-        title = f"# Messages {first + 1}-{spans[-1].end}{short}\n"
-        own = [SummaryLine(position=first, heading="", text=title, value=TITLE_VALUE)] if len(zones) > 1 else []
-        room = left * PARTS[strategy][name] // parts - cost_of(own, count)
+        chosen = _zone_lines(spans, count, left * PARTS[strategy][name] // parts, said, alive)
         parts -= PARTS[strategy][name]
-        if chosen := _zone_lines(spans, count, room, said, alive):
-            lines += [*own, *chosen]
-            left -= cost_of([*own, *chosen], count)
+        left -= cost_of(chosen, count)
+        lines += chosen
     return lines
 
 
@@ -403,7 +388,10 @@ def _zone_lines(
     """Returns sentences that fit with their headings: of every span its best one, then what adds most."""
     sentences: list[Sentence] = []
     lines: list[SummaryLine] = []
+    best_first: list[list[int]] = []
+    """Of every span, the places of its lines."""
     for digest in spans:
+        begin = len(lines)
         for sentence in digest.sentences:
             is_open = sentence.kind is Kind.OPEN
             if (is_open and sentence.text not in alive) or any(sentence.text in line for line in said):
@@ -422,26 +410,19 @@ def _zone_lines(
             )
             sentences.append(sentence)
             lines.append(line)
+        if len(lines) > begin:
+            best_first.append(sorted(range(begin, len(lines)), key=lambda i: -lines[i].value))
     costs = [count(line.text) for line in lines]
-    ranked = sorted(range(len(lines)), key=lambda i: (-lines[i].first, -lines[i].value, i))  # the newest span first
-    spans_ranked = [list(own) for _, own in groupby(ranked, key=lambda i: lines[i].first)]
-
-    def chosen(room: int) -> list[SummaryLine]:
-        best: set[int] = set()
-        left = room
-        for waiting, own in zip(range(len(spans_ranked), 0, -1), spans_ranked, strict=True):
+    room = room_tokens
+    while room > 0:  # what the headings cost is known once sentences are chosen
+        best, left = set[int](), room
+        for waiting, own in reversed([*enumerate(best_first, 1)]):  # the newest span first
             if (whole := next((i for i in own if costs[i] <= left // waiting), None)) is not None:
                 best.add(whole)
                 left -= costs[whole]
         free = [0 if i in best else cost for i, cost in enumerate(costs)]
-        picked = best.union(choose(sentences, free, left))
-        return sorted((lines[i] for i in picked), key=lambda line: (line.position, line.order))
-
-    room = room_tokens
-    while room > 0:  # what the headings cost is known once sentences are chosen
-        found = chosen(room)
-        over = cost_of(found, count) - room_tokens
-        if over <= 0:
+        found = [lines[i] for i in sorted(best.union(choose(sentences, free, left)))]
+        if (over := cost_of(found, count) - room_tokens) <= 0:
             return found
         room -= over
     return []

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 
@@ -22,7 +22,7 @@ from langchain_ctxbudget.background import BackgroundWorker, Cancelled
 from langchain_ctxbudget.errors import StoreDataError, SummaryError
 from langchain_ctxbudget.flow import Flow, T, batch, drive
 from langchain_ctxbudget.history.conversation import Conversation, OpenConversation
-from langchain_ctxbudget.history.extractive import Digest, Kind, Line, Sentence, importance, kind_of
+from langchain_ctxbudget.history.extractive import Digest, Kind, Line, Sentence, choose, importance, kind_of
 from langchain_ctxbudget.history.tree import KnownDigests, Node, Spans, node_at
 from langchain_ctxbudget.llm import (
     DEFAULT_WINDOW_TOKENS,
@@ -58,8 +58,8 @@ if TYPE_CHECKING:
 
 COMPACTIONS = "compactions"
 LOOKED_UP_AT_ONCE = 500
-CAP_TOKENS, CAP_GROWTH_TOKENS, HIGHEST_CAP_LEVEL = 320, 80, 3
-"""The hard cap of a digest: so much at level 1, a little more at levels two and three."""
+CAP_TOKENS = (320, 400, 480)
+"""The hard cap of a digest of level 1, of level 2, and of those above."""
 MOST_FAILURES = 2
 """After so many in a row, a run stops: the model is not to be had; a later one tries again."""
 LISTS = {"key_decisions": (32, 400), "open_questions": (8, 200), "code_artifacts": (12, 80)}
@@ -127,18 +127,25 @@ _REFUSES = re.compile(r"(?i)(?:(?:I'm|I am) (?:sorry|unable)|Sorry,|I apologi|I 
 _BULLET = re.compile(r"\A(?:[-*+•\u2013\u2014]|#{1,6}|\d{1,3}[.)])\s+")
 
 
-class Notes(NamedTuple):
-    """What a model replied, as far as it can be used: statements are the sentences of its summary, one line each."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryRequest:
+    """A span of a conversation that is to be summed up, and what was before it."""
 
-    statements: tuple[str, ...]
-    decisions: tuple[str, ...]
-    questions: tuple[str, ...] | None
-    """Everything that is open; None where the reply does not tell."""
-    artifacts: tuple[str, ...]
+    node: Node
+    lines: tuple[Line, ...]
+    """Of level 1 the messages, of higher levels one line for each child's digest; at least one."""
+    prior: str
+    open_questions: tuple[str, ...]
+    cap_tokens: int
+    key: str = ""
+    digest: str = ""
 
 
-def read_reply(reply: str | Mapping[str, Any]) -> Notes:
-    """Reads a model's answer: the JSON that was asked for, or a summary alone; else a `ValueError` says what it is."""
+def read_reply(request: SummaryRequest, made_by: str, counter: TokenCounter, reply: str | Mapping[str, Any]) -> Digest:
+    """Reads a model's answer as the digest of a span: its most important sentences within the cap, in order.
+
+    It is the JSON that was asked for, or a summary alone; else a `ValueError` says what it is.
+    """
     text = str(reply) if isinstance(reply, Mapping) else without_thoughts(reply)
     shown = repr(clipped(text, _SHOWN_CHARACTERS))
     fields: Mapping[str, Any] = {"summary": text}
@@ -155,7 +162,30 @@ def read_reply(reply: str | Mapping[str, Any]) -> Notes:
     if not statements:
         raise ValueError(f"a reply without a summary: {shown}")
     decisions, questions, artifacts = (_listed(name, fields.get(name)) for name in LISTS)
-    return Notes(statements, decisions, questions if fields.get("open_questions") is not None else None, artifacts)
+    if fields.get("open_questions") is None:  # what was open still is, as far as one knows
+        marked = (text for text in statements if "[OPEN]" in text)
+        questions = _listed("open_questions", [*request.open_questions, *marked])
+    before = set(map(_bare, request.open_questions))  # those stand in an earlier digest already
+    kinds = {_bare(text): (text, kind_of(text)) for text in statements}
+    for kind, items in ((Kind.DECISION, decisions), (Kind.OPEN, (q for q in questions if _bare(q) not in before))):
+        kinds |= {_bare(item): (kinds.get(_bare(item), (item,))[0], kind) for item in items}
+    node, dates = request.node, {line.date for line in request.lines}
+    date = next(iter(dates)) if len(dates) == 1 else None  # of several days, the model says itself which
+    made = []
+    for order, (text, kind) in enumerate(kinds.values()):
+        bonus = (_OVERVIEW_BONUS if not order else 0) + (0 if kind is Kind.PLAIN else _LIST_BONUS)
+        score = importance(text, from_user=False) + bonus
+        made.append(Sentence(node.first, order, "", date, text, score, kind))
+    kept = choose(made, [counter.count_text(sentence.text) for sentence in made], request.cap_tokens)
+    return Digest(
+        first=node.first,
+        end=node.end,
+        level=node.level,
+        sentences=tuple(made[at] for at in kept),
+        artifacts=artifacts,
+        made_by=made_by,
+        open_questions=questions,
+    )
 
 
 def _strings(value: object) -> list[str]:
@@ -172,26 +202,19 @@ def _listed(name: str, value: object) -> tuple[str, ...]:
 
 def _unique(texts: Iterable[str], most: int) -> tuple[str, ...]:
     """Returns the first texts that say something, each once."""
-    found = {fold(text): text for text in reversed([text for text in texts if terms(text)])}
-    return tuple(reversed(found.values()))[:most]
+    found: dict[str, str] = {}
+    for text in texts:
+        if terms(text):
+            found.setdefault(fold(text), text)
+    return tuple(found.values())[:most]
 
 
 def _without_bullet(line: str) -> str:
     return _BULLET.sub("", line.strip()).replace("**", "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SummaryRequest:
-    """A span of a conversation that is to be summed up, and what was before it."""
-
-    node: Node
-    lines: tuple[Line, ...]
-    """Of level 1 the messages, of higher levels one line for each child's digest; at least one."""
-    prior: str
-    open_questions: tuple[str, ...]
-    cap_tokens: int
-    key: str = ""
-    digest: str = ""
+def _bare(text: str) -> str:
+    return fold(text.replace("[OPEN]", "")).strip()
 
 
 class ChatModelSummarizer:
@@ -215,11 +238,11 @@ class ChatModelSummarizer:
         instructions = f"{_INSTRUCTIONS.format(**limits)}{fields}{_DATA_RULE}"
         data = self._data(request, estimate_tokens(instructions))
         try:
-            notes = yield from self.model.ask(instructions, _AS_JSON, data, read_reply)
+            read = partial(read_reply, request, self.model.name, counter)
+            return (yield from self.model.ask(instructions, _AS_JSON, data, read))
         except NoReplyError as error:
             span = f"messages {request.node.first} to {request.node.end}"
             raise SummaryError(f"{self.model.name} gave no summary of {span}: {error}") from None
-        return _digest_of(request, notes, self.model.name, counter)
 
     def _data(self, request: SummaryRequest, taken: int) -> str:
         """Returns what was before the span and its lines, of which the largest are clipped where they do not fit."""
@@ -251,45 +274,6 @@ def _rendered(line: Line) -> str:
     date = f"[{line.date}] " if line.date else ""
     speaker = clipped(encodable(line.speaker), SPEAKER_CHARACTERS)
     return f"- {date}{as_data(speaker)}{': ' if speaker else ''}{as_item(encodable(line.text))}"
-
-
-def _digest_of(request: SummaryRequest, notes: Notes, made_by: str, counter: TokenCounter) -> Digest:
-    """Returns the digest that a reply is: its most important sentences within the cap, in order."""
-    questions = notes.questions
-    if questions is None:  # what was open still is, as far as one knows
-        marked = (text for text in notes.statements if "[OPEN]" in text)
-        questions = _listed("open_questions", [*request.open_questions, *marked])
-    before = set(map(_bare, request.open_questions))  # those stand in an earlier digest already
-    new = (question for question in questions if _bare(question) not in before)
-    said = {_bare(text): (text, kind_of(text)) for text in notes.statements}
-    for kind, items in ((Kind.DECISION, notes.decisions), (Kind.OPEN, new)):
-        said |= {_bare(item): (said.get(_bare(item), (item,))[0], kind) for item in items}
-    dates = {line.date for line in request.lines}
-    date = next(iter(dates)) if len(dates) == 1 else None  # of several days, the model says itself which
-    made = []
-    for order, (text, kind) in enumerate(said.values()):
-        bonus = (_OVERVIEW_BONUS if not order else 0) + (0 if kind is Kind.PLAIN else _LIST_BONUS)
-        score = importance(text, from_user=False) + bonus
-        made.append(Sentence(request.node.first, order, "", date, text, score, kind))
-    kept: list[Sentence] = []
-    left = request.cap_tokens
-    for sentence in sorted(made, key=lambda sentence: (-sentence.score, sentence.order)):
-        if (cost := counter.count_text(sentence.text)) <= left:
-            kept.append(sentence)
-            left -= cost
-    return Digest(
-        first=request.node.first,
-        end=request.node.end,
-        level=request.node.level,
-        sentences=tuple(sorted(kept, key=lambda sentence: sentence.order)),
-        artifacts=notes.artifacts,
-        made_by=made_by,
-        open_questions=questions,
-    )
-
-
-def _bare(text: str) -> str:
-    return fold(text.replace("[OPEN]", "")).strip()
 
 
 class ConversationCompaction(Record):
@@ -394,7 +378,7 @@ def request_of(seen: Conversation, spans: Spans, node: Node, key: str) -> Summar
         lines=tuple(lines),
         prior=_text(before) if before else "",
         open_questions=opened,
-        cap_tokens=CAP_TOKENS + CAP_GROWTH_TOKENS * (min(node.level, HIGHEST_CAP_LEVEL) - 1),
+        cap_tokens=CAP_TOKENS[min(node.level, len(CAP_TOKENS)) - 1],
         key=key,
         digest=spans.entries[node.end - 1].digest,
     )

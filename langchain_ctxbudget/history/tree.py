@@ -168,6 +168,11 @@ class KnownDigests:
         """Returns True if the model has not written under a key, and may still be asked."""
         return key not in self.digests and len(self.failures.get(key, ())) < MOST_ATTEMPTS
 
+    def has_news(self, waiting: Sequence[str]) -> bool:
+        """Returns whether the model has written under some of these keys, and is done with all of them."""
+        written = [key in self.digests for key in waiting]
+        return any(written) and all(key in self.digests or key in self.failures for key in waiting)
+
     def read_again(self) -> None:
         """Forgets what a model wrote: the store has it as far as it still holds."""
         self.digests, self.failures, self.looked_up = {}, {}, set()

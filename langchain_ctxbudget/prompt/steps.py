@@ -140,7 +140,7 @@ def compact_history(plan: Plan, access: Access) -> Flow[Plan]:
     """Chooses what of the history is verbatim, and what stands for the rest."""
     if plan.goes_on:
         record, history = plan.history.record, history_plan(plan)
-        if not (plan.again and record and (yield from _has_news(history, record, access))):
+        if not (plan.again and record and (yield from _has_news(plan.conversation, record, access))):
             return plan.failed(*_unwritten(plan.conversation, plan.history))
         return with_history(plan, history.view(Decision(cut=record.position, cleared=record.cleared)))
     view, problems = yield from choose_history(history_plan(plan), access)
@@ -151,7 +151,8 @@ def choose_history(history: HistoryPlan, access: Access) -> Flow[tuple[HistoryVi
     """Chooses what of a history is verbatim; returns it, and what is to be reported."""
     decision, problems = history.decide(), list[str]()
     conversation, made = history.conversation, history.conversation.table.made
-    if made.maker and decision.is_step and (waiting := history.waiting(decision)):
+    is_step = not decision.whole and decision.record is None
+    if made.maker and is_step and (waiting := history.waiting(decision.cut)):
         try:
             yield from look_up(access.store, conversation.scope, made, waiting)
         except Exception as error:  # noqa: BLE001 - extraction stands
@@ -160,13 +161,13 @@ def choose_history(history: HistoryPlan, access: Access) -> Flow[tuple[HistoryVi
     return view, [*problems, *_unwritten(conversation, view)]
 
 
-def _has_news(history: HistoryPlan, record: CutRecord, access: Access) -> Flow[bool]:
+def _has_news(conversation: Conversation, record: CutRecord, access: Access) -> Flow[bool]:
     """Returns whether a model has written by now about what is behind the cut of a step."""
-    made = history.conversation.table.made
+    made = conversation.table.made
     if made.maker and record.waiting:
         with suppress(Exception):  # extraction stands
-            yield from look_up(access.store, history.conversation.scope, made, record.waiting)
-    return history.has_news(record)
+            yield from look_up(access.store, conversation.scope, made, record.waiting)
+    return made.has_news(record.waiting)
 
 
 def _unwritten(conversation: Conversation, view: HistoryView) -> list[str]:
