@@ -1,19 +1,17 @@
-"""One question to a chat model, with a time limit that holds for threads and for tasks."""
+"""One question to a chat model, with a time limit. Background jobs ask it, so it has no async form."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import threading
+from asyncio import CancelledError
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
-from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
 
-from langchain_ctxbudget.flow import Call, Flow
 from langchain_ctxbudget.messages import one_line
 from langchain_ctxbudget.tokens import token_count, unwrapped
 
@@ -31,10 +29,6 @@ MOST_REPLY_CHARACTERS = 200_000
 SPEAKER_CHARACTERS = 40
 _ERROR_CHARACTERS = 300
 _THOUGHTS = re.compile(r"\A\s*<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
-
-
-class TooSlowError(Exception):
-    """The model did not answer in time; whoever asked says so in an error of their own."""
 
 
 class NoReplyError(Exception):
@@ -70,7 +64,7 @@ class StructuredModel:
         self._seconds, self._quotes, self._names = timeout_seconds, quotes, names
         self._bound = _bound_to_schema(model, schema)
 
-    def ask(self, instructions: str, in_words: str, data: str, read: Callable[[str | Mapping[str, Any]], T]) -> Flow[T]:
+    def ask(self, instructions: str, in_words: str, data: str, read: Callable[[str | Mapping[str, Any]], T]) -> T:
         """Asks twice at most; returns the first reply that `read` takes, whose `ValueError` says why it does not.
 
         `instructions` are the system message, with `in_words` at its end where no schema asks for the format; `data`
@@ -82,86 +76,52 @@ class StructuredModel:
         failures = []
         for number, bound in enumerate((self._bound, None), 1):  # a server that garbles a schema may follow words
             messages = [SystemMessage(instructions if bound else instructions + in_words), HumanMessage(data)]
-            try:
-                reply = yield self._call(bound or self.model, messages)
-            except TooSlowError:
+            reply = self._begun(bound or self.model, messages)
+            if not wait([reply], timeout=self._seconds).done:
                 failure = f"no reply within {self._seconds:g} seconds"
-            except Exception as error:  # noqa: BLE001 - models and their clients raise anything
+            elif isinstance(error := reply.exception(), (Exception, CancelledError)):
                 status = getattr(error, "status_code", None)
                 told = f": {error}" if self._quotes else f" ({status})" if isinstance(status, int) else ""
                 failure = clipped(f"{type(error).__name__}{told}", _ERROR_CHARACTERS)
             else:
                 try:
-                    return read(_content_of(reply))
+                    return read(_content_of(reply.result()))
                 except ValueError as error:
                     failure = str(error)
             failures.append(f"attempt {number}: {failure}")
         raise NoReplyError("; ".join(failures))
 
-    def _call(self, runnable: Runnable[Any, Any], messages: Sequence[BaseMessage]) -> Call:
-        """Returns a question; a call that takes too long is left to itself, and raises a `TooSlowError`."""
+    def _begun(self, runnable: Runnable[Any, Any], messages: Sequence[BaseMessage]) -> Future[Any]:
+        """Asks in a thread that nothing waits for but who wants the reply: a call that takes too long is left alone."""
         from langgraph.constants import TAG_NOSTREAM  # noqa: PLC0415 - not needed before a model is called
 
         # Traced as what it is, and kept out of the tokens that an agent streams to its user.
         name, source = self._names
         config: RunnableConfig = {"run_name": name, "tags": [TAG_NOSTREAM], "metadata": {"lc_source": source}}
+        reply: Future[Any] = Future()
 
-        def ask() -> Future[Any]:
-            return _in_daemon_thread(lambda: runnable.invoke(messages, config))
-
-        def blocking() -> Any:  # noqa: ANN401
-            future = ask()
-            if not wait([future], timeout=self._seconds).done:
-                raise TooSlowError
-            return future.result()
-
-        async def awaited() -> Any:  # noqa: ANN401
-            future = asyncio.wrap_future(ask())
+        def run() -> None:
             try:
-                done, _ = await asyncio.wait([future], timeout=self._seconds)
-            finally:
-                future.cancel()  # the loop may be closed before an answer that nobody waits for
-            if not done:
-                raise TooSlowError
-            return future.result()
+                reply.set_result(runnable.invoke(messages, config))
+            except BaseException as error:  # noqa: BLE001 - belongs to whoever waits
+                reply.set_exception(error)
 
-        return Call(blocking, awaited)
-
-
-def _in_daemon_thread(function: Callable[[], T]) -> Future[T]:
-    """Runs a function in a thread that neither the interpreter nor a loop waits for, unlike those of a pool."""
-    future: Future[T] = Future()
-    future.set_running_or_notify_cancel()
-    context = copy_context()
-
-    def run() -> None:
-        try:
-            future.set_result(context.run(function))
-        except (StopIteration, asyncio.CancelledError) as error:  # a task takes these for something else
-            future.set_exception(RuntimeError(f"the model raised {error!r}"))
-        except BaseException as error:  # noqa: BLE001 - belongs to whoever waits
-            future.set_exception(error)
-
-    threading.Thread(target=run, name="ctxbudget-model-call", daemon=True).start()
-    return future
+        threading.Thread(target=run, name="ctxbudget-model-call", daemon=True).start()
+        return reply
 
 
 def _bound_to_schema(model: BaseChatModel, schema: dict[str, Any]) -> Runnable[Any, Any] | None:
     """Returns the model bound to the JSON schema of its reply; None where it cannot be.
 
-    Where it can be told apart, without the parser behind it, which throws prose away and takes JSON that was cut off
-    for whole. (`include_raw=True` runs the model in a pool, whose threads an exit of the interpreter waits for.)
+    Without the parser behind it, which throws prose away and takes JSON that was cut off for whole.
     """
-    from langchain_core.language_models import BaseChatModel as Model  # noqa: PLC0415
     from langchain_core.runnables import RunnableSequence  # noqa: PLC0415
 
     try:
         chain = model.with_structured_output(schema)
     except Exception:  # noqa: BLE001 - no two classes say in the same way that they cannot
         return None
-    if isinstance(chain, RunnableSequence) and isinstance(unwrapped(chain.first), Model):
-        return chain.first
-    return chain
+    return chain.first if isinstance(chain, RunnableSequence) else chain
 
 
 def _content_of(reply: Any) -> str | Mapping[str, Any]:  # noqa: ANN401 - a message, or what a chain makes of one

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from typing import Any
 
@@ -34,13 +33,6 @@ class Scripted(BaseChatModel):
             reply = reply()
         message = reply if isinstance(reply, AIMessage) else AIMessage(reply)
         return ChatResult(generations=[ChatGeneration(message=message)])
-
-
-class Awaiting(Scripted):
-    async def _agenerate(self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any) -> ChatResult:
-        if self.script == [hang]:
-            await asyncio.sleep(3_600)
-        return self._generate(messages, stop, run_manager, **kwargs)
 
 
 class Calling(Scripted):

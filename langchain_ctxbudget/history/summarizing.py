@@ -231,7 +231,7 @@ class ChatModelSummarizer:
         """Another one for every model and every wording of the prompt: digests of one are not those of another."""
         return f"{self.model.kind}/{VERSION}"
 
-    def summarize(self, request: SummaryRequest, counter: TokenCounter) -> Flow[Digest]:
+    def summarize(self, request: SummaryRequest, counter: TokenCounter) -> Digest:
         """Sums up a span; `counter` measures the cap. A `SummaryError` says why there is no summary."""
         limits = {"tokens": request.cap_tokens, "characters": int(request.cap_tokens * _CHARACTERS_PER_TOKEN)}
         fields = "".join(f"\n- {name}: {text}" for name, text in _FIELDS.items())
@@ -239,7 +239,7 @@ class ChatModelSummarizer:
         data = self._data(request, estimate_tokens(instructions))
         try:
             read = partial(read_reply, request, self.model.name, counter)
-            return (yield from self.model.ask(instructions, _AS_JSON, data, read))
+            return self.model.ask(instructions, _AS_JSON, data, read)
         except NoReplyError as error:
             span = f"messages {request.node.first} to {request.node.end}"
             raise SummaryError(f"{self.model.name} gave no summary of {span}: {error}") from None
@@ -436,7 +436,7 @@ class Summarizing:
                 return
             tried.add(job.key)
             try:
-                made: Digest | str = yield from self.summarizer.summarize(job, self._owner.counter)
+                made: Digest | str = self.summarizer.summarize(job, self._owner.counter)
                 failures = 0
             except SummaryError as error:
                 made = str(error)

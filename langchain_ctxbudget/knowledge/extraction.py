@@ -15,23 +15,14 @@ from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
+import pydantic
 from langchain_core.utils.function_calling import convert_to_json_schema
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    OnErrorOmit,
-    ValidationError,
-    WrapValidator,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, OnErrorOmit, WrapValidator
 
-from langchain_ctxbudget.errors import ExtractionError, InputError
-from langchain_ctxbudget.flow import Flow
+from langchain_ctxbudget.errors import ExtractionError
 from langchain_ctxbudget.knowledge import records
 from langchain_ctxbudget.knowledge.known import Knowledge
-from langchain_ctxbudget.knowledge.records import Fact, FactCategory, LearnedFact, Profile, Said
+from langchain_ctxbudget.knowledge.records import Fact, FactCategory, Profile, Said
 from langchain_ctxbudget.llm import (
     DEFAULT_WINDOW_TOKENS,
     FRAMING_TOKENS,
@@ -41,17 +32,7 @@ from langchain_ctxbudget.llm import (
     clipped,
     reply_object,
 )
-from langchain_ctxbudget.messages import (
-    CONTEXT,
-    as_data,
-    as_item,
-    clip_text,
-    closing,
-    fold,
-    opening,
-    says_the_same,
-    terms,
-)
+from langchain_ctxbudget.messages import CONTEXT, clip_text, fences, fold, says_the_same, terms
 from langchain_ctxbudget.tokens import encodable, estimate_tokens
 
 if TYPE_CHECKING:
@@ -70,12 +51,10 @@ MESSAGE_TOKENS, EARLIER_TOKENS = 4_000, 300
 # What a reply says
 
 _NOBODY = re.compile(
-    r"i|me|myself|(?:the )?(?:user|assistant)|you(?:rself)?|we|us|s?he|him(?:self)?|hers?(?:elf)?|it(?:self)?"
-    r"|them(?:selves)?|they|th(?:is|at|ese|ose)|who|(?:some|every|no)(?:one|body)|one"
-    r"|(?:my|your|his|her|its|our|their|(?:the )?user['’]s)\s.*"  # noqa: RUF001 - models write both
+    r"(?:my|your|his|her|its|our|their|(?:the )?user['’]s)\b.*|(?:the )?(?:user|assistant)"  # noqa: RUF001 - models write both
+    r"|i|me|myself|you|we|us|s?he|him|it|they|them|th(?:is|at|ese|ose)|who|(?:some|every|no)?(?:one|body)"
 )
-"""Words that small models take for entities and names all the same, and descriptions ("my sister")."""
-_SUBJECT = re.compile(r"\A(?:[Tt]he user|User) (?=(?:is|has|was|(?!stories)\w+s|decided)\b)")
+"""Words that small models take for names all the same, and descriptions ("my sister")."""
 
 
 def _or(default: object) -> WrapValidator:
@@ -84,7 +63,7 @@ def _or(default: object) -> WrapValidator:
     def read(value: Any, handler: Any) -> Any:  # noqa: ANN401 - what a model says
         try:
             return handler(value)
-        except ValidationError:
+        except pydantic.ValidationError:
             return default
 
     return WrapValidator(read)
@@ -107,20 +86,26 @@ def _name(value: object) -> str:
     return text
 
 
+def _pairs(notes: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    parts = (note.partition(":") for note in notes)
+    pairs = ((name.strip(), value.strip()) for name, _, value in parts)
+    return tuple((name[:NAME_CHARACTERS], value) for name, value in pairs if name and value)
+
+
 T = TypeVar("T")
-N = TypeVar("N", bound="_FactNote | _TopicNote | _EntityNote")
 Text = Annotated[str, BeforeValidator(_text)]
 Label = Annotated[str, BeforeValidator(_label)]
 Name = Annotated[str, BeforeValidator(_name)]
 Maybe = Annotated[str, BeforeValidator(_label), _or("")]
 Many = Annotated[tuple[OnErrorOmit[T], ...], _or(())]
+Pairs = Annotated[Many[Text], AfterValidator(_pairs)]
 
 
 class _Note(BaseModel):
     # All fields are required and none is a union, as clients and servers differ in what else they take.
-    model_config = ConfigDict(extra="forbid")
+    model_config = pydantic.ConfigDict(extra="forbid")
 
-    @model_validator(mode="before")
+    @pydantic.model_validator(mode="before")
     @classmethod
     def _complete(cls, given: Any) -> Any:  # noqa: ANN401 - what a model says
         return {name: given.get(name) for name in cls.model_fields} if isinstance(given, Mapping) else given
@@ -151,8 +136,8 @@ class _EntityNote(_Note):
     type: Annotated[records.EntityType, _or("concept")]
     aliases: Many[Name]
     relationship: Maybe = Field(description="to the user, such as sister or cofounder; else empty")
-    attributes: Many[Text] = Field(description="'role: accountant' and the like")
-    relations: Many[Text] = Field(description="to other entities, 'works at: Acme' and the like")
+    attributes: Pairs = Field(description="'role: accountant' and the like")
+    relations: Pairs = Field(description="to other entities, 'works at: Acme' and the like")
     facts: Many[Text] = Field(description="what was said about it")
 
 
@@ -234,36 +219,29 @@ class ChatModelExtractor:
         window = self.model.window_tokens
         # The schema is sent either way.
         frame = (_INSTRUCTIONS, _AS_JSON, *(_block(heading, ["-\n"]) for heading in _HEADINGS))
-        asking_tokens = sum(map(estimate_tokens, frame)) + FRAMING_TOKENS
-        self._room_tokens = window - asking_tokens - min(REPLY_TOKENS, window // 4)
+        taken = sum(map(estimate_tokens, frame)) + FRAMING_TOKENS + min(REPLY_TOKENS, window // 4)
+        self._room_tokens = window - taken
 
-    def extract(
-        self, said: Sequence[Said], before: Sequence[Said], known: Knowledge
-    ) -> Flow[tuple[int, records.Learned]]:
+    def extract(self, said: Sequence[Said], before: Sequence[Said], known: Knowledge) -> tuple[int, records.Learned]:
         """Learns from the first messages that fit into one call; returns how many, and what they say.
 
         Of the messages `before` them, and of what is known, the model sees what fits: the last ones, the most relevant.
-
-        Raises:
-            InputError: not even the first message fits.
-            ExtractionError: both attempts failed.
+        An `ExtractionError` says why both attempts failed, or that not even the first message fits.
         """
-        room_tokens = int(self._room_tokens * (1 - KNOWN_SHARE - EARLIER_SHARE))
-        most = min(room_tokens, MESSAGE_TOKENS)
-        shown = _taken((_message(one, most, f"{number}. ") for number, one in enumerate(said, 1)), room_tokens)
+        room = int(self._room_tokens * (1 - KNOWN_SHARE - EARLIER_SHARE))
+        shown = _taken((_message(one, min(room, MESSAGE_TOKENS), f"{n}. ") for n, one in enumerate(said, 1)), room)
         if not shown:
-            raise InputError(
+            raise ExtractionError(
                 f"{self.model.name} has a window of {self.model.window_tokens:,} tokens, of which the prompt and the "
-                f"reply leave {max(0, room_tokens):,} for messages: the first one does not fit. Use a model with a "
-                "larger window"
+                f"reply leave {max(0, room):,} for messages: the first one does not fit. Use a larger window"
             )
         said = said[: len(shown)]
         facts, blocks = _shown_of(known, said, int(self._room_tokens * KNOWN_SHARE))
-        room_tokens = int(self._room_tokens * EARLIER_SHARE)
-        earlier = _taken((_message(one, EARLIER_TOKENS) for one in reversed(before)), room_tokens)[::-1]
+        room = int(self._room_tokens * EARLIER_SHARE)
+        earlier = _taken((_message(one, EARLIER_TOKENS) for one in reversed(before)), room)[::-1]
         blocks += [_block(EARLIER_HEADING, earlier), _block(MESSAGES_HEADING, shown)]
         try:
-            reply = yield from self.model.ask(_INSTRUCTIONS, _AS_JSON, "".join(blocks), _read)
+            reply = self.model.ask(_INSTRUCTIONS, _AS_JSON, "".join(blocks), _read)
         except NoReplyError as error:
             raise ExtractionError(f"{self.model.name} told nothing that can be used: {error}") from None
         return len(said), _learned(reply, said, facts, self.model.name)
@@ -273,7 +251,7 @@ class ChatModelExtractor:
 
 
 def _block(heading: str, items: Sequence[str]) -> str:
-    return f"{heading}{opening(CONTEXT)}{''.join(items)}{closing(CONTEXT)}" if items else ""
+    return f"{heading}{fences.opening(CONTEXT)}{''.join(items)}{fences.closing(CONTEXT)}" if items else ""
 
 
 def _taken(items: Iterable[str], room_tokens: int) -> list[str]:
@@ -289,12 +267,12 @@ def _taken(items: Iterable[str], room_tokens: int) -> list[str]:
 
 def _message(said: Said, room_tokens: int, place: str = "") -> str:
     """Returns a message as an item; empty where not even its head and its tail fit."""
-    speaker = as_data(clipped(encodable(said.speaker), SPEAKER_CHARACTERS))
+    speaker = fences.as_data(clipped(encodable(said.speaker), SPEAKER_CHARACTERS))
     who = ("the user" if said.from_user else "not the user") + (f" ({speaker})" if speaker else "")
-    date = f"[{said.at.date().isoformat()}] " if said.at else ""
+    head = f"- {place}{f'[{said.at.date().isoformat()}] ' if said.at else ''}{who}: "
 
     def item(text: str) -> str:
-        return f"- {place}{date}{who}: {as_item(text)}\n"
+        return f"{head}{fences.as_item(text)}\n"
 
     text = clip_text(encodable(said.text), lambda text: estimate_tokens(item(text)), room_tokens)
     return "" if text is None else item(text)
@@ -312,14 +290,14 @@ def _shown_of(known: Knowledge, said: Sequence[Said], room_tokens: int) -> tuple
 
     facts = sorted(known.facts, key=rank)
     shown = _taken((_fact_item(number, fact) for number, fact in enumerate(facts, 1)), room_tokens // 2)
-    topics = _taken(map(_name_item, sorted(known.topics, key=rank)), room_tokens // 4)
-    entities = _taken(map(_name_item, sorted(known.entities, key=rank)), room_tokens // 4)
-    blocks = [_block(FACTS_HEADING, shown), _block(TOPICS_HEADING, topics), _block(ENTITIES_HEADING, entities)]
+    blocks = [_block(FACTS_HEADING, shown)]
+    for heading, profiles in ((TOPICS_HEADING, known.topics), (ENTITIES_HEADING, known.entities)):
+        blocks.append(_block(heading, _taken(map(_name_item, sorted(profiles, key=rank)), room_tokens // 4)))
     return facts[: len(shown)], blocks
 
 
 def _flat(text: str) -> str:
-    return as_data(clipped(encodable(text), TEXT_CHARACTERS))
+    return fences.as_data(clipped(encodable(text), TEXT_CHARACTERS))
 
 
 def _fact_item(number: int, fact: Fact) -> str:
@@ -329,8 +307,8 @@ def _fact_item(number: int, fact: Fact) -> str:
 
 def _name_item(profile: Profile) -> str:
     others = f" (also {', '.join(profile.aliases)})" if profile.aliases else ""
-    notes = (profile.type, profile.relationship or "") if isinstance(profile, records.EntityProfile) else ()
-    note = ", ".join(filter(None, notes))
+    kinds = (profile.type, profile.relationship) if isinstance(profile, records.EntityProfile) else ()
+    note = ", ".join(filter(None, kinds))
     return f"- {_flat(f'{profile.names[0]}{others}')}{f': {_flat(note)}' if note else ''}\n"
 
 
@@ -340,46 +318,26 @@ def _name_item(profile: Profile) -> str:
 def _learned(reply: LearnedAboutUser, said: Sequence[Said], known: Sequence[Fact], made_by: str) -> records.Learned:
     by_id = {f"F{number}": fact.id for number, fact in enumerate(known, 1)}
 
-    def sourced(notes: Iterable[N]) -> Iterator[tuple[N, tuple[str, ...]]]:
-        """Yields those notes that name a message, with the ids of their messages."""
+    def sourced(notes: Iterable[_FactNote | _TopicNote | _EntityNote]) -> Iterator[dict[str, Any]]:
+        """Yields the fields of those notes that name a message, with the ids of their messages."""
         for note in notes:
             if ids := tuple(said[number - 1].id for number in sorted({*note.messages}) if 0 < number <= len(said)):
-                yield note, ids
+                yield {name: value for name, value in note if name != "messages"} | {"message_ids": ids}
 
-    def fact(note: _FactNote, ids: tuple[str, ...]) -> LearnedFact:
-        bare, slot, same = _SUBJECT.sub("", note.text), fold(note.slot), by_id.get(note.updates.upper(), "")
-        gone = tuple(by_id[name] for name in dict.fromkeys(map(str.upper, note.supersedes)) if name in by_id)
-        return LearnedFact(
-            text=bare[0].upper() + bare[1:] if bare != note.text else bare,
-            category=note.category,
-            confidence=note.confidence,
-            slot="" if slot in get_args(FactCategory) else slot,
-            message_ids=ids,
-            supersedes=gone,
-            same_as="" if same in gone else same,  # what is no longer true is not said again
-        )
-
-    facts = [fact(note, ids) for note, ids in sourced(reply.facts) if note.confidence]
+    facts = []
+    for fields in sourced(reply.facts):
+        named = dict.fromkeys(map(str.upper, fields["supersedes"]))
+        gone = tuple(by_id[name] for name in named if name in by_id)
+        same, slot = by_id.get(fields.pop("updates").upper(), ""), fold(fields["slot"])
+        fields["slot"] = "" if slot in get_args(FactCategory) else slot
+        # What is no longer true is not said again.
+        fields |= {"supersedes": gone, "same_as": "" if same in gone else same}
+        facts += [records.LearnedFact(**fields)] if fields["confidence"] else []
     # A slot of several facts has more than one value, and is none.
     several = {a.slot for a in facts for b in facts if a.slot == b.slot and not says_the_same(a.text, b.text)}
-    topics = [
-        records.LearnedTopic(**note.model_dump(exclude={"messages"}), message_ids=ids)
-        for note, ids in sourced(reply.topics)
-    ]
-    entities = [
-        records.LearnedEntity(
-            **note.model_dump(exclude={"messages", "attributes", "relations"}),
-            attributes=_pairs(note.attributes),
-            relations=_pairs(note.relations),
-            message_ids=ids,
-        )
-        for note, ids in sourced(reply.entities)
-    ]
-    told = tuple(fact._replace(slot="") if fact.slot in several else fact for fact in facts)
-    return records.Learned(told, tuple(entities), tuple(topics), made_by)
-
-
-def _pairs(notes: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    parts = (note.partition(":") for note in notes)
-    pairs = ((name.strip(), value.strip()) for name, _, value in parts)
-    return tuple((name[:NAME_CHARACTERS], value) for name, value in pairs if name and value)
+    return records.Learned(
+        facts=tuple(fact._replace(slot="") if fact.slot in several else fact for fact in facts),
+        entities=tuple(records.LearnedEntity(**fields) for fields in sourced(reply.entities)),
+        topics=tuple(records.LearnedTopic(**fields) for fields in sourced(reply.topics)),
+        made_by=made_by,
+    )

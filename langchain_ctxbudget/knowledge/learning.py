@@ -24,7 +24,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget.background import BackgroundWorker, Cancelled
-from langchain_ctxbudget.errors import BlockedLoopError, ExtractionError, InputError, InvalidSettingsError
+from langchain_ctxbudget.errors import BlockedLoopError, ExtractionError, InvalidSettingsError
 from langchain_ctxbudget.flow import Flow, T, batch, drive, embed, locked, running_loop
 from langchain_ctxbudget.history import Beginning, Entry, OpenConversation, Owner, editing
 from langchain_ctxbudget.knowledge import facts, known, presence, profiles, records
@@ -516,9 +516,9 @@ class Learning:
                 knowledge = drive(known.read(owner.store, scope.user_id))
                 self._asking = True
                 try:
-                    count, learned = drive(extractor.extract(work.said, work.before, knowledge))
+                    count, learned = extractor.extract(work.said, work.before, knowledge)
                     work = work.until_said(count)
-                except (ExtractionError, InputError) as error:
+                except ExtractionError as error:
                     problem = error
                 finally:
                     self._asking = False

@@ -11,7 +11,6 @@ import pytest
 from langchain_openai import ChatOpenAI
 
 from langchain_ctxbudget.errors import ExtractionError
-from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.knowledge import Fact, Knowledge
 from langchain_ctxbudget.knowledge.extraction import ChatModelExtractor
 from langchain_ctxbudget.knowledge.records import Learned, LearnedEntity, LearnedFact, LearnedTopic, Said
@@ -51,7 +50,7 @@ LEARNED = Learned(
 
 
 def learn(extractor: ChatModelExtractor) -> Learned:
-    return drive(extractor.extract(SAID, (), KNOWN))[1]
+    return extractor.extract(SAID, (), KNOWN)[1]
 
 
 @pytest.fixture

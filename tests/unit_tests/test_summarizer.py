@@ -14,17 +14,14 @@ from langchain_core.messages import AIMessage
 
 from langchain_ctxbudget import TiktokenCounter
 from langchain_ctxbudget.errors import SummaryError
-from langchain_ctxbudget.flow import adrive, drive
 from langchain_ctxbudget.history import Line, summarizing
 from langchain_ctxbudget.history.extractive import Kind
 from langchain_ctxbudget.history.summarizing import ChatModelSummarizer, SummaryRequest
 from langchain_ctxbudget.history.tree import Node
 from langchain_ctxbudget.messages import MAX_SENTENCE_CHARACTERS
-from tests.scripted_models import Awaiting, Scripted, hang, released
+from tests.scripted_models import Scripted, hang, released
 
 COUNTER = TiktokenCounter()
-RUNS = [(drive, Scripted), (lambda flow: asyncio.run(adrive(flow)), Scripted)]
-RUNS.append((RUNS[1][0], Awaiting))
 
 
 @pytest.fixture(autouse=True)
@@ -34,16 +31,10 @@ def _let_go():
     released.set()
 
 
-@pytest.fixture(params=RUNS, ids=["sync", "async", "awaiting"])
-def ask(request):
-    """Has a model sum a request up, in a thread or in a task; returns the digest and the prompts."""
-    run, kind = request.param
-
-    def ask(*script, **settings):
-        model = kind(script=list(script))
-        return run(ChatModelSummarizer(model, **settings).summarize(asking(), COUNTER)), model.asked
-
-    return ask
+def ask(*script, **settings):
+    """Has a model sum a request up; returns the digest and the prompts."""
+    model = Scripted(script=list(script))
+    return ChatModelSummarizer(model, **settings).summarize(asking(), COUNTER), model.asked
 
 
 def line(text="We take oak for the shelf.", position=7, speaker="Ada", date="2024-05-01"):
@@ -65,12 +56,12 @@ def as_json(**fields):
 def prompts(request, model=None, **settings):
     """The system message and the human message of every call."""
     model = model or Scripted(script=["Ada takes oak."])
-    drive(ChatModelSummarizer(model, **settings).summarize(request, COUNTER))
+    ChatModelSummarizer(model, **settings).summarize(request, COUNTER)
     return [(system.text, human.text) for system, human in model.asked]
 
 
 def digest_of(reply, *lines, **other):
-    return drive(ChatModelSummarizer(Scripted(script=[reply])).summarize(asking(*lines, **other), COUNTER))
+    return ChatModelSummarizer(Scripted(script=[reply])).summarize(asking(*lines, **other), COUNTER)
 
 
 def texts(digest, kind=None):
@@ -106,7 +97,7 @@ BAD = {
 }
 
 
-def test_a_reply_in_any_usual_form_is_read(ask):
+def test_a_reply_in_any_usual_form_is_read():
     for name, reply in GOOD.items():
         digest, asked = ask(reply)
         assert len(asked) == 1, name
@@ -118,7 +109,7 @@ def test_a_reply_in_any_usual_form_is_read(ask):
     assert (texts(digest), digest.open_questions) == (["Ada takes oak.", "[OPEN] Who pays?"], ("Who pays?",))
 
 
-def test_a_bad_reply_is_asked_for_again_and_then_a_summary_error(ask):
+def test_a_bad_reply_is_asked_for_again_and_then_a_summary_error():
     for name, (reply, told) in BAD.items():
         with pytest.raises(
             SummaryError, match=f"scripted-1 gave no summary of messages 7 to 8: .*attempt 2: .*{told}"
