@@ -1,6 +1,6 @@
 """A layer of one's own: the files that are open in an editor, beside history and retrieval.
 
-The layer says what it wants (min, ideal, max, priority, elasticity). A function gives its items, most important first,
+The layer says what it wants (min, ideal, priority). A function gives its items, most important first,
 and is told how many tokens it has. Everything runs offline.
 
     python examples/open_files_layer.py
@@ -46,10 +46,7 @@ def main() -> None:
         items=open_files,
         min_tokens=60,
         ideal_tokens=400,
-        max_tokens=600,
         priority=80,
-        elasticity=0.3,
-        heading="Files that are open in the editor",
     )
     history = [
         turn

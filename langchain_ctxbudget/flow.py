@@ -9,9 +9,7 @@ import asyncio
 import inspect
 import logging
 import threading
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
-from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -27,6 +25,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 _log = logging.getLogger(__name__)
+_LOOK_SECONDS = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,67 +131,36 @@ async def _to_its_end(call: Call) -> Any:  # noqa: ANN401 - a call gives anythin
 
 
 class Lock:
-    """A lock that threads wait for and tasks await, first come, first served."""
+    """A lock that threads wait for, and tasks, which look again and again."""
 
     def __init__(self) -> None:
-        self._mutex = threading.Lock()
-        self._held = False
+        self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         """That of the task that holds it, where a task does."""
-        self._waiting: deque[tuple[Future[None], asyncio.AbstractEventLoop | None]] = deque()
-
-    def _request(self, loop: asyncio.AbstractEventLoop | None = None) -> Future[None]:
-        turn: Future[None] = Future()
-        with self._mutex:
-            if self._held:
-                self._waiting.append((turn, loop))
-            else:
-                self._held, self._loop = True, loop
-                turn.set_result(None)
-        return turn
 
     def acquire(self) -> None:
         """Waits in this thread; `BlockedLoopError` where a task of its event loop holds it, so that it never ends."""
-        turn, here = self._request(), running_loop()
-        with self._mutex:
-            ahead = {self._loop, *(loop for _, loop in self._waiting)}
-        if here is not None and here in ahead and not turn.done():
-            self._withdraw(turn)
+        if self._lock.acquire(blocking=False):
+            return
+        if self._loop is not None and self._loop is running_loop():
             raise BlockedLoopError(
                 "A task of this event loop works on the conversation, and a blocking call would stop it for ever. "
                 "Await the async method instead, for instance `aassemble`"
             )
-        try:
-            turn.result()
-        except BaseException:
-            self._withdraw(turn)
-            raise
+        self._lock.acquire()
 
     async def aacquire(self) -> None:
-        """Waits in this task; a cancelled wait does not keep the lock."""
-        turn = self._request(asyncio.get_running_loop())
-        try:
-            await asyncio.wrap_future(turn)
-        except BaseException:
-            self._withdraw(turn)
-            raise
-
-    def _withdraw(self, turn: Future[None]) -> None:
-        """Leaves the queue, or hands on a turn that has come already."""
-        if not turn.cancel():
-            self.release()
+        """Waits in this task."""
+        while True:
+            if self._lock.acquire(blocking=False):
+                break
+            await asyncio.sleep(_LOOK_SECONDS)
+        self._loop = asyncio.get_running_loop()
 
     def release(self) -> None:
-        """Hands the lock to the next that waits."""
-        with self._mutex:
-            self._loop = None
-            while self._waiting:
-                turn, loop = self._waiting.popleft()
-                if turn.set_running_or_notify_cancel():
-                    self._loop = loop
-                    turn.set_result(None)
-                    return
-            self._held = False
+        """Lets the next one in."""
+        self._loop = None
+        self._lock.release()
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, ValidationInfo, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, model_validator
 
 from langchain_ctxbudget.budget import (
     TITLES,
@@ -204,10 +204,6 @@ def _items(value: object) -> object:
 LayerItems: TypeAlias = Annotated[Sequence[str] | Callable[[LayerRequest], Sequence[str]], PlainValidator(_items)]
 
 
-def _ideal_unless_given(value: object, layer: ValidationInfo) -> object:
-    return layer.data.get("ideal_tokens", 0) if value is None else value
-
-
 class CustomLayer(Parameters):
     """A layer of the application's own: open files, the weather, a ticket; part of the volatile zone.
 
@@ -215,42 +211,36 @@ class CustomLayer(Parameters):
     fit is shortened where that is possible. Where the function fails, the layer is empty and the report says so. A
     function is called once per assembly, in a worker thread under async.
 
-    >>> CustomLayer(name="open files", items=["main.py: print('hi')"], ideal_tokens=800).max_tokens
-    800
+    >>> CustomLayer(name="open files", items=["main.py: print('hi')"], ideal_tokens=800).priority
+    70
     """
 
     name: Text
-    """Its name in reports; its heading in the prompt, too, unless there is another one."""
+    """Its name in reports, and its heading in the prompt."""
     items: LayerItems
     """Its items, most important first, or a function that is told the budget and gives them."""
     ideal_tokens: Count
-    """The size it would like."""
+    """The size it would like, and the most it can use."""
     min_tokens: Count = 0
     """Below this it is left out."""
-    max_tokens: Annotated[Count, BeforeValidator(_ideal_unless_given)] = Field(default=None, validate_default=True)
-    """The most it can use; None: `ideal_tokens`."""
     priority: Annotated[int, Field(strict=True, ge=0, le=100)] = 70
     """0 to 100; topics have 70, entities 65, retrieval 75, history 90."""
-    elasticity: ShareOrNone = 0.5
-    """0 (rigid) to 1: how willing it is to shrink."""
-    heading: str = ""
-    """The line above its items; default: its name."""
 
     @model_validator(mode="after")
     def _require_order(self) -> Self:
         taken = {text.casefold() for text in (*Layer, *TITLES.values())}
         if self.name.casefold() in taken or not self.name.isprintable():
             raise ValueError(f"name {self.name!r} is a layer of the package, or not one line")
-        if not self.min_tokens <= self.ideal_tokens <= self.max_tokens:
-            sizes = f"{self.min_tokens}, {self.ideal_tokens}, {self.max_tokens}"
-            raise ValueError(f"layer {self.name!r} needs min_tokens <= ideal_tokens <= max_tokens, not {sizes}")
+        if self.min_tokens > self.ideal_tokens:
+            sizes = f"{self.min_tokens} and {self.ideal_tokens}"
+            raise ValueError(f"layer {self.name!r} needs min_tokens <= ideal_tokens, not {sizes}")
         return self
 
     @property
     def spec(self) -> LayerSpec:
         """Its demand, for the strategies."""
-        sizes = (self.min_tokens, self.ideal_tokens, self.max_tokens)
-        return LayerSpec(self.name, *sizes, priority=self.priority, elasticity=self.elasticity)
+        sizes = (self.min_tokens, self.ideal_tokens, self.ideal_tokens)
+        return LayerSpec(self.name, *sizes, priority=self.priority, elasticity=0.5)
 
 
 def _different(layers: tuple[CustomLayer, ...]) -> tuple[CustomLayer, ...]:

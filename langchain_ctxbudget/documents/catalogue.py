@@ -16,7 +16,7 @@ import logging
 import re
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, cast
 
@@ -29,7 +29,7 @@ from pydantic import Field
 from langchain_ctxbudget.flow import Flow, batch, embed, embed_query, in_thread
 from langchain_ctxbudget.messages import fold, mentions, one_line, terms
 from langchain_ctxbudget.search import Candidate, CentredVectors, LexicalIndex, Vectors, as_query, comparable
-from langchain_ctxbudget.stores import CHUNK, ROOT, Record, has_index, label, read_all, require_id
+from langchain_ctxbudget.stores import ROOT, Record, has_index, label, read_all, require_id
 
 SHARED = "shared"
 """The label of everyone's documents; no user's label, since those end with `~`."""
@@ -37,15 +37,10 @@ MARK = "version"
 
 LEAST_POOL = 50
 """The fewest chunks taken by words and by vectors each, so that both can change the order."""
-NAMED_DOCUMENTS = 3
-SEARCHED_CHUNKS = 20_000
-"""The most chunks of one owner that are searched here, the first ones by source; a store's index has all."""
-KEPT_OWNERS = 64
-EMBEDDED_TOGETHER = 256
+NAMED_DOCUMENTS, KEPT_OWNERS = 3, 64
 NAME_CHARACTERS, READ_CHARACTERS = 3, 50_000
 """A shorter name names nothing; the part of a message that is searched for names."""
 _SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*://(?:www\.)?", re.IGNORECASE)
-_QUOTES = ('""', "''", "``", "“”", "‘’", "«»", "„“", "「」")  # noqa: RUF001
 
 _log = logging.getLogger(__name__)
 
@@ -78,7 +73,6 @@ class DocumentInfo(Record):
     summary: str
     made_from: str
     """A digest of everything that it was made from, the limits of its chunks included."""
-    indexed: bool
     parts: tuple[str, ...]
 
     @property
@@ -118,26 +112,21 @@ class _Shelf:
     owner: str
     mark: str
     records: tuple[DocumentInfo, ...]
-    texts: dict[str, PartRecord]
-    rows: dict[str, Vectors]
+    texts: dict[str, PartRecord] = field(default_factory=dict)
+    rows: dict[str, Vectors] = field(default_factory=dict)
     """Vectors; zeros where the embeddings gave no usable one."""
     lexical: LexicalIndex | None = None
     vectors: CentredVectors | None = None
-    """Both of `searched`; None until somebody searches."""
+    """Both of all chunks; None until somebody searches."""
 
     @cached_property
     def chunks(self) -> dict[str, tuple[DocumentInfo, int]]:
         """Document and place of each chunk, by key, in order; of a passage that comes twice, the first."""
-        every = ((record, place, key) for record in self.records for place, key in enumerate(record.parts))
         found: dict[str, tuple[DocumentInfo, int]] = {}
-        for record, place, key in every:
-            found.setdefault(f"{record.id}/{key}", (record, place))
+        for record in self.records:
+            for place, key in enumerate(record.parts):
+                found.setdefault(f"{record.id}/{key}", (record, place))
         return found
-
-    @cached_property
-    def searched(self) -> tuple[str, ...]:
-        """The keys of the chunks that are searched here, in order."""
-        return tuple(self.chunks)[:SEARCHED_CHUNKS]
 
 
 class Catalogue:
@@ -199,10 +188,10 @@ class Catalogue:
         lexical, dense = dict[str, float](), dict[str, float]()
         for shelf in shelves:
             index = yield from self._words(shelf, problems)
-            lexical |= _best(shelf.searched, index.scores(terms(query)), pool, above=0)
+            lexical |= _best([*shelf.chunks], index.scores(terms(query)), pool, above=0)
         try:
             if has_index(self.store):
-                dense = yield from self._nearest(shelves, query, pool, problems)
+                dense = yield from self._nearest(shelves, query, pool)
             elif embeddings is not None:
                 dense = yield from self._similar(shelves, query, pool, embeddings)
         except Exception as error:  # noqa: BLE001 - whatever embeddings raise, words are still searched
@@ -236,11 +225,10 @@ class Catalogue:
             if shelf is None or shelf.mark != mark:  # the mark was read before what it marks, so it is never newer
                 items = yield from read_all(self.store, namespace(owner, "manifest"))
                 records = [DocumentInfo.read(one.value, f"document {one.key!r}") for one in items]
-                old, by_source = shelf, tuple(sorted(records, key=lambda record: (record.source, record.id)))
-                shelf = _Shelf(owner, mark, by_source, {}, {})
+                old, shelf = shelf, _Shelf(owner, mark, tuple(sorted(records, key=lambda it: (it.source, it.id))))
                 if old:  # what is known of chunks that are still there
-                    shelf.texts = {key: old.texts[key] for key in shelf.searched if key in old.texts}
-                    shelf.rows = {key: old.rows[key] for key in shelf.searched if key in old.rows}
+                    shelf.texts = {key: old.texts[key] for key in shelf.chunks if key in old.texts}
+                    shelf.rows = {key: old.rows[key] for key in shelf.chunks if key in old.rows}
             with self._mutex:
                 self._shelves.pop(owner, None)
                 self._shelves[owner] = shelf  # as the newest
@@ -251,15 +239,11 @@ class Catalogue:
 
     def parts(self, owner: str, keys: Sequence[str]) -> Flow[dict[str, PartRecord]]:
         """Returns those parts that are there, by `document/hash`, in order."""
-        found: dict[str, PartRecord] = {}
-        for first in range(0, len(keys), CHUNK):
-            some = keys[first : first + CHUNK]
-            places = [key.split("/") for key in some]
-            gets = [GetOp(namespace(owner, "parts", document), name) for document, name in places]
-            items = cast("list[Item | None]", (yield from batch(self.store, gets)))
-            read = zip(some, items, strict=True)
-            found |= {key: PartRecord.read(item.value, f"part {key!r}") for key, item in read if item}
-        return found
+        places = [key.split("/") for key in keys]
+        gets = [GetOp(namespace(owner, "parts", document), name) for document, name in places]
+        items = cast("list[Item | None]", (yield from batch(self.store, gets)))
+        read = zip(keys, items, strict=True)
+        return {key: PartRecord.read(item.value, f"part {key!r}") for key, item in read if item}
 
     # Searching
 
@@ -267,22 +251,18 @@ class Catalogue:
         """Returns an index of the words of a shelf's chunks; none is read twice."""
         index = shelf.lexical or LexicalIndex()
         if shelf.lexical is None:
-            shelf.texts |= yield from self.parts(shelf.owner, [key for key in shelf.searched if key not in shelf.texts])
-            texts = [shelf.texts[key].text if key in shelf.texts else "" for key in shelf.searched]
+            shelf.texts |= yield from self.parts(shelf.owner, [key for key in shelf.chunks if key not in shelf.texts])
+            texts = [shelf.texts[key].text if key in shelf.texts else "" for key in shelf.chunks]
             yield in_thread(lambda: index.extend(map(terms, texts)))
             shelf.lexical = index
-        if lost := sum(key not in shelf.texts for key in shelf.searched):
+        if lost := sum(key not in shelf.texts for key in shelf.chunks):
             problems.append(
                 f"{lost} chunks of documents are not in the store; delete these documents and add them again"
             )
         return index
 
-    def _nearest(
-        self, shelves: Sequence[_Shelf], query: str, limit: int, problems: list[str]
-    ) -> Flow[dict[str, float]]:
+    def _nearest(self, shelves: Sequence[_Shelf], query: str, limit: int) -> Flow[dict[str, float]]:
         """Returns similarities by the store's index."""
-        if any(not record.indexed for shelf in shelves for record in shelf.records):
-            problems.append("documents from before the store had an index are found by words alone; add them again")
         places = [namespace(shelf.owner, "parts") for shelf in shelves]
         results = yield from batch(self.store, [SearchOp(where, query=query, limit=limit) for where in places])
         found: dict[str, float] = {}
@@ -302,18 +282,16 @@ class Catalogue:
         width = next((shelf.vectors.width for shelf in shelves if shelf.vectors), 0)
         target = as_query((yield from embed_query(embeddings, query)), width)
         for shelf in shelves:
-            missing = [key for key in shelf.searched if key not in shelf.rows]
-            for first in range(0, len(missing), EMBEDDED_TOGETHER):
-                keys = missing[first : first + EMBEDDED_TOGETHER]
-                texts = [shelf.texts[key].text if key in shelf.texts else "" for key in keys]
-                new = comparable((yield from embed(embeddings, texts)), target.size)
-                shelf.rows |= dict(zip(keys, new, strict=True))
             if shelf.vectors is None:
+                missing = [key for key in shelf.chunks if key not in shelf.rows]
+                texts = [shelf.texts[key].text if key in shelf.texts else "" for key in missing]
+                new = comparable((yield from embed(embeddings, texts)), target.size)
+                shelf.rows |= dict(zip(missing, new, strict=True))
                 vectors = CentredVectors()
-                vectors.extend(np.stack([shelf.rows[key] for key in shelf.searched]))
+                vectors.extend(np.stack([shelf.rows[key] for key in shelf.chunks]))
                 shelf.vectors = vectors
         # The few of one owner have no mean of their own: they join the others.
-        made = sorted(((it.vectors, it.searched) for it in shelves if it.vectors), key=lambda it: len(it[1]))
+        made = sorted(((it.vectors, it.chunks) for it in shelves if it.vectors), key=lambda it: len(it[1]))
         *others, (largest, _) = made
         scores = largest.compared(np.concatenate([it.at() for it, _ in others]) if others else None).cosines(target)
         return _best([key for _, keys in made for key in keys], scores, limit, above=-np.inf)
@@ -356,12 +334,12 @@ def _fused(lexical: Mapping[str, float], dense: Mapping[str, float]) -> dict[str
 def names_of(title: str, source: str) -> list[str]:
     """Returns what a document is called, folded: its address or path, the name of its file, its title.
 
-    Other parts of a path could be any word; a title of one word counts only in quotation marks.
+    Other parts of a path, and a title of one word, could be any word; such a title counts in quotation marks.
     """
     place, called = fold(_SCHEME.sub("", source.replace("\\", "/"))).strip("/"), one_line(fold(title))
     file = place.rpartition("/")[2]
     names = [place, file] if "." in file and "\n" not in place else [place] if _SCHEME.match(source) else []
-    names += [called] if re.search(r"[\W_]", called) else [f"{quotes[0]}{called}{quotes[1]}" for quotes in _QUOTES]
+    names += [called] if re.search(r"[\W_]", called) else [f"{a}{called}{b}" for a, b in ('""', "“”", "«»", "「」")]
     return [name for name in names if len(name) >= NAME_CHARACTERS]
 
 

@@ -65,7 +65,7 @@ class KnowledgeBase:
     summary, for when it does not fit whole: the `summary` in its metadata, else some of its own sentences.
 
     A store with an index searches by meaning itself. Without one, words are searched (BM25), and vectors that are made
-    in this process, of the first 20,000 chunks of an owner. Threads and tasks may share it.
+    in this process. Threads and tasks may share it.
 
     Example:
         >>> from langchain_ctxbudget import ContextPipeline, KnowledgeBase
@@ -240,8 +240,7 @@ class KnowledgeBase:
         if old and old.made_from == made_from:
             return "unchanged"
         record, parts = yield in_thread(partial(self._split, id_, new, made_from))
-        kept = old.keys if old and old.indexed == record.indexed else ()
-        puts = [part for part in parts if part.key not in kept]
+        puts = [part for part in parts if not old or part.key not in old.keys]
         for first in range(0, len(puts), BATCH_CHUNKS):
             yield from self._batch(puts[first : first + BATCH_CHUNKS])
         yield from self._batch([PutOp(self._manifest, id_, record.to_value(), index=False), self._new_mark()])
@@ -260,7 +259,7 @@ class KnowledgeBase:
         for part in new.parts:
             for chunk in load.split(part.text, counter, *self._sizes):
                 told = {"heading": part.heading, "metadata": dict(part.metadata)}
-                keys.append(key := digest(repr((chunk, told))))
+                keys.append(key := digest(repr((chunk, told, has_index(self.store)))))
                 value = PartRecord(text=chunk, tokens=counter.count_text(chunk), **told).to_value()
                 puts[key] = PutOp(where, key, value, index=["text"])
                 chunks.append(chunk)
@@ -271,7 +270,6 @@ class KnowledgeBase:
             tokens=counter.count_text(new.text),
             summary=shrink_to(given, counter.count_text, SUMMARY_TOKENS) or extract(new.text, chunks, counter),
             made_from=made_from,
-            indexed=has_index(self.store),
             parts=tuple(keys),
         )
         return record, list(puts.values())

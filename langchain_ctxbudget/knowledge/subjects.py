@@ -246,7 +246,7 @@ def fetch(layer: CustomLayer, request: LayerRequest, lock: Lock) -> Flow[tuple[s
 
 def render_own(layer: CustomLayer, items: Sequence[str], count: Count, budget_tokens: int) -> Bundles:
     """Writes the items of a layer that fit a budget, heading included; the first that does not fit is shrunk."""
-    section = f"## {fences.as_data(one_line(layer.heading or layer.name))}\n"
+    section = f"## {fences.as_data(one_line(layer.name))}\n"
     given = {place: item.strip() for place, item in enumerate(items, 1) if item.strip()}
     room = budget_tokens - count(section)
     costs = {place: count(_line(item)) if room > 0 else 0 for place, item in given.items()}

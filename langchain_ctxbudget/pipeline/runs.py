@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import product
@@ -38,9 +38,8 @@ class RunContext:
     """The user and the conversation of a run, as LangGraph's runtime context instead of in `configurable`.
 
     An application's own context class may inherit from it, as a plain `@dataclass`, or have fields of these names; a
-    mapping counts as well. `settings`, which lie over all others, are read of this class alone. Other names are left
-    alone, but a misspelt `user_id` is refused (`InvalidSettingsError`). A context that names no user, or says that it
-    is None, is never the default user's. `conversation_id` is for where it is not the thread's id.
+    mapping counts as well. `settings`, which lie over all others, are read of this class alone. A context that names no
+    user, or says that it is None, is never the default user's. `conversation_id` is for where it is not the thread's.
     """
 
     user_id: str | None = None
@@ -63,7 +62,6 @@ class RunContext:
         self.conversation_id = conversation_id
         self.persona_id, self.device_id, self.settings = persona_id, device_id, settings
         vars(self).update(others)  # LangGraph Server gives all of `configurable`
-        _refuse_misspelt_user(others)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,16 +156,14 @@ def _user_of(
 ) -> str:
     named = _said("user_id", context, configurable)
     server = configurable.get("langgraph_auth_user") or getattr(getattr(runtime, "server_info", None), "user", None)
-    signed_in = server.get("identity") if isinstance(server, Mapping) else getattr(server, "identity", None)
+    signed_in = _said("identity", server)
     served = configurable.get("assistant_id") or configurable.get("graph_id")
-    if served and named is not None and signed_in is not None and str(named) != str(signed_in):
+    if served and None not in (named, signed_in) and str(named) != str(signed_in):
         raise ForeignUserError(
             f"The run is that of the authenticated user {str(signed_in)!r}, but names the user {str(named)!r}. Leave "
             f"user_id out; a service that works for others authenticates as them, in the server's own handler"
         )
-    user = next((one for one in (named, _said("identity", server), only_user) if one is not None), None)
-    if user is None and isinstance(context, Mapping):
-        _refuse_misspelt_user(context)
+    user = next((one for one in (named, signed_in, only_user) if one is not None), None)
     if user is None and _says_no_more(context, configurable):
         user = default_user
     if user is None or (isinstance(user, str) and not user.strip()):
@@ -182,12 +178,6 @@ def _user_of(
             f"out, and each run reads what is its own user's"
         )
     return _text(user)
-
-
-def _refuse_misspelt_user(names: Iterable[object]) -> None:
-    for name in names:
-        if name != "user_id" and "".join(filter(str.isalnum, str(name))).casefold() == "userid":
-            raise InvalidSettingsError(f"A run's context has no {name!r}; is 'user_id' meant?")
 
 
 def _says_no_more(context: object, configurable: Mapping[str, Any]) -> bool:
@@ -229,19 +219,17 @@ def context_runnable(
     engine: Engine, default_user: str | None, tools: Sequence[Any], response_format: object, *, runtime_store: bool
 ) -> Runnable[Any, list[BaseMessage]]:
     """Returns a runnable from the turn to answer to the messages to send; see `ContextPipeline.as_runnable`."""
+    same_for_all = Request(tools=tools, response_format=response_format)
 
     def flow(given: object, config: RunnableConfig) -> Flow[list[BaseMessage]]:
-        instructions, asked = ([], _state(given)) if isinstance(given, Mapping) else _turn(given)
-        said = asked if isinstance(given, Mapping) else current_turn(asked)
+        state = given if isinstance(given, Mapping) else None
+        instructions, said = _turn(given) if state is None else ([], _state(state))
         run = run_of(config, default_user, current_runtime(), messages=said)
         used = engine.over(run.store if runtime_store else None)
-        request = Request(tools=tools, response_format=response_format, instructions=instructions)
-        if isinstance(given, Mapping):
-            request = run.request(config, request, given, flattened(said))
-            context = (yield from used.answer(run.scope, *split_turn(said), request)).finished
-        else:
-            context = yield from used.assemble(run.scope, said, run.request(config, request))
-        return context.messages
+        asked = run.request(config, replace(same_for_all, instructions=instructions), state, flattened(said))
+        if state is None:
+            return (yield from used.assemble(run.scope, said, asked)).messages
+        return (yield from used.answer(run.scope, *split_turn(said), asked)).finished.messages
 
     return runnable_of(flow, "context_budget").with_config(run_name="context_budget", tags=["ctxbudget"])
 
@@ -269,11 +257,11 @@ def _state(given: Mapping[str, Any]) -> list[BaseMessage]:
     return _converted(given["messages"])
 
 
-def _turn(given: Any) -> tuple[list[str], Any]:  # noqa: ANN401 - whatever a chain hands over
+def _turn(given: Any) -> tuple[list[str], list[BaseMessage]]:  # noqa: ANN401 - whatever a chain hands over
     """Returns the texts of the system messages in front of a turn, and the turn."""
     given = given.to_messages() if isinstance(given, PromptValue) else given
     if not isinstance(given, list | tuple):
-        return [], given
+        return [], current_turn(given)
     instructions, said = split_instructions(checked(_converted(given), "messages"))
     history, turn = split_turn(said)
     if history:
@@ -281,7 +269,7 @@ def _turn(given: Any) -> tuple[list[str], Any]:  # noqa: ANN401 - whatever a cha
             f"{len(history)} messages stand before the current turn, and the pipeline adds the stored conversation. "
             f'Leave them out, or give {{"messages": [...]}}: then the stored conversation is made equal to them'
         )
-    return instructions, turn
+    return instructions, current_turn(turn)
 
 
 def _converted(given: Any) -> list[BaseMessage]:  # noqa: ANN401

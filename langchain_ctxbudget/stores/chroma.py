@@ -149,10 +149,6 @@ class ChromaStore(BaseStore):
             self.close()
             raise
 
-    def __repr__(self) -> str:
-        index = f", index={embeddings_name(self.embeddings)!r}" if self.embeddings else ""
-        return f"ChromaStore({self._chroma.where!r}{index}{'' if self._finalizer.alive else ', closed'})"
-
     def __enter__(self) -> Self:
         return self
 
@@ -222,19 +218,12 @@ class ChromaStore(BaseStore):
         """Checks a batch and returns its writes by item id; the last put of a key counts."""
         puts: dict[str, _Put] = {}
         for op in ops:
-            if not isinstance(op, GetOp | SearchOp | ListNamespacesOp | PutOp):
-                raise InputError(f"{op!r} is not an operation of a LangGraph store.")
             validate_op_namespace(op)
             if isinstance(op, PutOp):
-                puts.pop(id_ := _item_id(op.namespace, op.key), None)
-                puts[id_] = (None, []) if op.value is None else self._checked(op, op.value)
+                puts[_item_id(op.namespace, op.key)] = (None, []) if op.value is None else self._checked(op, op.value)
         return puts
 
-    def _checked(self, op: PutOp, value: object) -> _Put:
-        if not isinstance(value, dict):
-            raise InputError(f"The value of {op.key!r} is a {type(value).__name__}; a store keeps dicts.")
-        if op.ttl is not None:
-            raise InputError("Items of a ChromaStore do not end by themselves: put them without `ttl`.")
+    def _checked(self, op: PutOp, value: Mapping[str, Any]) -> _Put:
         try:
             text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         except (TypeError, ValueError, RecursionError) as error:

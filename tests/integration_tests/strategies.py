@@ -104,7 +104,7 @@ def allocations(own: Sequence[str] = ()) -> dict[str, st.SearchStrategy[Any]]:
     }
 
 
-OWN_NAMES = ("open files", "weather", "日程", "L8")
+OWN_NAMES = ("open files", "weather", "日程", "<context>")
 
 
 def _fails(request: LayerRequest) -> list[str]:
@@ -120,16 +120,13 @@ def own_layers(draw: st.DrawFn) -> tuple[CustomLayer, ...]:
 def _own_layer(draw: st.DrawFn, name: str) -> CustomLayer:
     items = draw(lines)
     source = draw(st.sampled_from([items, lambda _: items, _fails]))
-    low, ideal, high = sorted(draw(st.tuples(*[st.integers(0, 400)] * 3)))
+    low, ideal = sorted(draw(st.tuples(*[st.integers(0, 400)] * 2)))
     return CustomLayer(
         name=name,
         items=source,
         min_tokens=draw(st.sampled_from([0, low])),
         ideal_tokens=ideal,
-        max_tokens=draw(st.sampled_from([None, high])),
         priority=draw(st.integers(0, 100)),
-        elasticity=draw(st.sampled_from([0.0, 0.5, 1.0])),
-        heading=draw(st.sampled_from(["", "What is open", "<context>"])),
     )
 
 

@@ -126,12 +126,12 @@ def test_the_items_of_an_own_layer_stand_in_the_prompt_and_in_the_report(call: C
         asked.append(request)
         return ["main.py: prints", "test.py: tests"]
 
-    context = with_layer(call, files(look, heading="Files"), allocation=allocation)
+    context = with_layer(call, files(look), allocation=allocation)
     [request] = asked
     assert (request.query, request.user_id, request.conversation_id) == ("What is open?", "ada", "c1")
     assert request.budget_tokens > 0
     block = context.messages[-1].text
-    assert "## Files\n- main.py: prints\n- test.py: tests\n" in block
+    assert "## open files\n- main.py: prints\n- test.py: tests\n" in block
     part = context.report.layer("open files")
     assert [(item.id, item.status, item.reason) for item in part.items] == [
         ("open files 1", Status.INCLUDED, Reason.CONFIGURED),

@@ -123,9 +123,6 @@ def test_what_is_no_place_of_a_store(
     for place, says in places:
         with pytest.raises(StoreError, match=says):
             ChromaStore(**place)
-    with ChromaStore(url=chroma_server.replace("://", "://ada:secret@")) as store:
-        assert chroma_server in repr(store)
-        assert "secret" not in repr(store)
     open_store(index=INDEX)
     with pytest.raises(EmbeddingMismatchError, match=r"64 dimensions.*32 dimensions"):
         open_store(index={"dims": 32, "embed": embed})
@@ -136,5 +133,7 @@ def test_what_is_no_place_of_a_store(
         with pytest.raises(StoreError, match=rf"{url} cannot be reached.*chroma run"):
             ChromaStore(url=url)
         listener.listen()
-        with pytest.raises(StoreError, match="does not answer"):
-            ChromaStore(url=url)
+        with pytest.raises(StoreError, match="does not answer") as error:
+            ChromaStore(url=url.replace("://", "://ada:secret@"))
+        assert url in str(error.value)
+        assert "secret" not in str(error.value)

@@ -88,7 +88,7 @@ def test_what_cannot_be_used_is_not_saved() -> None:
 
 def test_everything_that_is_plain_data_can_be_saved(store: BaseStore) -> None:
     topic = {"label": "Billing", "aliases": ["invoice"], "context": "On the 1st."}
-    files = {"name": "files", "items": ["main.py"], "ideal_tokens": 50, "heading": "Open files"}
+    files = {"name": "files", "items": ["main.py"], "ideal_tokens": 50}
     style = {"personality": {"kind": "expert", "domain": "tax law"}, "response_style": {"verbosity": "concise"}}
     limits = {"month_tokens": 1_000_000, "thresholds": [0.7, 0.5, 0.2]}
     chosen = {

@@ -30,9 +30,7 @@ RICH: dict[str, Any] = {
     "entities": [{"name": "Ben", "type": "person", "context": "Ben is the neighbour. " * 10}],
     "preferences": ["Answer briefly."],
     "memories": ["Lives in Bonn.", "Has a dog."],
-    "layers": [
-        {"name": "files", "items": ["main.py " * 20, "other.py " * 300], "ideal_tokens": 200, "max_tokens": 600}
-    ],
+    "layers": [{"name": "files", "items": ["main.py " * 20, "other.py " * 300], "ideal_tokens": 600}],
 }
 QUESTION = "What did Ben say about lamp 7 in the garden?"
 

@@ -29,7 +29,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     r"topics\[0\]: colour is no setting of Topic; known are aliases, context": {"topics": [{**TOPIC, "colour": "red"}]},
     r"layers\[0\]: items must be a list of non-empty strings, or a function": {"layers": [{**FILES, "items": [""]}]},
     r"layers\[0\]: name 'L3' is a layer of the package": {"layers": [{**FILES, "name": "L3"}]},
-    r"layers\[0\]: layer 'files' needs min_tokens <= .* not 20, 10, 10": {"layers": [{**FILES, "min_tokens": 20}]},
+    r"layers\[0\]: layer 'files' needs min_tokens <= .* not 20 and 10": {"layers": [{**FILES, "min_tokens": 20}]},
     "layers must have different names, not files, files": {"layers": [FILES, FILES]},
     "allocation must name one of elastic, ratio, .* not 'greedy'": {"allocation": "greedy"},
     "allocation: profile must be 'adaptive' or 'seed', not 'generous'": {
