@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Annotated, Any, TypeAlias
@@ -19,30 +19,18 @@ from langchain_core.messages import BaseMessage, HumanMessage
 from pydantic import BaseModel, ConfigDict, Field
 
 from langchain_ctxbudget.background import new_mutex
-from langchain_ctxbudget.budget import (
-    HEALTHY,
-    THRESHOLDS,
-    TIERS,
-    TITLES,
-    Layer,
-    Reason,
-    Status,
-    UsageLimits,
-    relaxed,
-    standing,
-    tier_of,
-)
+from langchain_ctxbudget.budget import HEALTHY, THRESHOLDS, TIERS, TITLES, Layer, Reason, Status, UsageLimits, relaxed
 from langchain_ctxbudget.dashboard.shown_prompt import SYSTEM_PROMPT, Shown, exact, outlined
 from langchain_ctxbudget.documents import KnowledgeBase
 from langchain_ctxbudget.errors import BudgetError, EmptyMessageError, FactError, InputError
-from langchain_ctxbudget.flow import Flow, adrive, batch
-from langchain_ctxbudget.history import Entry, OpenConversation
-from langchain_ctxbudget.messages import Preservation, is_user, plain_text, preservation_of, time_of
-from langchain_ctxbudget.pipeline import ContextPipeline, ContextSnapshot, SnapshotBook, amounts, pins_place
+from langchain_ctxbudget.flow import Flow, adrive
+from langchain_ctxbudget.history import Entry, MessageTable, OpenConversation
+from langchain_ctxbudget.messages import Preservation, is_user, plain_text, time_of
+from langchain_ctxbudget.pipeline import ContextPipeline, ContextSnapshot, SnapshotBook
 from langchain_ctxbudget.prompt import NOTHING_ELSE, Request, merged
 from langchain_ctxbudget.report import JOINED, STATES, ContextReport, LayerReport, ReportItem, preview
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores import PinsRecord, Scope
+from langchain_ctxbudget.stores import Scope
 
 UNKNOWN, CONFLICT = 404, 409
 UNASKED = "What do you know?"
@@ -96,29 +84,6 @@ class FactChange(Body):
     forgotten: bool = False
 
 
-@dataclass(frozen=True)
-class StoredConversation:
-    """The messages of a conversation, and where each stands."""
-
-    entries: Sequence[Entry]
-    positions: Mapping[str, int]
-    digest: str
-
-    def of(self, item: ReportItem) -> Entry | None:
-        """Returns the message that an item stands for: the first of several, or the source of a summary's line."""
-        number = item.id.removeprefix("message ")
-        if item.reason is Reason.SUMMARY and number.isdecimal() and 0 < int(number) <= len(self.entries):
-            return self.entries[int(number) - 1]
-        place = self.positions.get(item.id, self.positions.get(item.id.split(JOINED)[0]))
-        return None if place is None else self.entries[place]
-
-    @property
-    def title(self) -> str:
-        """Returns what its user said first, in short."""
-        said = (entry.message for entry in self.entries if isinstance(entry.message, HumanMessage))
-        return next((preview(text) for text in map(plain_text, said) if text.strip()), "")
-
-
 class RefusedError(Exception):
     """A request that is not answered as asked."""
 
@@ -151,10 +116,10 @@ class DashboardService:
 
     async def status(self, user_id: str, session_id: Id) -> Answer:
         """The context of a conversation: the newest snapshot, else what would be sent now."""
-        scope, transcript = await self._open(user_id, session_id)
+        scope, table = await self._open(user_id, session_id)
         if latest := await self._latest(scope):
-            return await self._kept(scope, transcript, latest)
-        return await self._preview(scope, transcript, None, None)
+            return await self._kept(scope, table, latest)
+        return await self._preview(scope, table, None, None)
 
     async def snapshots(self, user_id: str, session_id: Id, limit: Limit = 100) -> Answer:
         """The newest snapshots of a conversation in numbers, oldest first; where none were kept, its last turns."""
@@ -164,43 +129,37 @@ class DashboardService:
 
     async def snapshot(self, user_id: str, session_id: Id, snapshot_id: SnapshotId) -> Answer:
         """One snapshot."""
-        scope, transcript = await self._open(user_id, session_id)
-        book, _ = await self._book(scope, transcript)
+        scope, table = await self._open(user_id, session_id)
+        book, _ = await self._book(scope, table)
         found = await book.aget(snapshot_id, user_id=user_id, conversation_id=session_id)
         if found is None:
             raise RefusedError(UNKNOWN, "There is no such snapshot")
-        return await self._kept(scope, transcript, found)
+        return await self._kept(scope, table, found)
 
     async def preview(
         self, user_id: str, session_id: Id, budget: Budget | None = None, message: Words | None = None
     ) -> Answer:
         """The next prompt as it would be; nothing is sent or stored."""
-        scope, transcript = await self._open(user_id, session_id)
-        return await self._preview(scope, transcript, message, budget)
+        scope, table = await self._open(user_id, session_id)
+        return await self._preview(scope, table, message, budget)
 
     async def messages(self, user_id: str, session_id: Id, first: Position = 1, last: Position | None = None) -> Answer:
         """Some messages of a conversation, by their positions."""
-        scope, transcript = await self._open(user_id, session_id)
+        _, table = await self._open(user_id, session_id)
         end = min(first - 1 + MOST_MESSAGES, last or MOST_POSITION)
-        [found] = await adrive(batch(self._pipeline.store, [pins_place(scope)]))
-        value: dict[str, Any] | None = getattr(found, "value", None)
-        pins = PinsRecord.read(value, "the pins").pins if value is not None else {}
-        chosen = enumerate(transcript.entries[first - 1 : end], first)
-        return {"messages": [_said(place, entry, pins) for place, entry in chosen]}
+        return {"messages": [_said(place, entry) for place, entry in enumerate(table[first - 1 : end], first)]}
 
     async def usage(self, user_id: str, session_id: Id) -> Answer:
         """The use of a conversation and of its user in this month, the closest limit, and what limits are set."""
-        scope, _ = await self._open(user_id, session_id)
-        session, month = await adrive(self._pipeline.engine.workspace.bookkeeping.used(scope))
-        set_limits = (await self._settings(user_id)).usage_limits
-        limits = UsageLimits.of(set_limits or {})
-        closest = standing(limits, amounts(session, month))
+        await self._open(user_id, session_id)
+        who: Any = {"user_id": user_id, "conversation_id": session_id}
+        books = self._pipeline.usage
+        closest = await books.astanding(**who)
         return {
-            "session": session.to_dict(),
-            "month": month.to_dict(),
+            "session": (await books.aof_session(**who)).to_dict(),
+            "month": (await books.aof_month(user_id=user_id)).to_dict(),
             "standing": {**asdict(closest), "left": closest.left} if closest else None,
-            "tier": tier_of(closest.left, limits.thresholds).name if closest else None,
-            "limits": limits if set_limits else None,
+            "limits": (await self._settings(user_id)).usage_limits,
         }
 
     async def facts(self, user_id: str) -> Answer:
@@ -211,78 +170,88 @@ class DashboardService:
 
     async def why(self, user_id: str, fact_id: Id) -> Answer:
         """The messages that a fact is known from."""
-        try:
+        with _known("fact"):
             sources = await self._pipeline.knowledge.awhy(fact_id, user_id=user_id)
-        except InputError as error:
-            raise RefusedError(UNKNOWN, "There is no such fact") from error
         said = [(one.conversation_id, plain_text(one.message)) for one in sources if one.message]
         return {"sources": [{"session_id": session, "text": text[:LONGEST_TEXT]} for session, text in said]}
 
     async def change(self, user_id: str, body: FactChange) -> Answer:
         """Pin, correct or forget a fact."""
         knowledge, given = self._pipeline.knowledge, {"user_id": user_id}
-        try:
+        with _known("fact"):
             if body.forgotten:
                 await knowledge.adelete(body.fact_id, **given)
             if body.text is not None:
                 await knowledge.aedit(body.fact_id, **given, text=body.text)
             if body.pinned is not None:
                 await knowledge.apin(body.fact_id, **given, pinned=body.pinned)
-        except FactError as error:  # as many are pinned as may be
-            raise RefusedError(CONFLICT, str(error)) from error
-        except InputError as error:
-            raise RefusedError(UNKNOWN, "There is no such fact") from error
         return body.model_dump()
 
     async def pin(self, user_id: str, body: MessagePin) -> Answer:
         """Say what is to become of a message when its conversation is compacted."""
-        scope, _ = await self._open(user_id, body.session_id)
-        where = {"user_id": user_id, "conversation_id": scope.conversation_id}
-        try:
+        await self._open(user_id, body.session_id)
+        where = {"user_id": user_id, "conversation_id": body.session_id}
+        with _known("message"):
             await self._pipeline.apin(body.message_id, preservation=body.preservation, **where)
-        except InputError as error:
-            raise RefusedError(UNKNOWN, "There is no such message") from error
         return body.model_dump()
 
-    async def _open(self, user_id: str, session_id: str) -> tuple[Scope, StoredConversation]:
+    async def _open(self, user_id: str, session_id: str) -> tuple[Scope, MessageTable]:
         scope = Scope(user_id, session_id)
-        transcript = await self._read(scope)
-        if not transcript.entries and session_id not in await self._pipeline.alist_conversations(user_id=user_id):
+        table = await self._read(scope)
+        if not table and session_id not in await self._pipeline.alist_conversations(user_id=user_id):
             raise RefusedError(UNKNOWN, "There is no such session")
-        return scope, transcript
+        return scope, table
 
-    async def _book(self, scope: Scope, transcript: StoredConversation) -> tuple[SnapshotBook, bool]:
+    async def _read(self, scope: Scope) -> MessageTable:
+        workspace = self._pipeline.engine.workspace
+
+        def read(conversation: OpenConversation) -> Flow[MessageTable]:
+            yield from workspace.read_marks(conversation)
+            return conversation.table
+
+        return await adrive(workspace.recall(scope, read))
+
+    async def _latest(self, scope: Scope) -> ContextSnapshot | None:
+        ids = {"user_id": scope.user_id, "conversation_id": scope.conversation_id}
+        return next(iter(await self._pipeline.snapshots.alist(limit=1, **ids)), None)
+
+    async def _settings(self, user_id: str) -> ContextSettings:
+        """The pipeline's settings under those that the user has saved, as far as these can be used."""
+        saved = await self._pipeline.aget_settings(user_id=user_id)
+        return merged(self._pipeline.settings, {"user": saved}, None, [])[0]
+
+    async def _book(self, scope: Scope, table: MessageTable) -> tuple[SnapshotBook, bool]:
         """The snapshots of a conversation; where none were kept, those of its last turns had again in memory."""
-        if not transcript.entries or len(transcript.entries) > MOST_REPLAYED or await self._latest(scope):
+        if not 0 < len(table) <= MOST_REPLAYED or await self._latest(scope):
             return self._pipeline.snapshots, False
-        key = scope, transcript.digest, await self._settings(scope.user_id)
+        settings = await self._settings(scope.user_id)
+        key = scope, table.digest(), settings
 
         def find() -> ContextPipeline:
             with self._mutex:
                 if self._replayed is None or self._replayed[0] != key:
-                    messages = [entry.message for entry in transcript.entries]
-                    self._replayed = key, replayed(self._pipeline, key[2], messages, scope)
+                    engine = self._pipeline.engine
+                    made = ContextPipeline(
+                        settings.override({"keep_snapshots": REPLAYED_TURNS, "learn": False}),
+                        system_prompt=engine.system_prompt,
+                        model=engine.target.model,
+                        token_counter=engine.target.given_counter,
+                        embeddings=engine.workspace.embeddings,
+                    )
+                    have_again(made, [entry.message for entry in table], scope)
+                    self._replayed = key, made
                 return self._replayed[1]
 
         return (await asyncio.to_thread(find)).snapshots, True
 
-    async def _read(self, scope: Scope) -> StoredConversation:
-        def read(conversation: OpenConversation) -> Flow[StoredConversation]:
-            yield from ()
-            return StoredConversation(conversation.table, conversation.table.positions, conversation.table.digest())
-
-        return await adrive(self._pipeline.engine.workspace.recall(scope, read))
-
-    async def _preview(
-        self, scope: Scope, transcript: StoredConversation, message: str | None, budget: int | None
-    ) -> Answer:
-        said = (one.message for one in reversed(transcript.entries) if isinstance(one.message, HumanMessage))
+    async def _preview(self, scope: Scope, table: MessageTable, message: str | None, budget: int | None) -> Answer:
+        said = (one.message for one in reversed(table) if isinstance(one.message, HumanMessage))
         asked = message or next((text for one in said if (text := plain_text(one)).strip()), UNASKED)
         request = NOTHING_ELSE if budget is None else Request(settings={"max_context_tokens": budget})
         made = await adrive(self._pipeline.engine.forecast(scope, asked, request))
         return await self._told(scope, "preview", made.context.report, datetime.now(UTC), exact(made))
 
-    async def _kept(self, scope: Scope, transcript: StoredConversation, kept: ContextSnapshot) -> Answer:
+    async def _kept(self, scope: Scope, table: MessageTable, kept: ContextSnapshot) -> Answer:
         """The status of a kept report, whose items quote what they stand for as far as it is still there."""
         knowledge, user, store = self._pipeline.knowledge, scope.user_id, self._pipeline.store
         texts = {topic.id: topic.label for topic in await knowledge.alist_topics(user_id=user)}
@@ -291,29 +260,29 @@ class DashboardService:
             texts |= {document.id: document.title for document in await shelf.alist()}
         texts |= {fact.id: fact.text for fact in await knowledge.alist_facts(user_id=user, include_ended=True)}
         texts[SYSTEM_PROMPT] = self._pipeline.engine.system_prompt
-        asked = transcript.entries[kept.messages : kept.messages + 1]  # which the application stored afterwards
 
-        def entry_of(layer: LayerReport, item: ReportItem) -> Entry | None:
-            if layer.layer == Layer.MESSAGE and item.id == "human" and asked:
-                return asked[0]
-            is_said = layer.layer in (Layer.ARC, Layer.HISTORY, Layer.MESSAGE) or item.source == "messages"
-            return transcript.of(item) if is_said else None
+        def entry_of(layer: str, item: ReportItem) -> Entry | None:
+            if layer == Layer.MESSAGE and item.id == "human":  # which the application stored afterwards
+                return next(iter(table[kept.messages : kept.messages + 1]), None)
+            is_said = layer in (Layer.ARC, Layer.HISTORY, Layer.MESSAGE) or item.source == "messages"
+            number = item.id.removeprefix("message ")
+            if item.reason is Reason.SUMMARY and number.isdecimal():  # a line of a summary, and the message behind it
+                place = int(number) - 1
+            else:
+                place = next((table.positions[one] for one in item.id.split(JOINED) if one in table.positions), -1)
+            return table[place] if is_said and 0 <= place < len(table) else None
 
-        def text_of(layer: LayerReport, item: ReportItem) -> str:
-            entry = entry_of(layer, item)
-            return plain_text(entry.message) if entry else texts.get(item.id.partition("#")[0], item.preview)
+        def quoted(layer: str, item: ReportItem) -> tuple[str, str]:
+            if entry := entry_of(layer, item):
+                return plain_text(entry.message), entry.message.type
+            return texts.get(item.id.partition("#")[0], item.preview), ""
 
-        def role_of(item: ReportItem) -> str:
-            entry = transcript.of(item)
-            return entry.message.type if entry else ""
+        def with_texts(one: LayerReport) -> LayerReport:
+            items = (replace(item, preview=preview(quoted(one.layer, item)[0])) for item in one.items)
+            return replace(one, items=tuple(items))
 
-        report = kept.report
-        shown = outlined(report, text_of, role_of)
-        layers = (
-            replace(one, items=tuple(replace(item, preview=preview(text_of(one, item))) for item in one.items))
-            for one in report.layers
-        )
-        return await self._told(scope, "snapshot", replace(report, layers=tuple(layers)), kept.created_at, shown)
+        report = replace(kept.report, layers=tuple(map(with_texts, kept.report.layers)))
+        return await self._told(scope, "snapshot", report, kept.created_at, outlined(kept.report, quoted))
 
     async def _told(self, scope: Scope, source: str, report: ContextReport, at: datetime, shown: list[Shown]) -> Answer:
         limits = (await self._settings(scope.user_id)).usage_limits if report.usage else None
@@ -328,31 +297,30 @@ class DashboardService:
             "last_updated": at,
         }
 
-    async def _settings(self, user_id: str) -> ContextSettings:
-        """The pipeline's settings under those that the user has saved, as far as these can be used."""
-        saved = await self._pipeline.aget_settings(user_id=user_id)
-        return merged(self._pipeline.settings, {"user": saved}, None, [])[0]
-
     async def _summary(self, scope: Scope) -> Answer:
-        transcript, latest = await self._read(scope), await self._latest(scope)
-        said = time_of(transcript.entries[-1].message) if transcript.entries else None
+        table, latest = await self._read(scope), await self._latest(scope)
         report = latest.report if latest else None
+        titles = (preview(plain_text(one.message)) for one in table if isinstance(one.message, HumanMessage))
         return {
             "session_id": scope.conversation_id,
-            "title": transcript.title,
-            "messages": len(transcript.entries),
-            "last_updated": latest.created_at if latest else said,
+            "title": next(filter(None, titles), ""),
+            "messages": len(table),
+            "last_updated": latest.created_at if latest else time_of(table[-1].message) if table else None,
             "total_tokens": report.total_tokens if report else None,
             "budget_tokens": report.budget_tokens if report else None,
             "tier": report.usage.tier if report and report.usage else None,
         }
 
-    async def _latest(self, scope: Scope) -> ContextSnapshot | None:
-        ids = {"user_id": scope.user_id, "conversation_id": scope.conversation_id}
-        return next(iter(await self._pipeline.snapshots.alist(limit=1, **ids)), None)
 
-
-# Turns had again
+@contextmanager
+def _known(what: str) -> Iterator[None]:
+    """Refuses what asks for something that is not there, or for more than may be."""
+    try:
+        yield
+    except FactError as error:  # as many are pinned as may be
+        raise RefusedError(CONFLICT, str(error)) from error
+    except InputError as error:
+        raise RefusedError(UNKNOWN, f"There is no such {what}") from error
 
 
 def have_again(pipeline: ContextPipeline, messages: Sequence[BaseMessage], scope: Scope) -> None:
@@ -365,22 +333,6 @@ def have_again(pipeline: ContextPipeline, messages: Sequence[BaseMessage], scope
             pipeline.assemble(messages[begin : begin + 1], **who)
         pipeline.add_messages(messages[begin:end], **who)
     pipeline.flush()
-
-
-def replayed(
-    pipeline: ContextPipeline, settings: ContextSettings, messages: Sequence[BaseMessage], scope: Scope
-) -> ContextPipeline:
-    """Returns a pipeline in memory, as the given one is, in which a conversation was had again."""
-    engine = pipeline.engine
-    made = ContextPipeline(
-        settings.override({"keep_snapshots": REPLAYED_TURNS, "learn": False}),
-        system_prompt=engine.system_prompt,
-        model=engine.target.model,
-        token_counter=engine.target.given_counter,
-        embeddings=engine.workspace.embeddings,
-    )
-    have_again(made, messages, scope)
-    return made
 
 
 def _line(snapshot: ContextSnapshot) -> Answer:
@@ -431,8 +383,8 @@ def _pruning_strategy(report: ContextReport, thresholds: tuple[float, ...]) -> A
     }
 
 
-def _said(position: int, entry: Entry, pins: Mapping[str, Preservation]) -> Answer:
-    """A message as the page shows it; what `pin` said of it outweighs its own wish."""
+def _said(position: int, entry: Entry) -> Answer:
+    """A message as the page shows it."""
     message, text = entry.message, plain_text(entry.message)
     return {
         "position": position,
@@ -441,5 +393,5 @@ def _said(position: int, entry: Entry, pins: Mapping[str, Preservation]) -> Answ
         "name": message.name,
         "text": text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…",
         "created_at": time_of(message),
-        "preservation": pins.get(entry.id, preservation_of(message)),
+        "preservation": entry.preservation,
     }

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
 from langchain_ctxbudget.messages import fingerprint, plain_text
 from langchain_ctxbudget.prompt import Prompt
-from langchain_ctxbudget.report import JOINED, ContextReport, LayerReport, ReportItem
+from langchain_ctxbudget.report import JOINED, ContextReport, ReportItem
 
 Shown: TypeAlias = dict[str, Any]
 """A message: its role, name, tokens and parts; a part has `layer`, `item`, `text`, and whether a cache has it.
@@ -97,38 +97,27 @@ def _found(text: str, pieces: Sequence[Piece]) -> Iterator[tuple[str | None, str
         yield None, None, at, len(text)
 
 
-def outlined(
-    report: ContextReport, text_of: Callable[[LayerReport, ReportItem], str], role_of: Callable[[ReportItem], str]
-) -> list[Shown]:
-    """Returns the messages of a prompt that only its report tells of, with the texts that are still kept."""
-    found: dict[tuple[int, int], list[tuple[LayerReport, ReportItem]]] = {}
-    for layer in sorted(report.layers, key=lambda layer: layer.layer == Layer.MESSAGE):  # the message comes last
-        for item in layer.items:
-            place = TURN
-            if item.status is Status.OMITTED:
-                continue
-            if item.reason is Reason.AS_SENT:  # in front of one of the messages, it is not known of which
-                place = SENT
-            elif layer.layer in IN_SYSTEM:
-                place = SYSTEM
-            elif layer.layer == Layer.HISTORY:
-                place = SUMMARY if item.reason is Reason.SUMMARY else SAID
-            found.setdefault((place, len(found) if place == SAID else 0), []).append((layer, item))
-    messages = [(place, found[place, number]) for place, number in sorted(found)]
-    left = float(report.stability.shared_tokens or 0)
-    if report.total_tokens - report.stability.effective_tokens <= left / 2:  # the cache was cold
-        left = 0
-    items_tokens = sum(item.tokens for _, message in messages for _, item in message)
-    framing = report.total_tokens / max(1, items_tokens)  # headings and fences, as a factor
-    shown = list[Shown]()
-    for place, message in messages:
-        tokens = sum(item.tokens for _, item in message)
-        left -= tokens * framing
-        cached = left >= 0 and place != TURN
-        parts = [
-            {"layer": layer.layer, "item": item.id, "text": text_of(layer, item), "cached": cached}
-            for layer, item in message
-        ]
-        role = role_of(message[0][1]) if place == SAID else "system" if place == SYSTEM else "human"
-        shown.append({"role": role, "name": None, "tokens": tokens, "parts": parts})
+def outlined(report: ContextReport, quoted: Callable[[str, ReportItem], tuple[str, str]]) -> list[Shown]:
+    """Returns the messages of a prompt that only its report tells of; what a cache held of them is not known.
+
+    `quoted` gives the text of a layer's item as far as it is still kept, and the role of the message that said it.
+    """
+    items = [(layer.layer, it) for layer in report.layers for it in layer.items if it.status is not Status.OMITTED]
+    shown, last = list[Shown](), None
+    for layer, item in sorted(items, key=lambda one: (_place(*one), one[0] == Layer.MESSAGE)):
+        place, (text, role) = _place(layer, item), quoted(layer, item)
+        if place != last or place == SAID:
+            said_by = role if place == SAID else "system" if place == SYSTEM else "human"
+            shown.append({"role": said_by, "name": None, "tokens": 0, "parts": []})
+            last = place
+        shown[-1]["tokens"] += item.tokens
+        shown[-1]["parts"].append({"layer": layer, "item": item.id, "text": text, "cached": None})
     return shown
+
+
+def _place(layer: str, item: ReportItem) -> int:
+    if item.reason is Reason.AS_SENT:  # in front of one of the messages, it is not known of which
+        return SENT
+    if layer == Layer.HISTORY:
+        return SUMMARY if item.reason is Reason.SUMMARY else SAID
+    return SYSTEM if layer in IN_SYSTEM else TURN

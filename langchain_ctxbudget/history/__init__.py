@@ -18,7 +18,7 @@ from langchain_ctxbudget.history.editing import Editor, OnRemoval
 from langchain_ctxbudget.history.extractive import Line, Sentence, choose, keep_sentences
 from langchain_ctxbudget.history.log import CUTS, JOINED, LANES, PINS, OtherConversations, message_reference
 from langchain_ctxbudget.history.summarizing import ConversationCompaction, Owner, Summarizing, compactions, look_up
-from langchain_ctxbudget.history.table import Entry
+from langchain_ctxbudget.history.table import Entry, MessageTable
 from langchain_ctxbudget.history.turn_blocks import (
     CONTEXT_FRAME,
     CONTEXT_INTRO,
@@ -34,9 +34,9 @@ from langchain_ctxbudget.history.turn_blocks import (
 __all__ = [
     "BLOCKS", "CONTEXT_FRAME", "CONTEXT_INTRO", "CUTS", "JOINED", "LANES", "PINS", "SENT", "UNKNOWN", "Beginning",
     "Conversation", "ConversationCompaction", "Decision", "Editor", "Entry", "HistoryPlan", "HistoryRoom",
-    "HistoryView", "LastPrompt", "Line", "MessageIndex", "MessagePage", "OnRemoval", "OpenConversation",
+    "HistoryView", "LastPrompt", "Line", "MessageIndex", "MessagePage", "MessageTable", "OnRemoval", "OpenConversation",
     "OpenConversations", "OtherConversations", "Owner", "Sentence", "Summarizing", "TurnBlock", "block_lines", "blocks",
-    "by_layer", "choose", "compact", "compactions", "editing", "fragments", "is_of_earlier_turn",
-    "keep_sentences", "log", "look_up", "message_reference", "require_known", "saying", "searched_text", "short_digest",
-    "with_block", "with_headings", "work_state",
+    "by_layer", "choose", "compact", "compactions", "editing", "fragments", "is_of_earlier_turn", "keep_sentences",
+    "log", "look_up", "message_reference", "require_known", "saying", "searched_text", "short_digest", "with_block",
+    "with_headings", "work_state",
 ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from langchain_ctxbudget.pipeline.bookkeeping import ContextSnapshot, Prices, SnapshotBook, amounts
+from langchain_ctxbudget.pipeline.bookkeeping import ContextSnapshot, Prices, SnapshotBook
 from langchain_ctxbudget.pipeline.engine import Engine, Session
 from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
 from langchain_ctxbudget.pipeline.runs import (
@@ -13,9 +13,8 @@ from langchain_ctxbudget.pipeline.runs import (
     run_of,
     runnable_of,
 )
-from langchain_ctxbudget.pipeline.workspace import pins_place
 
 __all__ = [
-    "ContextPipeline", "ContextSnapshot", "Engine", "Prices", "Run", "RunContext", "Session", "SnapshotBook", "amounts",
-    "current_runtime", "is_task", "pins_place", "run_of", "runnable_of",
+    "ContextPipeline", "ContextSnapshot", "Engine", "Prices", "Run", "RunContext", "Session", "SnapshotBook",
+    "current_runtime", "is_task", "run_of", "runnable_of",
 ]  # fmt: skip

@@ -34,7 +34,8 @@ export class Prompt {
 
   message({ role, name, tokens, parts }, isLast) {
     const isCached = parts.every((part) => part.cached);
-    const state = isCached ? "cached" : parts.some((part) => part.cached) ? "partly cached" : "new";
+    const isKnown = parts.some((part) => part.cached !== null); // not of an earlier prompt
+    const state = !isKnown ? "" : isCached ? "cached" : parts.some((part) => part.cached) ? "partly cached" : "new";
     const length = parts.reduce((total, part) => total + part.text.length, 0);
     const text = el(
       "div",
@@ -47,7 +48,7 @@ export class Prompt {
       el("span", { class: `role role-${role}` }, roleOf(role)),
       name ? said(name) : null,
       el("span", { class: "muted number" }, `${count(tokens)} tokens`),
-      el("span", { class: `cache ${isCached ? "" : "new"}` }, state),
+      isKnown ? el("span", { class: `cache ${isCached ? "" : "new"}` }, state) : null,
     );
     return el(
       "li",
@@ -72,7 +73,7 @@ export class Prompt {
   }
 
   part({ layer, item, text, cached }) {
-    const look = `part ${classOf(layer)} ${cached ? "" : "new"}`;
+    const look = `part ${classOf(layer)} ${cached === false ? "new" : ""}`;
     if (item === null || !this.items.has(`${layer} ${item}`))
       return said(text, { class: `${look} framing`, data: { layer: layer ?? "" } });
     const index = this.parts.length;
