@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
@@ -41,18 +41,8 @@ FACT_INDENT = 11
 LEAST_SCORE = 0.005
 _OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 """Control characters, directions of writing, and halves of characters, which cannot be printed at all."""
-_TRACK = "rgba(128,128,128,0.18)"
-_LINE = "1px solid rgba(128,128,128,0.35)"
-_CARD = "max-width:60em;overflow-x:auto;font-family:system-ui,sans-serif;font-size:13px;line-height:1.45;color:inherit"
-_TABLE = "table-layout:auto;border-collapse:collapse;width:100%;margin:6px 0;color:inherit;font-size:inherit"
-"""All of it is said here, because notebooks have styles for tables: JupyterLab makes columns of one width."""
-_CELL = "padding:1px 8px 1px 0;border:none;text-align:left;vertical-align:top;white-space:nowrap"
-_WORDS = f"{_CELL};white-space:normal;overflow-wrap:anywhere;width:100%"
-_NUMBER = f"{_CELL};text-align:right;font-variant-numeric:tabular-nums"
-_EDGE = "box-shadow:inset 0 0 0 1px rgba(128,128,128,0.6)"
-_BAR = f"display:flex;height:0.8em;min-width:4em;margin-top:0.3em;background:{_TRACK};overflow:hidden"
-_NAME = f"{_CELL};max-width:12em;overflow:hidden;text-overflow:ellipsis"
-_FAINT = "opacity:0.7"
+CARD_COLUMNS = 100
+_CARD = "overflow-x:auto;color:inherit;background:none;font-size:12px;line-height:1.35"
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,119 +195,72 @@ def explained(report: ContextReport, what: str | int) -> list[str]:
 
 def render_text(report: ContextReport, width: int) -> str:
     """Draws a bar chart with the facts below it; `ContextReport.to_text` says how wide."""
+    return _chart(report, width, lambda text, _colour: text)
+
+
+def render_html(report: ContextReport) -> str:
+    """Draws the same chart in colour, with all items behind a fold; preformatted, it is alike in every notebook."""
+    label = plural(sum(len(layer.items) for layer in report.layers), "item")
+    if further := sum(sum(layer.more_omitted.values()) for layer in report.layers):
+        label += f" and {further:,} more that are left out"
+    fold = f"<summary style='cursor:pointer'>{label}</summary>{''.join(_items(report))}"
+    return f"<pre style='{_CARD}'>{_chart(report, CARD_COLUMNS, _coloured)}\n<details>{fold}</details></pre>"
+
+
+def _chart(report: ContextReport, width: int, draw: Callable[[str, str], str]) -> str:
+    """Draws a chart; `draw` writes a text in a colour, or in none."""
     from rich.console import Console  # noqa: PLC0415 - when something is drawn
     from rich.text import Text  # noqa: PLC0415
 
-    budget, parts = report.budget_tokens, parts_of(report)
     bar_width = max(MIN_BAR, min(MAX_BAR, width - LABEL - sum(NUMBERS)))
     breadth = LABEL + bar_width + sum(NUMBERS)
 
-    def fitted(text: str, columns: int) -> str:
-        label = Text(shown(text))
-        label.truncate(columns, overflow="ellipsis", pad=True)
-        return label.plain
-
-    def line(label: str, bar: str, cells: Sequence[str]) -> str:
+    def line(label: str, bar: str, cells: Sequence[str], colour: str = "") -> str:
         numbers = "".join(f"{cell:>{room}}" for cell, room in zip(cells, NUMBERS, strict=True))
-        return f"{fitted(label, LABEL - 1)} {bar or ' ' * bar_width}{numbers}".rstrip()
+        return (
+            draw(f"{_fitted(label, LABEL - 1)} ", "")
+            + draw(bar or " " * bar_width, colour)
+            + draw(numbers.rstrip(), "")
+        )
 
     def drawn(part: Slice) -> str:
         filled = max(0, min(bar_width, round(part.share * bar_width))) or int(part.tokens > 0)
         label = part.label if part.name in LAYER_COLOURS else f"   {part.label}"
-        return line(label, FULL * filled + EMPTY * (bar_width - filled), part.cells)
+        return line(label, FULL * filled + EMPTY * (bar_width - filled), part.cells, part.colour)
 
-    heading, tokens = f"CONTEXT BUDGET{' (forecast)' if report.forecast else ''}", f"{budget:,} tokens"
-    rule, (*bars, total) = "─" * breadth, map(drawn, parts)
-    top = f"{fitted(heading, breadth - len(tokens) - 1)} {tokens}", line("", "", ("used", "share", "planned"))
-    lines = [*top, rule, *bars, rule, total, line("   Free", "", (f"{budget - report.total_tokens:,}", "", "")), ""]
+    heading, tokens = f"CONTEXT BUDGET{' (forecast)' if report.forecast else ''}", f"{report.budget_tokens:,} tokens"
+    top = f"{_fitted(heading, breadth - len(tokens) - 1)} {tokens}", line("", "", ("used", "share", "planned"))
+    free = line("   Free", "", (f"{report.budget_tokens - report.total_tokens:,}", "", ""))
+    rule, (*bars, total) = "─" * breadth, map(drawn, parts_of(report))
+    lines = [*top, rule, *bars, rule, total, free, ""]
     for label, text in facts(report):
         wrapped = Text(shown(" ".join(text.split()))).wrap(Console(), breadth - FACT_INDENT)
         labels = [label, *[""] * len(wrapped)]
-        lines += [f"{label:<{FACT_INDENT}}{part.plain}".rstrip() for label, part in zip(labels, wrapped, strict=False)]
+        said = (f"{label:<{FACT_INDENT}}{part.plain}" for label, part in zip(labels, wrapped, strict=False))
+        lines += [draw(part.rstrip(), "") for part in said]
     return "\n".join(lines)
 
 
-def render_html(report: ContextReport) -> str:
-    """Draws a report: the whole budget as one bar, every layer, the facts, and all items behind a fold."""
-    budget, total, parts = report.budget_tokens, report.total_tokens, parts_of(report)
-    title = "Context budget (forecast)" if report.forecast else "Context budget"
-    used = f" {total:,} of {budget:,} tokens ({total / budget:.1%}), {budget - total:,} free"
-    sizes = [*((one.label, one.tokens, one.colour) for one in parts[:-1]), ("Free", budget - total, OTHERS[FREE])]
-    whole = (_segment(size, colour, f"{name}: {size:,} tokens") for name, size, colour in sizes if size > 0)
-    return _tag(
-        "div",
-        _tag("div", _tag("b", _text(title)), _text(used)),
-        _tag("div", *whole, style=f"{_BAR};border:{_LINE}"),
-        _layers(report, parts),
-        _table((), (_fact(label, said) for label, said in facts(report))),
-        _items(report, {part.name: part.colour for part in parts}),
-        style=_CARD,
-    )
+def _fitted(text: str, columns: int) -> str:
+    from rich.text import Text  # noqa: PLC0415 - when something is drawn
+
+    label = Text(shown(text))
+    label.truncate(columns, overflow="ellipsis", pad=True)
+    return label.plain
 
 
-def _tag(name: str, *inside: str, **attributes: str) -> str:
-    written = "".join(f' {key}="{_text(value)}"' for key, value in attributes.items() if value)
-    return f"<{name}{written}>{''.join(inside)}</{name}>"
+def _coloured(text: str, colour: str) -> str:
+    return f"<span style='color:{colour}'>{escape(text)}</span>" if colour else escape(text)
 
 
-def _text(text: str) -> str:
-    return escape(shown(text))
-
-
-def _table(titles: Sequence[tuple[str, str]], rows: Iterable[str]) -> str:
-    heads = [_tag("th", _text(title), style=f"{style};font-weight:normal;{_FAINT}") for title, style in titles]
-    head = _tag("thead", _tag("tr", *heads, style="background:none")) if heads else ""
-    return _tag("table", head, _tag("tbody", *rows), style=_TABLE)
-
-
-def _row(*cells: tuple[str, str], style: str = "", title: str = "") -> str:
-    drawn = (_tag("td", inside, style=look) for look, inside in cells)
-    return _tag("tr", *drawn, style=f"background:none;{style}", title=title)
-
-
-def _segment(size: float, colour: str, title: str) -> str:
-    """Returns a part of a bar; the thinnest can still be seen, and white is left to the notebook."""
-    fill = "transparent" if colour == OTHERS[FREE] else colour
-    return _tag("div", style=f"flex:{size:.6g} 1 0;min-width:1px;background:{fill};{_EDGE}", title=title)
-
-
-def _layers(report: ContextReport, parts: Sequence[Slice]) -> str:
-    scale = max(report.budget_tokens, *(layer.allocated_tokens for layer in report.layers))
-    rows = []
-    for part in parts:
-        full = max(0, part.tokens)
-        pale = part.layer.allocated_tokens - full if part.layer else 0
-        bar = [
-            _tag("div", style=f"width:{100 * size / scale:.3f}%;min-width:2px;background:{part.colour};{style}")
-            for size, style in ((full, _EDGE), (pale, "opacity:0.28"))
-            if size > 0 and part.colour
-        ]
-        drawn = _WORDS, _tag("div", *bar, style=_BAR if part.name else "")
-        numbers = ((_NUMBER, cell) for cell in part.cells)
-        rows.append(_row((_NAME, _text(part.label)), drawn, *numbers, style="" if part.name else "font-weight:bold"))
-    titles = ("layer", _CELL), ("", _WORDS), ("used", _NUMBER), ("share", _NUMBER), ("planned", _NUMBER)
-    return _table(titles, rows)
-
-
-def _fact(label: str, said: str) -> str:
-    return _row((f"{_CELL};{_FAINT}", _text(label)), (_WORDS, _text(said)))
-
-
-def _items(report: ContextReport, colours: Mapping[str, str]) -> str:
-    rows, count, further = [], 0, 0
+def _items(report: ContextReport) -> Iterator[str]:
+    """Yields a line for every item, and for those of each reason that are only counted."""
+    colours = colours_of(layer.layer for layer in report.layers)
     for layer in report.layers:
-        mark = f"{_NAME};border-left:4px solid {colours[layer.layer]};padding-left:6px", _text(layer.layer)
+        mark = _coloured(FULL, colours[layer.layer]) + escape(_fitted(f" {layer.layer}", LABEL // 2))
         for item in layer.items:
-            why = ", ".join(filter(None, (item.reason.replace("_", " "), item.source)))
-            cells = (_CELL, _text(item.status)), (_CELL, _text(why)), (_NUMBER, f"{item.tokens:,}")
-            faint = _FAINT if item.status is Status.OMITTED else ""
-            rows.append(_row(mark, *cells, (_WORDS, _text(item.preview)), style=faint, title=item.id))
+            why = _fitted(", ".join(filter(None, (item.reason.replace("_", " "), item.source))), LABEL)
+            cells = f"{item.status:<9}{why}{item.tokens:>7,}  {shown(item.preview)}"
+            yield f"<div title='{escape(shown(item.id))}'>{mark}{escape(cells)}</div>"
         for reason, more in layer.more_omitted.items():
-            rows.append(
-                _row(mark, (_CELL, "omitted"), (_CELL, f"{more:,} more: {reason.replace('_', ' ')}"), style=_FAINT)
-            )
-            further += more
-        count += len(layer.items)
-    titles = ("layer", _CELL), ("", _CELL), ("why", _CELL), ("tokens", _NUMBER), ("", _WORDS)
-    label = f"{plural(count, 'item')}{f' and {further:,} more that are left out' if further else ''}"
-    return _tag("details", _tag("summary", _text(label), style="cursor:pointer"), _table(titles, rows))
+            yield f"<div>{mark}omitted  {more:,} more: {reason.replace('_', ' ')}</div>"
