@@ -208,21 +208,10 @@ class Allocation:
     keep_messages: int | None = None
     """The newest messages that stay verbatim; None: as the settings say."""
 
-    def _spec(self, layer: str) -> LayerSpec:
+    def spec_of(self, layer: str) -> LayerSpec:
+        """Returns the demand behind a layer's tokens; what is not divided, as the current turn, has priority 100."""
         rigid = LayerSpec(layer, 0, 0, self.tokens.get(layer, 0), priority=100)
         return next((spec for spec in self.specs if spec.layer == layer), rigid)
-
-    def limit_of(self, layer: str) -> int:
-        """Returns the size a layer may grow to with tokens that others leave unspent."""
-        return self._spec(layer).limit_tokens
-
-    def floor_of(self, layer: str) -> int:
-        """Returns the size below which a layer is left out."""
-        return self._spec(layer).min_tokens
-
-    def priority_of(self, layer: str) -> int:
-        """Returns a layer's priority; 100 for the system prompt and the current turn, which are not divided."""
-        return self._spec(layer).priority
 
 
 @runtime_checkable

@@ -224,7 +224,8 @@ def topics_demand(situation: Situation, floor_tokens: int = TOPIC_FLOOR) -> Laye
     high = min(situation.topic_tokens, int(budget * TOPIC_CAP))
     low = min(high, floor_tokens)
     ideal = min(high, max(low, int(wanted * (1 - pressure * PRESSURE_WEIGHT))))
-    return LayerSpec(Layer.TOPICS, low, ideal, high, 85 if is_knowledge_heavy(situation) else 70, elasticity=0.6)
+    is_knowledge_heavy = situation.topic_count >= MANY_TOPICS or situation.depth == "deep"
+    return LayerSpec(Layer.TOPICS, low, ideal, high, 85 if is_knowledge_heavy else 70, elasticity=0.6)
 
 
 def entities_demand(situation: Situation, floor_tokens: int = ENTITY_FLOOR) -> LayerSpec:
@@ -243,11 +244,6 @@ def _times(count: int, step: float) -> float:
 def arc_ideal(situation: Situation) -> int:
     """Returns the ideal size of the arc (seed 000, L4): it grows with the logarithm of the message count."""
     return int(ARC_TOKENS_PER_DOUBLING * math.log2(situation.message_count + 1) * DEPTH_FACTOR[situation.depth])
-
-
-def is_knowledge_heavy(situation: Situation) -> bool:
-    """Returns True where knowledge comes before dialogue (seed 000)."""
-    return situation.topic_count >= MANY_TOPICS or situation.depth == "deep"
 
 
 # Shares, and an order
@@ -456,20 +452,17 @@ STRATEGIES: dict[str, type[Any]] = {
 
 def strategy_of(value: object) -> AllocationStrategy:
     """Returns a strategy from its name, from a mapping with its name and parameters, or itself."""
-    names = ", ".join(STRATEGIES)
     if isinstance(value, str | Mapping):
         parameters = {"strategy": value} if isinstance(value, str) else dict(value)
-        name = parameters.pop("strategy", None)
-        if not isinstance(name, str) or name not in STRATEGIES:
-            raise InvalidSettingsError(f"allocation must name one of {names}, not {name!r}")
-        strategy: AllocationStrategy = STRATEGIES[name].of(parameters)
-        return strategy
-    if isinstance(value, type) or not isinstance(value, AllocationStrategy):
-        raise InvalidSettingsError(
-            f"allocation must be the name of a strategy ({names}), a mapping with its parameters, or an object with a "
-            f"name and an allocate method, not {value!r}"
-        )
-    return value
+        if kind := STRATEGIES.get(str(parameters.pop("strategy", None))):
+            strategy: AllocationStrategy = kind.of(parameters)
+            return strategy
+    elif isinstance(value, AllocationStrategy) and not isinstance(value, type):
+        return value
+    raise InvalidSettingsError(
+        f"allocation must name one of {', '.join(STRATEGIES)}, alone or in a mapping as `strategy` beside its "
+        f"parameters, or be an object with a name and an allocate method, not {value!r}"
+    )
 
 
 def _with_kept(situation: Situation, preferences: int, history: int, knowledge: int, retrieval: int) -> Buckets:
@@ -486,42 +479,27 @@ def _scaled(buckets: Buckets, tokens: int) -> Buckets:
 
 
 def _divided(
-    name: str,
-    situation: Situation,
-    buckets: Buckets,
-    *,
-    kept_tokens: int | None = None,
-    reserve_tokens: int = 0,
-    keep_messages: int | None = None,
+    name: str, situation: Situation, buckets: Buckets, *, kept_tokens: int | None = None, **more: int
 ) -> Allocation:
     """Divides every bucket, together at most what is free, between its layers; the newest messages come first."""
-    fits_whole = situation.history_tokens <= buckets["history"]
+    held, room = situation.history_tokens, buckets["history"]
     kept = situation.keep_tokens if kept_tokens is None else kept_tokens
-    specs: list[LayerSpec] = []
+    fits_whole = held <= room
+    arc = 0 if fits_whole else max(0, min(arc_ideal(situation), int(room * ARC_SHARE), room - kept))
+    history = held if fits_whole else room - arc
+    specs = [
+        LayerSpec(Layer.ARC, 0, arc, arc, ARC_PRIORITY),
+        LayerSpec(Layer.HISTORY, 0, history, history, HISTORY_PRIORITY),
+    ]
     for bucket, tokens in buckets.items():
-        if bucket == "history":
-            wanted = _dialogue(situation, tokens, kept, fits_whole=fits_whole)
-        else:
-            wanted = _knowledge(bucket, situation, tokens, fits_whole=fits_whole)
+        wanted = _knowledge(bucket, situation, tokens, fits_whole=fits_whole)
         given = divide(wanted, tokens)
         specs += (LayerSpec(it.layer, 0, given[it.layer], given[it.layer], it.priority) for it in wanted)
-    return share_out(
-        name, situation, specs, fits_whole=fits_whole, reserve_tokens=reserve_tokens, keep_messages=keep_messages
-    )
-
-
-def _dialogue(situation: Situation, tokens: int, kept_tokens: int, *, fits_whole: bool) -> list[LayerSpec]:
-    held = situation.history_tokens
-    most = max(0, min(int(tokens * ARC_SHARE), tokens - kept_tokens))  # the newest messages come first
-    arc = 0 if fits_whole else min(arc_ideal(situation), most)
-    history = held if fits_whole else max(0, tokens - arc)
-    return [
-        LayerSpec(Layer.ARC, 0, arc, arc, ARC_PRIORITY),
-        LayerSpec(Layer.HISTORY, 0, history, history, HISTORY_PRIORITY, usable_tokens=held),
-    ]
+    return share_out(name, situation, specs, fits_whole=fits_whole, **more)
 
 
 def _knowledge(bucket: str, situation: Situation, tokens: int, *, fits_whole: bool) -> list[LayerSpec]:
+    """Returns the demands of a bucket's layers; that of history has none."""
     specs: list[LayerSpec] = []
     if bucket in ("preferences", "memory"):
         specs.append(preferences_demand(situation, tokens))

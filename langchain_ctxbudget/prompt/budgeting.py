@@ -435,14 +435,14 @@ def with_leftovers(plan: Plan) -> Plan:
     budgets = dict(allocation.tokens)
     own = {layer.name: layer for layer in layers}
     names = [Layer.TOPICS, Layer.ENTITIES, Layer.RETRIEVAL, *own]
-    for name in sorted(names, key=lambda name: (-allocation.priority_of(name), name)):
+    for spec in sorted(map(allocation.spec_of, names), key=lambda spec: (-spec.priority, spec.layer)):
+        name, limit = spec.layer, spec.limit_tokens
         before = _used_tokens(plan, name)
-        limit = allocation.limit_of(name)
         if name == Layer.RETRIEVAL:
             plan = _with_retrieved(plan, min(left, limit))
         elif _wants_more(plan, name):
             wider = max(budgets[name], min(before + left, limit))
-            if wider >= max(allocation.floor_of(name), own[name].min_tokens if name in own else 0):
+            if wider >= max(spec.min_tokens, own[name].min_tokens if name in own else 0):
                 budgets[name] = wider
                 if name not in own:  # an allocation is for the lines alone
                     budgets[name] -= count(subjects.SECTIONS[Layer(name)])
@@ -454,7 +454,7 @@ def with_leftovers(plan: Plan) -> Plan:
 def with_shrunk_block(plan: Plan) -> Plan:
     """Takes from the context block that was chosen before what has no room any more, the least valuable first."""
     names = {part.layer for part in plan.fixed or ()}
-    order = sorted(names, key=lambda name: (plan.allocated.priority_of(name), name))
+    order = sorted(names, key=lambda name: (plan.allocated.spec_of(name).priority, name))
     content, gone = pruned(plan, plan.content, order)
     return plan.but(fixed=content.volatile, pruned=(*plan.pruned, *gone))
 

@@ -275,7 +275,7 @@ def fit_prompt(plan: Plan) -> Settled:
         plan = plan.but(last_resort=taken, pruned=(*plan.pruned, *_omitted(compressed, Reason.COMPRESSED)))
     if excess > 0:
         layers = [layer for layer in plan.allocated.tokens if layer not in (Layer.IDENTITY, Layer.MESSAGE)]
-        order = sorted(layers, key=lambda layer: (plan.allocated.priority_of(layer), layer))
+        order = sorted(layers, key=lambda layer: (plan.allocated.spec_of(layer).priority, layer))
         content, gone = pruned(plan, content, order)
         plan, built = plan.but(pruned=(*plan.pruned, *gone)), build(content)
     measured = measure(content, built, plan.counter, sum(plan.extras.values()))

@@ -170,7 +170,7 @@ def check_strategy(strategy, s, more):
     if isinstance(strategy, DynamicAllocation):  # over ten entities take it by the seed's own formula
         a = strategy.allocate(replace(s, custom=(), entity_count=min(10, s.entity_count)))
         if not a.fits_whole and s.free_tokens - a.tokens[Layer.HISTORY] - a.tokens[Layer.ARC] > 10:
-            assert a.limit_of(Layer.RETRIEVAL) > 0, "a history that does not fit is retrieved from"
+            assert a.spec_of(Layer.RETRIEVAL).limit_tokens > 0, "a history that does not fit is retrieved from"
 
 
 def situation(**changes):
