@@ -61,8 +61,8 @@ class Standing:
 
 def standing(limits: UsageLimits, used: Mapping[str, float]) -> Standing | None:
     """Returns the limit of which the smallest share is left; None where none is set."""
-    allowed = {name: getattr(limits, name) for name in LIMITS if getattr(limits, name) is not None}
-    found = [Standing(limit=name, used=used.get(name, 0), allowed=most) for name, most in allowed.items()]
+    allowed = ((name, getattr(limits, name)) for name in LIMITS)
+    found = [Standing(limit=name, used=used.get(name, 0), allowed=most) for name, most in allowed if most]
     return min(found, key=lambda one: one.left, default=None)
 
 

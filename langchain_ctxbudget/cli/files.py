@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ from rich.text import Text
 from langchain_ctxbudget import demo
 from langchain_ctxbudget.budget import STRATEGIES
 from langchain_ctxbudget.cli.formats import read_one
-from langchain_ctxbudget.cli.terminal import DEFAULT_USER, printable, progress_bar, tell, tokens
+from langchain_ctxbudget.cli.terminal import DEFAULT_USER, print_json, printable, progress_bar, tell, tokens
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.messages import plain_text, split_turn
 from langchain_ctxbudget.pipeline import ContextPipeline
@@ -113,7 +111,7 @@ def run_assemble(options: argparse.Namespace) -> None:
 def _show(context: AssembledContext, options: argparse.Namespace) -> None:
     report = context.report
     if options.json:
-        _print_json({"messages": messages_to_dict(context.messages), "report": report.to_dict()})
+        print_json({"messages": messages_to_dict(context.messages), "report": report.to_dict()})
         return
     console = Console(highlight=False)
     console.rule("[bold]the prompt")
@@ -156,10 +154,6 @@ def run_replay(options: argparse.Namespace) -> None:
             on_turn=lambda name, _: progress.update(task, advance=1, description=printable(name)),
         )
     if options.json:
-        _print_json(result.to_dict())
+        print_json(result.to_dict())
     else:
         sys.stdout.write(printable(f"{result.to_text()}\n"))
-
-
-def _print_json(data: Mapping[str, Any]) -> None:
-    sys.stdout.write(json.dumps(data, indent=2) + "\n")

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 import socket
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -19,12 +17,21 @@ from rich.progress import Progress
 
 from langchain_ctxbudget import demo
 from langchain_ctxbudget.cli.formats import ConversationFile, pick_conversation, read_conversations
-from langchain_ctxbudget.cli.terminal import DEFAULT_USER, Row, cell, print_table, progress_bar, tell, tokens
+from langchain_ctxbudget.cli.terminal import (
+    DEFAULT_USER,
+    Row,
+    cell,
+    print_json,
+    print_table,
+    progress_bar,
+    tell,
+    tokens,
+)
 from langchain_ctxbudget.errors import CtxBudgetError, InvalidSettingsError, MessageConflictError, StoreError
 from langchain_ctxbudget.knowledge import SourceMessage
 from langchain_ctxbudget.messages import fingerprint
 from langchain_ctxbudget.pipeline import ContextPipeline
-from langchain_ctxbudget.stores import DATABASE_FILE, Record, Scope
+from langchain_ctxbudget.stores import DATABASE_FILE, Scope
 
 QUOTED_CHARACTERS = 400
 """Characters of a message that is quoted."""
@@ -155,11 +162,9 @@ def run_inspect(options: argparse.Namespace) -> None:
             _show_sources(knowledge.why(options.why, user_id=user), options)
         elif options.delete:
             knowledge.delete(options.delete, user_id=user)
-            text = f"{options.delete} is forgotten. The messages that it comes from stay."
-            _print_json({"deleted": options.delete}) if options.json else tell(text)
+            tell(f"{options.delete} is forgotten. The messages that it comes from stay.")
         elif options.pin:
-            item = knowledge.pin(options.pin, user_id=user)
-            _print_json({"item": item}) if options.json else tell(f"{item.id} is pinned.")
+            tell(f"{knowledge.pin(options.pin, user_id=user).id} is pinned.")
         else:
             _list(pipeline, options)
 
@@ -171,7 +176,7 @@ def _known(pipeline: ContextPipeline, user: str, kinds: Iterable[str]) -> dict[s
 def _list(pipeline: ContextPipeline, options: argparse.Namespace) -> None:
     found = _known(pipeline, options.user, [options.kind] if options.kind else KINDS)
     if options.json:
-        _print_json({"user_id": options.user, **found})
+        print_json({"user_id": options.user, **found})
         return
     for kind, items in found.items():
         what, last = KINDS[kind]
@@ -191,7 +196,7 @@ def _day(at: object) -> str:
 def _show_sources(sources: Sequence[SourceMessage], options: argparse.Namespace) -> None:
     if options.json:
         told = [{**asdict(one), "message": one.message and message_to_dict(one.message)} for one in sources]
-        _print_json({"item_id": options.why, "sources": told})
+        print_json({"item_id": options.why, "sources": told})
         return
     rows: list[Row] = []
     for one in sources:
@@ -200,15 +205,6 @@ def _show_sources(sources: Sequence[SourceMessage], options: argparse.Namespace)
         rows.append((one.conversation_id, text, _day(one.message and one.message.additional_kwargs.get("created_at"))))
     title = f"{options.why}: known from {len(sources):,} messages" if sources else f"{options.why}: said by hand"
     print_table(title, ("conversation", "message", "said"), rows)
-
-
-def _print_json(data: Mapping[str, Any]) -> None:
-    def plain(value: object) -> object:
-        if isinstance(value, Record):
-            return value.model_dump(mode="json")
-        raise TypeError(f"{type(value).__name__} is not plain data")
-
-    sys.stdout.write(json.dumps(data, indent=2, default=plain) + "\n")
 
 
 def run_dashboard(options: argparse.Namespace) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
-from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from rich import box
 from rich.console import Console
@@ -44,6 +46,11 @@ def printable(text: str) -> str:
 def tell(text: str, *, style: str = "", stderr: bool = False) -> None:
     """Prints a text of any origin, without markup."""
     Console(stderr=stderr, highlight=False).print(Text(printable(text), style=style), soft_wrap=True)
+
+
+def print_json(data: Mapping[str, Any]) -> None:
+    """Prints data, records in it as plain data."""
+    sys.stdout.write(json.dumps(data, indent=2, default=lambda record: record.model_dump(mode="json")) + "\n")
 
 
 def progress_bar() -> Progress:

@@ -11,13 +11,12 @@ import ipaddress
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import cache
-from inspect import Parameter, signature
+from inspect import signature
 from pathlib import Path
-from typing import Any, TypeAlias, get_type_hints
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ValidationError, create_model
+from pydantic import ConfigDict, ValidationError, validate_call
 from pydantic_core import to_jsonable_python
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -117,7 +116,8 @@ def create_app(pipeline: ContextPipeline, *, user_id: str | UserOf) -> Starlette
 def _endpoint(
     handler: Callable[..., Awaitable[Any]], service: DashboardService, user_id: str | UserOf
 ) -> Callable[[Request], Awaitable[Response]]:
-    question = _question(handler)
+    _, _, *asked = signature(handler).parameters
+    checked = validate_call(config=ConfigDict(arbitrary_types_allowed=True))(handler)
 
     async def answered(request: Request) -> Response:
         try:
@@ -125,31 +125,20 @@ def _endpoint(
             if not isinstance(user, str) or not user:
                 return _told(NOT_SIGNED_IN, "Nobody is signed in")
             given: dict[str, Any] = {**request.query_params, **request.path_params}
-            if "body" in question.model_fields:
+            if asked == ["body"]:
                 if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
                     return _told(NO_JSON, "Send the body as application/json")  # other sites can send other kinds
                 try:
                     given = {"body": json.loads(await request.body())}
                 except (ValueError, RecursionError):
                     return _told(BAD, "The body is no JSON that can be read")
-            found = await handler(service, user, **dict(question.model_validate(given)))
+            found = await checked(service, user, **{name: given[name] for name in asked if name in given})
             data = json.dumps(to_jsonable_python(found), separators=(",", ":"), allow_nan=False)
             return Response(data, media_type="application/json")  # in ASCII: texts may hold what UTF-8 cannot
         except Exception as error:  # noqa: BLE001 - a store, embeddings or a user's function raise whatever they like
             return _refused(error, handler.__name__)
 
     return answered
-
-
-@cache
-def _question(handler: Callable[..., Awaitable[Any]]) -> type[BaseModel]:
-    """Returns what checks the parameters of a method."""
-    hints = get_type_hints(handler, include_extras=True)
-    _, _, *asked = signature(handler).parameters.values()
-    fields: dict[str, Any] = {
-        one.name: (hints[one.name], ... if one.default is Parameter.empty else one.default) for one in asked
-    }
-    return create_model(handler.__name__, **fields)
 
 
 def _refused(error: Exception, asked: str) -> Response:

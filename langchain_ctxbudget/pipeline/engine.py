@@ -226,7 +226,7 @@ class Engine:
             )
         if comparable:
             self.target.observe(used["input_tokens"], report.uncorrected_tokens)
-        return self.target.factor
+        return self.target.calibration.factor
 
     def _begun(
         self,

@@ -246,7 +246,7 @@ class ContextPipeline:
             model, comparable = model or model_of(usage_metadata), is_of_one_call(usage_metadata)
             usage_metadata = cast("Mapping[str, Any] | None", usage_metadata.usage_metadata)
         if usage_metadata is None:
-            return self.engine.target.factor
+            return self.engine.target.calibration.factor
         if not isinstance(usage_metadata, Mapping) or "input_tokens" not in usage_metadata:
             raise InputError(f"usage_metadata must be a mapping with input_tokens, not {usage_metadata!r}")
         answered = report or self.engine.recent.report

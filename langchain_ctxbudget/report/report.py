@@ -15,7 +15,6 @@ from langchain_ctxbudget.budget import Forced, Layer, Reason, Status, TierName, 
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.messages import Repair
 
-SCHEMA_VERSION: Literal[3] = 3
 LISTED_OMISSIONS = 50
 """Omitted candidates of a layer that are listed one by one; further ones are counted per reason."""
 PREVIEW_CHARACTERS = 80
@@ -161,7 +160,7 @@ class ContextReport:
     usage: UsageState | None = None
     forecast: bool = False
     """True for the report of another budget: nothing was sent."""
-    schema_version: Literal[3] = SCHEMA_VERSION
+    schema_version: Literal[3] = 3
 
     def layer(self, layer: Layer | str) -> LayerReport:
         """Returns a layer by its short name, for instance `"L5"`, or by the name of a custom layer."""
@@ -191,9 +190,6 @@ class ContextReport:
     @classmethod
     def from_dict(cls, data: object) -> ContextReport:
         """Reads a report from the data of `to_dict`."""
-        version = data.get("schema_version") if isinstance(data, Mapping) else None
-        if version != SCHEMA_VERSION:
-            raise InputError(f"A report of schema version {version!r} cannot be read, only {SCHEMA_VERSION}")
         try:
             return _adapter().validate_python(data)
         except ValidationError as error:

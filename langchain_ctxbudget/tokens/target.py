@@ -82,11 +82,6 @@ class ModelTarget:
         """The name of the model; None where it is not known."""
         return None if self.model is None else next(model_names(self.model), None)
 
-    @property
-    def factor(self) -> float:
-        """The number that counts are multiplied by."""
-        return self.calibration.factor
-
     def load(self) -> None:
         """Loads what counting needs; where it cannot be had, whoever counts says so."""
         if self.tokenizer.is_local:
@@ -105,7 +100,7 @@ class ModelTarget:
             )
         with self._mutex:
             self.calibration = self.calibration.observe(counted_tokens, input_tokens)
-            factor = self.factor
+            factor = self.calibration.factor
             if factor != (self.counter.factor if isinstance(self.counter, CalibratedCounter) else 1.0):
                 self.counter = self.tokenizer if factor == 1.0 else CalibratedCounter(self.tokenizer, factor)
 

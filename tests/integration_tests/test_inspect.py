@@ -140,9 +140,11 @@ def test_why_gives_the_messages_word_for_word(run: Run, inspect: Any, store: Pat
 def test_a_fact_is_pinned_and_deleted(run: Run, inspect: Any, store: Path) -> None:
     added = add_fact(store, "Builds a kayak")
     last = inspect("facts")["facts"][-1]
-    assert inspect("--pin", last["id"])["item"]["pinned"]
+    where = ("inspect", "--store", store, "--user", "ada")
+    assert run(*where, "--pin", last["id"])[:2] == (0, f"{last['id']} is pinned.\n")
+    assert inspect("facts")["facts"][0]["pinned"]
     assert texts(inspect)[0] == last["text"]
-    assert inspect("--delete", added) == {"deleted": added}
+    assert run(*where, "--delete", added)[1].startswith(f"{added} is forgotten.")
     assert "Builds a kayak" not in texts(inspect)
     with ChromaStore(store) as kept, ContextPipeline({"learn": False}, store=kept) as pipeline:
         assert [one.text for one in pipeline.get_messages(user_id="ada", conversation_id="monday")] == SAID
