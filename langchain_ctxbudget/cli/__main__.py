@@ -30,7 +30,7 @@ class _Command(argparse.ArgumentParser):
     name, module = "", ""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401 - as its base
-        import_module(f"langchain_ctxbudget.cli.{self.module}").OPTIONS[self.name](self)
+        import_module(f"langchain_ctxbudget.cli.{self.module}").configure(self.name, self)
         return super().parse_known_args(args, namespace)
 
 

@@ -26,48 +26,34 @@ DEMO_BUDGET, REPLAY_BUDGET = 4_000, 8_000
 PREVIEW_LINES, PREVIEW_WIDTH = 14, 160
 
 
-def _configure_demo(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--message", help="ask something else than the demo's question")
-    parser.add_argument("--budget", type=tokens, default=DEMO_BUDGET, metavar="N", help="tokens (default: 4k)")
-    _configure_prompt(parser)
-    parser.set_defaults(run=run_demo)
-
-
-def _configure_assemble(parser: argparse.ArgumentParser) -> None:
-    formats = "OpenAI or LangChain messages, an export of ChatGPT or Claude, or the evaluation format"
-    parser.add_argument("--conversation", type=Path, required=True, metavar="FILE", help=formats)
-    parser.add_argument("--message", required=True, metavar="TEXT", help="the user's new message")
-    parser.add_argument("--budget", type=tokens, required=True, metavar="N", help="tokens, such as 4000 or 4k")
-    _configure_file(parser)
-    _configure_prompt(parser)
-    parser.set_defaults(run=run_assemble)
-
-
-def _configure_replay(parser: argparse.ArgumentParser) -> None:
-    help_text = "a conversation, in any format that `assemble` takes (default: the bundled one)"
-    parser.add_argument("file", type=Path, nargs="?", metavar="FILE", help=help_text)
-    parser.add_argument("--budget", type=tokens, default=REPLAY_BUDGET, metavar="N", help="tokens (default: 8k)")
-    help_text = f"of {', '.join(NAMES)}; with another budget: recency@4000 (default: %(default)s)"
-    parser.add_argument("--compare", default=",".join(DEFAULT_STRATEGIES), metavar="NAME,...", help=help_text)
-    _configure_file(parser)
-    parser.add_argument("--price", metavar="MODEL", help="tell costs in US dollars, at the price of this model")
-    parser.add_argument("--json", action="store_true", help="all numbers of all turns as JSON")
-    parser.set_defaults(run=run_replay)
-
-
-def _configure_file(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--title", help="which conversation, where the file holds several")
-    parser.add_argument("--system", default="", metavar="TEXT", help="a system prompt (default: the file's)")
-    parser.add_argument("--model", help="count for this model, within its window (default: o200k_base, no window)")
-
-
-def _configure_prompt(parser: argparse.ArgumentParser) -> None:
-    help_text = "how the budget is divided (default: %(default)s)"
-    parser.add_argument("--allocation", default="elastic", choices=STRATEGIES, help=help_text)
-    parser.add_argument("--json", action="store_true", help="messages and report as JSON")
-
-
-OPTIONS = {"demo": _configure_demo, "assemble": _configure_assemble, "replay": _configure_replay}
+def configure(command: str, parser: argparse.ArgumentParser) -> None:
+    """Adds the options of a command."""
+    add, formats = (
+        parser.add_argument,
+        "OpenAI or LangChain messages, an export of ChatGPT or Claude, or the evaluation format",
+    )
+    if command == "demo":
+        add("--message", help="ask something else than the demo's question")
+        add("--budget", type=tokens, default=DEMO_BUDGET, metavar="N", help="tokens (default: 4k)")
+    elif command == "assemble":
+        add("--conversation", type=Path, required=True, metavar="FILE", help=formats)
+        add("--message", required=True, metavar="TEXT", help="the user's new message")
+        add("--budget", type=tokens, required=True, metavar="N", help="tokens, such as 4000 or 4k")
+    else:
+        add("file", type=Path, nargs="?", metavar="FILE", help=f"{formats} (default: the bundled conversation)")
+        add("--budget", type=tokens, default=REPLAY_BUDGET, metavar="N", help="tokens (default: 8k)")
+        names = f"of {', '.join(NAMES)}; with another budget: recency@4000 (default: %(default)s)"
+        add("--compare", default=",".join(DEFAULT_STRATEGIES), metavar="NAME,...", help=names)
+        add("--price", metavar="MODEL", help="tell costs in US dollars, at the price of this model")
+    if command != "demo":
+        add("--title", help="which conversation, where the file holds several")
+        add("--system", default="", metavar="TEXT", help="a system prompt (default: the file's)")
+        add("--model", help="count for this model, within its window (default: o200k_base, no window)")
+    if command != "replay":
+        divided = "how the budget is divided (default: %(default)s)"
+        add("--allocation", default="elastic", choices=STRATEGIES, help=divided)
+    add("--json", action="store_true", help="everything as JSON")
+    parser.set_defaults(run={"demo": run_demo, "assemble": run_assemble, "replay": run_replay}[command])
 
 
 def _settings(options: argparse.Namespace) -> dict[str, Any]:

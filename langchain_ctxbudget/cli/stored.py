@@ -45,59 +45,40 @@ DEMO_SESSION = "tool-library"
 HOST, PORT, DEMO_BUDGET = "127.0.0.1", 8642, 4_000
 
 
-def _configure_import(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=Path, metavar="FILE")
-    _configure_store(parser, "made if it is not there")
-    parser.add_argument("--title", help="only this conversation")
-    parser.add_argument("--replace", action="store_true", help="where a stored conversation differs, the file wins")
-    parser.add_argument("--no-learn", action="store_true", help="do not learn about the user now")
-    parser.set_defaults(run=run_import)
-
-
-def _configure_inspect(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("kind", nargs="?", choices=KINDS, help="default: all of them")
-    _configure_store(parser, "as given to `import`")
-    parser.add_argument("--json", action="store_true", help="whole records as JSON")
-    change = parser.add_mutually_exclusive_group()
-    change.add_argument("--why", metavar="ITEM", help="the messages that a fact, topic or entity is known from")
-    change.add_argument("--pin", metavar="ITEM", help="keep a fact whatever happens, and show it first")
-    change.add_argument("--delete", metavar="ITEM", help="forget it; the messages that it comes from stay")
-    parser.set_defaults(run=run_inspect)
-
-
-def _configure_dashboard(parser: argparse.ArgumentParser) -> None:
-    _configure_store(parser, "as given to `import`", required=False)
-    parser.add_argument("--demo", action="store_true", help="the bundled conversation, in memory, instead of a store")
-    parser.add_argument("--port", type=int, default=PORT, help="0 takes a free one (default: %(default)s)")
-    parser.add_argument("--budget", type=tokens, metavar="N", help="tokens of the prompts that are shown")
-    parser.add_argument("--system", default="", metavar="TEXT", help="the system prompt of the application")
-    parser.add_argument("--model", help="count for this model, within its window (default: o200k_base, no window)")
-    parser.set_defaults(run=run_dashboard)
-
-
-def _configure_store(parser: argparse.ArgumentParser, help_text: str, *, required: bool = True) -> None:
-    parser.add_argument("--store", type=Path, required=required, metavar="FOLDER", help=help_text)
-    parser.add_argument("--user", default=DEFAULT_USER, help="whose conversations (default: %(default)s)")
-
-
-OPTIONS = {"import": _configure_import, "inspect": _configure_inspect, "dashboard": _configure_dashboard}
+def configure(command: str, parser: argparse.ArgumentParser) -> None:
+    """Adds the options of a command."""
+    add = parser.add_argument
+    add("--store", type=Path, required=command != "dashboard", metavar="FOLDER", help="a folder; `import` makes it")
+    add("--user", default=DEFAULT_USER, help="whose conversations (default: %(default)s)")
+    if command == "import":
+        add("file", type=Path, metavar="FILE")
+        add("--title", help="only this conversation")
+        add("--replace", action="store_true", help="where a stored conversation differs, the file wins")
+        add("--no-learn", action="store_true", help="do not learn about the user now")
+    elif command == "inspect":
+        add("kind", nargs="?", choices=KINDS, help="default: all of them")
+        add("--json", action="store_true", help="whole records as JSON")
+        change = parser.add_mutually_exclusive_group()
+        change.add_argument("--why", metavar="ITEM", help="the messages that a fact, topic or entity is known from")
+        change.add_argument("--pin", metavar="ITEM", help="keep a fact whatever happens, and show it first")
+        change.add_argument("--delete", metavar="ITEM", help="forget it; the messages that it comes from stay")
+    else:
+        add("--demo", action="store_true", help="the bundled conversation, in memory, instead of a store")
+        add("--port", type=int, default=PORT, help="0 takes a free one (default: %(default)s)")
+        add("--budget", type=tokens, metavar="N", help="tokens of the prompts that are shown")
+        add("--system", default="", metavar="TEXT", help="the system prompt of the application")
+        add("--model", help="count for this model, within its window (default: o200k_base, no window)")
+    parser.set_defaults(run={"import": run_import, "inspect": run_inspect, "dashboard": run_dashboard}[command])
 
 
 @contextmanager
-def _opened(
-    folder: Path,
-    settings: Mapping[str, Any],
-    *,
-    is_new: bool = False,
-    system_prompt: str = "",
-    model: str | None = None,
-) -> Iterator[ContextPipeline]:
+def _opened(folder: Path, about: Mapping[str, Any], *, is_new: bool = False) -> Iterator[ContextPipeline]:
+    """Opens a store, with a pipeline over it that is made of these arguments."""
     from langchain_ctxbudget.stores.chroma import ChromaStore  # noqa: PLC0415 - loads chromadb
 
     if not (is_new or (folder / DATABASE_FILE).is_file()):  # opening it would make it
         raise StoreError(f"There is no store in {folder}: `ctxbudget import FILE --store FOLDER` makes one")
-    about: dict[str, Any] = {"system_prompt": system_prompt, "model": model}
-    with ChromaStore(folder) as store, ContextPipeline(settings, store=store, **about) as pipeline:
+    with ChromaStore(folder) as store, ContextPipeline(store=store, **about) as pipeline:
         yield pipeline
 
 
@@ -106,7 +87,7 @@ def run_import(options: argparse.Namespace) -> None:
     conversations, user, learn = read_conversations(options.file), options.user, not options.no_learn
     if options.title:
         conversations = [pick_conversation(conversations, title=options.title)]
-    with _opened(options.store, {"learn": learn}, is_new=True) as pipeline, progress_bar() as progress:
+    with _opened(options.store, {"settings": {"learn": learn}}, is_new=True) as pipeline, progress_bar() as progress:
         for found in () if options.replace else conversations:
             _require_continuation(pipeline, found, user)
         task = progress.add_task("messages", total=sum(len(found.messages) for found in conversations))
@@ -156,7 +137,7 @@ def _require_continuation(pipeline: ContextPipeline, conversation: ConversationF
 
 def run_inspect(options: argparse.Namespace) -> None:
     """Shows what is known, or changes it and shows the change."""
-    with _opened(options.store, {"learn": False}) as pipeline:
+    with _opened(options.store, {"settings": {"learn": False}}) as pipeline:
         knowledge, user = pipeline.knowledge, options.user
         if options.why:
             _show_sources(knowledge.why(options.why, user_id=user), options)
@@ -221,8 +202,8 @@ def run_dashboard(options: argparse.Namespace) -> None:
     if (options.store is None) != options.demo:
         raise InvalidSettingsError("Say what to show: --store FOLDER, or --demo for the bundled conversation")
     settings = {} if options.budget is None else {"max_context_tokens": options.budget}
-    about: dict[str, Any] = {"system_prompt": options.system, "model": options.model}
-    opened = _demo(options.user, settings, **about) if options.demo else _opened(options.store, settings, **about)
+    about = {"settings": settings, "system_prompt": options.system, "model": options.model}
+    opened = _demo(options.user, about) if options.demo else _opened(options.store, about)
     try:
         listener = socket.create_server((HOST, options.port))
     except (OSError, OverflowError) as error:
@@ -238,13 +219,12 @@ def run_dashboard(options: argparse.Namespace) -> None:
 
 
 @contextmanager
-def _demo(
-    user: str, settings: Mapping[str, Any], *, system_prompt: str, model: str | None
-) -> Iterator[ContextPipeline]:
+def _demo(user: str, about: Mapping[str, Any]) -> Iterator[ContextPipeline]:
     """Opens the bundled conversation, whose last turns had prompts."""
     from langchain_ctxbudget.dashboard.service import REPLAYED_TURNS, have_again  # noqa: PLC0415 - needs the extra
 
-    shown = {"max_context_tokens": DEMO_BUDGET, "keep_snapshots": REPLAYED_TURNS, **demo.DEMO_SETTINGS, **settings}
-    with ContextPipeline(shown, system_prompt=system_prompt or demo.DEMO_SYSTEM_PROMPT, model=model) as pipeline:
+    shown = {"max_context_tokens": DEMO_BUDGET, "keep_snapshots": REPLAYED_TURNS, **demo.DEMO_SETTINGS}
+    own = {"settings": shown | about["settings"], "system_prompt": about["system_prompt"] or demo.DEMO_SYSTEM_PROMPT}
+    with ContextPipeline(**{**about, **own}) as pipeline:
         have_again(pipeline, demo.demo_messages(), Scope(user, DEMO_SESSION))
         yield pipeline
