@@ -30,9 +30,9 @@ NO_PROMPT = LastPrompt(
 
 
 def opened(*messages: BaseMessage | str) -> OpenConversation:
-    return editing.detached(
-        SCOPE, [HumanMessage(it, id=f"m{number}") if isinstance(it, str) else it for number, it in enumerate(messages)]
-    )
+    made = OpenConversation(SCOPE)
+    editing.hold(made, [HumanMessage(it, id=f"m{n}") if isinstance(it, str) else it for n, it in enumerate(messages)])
+    return made
 
 
 def conversation(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from langchain_ctxbudget.history import blocks, compact, editing, log, work_state
 from langchain_ctxbudget.history.blocks import BLOCKS
 from langchain_ctxbudget.history.columns import UNKNOWN, Beginning, MessageIndex, saying, searched_text, short_digest
-from langchain_ctxbudget.history.compact import Decision, HistoryPlan, HistoryRoom, HistoryView, fragments
+from langchain_ctxbudget.history.compact import Decision, HistoryPlan, HistoryView, fragments
 from langchain_ctxbudget.history.conversation import (
     Conversation,
     LastPrompt,
@@ -33,8 +33,8 @@ from langchain_ctxbudget.history.turn_blocks import (
 
 __all__ = [
     "BLOCKS", "CONTEXT_FRAME", "CONTEXT_INTRO", "CUTS", "JOINED", "LANES", "PINS", "SENT", "UNKNOWN", "Beginning",
-    "Conversation", "ConversationCompaction", "Decision", "Editor", "Entry", "HistoryPlan", "HistoryRoom",
-    "HistoryView", "LastPrompt", "Line", "MessageIndex", "MessagePage", "MessageTable", "OnRemoval", "OpenConversation",
+    "Conversation", "ConversationCompaction", "Decision", "Editor", "Entry", "HistoryPlan", "HistoryView", "LastPrompt",
+    "Line", "MessageIndex", "MessagePage", "MessageTable", "OnRemoval", "OpenConversation",
     "OpenConversations", "OtherConversations", "Owner", "Sentence", "Summarizing", "TurnBlock", "block_lines", "blocks",
     "by_layer", "choose", "compact", "compactions", "editing", "fragments", "is_of_earlier_turn", "keep_sentences",
     "log", "look_up", "message_reference", "require_known", "saying", "searched_text", "short_digest", "with_block",

@@ -49,8 +49,6 @@ SHARED_BY_A_STATEMENT, SHARED_BY_A_DECISION = 0.55, 1 / 3
 """The share of a question's matter that an answer has: a plain one, at least two terms of it, and one that settles."""
 SAME_QUESTION = 0.6
 """Questions that share so much of their matter are one."""
-REPLY_REACH = 3
-"""What "Noted as open." means was asked at most so many messages before."""
 REPEATED_DECISION = 2 / 3
 """Of an older decision's matter, the share that a newer one repeats."""
 _ENDS = ".!。！»”"  # noqa: RUF001 - full-width ones
@@ -85,35 +83,25 @@ class OpenQuestions:
     """The position behind the last message that was read."""
     alive: tuple[Sentence, ...] = ()
     """Those that are open, the newest last."""
-    _asked: Sentence | None = None
     _before: Line | None = None
 
     def read(self, lines: Iterable[Line]) -> OpenQuestions:
         """Returns the questions that are open after the next messages; those before `read_until` are passed over."""
-        now = self
+        alive, before, until = self.alive, self._before, self.read_until
         for line in lines:
-            if line.position >= now.read_until:
-                now = now._after(line)
-        return now
-
-    def _after(self, line: Line) -> OpenQuestions:
-        alive, asked, before = self.alive, self._asked, self._before
-        told = frozenset(terms(before.text)) if before and alive and before.speaker != line.speaker else frozenset()
-        for order, text in enumerate(units(line.text)):
-            kind = kind_of(text)
-            if kind is Kind.OPEN or is_question(text):
-                score = importance(text, from_user=line.from_user)
-                said = Sentence(line.position, order, line.speaker, line.date, text, score, Kind.OPEN)
-                if kind is not Kind.OPEN:
-                    asked = said
-                    continue
-                if len(said.matter) < 2 and asked and asked.position > line.position - REPLY_REACH:  # noqa: PLR2004
-                    said = asked  # "It's an open question, then."
-                others = (question for question in alive if not _same(question.matter, said.matter))
-                alive = (*others, said)[-MOST_QUESTIONS:] if said.matter else alive
-            elif alive:
-                alive = _left_open(alive, text, told)
-        return OpenQuestions(line.position + 1, alive, asked, line)
+            if line.position < until:
+                continue
+            reply_to = frozenset(terms(before.text)) if before and alive and before.speaker != line.speaker else None
+            for order, text in enumerate(units(line.text)):
+                if kind_of(text) is Kind.OPEN:
+                    score = importance(text, from_user=line.from_user)
+                    said = Sentence(line.position, order, line.speaker, line.date, text, score, Kind.OPEN)
+                    others = (question for question in alive if not _same(question.matter, said.matter))
+                    alive = (*others, said)[-MOST_QUESTIONS:] if said.matter else alive
+                elif alive and not is_question(text):
+                    alive = _left_open(alive, text, reply_to or frozenset())
+            before, until = line, line.position + 1
+        return OpenQuestions(until, alive, before)
 
 
 def _left_open(alive: tuple[Sentence, ...], text: str, before: frozenset[str]) -> tuple[Sentence, ...]:
@@ -251,21 +239,19 @@ def _now(digests: Sequence[Digest], focus: Sequence[Line]) -> list[SummaryLine]:
 
 
 def _decisions(digests: Sequence[Digest]) -> list[SummaryLine]:
-    """Returns the decisions, the most valuable first; of decisions on one matter only the newest."""
+    """Returns the decisions, the newest first; of decisions on one matter only the newest."""
     made = [(s, digest) for digest in digests for s in digest.sentences if s.kind is Kind.DECISION]
-    standing: list[tuple[Sentence, Digest]] = []
-    for sentence, digest in sorted(made, key=lambda pair: (pair[0].position, pair[0].order), reverse=True):
-        words_of_all = sentence.speaker != "assistant" or _TOGETHER.search(sentence.text)
-        if words_of_all and _stands_alone(sentence) and not any(_supersedes(newer, sentence) for newer, _ in standing):
-            standing.append((sentence, digest))
-    top = max((s.score for s, _ in standing), default=0.0) or 1.0
-    lines = []
-    for rank, (s, digest) in enumerate(standing):
-        # A sentence stands for its message, or for the whole span where a model wrote it.
-        span = (s.position, s.position + 1) if s.speaker else (digest.first, digest.end)
-        worth = (s.score / top + (len(standing) - rank) / len(standing)) / 2
-        lines.append(_line(DECISIONS, s.told, s.position, digest.made_by, span, worth=worth))
-    return sorted(lines, key=lambda line: -line.value)
+    newer: list[Sentence] = []
+    lines: list[SummaryLine] = []
+    for s, digest in sorted(made, key=lambda pair: (pair[0].position, pair[0].order), reverse=True):
+        words_of_all = s.speaker != "assistant" or _TOGETHER.search(s.text)
+        if words_of_all and _stands_alone(s) and not any(_supersedes(other, s) for other in newer):
+            newer.append(s)
+            # A sentence stands for its message, or for the whole span where a model wrote it.
+            span = (s.position, s.position + 1) if s.speaker else (digest.first, digest.end)
+            worth = s.position / digests[-1].end
+            lines.append(_line(DECISIONS, s.told, s.position, digest.made_by, span, worth=worth))
+    return lines
 
 
 def _supersedes(newer: Sentence, older: Sentence) -> bool:

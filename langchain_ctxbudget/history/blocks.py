@@ -97,7 +97,7 @@ def read(store: BaseStore, conversation: OpenConversation) -> Flow[None]:
         else:
             whole = min(whole, number)
     conversation.table = table = _restored(parts[:whole])
-    table.search_index.stored_by = table.search_index.vectors_by = head.vectors_by
+    table.search_index.vectors_by = head.vectors_by
     table.trees = {tree.segment_messages: tree.shortened(len(table)) for tree in head.trees}
     table.made.extracted = {(key, date): digest for key, date, digest in head.extracted}
     if head.questions.read_until <= len(table):
@@ -164,10 +164,6 @@ def seal(store: BaseStore, conversation: OpenConversation) -> Flow[bool]:
         parts = dict(blocks[number].parts)
         pinned = [at for key in pins if (at := table.positions.get(key, -1)) in range(first, end)]
         for name in names:
-            if name.startswith(VECTORS):
-                others = [other for other in parts if other.startswith(VECTORS)]
-                puts += [PutOp(namespace, _key(number, other), None) for other in others]
-                parts = {key: found for key, found in parts.items() if key not in others}
             raw = _part(conversation, name, first, end, pinned)
             parts[name] = _hash(raw)
             puts.append(PutOp(namespace, _key(number, name), {"data": b64encode(raw).decode()}, index=False))

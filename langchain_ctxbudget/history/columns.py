@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
@@ -51,8 +50,6 @@ Arrays = Mapping[str, NDArray[Any]]
 class Beginning(Sequence[T]):
     """A list that is only ever added to, as far as it went: nothing is copied."""
 
-    __slots__ = ("_all", "_length")
-
     def __init__(self, every: Sequence[T], length: int | None = None) -> None:
         self._all, self._length = every, len(every) if length is None else length
 
@@ -66,12 +63,7 @@ class Beginning(Sequence[T]):
     def __getitem__(self, at: int | slice) -> T | list[T]:
         if isinstance(at, slice):
             return [self._all[i] for i in range(*at.indices(self._length))]
-        if not -self._length <= at < self._length:
-            raise IndexError(at)
-        return self._all[at if at >= 0 else at + self._length]
-
-    def __iter__(self) -> Iterator[T]:
-        return islice(self._all, self._length)
+        return self._all[range(self._length)[at]]
 
 
 class Numbering(dict[W, int]):
@@ -111,8 +103,6 @@ class Costs(Columns):
     """What every message costs by one counter, in tokens."""
 
     def __init__(self) -> None:
-        self.tokens: list[int] = []
-        self.total_tokens = 0
         self.column = Rows(np.int32)
         """Its cost as a message of a prompt, framing included; 0 of one that is left out of all."""
         self.quote, self.numbered_quote = Rows(np.int32), Rows(np.int32)
@@ -132,8 +122,6 @@ class Costs(Columns):
         self.quote.extend([count(entry.quoted()) if len(entry.text) <= ahead else UNKNOWN for entry in new])
         for heading in {entry.date_heading for entry in new} if counter.is_local else ():
             count(heading)  # the counter remembers it
-        self.tokens += self.column.values[len(self.tokens) :].tolist()
-        self.total_tokens = int(self.column.values.sum())
 
     def changed(self, length: int, positions: Sequence[int]) -> Costs:
         """Returns the costs of so many messages, of which those at some positions, ascending, are shown otherwise."""
@@ -159,11 +147,12 @@ class MessageIndex(Columns):
         self.said: set[int] = set()
         self.elsewhere: dict[bytes, NDArray[np.float32]] = {}
         """Vectors of texts of other conversations that are compared with them, by digests of the texts."""
-        self._session, self._speaker, self._day = (Rows(np.int32) for _ in range(3))
+        self.days, self._session, self._speaker = (Rows(np.int32) for _ in range(3))
         self._first_person, self._limits, self._links = (Rows(np.float32) for _ in range(3))
-        self._saying, self._folded, self._said = (Rows(np.int64) for _ in range(3))
-        self.vectors_by, self.stored_by = "", ""
-        """The name of the embeddings that made the vectors; of those that made stored ones, until it is compared."""
+        self.sayings, self.folded, self._said = (Rows(np.int64) for _ in range(3))
+        """Digests of who said it and what, of what was said in one form, and of the text."""
+        self.vectors_by = ""
+        """The name of the embeddings that made the vectors."""
 
     def __len__(self) -> int:
         return len(self._session)
@@ -174,35 +163,19 @@ class MessageIndex(Columns):
         new = entries[start:]
         self.lexical.extend(terms(searched_text(entry.speaker, entry.text)) for entry in new)
         session = int(self._session.values[-1]) if start else 0
-        sessions: list[int] = []
+        rows = []
         for position, entry in enumerate(new, start):
             session += bool(position) and _begins_session(entries[position - 1], entry)
-            sessions.append(session)
-        sayings = [saying(entry.speaker, entry.text) for entry in new]
-        self._session.extend(sessions)
-        self._speaker.extend([self.speakers[entry.speaker] for entry in new])
-        self._day.extend([day_number(entry.date) for entry in new])
-        self._first_person.extend([first_person(entry.text, from_user=is_user(entry.message)) for entry in new])
-        self._saying.extend([said for said, _ in sayings])
-        self._folded.extend([folded for _, folded in sayings])
-        self._limits.extend([limit(entry.text, from_user=is_user(entry.message)) for entry in new])
-        self._said.extend([short_digest(entry.text) for entry in new])
+            human, day = is_user(entry.message), day_number(entry.date)
+            how = first_person(entry.text, from_user=human), limit(entry.text, from_user=human)
+            said = *saying(entry.speaker, entry.text), short_digest(entry.text)
+            rows.append((session, self.speakers[entry.speaker], day, *how, *said))
+        columns = (self._session, self._speaker, self.days, self._first_person, self._limits)
+        for column, values in zip(
+            (*columns, self.sayings, self.folded, self._said), zip(*rows, strict=True), strict=False
+        ):
+            column.extend(values)
         self.said.update(self._said.values[start:].tolist())
-
-    @property
-    def sayings(self) -> NDArray[np.int64]:
-        """Digests of who said it and what; shape `(len(self),)`."""
-        return self._saying.values
-
-    @property
-    def folded(self) -> NDArray[np.int64]:
-        """Digests of what was said, in one form; shape `(len(self),)`."""
-        return self._folded.values
-
-    @property
-    def days(self) -> Numbers:
-        """The date of every message as a number; 0 where there is none."""
-        return self._day.values
 
     def texts(self, costs: Numbers, places: NDArray[np.intp], session: Numbers) -> Texts:
         """Returns what is known of the messages at some places, of all messages' costs in tokens and sessions."""
@@ -213,7 +186,7 @@ class MessageIndex(Columns):
             distinct=self.lexical.distinct[places],
             speaker=self._speaker.values[places],
             first_person=self._first_person.values[places],
-            day=self._day.values[places],
+            day=self.days.values[places],
             place=places,
             opens=(places == 0) | (chosen != session[places - 1]),
         )
@@ -239,7 +212,7 @@ class MessageIndex(Columns):
         other.take_columns(self, length)
         other._links.truncate(max(0, length - AFTER + 1))
         other.vectors, other.elsewhere = self.vectors.copy(), self.elsewhere
-        other.vectors_by, other.stored_by = self.vectors_by, self.stored_by
+        other.vectors_by = self.vectors_by
         other.vectors.truncate(length)
         other.lexical = self.lexical.first(length)
         known = int(other._speaker.values.max(initial=-1))
@@ -279,11 +252,11 @@ class MessageIndex(Columns):
 
     def embedded_by(self, name: str) -> bool:
         """Says by which embeddings the vectors are made; returns whether stored ones of others had to be forgotten."""
-        other, self.stored_by, self.vectors_by = self.stored_by not in ("", name), "", name
-        if other:
+        is_other, self.vectors_by = self.vectors_by not in ("", name), name
+        if is_other:
             self.vectors = CentredVectors()
             self._links.truncate(0)
-        return other
+        return is_other
 
 
 def searched_text(speaker: str, text: str) -> str:

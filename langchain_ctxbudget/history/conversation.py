@@ -12,6 +12,7 @@ from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from weakref import WeakValueDictionary
 
+import numpy as np
 from langchain_core.messages import BaseMessage
 
 from langchain_ctxbudget.background import new_mutex
@@ -19,10 +20,10 @@ from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow, Lock, T, locked
 from langchain_ctxbudget.history.arc import OpenQuestions
 from langchain_ctxbudget.history.blocks import Block
-from langchain_ctxbudget.history.columns import UNKNOWN, Beginning, Costs
+from langchain_ctxbudget.history.columns import UNKNOWN, Beginning
 from langchain_ctxbudget.history.extractive import Line
 from langchain_ctxbudget.history.log import Heads, News, OtherConversations, fold, in_order
-from langchain_ctxbudget.history.table import Entry, MessageTable
+from langchain_ctxbudget.history.table import PRESERVATIONS, Entry, MessageTable
 from langchain_ctxbudget.history.tree import Spans
 from langchain_ctxbudget.history.turn_blocks import TurnBlock, with_block, words_of
 from langchain_ctxbudget.history.work_state import MOST_MESSAGES, WorkState
@@ -69,13 +70,17 @@ class Conversation:
         self.scope, self.table, self.counter = scope, table, counter
         self.columns = costs = table.costs(counter)
         self.entries: Sequence[Entry] = Beginning(table)
-        self.costs: Sequence[int] = Beginning(costs.tokens)
         self.cost_column: Numbers = costs.column.values
-        self.total_tokens = costs.total_tokens
+        self.costs: Sequence[int] = self.cost_column.data  # whole numbers of Python, not copied
+        self.total_tokens = int(self.cost_column.sum())
         self.safe: Sequence[bool] = Beginning(table.safe)
-        self.kept, self.dropped = table.positions_of("keep"), table.positions_of("drop")
-        self.quotable = table.quotable
-        self.exchanges, self.names = table.exchanges, frozenset(table.names)
+        facts = table.facts.values
+        self.kept, self.dropped = (
+            np.flatnonzero(facts["preserved"] == PRESERVATIONS.index(kind)).tolist() for kind in ("keep", "drop")
+        )
+        self.quotable = facts["says"] & (facts["preserved"] < PRESERVATIONS.index("summarize"))
+        """Whether each may stand in a prompt word for word, though it is not among the recent ones."""
+        self.exchanges, self.names = int(facts["human"].sum()), frozenset(table.names)
         self.clips = costs.clips
         self.cuts: Mapping[str, CutRecord] = {}
         self.snapshot: SnapshotRecord | None = None
@@ -98,10 +103,6 @@ class Conversation:
     def quoted(self, position: int, *, numbered: bool) -> str:
         """Returns the line that quotes a message, with its number where it is to be looked up by that."""
         return self.entries[position].quoted(f"#{position + 1} " if numbered else "")
-
-    def bare(self) -> Conversation:
-        """Returns what there is to tell of it: messages and costs, without the table and what was made of it."""
-        return self.but(table=MessageTable(), columns=Costs(), cuts={}, last=None, clips={})
 
     @property
     def digest(self) -> str:
@@ -170,22 +171,19 @@ class Conversation:
 
     def ledger(self) -> dict[CoverageState, list[str]]:
         """Returns the ids of its messages by their state in its last prompt; those after it count as verbatim."""
-        ids = self.table.ids[: len(self.entries)]
+        ids, known = self.table.ids[: len(self.entries)], tuple[CoverageRange, ...]()
+        if self.last is not None and self.last.coverage is not None:
+            known = self.last.coverage()
+        elif self.cuts:
+            cut = list(self.cuts.values())[-1]
+            covered = [(line.first, line.end) for line in (*cut.summary, *cut.arc) if line.first < line.end]
+            marks: dict[int, CoverageState] = dict.fromkeys(self.dropped, "omitted")
+            known = ranges(len(ids), cut.position, covered, marks | dict.fromkeys(cut.kept, "verbatim"))
         states: dict[CoverageState, list[str]] = {"verbatim": [], "summarized": [], "retrieved": [], "omitted": []}
-        for part in self._coverage():
+        for part in known:
             states[part.state] += ids[part.first - 1 : part.last]
         states["verbatim"] += ids[sum(map(len, states.values())) :]
         return states
-
-    def _coverage(self) -> tuple[CoverageRange, ...]:
-        if self.last is not None and self.last.coverage is not None:
-            return self.last.coverage()
-        if not self.cuts:
-            return ()
-        cut = list(self.cuts.values())[-1]
-        covered = [(line.first, line.end) for line in (*cut.summary, *cut.arc) if line.first < line.end]
-        marks: dict[int, CoverageState] = dict.fromkeys(self.dropped, "omitted")
-        return ranges(len(self.entries), cut.position, covered, marks | dict.fromkeys(cut.kept, "verbatim"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +260,7 @@ class OpenConversation:
 
     def keep_block(self, block: TurnBlock) -> None:
         """Keeps the block of the newest prompt, to be written with its message."""
-        if block.before >= 0:
+        if block.position >= 0:
             self.sent[block.position] = block
 
     def blocks_of(self, messages: Sequence[BaseMessage]) -> list[TurnBlock]:
@@ -328,6 +326,7 @@ class OpenConversation:
         changed = {key for key in {*pins, *self.pins} & positions.keys() if pins.get(key) != self.pins.get(key)}
         self.pins = dict(pins)
         self.table = self.table.changed(len(self.table), {positions[key]: pins.get(key) for key in changed})
+        self.cuts = {key: cut for key, cut in self.cuts.items() if self.cut_is_valid(cut)}
 
     def use(self, cut: CutRecord) -> None:
         """Keeps a cut as the one used last; only the last few are kept."""
@@ -339,8 +338,10 @@ class OpenConversation:
     def cut_is_valid(self, cut: CutRecord) -> bool:
         """Returns whether a cut was made for the messages that stand before it now."""
         read = max(cut.position, cut.cleared)
-        is_known = read > 0 or cut.strategy == "full"
-        return is_known and cut.begun <= len(self.table) and self.table.holds(read, cut.digest)
+        if cut.begun > len(self.table) or not (read or cut.strategy == "full"):
+            return False
+        same = not cut.position or self.table.preserved(cut.position) == cut.preserved
+        return same and self.table.holds(read, cut.digest)
 
     def page(self, limit: int | None = None, before: str | None = None) -> MessagePage:
         """Returns the newest messages, or the newest before one, by its id; all where there is no limit."""

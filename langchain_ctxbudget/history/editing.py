@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 
-from langchain_ctxbudget.errors import InputError, MessageConflictError, StoreDataError, StoreError
+from langchain_ctxbudget.errors import InputError, MessageConflictError, StoreError
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.history import blocks, log
 from langchain_ctxbudget.history.conversation import OpenConversation, require_known
@@ -29,7 +29,6 @@ from langchain_ctxbudget.stores import (
     MessageRecord,
     PinsRecord,
     Place,
-    Scope,
     bulk,
     new_token,
     storable,
@@ -99,8 +98,7 @@ class Editor:
 
     def __init__(self, store: BaseStore, conversation: OpenConversation, writer_id: str) -> None:
         self.store, self.conversation, self.scope = store, conversation, conversation.scope
-        failed = conversation.failed_writes
-        self.lane = f"{writer_id}.{failed}" if failed else writer_id
+        self.lane = f"{writer_id}.{conversation.failed_writes}" if conversation.failed_writes else writer_id
 
     def add(self, messages: Sequence[BaseMessage]) -> Flow[list[str]]:
         """Appends the messages that are not there yet; returns the ids of all given messages, in order."""
@@ -129,11 +127,10 @@ class Editor:
                 raise InputError(
                     f"The new message has the id {message.id!r}, but is to stand for {message_id!r}. Leave its id out"
                 )
-            named = message.model_copy(update={"id": message_id})
-            old = self.conversation.table.record(self.conversation.table.positions[message_id])
-            is_other = MessageRecord.of(named, old.place).text != old.text
-            edited = [GivenMessage(named, fingerprint(named), named=True)] if is_other else []
-            return Difference([message_id], edited=edited)
+            [new], table = _given([message.model_copy(update={"id": message_id})]), self.conversation.table
+            old = table.record(table.positions[message_id])
+            is_other = MessageRecord.of(new.message, old.place).text != old.text
+            return Difference([message_id], edited=[new] if is_other else [])
 
         return self._apply(difference)
 
@@ -155,8 +152,7 @@ class Editor:
                 raise InputError(
                     f"There is a conversation {self.scope.conversation_id!r} already; a fork needs an id of its own"
                 )
-            said = [GivenMessage(message, fingerprint(message), named=True) for message in messages]
-            return Difference([one.id for one in said], said)
+            return Difference([str(message.id) for message in messages], _given(messages))
 
         value = PinsRecord(pins=dict(pins)).to_value()
         beside = [PutOp(self.scope.namespace(PINS), PINS, value, index=False)] if pins else []
@@ -167,8 +163,12 @@ class Editor:
     ) -> Flow[list[str]]:
         """Finds out what is to be done and does it; `beside` is written with what is appended."""
         conversation, todo = self.conversation, find()
-        if (todo.appended or todo.edited or todo.removed) and (yield from self._prepare()):
-            todo = find()
+        if todo.appended or todo.edited or todo.removed:
+            digest = conversation.table.digest()
+            if not conversation.joined or self.lane not in (conversation.heads or Heads()).polled(SURE):
+                yield from self._join()
+            if digest != conversation.table.digest():
+                todo = find()
         conversation.forgotten = todo.forgotten
         if todo.forgotten:
             conversation.newest_state = todo.state or 0
@@ -190,18 +190,18 @@ class Editor:
         conversation, (head, clock) = self.conversation, self._head()
         made = _records(new, self.lane, clock, head.count, conversation.newest_state if state is None else state)
         was_known = conversation.sent_read >= len(conversation.table)
-        sent = conversation.blocks_of([one.message for one in new])
         puts = [
-            PutOp(self.scope.namespace(SENT), str(one.position), storable(one.to_dict()), index=False) for one in sent
+            PutOp(self.scope.namespace(SENT), str(block.position), storable(block.to_dict()), index=False)
+            for block in conversation.blocks_of([one.message for one in new])
         ]
         if cuts := () if conversation.table else conversation.cuts:  # of the prompt for the first message
             value = CutsRecord(cuts=tuple(cuts.values())).to_value()
             puts.append(PutOp(self.scope.namespace(CUTS), CUTS, value, index=False))
         yield from self._commit(made, News(made), [*beside, *puts])
-        if was_known:
-            conversation.sent_read = len(conversation.table)
-        own = {record.place.key: one.id for record, one in zip(made, new, strict=True)}
         table = conversation.table
+        if was_known:
+            conversation.sent_read = len(table)
+        own = {record.place.key: one.id for record, one in zip(made, new, strict=True)}
         newest = takewhile(lambda _: own, reversed(range(len(table))))
         shown = ((own.pop(table.place(at).key, None), table.ids[at]) for at in newest)
         return {key: name for key, name in shown if key is not None and key != name}
@@ -247,10 +247,7 @@ class Editor:
         item, head = yield from batch(self.store, places)
         deletions = yield from blocks.forgotten(self.store, scope, head, first, changed)
         if isinstance(item, Item):
-            try:
-                cuts = CutsRecord.read(item.value, "the compaction cuts").cuts
-            except StoreDataError:  # made again
-                cuts = ()
+            cuts = CutsRecord.read(item.value, "the compaction cuts").cuts
             stay = tuple(cut for cut in cuts if max(cut.position, cut.cleared) <= first)
             value = CutsRecord(cuts=stay).to_value() if stay else None
             deletions.append(PutOp(scope.namespace(CUTS), CUTS, value, index=False))
@@ -293,28 +290,20 @@ class Editor:
         if written is not None and (heads.joined != written.joined or not heads.goes_on(written)):
             if lane in heads.lanes:  # the conversation may have been deleted: a new head now, or readers would not look
                 head = heads.lanes[lane].model_copy(update={"born": new_token()})
-                yield from log.write_head(self.store, self.scope, lane, head)
+                yield from batch(self.store, [log.head_put(self.scope, lane, head)])
                 conversation.heads = None
                 yield from refresh(self.store, conversation, listing=True)
                 yield from self._join()
         elif lane not in Heads(None, {**heads.lanes, lane: before}).polled(SURE):
             yield from self._join()
 
-    def _prepare(self) -> Flow[bool]:
-        """Makes the writer known before it writes; returns whether the conversation may be another one now."""
-        conversation = self.conversation
-        digest = conversation.table.digest()
-        if not conversation.joined or self.lane not in (conversation.heads or Heads()).polled(SURE):
-            yield from self._join()
-        return digest != conversation.table.digest()
-
     def _join(self) -> Flow[None]:
         """Makes the lane known to all readers, and the lanes of others to this one."""
         for _ in range(MOST_ATTEMPTS):  # somebody may be deleting the conversation
             if self.lane not in (self.conversation.heads or Heads()).lanes:
                 head = LaneRecord(born=new_token(), clock=0, count=0)
-                yield from log.write_head(self.store, self.scope, self.lane, head)
-            yield from log.tell(self.store, self.scope)
+                yield from batch(self.store, [log.head_put(self.scope, self.lane, head)])
+            yield from batch(self.store, [log.joined_put(self.scope)])
             yield from refresh(self.store, self.conversation, listing=True)
             heads = self.conversation.heads or Heads()
             if self.lane in heads.lanes and heads.joined is not None:  # else what was told was deleted
@@ -334,11 +323,11 @@ class Editor:
 
 def _added(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> Difference:
     """Returns the messages that the conversation does not have."""
-    identified = _identify(messages, conversation.table)
-    new: dict[str, GivenMessage] = {}
+    table, new = conversation.table, dict[str, GivenMessage]()
+    identified = _identify(messages, table)
     for one in identified:
-        at = conversation.table.positions.get(one.id)
-        known = new.setdefault(one.id, one).fingerprint if at is None else conversation.table.fingerprint(at)
+        at = table.positions.get(one.id)
+        known = new.setdefault(one.id, one).fingerprint if at is None else table.fingerprint(at)
         if known != one.fingerprint:
             raise MessageConflictError(
                 f"The conversation {conversation.scope.conversation_id!r} knows message {one.id!r} with "
@@ -352,18 +341,18 @@ def _difference(
     conversation: OpenConversation, messages: Sequence[BaseMessage], *, goes_on: bool, task: bool
 ) -> Difference:
     """Compares a conversation with an agent's state; see `Editor.sync`."""
-    ids, known = [str(message.id) for message in messages], len(conversation.table)
-    new = messages[known:]
+    table, ids = conversation.table, [str(message.id) for message in messages]
+    known, new = len(table), messages[len(table) :]
+    lasting = TASK if task else conversation.newest_state
     if (
-        ids[:known] == conversation.table.ids
+        ids[:known] == table.ids
         and len({*ids}) == len(ids)
         and all(message.id for message in new)
         and all(_says(conversation, at, message) for at, message in enumerate(messages[:known]))
     ):  # as nearly always: what is stored, and then something new
-        said = [GivenMessage(message, fingerprint(message), named=True) for message in new]
-        return Difference(ids=ids, state=TASK if task else conversation.newest_state, appended=said)
+        return Difference(ids, _given(new), state=lasting)
     wanted = {one.id: one for one in _recognized(conversation, messages)}
-    order, table = list(wanted), conversation.table
+    order = list(wanted)
     state_of = dict(zip(table.ids, table.facts.values["state"].tolist(), strict=True))
     stay, gone = ([key for key in table.ids if (key in wanted) is there] for there in (True, False))
     kept = next((i for i, (one, other) in enumerate(zip(stay, order, strict=False)) if one != other), len(stay))
@@ -374,11 +363,12 @@ def _difference(
         held.add(last + forgets)
     if task:
         held.update(state_of[key] for key in gone)
-    lasting = max(held) if max(held) > TASK else conversation.newest_state
+    elif max(held) > TASK:
+        lasting = max(held)
     fingerprints = {key: table.fingerprint(table.positions[key]) for key in stay}
     return Difference(
         ids=order,
-        state=TASK if task else lasting,
+        state=lasting,
         appended=[wanted[key] for key in order[kept:]],
         edited=[wanted[key] for key in stay if wanted[key].fingerprint != fingerprints[key]],
         removed=[key for key in gone if state_of[key] in held],
@@ -435,17 +425,14 @@ def read_sent(store: BaseStore, conversation: OpenConversation) -> Flow[None]:
     conversation.sent_read = end
 
 
-def detached(scope: Scope, messages: Sequence[BaseMessage]) -> OpenConversation:
-    """Returns a conversation in memory only, for a turn whose history could not be written."""
-    conversation = OpenConversation(scope)
-    hold(conversation, messages)
-    return conversation
-
-
 def hold(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> None:
     """Has a conversation in memory only hold messages, unless it holds some already."""
     if not conversation.table:
         conversation.take_in(News(_records(_identify(messages), "", 0, 0)))
+
+
+def _given(messages: Iterable[BaseMessage]) -> list[GivenMessage]:
+    return [GivenMessage(message, fingerprint(message), named=True) for message in messages]
 
 
 def _records(new: Iterable[GivenMessage], lane: str, clock: int, first: int, state: int = 0) -> list[MessageRecord]:

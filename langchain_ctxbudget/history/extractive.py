@@ -379,9 +379,6 @@ def cost_of(lines: Iterable[SummaryLine], count: Count) -> int:
     return total
 
 
-_as_data = remembering(4_096)(fences.as_data)
-
-
 def _zone_lines(
     spans: Sequence[Digest], count: Count, room_tokens: int, said: Sequence[str], alive: frozenset[str]
 ) -> list[SummaryLine]:
@@ -402,7 +399,7 @@ def _zone_lines(
                 position=sentence.position,
                 order=sentence.order,
                 heading=f"[{sentence.date}]\n" if sentence.date else "",
-                text=f"- {speaker}{mark}{_as_data(sentence.text)}\n",
+                text=f"- {speaker}{mark}{fences.as_data(sentence.text)}\n",
                 first=digest.first,
                 end=digest.end,
                 made_by=digest.made_by,

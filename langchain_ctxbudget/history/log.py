@@ -1,9 +1,8 @@
 """A conversation's messages in a store that several writers append to at once; one order for every reader.
 
 `put` is last-writer-wins on every backend, so no two writers ever append the same record: each has a lane of its own,
-a namespace of keys `lane/0`, `lane/1` ... without gaps, and a head that says how many there are. A record is there
-from the moment that the head counts it: the head is written after it. A reader asks for the heads it knows by id, and
-then for what they count in addition, so that reading what is new costs what is new.
+a namespace of keys `lane/0`, `lane/1` ... without gaps, and a head that says how many there are, written after them. A
+reader asks for the heads it knows by id, and then for what they count in addition: reading costs what is new.
 
 A writer that joins writes an empty head, then a new text to `joined`, then reads `joined` and lists the heads. A reader
 lists them again when `joined` is another. So of two writers that join at the same moment, at least one sees the other.
@@ -23,16 +22,8 @@ from typing import Any, cast
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp, SearchItem, SearchOp
 
-from langchain_ctxbudget.errors import StoreDataError
 from langchain_ctxbudget.flow import Flow, batch
-from langchain_ctxbudget.messages import (
-    content_id,
-    date_of,
-    fingerprint,
-    plain_text,
-    preservation_of,
-    speaker,
-)
+from langchain_ctxbudget.messages import content_id, date_of, fingerprint, plain_text, preservation_of, speaker
 from langchain_ctxbudget.search import Candidate
 from langchain_ctxbudget.stores import (
     CHUNK,
@@ -132,12 +123,12 @@ def read_new(store: BaseStore, scope: Scope, known: Heads, now: Heads) -> Flow[N
     messages = {key: record for key, record in records.items() if isinstance(record, MessageRecord)}
     touched = {key for record in records.values() if isinstance(record, ChangeRecord) for key in record.changed}
     # Read after the heads, so they are at least as new as what the heads tell of.
-    changed = yield from _read_records(store, scope, sorted(touched))
-    current = {key: found if isinstance(found := changed.get(key), MessageRecord) else None for key in touched}
-    stay = [current.get(key, record) for key, record in messages.items()]
+    found = yield from _read_records(store, scope, sorted(touched))
+    changed = {key: it if isinstance(it := found.get(key), MessageRecord) else None for key in touched}
+    stay = (changed.get(key, record) for key, record in messages.items())
     return News(
         messages=in_order(record for record in stay if record is not None),
-        changed={key: record for key, record in current.items() if key not in messages},
+        changed={key: record for key, record in changed.items() if key not in messages},
     )
 
 
@@ -220,22 +211,18 @@ def append(
     """Writes records at the end of a lane with what belongs to them, and behind them `head`, which counts them."""
     first = head.count - len(records)
     puts = [_put(store, scope, place_key(lane, number), record) for number, record in enumerate(records, first)]
-    yield from bulk.write_messages(store, [*beside, *puts, _head_put(scope, lane, head)])
+    yield from bulk.write_messages(store, [*beside, *puts, head_put(scope, lane, head)])
 
 
-def write_head(store: BaseStore, scope: Scope, lane: str, head: LaneRecord) -> Flow[None]:
-    """Says how far a lane has come."""
-    yield from batch(store, [_head_put(scope, lane, head)])
-
-
-def _head_put(scope: Scope, lane: str, head: LaneRecord) -> PutOp:
+def head_put(scope: Scope, lane: str, head: LaneRecord) -> PutOp:
+    """Returns the write that says how far a lane has come."""
     return PutOp(scope.namespace(LANES), lane, head.to_value(), index=False)
 
 
-def tell(store: BaseStore, scope: Scope) -> Flow[None]:
-    """Has every reader list the heads again."""
+def joined_put(scope: Scope) -> PutOp:
+    """Returns the write that has every reader list the heads again."""
     joined = storable({"text": new_token(), "conversation_id": scope.conversation_id})
-    yield from batch(store, [PutOp(scope.namespace(LANES), JOINED, joined, index=False)])
+    return PutOp(scope.namespace(LANES), JOINED, joined, index=False)
 
 
 def rewrite(
@@ -262,13 +249,7 @@ def read_conversations(store: BaseStore, user_id: str) -> Flow[list[str]]:
 
 
 def _conversation_of(joined: Item) -> str:
-    key = stored(joined.value).get("conversation_id")
-    if not isinstance(key, str):
-        raise StoreDataError(
-            f"the record {joined.key!r} below {'/'.join(joined.namespace)!r} does not say of which conversation it is; "
-            f"the next message that is added to the conversation writes it anew"
-        )
-    return key
+    return str(stored(joined.value)["conversation_id"])
 
 
 @dataclass(slots=True)
@@ -288,8 +269,6 @@ class OtherConversations:
         """Reads at most `limit` messages of a user's other conversations."""
         user = (ROOT, label(require_id("user_id", user_id)))
         without = None if without_conversation is None else label(without_conversation)
-        if limit < 1:
-            return ()
         if query.strip() and has_index(store):
             # The open conversation cannot be left out of a search, only of what it finds; and some stores keep the
             # vector of a message that is archived now.
@@ -305,21 +284,16 @@ class OtherConversations:
         lanes = lanes[: max(1, limit // FEWEST_EACH)]
         seen = [(item.namespace, item.key, item.value) for item in (*lanes, *pins)]
         if (read_for := (user_id, without_conversation, limit, seen)) != self._read_for:
-            found = yield from _candidates(store, (yield from _newest(store, lanes, limit)))
-            self._read_for, self._found = read_for, tuple(found[:limit])
+            of_each = limit // max(1, len(lanes))
+            places = [
+                GetOp((*user, MESSAGES, item.namespace[-1]), place_key(item.key, number))
+                for item in lanes
+                for number in reversed(range(lane_of(item.key, item.value).count)[-of_each:])
+            ]
+            records = yield from batch(store, places)
+            newest = [item for item in records if isinstance(item, Item) and "changed" not in item.value]
+            self._read_for, self._found = read_for, (yield from _candidates(store, newest))[:limit]
         return self._found
-
-
-def _newest(store: BaseStore, lanes: Sequence[SearchItem], limit: int) -> Flow[list[Item]]:
-    """Reads the last messages of some lanes, of every one as many where it has them."""
-    most = limit // max(1, len(lanes))
-    places = [
-        GetOp((*item.namespace[:2], MESSAGES, item.namespace[-1]), place_key(item.key, number))
-        for item in lanes
-        for number in reversed(range(lane_of(item.key, item.value).count)[-most:])
-    ]
-    records = yield from batch(store, places)
-    return [item for item in records if isinstance(item, Item) and "changed" not in item.value]
 
 
 def _within(items: Iterable[SearchItem], prefix: tuple[str, ...], without: str | None) -> list[SearchItem]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -60,8 +60,6 @@ COMPACTIONS = "compactions"
 LOOKED_UP_AT_ONCE = 500
 CAP_TOKENS = (320, 400, 480)
 """The hard cap of a digest of level 1, of level 2, and of those above."""
-MOST_FAILURES = 2
-"""After so many in a row, a run stops: the model is not to be had; a later one tries again."""
 LISTS = {"key_decisions": (32, 400), "open_questions": (8, 200), "code_artifacts": (12, 80)}
 """The items that are read of a list, and the characters of one."""
 STATEMENTS_READ = 200
@@ -354,7 +352,7 @@ def compactions(
         yield from look_up(store, seen.scope, spans.known, [*map(spans.key, nodes)])
     return [
         ConversationCompaction.of(
-            spans.digest(node), seen, spans.key(node) if spans.written(node) else spans.content(node)
+            spans.digest(node), seen, spans.key(node) if spans.written(node) else spans.tree.key(node)
         )
         for node in nodes
     ]
@@ -363,7 +361,7 @@ def compactions(
 def request_of(seen: Conversation, spans: Spans, node: Node, key: str) -> SummaryRequest:
     """Returns the request to sum up a span: its messages or parts, with what was before them."""
     if node.level == 1:
-        said = [entry.as_line(at) for at, entry in enumerate(spans.entries[node.first : node.end], node.first)]
+        said = spans.lines(node)
         lines = [line for line in said if line.text] or said[:1]
     else:
         parts = map(spans.digest, spans.tree.children(node))
@@ -428,28 +426,22 @@ class Summarizing:
 
     def _run(self, scope: Scope, cancelled: Cancelled) -> Flow[None]:
         """Writes about span after span of one conversation; its lock is not held while the model works."""
-        tried: set[str] = set()
-        failures = 0
-        while failures < MOST_FAILURES and not cancelled:
-            job = yield from self._owner.recall(scope, partial(self._next, tried))
-            if job is None:
-                return
-            tried.add(job.key)
+        while not cancelled and (job := (yield from self._owner.recall(scope, self._next))):
             try:
                 made: Digest | str = self.summarizer.summarize(job, self._owner.counter)
-                failures = 0
             except SummaryError as error:
                 made = str(error)
-                failures += 1
             if not cancelled:
                 yield from self._owner.recall(scope, partial(self._take, job, made))
+            if isinstance(made, str):  # the model may not be to be had: a later run tries again
+                return
 
-    def _next(self, tried: Collection[str], conversation: OpenConversation) -> Flow[SummaryRequest | None]:
+    def _next(self, conversation: OpenConversation) -> Flow[SummaryRequest | None]:
         """Returns the next span to write about, or None where there is none."""
         seen = conversation.seen_with(self._owner.counter)
         spans = seen.spans(seen.table.made.segment_messages)
         yield from look_up(self._owner.store, seen.scope, spans.known, [key for _, key in wanted(spans)])
-        return next((request_of(seen, spans, node, key) for node, key in wanted(spans) if key not in tried), None)
+        return next((request_of(seen, spans, node, key) for node, key in wanted(spans)), None)
 
     def _take(self, job: SummaryRequest, made: Digest | str, conversation: OpenConversation) -> Flow[None]:
         """Takes in a digest if its messages, and those before them, are still the same; or notes why there is none."""

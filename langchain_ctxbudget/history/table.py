@@ -10,12 +10,12 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from hashlib import blake2b
 from typing import Any, overload
 
 import numpy as np
 from langchain_core.messages import BaseMessage, ToolMessage
-from numpy.typing import NDArray
 
 from langchain_ctxbudget.history.arc import OpenQuestions
 from langchain_ctxbudget.history.columns import Arrays, Columns, Costs, MessageIndex, Numbering
@@ -30,7 +30,6 @@ from langchain_ctxbudget.messages import (
     excerpt,
     fences,
     fingerprint,
-    is_plain,
     is_user,
     plain_text,
     preservation_of,
@@ -43,8 +42,6 @@ from langchain_ctxbudget.tokens import TokenCounter
 
 MOST_READ_AHEAD = 16
 """More messages at once than an exchange has are read when a prompt needs it."""
-MOST_COUNTERS = 4
-"""Counters whose costs are kept; the one unused for longest goes first."""
 NO_CALLS = OpenCalls()
 FACTS = np.dtype(
     [
@@ -62,50 +59,53 @@ PRESERVATIONS: tuple[Preservation | None, ...] = (None, "keep", "summarize", "dr
 """By number; what is summarised or dropped is not quoted."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Entry:
     """One message and what is known about it, but for what depends on how tokens are counted."""
 
-    id: str
     source: str
     """The JSON of its record."""
     message: BaseMessage
-    sent: BaseMessage
+    """Under the id that it goes by."""
     fingerprint: str
     digest: str
     """Of this message and all before it."""
-    speaker: str
     date: str | None
-    text: str
     safe_cut: bool
-    heading: str | None
-    preservation: Preservation | None = None
-    """What the application wants to become of it; what `pin` asked for outweighs what the message says."""
+    shown: str | None
+    """The date that the messages before it stand under."""
+    pinned: Preservation | None = None
 
-    @classmethod
-    def read(
-        cls,
-        source: str,
-        message: BaseMessage,
-        said: str,
-        digest: str,
-        date: str | None,
-        *,
-        safe_cut: bool,
-        shown: str | None,
-        pinned: Preservation | None = None,
-    ) -> Entry:
-        """Reads a message, under the id that it goes by; `shown` is the date that those before it stand under."""
-        heading = _heading(message, date_of(message), shown) if is_user(message) else None
-        preservation = pinned or preservation_of(message)
-        sent, text = _sent(message, heading, preservation), plain_text(message)
-        known = str(message.id), source, message, sent, said, digest, speaker(message), date, text
-        return cls(*known, safe_cut, heading, preservation)
+    @property
+    def id(self) -> str:
+        """The id that it goes by."""
+        return str(self.message.id)
 
-    def kept_as(self, pinned: Preservation | None) -> Entry:
-        """Returns the same message with another pin."""
-        preservation = pinned or preservation_of(self.message)
-        return replace(self, preservation=preservation, sent=_sent(self.message, self.heading, preservation))
+    @cached_property
+    def preservation(self) -> Preservation | None:
+        """What the application wants to become of it; what `pin` asked for outweighs what the message says."""
+        return self.pinned or preservation_of(self.message)
+
+    @cached_property
+    def sent(self) -> BaseMessage:
+        """The message as it is sent, with its date above it where that is new, or its speaker where no name can be."""
+        parts, name = list[str](), self.message.name
+        if is_user(self.message):
+            date = date_of(self.message)
+            parts += [date] if date and date != self.shown else []
+            parts += [name] if name and provider_name(name) is None else []
+        sent = as_sent(self.message, heading=f"[{', '.join(parts)}]" if parts else None)
+        return excerpt(sent) if self.preservation == "summarize" else sent
+
+    @cached_property
+    def speaker(self) -> str:
+        """Who says it."""
+        return speaker(self.message)
+
+    @cached_property
+    def text(self) -> str:
+        """Its words."""
+        return plain_text(self.message)
 
     @property
     def date_heading(self) -> str:
@@ -120,18 +120,6 @@ class Entry:
         """Returns the message as a summariser reads it; one that is to be dropped says nothing."""
         text = "" if self.preservation == "drop" else self.text
         return Line(position, self.speaker, self.date, text, is_user(self.message))
-
-
-def _sent(message: BaseMessage, heading: str | None, preservation: Preservation | None) -> BaseMessage:
-    sent = as_sent(message, heading=heading)
-    return excerpt(sent) if preservation == "summarize" else sent
-
-
-def _heading(message: BaseMessage, date: str | None, shown: str | None) -> str | None:
-    """Returns the line above a human message: its date where that is new, its speaker where the name cannot be sent."""
-    lost = message.name if message.name and provider_name(message.name) is None else None
-    parts = [part for part in (date if date != shown else None, lost) if part]
-    return f"[{', '.join(parts)}]" if parts else None
 
 
 class _Texts:
@@ -189,8 +177,8 @@ class MessageTable(Columns, Sequence[Entry]):
         if str(message.id) != self.ids[position]:
             message = message.model_copy(update={"id": self.ids[position]})
         date = list(self._words)[self.facts.values[position]["date"]]
-        known = self.fingerprint(position), self.digest(position + 1), date
-        entry = Entry.read(text, message, *known, safe_cut=self.safe[position], shown=self._shown(position))
+        known = self.fingerprint(position), self.digest(position + 1), date, self.safe[position]
+        entry = Entry(text, message, *known, self._shown(position))
         self.decoded[position] = entry
         return entry
 
@@ -199,22 +187,6 @@ class MessageTable(Columns, Sequence[Entry]):
         return list(self._words)[self.facts.values[position - 1]["date_shown"]] if position else None
 
     # What is known without decoding
-
-    def positions_of(self, preservation: Preservation) -> list[int]:
-        """Returns the positions of the messages of which this is to become."""
-        found = np.flatnonzero(self.facts.values["preserved"] == PRESERVATIONS.index(preservation))
-        return [int(position) for position in found]
-
-    @property
-    def quotable(self) -> NDArray[np.bool_]:
-        """Whether each may stand in a prompt word for word, though it is not among the recent ones."""
-        facts = self.facts.values
-        return facts["says"] & (facts["preserved"] < PRESERVATIONS.index("summarize"))
-
-    @property
-    def exchanges(self) -> int:
-        """The number of its messages that are a human's."""
-        return int(self.facts.values["human"].sum())
 
     def digest(self, length: int | None = None) -> str:
         """Returns a digest of all its messages, or of so many from the beginning."""
@@ -225,6 +197,10 @@ class MessageTable(Columns, Sequence[Entry]):
     def holds(self, length: int, digest: str) -> bool:
         """Returns whether it begins with so many messages of this digest."""
         return length <= len(self) and (not length or self.digest(length) == digest)
+
+    def preserved(self, length: int) -> str:
+        """Returns a digest of what is to become of the first messages, each by itself."""
+        return blake2b(self.facts.values["preserved"][:length].tobytes(), digest_size=8).hexdigest()
 
     def fingerprint(self, position: int) -> str:
         """Returns the fingerprint of a message."""
@@ -269,22 +245,18 @@ class MessageTable(Columns, Sequence[Entry]):
     def append(self, record: MessageRecord, message: BaseMessage, pinned: Preservation | None = None) -> None:
         """Adds a message at the end, under the id that it goes by."""
         position, last = len(self), self[-1] if self.ids else None
-        date, shown = date_of(message), self._shown(position)
-        safe, open_calls = True, self.open_calls.get(position - 1, NO_CALLS)
-        if open_calls != NO_CALLS or not is_plain(message):  # plain words open nothing that must not be cut
-            safe, open_calls = open_calls.after(message)
+        date, shown, is_human = date_of(message), self._shown(position), is_user(message)
+        safe, open_calls = self.open_calls.get(position - 1, NO_CALLS).after(message)
         said, key = fingerprint(message), str(message.id)
         chained = blake2b((last.digest if last else "").encode(), digest_size=16)
         chained.update(f"{key}\0{said}".encode(errors="surrogatepass"))
-        known = said, chained.hexdigest(), date or (last.date if last else None)
-        entry = Entry.read(record.text, message, *known, safe_cut=safe, shown=shown, pinned=pinned)
-        shown = (date if is_user(message) and date else None) or shown
-        place, coded = record.place, [self._words[word] for word in (record.place.lane, entry.date, shown)]
-        said_how = (bool(entry.text), is_user(message))
+        known = said, chained.hexdigest(), date or (last.date if last else None), safe, shown
+        entry = Entry(record.text, message, *known, pinned)
+        place, words = record.place, (record.place.lane, entry.date, (date if is_human else None) or shown)
         kept = PRESERVATIONS.index(entry.preservation)
-        numbers = (place.clock, place.number, place.state, *coded, record.named, safe, *said_how, kept)
-        fact = (*numbers, said, entry.digest)
-        self.facts.extend(np.array([fact], FACTS))
+        flags = (record.named, safe, bool(entry.text), is_human, kept)
+        fact = (place.clock, place.number, place.state, *(self._words[word] for word in words), *flags)
+        self.facts.extend(np.array([(*fact, said, entry.digest)], FACTS))
         self.ids.append(key)
         self.safe.append(safe)
         self.positions[key] = position
@@ -314,7 +286,7 @@ class MessageTable(Columns, Sequence[Entry]):
             else:
                 other.decoded.update((at, self[at]) for at in range(begin, length))
         for at, pinned in pins.items():
-            entry = other.decoded[at] = self[at].kept_as(pinned)
+            entry = other.decoded[at] = replace(self[at], pinned=pinned)
             other.facts.values["preserved"][at] = PRESERVATIONS.index(entry.preservation)
         other.counted = {name: costs.changed(length, sorted(pins)) for name, costs in self.counted.items()}
         # The index goes on with the new table; where this one is searched again, it is read anew.
@@ -344,9 +316,7 @@ class MessageTable(Columns, Sequence[Entry]):
 
     def costs(self, counter: TokenCounter) -> Costs:
         """Returns what every message costs by a counter; each is counted once."""
-        self.counted[counter.identity] = known = self.counted.pop(counter.identity, None) or Costs()
-        while len(self.counted) > MOST_COUNTERS:
-            del self.counted[next(iter(self.counted))]
+        known = self.counted.setdefault(counter.identity, Costs())
         known.grow(self, counter)
         return known
 
@@ -355,14 +325,14 @@ class MessageTable(Columns, Sequence[Entry]):
     def packed(self, first: int, end: int, pinned: Iterable[int]) -> tuple[dict[str, Any], Arrays]:
         """Returns some messages but for their texts as plain data and arrays, as if none was pinned."""
         arrays, words = self.arrays(first, end), list(self._words)
-        data: dict[str, Any] = {"ids": self.ids[first:end]}
-        for name in CODED:
-            data[name] = [words[number] for number in arrays["facts"][name].tolist()]
         for at in pinned:
             arrays["facts"]["preserved"][at - first] = PRESERVATIONS.index(preservation_of(self[at].message))
-        data["names"] = {name: at - first for name, at in self.names.items() if first <= at < end}
-        data["calls"] = [(at - first, self.open_calls[at]) for at in range(first, end) if at in self.open_calls]
-        return data, arrays
+        return {
+            "ids": self.ids[first:end],
+            "names": {name: at - first for name, at in self.names.items() if first <= at < end},
+            "calls": [(at - first, self.open_calls[at]) for at in range(first, end) if at in self.open_calls],
+            **{name: [words[number] for number in arrays["facts"][name].tolist()] for name in CODED},
+        }, arrays
 
     def unpack(self, data: Mapping[str, Any], arrays: Arrays, texts: bytes) -> None:
         """Adds messages that were packed."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from langchain_ctxbudget.history.extractive import Digest, digest_messages, merge
+from langchain_ctxbudget.history.extractive import Digest, Line, digest_messages, merge
 
 if TYPE_CHECKING:
     from langchain_ctxbudget.history.table import Entry
@@ -108,11 +108,11 @@ class Tree:
         first = parent.index * FAN_OUT
         return [node_at(self.starts, parent.level - 1, index) for index in range(first, first + FAN_OUT)]
 
-    def key(self, span: Node) -> str | None:
-        """Returns the hash of a node's content, or None for a span that is no complete node of this tree."""
+    def key(self, span: Node) -> str:
+        """Returns the hash of a node's content; empty for a span that is no complete node of this tree."""
         known = self.keys[span.level - 1] if len(self.keys) >= span.level else ()
         is_node = span.index < len(known) and node_at(self.starts, span.level, span.index) == span
-        return known[span.index] if is_node else None
+        return known[span.index] if is_node else ""
 
 
 def node_at(starts: Sequence[int], level: int, index: int) -> Node:
@@ -186,24 +186,24 @@ class Spans:
     tree: Tree
     known: KnownDigests
 
-    def content(self, span: Node) -> str:
-        """Returns the hash of a node's content; empty for what is no whole node."""
-        return self.tree.key(span) or ""
-
     def key(self, span: Node) -> str:
         """Returns the key under which the model's digest of a span is kept."""
-        return f"{self.content(span)}-{self.known.maker}"
+        return f"{self.tree.key(span)}-{self.known.maker}"
+
+    def lines(self, span: Node) -> list[Line]:
+        """Returns the messages of a span as a summariser reads them."""
+        return [entry.as_line(at) for at, entry in enumerate(self.entries[span.first : span.end], span.first)]
 
     def extracted(self, span: Node) -> Digest:
         """Returns the digest that extraction makes of a span; every message of a node is read once."""
-        key = content, _ = self.content(span), self.entries[span.first].date
+        content = self.tree.key(span)
+        key = content, self.entries[span.first].date
         if content and key in self.known.extracted:
             return self.known.extracted[key].placed(span.first)
         if span.level > 1:
             made = merge([self.extracted(child) for child in self.tree.children(span)])
         else:
-            lines = [entry.as_line(at) for at, entry in enumerate(self.entries[span.first : span.end], span.first)]
-            made = digest_messages(lines, span.first, span.end)
+            made = digest_messages(self.lines(span), span.first, span.end)
         if content:  # the rest grows with every message; only what is complete is kept
             self.known.extracted[key] = made
         return made

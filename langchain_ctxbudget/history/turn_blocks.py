@@ -63,12 +63,11 @@ class TurnBlock:
     """What was chosen for a turn; it stands in front of its human message as long as the message is sent."""
 
     message_id: str
-    digest: str
-    """Of what that message says, and of everything before its turn: what is edited there gets another block."""
+    said: str
+    """A digest of what that message says, and one of everything before its turn: what is edited gets another block."""
+    history: str
     fragments: tuple[Fragment, ...] = ()
     name: str | None = None
-    before: int = -1
-    """The number of messages before its turn."""
     position: int = -1
     cut_key: str = ""
     """The prompts that it is part of: another budget or tokenizer has blocks of its own."""
@@ -76,35 +75,23 @@ class TurnBlock:
 
     @classmethod
     def of(
-        cls,
-        turn: Sequence[BaseMessage],
-        asked: int,
-        history: str,
-        fragments: tuple[Fragment, ...],
-        *,
-        before: int = -1,
-        cut_key: str = "",
+        cls, message: BaseMessage, history: str, fragments: Iterable[Fragment], *, position: int = -1, cut_key: str = ""
     ) -> Self:
         """Returns the block of a turn's message, chosen from what was said before, of which `history` is a digest."""
-        message = turn[asked]
         return cls(
             message_id=message.id or "",
-            digest=f"{words_of(message)} {history}",
+            said=words_of(message),
+            history=history,
             name=message.name,
             fragments=tuple(replace(part, scores={}) if part.scores else part for part in fragments),
-            before=before,
-            position=before + asked,
+            position=position,
             cut_key=cut_key,
         )
 
-    def is_for(self, message: BaseMessage, history: str) -> bool:
+    def is_for(self, message: BaseMessage, history: str | None = None) -> bool:
         """Returns whether it was chosen for this message, and from what is still said before it."""
-        return self.message_id == (message.id or "") and self.digest == f"{words_of(message)} {history}"
-
-    @property
-    def said(self) -> str:
-        """A digest of the words of its message."""
-        return self.digest.partition(" ")[0]
+        same = self.message_id == (message.id or "") and self.said == words_of(message)
+        return same and history in (None, self.history)
 
     @property
     def text(self) -> str:
@@ -138,4 +125,4 @@ def is_of_earlier_turn(given: object, turn: Sequence[BaseMessage]) -> bool:
         block = TurnBlock.from_dict(given)
     except InputError:
         return False
-    return all(block.message_id != (message.id or "") or block.said != words_of(message) for message in turn)
+    return not any(map(block.is_for, turn))

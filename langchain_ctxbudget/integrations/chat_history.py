@@ -12,7 +12,7 @@ from langchain_core.messages import BaseMessage, HumanMessage
 from langchain_ctxbudget.budget import Layer
 from langchain_ctxbudget.errors import BudgetTooSmallError, InputError
 from langchain_ctxbudget.flow import Flow, twins
-from langchain_ctxbudget.history import CONTEXT_INTRO, Conversation, HistoryRoom, compact
+from langchain_ctxbudget.history import CONTEXT_INTRO, Conversation, HistoryPlan, compact
 from langchain_ctxbudget.integrations.options import require_pipeline
 from langchain_ctxbudget.messages import newest_that_fit, request_copy
 from langchain_ctxbudget.pipeline import ContextPipeline, Engine
@@ -118,8 +118,8 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
 
 def window_of(engine: Engine, scope: Scope, max_tokens: int) -> Flow[list[BaseMessage]]:
     """Returns the messages of a conversation that fit a request; see `BudgetedChatMessageHistory.window`."""
-    room = partial(_room, max_tokens=_checked(max_tokens))
-    view, conversation, failures = yield from engine.history(scope, room)
+    plan = partial(_plan, max_tokens=_checked(max_tokens))
+    view, conversation, failures = yield from engine.history(scope, plan)
     content = Content(
         fragments=(*view.arc, *view.summary),
         summary_intro=view.summary_intro,
@@ -138,13 +138,14 @@ def _checked(max_tokens: int) -> int:
     return max_tokens
 
 
-def _room(conversation: Conversation, settings: ContextSettings, *, max_tokens: int) -> HistoryRoom:
+def _plan(conversation: Conversation, settings: ContextSettings, *, max_tokens: int) -> HistoryPlan:
     room = max(0, max_tokens - conversation.counter.count_messages([]))
     arc = int(room * ARC_SHARE)
     newest = compact.newest_costs(conversation, settings.keep_messages, max_tokens)
     # Calls and results stay together: at least what stands behind the newest place for a cut.
     last = next((n for n, safe in enumerate(reversed(conversation.safe), start=1) if safe), 0)
-    return HistoryRoom(
+    return HistoryPlan(
+        conversation=conversation,
         settings=settings,
         fits_whole=conversation.total_tokens <= room,
         # A prompt of the same budget has less room for history, and another cut.

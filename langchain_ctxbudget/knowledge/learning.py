@@ -331,7 +331,7 @@ def take(
     return Work(
         scope=conversation.scope,
         entries=Beginning(entries, end),
-        costs=conversation.table.costs(counter).tokens[:end],
+        costs=conversation.table.costs(counter).column.values[:end].tolist(),
         first=first,
         progress=progress,
         there=still_there(conversation) if is_changed else None,

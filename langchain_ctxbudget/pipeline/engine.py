@@ -19,7 +19,6 @@ from langchain_ctxbudget.history import (
     SENT,
     Conversation,
     HistoryPlan,
-    HistoryRoom,
     HistoryView,
     OpenConversation,
     TurnBlock,
@@ -186,7 +185,7 @@ class Engine:
         yield from self.workspace.using(session.conversation.scope, body)
 
     def history(
-        self, scope: Scope, room: Callable[[Conversation, ContextSettings], HistoryRoom]
+        self, scope: Scope, planned: Callable[[Conversation, ContextSettings], HistoryPlan]
     ) -> Flow[tuple[HistoryView, Conversation, list[str]]]:
         """Chooses what of a conversation alone goes into some room; returns what went wrong, too."""
         workspace = self.workspace
@@ -196,7 +195,7 @@ class Engine:
             settings = (yield from workspace.read_stored(conversation, NOTHING_ELSE, problems)).settings
             seen = conversation.seen_with(self.target.counter)
             access = Access(store=workspace.store, lock=conversation.lock)
-            view, failures = yield from choose_history(HistoryPlan(seen, room(seen, settings)), access)
+            view, failures = yield from choose_history(planned(seen, settings), access)
             failures += yield from self._write(conversation, view.record, step=view.step, with_snapshot=False)
             self._summarize(conversation, settings, view)
             return view, seen, [*problems, *failures]
@@ -263,7 +262,8 @@ class Engine:
                     raise
                 # The state is the truth; the copy is tried again.
                 failures.append(f"history not copied to the store: {type(error).__name__}: {error}")
-                conversation = editing.detached(scope, given)
+                conversation = OpenConversation(scope)
+                editing.hold(conversation, given)
             session = yield from self._open(conversation, turn, request, calls)
             session.plan = session.plan.failed(*failures)
             session.timings_ms["open"] = (time.perf_counter() - started) * 1000
@@ -357,7 +357,7 @@ class Engine:
                 begun = settle(begun).plan
             except BudgetError:  # the prompt itself tells what it needs
                 begun = begun.but(block=None)
-            block = begun.block or TurnBlock.of(turn, first, history, (), before=len(plan.conversation.entries))
+            block = begun.block or TurnBlock.of(message, history, (), position=len(plan.conversation.entries) + first)
             plan = plan.failed(*begun.failures)
         return plan.but(request=replace(plan.request, block=block)).with_block(block)
 

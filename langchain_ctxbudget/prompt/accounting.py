@@ -44,7 +44,7 @@ def account(plan: Plan, content: Content, built: BuiltPrompt, measured: Measure)
     if isinstance(plan.counter, CalibratedCounter):
         plain = plan.but(counter=plan.counter.inner)
         uncorrected = plain.counter.count_messages(built.messages) + sum(counted_extras(plain).values())
-    plan = plan.but(pool=None, conversation=plan.conversation.bare())
+    plan = plan.but(pool=None, conversation=plan.conversation.but(last=None, cuts={}, clips={}))
 
     def make() -> ContextReport:
         return _report(plan, content, measured, stability=stability, uncorrected_tokens=uncorrected, calls=calls)

@@ -34,7 +34,6 @@ from langchain_ctxbudget.history import (
     CONTEXT_FRAME,
     Conversation,
     HistoryPlan,
-    HistoryRoom,
     HistoryView,
     compact,
     fragments,
@@ -353,22 +352,20 @@ def history_plan(plan: Plan) -> HistoryPlan:
     """Returns the history's part of the budget, and what it is to decide."""
     allocation = plan.allocated
     return HistoryPlan(
-        plan.conversation,
-        HistoryRoom(
-            settings=plan.request.settings,
-            fits_whole=allocation.fits_whole,
-            cut_key=plan.cut_key,
-            budget_tokens=plan.limit_tokens,
-            history_tokens=allocation.tokens[Layer.HISTORY],
-            arc_tokens=allocation.tokens[Layer.ARC] - plan.turn.work_tokens - plan.turn.own_work_tokens,
-            work_tokens=plan.turn.work_tokens,
-            keep=allocation.keep_messages or 0,
-            summary_tokens=int(plan.limit_tokens * SUMMARY_SHARE) if plan.grows and not plan.cold else 0,
-            grows=plan.grows,
-            goes_on=plan.goes_on,
-            clips_new=plan.clips_new,
-            most=plan.request.tier.history_messages,
-        ),
+        conversation=plan.conversation,
+        settings=plan.request.settings,
+        fits_whole=allocation.fits_whole,
+        cut_key=plan.cut_key,
+        budget_tokens=plan.limit_tokens,
+        history_tokens=allocation.tokens[Layer.HISTORY],
+        arc_tokens=allocation.tokens[Layer.ARC] - plan.turn.work_tokens - plan.turn.own_work_tokens,
+        work_tokens=plan.turn.work_tokens,
+        keep=allocation.keep_messages or 0,
+        summary_tokens=int(plan.limit_tokens * SUMMARY_SHARE) if plan.grows and not plan.cold else 0,
+        grows=plan.grows,
+        goes_on=plan.goes_on,
+        clips_new=plan.clips_new,
+        most_messages=plan.request.tier.history_messages,
     )
 
 

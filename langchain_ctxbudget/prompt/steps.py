@@ -218,11 +218,10 @@ def settle(plan: Plan) -> Settled:
     plan = settled.plan
     if plan.block is None and (asked := asking(plan.request.turn)) is not None:
         block = TurnBlock.of(
-            plan.request.turn,
-            asked,
+            plan.request.turn[asked],
             plan.conversation.digest,
             settled.content.volatile,
-            before=len(plan.conversation.entries),
+            position=len(plan.conversation.entries) + asked,
             cut_key=plan.cut_key if plan.grows else "",
         )
         plan = plan.but(block=block)

@@ -222,8 +222,8 @@ def pooled(searched: Searched, query: str, elsewhere: Sequence[Candidate] = (), 
         ranking=ranking,
         evidence=evidence,
         meant=np.concatenate((near, searched.quotable[places])),
-        said=np.concatenate((sayings[:, 0], index.sayings[places])),
-        folded=np.concatenate((sayings[:, 1], index.folded[places])),
+        said=np.concatenate((sayings[:, 0], index.sayings.values[places])),
+        folded=np.concatenate((sayings[:, 1], index.folded.values[places])),
         searched=searched,
     )
 
@@ -245,7 +245,7 @@ def _worth_a_look(
         chosen[best] = True
         chosen[(best[:WITH_NEIGHBOURS, np.newaxis] + beside).clip(0, size - 1)] = True
     if question.dates:
-        chosen[np.flatnonzero(dated(searched.index.days, question.dates))[-LOOKED_AT:]] = True
+        chosen[np.flatnonzero(dated(searched.index.days.values, question.dates))[-LOOKED_AT:]] = True
     return np.flatnonzero(chosen)
 
 

@@ -76,7 +76,7 @@ class Transcript:
             if key := message.id or ("" if conversation.table.times_said(told) else content_id(told, 1)):
                 whole = message_chunk_to_message(message) if isinstance(message, BaseMessageChunk) else message
                 whole, date = whole.model_copy(update={"id": key}), date_of(whole) or date
-                rest[key] = Entry.read("", whole, told, "", date, safe_cut=False, shown=None)
+                rest[key] = Entry("", whole, told, "", date, safe_cut=False, shown=None)
         question = next((item.id for item in reversed(rest.values()) if is_user(item.message)), None)
         return cls(conversation, list(rest.values()), question, tool)
 

@@ -114,7 +114,7 @@ def select(
     too_weak = all_free - int(np.count_nonzero(free)) if least or limits.min_relevance else 0
     best = highest(np.flatnonzero(free), pool.ranking.keys, MOST_WORTH)
     said = pool.said[best]  # each text once, and none that the prompt or the question says
-    is_new = ~np.isin(said, pool.searched.index.sayings[stands & quotable])
+    is_new = ~np.isin(said, pool.searched.index.sayings.values[stands & quotable])
     is_new &= pool.folded[best] != saying("", pool.question.text)[1]
     is_new &= np.isin(np.arange(len(best)), np.unique(said, return_index=True)[1])
     best = best[is_new]

@@ -247,12 +247,10 @@ class CutRecord(Record):
     digest: str
     """A digest of the messages before the cut: another one means that they have changed."""
     strategy: HistoryStrategy = "windowed"
-    pinned_room_tokens: int = 0
-    """The tokens that messages kept from before it could cost."""
     kept: tuple[int, ...] = ()
     """Positions before it that stay verbatim."""
-    dropped: tuple[int, ...] = ()
-    """Positions before it that stand in no summary."""
+    preserved: str = ""
+    """A digest of what is to become of the messages before the cut, each by itself."""
     cleared: int = 0
     """Results of tools before this position are shown in short."""
     summary: tuple[SummaryLine, ...]

@@ -50,7 +50,6 @@ STORIES = [
     (["[OPEN] Which database? [OPEN] Which logo?", "Let's go with green for the logo."], ["[OPEN] Which database?"]),
     (["[OPEN] Which tar for billing?", OAK, "Hm.", "Decided: billing tar: coal."], [OAK]),
     ([OAK, "Hm.", "Open question: which oak?"], ["Open question: which oak?"]),
-    (["Do we open on Sundays?", "Not yet.", "It's an open question, then."], ["Do we open on Sundays?"]),
     (["Open question: R. Dunne has nine tools.", "Hm.", "R. Dunne has moved with nine tools.", "That closes it."], []),
 ]  # fmt: skip
 

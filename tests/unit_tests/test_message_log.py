@@ -144,7 +144,7 @@ def test_a_record_of_something_else_is_refused_with_its_place() -> None:
 
 QUESTION = HumanMessage("What did we decide?", id="h1")
 LINE = Fragment(layer=Layer.RETRIEVAL, id="m3", text="- user: The roof is blue.\n", tokens=9, reason=Reason.RELEVANT)
-BLOCK = TurnBlock.of([QUESTION], 0, "before", (LINE,))
+BLOCK = TurnBlock.of(QUESTION, "before", (LINE,))
 
 fragments = st.builds(
     Fragment,
@@ -167,7 +167,7 @@ def as_saved(block: TurnBlock) -> Any:
 
 @given(parts=st.lists(fragments, max_size=4).map(tuple))
 def test_a_block_comes_back_from_json_as_it_was(parts: tuple[Fragment, ...]) -> None:
-    block = TurnBlock.of([QUESTION], 0, "before", parts)
+    block = TurnBlock.of(QUESTION, "before", parts)
     assert TurnBlock.from_dict(as_saved(block)) == block
 
 
