@@ -38,8 +38,6 @@ RECENCY, FULL = "recency", "full"
 EMPHASES = ("recall", "cache")
 NAMES = (*STRATEGIES, *EMPHASES, RECENCY, FULL)
 SCOPE: Any = {"user_id": "replay", "conversation_id": "replay"}
-LONGEST_NAME = 24
-"""Characters; a longer name is cut."""
 
 
 def replay(
@@ -377,7 +375,7 @@ class ReplayResult:
         for track in self.tracks:
             if track.failures:
                 missing = f"{len(track.failures):,} prompts could not be made, and cost nothing here; the first:"
-                lines += ["", f"{_short(track.name)}: {missing}", track.failures[0]]
+                lines += ["", f"{track.name}: {missing}", track.failures[0]]
         return "\n".join(lines)
 
     def __str__(self) -> str:
@@ -386,7 +384,7 @@ class ReplayResult:
 
 def _row(track: Track) -> dict[str, str]:
     return {
-        "strategy": _short(track.name),
+        "strategy": track.name,
         "prompts": f"{track.calls:,}",
         "tokens": f"{track.tokens:,}",
         "cached": f"{track.cached_share:.0%}",
@@ -396,7 +394,3 @@ def _row(track: Track) -> dict[str, str]:
         "left out": f"{track.message_shares['omitted']:.0%}",
         "evidence": "" if track.evidence is None else f"{track.evidence:.0%}",
     }
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"

@@ -24,22 +24,14 @@ _TOKENS = re.compile(r"(\d[\d,]*)(k?)", re.IGNORECASE)
 
 
 def tokens(text: str) -> int:
-    """Reads a number of tokens, as an option has it.
-
-    >>> tokens("4000"), tokens("12,000"), tokens("4k")
-    (4000, 12000, 4000)
-    """
+    """Reads a number of tokens, as an option has it: `4000`, `12,000` or `4k`."""
     if found := _TOKENS.fullmatch(text.strip()):
         return int(found[1].replace(",", "")) * (1_000 if found[2] else 1)
     raise argparse.ArgumentTypeError(f"{text!r} is no number of tokens, such as 4000 or 4k")
 
 
 def printable(text: str) -> str:
-    r"""Returns a text whose control characters, lines and tabs apart, are shown, not obeyed.
-
-    >>> printable("red \x1b[31m")
-    'red ␛[31m'
-    """
+    """Returns a text whose control characters, lines and tabs apart, are shown, not obeyed."""
     return "".join(part if part in "\n\t" else shown(part) for part in re.split(r"([\n\t])", text))
 
 

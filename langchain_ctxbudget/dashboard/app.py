@@ -10,7 +10,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from inspect import signature
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -79,12 +79,6 @@ def create_app(pipeline: ContextPipeline, *, user_id: str | UserOf) -> Starlette
     Raises:
         InvalidSettingsError: no pipeline.
         MissingScopeError: no user.
-
-    Example:
-        >>> from langchain_ctxbudget import ContextPipeline
-        >>> from langchain_ctxbudget.dashboard import create_app
-        >>> [route.path for route in create_app(ContextPipeline(), user_id="ada").routes][:3]
-        ['/', '/assets', '/api/context/sessions']
     """
     if not isinstance(pipeline, ContextPipeline):
         raise InvalidSettingsError(f"pipeline must be a ContextPipeline, not {type(pipeline).__name__}")
@@ -163,7 +157,7 @@ def _told(status: int, problem: str, **more: object) -> Response:
 
 def _refusal(request: Request, *, local_only: bool) -> Response | None:
     """Returns why a request is not answered; None where nothing is wrong."""
-    if local_only and not _is_loopback(_name(request.headers.getlist("host"))):
+    if local_only and not _is_loopback(",".join(request.headers.getlist("host"))):
         return _told(MISDIRECTED, "This dashboard is this machine's own; it does not go by that name")
     if local_only and request.client is not None and not _is_loopback(request.client.host):
         return _told(FORBIDDEN, "Only this machine is answered")
@@ -175,17 +169,10 @@ def _refusal(request: Request, *, local_only: bool) -> Response | None:
     return None if is_page or is_own else _told(FORBIDDEN, "Requests of another site are not answered")
 
 
-def _name(hosts: Sequence[str]) -> str:
-    """Returns the name that a request goes by; empty for several, none, or one that is no name."""
-    try:
-        [host] = hosts
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return ""
-
-
 def _is_loopback(host: str) -> bool:
+    """Tells if a name or an address, perhaps with a port, is this machine's own."""
     try:
-        return host.lower() == "localhost" or ipaddress.ip_address(host).is_loopback
+        name = (host if host.count(":") > 1 and "[" not in host else urlsplit(f"//{host}").hostname) or ""
+        return name == "localhost" or ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False

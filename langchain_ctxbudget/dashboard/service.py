@@ -10,7 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Annotated, Any, TypeAlias
@@ -150,15 +150,13 @@ class DashboardService:
         return {"messages": [_said(place, entry) for place, entry in enumerate(table[first - 1 : end], first)]}
 
     async def usage(self, user_id: str, session_id: Id) -> Answer:
-        """The use of a conversation and of its user in this month, the closest limit, and what limits are set."""
+        """The use of a conversation and of its user in this month, and the limits that are set."""
         await self._open(user_id, session_id)
         who: Any = {"user_id": user_id, "conversation_id": session_id}
         books = self._pipeline.usage
-        closest = await books.astanding(**who)
         return {
             "session": (await books.aof_session(**who)).to_dict(),
             "month": (await books.aof_month(user_id=user_id)).to_dict(),
-            "standing": {**asdict(closest), "left": closest.left} if closest else None,
             "limits": (await self._settings(user_id)).usage_limits,
         }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
 from langchain_ctxbudget.messages import fingerprint, plain_text
@@ -23,12 +23,8 @@ SYSTEM, SUMMARY, SENT, SAID, TURN = range(5)
 """Kinds of messages, in the order of a prompt."""
 
 
-class Piece(NamedTuple):
-    """A text that may stand in a message, and where it comes from."""
-
-    layer: str
-    item: str
-    text: str
+Piece: TypeAlias = tuple[str, str, str]
+"""A text that may stand in a message: its layer, its item, the text."""
 
 
 def exact(prompt: Prompt) -> list[Shown]:
@@ -66,7 +62,7 @@ def _pieces(prompt: Prompt) -> Iterator[list[Piece]]:
     front = len(prompt.context.messages) - sum(len(group.messages) for _, group in said)
     for message in prompt.context.messages[:front]:
         if message.type == "system":
-            system_prompt = Piece(Layer.IDENTITY, SYSTEM_PROMPT, content.system_prompt)
+            system_prompt = (Layer.IDENTITY, SYSTEM_PROMPT, content.system_prompt)
             yield [system_prompt, *_of(part for part in content.fragments if part.layer != Layer.HISTORY)]
         else:
             yield _of(content.summary)
@@ -76,23 +72,23 @@ def _pieces(prompt: Prompt) -> Iterator[list[Piece]]:
             block = (*content.volatile, *content.turn_work)
         name = JOINED.join(message.id or message.type for message in group.messages)
         for place, message in enumerate(group.messages):
-            yield [*_of(() if place else block), Piece(layer, name, plain_text(message))]
+            yield [*_of(() if place else block), (layer, name, plain_text(message))]
 
 
 def _of(fragments: Iterable[Fragment]) -> list[Piece]:
-    return [Piece(part.layer, part.id, part.text.strip("\n")) for part in fragments]
+    return [(part.layer, part.id, part.text.strip("\n")) for part in fragments]
 
 
 def _found(text: str, pieces: Sequence[Piece]) -> Iterator[tuple[str | None, str | None, int, int]]:
     """Yields layer, item, start and end of everything in a text; what stands between two items frames the second."""
     at = 0
-    for piece in pieces:
-        start = text.find(piece.text, at) if piece.text else -1
+    for layer, item, said in pieces:
+        start = text.find(said, at) if said else -1
         if start >= 0:
             if start > at:
-                yield piece.layer, None, at, start
-            at = start + len(piece.text)
-            yield piece.layer, piece.item, start, at
+                yield layer, None, at, start
+            at = start + len(said)
+            yield layer, item, start, at
     if at < len(text) or not pieces:
         yield None, None, at, len(text)
 

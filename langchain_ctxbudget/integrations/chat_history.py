@@ -19,7 +19,6 @@ from langchain_ctxbudget.pipeline import ContextPipeline, Engine
 from langchain_ctxbudget.prompt import Content, cut_key, opening_note, summary_text, system_parts, without_least
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import Scope
-from langchain_ctxbudget.tokens import TokenCounter
 
 ARC_SHARE = 0.08
 """The most of a window that the arc takes."""
@@ -78,8 +77,7 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
     @messages.setter
     def messages(self, _messages: Sequence[BaseMessage]) -> None:
         raise InputError(
-            "messages cannot be assigned: `add_messages` appends, `clear` removes all, and `pipeline.sync` makes a "
-            "conversation equal to a list of messages"
+            "messages cannot be assigned: `add_messages` appends, `clear` removes, `pipeline.sync` replaces"
         )
 
     async def aget_messages(self) -> list[BaseMessage]:
@@ -126,7 +124,14 @@ def window_of(engine: Engine, scope: Scope, max_tokens: int) -> Flow[list[BaseMe
         summary_outro=view.summary_outro,
         history=view.groups,
     )
-    messages = _fitted(content, conversation.counter, max_tokens, whole=not view.cut)
+    counter, whole = conversation.counter, not view.cut
+    while (messages := _built(content, whole=whole)) and (excess := counter.count_messages(messages) - max_tokens) > 0:
+        # Arc and summary give way first, then the oldest messages.
+        smaller, _ = without_least(content, counter, excess, (Layer.ARC, Layer.HISTORY))
+        if smaller == content:
+            needed = {"a line that says that messages are left out": max_tokens + excess}
+            raise BudgetTooSmallError(max_tokens, needed, "Raise max_tokens; a window of some hundred says something.")
+        whole, content = whole and smaller.history == content.history, smaller
     for failure in failures:  # a window has no report to say it in
         _log.warning("window of conversation %r: %s", scope.conversation_id, failure)
     return [*map(request_copy, messages)]  # what a caller does to its messages must not change the next window
@@ -157,22 +162,8 @@ def _plan(conversation: Conversation, settings: ContextSettings, *, max_tokens: 
     )
 
 
-def _fitted(content: Content, counter: TokenCounter, max_tokens: int, *, whole: bool) -> list[BaseMessage]:
-    """Returns the messages of a history, counted exactly: arc and summary give way first, then the oldest messages.
-
-    `whole` is True where it has every message.
-    """
-    while (messages := _built(content, whole=whole)) and (excess := counter.count_messages(messages) - max_tokens) > 0:
-        smaller, _ = without_least(content, counter, excess, (Layer.ARC, Layer.HISTORY))
-        if smaller == content:
-            needed = {"a line that says that messages are left out": max_tokens + excess}
-            raise BudgetTooSmallError(max_tokens, needed, "Raise max_tokens; a window of some hundred says something.")
-        whole = whole and smaller.history == content.history
-        content = smaller
-    return messages
-
-
 def _built(content: Content, *, whole: bool) -> list[BaseMessage]:
+    """Returns the messages of a window; `whole` is True where it has every message."""
     parts = [CONTEXT_INTRO + "".join(arc)] if (arc := system_parts(content)) else []
     if content.summary:
         parts.append(summary_text(content))

@@ -128,17 +128,17 @@ def _brought_to(name: str, state: ContextState, run: Run, engine: Engine, reques
     The prompt is begun again where another run on the same thread has changed the conversation.
     """
     session: Session | None = getattr(state.get("prompt"), "session", None)
-    for attempt in range(1, MOST_ATTEMPTS + 1):
+    attempts = 0
+    while True:
         try:
             if session is None:
                 session = yield from engine.open_turn(run.scope, *split_turn(state["messages"]), request)
             for step in NODES[: NODES.index(name) + 1]:
                 if step not in session.timings_ms:
                     yield from engine.run_step(step, session)
-            break
         except MessageConflictError:
-            if attempt == MOST_ATTEMPTS:
+            session, attempts = None, attempts + 1
+            if attempts == MOST_ATTEMPTS:
                 raise
-            session = None
-    assert session is not None  # noqa: S101 - the loop ends with one, or an error
-    return session
+        else:
+            return session

@@ -7,7 +7,6 @@ from typing import Any
 from langchain_core.messages import HumanMessage
 from pydantic import ConfigDict, Field, ValidationError
 
-from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.flow import Flow, twins
 from langchain_ctxbudget.integrations.chat_history import BudgetedChatMessageHistory, window_of
 from langchain_ctxbudget.integrations.options import invalid_fields
@@ -32,14 +31,6 @@ class BudgetedMemory(BaseChatMemory):
     room for the rest of the prompt. Or, with `whole_prompt`, it reads everything there is to send, the input included;
     then the chain's prompt is `ChatPromptTemplate([MessagesPlaceholder("history")])` alone. One object is for one
     conversation; all share one pipeline. `input_key` and `output_key` are LangChain's.
-
-    Example:
-        >>> from langchain_ctxbudget import ContextPipeline
-        >>> from langchain_ctxbudget.integrations.memory import BudgetedMemory
-        >>> memory = BudgetedMemory(pipeline=ContextPipeline(), user_id="ada", conversation_id="c1", max_tokens=1_000)
-        >>> memory.save_context({"input": "My bike is blue."}, {"output": "Nice!"})
-        >>> [message.text for message in memory.load_memory_variables({})["history"]]
-        ['My bike is blue.', 'Nice!']
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
@@ -53,7 +44,6 @@ class BudgetedMemory(BaseChatMemory):
     """The most tokens of the window or the whole prompt; None: `max_context_tokens` of the pipeline's settings."""
     whole_prompt: bool = False
     """True gives the whole prompt for the input, which must be there when variables are loaded."""
-    return_messages: bool = True
 
     def __init__(self, **fields: Any) -> None:  # noqa: ANN401 - the fields above; pydantic would hide our errors
         user, name = fields.get("user_id", ""), fields.get("conversation_id", "")
@@ -63,8 +53,6 @@ class BudgetedMemory(BaseChatMemory):
             super().__init__(**{**fields, "chat_memory": kept})
         except ValidationError as error:
             raise invalid_fields("BudgetedMemory", error) from error
-        if not self.return_messages:
-            raise InvalidSettingsError("A BudgetedMemory gives messages: put them into a MessagesPlaceholder")
 
     @property
     def memory_variables(self) -> list[str]:

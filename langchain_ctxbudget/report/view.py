@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from langchain_ctxbudget.budget import Layer, Status, title_of
 
 if TYPE_CHECKING:
-    from langchain_ctxbudget.report.report import ContextReport, CoverageState, LayerReport, Stability, UsageState
+    from langchain_ctxbudget.report.report import ContextReport, CoverageState, LayerReport, UsageState
 
 _COLOURS = ("#555555", "#A375E0", "#428A56", "#EBCD47", "#75CBF0", "#E8702A", "#1F4FA3", "#8A1212")
 LAYER_COLOURS: Mapping[str, str] = dict(zip(map(str, Layer), _COLOURS, strict=True))
@@ -37,6 +37,8 @@ JOINED = " + "
 FULL, EMPTY = "█", "░"
 LABEL, MIN_BAR, MAX_BAR, NUMBERS = 21, 8, 60, (9, 7, 11)
 """Columns of a chart: its labels, its bars, and its numbers."""
+FAR_STEP = 20
+"""A compaction step that is more turns away is not worth a word."""
 FACT_INDENT = 11
 LEAST_SCORE = 0.005
 _OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
@@ -86,22 +88,13 @@ def colours_of(names: Iterable[str]) -> dict[str, str]:
     return colours | {name: CUSTOM_COLOURS[number % len(CUSTOM_COLOURS)] for number, name in enumerate(custom)}
 
 
-def states_in_words(counts: Mapping[CoverageState, int]) -> str:
-    """Returns the number of messages in each state, without the empty ones."""
-    return ", ".join(f"{counts[state]:,} {said}" for state, (said, _) in STATES.items() if counts.get(state))
-
-
 def plural(count: int, noun: str) -> str:
     """Returns a number and its noun, such as `1 message` and `1,200 messages`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def shown(text: str) -> str:
-    r"""Returns a text whose control characters are shown, not obeyed.
-
-    >>> shown("red \x1b[31m, C1 \x9b, backwards \u202e")
-    'red ␛[31m, C1 \\u009b, backwards \\u202e'
-    """
+    r"""Returns a text whose control characters are shown, not obeyed: an escape as `␛`, a C1 one as `\u009b`."""
 
     def picture(found: re.Match[str]) -> str:
         code = ord(found[0])
@@ -112,23 +105,15 @@ def shown(text: str) -> str:
     return _OBEYED.sub(picture, text)
 
 
-FAR_STEP = 20
-"""A compaction step that is more turns away is not worth a word."""
-
-
-def cost_in_words(stable: Stability) -> str:
-    """Returns what a prompt costs against sending everything, and when the next step is due."""
-    said = f"{stable.effective_tokens:,} effective tokens, {stable.whole_effective_tokens:,} for sending everything"
-    if stable.turns_to_step is None or stable.turns_to_step > FAR_STEP:
-        return said
-    when = f"in about {plural(stable.turns_to_step, 'turn')}" if stable.turns_to_step else "next"
-    return f"{said}; {when} a step of about {stable.step_tokens:,}"
-
-
 def facts(report: ContextReport) -> list[tuple[str, str]]:
     """Returns labels and their texts, in the order in which they are shown."""
     stable, counts = report.stability, report.coverage_counts()
-    history = f"{report.history_strategy}: {plural(sum(counts.values()), 'message')}: {states_in_words(counts)}"
+    states = ", ".join(f"{counts[state]:,} {said}" for state, (said, _) in STATES.items() if counts[state])
+    history = f"{report.history_strategy}: {plural(sum(counts.values()), 'message')}: {states}"
+    cost = f"{stable.effective_tokens:,} effective tokens, {stable.whole_effective_tokens:,} for sending everything"
+    if (turns := stable.turns_to_step) is not None and turns <= FAR_STEP:
+        when = f"in about {plural(turns, 'turn')}" if turns else "next"
+        cost += f"; {when} a step of about {stable.step_tokens:,}"
     zone = f"{stable.stable_zone_tokens:,} tokens in the stable zone"
     if stable.shared_tokens is None:
         zone += "; first prompt of this conversation"
@@ -149,7 +134,7 @@ def facts(report: ContextReport) -> list[tuple[str, str]]:
         ("Strategy", report.allocation_strategy),
         ("History", history if report.coverage else "no messages yet"),
         ("Stable", zone),
-        ("Cost", cost_in_words(stable)),
+        ("Cost", cost),
         ("Counted", f"{how} ({report.tokenizer}), {plural(report.tokenizer_calls, 'new text')}"),
         ("Corrected", f"by observed usage; {report.uncorrected_tokens:,} without it" if corrected else ""),
         ("Window", window if report.window_tokens else ""),

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import binascii
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
 from math import ceil
@@ -32,11 +31,6 @@ TOOL_CALL_ID_TOKENS = 3
 TOOLS_END_TOKENS = RESPONSE_FORMAT_TOKENS = 12
 """Of a response format nothing is published; the frame of the tools is taken."""
 _PROPERTY_TOKENS = _ENUM_TOKENS = 3
-PAYLOAD_CHARACTERS = 4_096
-"""Base64 of at least this length is not tokenized."""
-PAYLOAD_TOKENS_PER_CHARACTER = 0.75
-"""Base64 of random bytes costs 0.68 to 0.73 tokens per character in o200k_base; what can be compressed costs less."""
-_PAYLOAD = re.compile(rf"(?<![\w+/-])[A-Za-z0-9+/_-]{{{PAYLOAD_CHARACTERS},}}")
 _IMAGE_BLOCKS = frozenset({"image_url", "input_image", "image"})
 _ROLES = {"human": "user", "ai": "assistant"}
 
@@ -86,13 +80,6 @@ def compact_json(value: object) -> str:
         return repr(value)
 
 
-def _json_tokens(value: object, count: Count) -> int:
-    """Returns the tokens of a value as compact JSON, long base64 in it at its fixed rate."""
-    text = compact_json(value)
-    rest = _PAYLOAD.sub("", text) if len(text) >= PAYLOAD_CHARACTERS else text
-    return count(rest) + ceil((len(text) - len(rest)) * PAYLOAD_TOKENS_PER_CHARACTER)
-
-
 # Messages
 
 
@@ -132,7 +119,7 @@ def _block_tokens(block: str | Mapping[str, Any], sent_ids: list[Any], count: Co
         return _image_block_tokens(block, rate)
     if kind in CALL_BLOCKS and (block.get("id") in sent_ids or block.get("call_id") in sent_ids):
         return 0
-    return _json_tokens(block, count)
+    return count(compact_json(block))
 
 
 # Images
@@ -208,7 +195,7 @@ def tools_tokens(tools: Sequence[Any], count: Count, function_tokens: int) -> in
             schema = _json_schema(tool)
         function = schema.get("function") if isinstance(schema, Mapping) else None
         by_rule = function_tokens + _function_tokens(function, count) if isinstance(function, Mapping) else 0
-        tokens += max(_json_tokens(schema, count), by_rule)
+        tokens += max(count(compact_json(schema)), by_rule)
     return tokens
 
 
@@ -239,7 +226,7 @@ def response_format_tokens(response_format: Any, count: Count) -> int:  # noqa: 
     schema = response_format
     if not isinstance(schema, type | Mapping):
         schema = getattr(schema, "schema", schema)
-    return max(_json_tokens(form, count) for form in _sent_formats(schema)) + RESPONSE_FORMAT_TOKENS
+    return max(count(compact_json(form)) for form in _sent_formats(schema)) + RESPONSE_FORMAT_TOKENS
 
 
 def _sent_formats(schema: Any) -> list[Any]:  # noqa: ANN401

@@ -98,12 +98,7 @@ def effective_tokens(tokens: int, cached_tokens: int, cached_price: float = CACH
 def load_prices(given: object = None) -> Mapping[str, Price]:
     """Returns the packaged prices, with those of a mapping of model names to prices, or to their fields, over them.
 
-    Raises:
-        InvalidSettingsError: it is something else, or a price in it cannot be used; names the model.
-
-    Example:
-        >>> load_prices({"my-model": {"input": 0.2, "output": 0.4}})["my-model"].output
-        0.4
+    An `InvalidSettingsError` says what of it cannot be used.
     """
     if given is None:
         return PRICES
@@ -140,7 +135,7 @@ def usage_of(usage_metadata: Mapping[str, Any], model: str | None, prices: Mappi
     """
     if not isinstance(usage_metadata, Mapping):
         raise InputError(f"usage_metadata must be a mapping with input_tokens, not {usage_metadata!r}")
-    given = _tokens(usage_metadata, "input_tokens", None)
+    given = _tokens(usage_metadata, "input_tokens")
     made = _tokens(usage_metadata, "output_tokens", max(0, _tokens(usage_metadata, "total_tokens", given) - given))
     details = usage_metadata.get("input_token_details") or {}
     cached = min(given, _tokens(details, "cache_read", 0))
@@ -155,15 +150,14 @@ def usage_of(usage_metadata: Mapping[str, Any], model: str | None, prices: Mappi
     return replace(used, cost=cost / 1_000_000)
 
 
-def _tokens(counts: Mapping[str, Any], name: str, default: int | None) -> int:
+def _tokens(counts: Mapping[str, Any], name: str, default: int | None = None) -> int:
     """Returns a number of tokens; the default where it is missing or None."""
     value = counts.get(name)
     if value is None and default is not None:
         return default
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST_TOKENS:
         raise InputError(
-            f"{name} must be a whole number of tokens from 0 to {_MOST_TOKENS:,}, not {value!r}: "
-            f"give the usage of one call as it was reported"
+            f"{name} must be a whole number of tokens from 0 to {_MOST_TOKENS:,}, as of one call, not {value!r}"
         )
     return value
 

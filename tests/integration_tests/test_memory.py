@@ -63,7 +63,6 @@ def test_what_makes_no_sense_is_refused(pipeline: ContextPipeline) -> None:
         ({"max_tokens": "900"}, "max_tokens='900'"),
         ({"max_token_limit": 900}, "max_token_limit=900"),
         ({"memory_key": ""}, "memory_key=''"),
-        ({"return_messages": False}, "MessagesPlaceholder"),
     ]:
         with pytest.raises(InvalidSettingsError, match=message):
             BudgetedMemory(pipeline=pipeline, **options, **SCOPE)
