@@ -6,7 +6,7 @@ from langchain_ctxbudget.knowledge import control, facts, known, presence, recor
 from langchain_ctxbudget.knowledge.control import KnownItem, SourceMessage, UserKnowledge
 from langchain_ctxbudget.knowledge.facts import FactsLayer
 from langchain_ctxbudget.knowledge.known import NOTHING, Knowledge
-from langchain_ctxbudget.knowledge.learning import Learning, still_there
+from langchain_ctxbudget.knowledge.learning import Learning
 from langchain_ctxbudget.knowledge.presence import Heartbeat, Prediction
 from langchain_ctxbudget.knowledge.profiles import as_of
 from langchain_ctxbudget.knowledge.records import (
@@ -27,5 +27,5 @@ __all__ = [
     "BY_RULES", "BY_USER", "MAX_ENTITIES", "MAX_TOPICS", "NOTHING", "Bundles", "ClientPresence", "ContextBundle",
     "Detected", "EntityProfile", "Fact", "FactCategory", "FactsLayer", "Heartbeat", "Knowledge", "KnownItem",
     "Learning", "Prediction", "ProgressRecord", "Source", "SourceMessage", "TopicProfile", "UserKnowledge", "as_of",
-    "control", "facts", "known", "presence", "records", "still_there", "subjects",
+    "control", "facts", "known", "presence", "records", "subjects",
 ]  # fmt: skip

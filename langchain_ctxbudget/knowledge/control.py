@@ -104,14 +104,12 @@ class UserKnowledge:
         user_id: str,
         category: records.FactCategory = "preference",
         confidence: float = 1.0,
-        pinned: bool = False,
         slot: str = "",
     ) -> Flow[Fact]:
         """Adds a fact by hand, such as "Lives in Lisbon"; facts that it contradicts are superseded.
 
-        It has at most 2,000 characters and a `confidence` above 0, up to 1. One that is `pinned` is kept and shown
-        first in any case. `slot` names the question it answers, as "home": another value of it supersedes this one.
-        Raises `FactError` where 10 facts are pinned already, and `InputError` for a value outside its range.
+        It has at most 2,000 characters and a `confidence` above 0, up to 1. `slot` names the question it answers, as
+        "home": another value of it supersedes this one. Raises `InputError` for a value outside its range.
         """
         now = self._now
         blank = Fact(id="", text="", category="preference", created_at=now, last_seen=now)
@@ -125,8 +123,6 @@ class UserKnowledge:
             )
             fact = min(same, key=lambda one: before.get(one.id) == one)
             own = fact.model_copy(update={"made_by": BY_USER, "text": new.text})
-            if pinned:
-                own = facts.pin((one for one in merged if one.id != own.id), own)
             every = (own if one.id == own.id else one for one in merged)
             return state.with_facts(facts.pruned(every, now)), own
 
@@ -242,19 +238,18 @@ class UserKnowledge:
     why, awhy = twins(_why)
 
     def _heartbeat(self, /, *, user_id: str, device_id: str, **opened: Any) -> Flow[records.ClientPresence]:  # noqa: ANN401
-        """Notes what a user has open on a device, and compiles what is likely to come up in the background.
+        """Notes what a user has open on a device, and predicts what is likely to come up.
 
         That is: `active_conversation_id` in front, `visible_conversation_ids` (at most 100), `active_notebook_id`,
         `active_persona_id`, `path` in the application, `local_time` with its UTC offset, `idle` for a user who does
         nothing. No text has more than 2,000 characters (`InputError`).
         """
         require_id("user_id", user_id)
-        beat, store = _made(Heartbeat, {"device_id": device_id, **opened}), self._store
-        # Compiling writes devices as well: what they expect next.
-        recording = presence.record(store, user_id, beat, self._now)
-        recorded = yield from locked(known.lock_of(store, user_id), recording)
-        self._learning.prewarm(user_id)
-        return recorded
+        beat, store, now = _made(Heartbeat, {"device_id": device_id, **opened}), self._store, self._now
+        state = yield from known.read(store, user_id)
+        yield from locked(known.lock_of(store, user_id), presence.renew(store, user_id, state, now, beat))
+        devices = yield from self._list_devices(user_id=user_id)
+        return next(device for device in devices if device.device_id == device_id)
 
     heartbeat, aheartbeat = twins(_heartbeat)
 
@@ -265,8 +260,8 @@ class UserKnowledge:
     list_devices, alist_devices = twins(_list_devices)
 
     def _prewarm(self, *, user_id: str) -> Flow[Prediction]:
-        """Predicts what is likely to come up, by what a user has open, and compiles the texts of it at once."""
-        return self._learning.warm(require_id("user_id", user_id))
+        """Predicts what is likely to come up, by what a user has open, and compiles what is missing of its texts."""
+        return self._learning.prewarm(require_id("user_id", user_id))
 
     prewarm, aprewarm = twins(_prewarm)
 

@@ -32,7 +32,7 @@ from langchain_ctxbudget.llm import (
     clipped,
     reply_object,
 )
-from langchain_ctxbudget.messages import CONTEXT, clip_text, fences, fold, says_the_same, terms
+from langchain_ctxbudget.messages import CONTEXT, clip_text, fences, fold, says_the_same, terms, water_level
 from langchain_ctxbudget.tokens import encodable, estimate_tokens
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ KNOWN_SHARE, EARLIER_SHARE = 1 / 4, 1 / 10
 """Shares of what the instructions and the reply leave, for what is known and for earlier messages."""
 TEXT_CHARACTERS, NAME_CHARACTERS = 200, 80
 """The longest text of a fact or an attribute, and the longest name, label, slot or relation."""
-MESSAGE_TOKENS, EARLIER_TOKENS = 4_000, 300
-"""The most of a new and of an earlier message that is shown: of a longer one, its head and its tail."""
+EARLIER_TOKENS = 300
+"""The most of an earlier message that is shown: of a longer one, its head and its tail."""
 
 
 # What a reply says
@@ -222,20 +222,21 @@ class ChatModelExtractor:
         taken = sum(map(estimate_tokens, frame)) + FRAMING_TOKENS + min(REPLY_TOKENS, window // 4)
         self._room_tokens = window - taken
 
-    def extract(self, said: Sequence[Said], before: Sequence[Said], known: Knowledge) -> tuple[int, records.Learned]:
-        """Learns from the first messages that fit into one call; returns how many, and what they say.
+    def extract(self, said: Sequence[Said], before: Sequence[Said], known: Knowledge) -> records.Learned:
+        """Learns from some messages, of which the longest are clipped where not all fit.
 
         Of the messages `before` them, and of what is known, the model sees what fits: the last ones, the most relevant.
-        An `ExtractionError` says why both attempts failed, or that not even the first message fits.
+        An `ExtractionError` says why both attempts failed, or that the window is too small.
         """
         room = int(self._room_tokens * (1 - KNOWN_SHARE - EARLIER_SHARE))
-        shown = _taken((_message(one, min(room, MESSAGE_TOKENS), f"{n}. ") for n, one in enumerate(said, 1)), room)
-        if not shown:
+        whole = [_message(one, room, f"{number}. ") for number, one in enumerate(said, 1)]
+        most = water_level([estimate_tokens(item) for item in whole], room)
+        shown = [_message(one, most, f"{number}. ") for number, one in enumerate(said, 1)]
+        if not any(shown):
             raise ExtractionError(
                 f"{self.model.name} has a window of {self.model.window_tokens:,} tokens, of which the prompt and the "
-                f"reply leave {max(0, room):,} for messages: the first one does not fit. Use a larger window"
+                f"reply leave {max(0, room):,} for {len(said)} messages. Use a model with a larger window"
             )
-        said = said[: len(shown)]
         facts, blocks = _shown_of(known, said, int(self._room_tokens * KNOWN_SHARE))
         room = int(self._room_tokens * EARLIER_SHARE)
         earlier = _taken((_message(one, EARLIER_TOKENS) for one in reversed(before)), room)[::-1]
@@ -244,7 +245,7 @@ class ChatModelExtractor:
             reply = self.model.ask(_INSTRUCTIONS, _AS_JSON, "".join(blocks), _read)
         except NoReplyError as error:
             raise ExtractionError(f"{self.model.name} told nothing that can be used: {error}") from None
-        return len(said), _learned(reply, said, facts, self.model.name)
+        return _learned(reply, said, facts, self.model.name)
 
 
 # What the model is shown

@@ -15,7 +15,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
@@ -29,26 +28,25 @@ from langchain_ctxbudget.flow import Flow, T, batch, drive, embed, locked, runni
 from langchain_ctxbudget.history import Beginning, Entry, OpenConversation, Owner, editing
 from langchain_ctxbudget.knowledge import facts, known, presence, profiles, records
 from langchain_ctxbudget.knowledge.known import Knowledge, by_names
-from langchain_ctxbudget.knowledge.presence import Prediction
 from langchain_ctxbudget.knowledge.records import EntityProfile, Fact, Source, TopicProfile
 from langchain_ctxbudget.messages import fold, is_user, own_words, time_of
 from langchain_ctxbudget.search import units
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores import Scope, bulk, embeddings_name, settings_in, settings_place, utc, utc_now
-from langchain_ctxbudget.tokens import TokenCounter, estimate_tokens
+from langchain_ctxbudget.stores import Scope, bulk, embeddings_name, settings_in, settings_place, utc_now
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
 
     from langchain_ctxbudget.knowledge.extraction import ChatModelExtractor
 
+S = TypeVar("S", Fact, TopicProfile, EntityProfile, records.PhraseRecord)
 P = TypeVar("P", TopicProfile, EntityProfile)
 
 CLOSING_SECONDS = 5.0
 """The longest that closing waits for a job that has begun."""
 PAUSE_SECONDS = 0.25
 """Nothing is learned before so much time without a prompt."""
-MOST_MESSAGES, BEFORE_MESSAGES, LOOK_BACK = 50, 4, 1_000
+MOST_MESSAGES, BEFORE_MESSAGES, LOOK_BACK = 30, 4, 1_000
 """Messages that are read at once; those before them that a model is shown, and that tell who else writes."""
 MOST_MARKS = 32
 MOST_FACTS = 10
@@ -80,7 +78,7 @@ class Work:
     kept: known.Kept
     """What was kept of the user when they were taken up."""
 
-    @cached_property
+    @property
     def said(self) -> list[records.Said]:
         """The words in them that may be learned from."""
         return self._said(self.first, len(self.entries))
@@ -93,13 +91,6 @@ class Work:
     def _said(self, first: int, end: int) -> list[records.Said]:
         others = others_in(self.entries[max(0, self.first - LOOK_BACK) :], self.scope.user_id)
         return as_said(self.entries[first:end], others)
-
-    def until_said(self, count: int) -> Work:
-        """The same, up to the `count`th of the messages that say something; what follows is for the next time."""
-        if count >= len(self.said):
-            return self
-        end = next(at for at in range(self.first, len(self.entries)) if self.entries[at].id == self.said[count].id)
-        return replace(self, entries=Beginning(self.entries, end))
 
     @property
     def done(self) -> records.ProgressRecord | None:
@@ -149,10 +140,9 @@ def _words(entry: Entry) -> str:
     return own_words(entry.message) if isinstance(entry.message, HumanMessage | AIMessage) else ""
 
 
-def still_there(conversation: OpenConversation) -> dict[str, str]:
+def _still_there(conversation: OpenConversation) -> dict[str, str]:
     """Returns the messages of a conversation with their fingerprints; archived ones are not among them."""
-    entries = conversation.table
-    return {key: entries.fingerprint(position) for position, key in enumerate(entries.ids)}
+    return {key: conversation.table.fingerprint(position) for position, key in enumerate(conversation.table.ids)}
 
 
 # What they say is merged
@@ -162,12 +152,9 @@ def updated(state: Knowledge, work: Work, learned: records.Learned, now: datetim
     """Returns the state after some messages."""
     conversation = work.scope.conversation_id
     # What an assistant or somebody else says teaches nothing, whatever a model makes of it.
-    own = {
-        one.id: Source(conversation_id=conversation, message_id=one.id, digest=one.digest)
-        for one in work.said
-        if one.from_user
-    }
-    said_at = {one.id: one.at for one in work.said if one.at}
+    said = [one for one in work.said if one.from_user]
+    own = {one.id: Source(conversation_id=conversation, message_id=one.id, digest=one.digest) for one in said}
+    said_at = {one.id: one.at for one in said if one.at}
     every = facts.learn((*state.facts, *state.ended), learned.facts, own, now, learned.made_by, said_at=said_at)
     after = replace(
         state.with_facts(facts.pruned(every, now)),
@@ -193,12 +180,10 @@ def measured_again(state: Knowledge, now: datetime) -> Knowledge:
         both = ((one, profiles.measured(one, of[one.id])) for one in every)
         renewed = (old if new == old else profiles.as_of(new, now) for old, new in both)
         left = [p for p in renewed if p.sources or p.total_messages or p.pinned or p.made_by == records.BY_USER]
-        gone = {one.id for one in sorted(left, key=rank)[MOST_PROFILES:]}
-        return tuple(one for one in left if one.id not in gone)
+        return tuple(sorted(sorted(left, key=rank)[:MOST_PROFILES], key=lambda one: one.id))
 
     after = replace(state, topics=those_left(state.topics), entities=those_left(state.entities))
-    kept = {profile.id for profile in after.profiles}
-    return replace(after, links={key: link for key, link in state.links.items() if key[0] in kept})
+    return replace(after, links={key: link for key, link in state.links.items() if key[0] in after.names_by_id})
 
 
 def _counted(state: Knowledge, work: Work) -> Knowledge:
@@ -215,13 +200,10 @@ def _counted(state: Knowledge, work: Work) -> Knowledge:
             if (link := links.get((name, conversation))) is None or position >= link.until:
                 found[name].append(said)
     for name, messages in found.items():
-        link = links.get((name, conversation))
-        link = link or records.TopicConversation(topic_id=name, conversation_id=conversation)
+        blank = records.TopicConversation(topic_id=name, conversation_id=conversation)
+        link = links.get((name, conversation), blank)
         links[name, conversation] = profiles.engaged(link, messages, until=len(work.entries))
     return replace(state, links=links)
-
-
-# What is known without some messages
 
 
 def without(state: Knowledge, conversation_id: str, there: Mapping[str, str]) -> Knowledge:
@@ -232,65 +214,58 @@ def without(state: Knowledge, conversation_id: str, there: Mapping[str, str]) ->
     source loses all details but those said by hand.
     """
 
-    def kept(sources: Iterable[Source]) -> tuple[Source, ...]:
-        return tuple(
+    def left(item: S, **lost: object) -> S:
+        """Returns an item with the sources that are still there; with other fields where one is not."""
+        sources = tuple(
             source
-            for source in sources
+            for source in item.sources
             if source.conversation_id != conversation_id or there.get(source.message_id) == source.digest
         )
+        return item if sources == item.sources else item.model_copy(update={"sources": sources, **lost})
 
-    def of_entity(entity: EntityProfile) -> EntityProfile:
-        left = kept(entity.sources)
-        is_sure = left == entity.sources or entity.made_by == records.BY_USER
-        lost = {} if is_sure else {name: EntityProfile.model_fields[name].default for name in DETAILS}
-        return entity.model_copy(update={"sources": left, **lost})
-
-    def of_phrase(phrase: records.PhraseRecord) -> records.PhraseRecord:
-        left = kept(phrase.sources)
-        days = tuple(day for one, day in zip(phrase.sources, phrase.days, strict=False) if one in left)
-        return phrase.model_copy(update={"sources": left, "days": days})
-
-    def is_lost(fact: Fact) -> bool:
-        left = kept(fact.sources)
-        return left != fact.sources and (not left or fact.made_by != records.BY_RULES) and not fact.is_kept_by_hand
-
-    every = (*state.facts, *state.ended)
-    gone = {fact.id: fact.superseded_by for fact in every if is_lost(fact)}
+    every = [(fact, left(fact)) for fact in (*state.facts, *state.ended)]
+    gone = {
+        fact.id: fact.superseded_by
+        for fact, now in every
+        if now != fact and not fact.is_kept_by_hand and (not now.sources or fact.made_by != records.BY_RULES)
+    }
 
     def of_fact(fact: Fact) -> Fact:
         by = fact.superseded_by
         while by in gone:
             by = gone[by]
         back = {"ended": None, "ended_at": None} if by is None and fact.superseded_by else {}
-        return fact.model_copy(update={**back, "superseded_by": by, "sources": kept(fact.sources)})
+        return fact.model_copy(update={**back, "superseded_by": by})
 
+    no_details = {name: EntityProfile.model_fields[name].default for name in DETAILS}
+    entities = (left(one, **({} if one.made_by == records.BY_USER else no_details)) for one in state.entities)
     return replace(
-        state.with_facts(of_fact(fact) for fact in every if fact.id not in gone),
-        topics=tuple(topic.model_copy(update={"sources": kept(topic.sources)}) for topic in state.topics),
-        entities=tuple(map(of_entity, state.entities)),
-        phrases=tuple(phrase for phrase in map(of_phrase, state.phrases) if phrase.sources),
+        state.with_facts(of_fact(now) for fact, now in every if fact.id not in gone),
+        topics=tuple(map(left, state.topics)),
+        entities=tuple(entities),
+        phrases=tuple(phrase for phrase in map(left, state.phrases) if phrase.sources),
     )
 
 
-# Texts
+# Written
 
 
 def compiled(store: BaseStore, user_id: str, state: Knowledge, now: datetime) -> Knowledge:
-    """Returns the state with every missing, changed or expired bundle compiled, and uses counted.
+    """Returns the state with every missing or changed text compiled, and uses counted.
 
-    A fact belongs to the topics and entities that it names: pinned ones first, then the surest, then the newest.
+    A fact belongs to the topics and entities that it names.
     """
-    compiler, detector = profiles.Compiler(now=now, count=estimate_tokens, old=state.bundles), by_names(state.profiles)
+    compiler, detector = profiles.Compiler(now=now, old=state.bundles), by_names(state.profiles)
+    ranked = facts.ranked(state.facts)
     about: defaultdict[str, list[Fact]] = defaultdict(list)
-    for fact in sorted(state.facts, key=lambda f: (not f.pinned, -f.confidence, -utc(f.last_seen).timestamp(), f.id)):
+    for fact in ranked:
         for name in detector.named(fact.text):
-            about[name] += [fact] if len(about[name]) < MOST_FACTS else []
+            about[name].append(fact)
     by_slug = {topic.slug: topic for topic in state.topics}
     made = [
-        *(compiler.topic(one, about[one.id], by_slug.get(one.parent_slug or "")) for one in state.topics),
-        *(compiler.entity(one, about[one.id]) for one in state.entities),
-        compiler.of_facts("identity_core", facts.ranked(state.facts)),
-        compiler.of_facts("global_prefs", facts.ranked(state.facts)),
+        *(compiler.topic(one, about[one.id][:MOST_FACTS], by_slug.get(one.parent_slug or "")) for one in state.topics),
+        *(compiler.entity(one, about[one.id][:MOST_FACTS]) for one in state.entities),
+        *(compiler.of_facts(kind, ranked) for kind in profiles.OF_FACTS),
     ]
     texts = {text.id: text for text in made if "/" in text.id or text.compiled_prompt}
     kept = known.kept_of(store, user_id)
@@ -300,6 +275,16 @@ def compiled(store: BaseStore, user_id: str, state: Knowledge, now: datetime) ->
             counts = {"hit_count": old.hit_count + number} if is_hit else {"miss_count": old.miss_count + number}
             texts[key] = old.model_copy(update={**counts, "last_used_at": now})
     return replace(state, bundles=texts)
+
+
+def rewritten(
+    store: BaseStore, user_id: str, now: datetime, change: Callable[[Knowledge], Knowledge], *, edited: bool = False
+) -> Flow[Knowledge]:
+    """Reads what is known of a user, changes it, compiles it and writes it; whoever calls it holds the user's lock."""
+    before = yield from known.read(store, user_id)
+    after = compiled(store, user_id, change(before), now)
+    yield from known.save(store, user_id, before, after, edited=edited)
+    return after
 
 
 # In the background
@@ -313,81 +298,6 @@ class _Owner(Owner, Protocol):
     @property
     def embeddings(self) -> Embeddings | None: ...
     def using(self, scope: Scope, body: Callable[[OpenConversation], Flow[T]]) -> Flow[T]: ...
-
-
-def take(
-    store: BaseStore, conversation: OpenConversation, counter: TokenCounter, *, at_least: int
-) -> Flow[Work | None]:
-    """Returns the next messages to learn from; None where there are too few new ones."""
-    kept, entries = known.kept_of(store, conversation.scope.user_id), conversation.table
-    [item] = yield from batch(store, [records.progress_place(conversation.scope)])
-    progress = records.found(records.ProgressRecord, item) or records.ProgressRecord()
-    last = next((mark for mark in reversed(progress.marks) if _fits(entries, mark)), (0, ""))
-    conversation.learned, first = last, last[0]
-    is_changed, new = bool(progress.marks) and last != progress.marks[-1], len(entries) - first
-    if not is_changed and (not new or new < at_least):
-        return None
-    end = min(len(entries), first + MOST_MESSAGES)
-    return Work(
-        scope=conversation.scope,
-        entries=Beginning(entries, end),
-        costs=conversation.table.costs(counter).column.values[:end].tolist(),
-        first=first,
-        progress=progress,
-        there=still_there(conversation) if is_changed else None,
-        kept=kept,
-    )
-
-
-def rewritten(
-    store: BaseStore, user_id: str, now: datetime, change: Callable[[Knowledge], Knowledge], *, edited: bool = False
-) -> Flow[Knowledge]:
-    """Reads what is known of a user, changes it, compiles it and writes it; whoever calls it holds the user's lock."""
-    before = yield from known.read(store, user_id)
-    after = compiled(store, user_id, change(before), now)
-    yield from known.save(store, user_id, before, after, edited=edited)
-    return after
-
-
-def write(store: BaseStore, work: Work, learned: records.Learned | None, now: datetime) -> Flow[None]:
-    """Merges what messages say into what is known of their user; None: rules tell what that is.
-
-    It does nothing where something of the user was erased since they were taken, or somebody else has learned from the
-    conversation: they are taken again.
-    """
-    from langchain_ctxbudget.knowledge import rules  # noqa: PLC0415 - it compiles tables
-
-    user, conversation, place = work.scope.user_id, work.scope.conversation_id, records.progress_place(work.scope)
-
-    def change(before: Knowledge) -> Knowledge:
-        state = before if work.there is None else without(before, conversation, work.there)
-        if learned is not None:
-            return updated(state, work, learned, now)
-        said, phrases = rules.learn(work.said, state.phrases, conversation)
-        return updated(replace(state, phrases=phrases), work, said, now)
-
-    def body() -> Flow[None]:
-        [item] = yield from batch(store, [place])
-        was_read = (records.found(records.ProgressRecord, item) or records.ProgressRecord()) != work.progress
-        if not was_read and known.kept_of(store, user) is work.kept:
-            yield from rewritten(store, user, now, change)
-            yield from bulk.write(store, [records.written(place, work.done)])
-
-    yield from locked(known.lock_of(store, user), body())
-
-
-def embed_topics(store: BaseStore, user_id: str, embeddings: Embeddings) -> Flow[None]:
-    """Gives every topic of a user a vector that has none of this model."""
-    model, before = embeddings_name(embeddings), (yield from known.read(store, user_id))
-    missing = [topic for topic in before.topics if topic.embedding_model != model]
-    rows = yield from embed(embeddings, [". ".join(topic.names) for topic in missing])
-    vectors = map(tuple, units(np.asarray(rows, np.float32)).round(6).tolist()) if missing else ()
-    made = {
-        topic.id: topic.model_copy(update={"embedding": vector, "embedding_model": model})
-        for topic, vector in zip(missing, vectors, strict=True)
-    }
-    topics = tuple(made.get(topic.id, topic) for topic in before.topics)
-    yield from known.save(store, user_id, before, replace(before, topics=topics))
 
 
 class Learning:
@@ -407,8 +317,7 @@ class Learning:
         self._ending: set[Scope] = set()
         self._asking = False
         """True while a model works: nothing is written before that is over."""
-        self.worker: BackgroundWorker[Scope | str] = BackgroundWorker(self._run, pause_seconds=PAUSE_SECONDS)
-        """Keyed by the conversation that is learned from, or by the user whose bundles are compiled."""
+        self.worker: BackgroundWorker[Scope] = BackgroundWorker(self._run, pause_seconds=PAUSE_SECONDS)
 
     def close(self) -> None:
         """Begin nothing any more; a job that is in the store ends first, as the store may be closed next.
@@ -433,39 +342,29 @@ class Learning:
         self._ending.add(scope)
         return self.worker.submit(scope)
 
-    def prewarm(self, user_id: str) -> None:
-        """Have the texts of what is likely to come up compiled in the background."""
-        if self.owner.settings.learn:
-            self.worker.submit(user_id)
-
-    def warm(self, user_id: str) -> Flow[Prediction]:
-        """Predict what is likely to come up on a user's devices, which remember it, and compile the texts of it."""
+    def prewarm(self, user_id: str) -> Flow[presence.Prediction]:
+        """Compile what is missing, and predict what is likely to come up on a user's devices, which remember it."""
         store, now = self.owner.store, self.clock()
 
-        def body() -> Flow[Prediction]:
+        def body() -> Flow[presence.Prediction]:
             state = yield from rewritten(store, user_id, now, lambda state: state)
-            devices = yield from presence.devices(store, user_id, now)
-            likely = presence.predict(devices, state.topics, state.entities, state.links.values(), now)
-            topics, entities = (tuple(name for name, _ in some) for some in (likely.topics, likely.entities))
-            told = {"predicted_topics": topics, "predicted_entities": entities}
-            renewed = [device.model_copy(update=told if device.is_online else {}) for device in devices]
-            yield from bulk.write(store, records.PRESENCE.changes(user_id, devices, renewed))
-            return likely
+            return (yield from presence.renew(store, user_id, state, now))
 
         return (yield from locked(known.lock_of(store, user_id), body()))
 
-    def forget(self, scope: Scope, there: Mapping[str, str]) -> Flow[None]:
-        """Take out of what is known what comes from messages that a conversation no longer has.
+    def forget(self, scope: Scope, conversation: OpenConversation | None = None) -> Flow[None]:
+        """Take out of what is known what comes from messages that a conversation no longer has; None: from any of it.
 
         Mentions in it are counted again when it is learned from next.
         """
-        store, user, conversation, now = self.owner.store, scope.user_id, scope.conversation_id, self.clock()
+        store, user, where, now = self.owner.store, scope.user_id, scope.conversation_id, self.clock()
+        there = _still_there(conversation) if conversation else {}
 
         def change(before: Knowledge) -> Knowledge:
-            state = without(before, conversation, there)
+            state = without(before, where, there)
             if state == before and there:
                 return before
-            links = {key: link for key, link in state.links.items() if key[1] != conversation}
+            links = {key: link for key, link in state.links.items() if key[1] != where}
             return measured_again(replace(state, links=links), now)
 
         known.interrupted(store, user)
@@ -475,15 +374,10 @@ class Learning:
 
     # In the thread
 
-    def _run(self, key: Scope | str, cancelled: Cancelled) -> None:
+    def _run(self, scope: Scope, cancelled: Cancelled) -> None:
         atexit.register(self.close)  # so that a job that is in the store ends first
         try:
-            if isinstance(key, Scope):
-                ends = key in self._ending
-                self._ending.discard(key)
-                self._learn_all(key, cancelled, ends=ends)
-            elif self._settings_of(key).learn:
-                drive(self.warm(key))
+            self._learn_all(scope, cancelled)
         finally:
             atexit.unregister(self.close)
 
@@ -494,39 +388,98 @@ class Learning:
         except InvalidSettingsError:  # told of by every prompt
             return self.owner.settings
 
-    def _learn_all(self, scope: Scope, cancelled: Cancelled, *, ends: bool) -> None:
+    def _learn_all(self, scope: Scope, cancelled: Cancelled) -> None:
         """Learns from a conversation until little is new; raises what the model failed with when that is done."""
-        owner, settings, problem = self.owner, self._settings_of(scope.user_id), None
+        store, user = self.owner.store, scope.user_id
+        settings, problem = self._settings_of(user), None
+        at_least = 1 if scope in self._ending else settings.learn_every
+        self._ending.discard(scope)
         extractor = None if settings.learn == "rules" else self._extractor
-        if settings.learn == "model" and extractor is None:
+        if not settings.learn or (settings.learn == "model" and extractor is None):
             return
-        at_least = 1 if ends else settings.learn_every
-
-        def find(conversation: OpenConversation) -> Flow[Work | None]:
-            yield from editing.refresh(owner.store, conversation)
-            # From now on, others must be able to tell that its prompts show nothing yet.
-            if conversation.snapshot_unsaved and conversation.table:
-                yield from batch(owner.store, [records.written(records.snapshot_place(scope), conversation.snapshot)])
-                conversation.snapshot_unsaved = False
-            return (yield from take(owner.store, conversation, owner.counter, at_least=at_least))
-
-        while settings.learn and not cancelled and (work := drive(owner.using(scope, find))):
+        while not cancelled and (work := drive(self.owner.using(scope, lambda one: self._next(one, at_least)))):
             learned: records.Learned | None = None
             if extractor is not None and any(one.from_user for one in work.said):
-                knowledge = drive(known.read(owner.store, scope.user_id))
+                knowledge = drive(known.read(store, user))
                 self._asking = True
                 try:
-                    count, learned = extractor.extract(work.said, work.before, knowledge)
-                    work = work.until_said(count)
+                    learned = extractor.extract(work.said, work.before, knowledge)
                 except ExtractionError as error:
                     problem = error
                 finally:
                     self._asking = False
             if not cancelled:
-                drive(write(owner.store, work, learned, self.clock()))
+                drive(locked(known.lock_of(store, user), self._write(work, learned)))
             self.worker.wait_for_pause()
-        if not cancelled and owner.embeddings:
-            embedding = embed_topics(owner.store, scope.user_id, owner.embeddings)
-            drive(locked(known.lock_of(owner.store, scope.user_id), embedding))
+        if not cancelled and self.owner.embeddings:
+            drive(locked(known.lock_of(store, user), self._embed_topics(user, self.owner.embeddings)))
         if problem:
             raise ExtractionError(f"{problem}; rules have learned instead")
+
+    def _next(self, conversation: OpenConversation, at_least: int) -> Flow[Work | None]:
+        """Returns the next messages to learn from; None where there are too few new ones."""
+        store, scope, entries = self.owner.store, conversation.scope, conversation.table
+        yield from editing.refresh(store, conversation)
+        # From now on, others must be able to tell that its prompts show nothing yet.
+        if conversation.snapshot_unsaved and entries:
+            yield from batch(store, [records.written(records.snapshot_place(scope), conversation.snapshot)])
+            conversation.snapshot_unsaved = False
+        kept = known.kept_of(store, scope.user_id)
+        progress = yield from self._progress(scope)
+        last = next((mark for mark in reversed(progress.marks) if _fits(entries, mark)), (0, ""))
+        conversation.learned, first = last, last[0]
+        is_changed, new = bool(progress.marks) and last != progress.marks[-1], len(entries) - first
+        if not is_changed and (not new or new < at_least):
+            return None
+        end = min(len(entries), first + MOST_MESSAGES)
+        return Work(
+            scope=scope,
+            entries=Beginning(entries, end),
+            costs=entries.costs(self.owner.counter).column.values[:end].tolist(),
+            first=first,
+            progress=progress,
+            there=_still_there(conversation) if is_changed else None,
+            kept=kept,
+        )
+
+    def _progress(self, scope: Scope) -> Flow[records.ProgressRecord]:
+        [item] = yield from batch(self.owner.store, [records.progress_place(scope)])
+        return records.found(records.ProgressRecord, item) or records.ProgressRecord()
+
+    def _write(self, work: Work, learned: records.Learned | None) -> Flow[None]:
+        """Merges what messages say into what is known of their user; None: rules tell what that is.
+
+        It does nothing where something of the user was erased since they were taken, or somebody else has learned from
+        the conversation: they are taken again.
+        """
+        from langchain_ctxbudget.knowledge import rules  # noqa: PLC0415 - it compiles tables
+
+        store, scope, now = self.owner.store, work.scope, self.clock()
+
+        def change(before: Knowledge) -> Knowledge:
+            state = before if work.there is None else without(before, scope.conversation_id, work.there)
+            if learned is not None:
+                return updated(state, work, learned, now)
+            said, phrases = rules.learn(work.said, state.phrases, scope.conversation_id)
+            return updated(replace(state, phrases=phrases), work, said, now)
+
+        progress = yield from self._progress(scope)
+        if progress == work.progress and known.kept_of(store, scope.user_id) is work.kept:
+            yield from rewritten(store, scope.user_id, now, change)
+            yield from bulk.write(store, [records.written(records.progress_place(scope), work.done)])
+
+    def _embed_topics(self, user_id: str, embeddings: Embeddings) -> Flow[None]:
+        """Gives every topic of a user a vector that has none of this model."""
+        store, model = self.owner.store, embeddings_name(embeddings)
+        before = yield from known.read(store, user_id)
+        missing = [topic for topic in before.topics if topic.embedding_model != model]
+        if not missing:
+            return
+        rows = yield from embed(embeddings, [". ".join(topic.names) for topic in missing])
+        vectors = units(np.asarray(rows, np.float32)).round(6).tolist()
+        made = {
+            topic.id: topic.model_copy(update={"embedding": tuple(vector), "embedding_model": model})
+            for topic, vector in zip(missing, vectors, strict=True)
+        }
+        topics = tuple(made.get(topic.id, topic) for topic in before.topics)
+        yield from known.save(store, user_id, before, replace(before, topics=topics))

@@ -12,7 +12,8 @@ from langgraph.store.base import BaseStore
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from langchain_ctxbudget.flow import Flow
-from langchain_ctxbudget.knowledge.records import PRESENCE, ClientPresence, Profile, TopicConversation
+from langchain_ctxbudget.knowledge.known import Knowledge
+from langchain_ctxbudget.knowledge.records import PRESENCE, ClientPresence, Profile
 from langchain_ctxbudget.stores import bulk, utc
 
 NEW_SESSION_AFTER, OFFLINE_AFTER = timedelta(minutes=30), timedelta(minutes=2)
@@ -79,13 +80,7 @@ def heartbeat(old: ClientPresence | None, beat: Heartbeat, now: datetime) -> Cli
     return before.model_copy(update=opened | changes)
 
 
-def predict(
-    devices: Iterable[ClientPresence],
-    topics: Iterable[Profile],
-    entities: Iterable[Profile],
-    links: Iterable[TopicConversation],
-    now: datetime,
-) -> Prediction:
+def predict(devices: Iterable[ClientPresence], state: Knowledge, now: datetime) -> Prediction:
     """Predicts what is likely to come up next.
 
     A score is `OPEN` times its relevance to what is open on a device that is online, plus `RECENT` times
@@ -97,7 +92,7 @@ def predict(
     weights |= {device.active_conversation_id: ACTIVE for device in online if device.active_conversation_id}
     opened: dict[str, float] = defaultdict(float)
     hours: dict[str, list[int]] = defaultdict(lambda: [0] * 24)
-    for link in links:
+    for link in state.links.values():
         weight = weights.get(link.conversation_id, 0.0) * link.relevance_score
         opened[link.topic_id] = max(opened[link.topic_id], weight)
         for hour, number in enumerate(link.hours):
@@ -113,7 +108,7 @@ def predict(
         scores = sorted((-score(profile), profile.id) for profile in profiles)
         return tuple((name, -negative) for negative, name in scores[:MOST_PREDICTED] if -negative >= FLOOR)
 
-    return Prediction(likeliest(topics), likeliest(entities))
+    return Prediction(likeliest(state.topics), likeliest(state.entities))
 
 
 def is_online(device: ClientPresence, now: datetime) -> bool:
@@ -121,13 +116,20 @@ def is_online(device: ClientPresence, now: datetime) -> bool:
     return now - device.last_heartbeat_at <= OFFLINE_AFTER
 
 
-def record(store: BaseStore, user_id: str, beat: Heartbeat, now: datetime) -> Flow[ClientPresence]:
-    """Writes what a heartbeat tells, and forgets devices that have been silent for 90 days."""
-    before = yield from PRESENCE.all(store, user_id)
+def renew(
+    store: BaseStore, user_id: str, state: Knowledge, now: datetime, beat: Heartbeat | None = None
+) -> Flow[Prediction]:
+    """Writes what a heartbeat tells, and what is likely to come up; forgets devices that were silent for 90 days."""
+    before = yield from devices(store, user_id, now)
     left = {one.device_id: one for one in before if now - one.last_heartbeat_at <= FORGOTTEN_AFTER}
-    new = left[beat.device_id] = heartbeat(left.get(beat.device_id), beat, now)
-    yield from bulk.write(store, PRESENCE.changes(user_id, before, left.values()))
-    return new
+    if beat is not None:
+        left[beat.device_id] = heartbeat(left.get(beat.device_id), beat, now)
+    likely = predict(left.values(), state, now)
+    topics, entities = (tuple(name for name, _ in some) for some in (likely.topics, likely.entities))
+    told = {"predicted_topics": topics, "predicted_entities": entities}
+    renewed = [device.model_copy(update=told) if device.is_online else device for device in left.values()]
+    yield from bulk.write(store, PRESENCE.changes(user_id, before, renewed))
+    return likely
 
 
 def devices(store: BaseStore, user_id: str, now: datetime) -> Flow[list[ClientPresence]]:

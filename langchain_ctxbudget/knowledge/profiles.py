@@ -9,18 +9,18 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
-from hashlib import blake2b
 from math import log
 from typing import NamedTuple, TypeVar
 
 from langchain_ctxbudget.knowledge import records
 from langchain_ctxbudget.knowledge.records import ContextBundle, EntityProfile, Fact, Profile, Source, TopicProfile
-from langchain_ctxbudget.messages import fold, one_line, terms
+from langchain_ctxbudget.messages import digest, fold, one_line, terms
 from langchain_ctxbudget.search import shrink_to
 from langchain_ctxbudget.stores import utc
+from langchain_ctxbudget.tokens import estimate_tokens
 
 P = TypeVar("P", TopicProfile, EntityProfile)
 
@@ -32,9 +32,12 @@ MANY_MESSAGES, MANY_CONVERSATIONS = 100, 10
 MOST_ITEMS, MOST_CHARACTERS = 12, 200
 """Aliases, attributes, relations and facts of an entity (the newest); characters of a name, or of one text about it."""
 
-CAPS: Mapping[records.BundleType, int] = {"topic": 120, "entity": 80}
-OTHER_TOKENS = 500
-"""The most tokens that a bundle may cost, by its kind."""
+CAPS: Mapping[records.BundleType, int] = {"topic": 120, "entity": 80, "identity_core": 500, "global_prefs": 500}
+"""The most tokens that a text may cost."""
+OF_FACTS: Mapping[records.BundleType, records.FactCategory] = {
+    "identity_core": "identity",
+    "global_prefs": "preference",
+}
 FIRST_ATTRIBUTES = ("email", "phone", "title", "department", "location")
 """Attributes that come first, in this order (seed 004)."""
 MOST_ATTRIBUTES, MOST_RELATIONS = 5, 8
@@ -47,18 +50,8 @@ _TELLING_SIGNS = re.compile(r"[+#]+|(?<![^\W_])\.(?=[^\W_])")
 def slug(label: str) -> str:
     """Returns folded words joined by hyphens; "C" and "C++" have different slugs ("c", "c-plus-plus")."""
     folded = _TELLING_SIGNS.sub(lambda found: "".join(f" {_SIGNS[sign]} " for sign in found[0]), fold(label))
-    words = "".join(character if unicodedata.category(character)[0] in "LNM" else " " for character in folded).split()
-    return "-".join(words or (f"u{ord(character):x}" for character in one_line(folded)))
-
-
-def topic_id(slug: str) -> str:
-    """Returns the id of the topic with a slug."""
-    return f"topic/{slug}"
-
-
-def entity_id(entity_type: records.EntityType, name: str) -> str:
-    """Returns the id of an entity, the same one in any case and spacing."""
-    return f"entity/{entity_type}/{one_line(fold(name))}"
+    words = "".join(character if unicodedata.category(character)[0] in "LNM" else " " for character in folded)
+    return "-".join(words.split())
 
 
 # Numbers
@@ -150,12 +143,11 @@ def merge_topics(
         return topics.get(slug(label)) or next(same, None)
 
     for new in learned.topics:
-        came_from, label = _found(new.message_ids, sources), _short(new.label)
-        if not slug(label) or not came_from:
+        came_from, label = [sources[key] for key in new.message_ids if key in sources], _short(new.label)
+        if not came_from or not (key := slug(label)):
             continue
-        old = called(label) or TopicProfile(
-            id=topic_id(slug(label)), slug=slug(label), label=label, made_by=learned.made_by, created_at=now
-        )
+        blank = TopicProfile(id=f"topic/{key}", slug=key, label=label, made_by=learned.made_by, created_at=now)
+        old = called(label) or blank
         changes: dict[str, object] = {"aliases": _names(old.label, (*old.aliases, *new.aliases, new.label))}
         if old.made_by != records.BY_USER and not {*came_from} <= {*old.sources}:
             changes["domain"] = new.domain or old.domain
@@ -181,34 +173,33 @@ def is_called(topic: TopicProfile, label: str) -> bool:
 def merge_entities(
     known: Sequence[EntityProfile], learned: records.Learned, sources: Mapping[str, Source], now: datetime
 ) -> tuple[EntityProfile, ...]:
-    """Merges learned entities into the known ones; what was said of one by hand stays.
+    """Merges learned entities into the known ones; one that was written by hand stays as it is.
 
     It is the same one if a name of one is a name of the other and they are of one type, or one of them is only a
     concept. A person's first name is that person where no other known one has it.
     """
     entities = {entity.id: entity for entity in known}
     for new in learned.entities:
-        came_from, name = _found(new.message_ids, sources), _short(new.name)
-        if not name or not came_from:
+        came_from, name = [sources[key] for key in new.message_ids if key in sources], _short(new.name)
+        if not came_from or not name:
             continue
-        key = entity_id(new.type, name)
-        old = _same_entity(entities.values(), new, name) or entities.get(key)
-        old = old or EntityProfile(id=key, name=name, type=new.type, made_by=learned.made_by, created_at=now)
-        if old.made_by == records.BY_USER:  # what was written by hand stays as it is
-            entities[old.id] = _changed(old, {}, came_from, now)
-            continue
-        longer = old.type == "person" and len(name.split()) > len(old.name.split())
-        shown = name if longer else old.name
-        told = {key: _short(value) for key, value in new.attributes}
-        changes: dict[str, object] = {
-            "name": shown,
-            "type": new.type if old.type == "concept" else old.type,
-            "aliases": _names(shown, (*old.aliases, *new.aliases, old.name, name)),
-            "relationship": new.relationship or old.relationship,
-            "attributes": tuple((dict(old.attributes) | told).items())[-MOST_ITEMS:],
-            "relations": tuple(dict.fromkeys((*old.relations, *new.relations)))[-MOST_ITEMS:],
-            "facts": tuple(dict.fromkeys((*old.facts, *map(_short, new.facts))))[-MOST_ITEMS:],
-        }
+        key = f"entity/{new.type}/{one_line(fold(name))}"
+        blank = EntityProfile(id=key, name=name, type=new.type, made_by=learned.made_by, created_at=now)
+        old = _same_entity(entities.values(), new, name) or entities.get(key, blank)
+        changes: dict[str, object] = {}
+        if old.made_by != records.BY_USER:
+            told = {what: _short(value) for what, value in new.attributes}
+            longer = old.type == "person" and len(name.split()) > len(old.name.split())
+            shown = name if longer else old.name
+            changes = {
+                "name": shown,
+                "type": new.type if old.type == "concept" else old.type,
+                "aliases": _names(shown, (*old.aliases, *new.aliases, old.name, name)),
+                "relationship": new.relationship or old.relationship,
+                "attributes": tuple((dict(old.attributes) | told).items())[-MOST_ITEMS:],
+                "relations": tuple(dict.fromkeys((*old.relations, *new.relations)))[-MOST_ITEMS:],
+                "facts": tuple(dict.fromkeys((*old.facts, *map(_short, new.facts))))[-MOST_ITEMS:],
+            }
         entities[old.id] = _changed(old, changes, came_from, now)
     return tuple(entities.values())
 
@@ -223,10 +214,6 @@ def _same_entity(known: Iterable[EntityProfile], new: records.LearnedEntity, nam
     people = [(entity, fold(entity.name)) for entity in alike if "person" == entity.type == new.type]
     namesakes = [entity for entity, called in people if (called if rest else called.split()[0]) == first]
     return namesakes[0] if len(namesakes) == 1 else None
-
-
-def _found(message_ids: Iterable[str], sources: Mapping[str, Source]) -> list[Source]:
-    return [sources[key] for key in dict.fromkeys(message_ids) if key in sources]
 
 
 def _short(text: str) -> str:
@@ -248,31 +235,24 @@ def _changed(old: P, changes: Mapping[str, object], came_from: Iterable[Source],
 
 @dataclass(frozen=True, kw_only=True)
 class Compiler:
-    """Compiles bundles; one of the `old` ones (by id) that shows nothing new stays the same object."""
+    """Compiles texts; one of the `old` ones (by id) that shows nothing new stays the same object."""
 
     now: datetime
-    count: Callable[[str], int]
     old: Mapping[str, ContextBundle] = field(default_factory=dict)
-    cap_tokens: int = 0
-    """The most that one may cost; 0: what is right for its kind."""
 
     def topic(
         self, profile: TopicProfile, facts: Sequence[Fact] = (), parent: TopicProfile | None = None
     ) -> ContextBundle:
         """Compiles what is known of a topic, the facts about it included; nothing where that is only its name."""
-        name = one_line(profile.label) + (f" (part of {one_line(parent.label)})" if parent else "")
-        context, lines = self._context("topic", name, profile), list[str]()
-        if context or facts:
-            lines = [name, context]
-            if profile.proficiency_level != "unknown":
-                lines.append(f"The user's level: {profile.proficiency_level}")
-            if number := profile.total_conversations:
-                times = (time for time in (profile.first_engaged_at, profile.last_engaged_at) if time)
-                span = " to ".join(dict.fromkeys(utc(time).date().isoformat() for time in times))
-                lines.append(f"Came up in {number} conversation{'s' * (number > 1)}{', ' * bool(span)}{span}")
-        return self._made(
-            "topic", profile.id, lines, facts, of=profile, ids=(profile.id, *([parent.id] if parent else []))
-        )
+        head = one_line(profile.label) + (f" (part of {one_line(parent.label)})" if parent else "")
+        lines = [head, self._by_hand("topic", head, profile)]
+        if profile.proficiency_level != "unknown":
+            lines.append(f"The user's level: {profile.proficiency_level}")
+        if number := profile.total_conversations:
+            times = (time for time in (profile.first_engaged_at, profile.last_engaged_at) if time)
+            span = " to ".join(dict.fromkeys(utc(time).date().isoformat() for time in times))
+            lines.append(f"Came up in {number} conversation{'s' * (number > 1)}{', ' * bool(span)}{span}")
+        return self._made("topic", lines if lines[1] or facts else [], facts, profile)
 
     def entity(self, profile: EntityProfile, facts: Sequence[Fact] = ()) -> ContextBundle:
         """Compiles what is known of a person or a thing, in the order of seed 004; nothing where that is its name."""
@@ -282,59 +262,47 @@ class Compiler:
         related = ", ".join(one_line(" ".join(one)) for one in profile.relations[:MOST_RELATIONS])
         head = f"{one_line(profile.name)} ({profile.type})"
         texts = [
-            self._context("entity", head, profile),
+            self._by_hand("entity", head, profile),
             profile.relationship or "",
             *(f"{name}: {values[name]}" for name in names),
             f"Related: {related}" if related else "",
             *reversed(profile.facts),
         ]
         lines = [head, *map(one_line, texts)] if any(map(str.strip, texts)) or facts else []
-        return self._made("entity", profile.id, lines, facts, of=profile, ids=(profile.id,))
+        return self._made("entity", lines, facts, profile)
 
     def of_facts(self, kind: records.BundleType, facts: Sequence[Fact]) -> ContextBundle:
         """Compiles who the user is (`identity_core`), or what the user prefers (`global_prefs`)."""
-        category = "identity" if kind == "identity_core" else "preference"
-        return self._made(kind, kind, [], [fact for fact in facts if fact.category == category])
+        return self._made(kind, [], [fact for fact in facts if fact.category == OF_FACTS[kind]])
 
-    def _context(self, kind: records.BundleType, name: str, profile: Profile) -> str:
+    def _by_hand(self, kind: records.BundleType, head: str, profile: Profile) -> str:
         """Returns what was written by hand, as much of it as fits behind the name."""
-        text, cap_tokens = one_line(profile.compiled_context or ""), self.cap_tokens or CAPS[kind]
-        return shrink_to(text, lambda part: self.count(f"{name}\n{part}"), cap_tokens, str.split) or ""
+        text = one_line(profile.compiled_context or "")
+        return shrink_to(text, lambda part: estimate_tokens(f"{head}\n{part}"), CAPS[kind], str.split) or ""
 
     def _made(
-        self,
-        kind: records.BundleType,
-        key: str,
-        lines: Sequence[str],
-        facts: Sequence[Fact],
-        *,
-        of: Profile | None = None,
-        ids: tuple[str, ...] = (),
+        self, kind: records.BundleType, lines: Sequence[str], facts: Sequence[Fact], of: Profile | None = None
     ) -> ContextBundle:
         """Takes the name, and of the lines and facts behind it those that fit the cap, each text once."""
-        cap_tokens, old = self.cap_tokens or CAPS.get(kind, OTHER_TOKENS), self.old.get(key)
-        said = {fact.id: one_line(fact.shown) for fact in facts}
-        made_from = blake2b(
-            repr((cap_tokens, lines, ids, said)).encode(errors="surrogatepass"), digest_size=8
-        ).hexdigest()
+        every = list(dict.fromkeys(filter(None, (*lines, *(one_line(fact.shown) for fact in facts)))))
+        made_from, key = digest("\n".join(every)).hex(), of.id if of else kind
+        old = self.old.get(key)
         if old and old.made_from == made_from:
             return old
         shown: list[str] = []
-        for line in dict.fromkeys((*lines, *said.values())):
-            if line and self.count("\n".join((*shown, line))) <= cap_tokens:
+        for line in every:
+            if estimate_tokens("\n".join((*shown, line))) <= CAPS[kind]:
                 shown.append(line)
-            elif line and not shown:
+            elif not shown:
                 break
         text = "\n".join(shown)
-        return ContextBundle(
-            id=key,
-            bundle_type=kind,
-            compiled_prompt=text,
-            token_count=self.count(text) if text else 0,
-            composition=(*(ids if text else ()), *(key for key, line in said.items() if line in shown)),
-            made_from=made_from,
-            version=old.version + (text != old.compiled_prompt) if old else 1,
-            priority=importance_at(of, self.now) if of else 1.0,
-            compiled_at=self.now,
-            **(old.model_dump(include={"last_used_at", "hit_count", "miss_count"}) if old else {}),
-        )
+        made: dict[str, object] = {
+            "compiled_prompt": text,
+            "token_count": estimate_tokens(text) if text else 0,
+            "made_from": made_from,
+            "version": old.version + (text != old.compiled_prompt) if old else 1,
+            "priority": importance_at(of, self.now) if of else 1.0,
+            "compiled_at": self.now,
+        }
+        blank = ContextBundle(id=key, bundle_type=kind, compiled_prompt="", token_count=0, compiled_at=self.now)
+        return (old or blank).model_copy(update=made)

@@ -43,6 +43,8 @@ class Source(Record):
     message_id: str
     digest: str = ""
     """Fingerprint of the message's text; a different one now means that it was edited since."""
+    day: str = ""
+    """The day of the message, `YYYY-MM-DD`, where days are counted, as those of a phrase."""
 
     @property
     def place(self) -> tuple[str, str]:
@@ -184,7 +186,6 @@ class ContextBundle(Record):
     bundle_type: BundleType
     compiled_prompt: str
     token_count: int
-    composition: tuple[str, ...] = ()
     made_from: str = ""
     """A digest of everything it could show; another one means that it is to be compiled again."""
     version: int = 1
@@ -226,8 +227,6 @@ class PhraseRecord(Record):
     """Its stems, joined by blanks: one key for all of its forms."""
     label: str
     sources: tuple[Source, ...] = ()
-    days: tuple[str, ...] = ()
-    """The day of each source, `YYYY-MM-DD`; empty where it has none."""
 
 
 class ProgressRecord(Record):

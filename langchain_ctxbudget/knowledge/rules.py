@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import cast
 
 from langchain_ctxbudget.knowledge import records
-from langchain_ctxbudget.knowledge.records import FactCategory, LearnedFact, PhraseRecord, Said
+from langchain_ctxbudget.knowledge.records import FactCategory, LearnedFact, PhraseRecord, Said, Source
 from langchain_ctxbudget.messages import STOP_WORDS, fold, sentences, stem, terms, units, without_pasted
 
 MOST_CHARACTERS, MOST_SENTENCES, MOST_STATED = 800, 12, 140
@@ -311,23 +311,22 @@ def _phrases(
     """Returns the phrases so far, the most frequent and newest of them, and those of these messages that are topics."""
     kept, heard = {record.phrase: record for record in before}, defaultdict[str, list[str]](list)
     for message, read in own:
-        source = records.Source(conversation_id=conversation_id, message_id=message.id, digest=message.digest)
         day = message.at.date().isoformat() if message.at else ""
+        source = Source(conversation_id=conversation_id, message_id=message.id, digest=message.digest, day=day)
         for label in _compounds(read):
             key = " ".join(map(stem, re.findall(r"[^\W_]+", label.lower())))
             heard[key].append(message.id)
             record = kept.setdefault(key, PhraseRecord(phrase=key, label=label[0].upper() + label[1:]))
             if len(record.sources) < MOST_SEEN and source not in record.sources:
-                seen = {"sources": (*record.sources, source), "days": (*record.days, day)}
-                kept[key] = record.model_copy(update=seen)
+                kept[key] = record.model_copy(update={"sources": (*record.sources, source)})
     topics = {}
     for key, messages in heard.items():
         sources = kept[key].sources
-        occasions = {(one.conversation_id, day) for one, day in zip(sources, kept[key].days, strict=True)}
+        occasions = {(one.conversation_id, one.day) for one in sources}
         recurs = len(sources) >= TOPIC_MESSAGES and len(occasions) >= TOPIC_OCCASIONS
         if recurs and people.isdisjoint(key.split()):
             topics[key] = records.LearnedTopic(label=kept[key].label, message_ids=tuple(dict.fromkeys(messages)))
     longer = {key.rpartition(" ")[0] for key in topics}
-    newest = sorted(kept.values(), key=lambda one: (len(one.sources) > 1, max(one.days), one.phrase))[-MOST_KEPT:]
-    remembered = tuple(sorted(newest, key=lambda one: one.phrase))
+    newest = sorted(kept.values(), key=lambda one: (len(one.sources) > 1, max(s.day for s in one.sources), one.phrase))
+    remembered = tuple(sorted(newest[-MOST_KEPT:], key=lambda one: one.phrase))
     return remembered, tuple(topic for key, topic in topics.items() if key not in longer)

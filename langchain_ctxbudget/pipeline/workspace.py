@@ -32,7 +32,7 @@ from langchain_ctxbudget.history import (
     blocks,
     editing,
 )
-from langchain_ctxbudget.knowledge import ClientPresence, Knowledge, Learning, known, records, still_there
+from langchain_ctxbudget.knowledge import ClientPresence, Knowledge, Learning, known, records
 from langchain_ctxbudget.messages import Preservation, checked, forget_texts, split_instructions
 from langchain_ctxbudget.pipeline.bookkeeping import Bookkeeping, Prices, RecentPrompts
 from langchain_ctxbudget.prompt import Request, merged
@@ -226,7 +226,7 @@ class Workspace:
             before = len(conversation.table), conversation.table.digest()
             result = yield from change(Editor(self.store, conversation, self.writer_id))
             if on_removal is not None and (surely or not conversation.table.holds(*before)):
-                yield from self.learning.forget(scope, still_there(conversation))
+                yield from self.learning.forget(scope, conversation)
                 if on_removal == "forget":
                     forget_texts()
             conversation.table.read_ahead(before[0], self.settings.segment_messages)
@@ -279,7 +279,7 @@ class Workspace:
 
         def body(conversation: OpenConversation) -> Flow[None]:
             path = (ROOT, label(scope.user_id), "*", label(scope.conversation_id))
-            yield from self.learning.forget(scope, {})
+            yield from self.learning.forget(scope)
             try:
                 yield from bulk.delete_below(self.store, path, LANES, JOINED)
             finally:  # wherever it ends, what is left is read again

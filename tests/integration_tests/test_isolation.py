@@ -255,7 +255,7 @@ OPERATIONS: dict[str, Way] = {
     "knowledge_list_entities": lambda it: it.know("list_entities"),
     "knowledge_list_bundles": lambda it: it.know("list_bundles"),
     "knowledge_list_devices": lambda it: it.know("list_devices"),
-    "knowledge_add_fact": lambda it: it.know("add_fact", f"Likes {it.text()}", pinned=it.one_of(True, False)),
+    "knowledge_add_fact": lambda it: it.know("add_fact", f"Likes {it.text()}"),
     "knowledge_edit": lambda it: it.know("edit", it.item(), **{it.one_of("text", "label", "name"): it.text()}),
     "knowledge_delete": lambda it: it.know("delete", it.item()),
     "knowledge_pin": lambda it: it.know("pin", it.item(), pinned=it.one_of(True, False)),

@@ -273,9 +273,9 @@ def test_what_a_device_has_open_is_predicted_compiled_and_preferred(call: Call) 
         there = link(tom.id, 3).model_copy(update={"conversation_id": "work"})
         added = {"entities": (*state.entities, tom), "links": {**state.links, (tom.id, "work"): there}}
         drive(known.save(pipeline.store, "ada", state, Knowledge(**vars_of(state) | added)))
+        call(pipeline.knowledge, "prewarm", **ADA)
         for where, expected in (("work", tom.id), ("c1", SARAH)):
             call(pipeline.knowledge, "heartbeat", device_id="phone", active_conversation_id=where, **ADA)
-            assert pipeline.flush(30)
             [device] = call(pipeline.knowledge, "list_devices", **ADA)
             assert device.predicted_entities[0] == expected
             context = call(pipeline, "assemble", "What about Tom and Sarah?", device_id="phone", **THERE)

@@ -50,7 +50,7 @@ LEARNED = Learned(
 
 
 def learn(extractor: ChatModelExtractor) -> Learned:
-    return extractor.extract(SAID, (), KNOWN)[1]
+    return extractor.extract(SAID, (), KNOWN)
 
 
 @pytest.fixture

@@ -68,7 +68,8 @@ def device(name: str, text: str = "text") -> ClientPresence:
 
 
 def phrase(name: str, text: str = "text") -> PhraseRecord:
-    return PhraseRecord(phrase=name, label=text, days=(text, name))
+    source = Source(conversation_id=text, message_id=name, day=text)
+    return PhraseRecord(phrase=name, label=text, sources=(source,))
 
 
 KINDS: list[tuple[Repository[Any], Any]] = [

@@ -62,15 +62,11 @@ def test_what_a_model_has_written_goes_with_any_message_that_it_comes_from() -> 
     assert [left.id for left in without(Knowledge(facts=tuple(facts)), "c1", CUT).facts] == [BY_RULES]
 
 
-def phrase(*sources: Source, **counts: int) -> PhraseRecord:
-    return PhraseRecord(phrase="p", label="P", sources=sources, counts=tuple(counts.items()))
-
-
 def test_a_phrase_is_no_longer_counted_for_them() -> None:
-    both = PhraseRecord(phrase="p", label="P", sources=(source("m0"), source("m1")), days=("", "2026-03-01"))
-    lost = PhraseRecord(phrase="q", label="Q", sources=(source("m1"),), days=("",))
+    both = PhraseRecord(phrase="p", label="P", sources=(source("m0"), source("m1")))
+    lost = PhraseRecord(phrase="q", label="Q", sources=(source("m1"),))
     [left] = without(Knowledge(phrases=(both, lost)), "c1", CUT).phrases
-    assert (left.phrase, left.sources, left.days) == ("p", (source("m0"),), ("",))
+    assert (left.phrase, left.sources) == ("p", (source("m0"),))
 
 
 def test_of_too_many_topics_the_least_important_go() -> None:

@@ -8,7 +8,16 @@ from typing import Any
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget.flow import drive
-from langchain_ctxbudget.knowledge import ClientPresence, EntityProfile, Heartbeat, Prediction, TopicProfile, presence
+from langchain_ctxbudget.knowledge import (
+    NOTHING,
+    ClientPresence,
+    EntityProfile,
+    Heartbeat,
+    Knowledge,
+    Prediction,
+    TopicProfile,
+    presence,
+)
 from langchain_ctxbudget.knowledge.presence import heartbeat, predict
 from langchain_ctxbudget.knowledge.records import TopicConversation
 
@@ -42,6 +51,11 @@ def opened(active: str | None = None, *visible: str, ago: timedelta = timedelta(
     return heartbeat(None, given, NOW - ago)
 
 
+def predicted(devices: Any, topics: Any, entities: Any, links: Any, now: datetime) -> Prediction:
+    of = {(one.topic_id, one.conversation_id): one for one in links}
+    return predict(devices, Knowledge(topics=tuple(topics), entities=tuple(entities), links=of), now)
+
+
 def test_what_is_open_counts_half() -> None:
     cases: list[tuple[list[ClientPresence], list[Any], float | None]] = [
         ([opened("c1")], [link("t", "c1", 0.8)], 0.4),  # .5 * 1.0 * .8
@@ -54,14 +68,14 @@ def test_what_is_open_counts_half() -> None:
     ]
     for devices, links, score in cases:
         expected = () if score is None else (("t", score),)
-        assert predict(devices, [topic("t")], [entity("t")], links, NOW) == Prediction(expected, expected)
+        assert predicted(devices, [topic("t")], [entity("t")], links, NOW) == Prediction(expected, expected)
 
 
 def test_what_came_up_lately_counts_by_its_half_life() -> None:
     # .3 * .5 ** (days / 7); of 12 days that is below the floor, and -1 is another clock
     for days, score in ((0, 0.3), (7, 0.15), (3.5, 0.212132), (11, 0.100943), (12, None), (-1, 0.3), (None, None)):
         expected = () if score is None else (("t", score),)
-        assert predict([], [topic("t", days)], [entity("t", days)], [], NOW) == Prediction(expected, expected)
+        assert predicted([], [topic("t", days)], [entity("t", days)], [], NOW) == Prediction(expected, expected)
 
 
 def test_what_is_usual_at_this_hour_counts_by_its_share() -> None:
@@ -73,16 +87,16 @@ def test_what_is_usual_at_this_hour_counts_by_its_share() -> None:
     for hours, usual in cases:
         expected = (("t", round(0.3 + usual, 6)),)  # it came up just now
         links = [link("t", "c1", hours=hours)]
-        assert predict([], [topic("t", 0)], [entity("t", 0)], links, NOW) == Prediction(expected, expected)
+        assert predicted([], [topic("t", 0)], [entity("t", 0)], links, NOW) == Prediction(expected, expected)
     for hour, beside in ((0, 23), (23, 0)):
         links = [link("t", "c1", hours={hour: 55}), link("t", "c2", hours={beside: 40}), link("t", "c3")]
         now = NOW.replace(hour=hour).astimezone(timezone(5.5 * HOUR))
-        assert predict([], [topic("t")], [], links, now).topics == (("t", 0.15),)  # .2 * 75 / 100
+        assert predicted([], [topic("t")], [], links, now).topics == (("t", 0.15),)  # .2 * 75 / 100
 
 
 def test_a_device_is_forgotten_after_ninety_silent_days() -> None:
     for gap, names in ((90 * DAY, ["new", "old"]), (90 * DAY + SECOND, ["new"])):
         store = InMemoryStore()
-        drive(presence.record(store, "ada", beat(device_id="old"), NOW))
-        drive(presence.record(store, "ada", beat(device_id="new"), NOW + gap))
+        drive(presence.renew(store, "ada", NOTHING, NOW, beat(device_id="old")))
+        drive(presence.renew(store, "ada", NOTHING, NOW + gap, beat(device_id="new")))
         assert [one.device_id for one in drive(presence.devices(store, "ada", NOW))] == names

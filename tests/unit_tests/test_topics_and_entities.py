@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from langchain_ctxbudget.budget import Layer, Reason, Status
 from langchain_ctxbudget.knowledge import NOTHING, ContextBundle, EntityProfile, Knowledge, TopicProfile
-from langchain_ctxbudget.knowledge.profiles import entity_id, slug, topic_id
+from langchain_ctxbudget.knowledge.profiles import slug
 from langchain_ctxbudget.knowledge.subjects import declared_line, detect, render
 from langchain_ctxbudget.settings import ContextSettings, Entity, Topic
 
@@ -28,11 +28,11 @@ def declared(*topics, entities=(), **rest):
 
 
 def learned_topic(label, **rest):
-    return TopicProfile(**{"id": topic_id(slug(label)), "slug": slug(label), "label": label} | rest)
+    return TopicProfile(**{"id": f"topic/{slug(label)}", "slug": slug(label), "label": label} | rest)
 
 
 def learned_entity(name, **rest):
-    return EntityProfile(**{"id": entity_id("tool", name), "name": name, "type": "tool"} | rest)
+    return EntityProfile(**{"id": f"entity/tool/{name.casefold()}", "name": name, "type": "tool"} | rest)
 
 
 def bundle_of(profile, text=""):
