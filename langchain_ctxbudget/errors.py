@@ -136,3 +136,15 @@ class TokenizerUnavailableError(CtxBudgetError):
 
 class EmbeddingsUnavailableError(CtxBudgetError):
     """The word vectors of the local embeddings are not installed here."""
+
+
+def require_kind(name: str, value: object, kind: type) -> None:
+    """Raises `InvalidSettingsError` for an argument that is neither None nor of a kind."""
+    if value is not None and not isinstance(value, kind):
+        raise InvalidSettingsError(f"{name} must be a {kind.__name__}, not {type(value).__name__}")
+
+
+def require_count(name: str, value: object) -> None:
+    """Raises `InputError` for an argument that is no whole number of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InputError(f"{name} must be a whole number of at least 1, not {value!r}")

@@ -9,7 +9,6 @@ other, which searches tell of: delete the document and add it again.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from os import PathLike
@@ -23,7 +22,14 @@ from langgraph.store.base import BaseStore, GetOp, Item, Op, PutOp, Result
 from langchain_ctxbudget.documents import catalogue, load
 from langchain_ctxbudget.documents.catalogue import Catalogue, DocumentInfo, PartRecord, beside, namespace
 from langchain_ctxbudget.documents.load import Given, NewDocument, digest
-from langchain_ctxbudget.errors import CtxBudgetError, InputError, InvalidSettingsError, MissingScopeError, StoreError
+from langchain_ctxbudget.errors import (
+    CtxBudgetError,
+    InvalidSettingsError,
+    MissingScopeError,
+    StoreError,
+    require_count,
+    require_kind,
+)
 from langchain_ctxbudget.flow import Flow, Lock, T, batch, in_thread, locked, twins
 from langchain_ctxbudget.history import Line, Sentence, choose, keep_sentences
 from langchain_ctxbudget.messages import one_line
@@ -107,19 +113,14 @@ class KnowledgeBase:
             raise InvalidSettingsError("Documents are a user's or everyone's: give user_id or shared=True, not both")
         if user_id is None and shared is not True:
             raise MissingScopeError("Give the user_id whose documents these are, or shared=True for everyone's")
-        for name, value, kind in (
-            ("store", store, BaseStore),
-            ("embeddings", embeddings, Embeddings),
-            ("token_counter", token_counter, TokenCounter),
-        ):
-            if value is not None and not isinstance(value, kind):
-                raise InvalidSettingsError(f"{name} must be a {kind.__name__}, not {type(value).__name__}")
-        for name, size, least, most in (
-            ("chunk_tokens", chunk_tokens, SMALLEST_CHUNK_TOKENS, sys.maxsize),
-            ("chunk_overlap_tokens", chunk_overlap_tokens, 0, chunk_tokens // 2),  # else chunks say mostly the same
-        ):
-            if not isinstance(size, int) or isinstance(size, bool) or not least <= size <= most:
-                raise InvalidSettingsError(f"{name} must be a whole number from {least} to {most}, not {size!r}")
+        require_kind("store", store, BaseStore)
+        require_kind("embeddings", embeddings, Embeddings)
+        require_kind("token_counter", token_counter, TokenCounter)
+        if chunk_tokens < SMALLEST_CHUNK_TOKENS:
+            raise InvalidSettingsError(f"chunk_tokens must be at least {SMALLEST_CHUNK_TOKENS}, not {chunk_tokens!r}")
+        if not 0 <= chunk_overlap_tokens <= chunk_tokens // 2:  # else chunks say mostly the same
+            most = chunk_tokens // 2
+            raise InvalidSettingsError(f"chunk_overlap_tokens must be from 0 to {most}, not {chunk_overlap_tokens!r}")
         self.user_id, self.store = user_id, PrivateStore() if store is None else store
         local = LocalEmbeddings() if embeddings is None and local_embeddings_available() else None
         self.embeddings = embeddings or local
@@ -193,8 +194,7 @@ class KnowledgeBase:
         place in the document), `tokens`, `score` (0 to 1 within this result), `lexical`, `dense`, and everything that
         the caller or the loader gave: a name that is one of these stands under `given_` and the name.
         """
-        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-            raise InputError(f"k must be a whole number of at least 1, not {k!r}")
+        require_count("k", k)
         found = yield from self._catalogue.search([self._owner], query, limit=k, embeddings=self.embeddings)
         return [Document(it.text, id=it.id, metadata=beside(it.metadata, {"id": it.id, **own})) for it, own in found]
 

@@ -34,7 +34,6 @@ from langchain_ctxbudget.messages import (
     fingerprint,
     flattened,
     instruction,
-    model_of,
     plainly_same,
     split_instructions,
     split_turn,
@@ -43,7 +42,6 @@ from langchain_ctxbudget.pipeline import ContextPipeline, Engine, Run, Session, 
 from langchain_ctxbudget.prompt import Request
 from langchain_ctxbudget.retrieval import has_recall_tool
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.tokens import is_of_one_call
 
 NOT_FOLLOWED = (
     "other middleware changed messages before the current turn in the request only: they are shown as the agent's "
@@ -163,8 +161,7 @@ class ContextBudgetMiddleware(AgentMiddleware[ContextBudgetState, Any, Any]):
         answer = next((m for m in whole.result if isinstance(m, AIMessage) and m.usage_metadata), None)
         if answer is not None and answer.usage_metadata:
             with suppress(InputError):  # usage of several calls, or of another prompt, corrects nothing
-                report, comparable = session.finished.report, is_of_one_call(answer)
-                engine.observe(answer.usage_metadata, report, model_of(answer), comparable=comparable)
+                engine.observe(answer, session.finished.report)
         update = in_state(session, self._report, "ctxbudget_report")
         return ExtendedModelResponse(model_response=whole, command=Command(update=update))
 

@@ -22,7 +22,7 @@ from langgraph.store.base import BaseStore, GetOp, Item, Op, PutOp
 
 from langchain_ctxbudget.background import BackgroundWorker
 from langchain_ctxbudget.budget import HEALTHY, Standing, Tier, UsageLimits, relaxed, standing, tier_of
-from langchain_ctxbudget.errors import BlockedLoopError, InputError, StoreDataError
+from langchain_ctxbudget.errors import BlockedLoopError, InputError, StoreDataError, require_count
 from langchain_ctxbudget.flow import Flow, batch, drive, locked, running_loop, twins
 from langchain_ctxbudget.history import OpenConversation
 from langchain_ctxbudget.knowledge import known
@@ -358,8 +358,7 @@ class SnapshotBook(_Book):
     def _list(self, *, user_id: str, conversation_id: str, limit: int = MOST_SNAPSHOTS) -> Flow[Snapshots]:
         """Returns the newest snapshots of a conversation, oldest first, at most `limit`; `InputError` for no count."""
         scope = Scope(user_id, conversation_id)
-        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-            raise InputError(f"limit must be a whole number of at least 1, not {limit!r}")
+        require_count("limit", limit)
         items = yield from read_snapshot_items(self._engine.workspace.store, scope)
         return [ContextSnapshot.of_item(scope, item) for item in items[-limit:]]
 

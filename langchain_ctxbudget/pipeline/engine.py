@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.documents import BaseDocumentCompressor
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage
 from langgraph.store.base import BaseStore, Op, PutOp
 
 from langchain_ctxbudget.errors import BudgetError, InputError, MessageConflictError
@@ -26,7 +26,7 @@ from langchain_ctxbudget.history import (
     is_of_earlier_turn,
 )
 from langchain_ctxbudget.knowledge import facts, known, records
-from langchain_ctxbudget.messages import checked, current_turn, split_instructions
+from langchain_ctxbudget.messages import checked, current_turn, model_of, split_instructions
 from langchain_ctxbudget.pipeline.bookkeeping import keep_report
 from langchain_ctxbudget.pipeline.workspace import Latest, Workspace, cuts_place
 from langchain_ctxbudget.prompt import (
@@ -51,6 +51,7 @@ from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import CutRecord, CutsRecord, Scope
 from langchain_ctxbudget.tokens import (
     ModelTarget,
+    is_of_one_call,
     kind_of,
     model_names,
     require_schemas,
@@ -144,7 +145,7 @@ class Engine:
         self, scope: Scope, message: str | BaseMessage | Turn, request: Request = NOTHING_ELSE
     ) -> Flow[AssembledContext]:
         """Makes the prompt for the current turn."""
-        return (yield from self._begun(scope, current_turn(message), None, request, self._run_all)).finished
+        return (yield from self._begun(scope, message, None, request, self._run_all)).finished
 
     def forecast(self, scope: Scope, message: str, request: Request = NOTHING_ELSE) -> Flow[Prompt]:
         """Makes a prompt that nobody sends: nothing is written, kept or counted, no summary asked for."""
@@ -155,11 +156,11 @@ class Engine:
                 plan = yield from step(plan, session.access)
             return assemble(plan)
 
-        return (yield from self._begun(scope, current_turn(message), None, request, finish))
+        return (yield from self._begun(scope, message, None, request, finish))
 
     def answer(self, scope: Scope, history: Turn, turn: Turn, request: Request = NOTHING_ELSE) -> Flow[Session]:
         """Makes the prompt for an agent's state, without anybody else coming in between; see `open_turn`."""
-        return (yield from self._begun(scope, current_turn(turn), history, request, self._run_all))
+        return (yield from self._begun(scope, turn, history, request, self._run_all))
 
     def open_turn(self, scope: Scope, history: Turn, turn: Turn, request: Request = NOTHING_ELSE) -> Flow[Session]:
         """Begins a prompt for an agent's state: history is copied into the store, the turn is to be answered."""
@@ -168,7 +169,7 @@ class Engine:
             yield from ()
             return session
 
-        return (yield from self._begun(scope, current_turn(turn), history, request, finish))
+        return (yield from self._begun(scope, turn, history, request, finish))
 
     def run_step(self, name: str, session: Session) -> Flow[None]:
         """Runs one of the six steps of a prompt."""
@@ -204,12 +205,20 @@ class Engine:
         return (yield from workspace.recall(scope, body))
 
     def observe(
-        self, used: Mapping[str, Any], report: ContextReport, model: str | None = None, *, comparable: bool = True
+        self, used: Mapping[str, Any] | AIMessage | None, report: ContextReport | None, model: str | None = None
     ) -> float:
-        """Corrects the counts by what a provider measured for a prompt, and counts what it used; returns the factor.
-
-        Usage that is not `comparable`, as it is not of the prompt alone, only counts as used.
-        """
+        """Corrects the counts, and counts what was used; see `ContextPipeline.observe_usage`."""
+        comparable = True
+        if isinstance(used, AIMessage):
+            model, comparable = model or model_of(used), is_of_one_call(used)
+            used = cast("Mapping[str, Any] | None", used.usage_metadata)
+        if used is None:
+            return self.target.calibration.factor
+        if not isinstance(used, Mapping) or "input_tokens" not in used:
+            raise InputError(f"usage_metadata must be a mapping with input_tokens, not {used!r}")
+        report = report or self.recent.report
+        if report is None:
+            raise InputError("Nothing was assembled yet: pass the report of the prompt that this usage is for")
         if report.forecast:
             raise InputError("The report is a forecast: a prompt of it was never sent")
         ids = report.user_id, report.conversation_id
@@ -230,12 +239,13 @@ class Engine:
     def _begun(
         self,
         scope: Scope,
-        turn: list[BaseMessage],
+        message: str | BaseMessage | Turn,
         history: Turn | None,
         request: Request,
         finish: Callable[[Session], Flow[T]],
     ) -> Flow[T]:
         """Begins a prompt and goes on with it while its conversation is held."""
+        turn = current_turn(message)
         require_schemas(request.tools, request.response_format)
         self.settings.override(request.settings)  # refused before anything is read
         workspace = self.workspace
@@ -340,16 +350,14 @@ class Engine:
         first = asking(turn)
         if first is None or first + 1 == len(turn):
             return plan
-        message = turn[first]
-        block: TurnBlock | None = None
+        known = [last.block] if last and last.settings == plan.request.settings else []
         if given is not None:
             try:
-                block = TurnBlock.from_dict(given)
+                known.insert(0, TurnBlock.from_dict(given))
             except InputError as error:  # derived: it is chosen again
                 plan = plan.failed(str(error))
-        if (block is None or not block.is_for(message, history)) and last and last.settings == plan.request.settings:
-            block = last.block
-        if block is None or not block.is_for(message, history):
+        block = next((one for one in known if one and one.is_for(turn[first], history)), None)
+        if block is None:
             begun = Plan.begin(plan.conversation, replace(plan.request, turn=turn[: first + 1], failures=()))
             try:
                 for step in STEPS.values():
@@ -362,11 +370,10 @@ class Engine:
         return plan.but(request=replace(plan.request, block=block)).with_block(block)
 
     def _run(self, name: str, session: Session) -> Flow[None]:
-        started, prompt = time.perf_counter(), None
-        if name == LAST_STEP:
-            prompt = assemble(session.plan)
-        else:
+        started = time.perf_counter()
+        if name in STEPS:
             session.plan = yield from STEPS[name](session.plan, session.access)
+        prompt = assemble(session.plan) if name == LAST_STEP else None
         session.timings_ms[name] = (time.perf_counter() - started) * 1000
         if prompt is not None:
             yield from self._finish(session, prompt)

@@ -9,14 +9,14 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
 from langchain_core.documents import BaseDocumentCompressor
 from langchain_core.embeddings import Embeddings
 from langchain_core.messages import AIMessage, BaseMessage
 from langgraph.store.base import BaseStore, PutOp
 
-from langchain_ctxbudget.errors import InputError, InvalidSettingsError
+from langchain_ctxbudget.errors import InputError, InvalidSettingsError, require_count, require_kind
 from langchain_ctxbudget.flow import Call, Flow, batch, twins
 from langchain_ctxbudget.history import (
     BLOCKS,
@@ -30,7 +30,7 @@ from langchain_ctxbudget.history import (
     require_known,
 )
 from langchain_ctxbudget.knowledge import UserKnowledge
-from langchain_ctxbudget.messages import Preservation, checked, model_of, require_preservation
+from langchain_ctxbudget.messages import Preservation, checked, require_preservation
 from langchain_ctxbudget.pipeline.bookkeeping import Prices, SnapshotBook, UsageBook
 from langchain_ctxbudget.pipeline.engine import Engine
 from langchain_ctxbudget.pipeline.runs import context_runnable
@@ -50,7 +50,7 @@ from langchain_ctxbudget.stores import (
     with_offset,
     write_settings,
 )
-from langchain_ctxbudget.tokens import ModelTarget, TokenCounter, is_of_one_call
+from langchain_ctxbudget.tokens import ModelTarget, TokenCounter
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel  # takes 0.2 s to import
@@ -121,13 +121,9 @@ class ContextPipeline:
             raise InvalidSettingsError(f"system_prompt must be a string, not {type(system_prompt).__name__}")
         if summary_model is not None and not callable(getattr(summary_model, "invoke", None)):
             raise InvalidSettingsError(f"summary_model must be a chat model, not {type(summary_model).__name__}")
-        for name, value, kind in (
-            ("store", store, BaseStore),
-            ("embeddings", embeddings, Embeddings),
-            ("reranker", reranker, BaseDocumentCompressor),
-        ):
-            if value is not None and not isinstance(value, kind):
-                raise InvalidSettingsError(f"{name} must be a {kind.__name__}, not {type(value).__name__}")
+        require_kind("store", store, BaseStore)
+        require_kind("embeddings", embeddings, Embeddings)
+        require_kind("reranker", reranker, BaseDocumentCompressor)
         own, target = ContextSettings().override(settings), ModelTarget(model, token_counter)
         workspace = Workspace(
             own,
@@ -241,18 +237,7 @@ class ContextPipeline:
         Raises:
             InputError: there is no `input_tokens` in it, or nothing was assembled yet.
         """
-        comparable = True
-        if isinstance(usage_metadata, AIMessage):
-            model, comparable = model or model_of(usage_metadata), is_of_one_call(usage_metadata)
-            usage_metadata = cast("Mapping[str, Any] | None", usage_metadata.usage_metadata)
-        if usage_metadata is None:
-            return self.engine.target.calibration.factor
-        if not isinstance(usage_metadata, Mapping) or "input_tokens" not in usage_metadata:
-            raise InputError(f"usage_metadata must be a mapping with input_tokens, not {usage_metadata!r}")
-        answered = report or self.engine.recent.report
-        if answered is None:
-            raise InputError("Nothing was assembled yet: pass the report of the prompt that this usage is for")
-        return self.engine.observe(usage_metadata, answered, model, comparable=comparable)
+        return self.engine.observe(usage_metadata, report, model)
 
     def what_if(self, budgets: Sequence[int]) -> list[ContextReport]:
         """Returns what other budgets, in tokens, would have given the last prompt of this pipeline, without any I/O.
@@ -313,8 +298,7 @@ class ContextPipeline:
         self, *, user_id: str, conversation_id: str, limit: int = 50, before: str | None = None
     ) -> Flow[MessagePage]:
         """Reads a part of a conversation: its newest messages, or the newest ones before a page (its `before`)."""
-        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-            raise InputError(f"limit must be a whole number of at least 1, not {limit!r}")
+        require_count("limit", limit)
         return self._page(Scope(user_id, conversation_id), limit, before)
 
     get_page, aget_page = twins(_get_page)

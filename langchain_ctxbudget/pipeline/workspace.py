@@ -6,10 +6,9 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from uuid import uuid4
 
 from langchain_core.embeddings import Embeddings
@@ -88,14 +87,13 @@ class Latest(Generic[V]):
             return list(self._things.values())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
+class Stored(NamedTuple):
     """What is stored beside the messages of a conversation, and the settings of a prompt."""
 
     settings: ContextSettings
     settings_from: tuple[str, ...]
     knowledge: Knowledge
-    expected: tuple[str, ...] = ()
+    expected: tuple[str, ...]
     """Ids of topics and entities that are likely to come up on the device."""
 
 
@@ -124,6 +122,8 @@ class Workspace:
         self._embeddings = embeddings
         self._closed, self._process = False, os.getpid()
         self._of_runs: Latest[Workspace] = Latest()
+        same: dict[str, Any] = {"embeddings": embeddings, "summary_model": summary_model, "clock": clock}
+        self._again = partial(Workspace, settings, counter, **same, prices=prices, recent=self.recent)
         self.summarizing = Summarizing(summary_model, self, clock) if summary_model is not None else None
         self.sealing: BackgroundWorker[Scope] = BackgroundWorker(self._seal)
         self.learning = Learning(self, summary_model, clock)
@@ -156,20 +156,7 @@ class Workspace:
         """Returns the same over the store that a run brought along; None is this one."""
         if store is None or store is self._store:
             return self
-
-        def make() -> Workspace:
-            return Workspace(
-                self.settings,
-                self.counter,
-                store=store,
-                embeddings=self._embeddings,
-                summary_model=self.summarizing.model if self.summarizing else None,
-                clock=self.learning.clock,
-                prices=self.bookkeeping.prices,
-                recent=self.recent,
-            )
-
-        return self._of_runs.find(id(store), make)
+        return self._of_runs.find(id(store), partial(self._again, store=store))
 
     def close(self) -> None:
         """Writes what is still to be written, and ends the background work; a store that was passed in stays open."""
@@ -187,10 +174,9 @@ class Workspace:
     def finish(self) -> list[BackgroundWorker[Any]]:
         """Returns the workers that are busy."""
         workers: list[BackgroundWorker[Any]] = [self.learning.worker, self.sealing]
-        if self.summarizing is not None:
-            workers.append(self.summarizing.worker)
-        workers.append(self.bookkeeping.finish())
-        return [*workers, *(worker for other in self._of_runs.all() for worker in other.finish())]
+        workers += [self.summarizing.worker] if self.summarizing else []
+        others = (worker for other in self._of_runs.all() for worker in other.finish())
+        return [*workers, self.bookkeeping.finish(), *others]
 
     # Conversations
 
@@ -327,37 +313,36 @@ class Workspace:
         Nothing of it is needed for a prompt: where the read fails, that is added to `failures`, and the turn goes on.
         """
         self._name_maker(conversation)
-        scope, store = conversation.scope, self.store
-        user, persona = scope.user_id, request.persona_id
-        saved_at = {"user": settings_place(user, None)}
-        saved_at |= {} if persona is None else {"persona": settings_place(user, persona)}
-        of_device = [] if request.device_id is None else [records.PRESENCE.place(user, request.device_id)]
-        beside = [cuts_place(scope), pins_place(scope), records.snapshot_place(scope), records.mark_place(user)]
-        saved: dict[str, dict[str, Any]] = {}
-        device, knowledge = None, None
+        scope, store, user = conversation.scope, self.store, conversation.scope.user_id
+        places = {"cuts": cuts_place(scope), "pins": pins_place(scope), "snapshot": records.snapshot_place(scope)}
+        places |= {"mark": records.mark_place(user), "user": settings_place(user, None)}
+        if request.persona_id is not None:
+            places["persona"] = settings_place(user, request.persona_id)
+        if request.device_id is not None:
+            places["device"] = records.PRESENCE.place(user, request.device_id)
+        found: dict[str, object] = {}
+        knowledge = None
         try:
-            found = yield from batch(store, [*beside, *saved_at.values(), *of_device])
+            found = dict(zip(places, (yield from batch(store, places.values())), strict=True))
         except Exception as error:  # noqa: BLE001 - layers on top: the turn goes on without them
             failures.append(f"compaction cuts, pins and saved settings not read: {type(error).__name__}: {error}")
         else:
-            cuts, pins, snapshot, mark, *rest = found
-            _take_up_pins(conversation, pins, failures)
-            _take_up_cuts(conversation, cuts, failures)
+            _take_up_pins(conversation, found["pins"], failures)
+            _take_up_cuts(conversation, found["cuts"], failures)
             if scope.is_kept and conversation.sent_read < len(conversation.table):
                 yield from editing.read_sent(store, conversation)
             if not conversation.snapshot_unsaved:
-                shown = _read(SnapshotRecord, snapshot, "what the conversation shows of the facts", failures)
+                shown = _read(SnapshotRecord, found["snapshot"], "what the conversation shows of the facts", failures)
                 conversation.snapshot = shown or conversation.snapshot
-            saved = {source: settings_in(item) for source, item in zip(saved_at, rest, strict=False)}
-            device = _read(ClientPresence, rest[-1], "what is open on the device", failures) if of_device else None
             try:
-                knowledge = yield from known.read(store, user, mark, marked=True)
+                knowledge = yield from known.read(store, user, found["mark"], marked=True)
             except Exception as error:  # noqa: BLE001 - what was known before, or nothing, stands in
                 failures.append(f"what is known about the user not read: {type(error).__name__}: {error}")
-        knowledge = knowledge or known.last_known(store, user)
+        saved = {source: settings_in(found.get(source)) for source in ("user", "persona")}
         settings, sources = merged(self.settings, saved, request.settings, failures)
+        device = _read(ClientPresence, found.get("device"), "what is open on the device", failures)
         expected = (*device.predicted_topics, *device.predicted_entities) if device else ()
-        return Stored(settings=settings, settings_from=sources, knowledge=knowledge, expected=expected)
+        return Stored(settings, sources, knowledge or known.last_known(store, user), expected)
 
     def _name_maker(self, conversation: OpenConversation) -> None:
         conversation.table.made.maker = self.summarizing.summarizer.fingerprint if self.summarizing else ""
