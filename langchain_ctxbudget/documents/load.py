@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 from langchain_core.documents import Document
 
-from langchain_ctxbudget.errors import DocumentError, UnsupportedContentError
+from langchain_ctxbudget.errors import DocumentError
 from langchain_ctxbudget.messages import as_json_data, iso_date, one_line
 from langchain_ctxbudget.tokens import TokenCounter, encodable
 
@@ -129,28 +129,29 @@ def _merged(documents: Sequence[Document], metadata: Mapping[str, Any]) -> NewDo
     first = documents[0].metadata
     shared = {name: value for name, value in first.items() if all(it.metadata.get(name) == value for it in documents)}
     known = {**shared, **metadata}
+    said = {name: str(known.get(name) or "").strip() for name in ("source", "title", "type")}
     text = "\n\n".join(document.page_content for document in documents)
-    source = _field(known, "source") or documents[0].id or f"text:{digest(text)}"
-    kind = one_line(_field(known, "type")) or TYPES.get(PurePosixPath(source).suffix.lower(), "text")
+    source = said["source"] or documents[0].id or f"text:{digest(text)}"
+    kind = one_line(said["type"]) or TYPES.get(PurePosixPath(source).suffix.lower(), "text")
     if not text.strip():
         hint = ": its pages are pictures; recognise their text first (OCR)" if kind == "pdf" else ""
         raise DocumentError(f"The document {source!r} has no text{hint}")
     parts: list[Part] = []
     for document in documents:
         own = {name: value for name, value in document.metadata.items() if name not in known and name != "source"}
-        said = searchable(document.page_content)
-        for part in markdown_parts(said) if kind == "markdown" else [Part(said)]:
-            parts += [replace(part, metadata=_as_json(source, own))] if part.text.strip() else []
+        page = searchable(document.page_content)
+        for part in markdown_parts(page) if kind == "markdown" else [Part(page)]:
+            parts += [replace(part, metadata=_as_json(own))] if part.text.strip() else []
     headed = next((part.heading.split(HEADINGS)[0] for part in parts if part.heading), "")
     stem = "" if source.startswith("text:") else PurePosixPath(source.replace("\\", "/")).stem
-    title = _field(known, "title") or headed or stem or text.strip().partition("\n")[0]
+    title = said["title"] or headed or stem or text.strip().partition("\n")[0]
     others = {name: value for name, value in known.items() if name not in ("source", "title", "date", "type")}
     about = {
         "source": source,
         "title": one_line(title)[:TITLE_CHARACTERS],
         "date": _date(metadata.get("date") or shared.get("date"), source),
         "type": kind,
-        "metadata": _as_json(source, others),
+        "metadata": _as_json(others),
         "hash": digest(text),
     }
     return NewDocument(about, parts, text)
@@ -166,13 +167,6 @@ def searchable(text: str) -> str:
     return encodable(text).replace("\0", "")
 
 
-def _field(known: Mapping[str, Any], name: str) -> str:
-    value = known.get(name)
-    if not (value is None or isinstance(value, str | PathLike)):
-        raise DocumentError(f"The {name} of {known.get('source') or 'a document'} is a string, not {value!r}")
-    return str(value or "").strip()
-
-
 def _date(value: object, source: str) -> str | None:
     found = value.isoformat()[:10] if isinstance(value, date) else iso_date(value)  # a datetime is a date
     if found is None and value not in (None, ""):
@@ -180,11 +174,8 @@ def _date(value: object, source: str) -> str | None:
     return found
 
 
-def _as_json(source: str, metadata: Mapping[str, Any]) -> dict[str, Any]:
-    try:
-        return cast("dict[str, Any]", as_json_data(dict(sorted(metadata.items()))))
-    except UnsupportedContentError as error:
-        raise DocumentError(f"The metadata of {source!r} cannot be kept as JSON") from error
+def _as_json(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    return cast("dict[str, Any]", as_json_data(dict(sorted(metadata.items()))))
 
 
 # Splitting.

@@ -55,8 +55,6 @@ MOST_REPORTS = 64
 Account = Callable[[], ContextReport]
 SNAPSHOTS = "reports"
 _numbers = count(1)
-MOST_SNAPSHOTS = 100
-"""Snapshots that are given by default."""
 
 
 class _Noted(NamedTuple):
@@ -198,10 +196,7 @@ class Bookkeeping:
     """Counts usage, and has one thread that writes it, user after user, at the latest when the process ends."""
 
     def __init__(
-        self,
-        store: Callable[[], BaseStore],
-        clock: Callable[[], datetime] | None = None,
-        prices: Prices | None = None,
+        self, store: Callable[[], BaseStore], clock: Callable[[], datetime] | None = None, prices: Prices | None = None
     ) -> None:
         """Sets up; the thread begins with the first thing to write. `InvalidSettingsError` for a price that is none."""
         self.clock, self.prices, self.ledger = clock or utc_now, load_prices(prices), Ledger()
@@ -355,7 +350,7 @@ class SnapshotBook(_Book):
 
     get, aget = twins(_get)
 
-    def _list(self, *, user_id: str, conversation_id: str, limit: int = MOST_SNAPSHOTS) -> Flow[Snapshots]:
+    def _list(self, *, user_id: str, conversation_id: str, limit: int = 100) -> Flow[Snapshots]:
         """Returns the newest snapshots of a conversation, oldest first, at most `limit`; `InputError` for no count."""
         scope = Scope(user_id, conversation_id)
         require_count("limit", limit)

@@ -49,14 +49,7 @@ from langchain_ctxbudget.report import ContextReport
 from langchain_ctxbudget.retrieval import Sources
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import CutRecord, CutsRecord, Scope
-from langchain_ctxbudget.tokens import (
-    ModelTarget,
-    is_of_one_call,
-    kind_of,
-    model_names,
-    require_schemas,
-    unwrapped,
-)
+from langchain_ctxbudget.tokens import ModelTarget, is_of_one_call, kind_of, model_names, require_schemas, unwrapped
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
@@ -365,7 +358,9 @@ class Engine:
                 begun = settle(begun).plan
             except BudgetError:  # the prompt itself tells what it needs
                 begun = begun.but(block=None)
-            block = begun.block or TurnBlock.of(message, history, (), position=len(plan.conversation.entries) + first)
+            block = begun.block or TurnBlock.of(
+                turn[first], history, (), position=len(plan.conversation.entries) + first
+            )
             plan = plan.failed(*begun.failures)
         return plan.but(request=replace(plan.request, block=block)).with_block(block)
 

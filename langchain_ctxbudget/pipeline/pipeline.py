@@ -272,12 +272,7 @@ class ContextPipeline:
     add_messages, aadd_messages = twins(_add_messages)
 
     def _sync(
-        self,
-        messages: Sequence[BaseMessage],
-        *,
-        user_id: str,
-        conversation_id: str,
-        on_removal: OnRemoval = "archive",
+        self, messages: Sequence[BaseMessage], *, user_id: str, conversation_id: str, on_removal: OnRemoval = "archive"
     ) -> Flow[list[str]]:
         """Makes a conversation equal to an agent's state, by id and content, and returns the ids of the messages.
 
@@ -325,12 +320,7 @@ class ContextPipeline:
     edit_message, aedit_message = twins(_edit_message)
 
     def _remove_messages(
-        self,
-        message_ids: str | Sequence[str],
-        *,
-        user_id: str,
-        conversation_id: str,
-        on_removal: OnRemoval = "archive",
+        self, message_ids: str | Sequence[str], *, user_id: str, conversation_id: str, on_removal: OnRemoval = "archive"
     ) -> Flow[None]:
         """Takes messages, by one id or several, out of a conversation; `InputError` where it has no such message.
 

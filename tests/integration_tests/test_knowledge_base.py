@@ -183,10 +183,10 @@ def test_what_makes_no_sense_is_refused(knowledge: KnowledgeBase, tmp_path: Path
     for wrong in [0, True, 1.5]:
         with pytest.raises(InputError, match="at least 1"):
             knowledge.search("x", k=wrong)
-    for name, value in [("source", 7), ("title", 9), ("type", ["x"]), ("date", "2024-13-99"), ("date", 20240101)]:
-        for document in (Document(KETTLE, metadata={name: value}), KETTLE):
-            with pytest.raises(DocumentError, match=name):
-                knowledge.add(document, metadata={} if isinstance(document, Document) else {name: value})
+    for value in ["2024-13-99", 20240101]:
+        for document in (Document(KETTLE, metadata={"date": value}), KETTLE):
+            with pytest.raises(DocumentError, match="date"):
+                knowledge.add(document, metadata={} if isinstance(document, Document) else {"date": value})
     assert knowledge.list() == []
     for given in ("2024-07-01", "2024-07-01T10:00:00Z", date(2024, 7, 1), datetime(2024, 7, 1, 23, tzinfo=UTC), None):
         knowledge.add(KETTLE, metadata={"date": given})
