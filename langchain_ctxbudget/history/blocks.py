@@ -39,7 +39,7 @@ TEXTS, LOG, VECTORS, COSTS = "texts", "log", "vectors ", "costs "
 BLOCK_MESSAGES = 512
 FOLLOWING = 64
 """A block is sealed when so many messages follow it."""
-SEALED_AT_ONCE, READ_AT_ONCE = 2, 64
+SEALED_AT_ONCE = 2
 REMADE = "what was stored of older messages was damaged, or of another version; it is worked out again"
 
 
@@ -90,7 +90,7 @@ def read(store: BaseStore, conversation: OpenConversation) -> Flow[None]:
     ]
     parts: list[dict[str, bytes]] = [{} for _ in head.blocks]
     whole = len(parts)  # what stands behind a damaged block is made again, too
-    items = yield from read_items(store, [GetOp(namespace, _key(*one)) for one in asked], READ_AT_ONCE)
+    items = yield from read_items(store, [GetOp(namespace, _key(*one)) for one in asked])
     for (number, name), stored in zip(asked, items, strict=True):
         if (raw := _checked(stored, head.blocks[number].parts[name])) is not None:
             parts[number][name] = raw
@@ -235,7 +235,6 @@ def _key(number: int, part: str) -> str:
 
 
 def _packed(data: tuple[dict[str, Any], Arrays], *, deflated: bool = True) -> bytes:
-    """Returns plain data and arrays in one piece."""
     plain, arrays = data
     shapes = [(name, array.dtype.str, array.shape) for name, array in arrays.items()]
     text = json.dumps([plain, shapes]).encode()

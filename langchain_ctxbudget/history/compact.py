@@ -277,7 +277,6 @@ class HistoryPlan:
         )
 
     def _written(self, decision: Decision) -> CutRecord:
-        """Returns the record of a step, with what stands for the messages before the cut."""
         conversation, count, cut = self.conversation, self.conversation.counter.count_text, decision.cut
         read, begun = max(cut, decision.cleared), self.end if self.grows else 0
         digest = conversation.entries[read - 1].digest if read else ""
@@ -368,7 +367,6 @@ def _name(line: SummaryLine) -> str:
 
 
 def _group_around(safe: Sequence[bool], position: int, cut: int) -> list[int]:
-    """Returns the positions of the messages that cannot be parted from one, before a cut."""
     end = next((at for at in range(position + 1, cut) if safe[at]), cut)
     return list(range(safe_at(safe, position), end))
 

@@ -1,8 +1,4 @@
-"""A conversation: as it is in memory between prompts, as one prompt sees it, and those that are open in this process.
-
-A `Conversation` reads the table of messages up to its last one. It stays as it is while the talk goes on: a report can
-still be asked what another budget would have given.
-"""
+"""A conversation as it is in memory between prompts, as one prompt sees it, and those that are open."""
 
 from __future__ import annotations
 
@@ -34,8 +30,6 @@ from langchain_ctxbudget.settings import ContextSettings, ToolKind
 from langchain_ctxbudget.stores import CutRecord, MessageRecord, Scope, SnapshotRecord
 from langchain_ctxbudget.tokens import TokenCounter
 
-MOST_CLIPS = 1_000
-"""Messages that were too large for a budget, as they were clipped for it, that are remembered."""
 MAX_OPEN = 256
 """Conversations kept in memory; the one unused for longest goes first, and is read again when needed."""
 MOST_CUTS = 8
@@ -63,7 +57,10 @@ class LastPrompt:
 
 
 class Conversation:
-    """The messages of a conversation at one moment, with what they cost for one model; nothing in it changes."""
+    """The messages of a conversation at one moment, with what they cost for one model.
+
+    Nothing in it changes while the talk goes on: a report can still be asked what another budget would have given.
+    """
 
     def __init__(self, scope: Scope, table: MessageTable, counter: TokenCounter) -> None:
         """Reads the messages as they are now; the caller holds the conversation's lock."""
@@ -139,8 +136,6 @@ class Conversation:
         if key not in self.clips:
             count, number = self.counter.count_message, f"#{position + 1}"
             clipped = clip_message(entry.sent, count, self.counter.count_text, most_tokens, reference=number)
-            while len(self.clips) >= MOST_CLIPS:
-                del self.clips[next(iter(self.clips))]
             self.clips[key] = (entry.sent, cost) if clipped is None else (clipped, count(as_note(clipped)))
         return self.clips[key]
 

@@ -161,7 +161,6 @@ class Editor:
     def _apply(
         self, find: Callable[[], Difference], on_removal: OnRemoval = "forget", beside: Sequence[PutOp] = ()
     ) -> Flow[list[str]]:
-        """Finds out what is to be done and does it; `beside` is written with what is appended."""
         conversation, todo = self.conversation, find()
         if todo.appended or todo.edited or todo.removed:
             digest = conversation.table.digest()
@@ -264,38 +263,32 @@ class Editor:
         self, records: Sequence[MessageRecord | ChangeRecord], news: News, beside: Sequence[PutOp] = ()
     ) -> Flow[None]:
         """Writes records and what belongs to them, takes them in, and looks what others have written meanwhile."""
-        conversation = self.conversation
-        heads = conversation.heads or Heads()
+        conversation, lane = self.conversation, self.lane
+        known = conversation.heads or Heads()
         before, clock = self._head()
         conversation.heads = None  # a write that fails half-way is read again
         after = LaneRecord(born=before.born, clock=clock, count=before.count + len(records))
         try:
-            yield from log.append(self.store, self.scope, self.lane, after, records, beside=beside)
+            yield from log.append(self.store, self.scope, lane, after, records, beside=beside)
         except BaseException:
             conversation.failed_writes += 1  # it may still arrive: the next one goes to another lane
             raise
         conversation.take_in(news)
-        conversation.heads = Heads(heads.joined, {**heads.lanes, self.lane: after})
+        conversation.heads = written = Heads(known.joined, {**known.lanes, lane: after})
         try:
-            yield from self._look_again(before)
-        except Exception:  # noqa: BLE001 - it is written; what was not looked at now is looked at before the next write
-            conversation.heads, conversation.joined = None, False
-
-    def _look_again(self, before: LaneRecord) -> Flow[None]:
-        """Looks what others have written at the moment of a write; `before` is the lane's head before it."""
-        conversation, lane = self.conversation, self.lane
-        written = conversation.heads
-        yield from refresh(self.store, conversation)
-        heads = conversation.heads or Heads()
-        if written is not None and (heads.joined != written.joined or not heads.goes_on(written)):
-            if lane in heads.lanes:  # the conversation may have been deleted: a new head now, or readers would not look
+            yield from refresh(self.store, conversation)
+            heads = conversation.heads or Heads()
+            if heads.joined == written.joined and heads.goes_on(written):
+                if lane not in Heads(None, {**heads.lanes, lane: before}).polled(SURE):
+                    yield from self._join()
+            elif lane in heads.lanes:  # the conversation may have been deleted: a new head, or readers would not look
                 head = heads.lanes[lane].model_copy(update={"born": new_token()})
                 yield from batch(self.store, [log.head_put(self.scope, lane, head)])
                 conversation.heads = None
                 yield from refresh(self.store, conversation, listing=True)
                 yield from self._join()
-        elif lane not in Heads(None, {**heads.lanes, lane: before}).polled(SURE):
-            yield from self._join()
+        except Exception:  # noqa: BLE001 - it is written; what was not looked at now is looked at before the next write
+            conversation.heads, conversation.joined = None, False
 
     def _join(self) -> Flow[None]:
         """Makes the lane known to all readers, and the lanes of others to this one."""
@@ -311,7 +304,6 @@ class Editor:
         self.conversation.joined = True
 
     def _head(self) -> tuple[LaneRecord, int]:
-        """Returns how far the writer has come, and a clock past everything seen."""
         heads = self.conversation.heads or Heads()
         if self.lane not in heads.lanes:
             raise StoreError(
@@ -322,7 +314,6 @@ class Editor:
 
 
 def _added(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> Difference:
-    """Returns the messages that the conversation does not have."""
     table, new = conversation.table, dict[str, GivenMessage]()
     identified = _identify(messages, table)
     for one in identified:
@@ -340,7 +331,6 @@ def _added(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> D
 def _difference(
     conversation: OpenConversation, messages: Sequence[BaseMessage], *, goes_on: bool, task: bool
 ) -> Difference:
-    """Compares a conversation with an agent's state; see `Editor.sync`."""
     table, ids = conversation.table, [str(message.id) for message in messages]
     known, new = len(table), messages[len(table) :]
     lasting = TASK if task else conversation.newest_state
@@ -436,7 +426,6 @@ def _given(messages: Iterable[BaseMessage]) -> list[GivenMessage]:
 
 
 def _records(new: Iterable[GivenMessage], lane: str, clock: int, first: int, state: int = 0) -> list[MessageRecord]:
-    """Returns the records of messages that follow each other in a lane, from a number on."""
     return [
         MessageRecord.of(one.message, Place(clock=clock, lane=lane, number=number, state=state), named=one.named)
         for number, one in enumerate(new, first)

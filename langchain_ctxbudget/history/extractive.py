@@ -281,8 +281,13 @@ def candidates_of(line: Line) -> tuple[Sentence, ...]:
             continue
         kind = kind_of(text)
         # "Thanks!" and "Let me know if I can help." say nothing later; "Decided: Flask." does.
-        if kind is Kind.PLAIN and (words < FEWEST_WORDS or not _is_said(text, line)):
+        if kind is Kind.PLAIN and words < FEWEST_WORDS:
             continue
+        if kind is Kind.PLAIN and line.speaker:  # of a chat: it must be whole, of a matter, and to nobody alone
+            is_whole = text[-1] not in ":;,…" and (line.from_user or bool(_ENDS.search(text)))
+            of_matter = any(pattern.search(text) for pattern in (_OF_US, _NUMBER, _NAME, _CODE, _PROBLEM))
+            if not (is_whole and of_matter) or is_question(text) or _REACTS.search(text):
+                continue
         worth = importance(text, from_user=line.from_user)
         if words > FEWEST_WORDS:  # "Agreed, then.", "Keep it open." say nothing by themselves
             worth += KIND_BONUS if kind is not Kind.PLAIN else 0.0
@@ -290,15 +295,6 @@ def candidates_of(line: Line) -> tuple[Sentence, ...]:
         worth -= TOOL_PENALTY if line.speaker.startswith("tool") else 0.0
         found.append(Sentence(line.position, order, line.speaker, line.date, text, max(1.0, worth), kind))
     return tuple(found)
-
-
-def _is_said(text: str, line: Line) -> bool:
-    """Returns whether a plain sentence of a chat says something later: whole, of a matter, and to nobody alone."""
-    if not line.speaker:  # of a document
-        return True
-    is_whole = text[-1] not in ":;,…" and (line.from_user or bool(_ENDS.search(text)))
-    of_matter = any(pattern.search(text) for pattern in (_OF_US, _NUMBER, _NAME, _CODE, _PROBLEM))
-    return is_whole and of_matter and not (is_question(text) or _REACTS.search(text))
 
 
 def choose(kept: Sequence[Sentence], costs: Sequence[int], budget: int, most: int | None = None) -> list[int]:

@@ -133,7 +133,6 @@ def read_new(store: BaseStore, scope: Scope, known: Heads, now: Heads) -> Flow[N
 
 
 def _read_records(store: BaseStore, scope: Scope, keys: Sequence[str]) -> Flow[dict[str, MessageRecord | ChangeRecord]]:
-    """Reads records by their keys; what was deleted is left out."""
     namespace = scope.namespace(MESSAGES)
     found: dict[str, MessageRecord | ChangeRecord] = {}
     for item in (yield from read_items(store, [GetOp(namespace, key) for key in keys])):
@@ -143,11 +142,11 @@ def _read_records(store: BaseStore, scope: Scope, keys: Sequence[str]) -> Flow[d
     return found
 
 
-def read_items(store: BaseStore, places: Sequence[GetOp], at_once: int = CHUNK) -> Flow[list[Item | None]]:
-    """Reads what stands at some places, so many at once; None where nothing does."""
+def read_items(store: BaseStore, places: Sequence[GetOp]) -> Flow[list[Item | None]]:
+    """Reads what stands at some places; None where nothing does."""
     found: list[Any] = []
-    for first in range(0, len(places), at_once):
-        found += yield from batch(store, places[first : first + at_once])
+    for first in range(0, len(places), CHUNK):
+        found += yield from batch(store, places[first : first + CHUNK])
     return found
 
 
@@ -302,7 +301,6 @@ def _within(items: Iterable[SearchItem], prefix: tuple[str, ...], without: str |
 
 
 def _candidates(store: BaseStore, found: Sequence[Item]) -> Flow[list[Candidate]]:
-    """Returns the candidates among some messages, in order."""
     records: defaultdict[tuple[str, ...], list[MessageRecord]] = defaultdict(list)
     for item in found:
         records[item.namespace].append(MessageRecord.read(item.value, f"message {item.key!r}"))

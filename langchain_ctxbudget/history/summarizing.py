@@ -187,7 +187,6 @@ def read_reply(request: SummaryRequest, made_by: str, counter: TokenCounter, rep
 
 
 def _strings(value: object) -> list[str]:
-    """Returns the texts of a list; a text alone is a list."""
     return [item for item in (value if isinstance(value, list) else [value]) if isinstance(item, str)]
 
 
@@ -275,13 +274,7 @@ def _rendered(line: Line) -> str:
 
 
 class ConversationCompaction(Record):
-    """A summary of a range of messages (seed 000, `ConversationCompaction`).
-
-    Example:
-        >>> from langchain_ctxbudget import ContextPipeline
-        >>> ContextPipeline().get_compactions(user_id="ada", conversation_id="c1")
-        []
-    """
+    """A summary of a range of messages (seed 000, `ConversationCompaction`), as `get_compactions` returns it."""
 
     id: str
     """A hash of the range's content: the same messages are never summarised twice."""

@@ -1,7 +1,6 @@
 """The messages of a conversation and what is known of each, in order; only ever added to.
 
-Whoever changes messages makes another table. Texts of sealed messages are inflated, and messages made of them, when
-somebody looks.
+Whoever changes messages makes another table. Texts of sealed messages are inflated when somebody looks.
 """
 
 from __future__ import annotations
@@ -173,7 +172,7 @@ class MessageTable(Columns, Sequence[Entry]):
             return entry
         first = (starts := list(self._sealed))[bisect_right(starts, position) - 1]
         text = self._sealed[first][position - first]
-        message = self._record(position, text).to_message()
+        message = MessageRecord(place=self.place(position), text=text).to_message()
         if str(message.id) != self.ids[position]:
             message = message.model_copy(update={"id": self.ids[position]})
         date = list(self._words)[self.facts.values[position]["date"]]
@@ -219,11 +218,8 @@ class MessageTable(Columns, Sequence[Entry]):
 
     def record(self, position: int) -> MessageRecord:
         """Returns the record of a message."""
-        return self._record(position, self[position].source)
-
-    def _record(self, position: int, text: str) -> MessageRecord:
         named = bool(self.facts.values[position]["named"])
-        return MessageRecord(place=self.place(position), text=text, named=named)
+        return MessageRecord(place=self.place(position), text=self[position].source, named=named)
 
     def at_place(self, key: str) -> int | None:
         """Returns the position of the message of a record, by the record's key."""
