@@ -168,10 +168,27 @@ def seal(store: BaseStore, conversation: OpenConversation) -> Flow[bool]:
             parts[name] = _hash(raw)
             puts.append(PutOp(namespace, _key(number, name), {"data": b64encode(raw).decode()}, index=False))
         blocks[number] = blocks[number].model_copy(update={"parts": parts})
+    if not puts:
+        return False
+    standing = {
+        tree.key(node)
+        for tree in table.trees.values()
+        for cut in conversation.cuts.values()
+        for node in frontier(tree.starts, tree.segments_until(cut.position))
+    }
+    head = Head(
+        vectors_by=table.search_index.vectors_by,
+        blocks=tuple(blocks),
+        archived=conversation.archived,
+        doubles=tuple(conversation.doubles),
+        newest_state=conversation.newest_state,
+        trees=tuple(table.trees.values()),
+        extracted=tuple((key, date, own) for (key, date), own in table.made.extracted.items() if key in standing),
+        questions=table.questions,
+    )
     yield from batch(store, puts)
-    if puts:
-        yield from batch(store, [PutOp(namespace, HEAD, _head_of(conversation).to_value(), index=False)])
-    return bool(puts)
+    yield from batch(store, [PutOp(namespace, HEAD, head.to_value(), index=False)])
+    return True
 
 
 def _part(conversation: OpenConversation, name: str, first: int, end: int, pinned: list[int]) -> bytes:
@@ -188,26 +205,6 @@ def _part(conversation: OpenConversation, name: str, first: int, end: int, pinne
     arrays = table.counted[name.removeprefix(COSTS)].arrays(first, end)
     arrays["column"][[position - first for position in pinned]] = UNKNOWN
     return _packed(({}, arrays))
-
-
-def _head_of(conversation: OpenConversation) -> Head:
-    table = conversation.table
-    standing = {
-        tree.key(node)
-        for tree in table.trees.values()
-        for cut in conversation.cuts.values()
-        for node in frontier(tree.starts, tree.segments_until(cut.position))
-    }
-    return Head(
-        vectors_by=table.search_index.vectors_by,
-        blocks=tuple(conversation.blocks),
-        archived=conversation.archived,
-        doubles=tuple(conversation.doubles),
-        newest_state=conversation.newest_state,
-        trees=tuple(table.trees.values()),
-        extracted=tuple((key, date, own) for (key, date), own in table.made.extracted.items() if key in standing),
-        questions=table.questions,
-    )
 
 
 def forgotten(

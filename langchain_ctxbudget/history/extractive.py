@@ -17,6 +17,7 @@ from enum import StrEnum
 from functools import cache, cached_property, partial
 from itertools import chain, groupby
 
+from langchain_ctxbudget.history.turn_blocks import with_headings
 from langchain_ctxbudget.messages import artifacts, begins_in_the_middle, fences, remembering, terms, units, word_count
 from langchain_ctxbudget.stores import EXTRACTION, SummaryLine
 
@@ -35,12 +36,8 @@ LEANING_PENALTY, TOOL_PENALTY = 6.0, 8.0
 """For what leans on the sentence before it, and for what a tool returned."""
 RANK_UNIT = 60_060
 """The weight of the first name of a digest; a rank stands for how often a name is mentioned (Zipf's law)."""
-PARTS = {
-    "windowed": {"summary": 1},
-    "compacted": {"older": 10, "newer": 25},
-    "multi_level": {"level 3": 5, "level 2": 10, "level 1": 15},
-}
-"""The zones of a strategy, oldest first, and the parts of the room that each may take (seed 000)."""
+PARTS = {"windowed": (1,), "compacted": (10, 25), "multi_level": (5, 10, 15)}
+"""The parts of the room that each zone of a strategy may take, oldest first (seed 000)."""
 OLDER_SHARE = 40 / 75
 """Of the compacted messages, those that have the smaller part of the room (seed 000)."""
 
@@ -346,33 +343,22 @@ def summary_lines(
     alive: frozenset[str],
 ) -> list[SummaryLine]:
     """Returns the lines that stand for everything before the cut, but for what the arc has `said` or is not `alive`."""
-    zones = [(name, list(spans)) for name, spans in groupby(digests, lambda digest: zone_of(strategy, digest, cut))]
+    zones = [(zone, list(spans)) for zone, spans in groupby(digests, lambda digest: zone_of(strategy, digest, cut))]
     lines: list[SummaryLine] = []
-    left, parts = room_tokens, sum(PARTS[strategy][name] for name, _ in zones)
-    for name, spans in zones:
-        chosen = _zone_lines(spans, count, left * PARTS[strategy][name] // parts, said, alive)
-        parts -= PARTS[strategy][name]
-        left -= cost_of(chosen, count)
+    left, parts = room_tokens, sum(PARTS[strategy][zone] for zone, _ in zones)
+    for zone, spans in zones:
+        chosen = _zone_lines(spans, count, left * PARTS[strategy][zone] // parts, said, alive)
+        parts -= PARTS[strategy][zone]
+        left -= sum(map(count, with_headings(chosen)))
         lines += chosen
     return lines
 
 
-def zone_of(strategy: str, digest: Digest, cut: int) -> str:
+def zone_of(strategy: str, digest: Digest, cut: int) -> int:
     """Returns the zone of a strategy to which a span before the cut belongs; levels from three on are one."""
     if strategy == "multi_level":
-        return f"level {min(digest.level, 3)}"
-    if strategy == "windowed":
-        return "summary"
-    return "newer" if digest.level == 1 and digest.first >= cut * OLDER_SHARE else "older"
-
-
-def cost_of(lines: Iterable[SummaryLine], count: Count) -> int:
-    """Returns the tokens of lines, each heading once above those in a row that share it."""
-    total, heading = 0, ""
-    for line in lines:
-        total += count(line.text) + (count(line.heading) if line.heading and line.heading != heading else 0)
-        heading = line.heading
-    return total
+        return 3 - min(digest.level, 3)
+    return int(strategy == "compacted" and digest.level == 1 and digest.first >= cut * OLDER_SHARE)
 
 
 def _zone_lines(
@@ -415,7 +401,7 @@ def _zone_lines(
                 left -= costs[whole]
         free = [0 if i in best else cost for i, cost in enumerate(costs)]
         found = [lines[i] for i in sorted(best.union(choose(sentences, free, left)))]
-        if (over := cost_of(found, count) - room_tokens) <= 0:
+        if (over := sum(map(count, with_headings(found))) - room_tokens) <= 0:
             return found
         room -= over
     return []

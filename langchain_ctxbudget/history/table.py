@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import zlib
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property, partial
 from hashlib import blake2b
 from typing import Any, overload
 
@@ -121,15 +121,8 @@ class Entry:
         return Line(position, self.speaker, self.date, text, is_user(self.message))
 
 
-class _Texts:
-    """The JSON of some messages in a row, inflated when one of them is asked for."""
-
-    def __init__(self, packed: bytes, count: int) -> None:
-        self.packed, self.count, self._texts = packed, count, list[bytes]()
-
-    def __getitem__(self, number: int) -> str:
-        self._texts = self._texts or zlib.decompress(self.packed).split(b"\0")
-        return self._texts[number].decode()
+def _inflated(packed: bytes) -> list[bytes]:
+    return zlib.decompress(packed).split(b"\0")
 
 
 class MessageTable(Columns, Sequence[Entry]):
@@ -152,8 +145,8 @@ class MessageTable(Columns, Sequence[Entry]):
         self._words: Numbering[str | None] = Numbering()
         self.decoded: dict[int, Entry] = {}
         """Messages that were added, or were looked at, by position."""
-        self._sealed: dict[int, _Texts] = {}
-        """Texts of blocks that were read, by the position of the first message of each."""
+        self._sealed: dict[int, tuple[int, Callable[[], list[bytes]]]] = {}
+        """Of blocks that were read, the number and the texts of their messages, by the position of the first one."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -171,7 +164,7 @@ class MessageTable(Columns, Sequence[Entry]):
         if entry := self.decoded.get(position):
             return entry
         first = (starts := list(self._sealed))[bisect_right(starts, position) - 1]
-        text = self._sealed[first][position - first]
+        text = self._sealed[first][1]()[position - first].decode()
         message = MessageRecord(place=self.place(position), text=text).to_message()
         if str(message.id) != self.ids[position]:
             message = message.model_copy(update={"id": self.ids[position]})
@@ -276,9 +269,9 @@ class MessageTable(Columns, Sequence[Entry]):
         other._words.update(self._words)
         for name in ("open_calls", "decoded"):
             setattr(other, name, {at: value for at, value in getattr(self, name).items() if at < length})
-        for begin, texts in self._sealed.items():
-            if begin + texts.count <= length:
-                other._sealed[begin] = texts
+        for begin, (count, texts) in self._sealed.items():
+            if begin + count <= length:
+                other._sealed[begin] = count, texts
             else:
                 other.decoded.update((at, self[at]) for at in range(begin, length))
         for at, pinned in pins.items():
@@ -342,4 +335,4 @@ class MessageTable(Columns, Sequence[Entry]):
         self.names = {name: begin + at for name, at in data["names"].items()} | self.names
         for at, (waiting, early, age) in data["calls"]:
             self.open_calls[begin + at] = OpenCalls(tuple(waiting), tuple(early), age)
-        self._sealed[begin] = _Texts(texts, len(data["ids"]))
+        self._sealed[begin] = len(data["ids"]), cache(partial(_inflated, texts))

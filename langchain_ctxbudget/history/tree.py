@@ -49,8 +49,8 @@ class Tree:
     segment_messages: int
     starts: tuple[int, ...] = (0,)
     """Positions where segments begin; the last one is that of the segment that has not ended."""
-    keys: tuple[tuple[str, ...], ...] = ()
-    """The nodes' hashes by level, level 1 first; equal content has the same hash wherever it stands."""
+    keys: tuple[str, ...] = ()
+    """The hashes of the segments; equal content has the same hash wherever it stands."""
 
     def grow(self, entries: Sequence[Entry]) -> Tree:
         """Returns the tree with the segments that have ended by now; only messages after the last start are read."""
@@ -65,24 +65,16 @@ class Tree:
                 edges.append(at)
                 characters = 0
             characters += len(entries[at].text)
-        known = len(self.starts) - 1
+        known = len(self.keys)
         if len(edges) - 1 == known:
             return self
-        level = [*(self.keys[0] if self.keys else ())]
-        level += [_hash(*map(_content, entries[edges[i] : edges[i + 1]])) for i in range(known, len(edges) - 1)]
-        keys = [tuple(level)]
-        while len(keys[-1]) >= FAN_OUT:
-            below, number = keys[-1], len(keys) + 1
-            old = self.keys[number - 1] if len(self.keys) >= number else ()
-            groups = (below[i * FAN_OUT :][:FAN_OUT] for i in range(len(old), len(below) // FAN_OUT))
-            keys.append((*old, *(_hash(str(number), *group) for group in groups)))
-        return replace(self, starts=tuple(edges), keys=tuple(keys))
+        new = (_hash(*map(_content, entries[edges[i] : edges[i + 1]])) for i in range(known, len(edges) - 1))
+        return replace(self, starts=tuple(edges), keys=(*self.keys, *new))
 
     def shortened(self, length: int) -> Tree:
         """Returns the tree without every segment that a message from `length` on belongs to, or ended."""
         starts = self.starts[: max(1, bisect_left(self.starts, length))]
-        keys = (level[: (len(starts) - 1) // FAN_OUT**depth] for depth, level in enumerate(self.keys))
-        return replace(self, starts=starts, keys=tuple(level for level in keys if level))
+        return replace(self, starts=starts, keys=self.keys[: len(starts) - 1])
 
     def __contains__(self, position: object) -> bool:
         """Returns True if a segment begins at a position."""
@@ -110,9 +102,11 @@ class Tree:
 
     def key(self, span: Node) -> str:
         """Returns the hash of a node's content; empty for a span that is no complete node of this tree."""
-        known = self.keys[span.level - 1] if len(self.keys) >= span.level else ()
-        is_node = span.index < len(known) and node_at(self.starts, span.level, span.index) == span
-        return known[span.index] if is_node else ""
+        width = FAN_OUT ** (span.level - 1)
+        keys = self.keys[span.index * width : (span.index + 1) * width]
+        if len(keys) < width or node_at(self.starts, span.level, span.index) != span:
+            return ""
+        return keys[0] if span.level == 1 else _hash(str(span.level), *keys)
 
 
 def node_at(starts: Sequence[int], level: int, index: int) -> Node:
@@ -159,10 +153,8 @@ class KnownDigests:
 
     def copy(self, trees: Iterable[Tree]) -> KnownDigests:
         """Returns the same for another table, but for the extractions of spans that stand in none of its trees."""
-        contents = {key for tree in trees for level in tree.keys for key in level}
-        extracted = {key: digest for key, digest in self.extracted.items() if key[0] in contents}
-        failures, looked_up, digests = dict(self.failures), set(self.looked_up), dict(self.digests)
-        return replace(self, extracted=extracted, failures=failures, looked_up=looked_up, digests=digests)
+        contents = {tree.key(node) for tree in trees for node in tree.complete(tree.starts[-1])}
+        return replace(self, extracted={key: made for key, made in self.extracted.items() if key[0] in contents})
 
     def lacks(self, key: str) -> bool:
         """Returns True if the model has not written under a key, and may still be asked."""

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from langchain_ctxbudget.budget import Fragment
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.messages import fences, fingerprint
+from langchain_ctxbudget.stores import SummaryLine
 from langchain_ctxbudget.tokens import TokenCounter
 
 SENT = "sent"
@@ -35,7 +36,7 @@ def by_layer(fragments: Iterable[Fragment]) -> list[list[Fragment]]:
     return [list(own) for _, own in groupby(fragments, key=lambda fragment: fragment.layer)]
 
 
-def with_headings(fragments: Iterable[Fragment]) -> list[str]:
+def with_headings(fragments: Iterable[Fragment | SummaryLine]) -> list[str]:
     """Returns the texts of fragments, each heading once above those in a row that share it."""
     lines: list[str] = []
     for heading, own in groupby(fragments, key=lambda fragment: fragment.heading):
