@@ -43,8 +43,15 @@ Flow: TypeAlias = Generator[Call, Any, T]
 
 
 def in_thread(work: Callable[[], Any]) -> Call:
-    """Returns a call that runs long work out of the way of an event loop."""
-    return Call(work, lambda: asyncio.to_thread(work))
+    """Returns a call that runs long work, or the application's, out of the way of an event loop."""
+
+    def call() -> object:
+        try:
+            return work()
+        except StopIteration as error:  # neither a generator nor a future can carry it
+            raise RuntimeError("the function raised StopIteration, as `next` does where nothing is left") from error
+
+    return Call(call, lambda: asyncio.to_thread(call))
 
 
 def batch(store: BaseStore, operations: Iterable[Op]) -> Flow[list[Result]]:
@@ -171,35 +178,23 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-_lent: ContextVar[tuple[Lock, ...]] = ContextVar("locks that are held for the code that runs now", default=())
-
-
-def lending(lock: Lock, function: Callable[[], T]) -> Callable[[], T]:
-    """Wraps a function of the application that is called while a lock is held, so that it may not ask for it again."""
-
-    def call() -> T:
-        before = _lent.set((*_lent.get(), lock))
-        try:
-            return function()
-        except StopIteration as error:  # neither a generator nor a future can carry it
-            raise RuntimeError("the function raised StopIteration, as `next` does where nothing is left") from error
-        finally:
-            _lent.reset(before)
-
-    return call
+_held: ContextVar[tuple[Lock, ...]] = ContextVar("locks that are held for the code that runs now", default=())
 
 
 def locked(lock: Lock, flow: Flow[T]) -> Flow[T]:
     """Runs a flow while holding a lock; `BlockedLoopError` where it is held for whoever asks."""
-    if lock in _lent.get():
+    before = _held.get()
+    if lock in before:
         raise BlockedLoopError(
             "A function that is called while a prompt is assembled used the same conversation, and would wait for "
             "itself. Read the conversation before, or with a pipeline over another store"
         )
     yield Call(lock.acquire, lock.aacquire)
+    _held.set((*before, lock))
     try:
         return (yield from flow)
     finally:
+        _held.set(before)
         lock.release()
 
 

@@ -1,13 +1,9 @@
 """The records of documents, and how they are searched, found by name and listed.
 
 Below `(ROOT, owner, "documents")`, `manifest` has one record per document with the keys of its parts, and `parts` a
-namespace for each document: its chunks, which are searched, and its whole text. Both are keyed by a hash of their
-text, so versions share what is unchanged. Only what a manifest names is shown. A mark in the namespace itself is
-renewed with every change.
-
-Words are always searched in this process (BM25); vectors by the store where it has an index, else here, each made once.
-What was read of an owner's documents is a shelf, kept until their mark changes: a turn in which nothing is new reads
-two marks.
+namespace for each document: its chunks, which are searched, and its whole text, by hashes of what they are. Only what a
+manifest names is shown. Words are always searched in this process (BM25); vectors by the store where it has an index,
+else here. What was read of an owner's documents is kept until their mark, which every change renews, is another one.
 """
 
 from __future__ import annotations

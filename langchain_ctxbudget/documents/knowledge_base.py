@@ -1,10 +1,8 @@
 """`KnowledgeBase`: documents in, chunks out.
 
 A writer who is killed leaves nothing that is shown or lost, because the order of writes is always the same: new chunks
-and texts; the manifest, which says what belongs to the document from now on; deletion of what no longer does. Whoever
-changes or deletes the document next deletes what was left behind. In one process, one writer works on an owner's
-documents at a time. Of two processes that write the same document at the same moment, one may delete chunks of the
-other, which searches tell of: delete the document and add it again.
+and texts; the manifest, which says what belongs to the document from now on; deletion of what no longer does. Of two
+processes that write the same document at the same moment, one may delete chunks of the other, which searches tell of.
 """
 
 from __future__ import annotations
@@ -36,8 +34,6 @@ from langchain_ctxbudget.messages import one_line
 from langchain_ctxbudget.search import LocalEmbeddings, local_embeddings_available, shrink_to
 from langchain_ctxbudget.stores import PrivateStore, has_index, read_all
 from langchain_ctxbudget.tokens import TiktokenCounter, TokenCounter
-
-__all__ = ["Added", "DocumentInfo", "KnowledgeBase"]
 
 BATCH_CHUNKS = 128
 """Records that are embedded and written together."""
@@ -235,7 +231,8 @@ class KnowledgeBase:
 
     def _write(self, id_: str, new: NewDocument) -> Flow[str]:
         """Writes a document, while nobody else does, in the order that survives a kill; returns a field of `Added`."""
-        made_from = self._made_from(new)
+        cut = [(part.heading, part.metadata, len(part.text)) for part in new.parts]
+        made_from = digest(repr((new.about, cut, self._sizes, self._counter.name, has_index(self.store))))
         [old] = yield from self._records([id_])
         if old and old.made_from == made_from:
             return "unchanged"
@@ -246,10 +243,6 @@ class KnowledgeBase:
         yield from self._batch([PutOp(self._manifest, id_, record.to_value(), index=False), self._new_mark()])
         yield from self._clear(id_, record.keys)
         return "updated" if old else "added"
-
-    def _made_from(self, new: NewDocument) -> str:
-        cut = [(part.heading, part.metadata, len(part.text)) for part in new.parts]
-        return digest(repr((new.about, cut, self._sizes, self._counter.name, has_index(self.store))))
 
     def _split(self, id_: str, new: NewDocument, made_from: str) -> tuple[DocumentInfo, Sequence[PutOp]]:
         """Returns the record of a document, and the puts of its whole text and its chunks."""

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status, Tier
-from langchain_ctxbudget.flow import Flow, Lock, in_thread, lending
+from langchain_ctxbudget.flow import Flow, in_thread
 from langchain_ctxbudget.knowledge.detection import Detection, Detector, Named, Vector
 from langchain_ctxbudget.knowledge.known import NOTHING, Knowledge
 from langchain_ctxbudget.messages import clip_text, fences, fold, one_line, remembering
@@ -227,14 +227,14 @@ def _left_out(name: str, line: str, reason: Reason, count: Count) -> ReportItem:
 # Layers of the application's own
 
 
-def fetch(layer: CustomLayer, request: LayerRequest, lock: Lock) -> Flow[tuple[str, ...]]:
-    """Gets the items of a layer; a function is called in a worker thread under async, and must not ask for the lock.
+def fetch(layer: CustomLayer, request: LayerRequest) -> Flow[tuple[str, ...]]:
+    """Gets the items of a layer; a function is called in a worker thread under async.
 
     Raises whatever the function raises, and `TypeError` where it gives something else than strings.
     """
     given: Any = layer.items
     if callable(given):
-        given = yield in_thread(lending(lock, partial(given, request)))
+        given = yield in_thread(partial(given, request))
     if isinstance(given, Coroutine):
         given.close()
         raise TypeError("its function is async; a plain function is called in a worker thread under async")

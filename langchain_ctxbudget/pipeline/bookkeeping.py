@@ -228,7 +228,7 @@ class Bookkeeping:
             # Anew each time, as what is registered last is called first: before the store closes itself.
             atexit.unregister(self.close)
             atexit.register(self.close)
-        self.ledger.note(scope, usage, model, month_of(self.clock()))
+        self.ledger.note(scope, usage, month_of(self.clock()))
         return usage
 
     def record(self, scope: Scope, usage_metadata: Mapping[str, Any], model: str | None) -> Flow[Usage]:

@@ -188,7 +188,7 @@ class Engine:
             problems: list[str] = []
             settings = (yield from workspace.read_stored(conversation, NOTHING_ELSE, problems)).settings
             seen = conversation.seen_with(self.target.counter)
-            access = Access(store=workspace.store, lock=conversation.lock)
+            access = Access(store=workspace.store)
             view, failures = yield from choose_history(planned(seen, settings), access)
             failures += yield from self._write(conversation, view.record, step=view.step, with_snapshot=False)
             self._summarize(conversation, settings, view)
@@ -324,7 +324,6 @@ class Engine:
         )
         access = Access(
             store=workspace.store,
-            lock=conversation.lock,
             embeddings=workspace.embeddings,
             sources=sources,
             other_conversations=conversation.other_conversations,

@@ -18,7 +18,7 @@ from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget.budget import Layer
-from langchain_ctxbudget.flow import Flow, Lock, embed_query
+from langchain_ctxbudget.flow import Flow, embed_query
 from langchain_ctxbudget.history import (
     Conversation,
     Decision,
@@ -69,7 +69,6 @@ class Access:
     """Everything that the steps may ask."""
 
     store: BaseStore
-    lock: Lock
     embeddings: Embeddings | None = None
     sources: Sources | None = None
     other_conversations: OtherConversations = field(default_factory=OtherConversations)
@@ -116,7 +115,7 @@ def compute_budget(plan: Plan, _access: Access) -> Flow[Plan]:
     return divided(plan)
 
 
-def fetch_bundles(plan: Plan, access: Access) -> Flow[Plan]:
+def fetch_bundles(plan: Plan, _access: Access) -> Flow[Plan]:
     """Asks the application's own layers for their items, and makes the text of these, of topics and of entities."""
     scope = plan.conversation.scope
     items: dict[str, tuple[str, ...]] = {}
@@ -129,7 +128,7 @@ def fetch_bundles(plan: Plan, access: Access) -> Flow[Plan]:
             conversation_id=scope.conversation_id,
         )
         try:
-            items[layer.name] = yield from subjects.fetch(layer, request, access.lock)
+            items[layer.name] = yield from subjects.fetch(layer, request)
         except Exception as error:  # noqa: BLE001 - whatever an application's function raises
             items[layer.name] = ()
             problems.append(f"layer {layer.name!r}: {type(error).__name__}: {error}")

@@ -510,19 +510,14 @@ def _open(folder: Path | None) -> _OpenChroma:
                 return chroma
         if folder:
             opened.callback(_locked(folder).release)
+        if _started_in - {os.getpid()}:
+            raise StoreError(f"Chroma was in use in this process before it was forked. {AFTER_FORK}")
+        _started_in.add(os.getpid())
+        about = Settings(anonymized_telemetry=False, is_persistent=bool(folder), persist_directory=str(folder or ""))
         with _typed_errors(where := str(folder or "in memory")):
-            client = _started(folder)
+            client = _Client(about)
         opened.callback(client.own_system.stop)
         return _OpenChroma(client, where, opened.pop_all().close, folder)
-
-
-def _started(folder: Path | None) -> _Client:
-    if _started_in - {os.getpid()}:
-        raise StoreError(f"Chroma was in use in this process before it was forked. {AFTER_FORK}")
-    _started_in.add(os.getpid())
-    return _Client(
-        Settings(anonymized_telemetry=False, is_persistent=folder is not None, persist_directory=str(folder or ""))
-    )
 
 
 def _open_server(url: str, headers: Mapping[str, str], tenant: str, database: str) -> _OpenChroma:

@@ -31,8 +31,7 @@ Lanes: TypeAlias = tuple[str, ...]
 class UsageRecord(Record):
     """The usage that one lane has counted."""
 
-    models: dict[str, Usage]
-    """Calls that do not name their model are below an empty name."""
+    used: Usage
     last: int = 0
     """The number of the last call that is in it."""
 
@@ -40,7 +39,6 @@ class UsageRecord(Record):
 class _Call(NamedTuple):
     number: int
     places: tuple[Lanes, ...]
-    model: str
     used: Usage
 
 
@@ -70,12 +68,12 @@ class Ledger:
         self.unwritten: dict[str, tuple[_Call, ...]] = {}
         """The calls of each user that are not written yet, oldest first."""
 
-    def note(self, scope: Scope, used: Usage, model: str | None, month: str) -> None:
+    def note(self, scope: Scope, used: Usage, month: str) -> None:
         """Counts a call for its conversation and for its user's month (see `month_of`); does no I/O."""
         places = (*([of_session(scope)] if scope.is_kept else []), of_month(scope.user_id, month))
         with self._mutex:
             self._noted += 1
-            call = _Call(self._noted, places, model or "", used)
+            call = _Call(self._noted, places, used)
             self.unwritten[scope.user_id] = (*self.unwritten.get(scope.user_id, ()), call)
 
     def read(self, store: BaseStore, user_id: str, place: Lanes) -> Flow[Usage]:
@@ -84,7 +82,7 @@ class Ledger:
         # By name: an item that is written while pages are read may stand on two of them.
         lanes = {item.key: _record(item) for item in (yield from bulk.read_all(store, place))}
         lanes[self._lane] = _with(lanes.get(self._lane), place, calls)
-        return total(used for record in lanes.values() for used in record.models.values())
+        return total(record.used for record in lanes.values())
 
     def write(self, store: BaseStore, user_id: str) -> Flow[None]:
         """Writes what was counted of a user; where that fails, it is written the next time."""
@@ -120,9 +118,6 @@ def _record(item: Item) -> UsageRecord:
 
 def _with(record: UsageRecord | None, place: Lanes, calls: Iterable[_Call]) -> UsageRecord:
     """Adds those calls of a place that are not in its record yet."""
-    models, last = (dict(record.models), record.last) if record else ({}, 0)
-    for call in calls:
-        if place in call.places and call.number > last:
-            models[call.model] = models.get(call.model, Usage()) + call.used
-            last = call.number
-    return UsageRecord(models=models, last=last)
+    used, last = (record.used, record.last) if record else (Usage(), 0)
+    new = [call for call in calls if place in call.places and call.number > last]
+    return UsageRecord(used=total([used, *(call.used for call in new)]), last=new[-1].number if new else last)

@@ -124,7 +124,7 @@ ONE = Usage(calls=1, input_tokens=1_000_000, cached_tokens=3, output_tokens=7, c
 
 
 def used(ledger: Ledger, store: BaseStore, scope: Scope = LEDGER_SCOPE, usage: Usage = ONE) -> None:
-    ledger.note(scope, usage, "gpt-4o", MONTH)
+    ledger.note(scope, usage, MONTH)
     drive(ledger.write(store, scope.user_id))
 
 

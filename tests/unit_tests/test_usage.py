@@ -181,7 +181,7 @@ def store() -> Failing:
 def ledger() -> Ledger:
     """Has noted a call of Ada's."""
     new = Ledger()
-    new.note(ADA, ONE, None, MONTH)
+    new.note(ADA, ONE, MONTH)
     return new
 
 
@@ -233,7 +233,7 @@ class TwoLedgers(RuleBasedStateMachine):
     @rule(who=who, scope=scopes, month=months, tokens=st.integers(0, 1_000), cost=st.floats(0, 1))
     def note(self, who: int, scope: Scope, month: str, tokens: int, cost: float) -> None:
         used = Usage(calls=1, input_tokens=tokens, cost=cost)
-        self.ledgers[who].note(scope, used, f"model {tokens % 3}", month)
+        self.ledgers[who].note(scope, used, month)
         for place in (of_session(scope), of_month(scope.user_id, month)):
             self.noted[who].setdefault(place, []).append(used)
 
@@ -298,7 +298,7 @@ def test_every_lane_is_read_where_there_are_more_than_a_page(store: Failing, mon
     monkeypatch.setattr(bulk, "PAGE", 4)
     for _ in range(11):
         ledger = Ledger()
-        ledger.note(ADA, ONE, None, MONTH)
+        ledger.note(ADA, ONE, MONTH)
         write(ledger, store)
     assert read(Ledger(), store) == (total([ONE] * 11),) * 2
 
