@@ -73,8 +73,7 @@ def replay(
         on_turn: called behind every turn with the strategy's name and the turn's number.
 
     Raises:
-        InputError: nothing to replay, a strategy that is not known or named twice, evidence for a turn that does not
-            exist.
+        InputError: nothing to replay, or an argument that cannot be.
     """
     instructions, said = split_instructions(checked(messages, "messages"))
     turns = split_turns(said)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from langchain_ctxbudget.budget.allocation import (
     MOST_EXCHANGES,
@@ -295,16 +295,14 @@ class RatioAllocation(Parameters):
     @property
     def name(self) -> str:
         """`ratio` with its percentages."""
-        shares = "/".join(f"{share * 100:.0f}" for share in (self.memory, self.history, self.reserve))
-        return f"ratio {shares}"
+        return f"ratio {self.memory * 100:.0f}/{self.history * 100:.0f}/{self.reserve * 100:.0f}"
 
     def allocate(self, situation: Situation) -> Allocation:
         """Divides the budget by the ratios; raises a `SystemPromptTooLargeError` over `max_system_share`."""
-        most = situation.total_tokens * self.max_system_share
-        if situation.identity_tokens > most:
+        identity, most = situation.identity_tokens, situation.total_tokens * self.max_system_share
+        if identity > most:
             share = f"{self.max_system_share:.0%} of the budget"
-            setting = "max_system_share of the strategy"
-            raise SystemPromptTooLargeError(situation.identity_tokens, int(most), share, setting)
+            raise SystemPromptTooLargeError(identity, int(most), share, "max_system_share of the strategy")
         free = situation.free_tokens
         memory, history = share_of(free, self.memory), share_of(free, self.history)
         if memory + history > free:  # ratios may add up to a little more than 1
@@ -349,10 +347,8 @@ class FixedAllocation(Parameters):
 
     def allocate(self, situation: Situation) -> Allocation:
         """Divides the budget by the shares."""
-        system, *others = (
-            share_of(situation.total_tokens, share)
-            for share in (self.system, self.history, self.entities, self.retrieval)
-        )
+        shares = self.system, self.history, self.entities, self.retrieval
+        system, *others = (share_of(situation.total_tokens, share) for share in shares)
         buckets = _with_kept(situation, max(0, system - situation.identity_tokens), *others)
         return _divided(self.name, situation, buckets)
 
@@ -389,12 +385,6 @@ class DynamicAllocation(Parameters):
         return _divided(self.name, situation, chosen)
 
 
-def _different(names: tuple[str, ...]) -> tuple[str, ...]:
-    if len(set(names)) < len(names):
-        raise ValueError(f"names a layer twice: {', '.join(names)}")
-    return names
-
-
 class PrioritizedAllocation(Parameters):
     """Fills layers in a given order, each with all it can use, until the budget is full (seed 004).
 
@@ -402,7 +392,7 @@ class PrioritizedAllocation(Parameters):
     The newest messages stay in any order, as `keep_messages` says.
     """
 
-    order: Annotated[tuple[Text, ...], AfterValidator(_different)] = ORDER
+    order: tuple[Text, ...] = ORDER
     """`preferences`, `history`, `topics`, `entities`, `retrieval`, or names of custom layers."""
 
     @property

@@ -30,7 +30,7 @@ def configure(command: str, parser: argparse.ArgumentParser) -> None:
     """Adds the options of a command."""
     add, formats = (
         parser.add_argument,
-        "OpenAI or LangChain messages, an export of ChatGPT or Claude, or the evaluation format",
+        "OpenAI or LangChain messages, or an export of ChatGPT or Claude",
     )
     if command == "demo":
         add("--message", help="ask something else than the demo's question")

@@ -1,4 +1,4 @@
-"""Conversations from files: messages of OpenAI and LangChain, exports of ChatGPT and Claude, evaluation sets.
+"""Conversations from files: messages of OpenAI and LangChain, exports of ChatGPT and Claude.
 
 A file is JSON or JSONL; the content tells the format, never the file's name. A file is read as a whole or not at all,
 and every error names the file and the record.
@@ -27,8 +27,7 @@ Accepted are, as JSON or JSONL:
   openai      messages with "role" and "content", or objects with "messages"
   langchain   messages as messages_to_dict, model_dump or dumps write them, or objects with "messages"
   chatgpt     conversations.json of a data export: objects with "mapping"
-  claude      conversations.json of a data export: objects with "chat_messages"
-  evaluation  objects with "id" and "turns\""""
+  claude      conversations.json of a data export: objects with "chat_messages\""""
 MOST_LISTED = 20
 TIMES = ("created_at", "create_time", "timestamp")
 MILLISECONDS_FROM = 1e11  # as seconds this is the year 5138, as milliseconds 1973
@@ -77,8 +76,8 @@ def pick_conversation(conversations: Sequence[ConversationFile], *, title: str |
     if len(fitting) == 1:
         return fitting[0]
     lines = [f"  {c.label}  ({c.conversation_id}, {len(c.messages)} messages)" for c in fitting or conversations]
-    found = f"{len(fitting)} conversations fit" if title is None else f"{title!r} fits {len(fitting)} conversations"
-    raise ConversationFormatError("\n".join([f"{found}: choose one by its title or id", *lines[:MOST_LISTED]]))
+    found = f"{title or 'the file'!r} fits {len(fitting)} conversations: choose one by its title or id"
+    raise ConversationFormatError("\n".join([found, *lines[:MOST_LISTED]]))
 
 
 def read_one(path: Path, title: str | None) -> tuple[str, str, list[BaseMessage]]:
@@ -145,14 +144,6 @@ def _message(fields: dict[str, Any]) -> BaseMessage:
     return messages_from_dict([{"type": data.get("type") or fields["type"], "data": data}])[0]
 
 
-def _of_evaluation(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yields the turns of an evaluation set: the first speaker is the user, everyone else the assistant."""
-    for turn in fields["turns"]:
-        role = "user" if turn["speaker"] == fields["turns"][0]["speaker"] else "assistant"
-        about = {"id": turn.get("id"), "created_at": turn.get("time")}
-        yield {"role": role, "content": turn["text"], "name": turn["speaker"], **about}
-
-
 def _of_claude(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for said in fields["chat_messages"]:
         if said["text"].strip():
@@ -179,7 +170,6 @@ def _of_chatgpt(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
 READERS: Mapping[str, Callable[[dict[str, Any]], Iterable[Any]]] = {
     "mapping": _of_chatgpt,
     "chat_messages": _of_claude,
-    "turns": _of_evaluation,
     "messages": lambda fields: fields["messages"],
 }
 """The reader of an object that has a field of this name; it yields messages."""

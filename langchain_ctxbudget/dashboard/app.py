@@ -75,10 +75,6 @@ def create_app(pipeline: ContextPipeline, *, user_id: str | UserOf) -> Starlette
     Args:
         pipeline: its store is shown; looking and trying out leave no trace in it.
         user_id: the user; or a function of the request that says who is signed in, None for nobody.
-
-    Raises:
-        InvalidSettingsError: no pipeline.
-        MissingScopeError: no user.
     """
     if not isinstance(pipeline, ContextPipeline):
         raise InvalidSettingsError(f"pipeline must be a ContextPipeline, not {type(pipeline).__name__}")

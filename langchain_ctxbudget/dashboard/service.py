@@ -95,9 +95,7 @@ class RefusedError(Exception):
 class DashboardService:
     """Reads and changes what a pipeline keeps of one user at a time.
 
-    Raises:
-        BudgetError: of every method that forecasts: the parts that must be sent do not fit.
-        RefusedError: of every method about a conversation: its user has no such one.
+    Every method may raise a `RefusedError`; those that forecast, a `BudgetError`.
     """
 
     def __init__(self, pipeline: ContextPipeline) -> None:

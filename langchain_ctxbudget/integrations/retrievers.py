@@ -148,11 +148,9 @@ class BudgetedRetriever(BaseRetriever):
 
 def _fitting(hits: Sequence[Hit], count: Count, k: int | None, max_tokens: int | None) -> list[Hit]:
     """Returns the first `k` of the hits that fit, one after the other, into a number of tokens."""
-    if max_tokens is None:
-        return list(hits[:k])
     taken: list[Hit] = []
     for hit in hits:
         joined = SEPARATOR.join(one.candidate.text for one in (*taken, hit))
-        if (k is None or len(taken) < k) and count(joined) <= max_tokens:
+        if (k is None or len(taken) < k) and (max_tokens is None or count(joined) <= max_tokens):
             taken.append(hit)
     return taken

@@ -199,9 +199,8 @@ class ContextReport:
     def explain(self, what: str | int) -> str:
         """Says in words what became of an item, or of a message by its position from 1, and why.
 
-        Raises:
-            InputError: this report does not know it. Of messages that are neither verbatim nor retrieved it knows the
-                positions only; `ContextPipeline.coverage` has their ids.
+        An `InputError` for what this report does not know. Of messages that are neither verbatim nor retrieved it knows
+        the positions only; `ContextPipeline.coverage` has their ids.
         """
         from langchain_ctxbudget.report.view import explained  # noqa: PLC0415 - when it is asked for
 

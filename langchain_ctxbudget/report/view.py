@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
 from langchain_ctxbudget.budget import Layer, Status, title_of
 
 if TYPE_CHECKING:
-    from langchain_ctxbudget.report.report import ContextReport, CoverageState, LayerReport, UsageState
+    from langchain_ctxbudget.report.report import ContextReport, CoverageState, UsageState
 
 _COLOURS = ("#555555", "#A375E0", "#428A56", "#EBCD47", "#75CBF0", "#E8702A", "#1F4FA3", "#8A1212")
 LAYER_COLOURS: Mapping[str, str] = dict(zip(map(str, Layer), _COLOURS, strict=True))
@@ -45,35 +44,6 @@ _OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\
 """Control characters, directions of writing, and halves of characters, which cannot be printed at all."""
 CARD_COLUMNS = 100
 _CARD = "overflow-x:auto;color:inherit;background:none;font-size:12px;line-height:1.35"
-
-
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """One row of a chart: a layer, overhead that no layer owns, or the total."""
-
-    name: str
-    label: str
-    tokens: int
-    share: float
-    colour: str
-    layer: LayerReport | None = None
-    """None: no layer, and nothing was planned for it."""
-
-    @property
-    def cells(self) -> tuple[str, str, str]:
-        """What stands below `used`, `share` and `planned`."""
-        return f"{self.tokens:,}", f"{self.share:.1%}", f"{self.layer.allocated_tokens:,}" if self.layer else ""
-
-
-def parts_of(report: ContextReport) -> list[Slice]:
-    """Returns the parts of a prompt, layers first; the last one is their total."""
-    colours = colours_of(layer.layer for layer in report.layers)
-    found = [(one.layer, label_of(one.layer), one.used_tokens, colours[one.layer], one) for one in report.layers]
-    overhead = [(name, name.capitalize(), n, OTHERS[OVERHEAD], None) for name, n in report.overhead_tokens.items()]
-    return [
-        Slice(name, label, tokens, tokens / report.budget_tokens, colour, layer)
-        for name, label, tokens, colour, layer in (*found, *overhead, ("", "Total", report.total_tokens, "", None))
-    ]
 
 
 def label_of(layer: str) -> str:
@@ -198,26 +168,26 @@ def _chart(report: ContextReport, width: int, draw: Callable[[str, str], str]) -
     from rich.text import Text  # noqa: PLC0415
 
     bar_width = max(MIN_BAR, min(MAX_BAR, width - LABEL - sum(NUMBERS)))
-    breadth = LABEL + bar_width + sum(NUMBERS)
+    breadth, budget = LABEL + bar_width + sum(NUMBERS), report.budget_tokens
 
     def line(label: str, bar: str, cells: Sequence[str], colour: str = "") -> str:
         numbers = "".join(f"{cell:>{room}}" for cell, room in zip(cells, NUMBERS, strict=True))
-        return (
-            draw(f"{_fitted(label, LABEL - 1)} ", "")
-            + draw(bar or " " * bar_width, colour)
-            + draw(numbers.rstrip(), "")
-        )
+        pieces = (f"{_fitted(label, LABEL - 1)} ", ""), (bar or " " * bar_width, colour), (numbers.rstrip(), "")
+        return "".join(draw(*piece) for piece in pieces)
 
-    def drawn(part: Slice) -> str:
-        filled = max(0, min(bar_width, round(part.share * bar_width))) or int(part.tokens > 0)
-        label = part.label if part.name in LAYER_COLOURS else f"   {part.label}"
-        return line(label, FULL * filled + EMPTY * (bar_width - filled), part.cells, part.colour)
+    def row(name: str, tokens: int, colour: str, planned: str = "") -> str:
+        label, share = label_of(name) if name in LAYER_COLOURS else f"   {name}", tokens / budget
+        filled = max(0, min(bar_width, round(share * bar_width))) or int(tokens > 0)
+        bar = FULL * filled + EMPTY * (bar_width - filled)
+        return line(label, bar, (f"{tokens:,}", f"{share:.1%}", planned), colour)
 
-    heading, tokens = f"CONTEXT BUDGET{' (forecast)' if report.forecast else ''}", f"{report.budget_tokens:,} tokens"
+    colours = colours_of(layer.layer for layer in report.layers)
+    rows = [row(one.layer, one.used_tokens, colours[one.layer], f"{one.allocated_tokens:,}") for one in report.layers]
+    rows += [row(name.capitalize(), n, OTHERS[OVERHEAD]) for name, n in report.overhead_tokens.items()]
+    heading, tokens = f"CONTEXT BUDGET{' (forecast)' if report.forecast else ''}", f"{budget:,} tokens"
     top = f"{_fitted(heading, breadth - len(tokens) - 1)} {tokens}", line("", "", ("used", "share", "planned"))
-    free = line("   Free", "", (f"{report.budget_tokens - report.total_tokens:,}", "", ""))
-    rule, (*bars, total) = "─" * breadth, map(drawn, parts_of(report))
-    lines = [*top, rule, *bars, rule, total, free, ""]
+    total, free = row("Total", report.total_tokens, ""), f"{budget - report.total_tokens:,}"
+    lines = [*top, rule := "─" * breadth, *rows, rule, total, line("   Free", "", (free, "", "")), ""]
     for label, text in facts(report):
         wrapped = Text(shown(" ".join(text.split()))).wrap(Console(), breadth - FACT_INDENT)
         labels = [label, *[""] * len(wrapped)]

@@ -130,8 +130,7 @@ def usage_of(usage_metadata: Mapping[str, Any], model: str | None, prices: Mappi
     Details that are missing or None count as 0, and never exceed the input. Where `output_tokens` is missing, it is
     what `total_tokens` has beyond the input.
 
-    Raises:
-        InputError: there are no input tokens, or a number of tokens is not a whole number from 0 to a billion.
+    An `InputError` where there are no input tokens, or a number is no whole number from 0 to a billion.
     """
     if not isinstance(usage_metadata, Mapping):
         raise InputError(f"usage_metadata must be a mapping with input_tokens, not {usage_metadata!r}")

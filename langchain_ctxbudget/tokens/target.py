@@ -57,13 +57,8 @@ class ModelTarget:
         """Choose how to count; the window is found when it is first needed."""
         if token_counter is not None and not isinstance(token_counter, TokenCounter):
             raise InvalidSettingsError(f"token_counter must be a TokenCounter, not {type(token_counter).__name__}")
-        if model is not None and not isinstance(model, str):
-            from langchain_core.language_models import BaseLanguageModel  # noqa: PLC0415 - takes 0.2 s
-
-            usable = isinstance(unwrapped(model), BaseLanguageModel)
-        else:
-            usable = model is None or bool(model.strip())
-        if not usable:
+        is_name = isinstance(model, str) and bool(model.strip())
+        if not (model is None or is_name or hasattr(unwrapped(model), "get_num_tokens")):
             raise InvalidSettingsError(
                 f"model must be a chat model, also a bound one, its name, or None, not {model!r}; of a chain pass its "
                 f"model"

@@ -64,7 +64,7 @@ def test_what_cannot_be_is_an_error(capsys: pytest.CaptureFixture[str], tmp_path
     strange.write_text('{"hello": 1}', encoding="utf-8")
     code, out, err = assemble(capsys, strange)
     assert (code, out, "ConversationFormatError" in err) == (1, "", True)
-    assert all(name in err for name in ("openai", "langchain", "chatgpt", "claude", "evaluation"))
+    assert all(name in err for name in ("openai", "langchain", "chatgpt", "claude"))
     with pytest.raises(SystemExit):
         main(["demo", "--allocation", "nonsense"])
     assert "invalid choice: 'nonsense'" in capsys.readouterr().err

@@ -182,16 +182,6 @@ def test_a_claude_export_is_read() -> None:
     ]
 
 
-def test_the_first_speaker_of_an_evaluation_is_the_human() -> None:
-    told = [{"id": f"{n}", "time": "2026-08-03T09:12:00", "speaker": who, "text": "Hi"} for n, who in enumerate("ABCA")]
-    data = lines({"id": "x", "turns": told, "questions": []}, {"id": "y", "turns": []})
-    conversation, empty = parse_conversations(data)
-    found = [(m.type, m.name, m.id) for m in conversation.messages]
-    assert found == [("human", "A", "0"), ("ai", "B", "1"), ("ai", "C", "2"), ("human", "A", "3")]
-    assert conversation.messages[0].additional_kwargs == {"created_at": "2026-08-03T09:12:00"}
-    assert empty.messages == []
-
-
 def test_a_conversation_without_an_id_keeps_its_name_when_it_goes_on() -> None:
     shorter, longer = one(HELLO), one([*HELLO, {"role": "user", "content": "More"}])
     assert shorter == one(HELLO)
@@ -231,7 +221,7 @@ REFUSED = {
 def test_a_file_that_fits_no_format_is_refused_with_its_place() -> None:
     for data, expected in REFUSED.items():
         assert expected in complaint(data), data
-    assert all(name in complaint({}) for name in ("openai", "langchain", "chatgpt", "claude", "evaluation"))
+    assert all(name in complaint({}) for name in ("openai", "langchain", "chatgpt", "claude"))
 
 
 def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
@@ -242,7 +232,7 @@ def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
 
 WORDS = (
     "role content messages type data kwargs id tool_calls function arguments mapping current_node message author parts "
-    "parent turns speaker text time created_at additional_kwargs invalid_tool_calls tool_call_id chat_messages sender"
+    "parent text time created_at additional_kwargs invalid_tool_calls tool_call_id chat_messages sender"
 ).split()
 VALUES = "user assistant tool system human ai chat constructor HumanMessage root code thoughts".split()
 leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4) | st.sampled_from(VALUES)

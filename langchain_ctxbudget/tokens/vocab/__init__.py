@@ -44,11 +44,7 @@ _LONG_RUN = re.compile(rf"(\s{{{_LONGEST_RUN}}})")
 
 
 def ranks(packed: bytes) -> dict[bytes, int]:
-    """Returns every token with its rank, from the bytes of the file.
-
-    Raises:
-        TokenizerUnavailableError: the data is not the file that this version was built with.
-    """
+    """Returns every token with its rank, from the bytes of the file; a `TokenizerUnavailableError` for others."""
     if sha256(packed).hexdigest() != FILE_SHA256:
         raise TokenizerUnavailableError(
             f"The vocabulary file {FILE_NAME} of langchain-ctxbudget is missing or damaged ({len(packed):,} bytes). "
@@ -61,11 +57,7 @@ def ranks(packed: bytes) -> dict[bytes, int]:
 
 @cache
 def encoding() -> Encoding:
-    """Returns the o200k_base encoding, built when first asked for.
-
-    Raises:
-        TokenizerUnavailableError: the vocabulary file is damaged or missing.
-    """
+    """Returns the o200k_base encoding, built when first asked for."""
     from tiktoken import Encoding  # noqa: PLC0415 - not needed by those who only import the package
 
     file = resources.files(__name__).joinpath(FILE_NAME)
