@@ -280,7 +280,7 @@ def displayed(cell: dict[str, Any], kind: str) -> str:
 
 
 def without_timings(card: str) -> str:
-    return re.sub(r"[\d.,]+ ms \(.*?\)", "", card)
+    return re.sub(r"[\d.,]+ ms \(.*?\)", "", card, flags=re.DOTALL)
 
 
 def test_there_are_these_notebooks_and_no_others() -> None:
