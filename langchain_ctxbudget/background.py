@@ -8,7 +8,6 @@ Pipelines and stores belong to the process that made them: in the child of a for
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Callable, Hashable
@@ -29,8 +28,6 @@ _LONGEST_REST_SECONDS = 5.0
 """Jobs begin after this, however much else there is to do."""
 _IDLE_SECONDS = 5.0
 """A thread without a job ends after this."""
-_LOOK_SECONDS = 0.005
-"""How often a task that flushes looks if everything is done."""
 
 
 class Cancelled(threading.Event):
@@ -79,21 +76,11 @@ class BackgroundWorker(Generic[K]):
         with self._changed:
             return self._changed.wait_for(self._is_idle, timeout_seconds)
 
-    async def aflush(self, timeout_seconds: float | None = None) -> bool:
-        """Waits in this task until nothing is queued or running; see `flush`."""
-        until = time.monotonic() + (float("inf") if timeout_seconds is None else timeout_seconds)
-        while not self._is_idle():
-            if time.monotonic() > until:
-                return False
-            await asyncio.sleep(_LOOK_SECONDS)
-        return True
-
     def _is_idle(self) -> bool:
-        with self._changed:
-            if self._rests_until:
-                self._rests_until = 0.0
-                self._changed.notify_all()
-            return not (self._waiting or self._running)
+        if self._rests_until:
+            self._rests_until = 0.0
+            self._changed.notify_all()
+        return not (self._waiting or self._running)
 
     def rest(self) -> None:
         """Begins no job for a while, because somebody waits for something else; whoever flushes ends that."""

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from os import PathLike
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias
 from uuid import uuid4
 
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
-from langgraph.store.base import BaseStore, GetOp, Item, Op, PutOp, Result
+from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 
 from langchain_ctxbudget.documents import catalogue, load
 from langchain_ctxbudget.documents.catalogue import Catalogue, DocumentInfo, PartRecord, beside, namespace
@@ -32,11 +32,9 @@ from langchain_ctxbudget.flow import Flow, Lock, T, batch, in_thread, locked, tw
 from langchain_ctxbudget.history import Line, Sentence, choose, keep_sentences
 from langchain_ctxbudget.messages import one_line
 from langchain_ctxbudget.search import LocalEmbeddings, local_embeddings_available, shrink_to
-from langchain_ctxbudget.stores import PrivateStore, has_index, read_all
+from langchain_ctxbudget.stores import PrivateStore, bulk, has_index, read_all
 from langchain_ctxbudget.tokens import TiktokenCounter, TokenCounter
 
-BATCH_CHUNKS = 128
-"""Records that are embedded and written together."""
 SUMMARY_TOKENS, SMALLEST_CHUNK_TOKENS = 200, 16
 _SEGMENT = 20
 """Chunks from which sentences are picked together."""
@@ -46,7 +44,6 @@ _locks = [Lock() for _ in range(256)]
 # Inside the class, `list` is its method.
 _Documents: TypeAlias = list[Document]
 _Infos: TypeAlias = list[DocumentInfo]
-_Results: TypeAlias = list[Result]
 
 
 class Added(NamedTuple):
@@ -157,9 +154,9 @@ class KnowledgeBase:
         id_ = self._id_of(load.source_of(source))
 
         def flow() -> Flow[bool]:
-            [record] = yield from self._records([id_])
+            record = yield from self._record(id_)
             if record:
-                yield from self._batch([PutOp(self._manifest, id_, None), self._new_mark()])
+                yield from batch(self.store, [PutOp(self._manifest, id_, None), self._new_mark()])
             yield from self._clear(id_, set())
             return record is not None
 
@@ -175,7 +172,7 @@ class KnowledgeBase:
 
     def _get(self, source: str | PathLike[str]) -> Flow[Document | None]:
         """Returns a document as it was given, whole, by its source; None where there is none."""
-        [record] = yield from self._records([self._id_of(load.source_of(source))])
+        record = yield from self._record(self._id_of(load.source_of(source)))
         text = (yield from self._catalogue.whole_text(self._owner, record)) if record else None
         if record is None or text is None:
             return None
@@ -203,12 +200,9 @@ class KnowledgeBase:
         return digest(f"{self._owner}\0{source}")
 
     def _alone(self, flow: Flow[T]) -> Flow[T]:
-        """Runs a flow while nobody else in this process writes documents of the owner."""
-        return locked(_locks[hash(self._owner) % len(_locks)], flow)
-
-    def _batch(self, operations: Iterable[Op]) -> Flow[_Results]:
+        """Runs a flow that writes, while nobody else in this process writes documents of the owner."""
         try:
-            return (yield from batch(self.store, operations))
+            return (yield from locked(_locks[hash(self._owner) % len(_locks)], flow))
         except CtxBudgetError:
             raise
         except Exception as error:
@@ -216,9 +210,9 @@ class KnowledgeBase:
                 f"The store of the documents, or the embeddings of its index, failed ({type(error).__name__}: {error})"
             ) from error
 
-    def _records(self, ids: Iterable[str]) -> Flow[Sequence[DocumentInfo | None]]:
-        items = cast("Sequence[Item | None]", (yield from self._batch([GetOp(self._manifest, id_) for id_ in ids])))
-        return [DocumentInfo.read(item.value, f"document {item.key!r}") if item else None for item in items]
+    def _record(self, id_: str) -> Flow[DocumentInfo | None]:
+        [item] = yield from batch(self.store, [GetOp(self._manifest, id_)])
+        return DocumentInfo.read(item.value, f"document {id_!r}") if isinstance(item, Item) else None
 
     def _new_mark(self) -> PutOp:
         return PutOp(namespace(self._owner), catalogue.MARK, {"mark": uuid4().hex}, index=False)
@@ -227,20 +221,19 @@ class KnowledgeBase:
         """Deletes the parts of a document but for some, also those that a writer left behind who was killed."""
         where = namespace(self._owner, "parts", id_)
         there = [item.key for item in (yield from read_all(self.store, where)) if item.key not in kept]
-        yield from self._batch([PutOp(where, key, None) for key in there])
+        yield from bulk.write(self.store, [PutOp(where, key, None) for key in there])
 
     def _write(self, id_: str, new: NewDocument) -> Flow[str]:
         """Writes a document, while nobody else does, in the order that survives a kill; returns a field of `Added`."""
         cut = [(part.heading, part.metadata, len(part.text)) for part in new.parts]
         made_from = digest(repr((new.about, cut, self._sizes, self._counter.name, has_index(self.store))))
-        [old] = yield from self._records([id_])
+        old = yield from self._record(id_)
         if old and old.made_from == made_from:
             return "unchanged"
         record, parts = yield in_thread(partial(self._split, id_, new, made_from))
-        puts = [part for part in parts if not old or part.key not in old.keys]
-        for first in range(0, len(puts), BATCH_CHUNKS):
-            yield from self._batch(puts[first : first + BATCH_CHUNKS])
-        yield from self._batch([PutOp(self._manifest, id_, record.to_value(), index=False), self._new_mark()])
+        yield from bulk.write(self.store, [part for part in parts if not old or part.key not in old.keys])
+        manifest = PutOp(self._manifest, id_, record.to_value(), index=False)
+        yield from batch(self.store, [manifest, self._new_mark()])
         yield from self._clear(id_, record.keys)
         return "updated" if old else "added"
 

@@ -244,10 +244,12 @@ class Bookkeeping:
         if not self.ledger.unwritten:
             atexit.unregister(self.close)
 
-    def used(self, scope: Scope) -> Flow[tuple[Usage, Usage]]:
-        """Returns what a conversation has used, and its user in this month."""
+    def standing(self, scope: Scope, limits: UsageLimits) -> Flow[Standing | None]:
+        """Returns how much is left of the most restrictive limit; None without any."""
         session = yield from self.ledger.read(self._store(), scope.user_id, of_session(scope))
-        return session, (yield from self.used_in(scope.user_id))
+        month = yield from self.used_in(scope.user_id)
+        used = {"session_tokens": session.total_tokens, "session_cost": session.cost}
+        return standing(limits, {**used, "month_tokens": month.total_tokens, "month_cost": month.cost})
 
     def used_in(self, user_id: str, month: str | None = None) -> Flow[Usage]:
         """Returns what a user has used in a month, this one or such as `2026-11`, in all conversations."""
@@ -260,12 +262,11 @@ class Bookkeeping:
         limits = settings.usage_limits
         if limits is None:
             return HEALTHY, None
-        used = Usage(), Usage()
         try:
-            used = yield from self.used(scope)
+            found = yield from self.standing(scope, limits)
         except Exception as error:  # noqa: BLE001 - a limit must not stop a turn
             failures.append(f"usage not read: {type(error).__name__}: {error}")
-        found = standing(limits, amounts(*used))
+            found = None
         if found is None:
             return HEALTHY, None
         tier, forced = tier_of(found.left, limits.thresholds), tuple(settings.force_include)
@@ -273,16 +274,6 @@ class Bookkeeping:
             tier=tier.name, left=found.left, limit=found.limit, used=found.used, allowed=found.allowed, forced=forced
         )
         return relaxed(tier, forced), state
-
-
-def amounts(session: Usage, month: Usage) -> dict[str, float]:
-    """Returns what was used, by the name of the limit."""
-    return {
-        "session_tokens": session.total_tokens,
-        "session_cost": session.cost,
-        "month_tokens": month.total_tokens,
-        "month_cost": month.cost,
-    }
 
 
 Snapshots: TypeAlias = "list[ContextSnapshot]"
@@ -334,7 +325,7 @@ class UsageBook(_Book):
             limits = merged(workspace.settings, {"user": saved}, None, failures=[])[0].usage_limits
         if limits is None:
             return None
-        return standing(UsageLimits.of(limits), amounts(*(yield from workspace.bookkeeping.used(scope))))
+        return (yield from workspace.bookkeeping.standing(scope, UsageLimits.of(limits)))
 
     standing, astanding = twins(_standing)
 

@@ -434,8 +434,7 @@ class Engine:
             for at in gone:
                 del conversation.sent[at]
         if conversation.cuts_unsaved and conversation.table:  # else it is written with the first message
-            place, record = cuts_place(scope), CutsRecord(cuts=tuple(conversation.cuts.values()))
-            puts.append(PutOp(place.namespace, place.key, record.to_value(), index=False))
+            puts.append(records.written(cuts_place(scope), CutsRecord(cuts=tuple(conversation.cuts.values()))))
         with_snapshot = with_snapshot and conversation.snapshot_unsaved
         if with_snapshot:
             puts.append(records.written(records.snapshot_place(scope), conversation.snapshot))

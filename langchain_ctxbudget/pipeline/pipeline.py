@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Self
 from langchain_core.documents import BaseDocumentCompressor
 from langchain_core.embeddings import Embeddings
 from langchain_core.messages import AIMessage, BaseMessage
-from langgraph.store.base import BaseStore, PutOp
+from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError, require_count, require_kind
-from langchain_ctxbudget.flow import Call, Flow, batch, twins
+from langchain_ctxbudget.flow import Flow, batch, in_thread, twins
 from langchain_ctxbudget.history import (
     BLOCKS,
     ConversationCompaction,
@@ -29,7 +29,7 @@ from langchain_ctxbudget.history import (
     log,
     require_known,
 )
-from langchain_ctxbudget.knowledge import UserKnowledge
+from langchain_ctxbudget.knowledge import UserKnowledge, records
 from langchain_ctxbudget.messages import Preservation, checked, require_preservation
 from langchain_ctxbudget.pipeline.bookkeeping import Prices, SnapshotBook, UsageBook
 from langchain_ctxbudget.pipeline.engine import Engine
@@ -376,8 +376,7 @@ class ContextPipeline:
             pins = {key: kept for key, kept in conversation.pins.items() if key in conversation.table.positions}
             pins = {key: kept for key, kept in pins.items() if key not in ids}
             pins |= {} if said is None else dict.fromkeys(ids, said)
-            place, record = pins_place(scope), PinsRecord(pins=pins).to_value() if pins else None
-            yield from batch(work.store, [PutOp(place.namespace, place.key, record, index=False)])
+            yield from batch(work.store, [records.written(pins_place(scope), PinsRecord(pins=pins) if pins else None)])
             conversation.pin(pins)
 
         return work.recall(scope, body)
@@ -472,7 +471,7 @@ class ContextPipeline:
         done = True
         for worker in self.engine.workspace.finish():
             left = None if until == inf else max(0.0, until - time.monotonic())
-            done &= yield Call(partial(worker.flush, left), partial(worker.aflush, left))
+            done &= yield in_thread(partial(worker.flush, left))
         return done
 
     flush, aflush = twins(_flush)

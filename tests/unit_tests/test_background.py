@@ -64,14 +64,6 @@ def wait(worker):
     assert worker.flush(PATIENCE_SECONDS)
 
 
-def flush_in_thread(worker, timeout_seconds=PATIENCE_SECONDS):
-    return worker.flush(timeout_seconds)
-
-
-def flush_in_task(worker, timeout_seconds=PATIENCE_SECONDS):
-    return asyncio.run(worker.aflush(timeout_seconds))
-
-
 def test_the_failure_of_a_key_is_that_of_its_last_job():
     errors = [ValueError("no such model"), SystemExit(3), asyncio.CancelledError(), None]
     told = ["ValueError: no such model", "SystemExit: 3", "CancelledError: ", None]
@@ -116,13 +108,12 @@ begun.wait()
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
-@pytest.mark.parametrize("flush", [flush_in_thread, flush_in_task])
-def test_flushing_waits_for_what_runs_and_what_is_queued_or_gives_up(worker, jobs, flush):
+def test_flushing_waits_for_what_runs_and_what_is_queued_or_gives_up(worker, jobs):
     for key in "abc":
         worker.submit(key)
-    assert not flush(worker, 0.001)
+    assert not worker.flush(0.001)
     jobs.let_go()
-    assert flush(worker)
+    wait(worker)
     assert jobs.keys == ["a", "b", "c"]
 
 
