@@ -114,15 +114,17 @@ def _endpoint(
             user = user_id(request) if callable(user_id) else user_id
             if not isinstance(user, str) or not user:
                 return _told(NOT_SIGNED_IN, "Nobody is signed in")
-            given: dict[str, Any] = {**request.query_params, **request.path_params}
-            if asked == ["body"]:
+            if request.method == "POST":
                 if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
                     return _told(NO_JSON, "Send the body as application/json")  # other sites can send other kinds
                 try:
-                    given = {"body": json.loads(await request.body())}
-                except (ValueError, RecursionError):
-                    return _told(BAD, "The body is no JSON that can be read")
-            found = await checked(service, user, **{name: given[name] for name in asked if name in given})
+                    given = dict(json.loads(await request.body()))
+                except (TypeError, ValueError, RecursionError):
+                    return _told(BAD, "The body is no JSON object that can be read")
+            else:
+                given = {**request.query_params, **request.path_params}
+                given = {name: given[name] for name in asked if name in given}
+            found = await checked(service, user, **given)
             data = json.dumps(to_jsonable_python(found), separators=(",", ":"), allow_nan=False)
             return Response(data, media_type="application/json")  # in ASCII: texts may hold what UTF-8 cannot
         except Exception as error:  # noqa: BLE001 - a store, embeddings or a user's function raise whatever they like

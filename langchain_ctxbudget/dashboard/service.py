@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Annotated, Any, TypeAlias
 
 from langchain_core.messages import BaseMessage, HumanMessage
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.budget import HEALTHY, THRESHOLDS, TIERS, TITLES, Layer, Reason, Status, UsageLimits, relaxed
@@ -58,30 +58,6 @@ SnapshotId: TypeAlias = Annotated[str, Field(pattern=r"^[!-~]+$", max_length=200
 Limit: TypeAlias = Annotated[int, Field(ge=1, le=1_000)]
 Budget: TypeAlias = Annotated[int, Field(ge=1, le=100_000_000)]
 Position: TypeAlias = Annotated[int, Field(ge=1, le=MOST_POSITION)]
-
-
-class Body(BaseModel):
-    """A change, sent as JSON; nothing else may be in it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class MessagePin(Body):
-    """The fate of a message when its conversation is compacted."""
-
-    session_id: Id
-    message_id: Id
-    preservation: Preservation | None
-    """None takes back an earlier wish."""
-
-
-class FactChange(Body):
-    """A fact that is kept whatever happens, corrected, or forgotten."""
-
-    fact_id: Id
-    pinned: bool | None = None
-    text: Words | None = None
-    forgotten: bool = False
 
 
 class RefusedError(Exception):
@@ -171,25 +147,33 @@ class DashboardService:
         said = [(one.conversation_id, plain_text(one.message)) for one in sources if one.message]
         return {"sources": [{"session_id": session, "text": text[:LONGEST_TEXT]} for session, text in said]}
 
-    async def change(self, user_id: str, body: FactChange) -> Answer:
+    async def change(
+        self,
+        user_id: str,
+        *,
+        fact_id: Id,
+        pinned: bool | None = None,
+        text: Words | None = None,
+        forgotten: bool = False,
+    ) -> Answer:
         """Pin, correct or forget a fact."""
         knowledge, given = self._pipeline.knowledge, {"user_id": user_id}
         with _known("fact"):
-            if body.forgotten:
-                await knowledge.adelete(body.fact_id, **given)
-            if body.text is not None:
-                await knowledge.aedit(body.fact_id, **given, text=body.text)
-            if body.pinned is not None:
-                await knowledge.apin(body.fact_id, **given, pinned=body.pinned)
-        return body.model_dump()
+            if forgotten:
+                await knowledge.adelete(fact_id, **given)
+            if text is not None:
+                await knowledge.aedit(fact_id, **given, text=text)
+            if pinned is not None:
+                await knowledge.apin(fact_id, **given, pinned=pinned)
+        return {"fact_id": fact_id, "pinned": pinned, "text": text, "forgotten": forgotten}
 
-    async def pin(self, user_id: str, body: MessagePin) -> Answer:
-        """Say what is to become of a message when its conversation is compacted."""
-        await self._open(user_id, body.session_id)
-        where = {"user_id": user_id, "conversation_id": body.session_id}
+    async def pin(self, user_id: str, *, session_id: Id, message_id: Id, preservation: Preservation | None) -> Answer:
+        """Say what is to become of a message when its conversation is compacted; None takes back an earlier wish."""
+        await self._open(user_id, session_id)
+        where = {"user_id": user_id, "conversation_id": session_id}
         with _known("message"):
-            await self._pipeline.apin(body.message_id, preservation=body.preservation, **where)
-        return body.model_dump()
+            await self._pipeline.apin(message_id, preservation=preservation, **where)
+        return {"session_id": session_id, "message_id": message_id, "preservation": preservation}
 
     async def _open(self, user_id: str, session_id: str) -> tuple[Scope, MessageTable]:
         scope = Scope(user_id, session_id)
