@@ -2,8 +2,6 @@
 
 A worker's key names what is to be worked on (a conversation's scope), not the work itself: a job reads what there is
 when it begins. So a key is queued once however often it is submitted, and once more when it is submitted while it runs.
-
-Pipelines and stores belong to the process that made them: in the child of a fork they refuse to work.
 """
 
 from __future__ import annotations

@@ -117,8 +117,7 @@ class ContextPipeline:
         Raises:
             InvalidSettingsError: a setting outside its range, or an argument of another kind.
         """
-        if not isinstance(system_prompt, str):
-            raise InvalidSettingsError(f"system_prompt must be a string, not {type(system_prompt).__name__}")
+        require_kind("system_prompt", system_prompt, str)
         if summary_model is not None and not callable(getattr(summary_model, "invoke", None)):
             raise InvalidSettingsError(f"summary_model must be a chat model, not {type(summary_model).__name__}")
         require_kind("store", store, BaseStore)

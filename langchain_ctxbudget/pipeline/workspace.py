@@ -133,7 +133,7 @@ class Workspace:
     def store(self) -> BaseStore:
         """Where conversations are kept; `StoreError` where the pipeline is closed, or of another process."""
         if self._closed:
-            raise StoreError(CLOSED)
+            raise StoreError("This pipeline is closed; its store can no longer be used")
         if self._process != os.getpid():
             raise StoreError(f"This pipeline belongs to the parent of this process, which was forked. {AFTER_FORK}")
         return self._store
@@ -145,12 +145,10 @@ class Workspace:
 
         return Catalogue(self.store)
 
-    @property
+    @cached_property
     def embeddings(self) -> Embeddings | None:
         """What retrieval compares texts with; None where none were given and none are installed."""
-        if self._embeddings is None and local_embeddings_available():
-            self._embeddings = LocalEmbeddings()
-        return self._embeddings
+        return self._embeddings or (LocalEmbeddings() if local_embeddings_available() else None)
 
     def over(self, store: BaseStore | None) -> Workspace:
         """Returns the same over the store that a run brought along; None is this one."""
@@ -346,9 +344,6 @@ class Workspace:
 
     def _name_maker(self, conversation: OpenConversation) -> None:
         conversation.table.made.maker = self.summarizing.summarizer.fingerprint if self.summarizing else ""
-
-
-CLOSED = "This pipeline is closed; its store can no longer be used"
 
 
 def cuts_place(scope: Scope) -> GetOp:

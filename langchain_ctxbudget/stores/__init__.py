@@ -9,7 +9,6 @@ from langchain_ctxbudget.stores.base import (
     SAID,
     UNQUOTED,
     ChangeRecord,
-    Clock,
     CutRecord,
     CutsRecord,
     LaneRecord,
@@ -46,7 +45,7 @@ from langchain_ctxbudget.stores.bulk import (
 from langchain_ctxbudget.stores.usage_ledger import Ledger, month_of, of_month, of_session
 
 __all__ = [
-    "CHUNK", "DATABASE_FILE", "EXTRACTION", "ROOT", "SAID", "UNQUOTED", "ChangeRecord", "Clock",
+    "CHUNK", "DATABASE_FILE", "EXTRACTION", "ROOT", "SAID", "UNQUOTED", "ChangeRecord",
     "CutRecord", "CutsRecord", "LaneRecord", "Ledger", "MessageRecord", "PinsRecord", "Place", "PrivateStore", "Record",
     "Scope", "SnapshotRecord", "SummaryLine", "bulk", "embeddings_name", "has_index", "label", "month_of",
     "new_token", "of_month", "of_session", "place_key", "read_all", "read_namespaces", "read_settings", "require_id",

@@ -1,8 +1,7 @@
 """What calls of models used in a conversation, and of a user in a month: counted in memory, written in the background.
 
-No counter is shared by processes, which could overwrite it: each ledger has a lane of its own in every place, a record
-of what it has counted and of the last call that is in it, so that a call that is written twice counts once. What was
-used in a place is the sum of its lanes. Of a lane that somebody erased, only what was counted since is written again.
+Each ledger has a lane of its own in every place: a record of what it has counted, and of the last call that is in it,
+so that no call counts twice. What was used in a place is the sum of its lanes. An erased lane begins anew.
 """
 
 from __future__ import annotations
