@@ -235,7 +235,7 @@ class Editor:
         notice = ChangeRecord(changed=tuple(changed))
         yield from self._commit([notice], News([]))
         heads, conversation.heads = conversation.heads, None  # a write that fails half-way is read again
-        yield from log.rewrite(self.store, self.scope, changed, derived)
+        yield from bulk.write_messages(self.store, [*log.puts(self.store, self.scope, changed), *derived])
         conversation.heads = heads
         yield from self._commit([notice], News([], changed))
 

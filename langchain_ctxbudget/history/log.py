@@ -209,8 +209,22 @@ def append(
 ) -> Flow[None]:
     """Writes records at the end of a lane with what belongs to them, and behind them `head`, which counts them."""
     first = head.count - len(records)
-    puts = [_put(store, scope, place_key(lane, number), record) for number, record in enumerate(records, first)]
-    yield from bulk.write_messages(store, [*beside, *puts, head_put(scope, lane, head)])
+    made = puts(store, scope, {place_key(lane, number): record for number, record in enumerate(records, first)})
+    yield from bulk.write_messages(store, [*beside, *made, head_put(scope, lane, head)])
+
+
+def puts(store: BaseStore, scope: Scope, records: Mapping[str, MessageRecord | ChangeRecord | None]) -> list[PutOp]:
+    """Returns the writes of records by key, and behind them the deletions of those that are None.
+
+    In a store with an index, what a message says is embedded.
+    """
+    made: list[PutOp] = []
+    for key, record in sorted(records.items(), key=lambda item: item[1] is None):
+        value = record.to_value() if record else None
+        if isinstance(record, MessageRecord) and has_index(store):
+            value = record.to_indexed_value()
+        made.append(PutOp(scope.namespace(MESSAGES), key, value, index=[SAID] if SAID in (value or ()) else False))
+    return made
 
 
 def head_put(scope: Scope, lane: str, head: LaneRecord) -> PutOp:
@@ -222,22 +236,6 @@ def joined_put(scope: Scope) -> PutOp:
     """Returns the write that has every reader list the heads again."""
     joined = storable({"text": new_token(), "conversation_id": scope.conversation_id})
     return PutOp(scope.namespace(LANES), JOINED, joined, index=False)
-
-
-def rewrite(
-    store: BaseStore, scope: Scope, changed: Mapping[str, MessageRecord | None], derived: Sequence[PutOp]
-) -> Flow[None]:
-    """Writes records by key where they stand, deletes those that are None, and writes what is derived."""
-    gone = [PutOp(scope.namespace(MESSAGES), key, None) for key, record in changed.items() if record is None]
-    stay = [_put(store, scope, key, record) for key, record in changed.items() if record is not None]
-    yield from bulk.write_messages(store, [*stay, *gone, *derived])
-
-
-def _put(store: BaseStore, scope: Scope, key: str, record: MessageRecord | ChangeRecord) -> PutOp:
-    """Returns the write of a record; in a store with an index, what a message says is embedded."""
-    indexed = isinstance(record, MessageRecord) and bulk.has_index(store)
-    value = record.to_indexed_value() if indexed and isinstance(record, MessageRecord) else record.to_value()
-    return PutOp(scope.namespace(MESSAGES), key, value, index=[SAID] if SAID in value else False)
 
 
 def read_conversations(store: BaseStore, user_id: str) -> Flow[list[str]]:
@@ -312,21 +310,18 @@ def _candidates(store: BaseStore, found: Sequence[Item]) -> Flow[list[Candidate]
         joined, pins = next(about), next(about)
         if not isinstance(joined, Item):  # it is being deleted
             continue
-        conversation_id, number, before = _conversation_of(joined), 0, None
+        conversation_id = _conversation_of(joined)
         pinned = PinsRecord.read(pins.value, "the pins").pins if isinstance(pins, Item) else {}
         for record in in_order(record for record in its if not record.archived):
-            place, message = record.place, record.to_message()
-            if before is not None:  # neighbours differ by one
-                number += place.number - before.number if place.lane == before.lane else 2
-            before = place
+            message = record.to_message()
             text, name = plain_text(message), str(message.id)
             if text and (pinned.get(name) or preservation_of(message)) not in UNQUOTED:
-                made[of, place.key] = Candidate(
+                made[of, record.place.key] = Candidate(
                     id=message_reference(conversation_id, name),
                     source="conversations",
                     text=text,
                     title=conversation_id,
-                    place=number,
+                    place=record.place.number,
                     speaker=speaker(message),
                     date=date_of(message),
                     kind="experience",

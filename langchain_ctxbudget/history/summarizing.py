@@ -16,13 +16,14 @@ from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from langgraph.store.base import BaseStore, GetOp, Item, PutOp
+from langgraph.store.base import BaseStore, GetOp, PutOp
 
 from langchain_ctxbudget.background import BackgroundWorker, Cancelled
 from langchain_ctxbudget.errors import StoreDataError, SummaryError
 from langchain_ctxbudget.flow import Flow, T, batch, drive
 from langchain_ctxbudget.history.conversation import Conversation, OpenConversation
 from langchain_ctxbudget.history.extractive import Digest, Kind, Line, Sentence, choose, importance, kind_of
+from langchain_ctxbudget.history.log import read_items
 from langchain_ctxbudget.history.tree import KnownDigests, Node, Spans, node_at
 from langchain_ctxbudget.llm import (
     DEFAULT_WINDOW_TOKENS,
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel  # takes 0.2 s to import
 
 COMPACTIONS = "compactions"
-LOOKED_UP_AT_ONCE = 500
 CAP_TOKENS = (320, 400, 480)
 """The hard cap of a digest of level 1, of level 2, and of those above."""
 LISTS = {"key_decisions": (32, 400), "open_questions": (8, 200), "code_artifacts": (12, 80)}
@@ -324,12 +324,12 @@ class ConversationCompaction(Record):
 
 def look_up(store: BaseStore, scope: Scope, known: KnownDigests, keys: Sequence[str]) -> Flow[bool]:
     """Reads what was written about spans by another run or process, once for each; returns True if anything was."""
-    new = [key for key in keys if key not in known.digests and key not in known.looked_up][:LOOKED_UP_AT_ONCE]
-    items = yield from batch(store, [GetOp(scope.namespace(COMPACTIONS), key) for key in new])
+    new = [key for key in keys if key not in known.digests and key not in known.looked_up]
+    items = yield from read_items(store, [GetOp(scope.namespace(COMPACTIONS), key) for key in new])
     known.looked_up.update(new)
     before = len(known.digests)
     for key, item in zip(new, items, strict=True):
-        if isinstance(item, Item):
+        if item is not None:
             with suppress(StoreDataError):  # made again
                 known.digests[key] = ConversationCompaction.read(item.value, f"compaction {key!r}").digest
     return len(known.digests) > before
