@@ -213,9 +213,8 @@ def _story(digests: Sequence[Digest], strategy: str) -> list[SummaryLine]:
         plain = [s for s in told if _says_something(s) and s.text[-1] in _ENDS]
         overviews = [s for s in plain if not s.speaker and not s.order]
 
-        def gain(s: Sentence, often: Counter[str] = often) -> tuple[float, int, int]:
-            said_often = sum(often[term] - 1 for term in s.matter)
-            return said_often * s.score / math.sqrt(len(s.text)), -s.position, -s.order
+        def gain(s: Sentence, often: Counter[str] = often) -> float:
+            return sum(often[term] - 1 for term in s.matter) * s.score / math.sqrt(len(s.text))
 
         if plain:
             best = overviews[-1] if overviews else max(plain, key=gain)

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import count, takewhile
+from itertools import count
 from typing import Literal, NamedTuple
 
 from langchain_core.messages import BaseMessage
@@ -178,14 +178,14 @@ class Editor:
         # from the old one: wherever it ends, nothing is missing, and nothing there in two ways.
         yield from self._change(on_removal, edited=todo.edited)
         moved = [key for name in todo.moved for key in conversation.keys_of(name)]
-        names = yield from self._append(todo.appended, todo.state, beside)
+        yield from self._append(todo.appended, todo.state, beside)
         yield from self._change(on_removal, removed=todo.removed, moved=moved)
-        return [names.get(key, key) for key in todo.ids]
+        return [*todo.ids]
 
-    def _append(self, new: Sequence[GivenMessage], state: int | None, beside: Sequence[PutOp]) -> Flow[dict[str, str]]:
-        """Writes messages at the end of the lane; returns the ids that they go by where others have used theirs."""
+    def _append(self, new: Sequence[GivenMessage], state: int | None, beside: Sequence[PutOp]) -> Flow[None]:
+        """Writes messages at the end of the lane."""
         if not new:
-            return {}
+            return
         conversation, (head, clock) = self.conversation, self._head()
         made = _records(new, self.lane, clock, head.count, conversation.newest_state if state is None else state)
         was_known = conversation.sent_read >= len(conversation.table)
@@ -197,13 +197,8 @@ class Editor:
             value = CutsRecord(cuts=tuple(cuts.values())).to_value()
             puts.append(PutOp(self.scope.namespace(CUTS), CUTS, value, index=False))
         yield from self._commit(made, News(made), [*beside, *puts])
-        table = conversation.table
         if was_known:
-            conversation.sent_read = len(table)
-        own = {record.place.key: one.id for record, one in zip(made, new, strict=True)}
-        newest = takewhile(lambda _: own, reversed(range(len(table))))
-        shown = ((own.pop(table.place(at).key, None), table.ids[at]) for at in newest)
-        return {key: name for key, name in shown if key is not None and key != name}
+            conversation.sent_read = len(conversation.table)
 
     def _change(
         self,
