@@ -120,8 +120,6 @@ class Costs(Columns):
         self.column.extend([_cost(entry, counter) for entry in new])
         self.numbered_quote.extend([UNKNOWN] * len(new))
         self.quote.extend([count(entry.quoted()) if len(entry.text) <= ahead else UNKNOWN for entry in new])
-        for heading in {entry.date_heading for entry in new} if counter.is_local else ():
-            count(heading)  # the counter remembers it
 
     def changed(self, length: int, positions: Sequence[int]) -> Costs:
         """Returns the costs of so many messages, of which those at some positions, ascending, are shown otherwise."""

@@ -408,9 +408,8 @@ def move_cut(
 ) -> int:
     """Returns the position of the first message that stays verbatim after a compaction step.
 
-    It is the end of a segment, the one that leaves about `target` of the room; no more than half-way to the trigger,
-    or the next step would come too soon. Where no segment ends there, as in a small room, it is the oldest safe place
-    that leaves at most `target`. Work is bounded by the room, not by the length of the conversation.
+    It is the end of a segment, the one that leaves about `target` of the room, and no more than half-way to the trigger.
+    Where none ends there, it is the oldest safe place that leaves at most `target`. No more is read than has room.
     """
     end = len(safe)
     kept_from = max(0, end - keep)
@@ -427,7 +426,6 @@ def move_cut(
             ends.append((abs(used - aim), position))
     if best < end or ends:
         return min(ends)[1] if ends and best else best
-    # Nowhere safe among the newest messages: keep the whole group where there is room for it, and otherwise, as behind
-    # a call that is never answered, keep them all the same.
+    # Nowhere safe among the newest messages: the whole group where there is room for it, else they alone.
     whole = safe_at(safe, kept_from)
     return whole if sum(map(cost, range(whole, end))) <= room_tokens else kept_from

@@ -212,9 +212,7 @@ class OpenConversation:
     heads: Heads | None = None
     """How far every writer had come when it was read; None before that."""
     joined: bool = False
-    """The others were told that this process writes, too."""
     failed_writes: int = 0
-    """The number of writes that have failed; one that did may still arrive."""
     doubles: list[MessageRecord] = field(default_factory=list)
     """Records of messages that several writers appended, but for the first."""
     archived: dict[str, str] = field(default_factory=dict)
@@ -224,7 +222,6 @@ class OpenConversation:
     forgotten: int = 0
     """The number of messages of which the state that was copied last held none."""
     warned: bool = False
-    """The log has said that a state has forgotten."""
     pins: dict[str, Preservation] = field(default_factory=dict)
     cuts: dict[str, CutRecord] = field(default_factory=dict)
     cuts_unsaved: bool = False

@@ -127,10 +127,7 @@ class Editor:
                 raise InputError(
                     f"The new message has the id {message.id!r}, but is to stand for {message_id!r}. Leave its id out"
                 )
-            [new], table = _given([message.model_copy(update={"id": message_id})]), self.conversation.table
-            old = table.record(table.positions[message_id])
-            is_other = MessageRecord.of(new.message, old.place).text != old.text
-            return Difference([message_id], edited=[new] if is_other else [])
+            return Difference([message_id], edited=_given([message.model_copy(update={"id": message_id})]))
 
         return self._apply(difference)
 
@@ -365,9 +362,8 @@ def _difference(
 def _recognized(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> Iterator[GivenMessage]:
     """Yields messages with the ids that the conversation knows them by: their own, else by what they say, in order.
 
-    Whoever keeps no ids gives the whole conversation with every turn, each message under a new id. Words prove less
-    than ids: who has forgotten a conversation says "hello" again. So they count among the messages of the states that
-    ids tell of, else of the newest one.
+    Whoever keeps no ids gives every message under a new one with every turn. Who has forgotten says "hello" again: words
+    count only among the messages of the states that ids tell of, else of the newest one.
     """
     table, given = conversation.table, dict[str, GivenMessage]()
     for one in _identify(messages):

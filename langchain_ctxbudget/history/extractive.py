@@ -1,8 +1,7 @@
 """A summary made of a conversation's own sentences: deterministic, in order, attributed; no sentence is cut.
 
-A sentence is judged by its look alone (seed 000, `scoreMessageImportance`). A summary chooses from the digests of
-segments and of the nodes above them, by strategy (seed 000): `windowed` is one summary; `compacted` gives the newer 35
-of 75 messages more room than the older 40; `multi_level` has a zone for every level of the tree.
+A sentence is judged by its look alone (seed 000, `scoreMessageImportance`). A summary has zones by strategy (seed 000):
+one if `windowed`; if `compacted` one for the older 40 of 75 messages, and one; if `multi_level` one for every level.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
 """A conversation's messages in a store that several writers append to at once; one order for every reader.
 
-`put` is last-writer-wins on every backend, so no two writers ever append the same record: each has a lane of its own,
-a namespace of keys `lane/0`, `lane/1` ... without gaps, and a head that says how many there are, written after them. A
-reader asks for the heads it knows by id, and then for what they count in addition: reading costs what is new.
+`put` is last-writer-wins on every backend, so each writer has a lane of its own, keys `lane/0`, `lane/1` ... without
+gaps, and a head that says how many there are, written after them. A reader asks for the heads that it knows by id, and
+then for what they count in addition. Changes are made in place, and a record in the writer's lane tells of them.
 
 A writer that joins writes an empty head, then a new text to `joined`, then reads `joined` and lists the heads. A reader
 lists them again when `joined` is another. So of two writers that join at the same moment, at least one sees the other.
 For the same reason a writer looks at the heads again after it has written its own.
-
-Changes are made where a message stands, and a record in the writer's lane tells what to read again.
 """
 
 from __future__ import annotations
@@ -167,9 +165,8 @@ class Folded:
 def fold(records: Iterable[MessageRecord], known: Callable[[str], str | None] = lambda _: None) -> Folded:
     """Makes a conversation of records that are in order.
 
-    Two writers can append under one id at the same moment. The same message is there once; where they differ, both
-    stay, the later one under another id, which is the same for every reader. `known` gives the fingerprint of the
-    message that an id stands for already.
+    Where two writers have used one id, the same message is there once; of different ones both stay, the later one under
+    another id. `known` gives the fingerprint of the message that an id stands for already.
     """
     shown: dict[str, BaseMessage] = {}
     messages: list[tuple[MessageRecord, BaseMessage]] = []

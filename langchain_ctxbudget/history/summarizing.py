@@ -292,10 +292,9 @@ class ConversationCompaction(Record):
     compaction_level: int
     """1 for a summary of messages, 2 for one of five summaries, and so on."""
     made_by: str
-    """`extraction`, or the name of the model that wrote it."""
     digest: Digest
     created_at: datetime | None = None
-    """The time when a model wrote it; an extraction can be made at any time, always the same."""
+    """When a model wrote it; None for an extraction."""
 
     @classmethod
     def of(cls, digest: Digest, seen: Conversation, key: str, created_at: datetime | None = None) -> Self:
@@ -413,9 +412,13 @@ class Summarizing:
         """Has the spans written about that came behind the cut, or are about to."""
         known = conversation.table.made
         new = conversation.scope.is_kept and (step or known.until > known.asked_until)
-        if new and wanted(conversation.seen_with(self._owner.counter).spans(known.segment_messages)):
+        if new and wanted(self._seen(conversation)[1]):
             self.worker.submit(conversation.scope)
             known.asked_until = known.until
+
+    def _seen(self, conversation: OpenConversation) -> tuple[Conversation, Spans]:
+        seen = conversation.seen_with(self._owner.counter)
+        return seen, seen.spans(seen.table.made.segment_messages)
 
     def _run(self, scope: Scope, cancelled: Cancelled) -> Flow[None]:
         """Writes about span after span of one conversation; its lock is not held while the model works."""
@@ -431,15 +434,14 @@ class Summarizing:
 
     def _next(self, conversation: OpenConversation) -> Flow[SummaryRequest | None]:
         """Returns the next span to write about, or None where there is none."""
-        seen = conversation.seen_with(self._owner.counter)
-        spans = seen.spans(seen.table.made.segment_messages)
+        seen, spans = self._seen(conversation)
         yield from look_up(self._owner.store, seen.scope, spans.known, [key for _, key in wanted(spans)])
         return next((request_of(seen, spans, node, key) for node, key in wanted(spans)), None)
 
     def _take(self, job: SummaryRequest, made: Digest | str, conversation: OpenConversation) -> Flow[None]:
         """Takes in a digest if its messages, and those before them, are still the same; or notes why there is none."""
-        seen = conversation.seen_with(self._owner.counter)
-        known, spans = seen.table.made, seen.spans(seen.table.made.segment_messages)
+        seen, spans = self._seen(conversation)
+        known = spans.known
         if isinstance(made, str):
             known.failures.setdefault(job.key, []).append(made)
             return

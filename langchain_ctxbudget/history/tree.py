@@ -1,8 +1,7 @@
 """The compaction tree of a conversation, the frontier through it, and the digests of its spans.
 
-Messages are sealed into segments; five segments make a node of the next level, five of those one of the next. The end
-of a segment follows from the messages themselves (content-defined chunking, Muthitacharoen et al. 2001): every process
-finds the same, and a message that is removed changes two of them on average.
+Five segments make a node of the next level, five of those one of the next. The end of a segment follows from the
+messages themselves (content-defined chunking, Muthitacharoen et al. 2001): a message that is removed changes two.
 """
 
 from __future__ import annotations
