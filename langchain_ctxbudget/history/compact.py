@@ -408,7 +408,7 @@ def move_cut(
 ) -> int:
     """Returns the position of the first message that stays verbatim after a compaction step.
 
-    It is the end of a segment, the one that leaves about `target` of the room, and no more than half-way to the trigger.
+    It is the end of a segment, the one that leaves about `target` of the room, no more than half-way to the trigger.
     Where none ends there, it is the oldest safe place that leaves at most `target`. No more is read than has room.
     """
     end = len(safe)

@@ -362,7 +362,7 @@ def _difference(
 def _recognized(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> Iterator[GivenMessage]:
     """Yields messages with the ids that the conversation knows them by: their own, else by what they say, in order.
 
-    Whoever keeps no ids gives every message under a new one with every turn. Who has forgotten says "hello" again: words
+    Whoever keeps no ids gives each message under a new one with every turn. Who has forgotten says "hello" again: words
     count only among the messages of the states that ids tell of, else of the newest one.
     """
     table, given = conversation.table, dict[str, GivenMessage]()
