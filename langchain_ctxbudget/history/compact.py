@@ -182,10 +182,6 @@ class HistoryPlan:
             return Decision(whole=True)
         return Decision(self._next(record), self.kept_from)
 
-    def waiting(self, cut: int) -> tuple[str, ...]:
-        """Returns the hashes of the spans before a cut that a model has not written about yet."""
-        return self.conversation.spans(self.settings.segment_messages).before(cut)[1]
-
     def view(self, decision: Decision) -> HistoryView:
         """Returns the history as it goes into the prompt; messages since the step stand as they were sent."""
         conversation, grows, whole = self.conversation, self.grows, decision.whole
@@ -200,10 +196,11 @@ class HistoryPlan:
         key, shortened, sent = self.cut_key, set[int](), list[BaseMessage]()
         blocks = {at: block for at, block in conversation.sent.items() if at >= begun and block.cut_key == key}
         for at in positions:
-            as_sent, message = at >= begun and (at in blocks or not self.clips_new), entries[at].sent
-            if as_sent:
-                message = conversation.sent_again(at, blocks.get(at))
-            elif clips or at >= begun:
+            message, block, is_new = entries[at].sent, blocks.get(at), at >= begun
+            as_sent = is_new and (block is not None or not self.clips_new)
+            if block is not None:
+                message = conversation.sent_again(at, block)
+            elif not as_sent and (clips or is_new):
                 message = shown(conversation, at, self.budget_tokens, record.cleared)[0]
             if entries[at].preservation == "summarize" or not (as_sent or message is entries[at].sent):
                 shortened.add(at)

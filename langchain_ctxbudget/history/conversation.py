@@ -139,12 +139,10 @@ class Conversation:
             self.clips[key] = (entry.sent, cost) if clipped is None else (clipped, count(as_note(clipped)))
         return self.clips[key]
 
-    def sent_again(self, position: int, block: TurnBlock | None) -> BaseMessage:
-        """Returns a message whole, as it was sent with its block; without one, as it stands among others."""
-        if block is None:
-            return self.entries[position].sent
-        sent = as_sent(self.entries[position].message.model_copy(update={"name": block.name}))
-        return with_block(sent, block.text)
+    def sent_again(self, position: int, block: TurnBlock) -> BaseMessage:
+        """Returns a message whole, as it was sent with its block."""
+        message = self.entries[position].message
+        return with_block(as_sent(message.model_copy(update={"name": block.name})), block.text)
 
     def read_questions(self, end: int) -> OpenQuestions:
         """Returns the questions that the messages before `end` leave open."""
@@ -249,17 +247,6 @@ class OpenConversation:
         }
         seen = Conversation(self.scope, self.table, counter)
         return seen.but(cuts=dict(self.cuts), snapshot=self.snapshot, last=self.last, sent=sent)
-
-    def keep_block(self, block: TurnBlock) -> None:
-        """Keeps the block of the newest prompt, to be written with its message."""
-        if block.position >= 0:
-            self.sent[block.position] = block
-
-    def blocks_of(self, messages: Sequence[BaseMessage]) -> list[TurnBlock]:
-        """Returns the blocks to be written with messages that come next."""
-        places = enumerate(messages, len(self.table))
-        found = ((self.sent.get(at), message) for at, message in places)
-        return [block for block, message in found if block is not None and block.said == words_of(message)]
 
     def reset(self) -> None:
         """Forgets everything, as if it had not been read yet."""

@@ -20,7 +20,7 @@ from langchain_ctxbudget.history.conversation import OpenConversation, require_k
 from langchain_ctxbudget.history.log import CUTS, PINS, SURE, Heads, News
 from langchain_ctxbudget.history.summarizing import COMPACTIONS
 from langchain_ctxbudget.history.table import MessageTable
-from langchain_ctxbudget.history.turn_blocks import SENT, TurnBlock
+from langchain_ctxbudget.history.turn_blocks import SENT, TurnBlock, words_of
 from langchain_ctxbudget.messages import Preservation, content_id, fingerprint, is_user, plainly_same
 from langchain_ctxbudget.stores import (
     ChangeRecord,
@@ -186,9 +186,11 @@ class Editor:
         conversation, (head, clock) = self.conversation, self._head()
         made = _records(new, self.lane, clock, head.count, conversation.newest_state if state is None else state)
         was_known = conversation.sent_read >= len(conversation.table)
+        places = ((conversation.sent.get(at), one.message) for at, one in enumerate(new, len(conversation.table)))
         puts = [
             PutOp(self.scope.namespace(SENT), str(block.position), storable(block.to_dict()), index=False)
-            for block in conversation.blocks_of([one.message for one in new])
+            for block, message in places
+            if block is not None and block.said == words_of(message)
         ]
         if cuts := () if conversation.table else conversation.cuts:  # of the prompt for the first message
             value = CutsRecord(cuts=tuple(cuts.values())).to_value()

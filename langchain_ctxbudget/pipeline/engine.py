@@ -255,7 +255,8 @@ class Engine:
                 if given is not None:
                     goes_on = is_of_earlier_turn(request.block, turn)
                     if goes_on and self.settings.cache_lifetime_seconds:
-                        conversation.keep_block(TurnBlock.from_dict(request.block))  # perhaps of another process
+                        begun = TurnBlock.from_dict(request.block)  # perhaps of another process
+                        conversation.sent[begun.position] = begun
                     editor = editing.Editor(workspace.store, conversation, workspace.writer_id)
                     yield from editor.sync(given, "archive", goes_on=goes_on, task=request.task)
                     if conversation.forgotten:
@@ -388,8 +389,8 @@ class Engine:
         problems = yield from self._write(conversation, changes.cut, step=changes.step, with_snapshot=knows)
         known.note_use(workspace.store, scope.user_id, changes.hits, changes.misses)
         conversation.last = changes.last
-        if prompt.plan.grows and prompt.plan.block is not None:
-            conversation.keep_block(prompt.plan.block)
+        if prompt.plan.grows and (block := prompt.plan.block) is not None:
+            conversation.sent[block.position] = block
         self._summarize(conversation, settings, prompt.plan.history)
         workspace.note_blocks(conversation)
         timings = {step: session.timings_ms[step] for step in ("open", *STEPS, LAST_STEP) if step in session.timings_ms}

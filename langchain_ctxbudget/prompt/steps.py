@@ -150,8 +150,8 @@ def choose_history(history: HistoryPlan, access: Access) -> Flow[tuple[HistoryVi
     """Chooses what of a history is verbatim; returns it, and what is to be reported."""
     decision, problems = history.decide(), list[str]()
     conversation, made = history.conversation, history.conversation.table.made
-    is_step = not decision.whole and decision.record is None
-    if made.maker and is_step and (waiting := history.waiting(decision.cut)):
+    if made.maker and not decision.whole and decision.record is None:
+        _, waiting = conversation.spans(history.settings.segment_messages).before(decision.cut)
         try:
             yield from look_up(access.store, conversation.scope, made, waiting)
         except Exception as error:  # noqa: BLE001 - extraction stands
