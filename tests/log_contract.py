@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import copy_context
 from typing import Any
 from uuid import uuid4
 
@@ -104,15 +105,18 @@ class ByHand:
 
     def __init__(self, flow: Flow[Any]) -> None:
         self._flow = flow
+        self._context = copy_context()  # its own, as a thread's
         self.done = False
         self.value: Any = None
-        self._call: Step = next(flow)
+        self._call: Step = self._context.run(next, flow)
         self.step()  # its lock, which is no store operation
 
     def step(self) -> None:
         """Do one operation, where any is left."""
-        if self.done:
-            return
+        if not self.done:
+            self._context.run(self._step)
+
+    def _step(self) -> None:
         try:
             try:
                 result = self._call.sync()
