@@ -105,7 +105,10 @@ class ElasticAllocation(Parameters):
         if not fits_whole and not seed:  # the same at every turn from here on
             preferences = preferences_demand(s, s.free_tokens, LEARNED_SHARE)
         if fits_whole:
-            dialogue = _whole(s)
+            dialogue: Iterable[LayerSpec] = (
+                LayerSpec(Layer.RETRIEVAL, 0, 0, s.free_tokens, priority=75),
+                LayerSpec(Layer.HISTORY, s.history_tokens, s.history_tokens, s.history_tokens, priority=90),
+            )
         elif seed:
             dialogue = _seed_dialogue(s)
         else:
@@ -117,15 +120,6 @@ class ElasticAllocation(Parameters):
 
 def _floor(tokens: int, situation: Situation) -> int:
     return min(tokens, int(situation.total_tokens * FLOOR_SHARE))
-
-
-def _whole(situation: Situation) -> Iterable[LayerSpec]:
-    history = situation.history_tokens
-    return (
-        LayerSpec(Layer.ARC, 0, 0, 0, priority=88),
-        LayerSpec(Layer.RETRIEVAL, 0, 0, situation.free_tokens, priority=75),
-        LayerSpec(Layer.HISTORY, history, history, history, priority=90),
-    )
 
 
 def _compacted(situation: Situation, steady: int) -> Iterable[LayerSpec]:

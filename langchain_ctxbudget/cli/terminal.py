@@ -51,10 +51,9 @@ def progress_bar() -> Progress:
     return Progress(*columns, console=Console(stderr=True))
 
 
-def cell(text: str, *notes: str) -> Text:
-    """Returns a text without markup, with dim lines below it."""
-    lines = [Text(printable(text)), *(Text(printable(note), style="dim") for note in notes if note)]
-    return Text("\n").join(lines)
+def cell(text: str, note: str = "") -> Text:
+    """Returns a text without markup, with a dim line below it."""
+    return Text(printable(text)).append(f"\n{note}" if note else "", style="dim")
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Row]) -> None:

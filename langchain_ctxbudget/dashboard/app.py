@@ -27,7 +27,7 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from langchain_ctxbudget.dashboard.service import DashboardService, RefusedError
+from langchain_ctxbudget.dashboard.service import DashboardService
 from langchain_ctxbudget.errors import BudgetError, InputError, InvalidSettingsError, MissingScopeError
 from langchain_ctxbudget.pipeline import ContextPipeline
 
@@ -139,8 +139,10 @@ def _refused(error: Exception, asked: str) -> Response:
         return _told(BAD, "; ".join(dict.fromkeys(problems)))
     if isinstance(error, BudgetError):
         return _told(CONFLICT, f"{error.problem.removesuffix(':')}. {error.advice}", floors=error.floors)
-    if isinstance(error, RefusedError | InputError):
-        return _told(getattr(error, "status", BAD), str(error))
+    if isinstance(error, HTTPException):
+        return _told(error.status_code, error.detail)
+    if isinstance(error, InputError):
+        return _told(BAD, str(error))
     _log.error("The dashboard could not answer %s", asked, exc_info=error)
     return _told(UNAVAILABLE, "The store, or a part of the pipeline, cannot be used; the server's log says why")
 

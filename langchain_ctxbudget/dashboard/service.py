@@ -17,6 +17,7 @@ from typing import Annotated, Any, TypeAlias
 
 from langchain_core.messages import BaseMessage, HumanMessage
 from pydantic import Field
+from starlette.exceptions import HTTPException
 
 from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.budget import HEALTHY, THRESHOLDS, TIERS, TITLES, Layer, Reason, Status, UsageLimits, relaxed
@@ -60,18 +61,10 @@ Budget: TypeAlias = Annotated[int, Field(ge=1, le=100_000_000)]
 Position: TypeAlias = Annotated[int, Field(ge=1, le=MOST_POSITION)]
 
 
-class RefusedError(Exception):
-    """A request that is not answered as asked."""
-
-    def __init__(self, status: int, problem: str) -> None:
-        super().__init__(problem)
-        self.status = status
-
-
 class DashboardService:
     """Reads and changes what a pipeline keeps of one user at a time.
 
-    Every method may raise a `RefusedError`; those that forecast, a `BudgetError`.
+    Every method may raise an `HTTPException`; those that forecast, a `BudgetError`.
     """
 
     def __init__(self, pipeline: ContextPipeline) -> None:
@@ -107,7 +100,7 @@ class DashboardService:
         book, _ = await self._book(scope, table)
         found = await book.aget(snapshot_id, user_id=user_id, conversation_id=session_id)
         if found is None:
-            raise RefusedError(UNKNOWN, "There is no such snapshot")
+            raise HTTPException(UNKNOWN, "There is no such snapshot")
         return await self._kept(scope, table, found)
 
     async def preview(
@@ -179,7 +172,7 @@ class DashboardService:
         scope = Scope(user_id, session_id)
         table = await self._read(scope)
         if not table and session_id not in await self._pipeline.alist_conversations(user_id=user_id):
-            raise RefusedError(UNKNOWN, "There is no such session")
+            raise HTTPException(UNKNOWN, "There is no such session")
         return scope, table
 
     async def _read(self, scope: Scope) -> MessageTable:
@@ -298,9 +291,9 @@ def _known(what: str) -> Iterator[None]:
     try:
         yield
     except FactError as error:  # as many are pinned as may be
-        raise RefusedError(CONFLICT, str(error)) from error
+        raise HTTPException(CONFLICT, str(error)) from error
     except InputError as error:
-        raise RefusedError(UNKNOWN, f"There is no such {what}") from error
+        raise HTTPException(UNKNOWN, f"There is no such {what}") from error
 
 
 def have_again(pipeline: ContextPipeline, messages: Sequence[BaseMessage], scope: Scope) -> None:
