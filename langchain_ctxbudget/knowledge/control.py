@@ -32,15 +32,15 @@ P = TypeVar("P", TopicProfile, EntityProfile)
 
 MOST_CHARACTERS = 2_000
 EDITABLE: Mapping[type[BaseModel], tuple[str, ...]] = {
-    Fact: ("text", "category", "confidence", "slot"),
-    TopicProfile: ("label", "aliases", "parent_slug", "domain", "proficiency_level", "compiled_context"),
+    Fact: ("text", "category", "confidence"),
+    TopicProfile: ("label", "aliases", "domain", "proficiency_level", "compiled_context"),
     EntityProfile: ("name", "type", *learning.DETAILS, "compiled_context"),
 }
 _TEXTS = ("text", "label", "name", "compiled_context")
 _PLACES: Mapping[type[BaseModel], str] = {Fact: "facts", TopicProfile: "topics", EntityProfile: "entities"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class SourceMessage:
     """A message that something is known from."""
 
@@ -113,11 +113,14 @@ class UserKnowledge:
         """
         now = self._now
         blank = Fact(id="", text="", category="preference", created_at=now, last_seen=now)
-        given = _checked(blank, {"text": text, "category": category, "confidence": confidence, "slot": slot})
-        new = LearnedFact(**given)
+        given = _checked(blank, {"text": text, "category": category, "confidence": confidence})
+        new = LearnedFact(**given, slot=one_line(slot))
 
         def change(state: Knowledge) -> tuple[Knowledge, Fact]:
-            merged, before = _learned(state, new, now), {fact.id: fact for fact in state.facts}
+            # A fact by hand is the newest, also where another computer's clock is ahead.
+            latest = max((now, *(fact.last_seen for fact in state.facts)))
+            merged = facts.learn((*state.facts, *state.ended), [new], {}, latest, BY_USER)
+            before = {fact.id: fact for fact in state.facts}
             same = (
                 one for one in merged if one.is_current and (one.text == new.text or says_the_same(one.text, new.text))
             )
@@ -133,33 +136,22 @@ class UserKnowledge:
     def _edit(self, /, item_id: str, *, user_id: str, **changes: Any) -> Flow[KnownItem]:  # noqa: ANN401 - any field
         """Changes fields of a fact, a topic or an entity by hand, and returns it as it is then.
 
-        Of a fact: `text`, `category`, `confidence`, `slot`; of a topic: `label`, `aliases`, `parent_slug`, `domain`,
-        `proficiency_level`, `compiled_context`; of an entity: `name`, `type`, `aliases`, `relationship`, `facts`,
-        `attributes`, `relations`, `compiled_context`. Raises `InputError` where there is no such item, no such field,
-        or a value does not fit.
+        Of a fact: `text`, `category`, `confidence`; of a topic: `label`, `aliases`, `domain`, `proficiency_level`,
+        `compiled_context`; of an entity: `name`, `type`, `aliases`, `relationship`, `facts`, `attributes`, `relations`,
+        `compiled_context`. Raises `InputError` where there is no such item, no such field, or a value does not fit.
         """
-        now = self._now
 
         def change(state: Knowledge) -> tuple[Knowledge, KnownItem]:
             item = _find(state, item_id)
             given = _checked(item, changes)
-            if not given:
-                return state, item
             if not isinstance(item, Fact):
-                parent = given.get("parent_slug")
-                if parent is not None and parent not in {one.slug for one in state.topics if one.id != item.id}:
-                    raise InputError(f"parent_slug must be the slug of another topic, not {parent!r}")
                 if {"label", "name"} & given.keys():  # users go on saying what they used to
                     given = {"aliases": tuple(dict.fromkeys((*item.aliases, item.names[0])))} | given
-                profile = item.model_copy(update={**given, "made_by": BY_USER, "updated_at": now})
-                return _with(state, profile), profile
-            fact = item.model_copy(update=given | ({"made_by": BY_USER} if "text" in given else {}))
-            state = _with(state, fact)
-            if fact.slot and "slot" in given:  # supersedes the other values of that slot
-                said = LearnedFact(text=fact.text, category=fact.category, slot=fact.slot, same_as=fact.id)
-                every = {one.id: one for one in _learned(state, said, now)}
-                fact, state = every[fact.id], state.with_facts(facts.pruned(every.values(), now))
-            return state, fact
+                given |= {"made_by": BY_USER, "updated_at": self._now}
+            elif "text" in given:
+                given["made_by"] = BY_USER
+            new = item.model_copy(update=given)
+            return _with(state, new), new
 
         return (yield from self._changing(user_id, change))
 
@@ -169,11 +161,10 @@ class UserKnowledge:
         """Forgets a fact, a topic or an entity; its messages stay. Raises `InputError` where there is none."""
 
         def change(state: Knowledge) -> tuple[Knowledge, None]:
-            ended = tuple(fact for fact in state.ended if fact.id != item_id)
-            if len(ended) < len(state.ended):
-                return replace(state, ended=ended), None
+            if any(fact.id == item_id for fact in state.ended):
+                return replace(state, ended=tuple(fact for fact in state.ended if fact.id != item_id)), None
             item = _find(state, item_id)
-            # With a fact go the sentences of entities that say the same.
+            # With a fact go the sentences of entities that say the same, with a topic its phrases.
             said = set(terms(item.text)) if isinstance(item, Fact) else set[str]()
             labels = item.names if isinstance(item, TopicProfile) else ()
 
@@ -202,9 +193,8 @@ class UserKnowledge:
         def change(state: Knowledge) -> tuple[Knowledge, KnownItem]:
             item = _find(state, item_id)
             if pinned and isinstance(item, Fact):
-                new: KnownItem = facts.pin(state.facts, item)
-            else:
-                new = item.model_copy(update={"pinned": pinned})
+                facts.require_room_for_pin(state.facts, item)
+            new = item.model_copy(update={"pinned": pinned})
             return _with(state, new), new
 
         return (yield from self._changing(user_id, change))
@@ -221,15 +211,13 @@ class UserKnowledge:
         def look(conversation: OpenConversation) -> Flow[None]:
             yield from ()
             for source in sources:
-                if source.conversation_id == conversation.scope.conversation_id:
-                    position = conversation.table.positions.get(source.message_id)
+                where, key = source.place
+                if where == conversation.scope.conversation_id:
+                    position = conversation.table.positions.get(key)
                     entry = None if position is None else conversation.table[position]
-                    found[source] = SourceMessage(
-                        conversation_id=source.conversation_id,
-                        message_id=source.message_id,
-                        message=entry.message.model_copy(deep=True) if entry else None,
-                        changed=entry is not None and bool(source.digest) and entry.fingerprint != source.digest,
-                    )
+                    message = entry.message.model_copy(deep=True) if entry else None
+                    changed = entry is not None and bool(source.digest) and entry.fingerprint != source.digest
+                    found[source] = SourceMessage(where, key, message, changed)
 
         for conversation_id in dict.fromkeys(source.conversation_id for source in sources):
             yield from self._learning.owner.recall(Scope(user_id, conversation_id), look)
@@ -261,7 +249,13 @@ class UserKnowledge:
 
     def _prewarm(self, *, user_id: str) -> Flow[Prediction]:
         """Predicts what is likely to come up, by what a user has open, and compiles what is missing of its texts."""
-        return self._learning.prewarm(require_id("user_id", user_id))
+        store, now = self._store, self._now
+
+        def body() -> Flow[Prediction]:
+            state = yield from learning.rewritten(store, user_id, now, lambda state: state)
+            return (yield from presence.renew(store, user_id, state, now))
+
+        return (yield from locked(known.lock_of(store, require_id("user_id", user_id)), body()))
 
     prewarm, aprewarm = twins(_prewarm)
 
@@ -290,12 +284,6 @@ class UserKnowledge:
 def _by_importance(profiles: Iterable[P], now: datetime) -> list[P]:
     """Returns topics or entities with their importance now, the most important one first."""
     return sorted((as_of(profile, now) for profile in profiles), key=lambda one: (-one.importance_score, one.id))
-
-
-def _learned(state: Knowledge, said: LearnedFact, now: datetime) -> list[Fact]:
-    # A fact by hand is the newest, also where another computer's clock is ahead.
-    latest = max((now, *(fact.last_seen for fact in state.facts)))
-    return facts.learn((*state.facts, *state.ended), [said], {}, latest, BY_USER)
 
 
 def _find(state: Knowledge, item_id: str) -> KnownItem:

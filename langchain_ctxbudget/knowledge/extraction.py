@@ -1,9 +1,8 @@
 """Learning by a chat model: one call that shows what is known already, structured where the model can, always sourced.
 
-The messages, and what is known, are data: they stand inside fences, an imitation of a fence in them is neutralised, and
-each is an item whose further lines are indented. New messages have numbers, which the reply names as its sources; known
-facts have short ids (F1, F2, ...), so that the reply updates and supersedes them. What of a reply cannot be used is
-left out, and never takes the rest with it.
+The messages, and what is known, are data: they stand inside fences. New messages have numbers, which the reply names
+as its sources; known facts have short ids (F1, F2, ...), so that the reply updates and supersedes them. What of a reply
+cannot be used is left out, and never takes the rest with it.
 """
 
 from __future__ import annotations

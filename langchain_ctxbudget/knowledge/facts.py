@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import blake2b
-from itertools import accumulate
 from typing import Any
 
 from langgraph.store.base import BaseStore
@@ -84,14 +83,13 @@ def _ended(fact: Fact, reason: records.Ending, now: datetime, **changes: object)
     return fact.model_copy(update={"ended": reason, "ended_at": now, **changes})
 
 
-def pin(facts: Iterable[Fact], fact: Fact) -> Fact:
-    """Returns a current fact, pinned: always kept, and shown first; a `FactError` where 10 others are."""
-    pinned = sum(other.pinned and other.is_current for other in facts)
+def require_room_for_pin(facts: Iterable[Fact], fact: Fact) -> None:
+    """Raises a `FactError` where 10 other current facts are pinned."""
+    pinned = sum(other.pinned for other in facts)
     if not fact.pinned and pinned >= MAX_PINNED:
         raise FactError(
             f"At most {MAX_PINNED} facts can be pinned, and {pinned} are: unpin one of them before pinning {fact.id!r}"
         )
-    return fact.model_copy(update={"pinned": True})
 
 
 def ranked(facts: Iterable[Fact]) -> tuple[Fact, ...]:
@@ -250,10 +248,8 @@ def _fingerprint(fact: Fact) -> str:
 
 def preference_fragments(settings: ContextSettings, count: Count) -> tuple[Fragment, ...]:
     """Writes personality, response style and custom instructions as lines; the first stay longest."""
-    named = [
-        *((f"manner {number}", text) for number, text in enumerate(settings.manner, 1)),
-        *((f"preference {number}", text) for number, text in enumerate(settings.preferences, 1)),
-    ]
+    named = [(f"manner {number}", text) for number, text in enumerate(settings.manner, 1)]
+    named += [(f"preference {number}", text) for number, text in enumerate(settings.preferences, 1)]
     return tuple(_fragment(name, text, count, value=-float(place)) for place, (name, text) in enumerate(named, 1))
 
 
@@ -327,12 +323,6 @@ def _fragment(name: str, text: str, count: Count, reason: Reason = Reason.CONFIG
 
 def _line(text: str) -> str:
     return f"- {fences.as_item(text.strip())}\n"
-
-
-def fitting(fragments: Sequence[Fragment], budget_tokens: int) -> tuple[Fragment, ...]:
-    """Returns the first fragments that fit a budget together."""
-    used = accumulate(fragment.tokens for fragment in fragments)
-    return tuple(fragment for fragment, tokens in zip(fragments, used, strict=True) if tokens <= budget_tokens)
 
 
 def packed(fragments: Sequence[Fragment], count: Count, budget_tokens: int) -> tuple[Fragment, ...]:

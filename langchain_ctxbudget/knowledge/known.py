@@ -1,27 +1,35 @@
 """The knowledge of a user: one frozen value, read once, kept in this process until its mark changes, and written.
 
 The value is never changed, only replaced: a prompt that is being made goes on with what it began with.
+
+Of the ways from a message to a topic or an entity, the surest counts: its name stands in the message; the message has
+all terms of a name; the message's vector is far nearer to it than to the others; it was named just before.
 """
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+import re
+import unicodedata
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from heapq import nlargest
+from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from langgraph.store.base import BaseStore
+from numpy.typing import NDArray
 
 from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.errors import StoreError
 from langchain_ctxbudget.flow import Flow, Lock, batch
 from langchain_ctxbudget.knowledge import records
-from langchain_ctxbudget.knowledge.detection import Detector, Named
 from langchain_ctxbudget.knowledge.profiles import importance_at
 from langchain_ctxbudget.knowledge.records import EntityProfile, Fact, PhraseRecord, Profile, TopicProfile
+from langchain_ctxbudget.messages import MARKS, STOP_WORDS, UNSPACED, terms
+from langchain_ctxbudget.search import Vectors, units
 from langchain_ctxbudget.stores import bulk, new_token, utc
 
 KEPT_USERS = 64
@@ -29,6 +37,21 @@ KEPT_USERS = 64
 ERASED = "All that was known of the user was erased elsewhere at the same moment: nothing is kept"
 MOST_ENDED = 500
 """Ended facts that are kept; of more, those that ended last."""
+
+Vector = NDArray[Any]
+How = Literal["name", "alias", "terms", "similar", "salient"]
+
+MIN_CONFIDENCE = 0.35
+NAME, ALIAS, TERMS, MOST_BY_VECTOR = 1.0, 0.9, 0.8, 0.7
+"""Confidence by each way; by vectors, a share of it."""
+OUTSTANDING, NEAR, SMALLEST_DEVIATION = 3.0, 0.5, 0.05
+"""Deviations above the mean of the others, the least cosine, and the least deviation."""
+SALIENT, FADING = 0.7, 0.8
+"""Confidence by having been named in the message before (seed 004), and the share of it left one message later."""
+DECIMALS = 6
+
+_TOKEN = re.compile(rf"\s+|(?:[^\W{UNSPACED}]|[{MARKS}])+|.", re.DOTALL)
+_ASCII_TOKEN = re.compile(r"\s+|[A-Za-z0-9_]+|.", re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,12 +73,12 @@ class Knowledge:
     @cached_property
     def topic_detector(self) -> Detector:
         """Finds topics in a message."""
-        return _detector(self.topics, self.vectors_made_by)
+        return detector(self.topics, self.vectors_made_by)
 
     @cached_property
     def entity_detector(self) -> Detector:
         """Finds entities in a message."""
-        return _detector(self.entities)
+        return detector(self.entities)
 
     @cached_property
     def by_id(self) -> dict[str, Fact | Profile]:
@@ -70,8 +93,7 @@ class Knowledge:
     @cached_property
     def vectors_made_by(self) -> tuple[str, int] | None:
         """The model and dimensions of the vectors that a message can be compared with; None without any."""
-        made = Counter((one.embedding_model or "", len(one.embedding)) for one in self.topics if one.embedding)
-        return max(made, key=lambda one: (made[one], one), default=None)
+        return next(((one.embedding_model or "", len(one.embedding)) for one in self.topics if one.embedding), None)
 
     @property
     def profiles(self) -> tuple[Profile, ...]:
@@ -94,21 +116,131 @@ class Knowledge:
 NOTHING = Knowledge()
 
 
-# Detectors
+# What a message is about
 
 
-def _detector(profiles: Sequence[Profile], made_by: tuple[str, int] | None = None) -> Detector:
+class Named(NamedTuple):
+    """A thing that can be detected, with its label and then its aliases as names."""
+
+    id: str
+    names: tuple[str, ...]
+    importance: float = 0.5
+
+
+class Detection(NamedTuple):
+    """A thing that a message is about: confidence from 0 to 1, and the way that gave it."""
+
+    id: str
+    confidence: float
+    how: How
+
+
+class Detector:
+    """Finds things by name, terms and vector; built once and asked for many messages.
+
+    `vectors` has one row per thing, of length 1, zeros where there is none.
+    """
+
+    def __init__(self, things: Sequence[Named], vectors: Vectors | None = None) -> None:
+        self._things = tuple(things)
+        self._vectors = np.zeros((0, 0), np.float32) if vectors is None else vectors
+        self._with_vector = np.flatnonzero(self._vectors.any(axis=1))
+        self._names: defaultdict[tuple[str, ...], dict[int, bool]] = defaultdict(dict)
+        """For the tokens of each name its things, and if it is the label."""
+        self._terms: defaultdict[str, list[tuple[int, frozenset[str]]]] = defaultdict(list)
+        """For one term of each name its thing, and all terms."""
+        lengths: defaultdict[str, set[int]] = defaultdict(set)
+        for number, thing in enumerate(things):
+            for place, name in enumerate(thing.names):
+                if needed := frozenset(terms(name)):
+                    self._terms[min(needed)].append((number, needed))
+                tokens = tuple(_tokens(name.strip()))
+                if tokens and not (len(tokens) == 1 and tokens[0] in STOP_WORDS):  # "it" names nothing
+                    lengths[tokens[0]].add(len(tokens))
+                    self._names[tokens].setdefault(number, place == 0)
+        self._lengths = {token: sorted(known, reverse=True) for token, known in lengths.items()}
+
+    def __len__(self) -> int:
+        """Returns how many things there are to find."""
+        return len(self._things)
+
+    def detect(self, message: str, *, query: Vector | None = None, recent: Sequence[str] = ()) -> list[Detection]:
+        """Finds the things that a message is about: the surest first, then those named more often, then by importance.
+
+        `query` is its vector, where vectors are compared; what `recent` messages (newest last) name counts
+        `0.7 * confidence * 0.8 ** ago`.
+        """
+        named, said = self._named(message), set(terms(message))
+        by_terms = (one for term in said & self._terms.keys() for one in self._terms[term] if one[1] <= said)
+        found: list[tuple[int, float, How]] = [
+            *((thing, *((NAME, "name") if is_label else (ALIAS, "alias"))) for thing, (is_label, _) in named.items()),
+            *((thing, TERMS, "terms") for thing, _ in by_terms),
+            *((thing, confidence, "similar") for thing, confidence in self._similar(query)),
+            *(
+                (thing, SALIENT * FADING**ago * (NAME if is_label else ALIAS), "salient")
+                for ago, earlier in enumerate(reversed(recent))
+                for thing, (is_label, _) in self._named(earlier).items()
+            ),
+        ]
+        best: dict[int, tuple[float, How]] = {}
+        for thing, confidence, how in found:
+            rounded = round(confidence, DECIMALS)
+            if rounded >= MIN_CONFIDENCE and rounded > best.get(thing, (0.0, how))[0]:
+                best[thing] = rounded, how
+
+        def rank(thing: int) -> tuple[float, int, float, str]:
+            known = self._things[thing]
+            return -best[thing][0], -named.get(thing, (False, 0))[1], -known.importance, known.id
+
+        return [Detection(self._things[thing].id, *best[thing]) for thing in sorted(best, key=rank)]
+
+    def named(self, message: str) -> list[str]:
+        """Returns the ids of the things whose names stand in a message, in the order of the things."""
+        return [self._things[thing].id for thing in sorted(self._named(message))]
+
+    def _named(self, message: str) -> dict[int, tuple[bool, int]]:
+        """Returns each thing that a message names: if by its label, and how often; no name inside a longer one."""
+        found: dict[int, tuple[bool, int]] = {}
+        compared = _tokens(message)
+        covered = 0
+        for start, token in enumerate(compared):
+            for end in (start + length for length in self._lengths.get(token, ())):
+                if named := self._names.get(tuple(compared[start:end])) if end > covered else None:
+                    covered = end
+                    for thing, is_label in named.items():
+                        label, times = found.get(thing, (False, 0))
+                        found[thing] = (label or is_label, times + 1)
+                    break
+        return found
+
+    def _similar(self, query: Vector | None) -> Iterator[tuple[int, float]]:
+        """Yields things whose vectors stand out against all others; one alone cannot."""
+        rows = self._with_vector
+        if query is None or len(rows) < 2:  # noqa: PLR2004 - itself and another one
+            return
+        [aim] = units(np.asarray([query], np.float32))
+        cosines = np.round((self._vectors @ aim)[rows].astype(np.float64), DECIMALS)
+        others = len(cosines) - 1
+        mean = (cosines.sum() - cosines) / others
+        variance = ((cosines**2).sum() - cosines**2) / others - mean**2
+        deviation = np.maximum(np.sqrt(np.maximum(variance, 0)), SMALLEST_DEVIATION)
+        for place in np.flatnonzero((cosines >= NEAR) & (cosines >= mean + OUTSTANDING * deviation)):
+            yield int(rows[place]), MOST_BY_VECTOR * min(1.0, float(cosines[place]))
+
+
+def _tokens(text: str) -> list[str]:
+    """Splits a text into folded words, white space and other characters; without spaces, every character is one."""
+    written = (_ASCII_TOKEN if text.isascii() else _TOKEN).findall(unicodedata.normalize("NFKC", text))
+    return [" " if token.isspace() else token.casefold() for token in written]
+
+
+def detector(profiles: Sequence[Profile], made_by: tuple[str, int] | None = None) -> Detector:
     """Makes a detector by names, terms and vectors; of two found as surely, the more important one comes first."""
     newest = max((utc(one.last_engaged_at) for one in profiles if one.last_engaged_at), default=None)
     none = (0.0,) * (made_by[1] if made_by else 0)
     rows = [one.embedding if (one.embedding_model, len(one.embedding)) == made_by else none for one in profiles]
     named = [Named(one.id, one.names, importance_at(one, newest) if newest else 0.0) for one in profiles]
     return Detector(named, np.asarray(rows, np.float32) if made_by else None)
-
-
-def by_names(profiles: Iterable[Profile]) -> Detector:
-    """Makes a detector by names alone."""
-    return Detector([Named(one.id, one.names) for one in profiles])
 
 
 # Kept in this process
@@ -155,11 +287,6 @@ def note_use(store: BaseStore, user_id: str, hits: Iterable[str], misses: Iterab
     kept_of(store, user_id).uses.update([*((name, True) for name in hits), *((name, False) for name in misses)])
 
 
-def last_known(store: BaseStore, user_id: str) -> Knowledge:
-    """Returns what was read last, for when reading fails."""
-    return kept_of(store, user_id).knowledge or Knowledge(is_read=False)
-
-
 # Read and written
 
 
@@ -189,10 +316,9 @@ def read(store: BaseStore, user_id: str, found: object = None, *, marked: bool =
 def save(store: BaseStore, user_id: str, before: Knowledge, after: Knowledge, *, edited: bool = False) -> Flow[None]:
     """Writes what has changed, and then the mark; nothing where nothing has.
 
-    The order makes a kill in between harmless, as learning again has the same effect: bundles are there before what
-    they show is clean, a fact ends before another one takes its place, phrases are counted last. With `edited`, it was
-    changed by hand, and every conversation renews its snapshot. Whatever another process has written meanwhile stays,
-    and is read before anything is shown again.
+    The order makes a kill in between harmless, as learning again has the same effect: a fact ends before another one
+    takes its place, phrases are counted last. With `edited`, every conversation renews its snapshot. Whatever another
+    process has written meanwhile stays, and is read before anything is shown again.
 
     Raises:
         StoreError: another process has erased the user since `before` was read; nothing is kept.

@@ -1,9 +1,8 @@
 """A pipeline that learns about its users: in the background, a few messages at a time, by rules or with a model.
 
-Progress is kept with digests of everything before: where one does not fit, messages were edited or removed, and reading
-goes on from the newest that fits. What came from messages that are no longer there is then dropped. Everything can be
-done twice: sources are sets, counts are absolute numbers per conversation, and progress is written last, so a process
-that is killed in between learns the same messages once more, to the same effect.
+Progress is kept with digests of everything before: where messages were edited or removed, reading goes on from the
+newest that fits, and what came from them is dropped. Everything can be done twice: sources are sets, counts are
+absolute numbers per conversation, and progress is written last.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from langchain_ctxbudget.background import BackgroundWorker, Cancelled
 from langchain_ctxbudget.errors import BlockedLoopError, ExtractionError, InvalidSettingsError
 from langchain_ctxbudget.flow import Flow, T, batch, drive, embed, locked, running_loop
 from langchain_ctxbudget.history import Beginning, Entry, OpenConversation, Owner, editing
-from langchain_ctxbudget.knowledge import facts, known, presence, profiles, records
-from langchain_ctxbudget.knowledge.known import Knowledge, by_names
+from langchain_ctxbudget.knowledge import facts, known, profiles, records
+from langchain_ctxbudget.knowledge.known import Knowledge
 from langchain_ctxbudget.knowledge.records import EntityProfile, Fact, Source, TopicProfile
 from langchain_ctxbudget.messages import fold, is_user, own_words, time_of
 from langchain_ctxbudget.search import units
@@ -188,7 +187,7 @@ def measured_again(state: Knowledge, now: datetime) -> Knowledge:
 
 def _counted(state: Knowledge, work: Work) -> Knowledge:
     """Returns a state with links in which the new messages are counted; all of them where some have changed."""
-    conversation, detector = work.scope.conversation_id, by_names(state.profiles)
+    conversation, detector = work.scope.conversation_id, known.detector(state.profiles)
     first, links = work.first, dict(state.links)
     if work.there is not None:
         first, links = 0, {key: link for key, link in links.items() if key[1] != conversation}
@@ -255,7 +254,7 @@ def compiled(store: BaseStore, user_id: str, state: Knowledge, now: datetime) ->
 
     A fact belongs to the topics and entities that it names.
     """
-    compiler, detector = profiles.Compiler(now=now, old=state.bundles), by_names(state.profiles)
+    compiler, detector = profiles.Compiler(now=now, old=state.bundles), known.detector(state.profiles)
     ranked = facts.ranked(state.facts)
     about: defaultdict[str, list[Fact]] = defaultdict(list)
     for fact in ranked:
@@ -342,16 +341,6 @@ class Learning:
         self._ending.add(scope)
         return self.worker.submit(scope)
 
-    def prewarm(self, user_id: str) -> Flow[presence.Prediction]:
-        """Compile what is missing, and predict what is likely to come up on a user's devices, which remember it."""
-        store, now = self.owner.store, self.clock()
-
-        def body() -> Flow[presence.Prediction]:
-            state = yield from rewritten(store, user_id, now, lambda state: state)
-            return (yield from presence.renew(store, user_id, state, now))
-
-        return (yield from locked(known.lock_of(store, user_id), body()))
-
     def forget(self, scope: Scope, conversation: OpenConversation | None = None) -> Flow[None]:
         """Take out of what is known what comes from messages that a conversation no longer has; None: from any of it.
 
@@ -422,7 +411,7 @@ class Learning:
         yield from editing.refresh(store, conversation)
         # From now on, others must be able to tell that its prompts show nothing yet.
         if conversation.snapshot_unsaved and entries:
-            yield from batch(store, [records.written(records.snapshot_place(scope), conversation.snapshot)])
+            yield from batch(store, [records.written(records.place_of(scope, records.SNAPSHOT), conversation.snapshot)])
             conversation.snapshot_unsaved = False
         kept = known.kept_of(store, scope.user_id)
         progress = yield from self._progress(scope)
@@ -443,7 +432,7 @@ class Learning:
         )
 
     def _progress(self, scope: Scope) -> Flow[records.ProgressRecord]:
-        [item] = yield from batch(self.owner.store, [records.progress_place(scope)])
+        [item] = yield from batch(self.owner.store, [records.place_of(scope, records.LEARNING)])
         return records.found(records.ProgressRecord, item) or records.ProgressRecord()
 
     def _write(self, work: Work, learned: records.Learned | None) -> Flow[None]:
@@ -466,7 +455,7 @@ class Learning:
         progress = yield from self._progress(scope)
         if progress == work.progress and known.kept_of(store, scope.user_id) is work.kept:
             yield from rewritten(store, scope.user_id, now, change)
-            yield from bulk.write(store, [records.written(records.progress_place(scope), work.done)])
+            yield from bulk.write(store, [records.written(records.place_of(scope, records.LEARNING), work.done)])
 
     def _embed_topics(self, user_id: str, embeddings: Embeddings) -> Flow[None]:
         """Gives every topic of a user a vector that has none of this model."""

@@ -106,7 +106,7 @@ class TopicConversation(Record):
     first_at: datetime | None = None
     last_at: datetime | None = None
     hours: tuple[int, ...] = ()
-    """Its messages by hour of the day, 24 numbers; empty where no message has a time."""
+    """By hour of the day, 24 numbers; empty where no message has a time."""
     days: tuple[str, ...] = ()
     """The newest days on which it came up, `YYYY-MM-DD`, in order."""
     until: int = 0
@@ -349,14 +349,9 @@ def mark_place(user_id: str) -> GetOp:
     return GetOp(_of_user(user_id), "mark")
 
 
-def progress_place(scope: Scope) -> GetOp:
-    """Returns the place of a conversation's progress in learning."""
-    return GetOp(scope.namespace(LEARNING), "progress")
-
-
-def snapshot_place(scope: Scope) -> GetOp:
-    """Returns the place of a conversation's snapshot of the facts."""
-    return GetOp(scope.namespace(SNAPSHOT), SNAPSHOT)
+def place_of(scope: Scope, kind: str) -> GetOp:
+    """Returns the place of a conversation's only record of a kind: its progress in learning, or its snapshot."""
+    return GetOp(scope.namespace(kind), kind)
 
 
 def written(place: GetOp, record: Record | None) -> PutOp:

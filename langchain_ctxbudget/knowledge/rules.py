@@ -87,8 +87,7 @@ _CLAUSE_END = re.compile(
 )
 _WRITTEN_OUT = (
     (r"\u2019", "'"), (r"\bi'?m\b", "I am"), (r"\bwe're\b", "we are"), (r"\b(i|we)'?ve\b", r"\1 have"),
-    (r"\bcan'?t\b", "cannot"), (r"\bdon'?t\b", "do not"), (r"\bname's\b", "name is"), (r"\baren't\b", "are not"),
-    (r"\b(i|we) have got\b", r"\1 have"),
+    (r"\bcan'?t\b", "cannot"), (r"\bdon'?t\b", "do not"),
 )  # fmt: skip
 _CLAUSE = re.compile(
     r"(?i)(?:i|we) (?:(?P<no>do not|no longer) )?(?P<am>(?:am|are) (?:(?P<not>not) )?)?"
@@ -100,10 +99,6 @@ _ROLE = (
     r"|(?:teach|engin|develop|design|writ|paint|danc|farm|manag|research|programm|photograph|driv|train)e?er"
     r"|(?:scient|journal|art|dent|pharmac|psycholog|therap|econom|analy)i?st)"
     r"(?=$| (?:at|in|for|of|from|with|who|and|by|since|on)\b)"
-)
-_OWNED = (
-    r"(?:an?|one|two|three|four|five|six|\d+|twin) (?:[\w-]+ ){0,2}(?:sons?|daughters?|kids?|child(?:ren)?|brothers?"
-    r"|sisters?|siblings?|twins|dogs?|cats?|pupp(?:y|ies)|kittens?|horses?|rabbits?|allerg(?:y|ies)|diabetes)\b"
 )
 _THING = (
     r"(?!(?:all |just )?(?:the|an?|not|no|how|what|when|where|who|being|having|to (?:be|see|hear|know)|hearing"
@@ -119,18 +114,15 @@ identity | diet | am (?:vegan|vegetarian|pescatarian)\b
 identity | origin | am from (?:the )?(?-i:[A-Z])
 identity | | am (?:(?:allergic|intolerant) to|retired|self-employed|unemployed|left-handed|dyslexic|an? {_ROLE})\b
 identity | | (?:study|teach|speak) (?!up|to |about|out|for|with|my mind)\w
-identity | | (?:play (?:the )?(?!with|around|games?\b|an? )\w|have {_OWNED})
+identity | | play (?:the )?(?!with|around|games?\b|an? )\w
 identity | | do not (?:eat|drink|smoke|drive)(?: (?:any )?\w+)?$
 identity | | joined (?:(?-i:[A-Z])|an? (?!call|meeting|chat|conversation))
-identity | | (?:adopted|bought) (?:an?|our|two) (?:new |old )?(?:house|flat|apartment|home|farm|car|dog|cat|pup)
 preference | @ | (?:love|like|enjoy|prefer|hate|dislike|adore|avoid|cannot stand) {_THING}
 preference | @ | am (?:a (?:big|huge|lifelong) fan of|passionate about) \w
-preference | | use (?-i:[A-Z])
 project | | am working on (?:an?|my|our) (?!problem|question)
 project | | am (?:building|writing|developing|designing|renovating|researching|organizing) (?:an?|my|our|two)\b
 project | | am (?:planning|preparing) (?:an?|my|our|for) \w
 project | | am learning (?!about|how|more|from|new|to (?!play|cook|speak|draw|dance|drive|code|paint|swim|sew))\w
-project | | am looking for (?:an?|our) (?:new )?(?:job|flat|apartment|house|home|car|dog|cat|roommate)\b
 project | | decided (?:to|on|against) (?!do|ask|try|go with|take|get|have|use|add|modify|change|make|let)\w+ \w
 project | next home | am (?:moving|relocating) (?:back )?(?:to|from .+ to) (?:the )?(?-i:[A-Z])
 """
@@ -165,7 +157,7 @@ _PERSONS = {
     "we": "they", "us": "them", "our": "their", "ours": "theirs", "ourselves": "themselves",
 }  # fmt: skip
 _PERSON = re.compile(rf"\b(?!US\b)(?:{'|'.join(_PERSONS)})\b(?!\.)", re.IGNORECASE)
-_THIRD = {"have": "has", "teach": "teaches", "study": "studies"}
+_THIRD = {"teach": "teaches", "study": "studies"}
 
 
 def _statements(sentence: str) -> Iterator[LearnedFact]:
@@ -223,7 +215,7 @@ def _in_third_person(said: str, negation: str) -> str:
     verb, _, rest = said.partition(" ")
     if verb == "am":
         words = ["" if rest.partition(" ")[0].endswith("ing") else "is", negation, rest]
-    elif verb in {"cannot", "bought"} or verb.endswith("ed"):
+    elif verb == "cannot" or verb.endswith("ed"):
         words = [verb, rest]
     elif negation == "not":
         words = ["does not", verb, rest]

@@ -9,8 +9,7 @@ from typing import Any
 
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status, Tier
 from langchain_ctxbudget.flow import Flow, in_thread
-from langchain_ctxbudget.knowledge.detection import Detection, Detector, Named, Vector
-from langchain_ctxbudget.knowledge.known import NOTHING, Knowledge
+from langchain_ctxbudget.knowledge.known import NOTHING, Detection, Detector, Knowledge, Named, Vector
 from langchain_ctxbudget.messages import clip_text, fences, fold, one_line, remembering
 from langchain_ctxbudget.report import LISTED_OMISSIONS, ReportItem, preview
 from langchain_ctxbudget.search import pack, shrink_to
@@ -86,33 +85,25 @@ def detect(
     entities by having been named in `recent` messages. Of two with one name, the declared one counts; of two found as
     surely, the one that is `expected`, likeliest first.
     """
-    declared = (*settings.topics, *settings.entities) if knowledge.profiles else ()
-    names = {one_line(fold(name)) for item in declared for name in item.names}
-    topics = knowledge.topic_detector.detect(text, query=query) if knowledge.topics else []
-    on = settings.include_entities
-    entities = knowledge.entity_detector.detect(text, recent=recent) if knowledge.entities and on else []
+    names = {one_line(fold(name)) for item in (*settings.topics, *settings.entities) for name in item.names}
+    found: dict[Layer, tuple[Subject, ...]] = {}
     omitted: list[tuple[Layer, ReportItem]] = []
     more: dict[Layer, dict[Reason, int]] = {}
-
-    def found(layer: Layer, every: Declared, learned: Iterable[Detection], known: int) -> tuple[Subject, ...]:
-        is_on = layer is Layer.TOPICS or on
-        own = _declared(text, tuple(every)) if is_on else []
-        others = _learned(learned, knowledge, names, expected)
+    for layer, declared, detector, is_on in (
+        (Layer.TOPICS, settings.topics, knowledge.topic_detector, True),
+        (Layer.ENTITIES, settings.entities, knowledge.entity_detector, settings.include_entities),
+    ):
+        by_vector, before = (query, ()) if layer is Layer.TOPICS else (None, recent)
+        own = _declared(text, tuple(declared)) if is_on else []
+        others = detector.detect(text, query=by_vector, recent=before) if is_on else []
+        learned = _learned(others, knowledge, names, expected)
         reason = Reason.NOT_DETECTED if is_on else Reason.SWITCHED_OFF
-        rest = [item for item in every if item.names[0] not in {one.id for one in own}]
-        omitted.extend((layer, _left_out(i.names[0], declared_line(i), reason, count)) for i in rest[:LISTED_OMISSIONS])
-        if number := known - len(others) + len(rest[LISTED_OMISSIONS:]):
+        rest = [item for item in declared if item.names[0] not in {one.id for one in own}]
+        omitted += [(layer, _left_out(i.names[0], declared_line(i), reason, count)) for i in rest[:LISTED_OMISSIONS]]
+        if number := len(detector) - len(learned) + len(rest[LISTED_OMISSIONS:]):
             more[layer] = {reason: number}
-        return tuple(sorted((*own, *others), key=lambda one: -one.confidence))
-
-    about = found(Layer.TOPICS, settings.topics, topics, len(knowledge.topics))
-    people = found(Layer.ENTITIES, settings.entities, entities, len(knowledge.entities))
-    return Detected(about, people, tuple(omitted), more)
-
-
-def names_of(entities: Sequence[Subject], knowledge: Knowledge) -> list[str]:
-    """Returns what entities that were detected are called."""
-    return [knowledge.names_by_id.get(one.id, (one.id,))[0] for one in entities]
+        found[layer] = tuple(sorted((*own, *learned), key=lambda one: -one.confidence))
+    return Detected(found[Layer.TOPICS], found[Layer.ENTITIES], tuple(omitted), more)
 
 
 def facts_within(tier: Tier) -> int | None:

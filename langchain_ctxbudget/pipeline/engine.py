@@ -438,7 +438,7 @@ class Engine:
             puts.append(records.written(cuts_place(scope), CutsRecord(cuts=tuple(conversation.cuts.values()))))
         with_snapshot = with_snapshot and conversation.snapshot_unsaved
         if with_snapshot:
-            puts.append(records.written(records.snapshot_place(scope), conversation.snapshot))
+            puts.append(records.written(records.place_of(scope, records.SNAPSHOT), conversation.snapshot))
         try:
             yield from batch(self.workspace.store, puts if scope.is_kept else [])
         except Exception as error:  # noqa: BLE001 - derived data: the next step writes it again

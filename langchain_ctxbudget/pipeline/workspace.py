@@ -312,7 +312,11 @@ class Workspace:
         """
         self._name_maker(conversation)
         scope, store, user = conversation.scope, self.store, conversation.scope.user_id
-        places = {"cuts": cuts_place(scope), "pins": pins_place(scope), "snapshot": records.snapshot_place(scope)}
+        places = {
+            "cuts": cuts_place(scope),
+            "pins": pins_place(scope),
+            "snapshot": records.place_of(scope, records.SNAPSHOT),
+        }
         places |= {"mark": records.mark_place(user), "user": settings_place(user, None)}
         if request.persona_id is not None:
             places["persona"] = settings_place(user, request.persona_id)
@@ -340,7 +344,8 @@ class Workspace:
         settings, sources = merged(self.settings, saved, request.settings, failures)
         device = _read(ClientPresence, found.get("device"), "what is open on the device", failures)
         expected = (*device.predicted_topics, *device.predicted_entities) if device else ()
-        return Stored(settings, sources, knowledge or known.last_known(store, user), expected)
+        knowledge = knowledge or known.kept_of(store, user).knowledge or Knowledge(is_read=False)
+        return Stored(settings, sources, knowledge, expected)
 
     def _name_maker(self, conversation: OpenConversation) -> None:
         conversation.table.made.maker = self.summarizing.summarizer.fingerprint if self.summarizing else ""

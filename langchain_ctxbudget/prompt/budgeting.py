@@ -330,7 +330,7 @@ def with_preferences(plan: Plan) -> Plan:
     room, cut = plan.allocated.tokens[Layer.PREFERENCES], plan.history.record
     if plan.goes_on and cut is not None:
         room = max(room, cut.preferences_tokens)  # with less, something would go that the last prompt has shown
-    preferences = facts.fitting(given, room)
+    preferences = facts.packed(given, count, room)
     room -= sum(fragment.tokens for fragment in preferences)
     most = subjects.facts_within(tier)
     shown = facts.packed(memories, count, room)[:most]

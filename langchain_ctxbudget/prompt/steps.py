@@ -201,7 +201,8 @@ def retrieve(plan: Plan, access: Access) -> Flow[Plan]:
         pool = replace(pool, named=named)
         problems += [problem] if problem else []
         limits, today = plan.request.settings.retrieval, plan.request.now
-        names = subjects.names_of(plan.detected.entities, plan.request.knowledge)
+        names_by_id = plan.request.knowledge.names_by_id
+        names = [names_by_id.get(one.id, (one.id,))[0] for one in plan.detected.entities]
         pool = boosted(pool, limits, names, today.date() if today else None)
         if access.reranker is not None:
             most = limits.candidates or RERANKED

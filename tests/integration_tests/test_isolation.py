@@ -309,7 +309,7 @@ def walk(store: BaseStore, steps: int, seed: int) -> None:
 
 
 def test_random_operations_show_nothing_of_another_user() -> None:
-    walk(InMemoryStore(), 500, seed=1)
+    walk(InMemoryStore(), 600, seed=1)
 
 
 @pytest.mark.slow

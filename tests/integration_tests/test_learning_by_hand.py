@@ -184,8 +184,6 @@ BEATS: list[tuple[str, Any]] = [
         ("edit", ["fact/0"], {"confidence": 2}, "confidence cannot be 2"),
         ("edit", ["fact/0"], {"sources": ()}, "sources cannot be edited; the fields that can are text, category"),
         ("edit", [BREWING], {"total_messages": 9}, "total_messages cannot be edited"),
-        ("edit", [BREWING], {"parent_slug": "home-brewing"}, "slug of another topic"),
-        ("edit", [BREWING], {"parent_slug": "no such topic"}, "slug of another topic"),
         ("edit", [SARAH], {"compiled_context": " "}, "must not be blank"),
         *((name, ["fact/none"], {}, "Nothing with the id 'fact/none'") for name in ("edit", "delete", "pin", "why")),
         *(("heartbeat", [], {"device_id": "d", name: value}, name) for name, value in BEATS),
@@ -211,10 +209,6 @@ def test_a_fact_by_hand_supersedes_the_other_value_of_its_slot(call: Call) -> No
         every = {one.id: one for one in pipeline.knowledge.list_facts(include_ended=True, **ADA)}
         assert every["fact/0"].superseded_by == new.id
         assert "Lisbon" not in system(pipeline.assemble("Hi", **THERE))  # at the next turn
-        other = pipeline.knowledge.add_fact("Based in Faro", category="identity", **ADA)
-        pipeline.knowledge.pin(new.id, **ADA)
-        edited = call(pipeline.knowledge, "edit", other.id, slot="home", **ADA)  # a slot that is given later
-        assert (edited.slot, edited.pinned, "Lives in Porto" in texts(pipeline)) == ("home", True, False)
 
 
 def test_what_was_said_by_hand_outlives_the_messages(call: Call) -> None:

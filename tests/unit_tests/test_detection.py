@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.knowledge.detection import Detection, Detector, Named
+from langchain_ctxbudget.knowledge.known import Detection, Detector, Named
 
 WORDS = st.sampled_from(["alpha", "Straße", "CAFÉ", "new", "york", "c++", "@sarah", "東京", "हिन्दी", "x1", "node.js"])
 NAMES = st.lists(WORDS, min_size=1, max_size=3).map(" ".join)

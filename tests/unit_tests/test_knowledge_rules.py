@@ -50,7 +50,6 @@ I work as a paralegal in Dublin | Works as a paralegal in Dublin | identity | jo
 I work at Acme | Works at Acme | identity | employer
 I'm a software engineer at Siemens | Is a software engineer at Siemens | identity |
 My birthday is on 3 May | Birthday is on 3 May | identity | birthday
-I've got two cats, Miso and Tofu | Has two cats | identity |
 I'm allergic to peanuts | Is allergic to peanuts | identity |
 im vegetarian btw | Is vegetarian | identity | diet
 I don't drive | Does not drive | identity |
