@@ -121,9 +121,7 @@ class UserKnowledge:
             latest = max((now, *(fact.last_seen for fact in state.facts)))
             merged = facts.learn((*state.facts, *state.ended), [new], {}, latest, BY_USER)
             before = {fact.id: fact for fact in state.facts}
-            same = (
-                one for one in merged if one.is_current and (one.text == new.text or says_the_same(one.text, new.text))
-            )
+            same = (one for one in merged if one.is_current and says_the_same(one.text, new.text))
             fact = min(same, key=lambda one: before.get(one.id) == one)
             own = fact.model_copy(update={"made_by": BY_USER, "text": new.text})
             every = (own if one.id == own.id else one for one in merged)

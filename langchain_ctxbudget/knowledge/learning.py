@@ -77,19 +77,11 @@ class Work:
     kept: known.Kept
     """What was kept of the user when they were taken up."""
 
-    @property
-    def said(self) -> list[records.Said]:
-        """The words in them that may be learned from."""
-        return self._said(self.first, len(self.entries))
-
-    @property
-    def before(self) -> list[records.Said]:
-        """The messages right before them."""
-        return self._said(max(0, self.first - BEFORE_MESSAGES), self.first)
-
-    def _said(self, first: int, end: int) -> list[records.Said]:
+    def said(self, before: int = 0) -> list[records.Said]:
+        """The words in them that may be learned from; of `before`, those in so many messages right before them."""
         others = others_in(self.entries[max(0, self.first - LOOK_BACK) :], self.scope.user_id)
-        return as_said(self.entries[first:end], others)
+        entries = self.entries[max(0, self.first - before) : self.first] if before else self.entries[self.first :]
+        return as_said(entries, others)
 
     @property
     def done(self) -> records.ProgressRecord | None:
@@ -151,7 +143,7 @@ def updated(state: Knowledge, work: Work, learned: records.Learned, now: datetim
     """Returns the state after some messages."""
     conversation = work.scope.conversation_id
     # What an assistant or somebody else says teaches nothing, whatever a model makes of it.
-    said = [one for one in work.said if one.from_user]
+    said = [one for one in work.said() if one.from_user]
     own = {one.id: Source(conversation_id=conversation, message_id=one.id, digest=one.digest) for one in said}
     said_at = {one.id: one.at for one in said if one.at}
     every = facts.learn((*state.facts, *state.ended), learned.facts, own, now, learned.made_by, said_at=said_at)
@@ -172,7 +164,7 @@ def measured_again(state: Knowledge, now: datetime) -> Knowledge:
     for (name, _), link in state.links.items():
         of[name].append(link)
 
-    def rank(one: P) -> tuple[bool, bool, float, str]:
+    def rank(one: records.Profile) -> tuple[bool, bool, float, str]:
         return not one.pinned, one.made_by != records.BY_USER, -profiles.importance_at(one, now), one.id
 
     def those_left(every: Iterable[P]) -> tuple[P, ...]:
@@ -388,11 +380,12 @@ class Learning:
             return
         while not cancelled and (work := drive(self.owner.using(scope, lambda one: self._next(one, at_least)))):
             learned: records.Learned | None = None
-            if extractor is not None and any(one.from_user for one in work.said):
+            said = work.said()
+            if extractor is not None and any(one.from_user for one in said):
                 knowledge = drive(known.read(store, user))
                 self._asking = True
                 try:
-                    learned = extractor.extract(work.said, work.before, knowledge)
+                    learned = extractor.extract(said, work.said(BEFORE_MESSAGES), knowledge)
                 except ExtractionError as error:
                     problem = error
                 finally:
@@ -449,7 +442,7 @@ class Learning:
             state = before if work.there is None else without(before, scope.conversation_id, work.there)
             if learned is not None:
                 return updated(state, work, learned, now)
-            said, phrases = rules.learn(work.said, state.phrases, scope.conversation_id)
+            said, phrases = rules.learn(work.said(), state.phrases, scope.conversation_id)
             return updated(replace(state, phrases=phrases), work, said, now)
 
         progress = yield from self._progress(scope)

@@ -61,7 +61,6 @@ class Engagement(NamedTuple):
     """A message that names a topic or an entity."""
 
     at: datetime | None
-    """The time of the message; without an offset, UTC."""
     tokens: int
     from_user: bool
 

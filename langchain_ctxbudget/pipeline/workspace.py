@@ -276,8 +276,8 @@ class Workspace:
 
     def erase(self, user_id: str) -> Flow[int]:
         """Deletes everything of a user, also in the stores of runs; returns how many records there were."""
-        self.bookkeeping.ledger.erase(user_id)
         path = (ROOT, label(require_id("user_id", user_id)))
+        self.bookkeeping.ledger.erase(user_id)
         # Whatever is under way with a conversation ends before anything is deleted; and what was begun in between is
         # deleted in the end.
         count = 0
