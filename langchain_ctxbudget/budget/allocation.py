@@ -77,10 +77,7 @@ class Reason(StrEnum):
     NOT_COMPILED = "not_compiled", "known, but its text is still being compiled in the background"
     NOT_DETECTED = "not_detected", "the current message does not name it"
     SWITCHED_OFF = "switched_off", "a setting leaves it out"
-    USAGE_LIMIT = (
-        "usage_limit",
-        "little of a usage limit is left, and others count more; `force_include` lets it in",
-    )
+    USAGE_LIMIT = ("usage_limit", "little of a usage limit is left, and others count more; `force_include` lets it in")
     REPAIRED = "repaired", "cannot be sent as it stands; the repairs say why"
     CLIPPED = "clipped", "larger than the room there is: its middle is left out"
     COMPRESSED = "compressed", "made shorter or taken out as a last resort, as the exact count was over the budget"

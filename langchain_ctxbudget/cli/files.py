@@ -28,10 +28,7 @@ PREVIEW_LINES, PREVIEW_WIDTH = 14, 160
 
 def configure(command: str, parser: argparse.ArgumentParser) -> None:
     """Adds the options of a command."""
-    add, formats = (
-        parser.add_argument,
-        "OpenAI or LangChain messages, or an export of ChatGPT or Claude",
-    )
+    add, formats = (parser.add_argument, "OpenAI or LangChain messages, or an export of ChatGPT or Claude")
     if command == "demo":
         add("--message", help="ask something else than the demo's question")
         add("--budget", type=tokens, default=DEMO_BUDGET, metavar="N", help="tokens (default: 4k)")

@@ -178,8 +178,7 @@ _MARKUP = re.compile(r"^(?:[-*•>#|]+|\d{1,3}[.)])(?=\s)\s*|^\s+")
 _SYMBOL = re.compile(r"[{}\[\]<>=;|\\~^#*_+/\"`]")
 _RULER = re.compile(r"^[\s|:+=_~*.-]*$")
 _ANAPHOR = re.compile(
-    r"(?:it|that|this|these|those|they|he|she|its|their|his|both|which)(?:['\u2019]s|'d|'ll|'re)?\b",
-    re.IGNORECASE,
+    r"(?:it|that|this|these|those|they|he|she|its|their|his|both|which)(?:['\u2019]s|'d|'ll|'re)?\b", re.IGNORECASE
 )
 # The splitter takes these for the end of a sentence.
 _ABBREVIATION = re.compile(

@@ -23,15 +23,7 @@ from langchain_ctxbudget.prompt.plan import (
     cut_key,
     merged,
 )
-from langchain_ctxbudget.prompt.steps import (
-    LAST_STEP,
-    STEPS,
-    Access,
-    WhatIf,
-    assemble,
-    choose_history,
-    settle,
-)
+from langchain_ctxbudget.prompt.steps import LAST_STEP, STEPS, Access, WhatIf, assemble, choose_history, settle
 
 __all__ = [
     "EPHEMERAL", "LAST_STEP", "NOTHING_ELSE", "STEPS", "Access", "AssembledContext",

@@ -42,21 +42,8 @@ from langchain_ctxbudget.history import (
 )
 from langchain_ctxbudget.knowledge import MAX_ENTITIES, MAX_TOPICS, facts, subjects
 from langchain_ctxbudget.messages import as_sent, distinct, fences, group, is_user, newest_that_fit
-from langchain_ctxbudget.prompt.assembly import (
-    NO_FIRST_QUESTION,
-    group_tokens,
-    has_human,
-    layer_tokens,
-)
-from langchain_ctxbudget.prompt.fitting import (
-    JOINS,
-    advice,
-    counted_extras,
-    excess_tokens,
-    fit_turn,
-    floors,
-    pruned,
-)
+from langchain_ctxbudget.prompt.assembly import NO_FIRST_QUESTION, group_tokens, has_human, layer_tokens
+from langchain_ctxbudget.prompt.fitting import JOINS, advice, counted_extras, excess_tokens, fit_turn, floors, pruned
 from langchain_ctxbudget.prompt.plan import Plan, PlannedTurn, Preferences
 from langchain_ctxbudget.retrieval import MIXED_SECTION, OWN_SECTION, Pool, has_recall_tool, select
 
