@@ -279,7 +279,7 @@ class ContextSettings(Parameters):
     """The way the budget is divided: `"elastic"`, `"ratio"`, `"fixed"`, `"dynamic"`, `"prioritized"`, a mapping such as
     `{"strategy": "ratio", "memory": 0.35, "history": 0.35, "reserve": 0.3}`, or a strategy of your own."""
     oversized_message: Literal["error", "clip"] = "error"
-    """The way with a user's message that does not fit: an error, or head and tail around a marker."""
+    """The way with a user's message that does not fit: an error, or in short around a marker."""
     tool_reserve: ShareOrNone = 0.25
     """Kept free for the calls and results of a turn where the request has tools, as a share of what system prompt,
     tools and message leave."""

@@ -10,6 +10,7 @@ import numpy as np
 from langchain_core.messages import BaseMessage
 from numpy.typing import NDArray
 
+from langchain_ctxbudget.history.work_state import TurnWork
 from langchain_ctxbudget.messages import as_note, digest, fold, is_user, one_line, terms, time_of
 from langchain_ctxbudget.search import (
     AFTER,
@@ -27,7 +28,6 @@ from langchain_ctxbudget.search import (
     packed_terms,
     subjects,
 )
-from langchain_ctxbudget.stores import SummaryLine
 from langchain_ctxbudget.tokens import TokenCounter
 
 if TYPE_CHECKING:
@@ -108,8 +108,10 @@ class Costs(Columns):
         self.quote, self.numbered_quote = Rows(np.int32), Rows(np.int32)
         """Its cost as a line that quotes it, also with its number; `UNKNOWN` until that is counted."""
         self.clips: Clips = {}
-        self.work: tuple[object, list[SummaryLine]] | None = None
-        """The work state that was written last for a turn, and what it was written from."""
+        self.turns: dict[object, Any] = {}
+        """Turns as far as they were fitted into their rooms, to go on with."""
+        self.turn_work: TurnWork | None = None
+        """The work state that was written last for a turn."""
 
     def grow(self, entries: Sequence[Entry], counter: TokenCounter) -> None:
         """Counts what is not counted yet, new messages also as lines where counting costs nobody anything."""

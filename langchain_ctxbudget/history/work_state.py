@@ -282,6 +282,19 @@ class WorkState:
             yield COMMANDS, f"{_short(command)}: {f'failed, {ran.failed}' if ran.failed else 'no error'}"
 
 
+@dataclass(slots=True)
+class TurnWork:
+    """The work state of a turn that is read on step by step."""
+
+    before: WorkState
+    """That of the messages before the turn."""
+    work: WorkState
+    read: list[tuple[int, BaseMessage]] = field(default_factory=list)
+    key: object = None
+    """What its lines were written for."""
+    lines: list[SummaryLine] = field(default_factory=list)
+
+
 def _told(file: Outcome) -> str:
     times = f"{file.verb} {file.times} times" if file.times > 1 else file.verb * file.times
     return ", ".join(filter(None, (times, f"the last change failed ({file.failed})" if file.failed else "")))

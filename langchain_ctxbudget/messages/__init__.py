@@ -13,7 +13,7 @@ from langchain_ctxbudget.messages.calls import (
     text_of,
     with_calls,
 )
-from langchain_ctxbudget.messages.clipping import clip_message, clip_text, head_end, water_level
+from langchain_ctxbudget.messages.clipping import clip_message, clip_text, water_level
 from langchain_ctxbudget.messages.fences import CONTEXT, SUMMARY, as_data, as_item, closing, opening
 from langchain_ctxbudget.messages.messages import (
     Preservation,
@@ -40,6 +40,7 @@ from langchain_ctxbudget.messages.messages import (
     split_instructions,
     time_of,
 )
+from langchain_ctxbudget.messages.outline import head_end
 from langchain_ctxbudget.messages.text import (
     MARKS,
     MAX_SENTENCE_CHARACTERS,

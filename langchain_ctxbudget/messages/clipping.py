@@ -1,18 +1,18 @@
-"""Clipping a text or a message that is too large: head and tail stay, a marker between them says how much is left out.
+"""Clipping a text or a message that is too large: what says most stays, a marker says how much is left out.
 
-Head and tail get half of the characters each: a log tells at its start what was run and at its end how it went. The cut
-moves to a line break, else to white space, where one is near. Only what was counted as a whole, marker included, is
-returned, so the bound holds for any counter.
+What stays follows from the kind of the text (`outline.py`); of one whose lines are too long for its room, head and tail
+get half of the characters each, cut at white space where some is near. Only what was counted as a whole, marker
+included, is returned, so the bound holds for any counter.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 
 from langchain_core.messages import BaseMessage, ToolMessage
 
 from langchain_ctxbudget.messages.calls import Block, blocks_of, text_of
+from langchain_ctxbudget.messages.outline import outlined
 
 MIN_TEXT_TOKENS = 16
 """Less text than this around a marker says nothing."""
@@ -26,18 +26,24 @@ _CHARACTERS_PER_TOKEN = 6
 """No first try takes more, so that a text with a sparse middle is not tokenized at length; English has 4 to 5."""
 _BYTES_PER_CHARACTER = 4
 """The most that UTF-8 has; no byte-level tokenizer makes more tokens than bytes."""
-_NEAR = 1 / 8
-"""Share of the head, and of the tail, that is given up for a cut at a line break or at white space."""
 _LONGEST_REFERENCE = 100
 """Characters; ids of LangChain and of providers have 36 to 70."""
-_LINE_BREAK, _SPACE = re.compile(r"\r?\n|\r"), re.compile(r"\s")
 
 
-def clip_text(text: str, count: Count, budget_tokens: int, *, reference: str | None = None) -> str | None:
-    """Returns head and tail of a text around a marker that says how many tokens are left out, within a budget.
+def clip_text(
+    text: str, count: Count, budget_tokens: int, *, reference: str | None = None, focus: frozenset[str] = frozenset()
+) -> str | None:
+    """Returns what says most of a text, and a marker that says how many tokens are left out, within a budget.
 
-    The number may be a few tokens off, as head and tail are tokenized next to the marker. The marker names the
+    The number may be a few tokens off, as what stays is tokenized next to the marker. The marker names the
     reference under which the recall tool gives the whole, where there is room for it and it can be quoted.
+
+    Args:
+        text: What is too large.
+        count: Counts its tokens.
+        budget_tokens: What it may cost.
+        reference: How the recall tool knows it.
+        focus: Search terms that it was looked at for: lines that have them say more.
 
     Returns:
         None where the marker and 16 tokens of text do not fit.
@@ -52,19 +58,22 @@ def clip_text(text: str, count: Count, budget_tokens: int, *, reference: str | N
         reference, room_tokens = None, budget_tokens - count(_marker(total_tokens, None))
     if room_tokens < MIN_TEXT_TOKENS:
         return None
+
+    def mark(left_out_characters: int) -> str:
+        return _marker(round(total_tokens * left_out_characters / len(text)), reference)
+
+    marker_length = len(mark(len(text)))
     best, most = None, len(text) - 1
     characters = int(min(_AIM * room_tokens * len(text) / total_tokens, room_tokens * _CHARACTERS_PER_TOKEN))
     for tries_left in reversed(range(_TRIES)):
         if not tries_left and best is None:  # this fits with every byte-level tokenizer
             characters = min(characters, room_tokens // _BYTES_PER_CHARACTER)
-        ends = _ends(text, min(most, characters))
-        left_out_tokens = round(total_tokens * (1 - sum(map(len, ends)) / len(text)))
-        made = _marker(left_out_tokens, reference).join(ends)
+        made = outlined(text, min(most, characters), focus, mark)
         tokens = count(made)
-        if tokens <= budget_tokens and any(ends):
+        if made and tokens <= budget_tokens:
             best = made
         else:
-            most = min(most, characters) - 1
+            most = min(most, characters, max(0, len(made) - marker_length)) - 1
         kept_tokens = max(1, tokens - budget_tokens + room_tokens)
         if (best == made and kept_tokens >= _ENOUGH * room_tokens) or most <= 0:
             break
@@ -79,6 +88,7 @@ def clip_message(
     budget_tokens: int,
     *,
     reference: str | None = None,
+    focus: frozenset[str] = frozenset(),
 ) -> BaseMessage | None:
     """Returns a message whose text is clipped so that it costs at most `budget_tokens`; None where that cannot be.
 
@@ -95,7 +105,7 @@ def clip_message(
         others = [block for block in blocks if text_of(block) is None]
         for named in (reference, None) if reference else (None,):
             text_tokens = budget_tokens - count_message(_with_text(message, "", others))
-            while (clipped := clip_text(whole, count, text_tokens, reference=named)) is not None:
+            while (clipped := clip_text(whole, count, text_tokens, reference=named, focus=focus)) is not None:
                 made = _with_text(message, clipped, others)
                 if (excess_tokens := count_message(made) - budget_tokens) <= 0:
                     return made
@@ -126,28 +136,6 @@ def water_level(costs: Sequence[int], budget_tokens: int) -> int:
     return max(costs)
 
 
-def head_end(text: str, end: int) -> int:
-    """Returns where to cut a text of which at most `end` characters are kept: at a line break, else at white space."""
-    for pattern in (_LINE_BREAK, _SPACE):
-        if starts := [found.start() for found in pattern.finditer(text, end - int(end * _NEAR), end + 1)]:
-            return starts[-1]
-    return end
-
-
-def _tail_start(text: str, start: int) -> int:
-    furthest = start + int((len(text) - start) * _NEAR)
-    for pattern in (_LINE_BREAK, _SPACE):
-        if found := pattern.search(text, max(0, start - 1), furthest):
-            return found.end()
-    return start
-
-
 def _marker(left_out_tokens: int, reference: str | None) -> str:
     recall = f'; all of it has the reference "{reference}"' if reference else ""
     return f"\n[… {left_out_tokens:,} tokens left out{recall} …]\n"
-
-
-def _ends(text: str, characters: int) -> tuple[str, str]:
-    """Returns head and tail of a text, at most so many characters together."""
-    tail_characters = characters // 2
-    return text[: head_end(text, characters - tail_characters)], text[_tail_start(text, len(text) - tail_characters) :]

@@ -43,8 +43,9 @@ from langchain_ctxbudget.history import (
 from langchain_ctxbudget.knowledge import MAX_ENTITIES, MAX_TOPICS, facts, subjects
 from langchain_ctxbudget.messages import as_sent, distinct, fences, group, is_user, newest_that_fit
 from langchain_ctxbudget.prompt.assembly import NO_FIRST_QUESTION, group_tokens, has_human, layer_tokens
-from langchain_ctxbudget.prompt.fitting import JOINS, advice, counted_extras, excess_tokens, fit_turn, floors, pruned
+from langchain_ctxbudget.prompt.fitting import JOINS, advice, counted_extras, excess_tokens, floors, pruned
 from langchain_ctxbudget.prompt.plan import Plan, PlannedTurn, Preferences
+from langchain_ctxbudget.prompt.turn import Rooms, fit_turn
 from langchain_ctxbudget.retrieval import MIXED_SECTION, OWN_SECTION, Pool, has_recall_tool, select
 
 LEAST_WORTH: dict[Emphasis, float] = {"balanced": 0.35, "cache": 1.0}
@@ -239,15 +240,10 @@ def _planned_turn(plan: Plan, identity: int, framing: int) -> PlannedTurn:
     def name(message: BaseMessage) -> str | None:
         return numbers.get(message.id or getattr(message, "tool_call_id", ""))
 
-    fitted = fit_turn(
-        groups,
-        counter,
-        budget_tokens=whole if whole <= min(planned, room) else min(planned, most[-1]),
-        kept_tokens=own,
-        room_tokens=room,
-        clip_human=settings.oversized_message == "clip",
-        name=name,
-    )
+    budget = whole if whole <= min(planned, room) else min(planned, most[-1])
+    rooms = Rooms(budget, room, own, settings.oversized_message == "clip", tuple(sorted(settings.tool_kinds.items())))
+    key, turns = (rooms, len(plan.conversation.entries)), plan.conversation.columns.turns
+    fitted = fit_turn(groups, counter, rooms, name=name, turns=turns, key=key)
     if isinstance(fitted, int):
         needed_tokens = floors(identity, fitted, plan.extras, framing)
         raise BudgetTooSmallError(plan.limit_tokens, needed_tokens, advice(plan))
@@ -255,7 +251,7 @@ def _planned_turn(plan: Plan, identity: int, framing: int) -> PlannedTurn:
     note = ""
     if fitted.left_out and has_human(fitted.groups):
         steps = len(fitted.left_out)
-        note = f"[Left out: the first {steps} of the steps taken for this message, calls with their results.]\n"
+        note = f"[Left out: {steps} of the steps taken for this message, calls with their results.]\n"
         cost = counter.count_text(note) + JOINS
         note, tokens = (note, tokens + cost) if tokens + cost <= room else ("", tokens)
     return replace(
@@ -263,6 +259,7 @@ def _planned_turn(plan: Plan, identity: int, framing: int) -> PlannedTurn:
         repairs=tuple(repairs),
         note=note,
         tokens=tokens,
+        room_tokens=min(planned, room),
         free_tokens=max(0, min(planned, room) - tokens) if whole <= room or long else 0,
         long=long,
         work_tokens=work,
@@ -380,20 +377,23 @@ def _work(plan: Plan, view: HistoryView) -> tuple[Fragment, ...]:
     )
     if not turn.renewed or most <= 0 or not has_human(turn.groups):
         return ()
-    groups = sorted((*turn.groups, *turn.left_out), key=lambda part: part.positions[0])[: turn.renewed]
     # A result that is missing stands in its group as a note, which has no position of its own.
     read = [
         (end + part.positions[min(place, len(part.positions) - 1)], message)
-        for part in groups
+        for part in turn.whole[: turn.renewed]
         for place, message in enumerate(part.messages)
     ]
     shown = {end + at for part in turn.groups for at in part.positions} | {*range(view.cut, end)}
     said = "".join(part.text for part in view.arc)
-    key = (most, view.cut, said, tuple((at, at in shown, message.text) for at, message in read))
-    if columns.work is None or columns.work[0] != key:
-        work = plan.conversation.read_work(end, plan.request.settings.tool_kinds).copy().read(read)
-        columns.work = (key, work.lines(plan.counter.count_text, most, shown, said))
-    return fragments(Layer.ARC, columns.work[1], plan.counter.count_text)
+    before = plan.conversation.read_work(end, plan.request.settings.tool_kinds)
+    known, columns.turn_work = columns.turn_work, None  # nobody else reads on meanwhile
+    if known is None or known.before is not before or read[: len(known.read)] != known.read:
+        known = work_state.TurnWork(before, before.copy())
+    if known.key != (key := (len(read), most, view.cut, said, frozenset(shown))):
+        known.work.read(read)
+        known.lines, known.read, known.key = known.work.lines(plan.counter.count_text, most, shown, said), read, key
+    columns.turn_work = known
+    return fragments(Layer.ARC, known.lines, plan.counter.count_text)
 
 
 def with_leftovers(plan: Plan) -> Plan:

@@ -1,9 +1,4 @@
-"""Fitting: a turn into its room, and a finished prompt into its budget, by priorities or by the last resort.
-
-The human message and the newest step of a turn stay (a step is an AI message with all its results); older steps give
-way as old history does. A turn that does not fit any more is brought down to `TARGET_SHARE` of its room at once, so
-that between two such moments it only grows at its end. It follows from the steps alone, so a process that goes on with
-a turn shows of it what the one before showed.
+"""Fitting a finished prompt into its budget, by priorities or by the last resort.
 
 Order and numbers of the last resort are those of seed 004's `compress_at_level` (light, medium, heavy, extreme), then
 of seed 001's two stages. Nothing is summarised there: summary, arc and recall tool stand for older messages.
@@ -17,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from langchain_core.messages import BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages import BaseMessage, ToolMessage
 
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
 from langchain_ctxbudget.errors import BudgetTooSmallError
-from langchain_ctxbudget.messages import Group, call_ids, clip_message, fold, newest_that_fit, one_line, water_level
+from langchain_ctxbudget.messages import Group, clip_message, fold, newest_that_fit, one_line
 from langchain_ctxbudget.prompt.assembly import (
     STABLE_LAYERS,
     BuiltPrompt,
@@ -33,22 +28,9 @@ from langchain_ctxbudget.prompt.assembly import (
     measure,
     without_least,
 )
-from langchain_ctxbudget.prompt.plan import Plan, PlannedTurn
+from langchain_ctxbudget.prompt.plan import Plan
 from langchain_ctxbudget.tokens import TokenCounter
 
-NEWEST_SHARE = 0.75
-"""The newest step's share of the room that the human message leaves, where not all steps fit."""
-TARGET_SHARE = 0.7
-"""A turn that is too large goes down to this share at once; beside a large newest step the older ones keep half of the
-rest."""
-WORDS_SHARE = 0.5
-"""The share of the turn's budget for human messages that may be clipped and leave no room for a step."""
-OLD_RESULT_TOKENS = 256
-"""The size of an older result before its whole step gives way."""
-SMALLEST_CLIP_TOKENS = 64
-"""A message that is clipped keeps about this much."""
-NOTE_TOKENS = 40
-"""The most that the line about steps that are left out costs."""
 JOINS = 2
 """Tokens that may come about where what stands in front of the user's words meets them."""
 SMALL_EXCESS_TOKENS, SMALL_EXCESS_SHARE = 64, 0.02
@@ -58,167 +40,9 @@ FIRST_MESSAGES, LAST_MESSAGES = 2, 6
 CLIPPED_RESULT_TOKENS = 64
 """The most that a result in the history costs at the extreme level, framing included."""
 
-Kinds = tuple[type[BaseMessage], ...]
-Name = Callable[[BaseMessage], str | None]
-"""Returns the reference under which the recall tool gives a message."""
 Groups = tuple[Group, ...]
 
 _BLANKS, _BLANK_LINES = re.compile(r"(?<=\S)\s{2,}"), re.compile(r"\n{3,}")
-
-
-# A turn
-
-
-def _unnamed(_message: BaseMessage) -> None:
-    return None
-
-
-def fit_turn(
-    groups: Sequence[Group],
-    counter: TokenCounter,
-    *,
-    budget_tokens: int,
-    room_tokens: int,
-    kept_tokens: int = 0,
-    clip_human: bool = False,
-    name: Name = _unnamed,
-) -> PlannedTurn | int:
-    """Returns the part of a turn that is sent, or the tokens that it needs at least where these are over its room."""
-    words_tokens, budget_tokens = int(budget_tokens * WORDS_SHARE), budget_tokens - kept_tokens
-    turn = _GrowingTurn(groups, counter, budget_tokens, name)
-    for number in (i for i in range(len(groups)) if i not in turn.human):
-        turn.add(number)
-        if turn.total > room_tokens and clip_human:
-            turn.shorten_words(words_tokens)
-            turn.add(number)
-    shown: Mapping[int, Group] = turn.shown
-    if turn.total > room_tokens:
-        needed = {i: groups[i] for i in sorted({*turn.human, *_newest(groups, range(len(groups)))})}
-        kinds: Kinds = (ToolMessage, HumanMessage) if clip_human else (ToolMessage,)
-        least = sum(group_tokens(part, counter) for part in clipped(needed, counter, 0, kinds, name=name).values())
-        if least > room_tokens:
-            return least
-        shown = clipped(needed, counter, min(room_tokens, max(least, budget_tokens)), kinds, name=name)
-        turn.renewed = len(groups)
-    return PlannedTurn(
-        groups=tuple(shown[i] for i in sorted(shown)),
-        left_out=tuple(part for i, part in enumerate(groups) if i not in shown),
-        clipped=frozenset(part.positions[0] for i, part in enumerate(groups) if shown.get(i, part) != part),
-        renewed=turn.renewed,
-    )
-
-
-def _newest(groups: Mapping[int, Group] | Sequence[Group], numbers: Sequence[int]) -> set[int]:
-    """Returns the last of some groups, and the last of them that has calls."""
-    return {*numbers[-1:], *[i for i in numbers if call_ids(groups[i].messages[0])][-1:]}
-
-
-class _GrowingTurn:
-    """The shown part of a turn, to which one step after the other is added."""
-
-    def __init__(self, groups: Sequence[Group], counter: TokenCounter, budget_tokens: int, name: Name) -> None:
-        self.whole, self.counter, self.budget_tokens, self.name = groups, counter, budget_tokens, name
-        self.human = [i for i, part in enumerate(groups) if has_human([part])]
-        self.shown: dict[int, Group] = {}
-        self.costs: dict[int, int] = {}
-        self.total = 0
-        self.dropped = False
-        """True where steps are left out, which a line will tell."""
-        self.renewed = 0
-        self.shortest: set[int] = set()
-        """Steps that cannot be shortened any more."""
-        for number in self.human:
-            self._put(number, groups[number])
-
-    def _put(self, number: int, part: Group) -> None:
-        tokens = group_tokens(part, self.counter)
-        self.total += tokens - self.costs.get(number, 0)
-        self.shown[number], self.costs[number] = part, tokens
-
-    def add(self, newest: int) -> None:
-        """Adds a step, and brings a turn that is too large down to its target: the oldest results first, then steps."""
-        self._put(newest, self.whole[newest])
-        budget_tokens = self.budget_tokens
-        if self.total + (NOTE_TOKENS if self.dropped else 0) <= budget_tokens:
-            return
-        self.renewed = newest + 1
-        older = sorted(i for i in self.shown if i != newest and i not in self.human)
-        budget_tokens -= NOTE_TOKENS if older or self.dropped else 0
-        said = sum(self.costs[i] for i in self.human)
-        most = int((budget_tokens - said) * NEWEST_SHARE)
-        if self.costs[newest] > most:
-            self._shorten(newest, max(0, most), SMALLEST_CLIP_TOKENS)
-        needed = said + self.costs[newest]
-        target = max(int(budget_tokens * TARGET_SHARE), needed, (needed + budget_tokens) // 2)
-        for number in older:
-            if self.total > target and number not in self.shortest:
-                self._shorten(number, self.costs[number] - (self.total - target), OLD_RESULT_TOKENS)
-        for number in sorted(set(older) - _newest(self.shown, [*older, newest])):
-            if self.total > target:
-                self.total -= self.costs.pop(number)
-                del self.shown[number]
-                self.dropped = True
-
-    def _shorten(self, number: int, budget_tokens: int, smallest_tokens: int) -> None:
-        if self.costs[number] > smallest_tokens:
-            whole = {number: self.whole[number]}
-            part = clipped(whole, self.counter, budget_tokens, (ToolMessage,), smallest_tokens, name=self.name)[number]
-            if group_tokens(part, self.counter) < self.costs[number]:
-                self._put(number, part)
-        if self.costs[number] > budget_tokens:
-            self.shortest.add(number)
-
-    def shorten_words(self, most: int) -> None:
-        """Clips the human messages to their share."""
-        said = {number: self.whole[number] for number in self.human}
-        for number, part in clipped(said, self.counter, most, (HumanMessage,), name=self.name).items():
-            self._put(number, part)
-
-
-def clipped(
-    groups: dict[int, Group],
-    counter: TokenCounter,
-    budget_tokens: int,
-    kinds: Kinds,
-    smallest_tokens: int = SMALLEST_CLIP_TOKENS,
-    *,
-    name: Name = _unnamed,
-) -> dict[int, Group]:
-    """Clips the largest messages of some kinds in groups, so that all fit a budget together if they can."""
-
-    def clip(message: BaseMessage, most_tokens: int) -> BaseMessage | None:
-        return clip_message(message, counter.count_message, counter.count_text, most_tokens, reference=name(message))
-
-    def shortest_of(message: BaseMessage) -> BaseMessage:
-        others_tokens = 0
-        if not isinstance(message, ToolMessage) and not isinstance(message.content, str):
-            others = [block for block in message.content if isinstance(block, dict) and block.get("type") != "text"]
-            others_tokens = counter.count_message(message.model_copy(update={"content": others}))
-        tries = (clip(message, others_tokens + smallest_tokens * times) for times in (1, 2, 4))
-        return next((shorter for shorter in tries if shorter), message)  # characters of many tokens need more
-
-    sent = {(number, place): message for number, part in groups.items() for place, message in enumerate(part.messages)}
-    costs = {at: counter.count_message(message) for at, message in sent.items()}
-    shortest = {
-        at: shorter
-        for at, message in sent.items()
-        if isinstance(message, kinds) and (shorter := shortest_of(message)) is not message
-    }
-    least = {at: counter.count_message(message) for at, message in shortest.items()}
-    left = budget_tokens - sum(cost for at, cost in costs.items() if at not in shortest)
-    open_places = list(shortest)
-    while open_places:
-        most = water_level([costs[at] for at in open_places], left)
-        stuck = [at for at in open_places if least[at] >= min(most, costs[at])]
-        if not stuck:
-            break
-        left -= sum(least[at] for at in stuck)
-        open_places = [at for at in open_places if at not in stuck]
-    sent |= {at: clip(sent[at], most) or part if at in open_places else part for at, part in shortest.items()}
-    return {
-        number: Group(tuple(sent[number, place] for place in range(len(part.messages))), part.positions)
-        for number, part in groups.items()
-    }
 
 
 # A prompt
@@ -237,16 +61,16 @@ class Settled:
 def excess_tokens(plan: Plan, content: Content) -> int:
     """Returns by how many tokens a prompt is over its limit once its turn takes all of its room; below 0: what is left.
 
-    The room kept free for the turn counts: so it is the same at every call of a loop, however far its steps have come,
-    and what gives way is the same, too.
+    While a turn grows in the room that is kept free for it, its steps count as that room: so it is the same at every
+    call of a loop, however far its steps have come, and what gives way is the same, too.
     """
-    return _excess(plan, build(content))
-
-
-def _excess(plan: Plan, built: BuiltPrompt) -> int:
-    limit = plan.limit_tokens - plan.allocated.reserve_tokens - sum(plan.extras.values())
-    free_tokens = plan.turn.free_tokens + (JOINS if plan.turn.note else 0)
-    return plan.counter.count_messages(built.messages) + free_tokens - limit
+    turn, limit = plan.turn, plan.limit_tokens - plan.allocated.reserve_tokens - sum(plan.extras.values())
+    if not turn.free_tokens:
+        return plan.counter.count_messages(build(content).messages) + (JOINS if turn.note else 0) - limit
+    said = tuple(part for part in content.turn if has_human([part]))
+    steps_tokens = turn.room_tokens - sum(group_tokens(part, plan.counter) for part in said)
+    head = build(replace(content, turn=said, turn_note="")).messages
+    return plan.counter.count_messages(head) + steps_tokens + JOINS - limit
 
 
 def pruned(plan: Plan, content: Content, order: Sequence[str]) -> tuple[Content, tuple[Fragment, ...]]:
@@ -269,7 +93,7 @@ def fit_prompt(plan: Plan) -> Settled:
     """
     limit = plan.limit_tokens - plan.allocated.reserve_tokens
     content, built = plan.content, build(plan.content)
-    excess = _excess(plan, built)
+    excess = excess_tokens(plan, content)
     if excess > max(SMALL_EXCESS_TOKENS, int(limit * SMALL_EXCESS_SHARE)):
         content, taken, compressed = reduce(content, plan.counter, lambda one: excess_tokens(plan, one))
         plan = plan.but(last_resort=taken, pruned=(*plan.pruned, *_omitted(compressed, Reason.COMPRESSED)))
@@ -305,9 +129,7 @@ def floors(identity: int, message: int, extras: Mapping[str, int], framing: int)
 def advice(plan: Plan) -> str:
     """Returns what to change when the parts that must be sent do not fit."""
     settings, window = plan.request.settings, plan.request.window.tokens
-    clip = (
-        "" if settings.oversized_message == "clip" else ' oversized_message="clip" keeps head and tail of the message.'
-    )
+    clip = "" if settings.oversized_message == "clip" else ' oversized_message="clip" shows the message in short.'
     if window is not None and plan.limit_tokens < settings.max_context_tokens:
         return (
             f"The model's window of {window:,} tokens less the output reserve of "

@@ -118,6 +118,8 @@ def merged(
 class PlannedTurn:
     """The current turn as it is sent, and the room that is kept for it."""
 
+    whole: tuple[Group, ...] = ()
+    """All of it, as it was given."""
     groups: tuple[Group, ...] = ()
     left_out: tuple[Group, ...] = ()
     clipped: frozenset[int] = frozenset()
@@ -125,6 +127,8 @@ class PlannedTurn:
     note: str = ""
     """The text that tells of groups that are left out, and of what they have left behind."""
     tokens: int = 0
+    room_tokens: int = 0
+    """The tokens that are kept for it, with what it takes of them."""
     free_tokens: int = 0
     """The tokens kept free for the calls and results that it may still get."""
     long: int = 0

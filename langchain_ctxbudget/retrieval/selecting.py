@@ -93,7 +93,7 @@ def select(
 ) -> Retrieved:
     """Fills a budget with the texts that are worth most per token.
 
-    Messages from `end` on and those at `shown` stand in the prompt already, of those `in_short` only head and tail.
+    Messages from `end` on and those at `shown` stand in the prompt already, of those `in_short` only a part.
     Texts from elsewhere that are `given`, by id, do, too. What is needed with a probability of less than `least` for
     each of its tokens stays out.
     The application's `limits` hold, too. `numbered` gives every message the number that the recall tool knows it by.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from copy import deepcopy
 from zlib import crc32
@@ -77,6 +78,52 @@ def test_a_clipped_text_fits_whatever_counts_and_takes_seven_counts_at_most(name
 def test_a_cut_falls_between_lines_where_one_ends_near():
     head, _, tail = parts(clip_text(LINES, TIKTOKEN.count_text, 1_000))
     assert set((head + "\n" + tail).splitlines()) <= set(LINES.splitlines())
+
+
+REPORT = "".join(f"case {i:04} passed in {i % 7} ms\n" for i in range(900))
+ERROR = "ValueError: no ledger named 'q3'\n"
+DIFF = "".join(
+    f"diff --git a/m{i}.py b/m{i}.py\n@@ -1,40 +1,40 @@\n" + f" same{i}\n" * 60 + f"-old{i}\n+new{i}\n"
+    for i in range(12)
+)
+HITS = "".join(f"src/m{i // 60}.py:{i % 60}: budget = {i}\n" for i in range(600))
+CODE = "".join(f"def job{i}(room):\n" + f"    room.add({i})\n" * 40 for i in range(12))
+NOTES = "".join(f"## Part {i}\n\n" + SENTENCE * 12 + "\n\n" for i in range(12))
+KINDS = {
+    "a log": (REPORT[:9_000] + ERROR + REPORT[9_000:], (ERROR,), ()),
+    "a diff": (DIFF, tuple(f"diff --git a/m{i}.py" for i in range(12)), ()),
+    "search hits": (HITS, tuple(f"src/m{i}.py:0:" for i in range(10)), ()),
+    "code": (CODE, tuple(f"def job{i}(" for i in range(12)), ()),
+    "prose": (NOTES, tuple(f"## Part {i}\n" for i in range(12)), ()),
+    "what was looked for": (REPORT[:9_000] + "Ada pays the plumber\n" + REPORT[9_000:], ("Ada pays",), ("plumber",)),
+}
+
+
+def test_of_every_kind_of_text_stays_what_says_most():
+    for kind, (text, expected, focus) in KINDS.items():
+        clipped = clip_text(text, TIKTOKEN.count_text, 700, focus=frozenset(focus))
+        assert [part for part in expected if part not in clipped] == [], kind
+        assert (clipped[:10], clipped[-10:]) == (text[:10], text[-10:]), kind
+        kept = [part.rstrip() for part in re.split(r"\[… .* …\]\n", clipped)]
+        assert [part for part in kept if part not in text] == [], kind
+
+
+def test_json_keeps_its_keys_the_ends_of_its_lists_and_what_is_left_out_of_each():
+    items = [{"id": i, "name": f"item {i}", "note": "lorem ipsum " * 50} for i in range(93)]
+    clipped = clip_text(
+        json.dumps({"items": items, "total": 93, "next": None}), TIKTOKEN.count_text, 300, reference="#4"
+    )
+    form, _, marker = clipped.partition("\n")
+    read = json.loads(form)
+    assert (list(read), read["total"], read["items"][0]["id"], read["items"][-1]["id"]) == (
+        ["items", "total", "next"],
+        93,
+        0,
+        92,
+    )
+    [told] = [item for item in read["items"] if isinstance(item, str)]
+    assert told == f"… {93 - len(read['items']) + 1} more"
+    assert NAMED.fullmatch(f"\n{marker}")[2] == "#4"
 
 
 NAMED = re.compile(r'\n\[… ([0-9,]+) tokens left out; all of it has the reference "([^"\n]+)" …\]\n')

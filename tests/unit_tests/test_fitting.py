@@ -16,11 +16,10 @@ from langchain_ctxbudget.prompt import Content, group_tokens
 from langchain_ctxbudget.prompt.assembly import build
 from langchain_ctxbudget.prompt.fitting import (
     LADDER,
-    NOTE_TOKENS,
-    fit_turn,
     reduce,
 )
 from langchain_ctxbudget.prompt.plan import PlannedTurn
+from langchain_ctxbudget.prompt.turn import NOTE_TOKENS, GrowingTurn, Rooms, fit_turn
 from langchain_ctxbudget.tokens import TiktokenCounter
 from tests.unit_tests.test_assembly import CONTENTS
 
@@ -159,7 +158,7 @@ def turn_of(*parts: str | Sequence[int]) -> list[Group]:
 
 
 def fitted(groups: Sequence[Group], budget: int, room: int | None = None, *, clip_human: bool = False) -> PlannedTurn:
-    result = fit_turn(groups, COUNTER, budget_tokens=budget, room_tokens=room or budget, clip_human=clip_human)
+    result = fit_turn(groups, COUNTER, Rooms(budget, room or budget, clip_human=clip_human))
     assert isinstance(result, PlannedTurn)
     return result
 
@@ -174,7 +173,7 @@ def positions(groups: Sequence[Group]) -> list[int]:
 
 def test_a_turn_that_fits_is_sent_as_it_is_and_one_token_too_few_shortens_the_oldest_results_alone() -> None:
     groups = turn_of("Go on.", *[[1_000]] * 6)
-    assert fitted(groups, cost(groups)) == PlannedTurn(groups=tuple(groups))
+    assert fitted(groups, cost(groups)) == PlannedTurn(whole=tuple(groups), groups=tuple(groups))
     result = fitted(groups, cost(groups) - 1)
     assert result.clipped == set(positions(groups[1:4]))
     assert result.left_out == ()
@@ -202,9 +201,11 @@ def test_every_step_is_within_the_budget_and_what_was_shown_stays_until_the_next
     parts: list[list[int]], budget: int
 ) -> None:
     before: PlannedTurn | None = None
+    turns: dict[object, GrowingTurn] = {}
     whole = turn_of("What did we decide about the roof?", *parts)
     for end in range(2, len(whole) + 1):
         groups, now = whole[:end], fitted(whole[:end], budget)
+        assert fit_turn(groups, COUNTER, Rooms(budget, budget), turns=turns) == now, "it goes on as it would begin anew"
         assert sorted(positions([*now.groups, *now.left_out])) == positions(groups)
         assert cost(now.groups) + (NOTE_TOKENS if now.left_out else 0) <= budget
         assert now.groups[0] == groups[0]
@@ -215,3 +216,66 @@ def test_every_step_is_within_the_budget_and_what_was_shown_stays_until_the_next
             assert now.groups == (*before.groups, groups[-1])
             assert now.left_out == before.left_out
         before = now
+
+
+def used(number: int, name: str, result: str, **args: str) -> list[BaseMessage]:
+    calls = [{"name": name, "args": args, "id": f"u{number}"}]
+    return [AIMessage("", tool_calls=calls), ToolMessage(result, tool_call_id=f"u{number}", id=f"m{number}")]
+
+
+TEXT = LONG[:3_000]
+STALE = {
+    "read again": ("Read", {"path": "a.py"}, "Read", {"path": "a.py"}),
+    "read again as a whole": ("Read", {"path": "a.py", "offset": "9"}, "Read", {"path": "a.py"}),
+    "overwritten": ("Read", {"path": "a.py"}, "Write", {"path": "a.py", "content": "x"}),
+    "run again": ("Bash", {"command": "make", "why": "first"}, "Bash", {"command": "make", "why": "again"}),
+    "looked up again": ("Grep", {"pattern": "def f"}, "Grep", {"pattern": "def f"}),
+}
+NOT_STALE = {
+    "edited": ("Read", {"path": "a.py"}, "Edit", {"path": "a.py", "old_string": "x", "new_string": "y"}),
+    "another part": ("Read", {"path": "a.py", "offset": "9"}, "Read", {"path": "a.py", "offset": "99"}),
+    "another file": ("Read", {"path": "a.py"}, "Read", {"path": "b.py"}),
+    "the next page": ("next_page", {}, "next_page", {}),
+}
+
+
+def test_a_result_that_a_later_call_made_stale_gives_way_first_to_a_line_that_says_where_the_newer_one_is() -> None:
+    for name, (first, its, then, args) in {**STALE, **NOT_STALE}.items():
+        messages = [
+            *used(0, "look", TEXT, about="roof"),
+            *used(1, first, 2 * TEXT, **its),
+            *used(2, then, TEXT, **args),
+            *used(3, "look", TEXT, about="garden"),
+        ]
+        groups = groups_of(HumanMessage("Go."), *messages)
+        result = fit_turn(groups, COUNTER, Rooms(cost(groups) - 40, 10**6), name=lambda message: message.id)
+        assert isinstance(result, PlannedTurn)
+        said = {message.id: message.text for part in result.groups for message in part.messages[1:]}
+        assert (said["m0"] == TEXT, "left out: " in said["m1"]) == (name in STALE, name in STALE), name
+        if name in STALE:
+            assert said["m1"].startswith(
+                f'[… left out: {name.removesuffix(" as a whole")} later, see "m2"; all of it'
+            ), name
+
+
+def test_a_newer_call_that_failed_makes_nothing_stale() -> None:
+    failed = used(2, "Read", "no such file", path="a.py")
+    failed[1] = ToolMessage("no such file", tool_call_id="u2", id="m2", status="error")
+    groups = groups_of(HumanMessage("Go."), *used(1, "Read", TEXT, path="a.py"), *failed, *used(3, "look", TEXT))
+    result = fit_turn(groups, COUNTER, Rooms(cost(groups) - 40, 10**6))
+    assert isinstance(result, PlannedTurn)
+    assert "tokens left out" in result.groups[1].messages[1].text
+
+
+def test_a_turn_that_was_changed_is_fitted_anew() -> None:
+    turns: dict[object, GrowingTurn] = {}
+    for change in (
+        lambda _: None,
+        lambda turn: setattr(turn[1].messages[1], "content", "Short."),
+        lambda turn: turn.pop(),
+    ):
+        groups = turn_of("Go on.", *[[1_000]] * 6)
+        fit_turn(groups, COUNTER, Rooms(3_000, 3_000), turns=turns)
+        change(groups)
+        now = fit_turn(groups, COUNTER, Rooms(3_000, 3_000), turns=turns)
+        assert now == fit_turn(groups, COUNTER, Rooms(3_000, 3_000))

@@ -1,0 +1,347 @@
+"""Fitting the current turn into its room.
+
+The human message and the newest step of a turn stay (a step is an AI message with all its results); older steps give
+way as old history does: first results that a later call made stale, then the oldest. A turn that does not fit any more
+is brought down to `TARGET_SHARE` of its room at once, so that between two such moments it only grows at its end. It
+follows from the steps alone, so a process that goes on with a turn shows of it what the one before showed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+
+from langchain_ctxbudget.history import work_state
+from langchain_ctxbudget.messages import Group, call_ids, clip_message, remembering, terms, water_level
+from langchain_ctxbudget.prompt.assembly import group_tokens, has_human
+from langchain_ctxbudget.prompt.plan import PlannedTurn
+from langchain_ctxbudget.settings import ToolKind
+from langchain_ctxbudget.tokens import TokenCounter
+
+NEWEST_SHARE = 0.75
+"""The newest step's share of the room that the human message leaves, where not all steps fit."""
+TARGET_SHARE = 0.7
+"""A turn that is too large goes down to this share at once; beside a large newest step the older ones keep half of the
+rest."""
+WORDS_SHARE = 0.5
+"""The share of the turn's budget for human messages that may be clipped and leave no room for a step."""
+OLD_RESULT_TOKENS = 256
+"""The size of an older result before its whole step gives way."""
+SMALLEST_CLIP_TOKENS = 64
+"""A message that is clipped keeps about this much."""
+NOTE_TOKENS = 40
+"""The most that the line about steps that are left out costs."""
+FOCUS_CHARACTERS = 4_000
+"""What is read of a message for the words that results are looked at for."""
+MOST_TURNS = 4
+"""Turns of a conversation, by their rooms, that are kept to go on with."""
+AGAIN: Mapping[ToolKind, str] = {
+    "read": "read again",
+    "run": "run again",
+    "search": "looked up again",
+    "todo": "written anew",
+    "write": "overwritten",
+}
+"""What a later call did that made an older result stale."""
+
+Kinds = tuple[type[BaseMessage], ...]
+Name = Callable[[BaseMessage], str | None]
+"""Returns the reference under which the recall tool gives a message."""
+
+
+def _unnamed(_message: BaseMessage) -> None:
+    return None
+
+
+class Rooms(NamedTuple):
+    """The room of a turn, and what may be done to fit it in."""
+
+    budget_tokens: int
+    """What it may cost before older steps give way."""
+    most_tokens: int
+    """What it may never cost more than."""
+    kept_tokens: int = 0
+    """What of the budget is kept for the work state."""
+    clip_human: bool = False
+    """Whether human messages may be clipped, too."""
+    tool_kinds: tuple[tuple[str, ToolKind], ...] = ()
+    """Kinds of tools by name, where arguments do not tell them."""
+
+    @property
+    def steps_tokens(self) -> int:
+        """The budget without what is kept."""
+        return self.budget_tokens - self.kept_tokens
+
+    @property
+    def words_tokens(self) -> int:
+        """What human messages may cost that are clipped."""
+        return int(self.budget_tokens * WORDS_SHARE)
+
+
+def fit_turn(
+    groups: Sequence[Group],
+    counter: TokenCounter,
+    rooms: Rooms,
+    *,
+    name: Name = _unnamed,
+    turns: dict[object, GrowingTurn] | None = None,
+    key: object = None,
+) -> PlannedTurn | int:
+    """Returns the part of a turn that is sent, or the tokens that it needs at least where these are over its room.
+
+    Args:
+        groups: The turn.
+        counter: Counts tokens.
+        rooms: Its room.
+        name: Returns the reference of a message.
+        turns: Turns of a conversation as they were fitted last, by what they were fitted for; it goes on with one.
+        key: What this one is fitted for.
+    """
+    known = {} if turns is None else turns
+    turn = known.pop(key, None) or GrowingTurn(counter, rooms)  # nobody else goes on with it meanwhile
+    turn.name = name
+    fitted = turn.fitted(groups)
+    known[key] = turn
+    while len(known) > MOST_TURNS:
+        del known[next(iter(known))]
+    return fitted
+
+
+class GrowingTurn:
+    """The shown part of a turn, to which one step after the other is added; it can go on where a call left it."""
+
+    def __init__(self, counter: TokenCounter, rooms: Rooms, name: Name = _unnamed) -> None:
+        self.counter, self.rooms, self.name = counter, rooms, name
+        self.begin(())
+
+    def begin(self, groups: Sequence[Group]) -> None:
+        """Forgets all steps, and takes the words of the user from some groups."""
+        self.whole: list[Group] = []
+        self.human = [i for i, part in enumerate(groups) if has_human([part])]
+        self.shown: dict[int, Group] = {}
+        self.costs: dict[int, int] = {}
+        self.total = self.renewed = 0
+        self.dropped = False
+        """True where steps are left out, which a line will tell."""
+        self.shortest: set[int] = set()
+        """Steps that cannot be shortened any more."""
+        self.newest_use: dict[tuple[str, ...], list[str]] = {}
+        """The calls that looked at or did the same thing last, by their ids."""
+        self.stale: dict[str, tuple[str, str]] = {}
+        """Calls whose results are stale, by their ids: the call that came later, and what it did."""
+        self.results: dict[str, ToolMessage] = {}
+        self._contents: list[tuple[object, ...]] = []
+        for number in self.human:
+            self._put(number, groups[number])
+
+    def fitted(self, groups: Sequence[Group]) -> PlannedTurn | int:
+        """Returns the part of a turn that is sent, or the tokens that it needs at least where these are over its room.
+
+        Groups that it knows from the last time, unchanged, are not looked at again.
+        """
+        contents = [_content(part) for part in groups]
+        known = len(self._contents)
+        if contents[:known] != self._contents or any(has_human([part]) for part in groups[known:]):
+            self.begin(groups)
+        for number in range(len(self._contents), len(groups)):
+            self._contents.append(contents[number])
+            self.whole.append(groups[number])
+            if number not in self.human:
+                self._add(number)
+        shown, renewed = dict(self.shown), self.renewed
+        if self.total > self.rooms.most_tokens:
+            needed = {i: groups[i] for i in sorted({*self.human, *_newest(groups, range(len(groups)))})}
+            kinds: Kinds = (ToolMessage, HumanMessage) if self.rooms.clip_human else (ToolMessage,)
+            smallest = self._clipped(needed, 0, kinds)
+            least = sum(group_tokens(part, self.counter) for part in smallest.values())
+            if least > self.rooms.most_tokens:
+                return least
+            shown = self._clipped(needed, min(self.rooms.most_tokens, max(least, self.rooms.steps_tokens)), kinds)
+            renewed = len(groups)
+        return PlannedTurn(
+            whole=tuple(groups),
+            groups=tuple(shown[i] for i in sorted(shown)),
+            left_out=tuple(part for i, part in enumerate(groups) if i not in shown),
+            clipped=frozenset(part.positions[0] for i, part in enumerate(groups) if shown.get(i, part) != part),
+            renewed=renewed,
+        )
+
+    def _add(self, number: int) -> None:
+        self._read_calls(number)
+        self._grow(number)
+        if self.total > self.rooms.most_tokens and self.rooms.clip_human:
+            said = {at: self.whole[at] for at in self.human}
+            for at, part in self._clipped(said, self.rooms.words_tokens, (HumanMessage,)).items():
+                self._put(at, part)
+            self._grow(number)
+
+    def _put(self, number: int, part: Group) -> None:
+        tokens = group_tokens(part, self.counter)
+        self.total += tokens - self.costs.get(number, 0)
+        self.shown[number], self.costs[number] = part, tokens
+
+    def _grow(self, newest: int) -> None:
+        """Shows a step, and brings a turn that is too large down to its target."""
+        self._put(newest, self.whole[newest])
+        budget_tokens = self.rooms.steps_tokens
+        if self.total + (NOTE_TOKENS if self.dropped else 0) <= budget_tokens:
+            return
+        self.renewed = newest + 1
+        older = sorted(i for i in self.shown if i != newest and i not in self.human)
+        budget_tokens -= NOTE_TOKENS if older or self.dropped else 0
+        said = sum(self.costs[i] for i in self.human)
+        most = int((budget_tokens - said) * NEWEST_SHARE)
+        if self.costs[newest] > most:
+            self._shorten(newest, max(0, most), SMALLEST_CLIP_TOKENS)
+        needed = said + self.costs[newest]
+        target = max(int(budget_tokens * TARGET_SHARE), needed, (needed + budget_tokens) // 2)
+        keep = _newest(self.shown, [*older, newest])
+        for number in older:
+            self._tell_stale(number)
+        older.sort(key=lambda number: (not self._is_stale(number), number))
+        for number in older:
+            if self.total > target and number not in self.shortest:
+                self._shorten(number, self.costs[number] - (self.total - target), OLD_RESULT_TOKENS)
+        for number in older:
+            if self.total > target and number not in keep:
+                self.total -= self.costs.pop(number)
+                del self.shown[number]
+                self.dropped = True
+
+    def _shorten(self, number: int, budget_tokens: int, smallest_tokens: int) -> None:
+        if self.costs[number] > smallest_tokens:
+            whole = {number: self.whole[number]}
+            part = self._clipped(whole, budget_tokens, (ToolMessage,), smallest_tokens, self._focus(number))[number]
+            if group_tokens(part, self.counter) < self.costs[number]:
+                self._put(number, part)
+        if self.costs[number] > budget_tokens:
+            self.shortest.add(number)
+
+    def _focus(self, number: int) -> frozenset[str]:
+        """Returns what the results of a step are looked at for: the words of the user, and of the steps since."""
+        steps = (*self.human, *range(number, self.renewed))
+        return frozenset().union(*(_said(message) for i in steps for message in self.whole[i].messages[:1]))
+
+    # Stale results
+
+    def _read_calls(self, number: int) -> None:
+        """Notes what the calls of a step look at or do, and which older results that makes stale."""
+        first, *rest = self.whole[number].messages
+        self.results |= {one.tool_call_id: one for one in rest if isinstance(one, ToolMessage)}
+        for call in first.tool_calls if isinstance(first, AIMessage) else ():
+            call_id, use = (
+                call["id"] or "",
+                work_state.ToolUse.of(call["name"], call["args"], dict(self.rooms.tool_kinds)),
+            )
+            result = self.results.get(call_id)
+            if use.kind not in AGAIN or result is None or result.status == "error":
+                continue
+            whole = json.dumps(call["args"], sort_keys=True, default=str)
+            same: list[tuple[str, ...]] = [(call["name"], whole)]
+            of_file: list[tuple[str, ...]] = [(path,) for path in use.subjects]
+            if use.kind == "todo":
+                same = [("",)]
+            elif use.kind == "run":  # what describes a command may change
+                same = [(call["name"], "", *use.subjects)]
+            replaced = of_file if use.kind == "write" or (use.kind == "read" and len(call["args"]) == 1) else same
+            noted = [] if use.kind == "write" else [*same, *of_file] if use.kind == "read" else same
+            for key in replaced:
+                for older in self.newest_use.pop(key, ()):
+                    self.stale.setdefault(older, (call_id, AGAIN[use.kind]))
+            for key in noted:
+                self.newest_use.setdefault(key, []).append(call_id)
+
+    def _is_stale(self, number: int) -> bool:
+        ids = call_ids(self.whole[number].messages[0])
+        return bool(ids) and all(call_id in self.stale for call_id in ids)
+
+    def _tell_stale(self, number: int) -> None:
+        """Puts a line in place of every stale result of a step that is longer than that."""
+        self.whole[number] = self._without_stale(self.whole[number])
+        if (shown := self._without_stale(self.shown[number])) is not self.shown[number]:
+            self._put(number, shown)
+
+    def _without_stale(self, part: Group) -> Group:
+        said = list(part.messages)
+        for place, message in enumerate(said):
+            if isinstance(message, ToolMessage) and message.tool_call_id in self.stale:
+                newer, did = self.stale[message.tool_call_id]
+                see, reference = self.name(self.results[newer]), self.name(message)
+                where = f', see "{see}"' if see else ""
+                whole = f'; all of it has the reference "{reference}"' if reference else ""
+                line = message.model_copy(update={"content": f"[… left out: {did} later{where}{whole} …]"})
+                if self.counter.count_message(line) < self.counter.count_message(message):
+                    said[place] = line
+        return part if said == list(part.messages) else Group(tuple(said), part.positions)
+
+    # Clipping
+
+    def _clipped(
+        self,
+        groups: Mapping[int, Group],
+        budget_tokens: int,
+        kinds: Kinds,
+        smallest_tokens: int = SMALLEST_CLIP_TOKENS,
+        focus: frozenset[str] = frozenset(),
+    ) -> dict[int, Group]:
+        """Clips the largest messages of some kinds in groups, so that all fit a budget together if they can."""
+        counter = self.counter
+
+        def clip(message: BaseMessage, most_tokens: int) -> BaseMessage | None:
+            count, name = counter.count_message, self.name(message)
+            return clip_message(message, count, counter.count_text, most_tokens, reference=name, focus=focus)
+
+        def shortest_of(message: BaseMessage) -> BaseMessage:
+            others_tokens = 0
+            if not isinstance(message, ToolMessage) and not isinstance(message.content, str):
+                others = [block for block in message.content if isinstance(block, dict) and block.get("type") != "text"]
+                others_tokens = counter.count_message(message.model_copy(update={"content": others}))
+            tries = (clip(message, others_tokens + smallest_tokens * times) for times in (1, 2, 4))
+            return next((shorter for shorter in tries if shorter), message)  # characters of many tokens need more
+
+        sent = {(number, at): message for number, part in groups.items() for at, message in enumerate(part.messages)}
+        costs = {at: counter.count_message(message) for at, message in sent.items()}
+        shortest = {
+            at: shorter
+            for at, message in sent.items()
+            if isinstance(message, kinds) and (shorter := shortest_of(message)) is not message
+        }
+        least = {at: counter.count_message(message) for at, message in shortest.items()}
+        left = budget_tokens - sum(cost for at, cost in costs.items() if at not in shortest)
+        open_places = list(shortest)
+        while open_places:
+            most = water_level([costs[at] for at in open_places], left)
+            stuck = [at for at in open_places if least[at] >= min(most, costs[at])]
+            if not stuck:
+                break
+            left -= sum(least[at] for at in stuck)
+            open_places = [at for at in open_places if at not in stuck]
+        sent |= {at: clip(sent[at], most) or part if at in open_places else part for at, part in shortest.items()}
+        return {
+            number: Group(tuple(sent[number, at] for at in range(len(part.messages))), part.positions)
+            for number, part in groups.items()
+        }
+
+
+def _newest(groups: Mapping[int, Group] | Sequence[Group], numbers: Sequence[int]) -> set[int]:
+    """Returns the last of some groups, and the last of them that has calls."""
+    return {*numbers[-1:], *[i for i in numbers if call_ids(groups[i].messages[0])][-1:]}
+
+
+def _content(part: Group) -> tuple[object, ...]:
+    """Returns what tells whether a group is as it was, where somebody changed a message in place, too."""
+    return tuple((message, message.content, getattr(message, "tool_calls", None)) for message in part.messages)
+
+
+def _said(message: BaseMessage) -> frozenset[str]:
+    calls = message.tool_calls if isinstance(message, AIMessage) else []
+    asked = "".join(f"\n{text}" for text in work_state.texts_of([call["args"] for call in calls]))
+    return _terms(message.text[:FOCUS_CHARACTERS] + asked[:FOCUS_CHARACTERS])
+
+
+@remembering(4_096)
+def _terms(text: str) -> frozenset[str]:
+    return frozenset(terms(text))
