@@ -219,7 +219,7 @@ class Detector:
         if query is None or len(rows) < 2:  # noqa: PLR2004 - itself and another one
             return
         [aim] = units(np.asarray([query], np.float32))
-        cosines = np.round((self._vectors @ aim)[rows].astype(np.float64), DECIMALS)
+        cosines = np.round(np.einsum("ij,j->i", self._vectors, aim)[rows].astype(np.float64), DECIMALS)
         others = len(cosines) - 1
         mean = (cosines.sum() - cosines) / others
         variance = ((cosines**2).sum() - cosines**2) / others - mean**2

@@ -163,10 +163,10 @@ def newest_exchanges(conversation: Conversation) -> tuple[Exchange, ...]:
     """Returns the newest exchanges of a conversation, newest first."""
     exchanges: list[Exchange] = []
     messages = tokens = 0
-    entries, costs = conversation.entries[-LONGEST_WALK:], conversation.costs[-LONGEST_WALK:]
-    for entry, cost in zip(reversed(entries), reversed(costs), strict=True):
-        messages, tokens = messages + 1, tokens + cost
-        if is_user(entry.message):
+    end = len(conversation.entries)
+    for at in range(end - 1, max(0, end - LONGEST_WALK) - 1, -1):  # no more is decoded than is looked at
+        messages, tokens = messages + 1, tokens + conversation.costs[at]
+        if is_user(conversation.entries[at].message):
             exchanges.append(Exchange(messages, tokens))
             messages = tokens = 0
             if len(exchanges) == MOST_EXCHANGES:
