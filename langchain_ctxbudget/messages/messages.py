@@ -274,7 +274,7 @@ def current_turn(message: str | BaseMessage | Sequence[BaseMessage]) -> list[Bas
             raise EmptyMessageError(
                 f"message has no content (position {position} of the turn): say what is to be answered"
             )
-    if not group(turn)[0]:
+    if not any(isinstance(part, HumanMessage) for part in turn) and not group(turn)[0]:
         raise EmptyMessageError("message has nothing that can be sent: no content, or results that answer no call")
     return turn
 

@@ -201,6 +201,13 @@ def _checked(allocation: object, situation: Situation) -> Allocation:
     return replace(allocation, tokens={**shared, **required})
 
 
+def whole_turn(plan: Plan) -> PlannedTurn:
+    """Returns the turn as it was given, counted once for all the ways in which the prompt may be divided."""
+    groups, repairs = group([as_sent(message) for message in plan.request.turn])
+    costs = tuple(group_tokens(part, plan.counter) for part in groups)
+    return PlannedTurn(whole=tuple(groups), costs=costs, given_repairs=tuple(repairs))
+
+
 def _planned_turn(plan: Plan, identity: int, framing: int) -> PlannedTurn:
     """Plans the room of the current turn, and fits the turn into it.
 
@@ -209,10 +216,9 @@ def _planned_turn(plan: Plan, identity: int, framing: int) -> PlannedTurn:
     history and context block are planned anew for what it leaves them.
     """
     counter, request, settings = plan.counter, plan.request, plan.request.settings
-    groups, repairs = group([as_sent(message) for message in request.turn])
+    groups, costs = plan.turn.whole, plan.turn.costs
     room = plan.limit_tokens - identity - framing - sum(plan.extras.values())
-    whole = sum(group_tokens(part, counter) for part in groups)
-    said = sum(group_tokens(part, counter) for part in groups if has_human([part]))
+    whole, said = sum(costs), sum(cost for part, cost in zip(groups, costs, strict=True) if has_human([part]))
     known = sum(map(counter.count_text, (*settings.manner, *settings.preferences, *settings.memories)))
     planned = said + (int(max(0, room - said) * settings.tool_reserve) if request.tools else 0)
     beside = plan.conversation.total_tokens + known + sum(part.tokens for part in plan.fixed or ())
@@ -256,7 +262,9 @@ def _planned_turn(plan: Plan, identity: int, framing: int) -> PlannedTurn:
         note, tokens = (note, tokens + cost) if tokens + cost <= room else ("", tokens)
     return replace(
         fitted,
-        repairs=tuple(repairs),
+        costs=costs,
+        given_repairs=plan.turn.given_repairs,
+        repairs=plan.turn.given_repairs,
         note=note,
         tokens=tokens,
         room_tokens=min(planned, room),

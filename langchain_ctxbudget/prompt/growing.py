@@ -13,7 +13,7 @@ from langchain_core.messages import ToolMessage
 
 from langchain_ctxbudget.budget import DEPTH_FACTOR, Emphasis, Layer
 from langchain_ctxbudget.prompt.assembly import STABLE_LAYERS, system_parts
-from langchain_ctxbudget.prompt.budgeting import history_plan, with_history, within
+from langchain_ctxbudget.prompt.budgeting import history_plan, whole_turn, with_history, within
 from langchain_ctxbudget.prompt.fitting import excess_tokens
 from langchain_ctxbudget.prompt.plan import Plan
 from langchain_ctxbudget.tokens import CACHED_PRICE
@@ -36,7 +36,7 @@ def divided(plan: Plan) -> Plan:
             f"output reserve of {reserve:,} tokens not kept: the model's window is not known (set window_tokens)"
         )
     room = settings.max_context_tokens if window is None else max(0, window - plan.request.output_reserve_tokens)
-    plan = plan.but(limit_tokens=min(settings.max_context_tokens, room))
+    plan = plan.but(limit_tokens=min(settings.max_context_tokens, room), turn=whole_turn(plan))
     may_go_on = plan.grows and (plan.goes_on or not plan.repeats)
     return (_going_on(plan) if may_go_on else None) or _step(within(plan.but(goes_on=False)))
 

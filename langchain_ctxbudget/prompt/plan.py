@@ -120,6 +120,9 @@ class PlannedTurn:
 
     whole: tuple[Group, ...] = ()
     """All of it, as it was given."""
+    costs: tuple[int, ...] = ()
+    """What each of these costs."""
+    given_repairs: tuple[Repair, ...] = ()
     groups: tuple[Group, ...] = ()
     left_out: tuple[Group, ...] = ()
     clipped: frozenset[int] = frozenset()
