@@ -20,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolCall, ToolMessage
 
 Block = str | dict[str, Any]
 Call = dict[str, Any]
@@ -97,12 +97,7 @@ def with_calls(message: BaseMessage) -> BaseMessage:
         return message
     if message.invalid_tool_calls:
         invalid = [
-            {
-                "name": call["name"] or "",
-                "args": {_UNREADABLE: call["args"] or ""},
-                "id": call["id"],
-                "type": "tool_call",
-            }
+            ToolCall(name=call["name"] or "", args={_UNREADABLE: call["args"] or ""}, id=call["id"], type="tool_call")
             for call in message.invalid_tool_calls
         ]
         message = message.model_copy(update={"tool_calls": [*message.tool_calls, *invalid], "invalid_tool_calls": []})
@@ -123,22 +118,23 @@ def is_raw(block: Block, message: BaseMessage) -> bool:
 
 def raw_text(block: Block) -> Block:
     """Returns such a block as a text."""
-    return {"type": "text", "text": json.dumps(_opened(block), ensure_ascii=False, default=str)}
+    return _text_block(_opened(block))
 
 
 def with_text_result(message: ToolMessage) -> ToolMessage:
     """Returns the result of a custom tool as text; any other as it is."""
-    if not any(_kind(block) == _CUSTOM_RESULT for block in blocks_of(message)):
+    if _CUSTOM_RESULT not in block_types(message):
         return message
-    blocks: list[Block] = []
-    for block in blocks_of(message):
-        if _kind(block) == _CUSTOM_RESULT:
-            output = _opened(block).get("output") or ""
-            text = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False, default=str)
-            blocks.append({"type": "text", "text": text})
-        else:
-            blocks.append(block)
+    blocks = [
+        _text_block(_opened(block).get("output") or "") if _kind(block) == _CUSTOM_RESULT else block
+        for block in blocks_of(message)
+    ]
     return message.model_copy(update={"content": blocks})
+
+
+def _text_block(value: object) -> Block:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return {"type": "text", "text": text}
 
 
 def renamed(message: AIMessage, ids: Sequence[str]) -> BaseMessage:
@@ -155,8 +151,7 @@ def renamed(message: AIMessage, ids: Sequence[str]) -> BaseMessage:
 def answered(messages: Sequence[BaseMessage]) -> tuple[dict[tuple[int, int], int], list[int]]:
     """Returns the position of the result of every answered call (message, place in it), and results that answer none.
 
-    Ids may repeat: a result answers the newest open call before it, else the first one after it that nothing else
-    answers. So a call that was never answered does not take the results of later ones.
+    Ids may repeat: a result answers the newest open call before it, else the first one after it that is still open.
     """
     waiting: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     early: list[tuple[str, int]] = []
@@ -210,10 +205,7 @@ def _item(block: Mapping[str, Any]) -> tuple[str, bool] | None:
 
 
 def without_items(message: BaseMessage, sent: Collection[str] = ()) -> BaseMessage:
-    """Returns a message without the ids of items and without reasoning; itself if it has none.
-
-    A call of the provider's under an id that was sent before is left out.
-    """
+    """Returns a message without ids of items, reasoning, and calls of the provider's under an id sent before."""
     if not item_ids(message):
         return message
     content: list[Block] = []

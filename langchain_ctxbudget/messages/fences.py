@@ -69,12 +69,6 @@ def opening(name: str) -> str:
     return f"<{name}>\n"
 
 
-def marks() -> tuple[str, ...]:
-    """Returns every line that opens or closes a fence, in the forms in which it may stand in a prompt."""
-    names = (CONTEXT, SUMMARY, ARC, PREFERENCES)
-    return tuple(mark for name in names for mark in (opening(name), closing(name), f"</{name}>"))
-
-
 def closing(name: str) -> str:
     """Returns the line that closes a fence."""
     return f"</{name}>\n"

@@ -96,10 +96,7 @@ def plain_text(message: BaseMessage) -> str:
 
 
 def own_words(message: BaseMessage) -> str:
-    """Returns the words that somebody says in a message themselves: its text and text blocks, no others.
-
-    Of a user's text, pasted parts are left out, and so is all of a message that LangChain wrote in the user's place.
-    """
+    """Returns the words that somebody says themselves: of a user, nothing pasted or that LangChain wrote for them."""
     if isinstance(message, HumanMessage) and message.additional_kwargs.get("lc_source"):
         return ""
     said = [_words(block) or "" for block in blocks_of(message) if isinstance(block, str) or block.get("type") in _SAID]
@@ -120,12 +117,8 @@ def model_of(answer: BaseMessage) -> str | None:
 
 def fingerprint(message: BaseMessage) -> str:
     """Returns a digest of a message; two messages with the same one are the same but for their ids."""
-    said: dict[str, Any] = {
-        "type": message.type,
-        "content": message.content,
-        "name": message.name,
-        "kwargs": message.additional_kwargs,
-    }
+    said: dict[str, Any] = {"type": message.type, "content": message.content, "name": message.name}
+    said["kwargs"] = message.additional_kwargs
     if isinstance(message, AIMessage):
         made: dict[str, Any] = {"calls": message.tool_calls, "invalid": message.invalid_tool_calls}
         said |= {kind: [(call["name"], call["args"], call["id"]) for call in calls] for kind, calls in made.items()}
@@ -133,20 +126,18 @@ def fingerprint(message: BaseMessage) -> str:
         said["result"] = (message.tool_call_id, message.status)
     if isinstance(message, ChatMessage):
         said["role"] = message.role
-    text = _sorted_json(said if is_plain(message) else as_json_data(said))
+    text = _sorted_json(said if _is_plain(message) else as_json_data(said))
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def is_plain(message: BaseMessage) -> bool:
+def _is_plain(message: BaseMessage) -> bool:
     """Tells at a glance if a message is text and nothing else, as most are: no call, no result, no data."""
+    given = message.additional_kwargs.items()
     return (
         message.type in _PLAIN_TYPES
         and isinstance(message.content, str)
-        # 1, 1.0 and True are equal to Python, and are not the same; a key may be what no UTF-8 can hold.
-        and all(
-            isinstance(value, str) and isinstance(key, str) and key.isascii()
-            for key, value in message.additional_kwargs.items()
-        )
+        # A key may be what no UTF-8 can hold.
+        and all(isinstance(it, str) and isinstance(key, str) and key.isascii() for key, it in given)
         and not any(getattr(message, calls, ()) for calls in _CALLS)
     )
 
@@ -164,11 +155,7 @@ def plainly_same(one: BaseMessage, other: BaseMessage) -> bool:
 
 
 def as_json_data(value: object) -> Any:  # noqa: ANN401 - JSON can be anything
-    """Returns a value as JSON can hold it: bytes as base64, NaN and infinities as text, all else as its `repr`.
-
-    Raises:
-        UnsupportedContentError: JSON cannot hold it at all.
-    """
+    """Returns a value as JSON can hold it: bytes as base64, NaN and infinities as text, all else as its `repr`."""
     try:
         plain = to_jsonable_python(value, bytes_mode="base64", fallback=repr)
         return json.loads(json.dumps(plain), parse_constant=str)
@@ -180,11 +167,7 @@ def as_json_data(value: object) -> Any:  # noqa: ANN401 - JSON can be anything
 
 
 def message_data(message: BaseMessage) -> dict[str, Any]:
-    """Returns a message as JSON can hold it; a tool's artifact that it cannot hold becomes None.
-
-    Raises:
-        UnsupportedContentError: JSON cannot hold the content of the message.
-    """
+    """Returns a message as JSON can hold it; a tool's artifact that it cannot hold becomes None."""
     artifact = getattr(message, "artifact", None)
     bare = message if artifact is None else message.model_copy(update={"artifact": None})
     data: dict[str, Any] = as_json_data(message_to_dict(bare))
@@ -200,12 +183,7 @@ def content_id(print_of_message: str, occurrence: int) -> str:
 
 
 def checked(messages: Sequence[BaseMessage], argument: str) -> list[BaseMessage]:
-    """Returns messages as whole messages (chunks of a stream merged into their plain class).
-
-    Raises:
-        InputError: a message asks for a preservation that there is not.
-        UnsupportedContentError: something that is not a message, or a `RemoveMessage`, which holds nothing.
-    """
+    """Returns messages as whole messages, chunks of a stream merged into their plain class; refuses all else."""
     if isinstance(messages, str | bytes | dict) or not isinstance(messages, Sequence):
         raise UnsupportedContentError(f"{argument} must be a list of LangChain messages, not {type(messages).__name__}")
     for index, message in enumerate(messages):
@@ -244,22 +222,14 @@ def flattened(messages: Sequence[BaseMessage]) -> list[str]:
     first = takewhile(lambda said: isinstance(said, SystemMessage), messages)
     marks: dict[str, None] = {}
     for block in (block for message in first for block in blocks_of(message) if isinstance(block, dict)):
-        is_text = block.get("type") == "text"
-        more = (
-            [key for key in block if key not in _PLAIN_BLOCK] if is_text else [f"a block of type {block.get('type')!r}"]
-        )
-        marks |= dict.fromkeys(more)
+        is_text, other = block.get("type") == "text", f"a block of type {block.get('type')!r}"
+        marks |= dict.fromkeys((key for key in block if key not in _PLAIN_BLOCK) if is_text else [other])
     for_cache = "for marks of a provider's cache set cache_markers"
     return [f"system messages are sent as one text, without {', '.join(marks)}; {for_cache}"] if marks else []
 
 
 def current_turn(message: str | BaseMessage | Sequence[BaseMessage]) -> list[BaseMessage]:
-    """Returns the current turn as a list: a string or a human message stands for itself.
-
-    Raises:
-        EmptyMessageError: there is nothing in it to answer.
-        UnsupportedContentError: it is none of the three, or a single message that is not human.
-    """
+    """Returns the current turn as a list: a string or a human message stands for itself; refuses an empty one."""
     if isinstance(message, BaseMessage) and not isinstance(message, HumanMessage):
         raise UnsupportedContentError(
             f"message must be a string, a HumanMessage or the turn so far as a list, not a single "
@@ -280,11 +250,7 @@ def current_turn(message: str | BaseMessage | Sequence[BaseMessage]) -> list[Bas
 
 
 def request_copy(message: BaseMessage) -> BaseMessage:
-    """Returns a copy of a message for a request, without a tool's artifact and without OpenAI's response id.
-
-    With that id, `ChatOpenAI(use_previous_response_id=True)` sends only later messages: the model would read the
-    conversation kept at OpenAI instead of this prompt.
-    """
+    """Returns a copy for a request: no artifact of a tool, and no id for which OpenAI reads a copy of its own."""
     changes: dict[str, Any] = {}
     if getattr(message, "artifact", None) is not None:
         changes["artifact"] = None
@@ -299,10 +265,8 @@ def as_sent(message: BaseMessage, *, heading: str | None = None) -> BaseMessage:
     if message.name and not isinstance(message, ToolMessage) and (clean := provider_name(message.name)) != message.name:
         changes["name"] = clean
     if heading:
-        prefix, content = f"{heading}\n", message.content
-        changes["content"] = (
-            prefix + content if isinstance(content, str) else [{"type": "text", "text": prefix}, *content]
-        )
+        first, said = f"{heading}\n", message.content
+        changes["content"] = first + said if isinstance(said, str) else [{"type": "text", "text": first}, *said]
     return message.model_copy(update=changes) if changes else message
 
 
@@ -316,11 +280,7 @@ EXCERPT_CHARACTERS = 100
 
 
 def require_preservation(value: object, where: str) -> Preservation:
-    """Returns a preservation if the value is one.
-
-    Raises:
-        InputError: it is none.
-    """
+    """Returns a preservation if the value is one, else raises `InputError`."""
     if value not in get_args(Preservation):
         raise InputError(f'{where} must be "keep", "summarize" or "drop", not {value!r}')
     return cast("Preservation", value)

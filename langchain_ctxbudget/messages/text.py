@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from calendar import monthrange
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from datetime import date
 from functools import cache, lru_cache
 from hashlib import blake2b
 from typing import NamedTuple, ParamSpec, TypeVar, cast
@@ -45,7 +46,7 @@ _STOP_WORDS = (
     "having he her here hers him his how i if in into is it its just let me more most my no nor not of "
     "off on once only or other our out over own same she should so some such than that the their them "
     "then there these they this those through to too under until up us very was we were what when where "
-    "which while who whom why will with would you your yours "
+    "which while who whom why will with would you your yours"
 )
 STOP_WORDS = frozenset(_STOP_WORDS.split())
 """Words that say nothing about what a text is about."""
@@ -154,8 +155,9 @@ def iso_date(created_at: object) -> str | None:
     """Returns the `YYYY-MM-DD` of an ISO 8601 time, or None."""
     if not isinstance(created_at, str) or not _ISO_DATE.match(created_at):
         return None
-    year, month, day = map(int, created_at[:10].split("-"))
-    return created_at[:10] if month in range(1, 13) and 1 <= day <= monthrange(max(year, 1), month)[1] else None
+    with suppress(ValueError):  # there is no such day
+        return date.fromisoformat(created_at[:10]).isoformat()
+    return None
 
 
 def one_line(text: str) -> str:
@@ -225,15 +227,15 @@ def units(text: str) -> list[str]:
     Code, tables, JSON and lines without words are no sentences; a tool call is one.
     """
     most = MAX_SENTENCE_CHARACTERS
-    found = (unit for part in text.split(_FENCE)[::2] for unit in _prose(part))
+    lines = (line.strip() for part in text.split(_FENCE)[::2] for line in part.split("\n"))
+    found = (unit for line in lines for unit in _prose(line))
     return [unit if len(unit) <= most else unit[: most - 1].rstrip() + "…" for unit in found]
 
 
 def without_pasted(text: str) -> str:
-    """Returns a text without what was pasted into it; empty where nothing is left.
+    """Returns a text without all from the first mark of a paste to the last one, as what is pasted may imitate its end.
 
-    That is all from the first mark of a paste (a tag, a fence, a quoted line) to the last one, as what is pasted may
-    imitate the end of its own fence; to the end of the text where something is left open.
+    Where something is left open, nothing of the end of the text stays; where no word is left, nothing.
     """
     marks = list(_PASTE.finditer(text))
     if not marks:
@@ -253,16 +255,13 @@ def begins_in_the_middle(sentence: str) -> bool:
     return bool(_ANAPHOR.match(sentence))
 
 
-def _prose(text: str) -> Iterator[str]:
-    """The sentences of a text without code blocks; one that leans on the one before it, or was split, is put to it."""
-    for line in map(str.strip, text.split("\n")):
-        is_table = line.startswith("|") and line.count("|") > 1
-        is_json = line[:1] in ("{", "[") and line[-1:] in ("}", "]") and not line[1:2].isalpha()
-        if _CALLED.match(line):
-            yield line if len(line) <= CALL_CHARACTERS else f"{line[: CALL_CHARACTERS - 2].rstrip()}…]"
-            continue
-        if is_table or is_json or _RULER.match(line) or _CODE_LINE.match(line):
-            continue
+def _prose(line: str) -> Iterator[str]:
+    """The sentences of a line; one that leans on the one before it, or was split, is put to it."""
+    is_table = line.startswith("|") and line.count("|") > 1
+    is_json = line[:1] in ("{", "[") and line[-1:] in ("}", "]") and not line[1:2].isalpha()
+    if _CALLED.match(line):
+        yield line if len(line) <= CALL_CHARACTERS else f"{line[: CALL_CHARACTERS - 2].rstrip()}…]"
+    elif not (is_table or is_json or _RULER.match(line) or _CODE_LINE.match(line)):
         whole = ""
         for part in map(one_line, (*sentences(_MARKUP.sub("", line)), "")):
             leans = _ANAPHOR.match(part) and len(whole) + len(part) < JOINED_CHARACTERS and " " in whole
@@ -279,7 +278,8 @@ def artifacts(texts: Iterable[str]) -> tuple[str, ...]:
     counts: Counter[str] = Counter()
     for text in texts:
         parts = _CALLED.sub("[", text).split(_FENCE)
-        counts.update(name for code in parts[1::2] for name in _defined(code))
+        for function, name in (found for code in parts[1::2] for found in _DEFINITION.findall(code)):
+            counts.update([f"{name}()"] if function else [name] if _LOOKS_LIKE_CODE.search(name) else [])
         counts.update(filter(None, (_named(token) for prose in parts[::2] for token in _TOKEN.findall(prose))))
     return tuple(name for name, _ in counts.most_common())
 
@@ -296,12 +296,6 @@ def _named(token: str) -> str:
         named = _NAMED_IN_CODE.fullmatch(function) and (name.endswith(")") or _LOOKS_LIKE_CODE.search(function))
         return f"{function}()" if named else ""
     return name.removeprefix("./") if _FILE.fullmatch(name) else ""
-
-
-def _defined(code: str) -> Iterator[str]:
-    for function, name in _DEFINITION.findall(code):
-        if function or _LOOKS_LIKE_CODE.search(name):
-            yield f"{name}()" if function else name
 
 
 # Near-duplicates among short texts, told apart by their numbers, negations and names

@@ -97,9 +97,7 @@ class OpenCalls(NamedTuple):
     def after(self, message: BaseMessage) -> tuple[bool, OpenCalls]:
         """Tells if a cut right before a message leaves calls and results together, and what is open after it.
 
-        A call is waited for until the user speaks, and for at most `HELD_MESSAGES` messages besides results: one that
-        is never answered must not hold everything back for ever. Results that come first belong to a call right behind
-        them.
+        A call is waited for until the user speaks, and for `HELD_MESSAGES` messages besides results at most.
         """
         waiting, early, age = list(self.waiting), list(self.early), self.age
         if is_user(message):
@@ -124,10 +122,8 @@ class OpenCalls(NamedTuple):
 def group(messages: Sequence[BaseMessage], before: Iterable[Group] = ()) -> tuple[list[Group], list[Repair]]:
     """Returns groups that every provider accepts, in order and behind those before them, and the repairs.
 
-    Calls, results and contents are brought into one form (see `calls`, and below). Results move right behind their
-    call in the order of the calls; a call without a result gets a stand-in; a result without a call, and a message with
-    nothing in it, is left out; a call id that is missing or used before, and a name that is refused, is replaced; an id
-    of an item that was sent before (see `calls`) is left out; a system message in the middle becomes a note.
+    Results move right behind their call, in the order of the calls; what has no call is left out, and a stand-in
+    answers for what is missing.
     """
     parts, repairs = _parts(messages)
     answers, orphans = answered([part for _, part in parts])
@@ -167,10 +163,7 @@ def group(messages: Sequence[BaseMessage], before: Iterable[Group] = ()) -> tupl
 
 
 def distinct(groups: Sequence[Group], before: Iterable[Group]) -> tuple[list[Group], list[Repair]]:
-    """Replaces ids of calls and items that the groups before these use; returns the groups and the repairs.
-
-    History and current turn are grouped by themselves and sent together.
-    """
+    """Replaces ids of calls and items that the groups before these use; returns the groups and the repairs."""
     changed, repairs = group([message for part in groups for message in part.messages], before)
     same = [Group(new.messages, old.positions) for new, old in zip(changed, groups, strict=True)]
     return (same, repairs) if repairs else (list(groups), [])
@@ -218,12 +211,10 @@ def _in_role(message: BaseMessage) -> BaseMessage:
         case FunctionMessage():  # of 2023, when calls had no ids: it answers none
             return ToolMessage(message.content, tool_call_id=f"function {message.name}", id=message.id)
         case ChatMessage():  # other roles become the name of a human speaker
-            role = message.role.lower()
+            role, more = message.role.lower(), message.additional_kwargs
             name = message.name or (None if role in _ROLES else provider_name(message.role))
             kind = _ROLES.get(role, HumanMessage)
-            return _in_role(
-                kind(message.content, id=message.id, name=name, additional_kwargs=message.additional_kwargs)
-            )
+            return _in_role(kind(message.content, id=message.id, name=name, additional_kwargs=more))
         case SystemMessage():
             return HumanMessage(SYSTEM_NOTE + message.text, id=message.id)
         case ToolMessage():
@@ -256,7 +247,7 @@ _MEDIA = frozenset(
 """Types of blocks with media, of LangChain and of the providers."""
 _NOT_SENT = frozenset({"id", "index", "annotations"})
 _RESPONSES_IMAGE = "ig_"
-_READS_ITS_OWN_MEDIA = "google"
+_EMPTY = ("empty_content", "sent without the parts of its content that are empty")
 _OLD_FORMS = ("function_call", "reasoning", "tool_outputs", "__openai_function_call_ids__")
 """Keys of `additional_kwargs` for calls of 2023, and for items of Responses before version 1 of langchain-openai."""
 
@@ -289,16 +280,12 @@ def _with_contents(message: BaseMessage) -> tuple[BaseMessage, list[tuple[str, s
     return message, changes
 
 
-_EMPTY = ("empty_content", "sent without the parts of its content that are empty")
-
-
 def _without_medium(block: Block, message: BaseMessage) -> Block:
     """Puts a text in place of a medium of an assistant: that of a document, else a note."""
     if isinstance(block, str) or block.get("type") not in _MEDIA or not isinstance(message, AIMessage):
         return block
-    if str(block.get("id")).startswith(_RESPONSES_IMAGE):
-        return block
-    if str(message.response_metadata.get("model_provider")).startswith(_READS_ITS_OWN_MEDIA):
+    is_google = str(message.response_metadata.get("model_provider")).startswith("google")
+    if is_google or str(block.get("id")).startswith(_RESPONSES_IMAGE):
         return block
     text = block.get("text")
     return {"type": "text", "text": text} if isinstance(text, str) and text.strip() else left_out(block)
@@ -311,14 +298,11 @@ def _as_text_blocks(blocks: Sequence[Block], message: BaseMessage) -> list[Block
         joined: list[Block] = []
         for is_plain, run in groupby(formed, lambda block: block.keys() == {"type", "text"}):
             same = list(run)
-            text = {"type": "text", "text": "\n".join(str(block["text"]) for block in same)} if is_plain else None
-            joined += same if text is None else [text]
+            joined += [{"type": "text", "text": "\n".join(str(one["text"]) for one in same)}] if is_plain else same
         return joined
     if isinstance(message, HumanMessage):
         return [
-            {key: value for key, value in block.items() if key not in _NOT_SENT}
-            if block.get("type") == "text"
-            else block
+            {key: it for key, it in block.items() if block.get("type") != "text" or key not in _NOT_SENT}
             for block in formed
         ]
     return formed
