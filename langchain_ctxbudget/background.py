@@ -1,4 +1,4 @@
-"""One thread that runs jobs off the hot path.
+"""Threads: one that runs jobs off the hot path; locks that a fork leaves free.
 
 A worker's key names what is to be worked on (a conversation's scope), not the work itself: a job reads what there is
 when it begins. So a key is queued once however often it is submitted, and once more when it is submitted while it runs.
@@ -6,11 +6,16 @@ when it begins. So a key is queued once however often it is submitted, and once 
 
 from __future__ import annotations
 
+import asyncio
+import os
 import threading
 import time
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from contextvars import Context
-from typing import Generic, TypeVar
+from math import inf
+from typing import Any, Generic, TypeVar
+from weakref import WeakSet
 
 K = TypeVar("K", bound=Hashable)
 
@@ -18,14 +23,26 @@ AFTER_FORK = (
     "Make pipelines and open stores after the fork (gunicorn: without --preload or in `post_fork`; Celery: in "
     "`worker_process_init`; multiprocessing: `spawn`)."
 )
-new_mutex = threading.Lock
-"""For rooms that do no I/O, and are shared by threads all the same."""
+_mutexes: WeakSet[Any] = WeakSet()
+_LOOK_SECONDS = 0.005
+"""How often a task that flushes looks if everything is done."""
 _MOST_FAILURES, _MOST_FAILURE_CHARACTERS = 256, 500
 """Keys whose last failure is kept, the oldest going first, and characters of one."""
 _LONGEST_REST_SECONDS = 5.0
 """Jobs begin after this, however much else there is to do."""
 _IDLE_SECONDS = 5.0
 """A thread without a job ends after this."""
+
+
+def new_mutex() -> threading.Lock:
+    """Returns a lock that is free in the child of a fork, where the thread that held it does not exist."""
+    mutex = threading.Lock()
+    _mutexes.add(mutex)
+    return mutex
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    os.register_at_fork(after_in_child=lambda: [mutex._at_fork_reinit() for mutex in list(_mutexes)])  # noqa: SLF001
 
 
 class Cancelled(threading.Event):
@@ -74,6 +91,15 @@ class BackgroundWorker(Generic[K]):
         with self._changed:
             return self._changed.wait_for(self._is_idle, timeout_seconds)
 
+    async def aflush(self, timeout_seconds: float | None = None) -> bool:
+        """Waits in this task until nothing is queued or running; see `flush`."""
+        until = inf if timeout_seconds is None else time.monotonic() + timeout_seconds
+        while not self.flush(0):
+            if time.monotonic() > until:
+                return False
+            await asyncio.sleep(_LOOK_SECONDS)
+        return True
+
     def _is_idle(self) -> bool:
         if self._rests_until:
             self._rests_until = 0.0
@@ -118,7 +144,9 @@ class BackgroundWorker(Generic[K]):
             try:
                 Context().run(self._run, key, self._closed)
             except BaseException as error:  # noqa: BLE001 - also a cancellation or an exit is the end of the job only
-                failure = f"{type(error).__name__}: {error}"[:_MOST_FAILURE_CHARACTERS]
+                failure = type(error).__name__
+                with suppress(Exception):  # one that cannot be told is a failure, too
+                    failure = f"{failure}: {error}"[:_MOST_FAILURE_CHARACTERS]
             with self._changed:
                 self._running = False
                 self._failures.pop(key, None)

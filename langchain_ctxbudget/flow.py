@@ -9,10 +9,13 @@ import asyncio
 import inspect
 import logging
 import threading
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from langchain_core.embeddings import Embeddings
@@ -25,7 +28,8 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 _log = logging.getLogger(__name__)
-_LOOK_SECONDS = 0.001
+_MOST_COLLISIONS = 100
+"""The most times that a batch is run again that came across another thread's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +64,16 @@ def batch(store: BaseStore, operations: Iterable[Op]) -> Flow[list[Result]]:
     if not todo:
         return []
     writes = any(isinstance(operation, PutOp) for operation in todo)
-    while True:
+    for collisions in count():
         try:
             result: list[Result] = yield Call(lambda: store.batch(todo), lambda: store.abatch(todo), writes)
         except RuntimeError as error:
             # LangGraph's `InMemoryStore` notices in the middle of a read that another thread writes; nothing is done.
-            if "changed size during iteration" not in str(error):
+            if collisions == _MOST_COLLISIONS or "changed size during iteration" not in str(error):
                 raise
         else:
-            return result
+            break
+    return result
 
 
 def embed(embeddings: Embeddings, texts: list[str]) -> Flow[list[list[float]]]:
@@ -138,36 +143,69 @@ async def _to_its_end(call: Call) -> Any:  # noqa: ANN401 - a call gives anythin
 
 
 class Lock:
-    """A lock that threads wait for, and tasks, which look again and again."""
+    """A lock that threads wait for and tasks await, first come, first served."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._mutex = threading.Lock()
+        self.holder: object = None
+        """What tells who holds it now from all others."""
+        self._held = False
         self._loop: asyncio.AbstractEventLoop | None = None
         """That of the task that holds it, where a task does."""
+        self._waiting: deque[tuple[Future[None], asyncio.AbstractEventLoop | None]] = deque()
+
+    def _request(self, loop: asyncio.AbstractEventLoop | None = None) -> Future[None]:
+        turn: Future[None] = Future()
+        with self._mutex:
+            if self._held:
+                self._waiting.append((turn, loop))
+            else:
+                self._held, self._loop = True, loop
+                turn.set_result(None)
+        return turn
 
     def acquire(self) -> None:
         """Waits in this thread; `BlockedLoopError` where a task of its event loop holds it, so that it never ends."""
-        if self._lock.acquire(blocking=False):
-            return
-        if self._loop is not None and self._loop is running_loop():
+        turn, here = self._request(), running_loop()
+        with self._mutex:
+            ahead = {self._loop, *(loop for _, loop in self._waiting)}
+        if here is not None and here in ahead and not turn.done():
+            self._withdraw(turn)
             raise BlockedLoopError(
                 "A task of this event loop works on the conversation, and a blocking call would stop it for ever. "
                 "Await the async method instead, for instance `aassemble`"
             )
-        self._lock.acquire()
+        try:
+            turn.result()
+        except BaseException:
+            self._withdraw(turn)
+            raise
 
     async def aacquire(self) -> None:
-        """Waits in this task."""
-        while True:
-            if self._lock.acquire(blocking=False):
-                break
-            await asyncio.sleep(_LOOK_SECONDS)
-        self._loop = asyncio.get_running_loop()
+        """Waits in this task; a cancelled wait does not keep the lock."""
+        turn = self._request(asyncio.get_running_loop())
+        try:
+            await asyncio.wrap_future(turn)
+        except BaseException:
+            self._withdraw(turn)
+            raise
+
+    def _withdraw(self, turn: Future[None]) -> None:
+        """Leaves the queue, or hands on a turn that has come already."""
+        if not turn.cancel():
+            self.release()
 
     def release(self) -> None:
-        """Lets the next one in."""
-        self._loop = None
-        self._lock.release()
+        """Hands the lock to the next that waits."""
+        with self._mutex:
+            self._loop = None
+            while self._waiting:
+                turn, loop = self._waiting.popleft()
+                if turn.set_running_or_notify_cancel():
+                    self._loop = loop
+                    turn.set_result(None)
+                    return
+            self._held = False
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
@@ -178,23 +216,27 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-_held: ContextVar[tuple[Lock, ...]] = ContextVar("locks that are held for the code that runs now", default=())
+_held: ContextVar[tuple[object, ...]] = ContextVar(
+    "holders of locks for which the code that runs now works", default=()
+)
 
 
 def locked(lock: Lock, flow: Flow[T]) -> Flow[T]:
     """Runs a flow while holding a lock; `BlockedLoopError` where it is held for whoever asks."""
     before = _held.get()
-    if lock in before:
+    if lock.holder in before:
         raise BlockedLoopError(
             "A function that is called while a prompt is assembled used the same conversation, and would wait for "
             "itself. Read the conversation before, or with a pipeline over another store"
         )
     yield Call(lock.acquire, lock.aacquire)
-    _held.set((*before, lock))
+    lock.holder = object()
+    _held.set((*before, lock.holder))
     try:
         return (yield from flow)
     finally:
         _held.set(before)
+        lock.holder = None
         lock.release()
 
 

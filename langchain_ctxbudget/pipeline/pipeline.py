@@ -17,7 +17,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError, require_count, require_kind
-from langchain_ctxbudget.flow import Flow, batch, in_thread, twins
+from langchain_ctxbudget.flow import Call, Flow, batch, twins
 from langchain_ctxbudget.history import (
     BLOCKS,
     ConversationCompaction,
@@ -470,7 +470,7 @@ class ContextPipeline:
         done = True
         for worker in self.engine.workspace.finish():
             left = None if until == inf else max(0.0, until - time.monotonic())
-            done &= yield in_thread(partial(worker.flush, left))
+            done &= yield Call(partial(worker.flush, left), partial(worker.aflush, left))
         return done
 
     flush, aflush = twins(_flush)

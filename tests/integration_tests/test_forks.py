@@ -104,14 +104,12 @@ def test_what_the_parent_has_refuses_the_child_of_a_fork_and_the_parent_keeps_it
         assert type(Child(lambda: opened.store.get(("n",), "k")).result()) is StoreError
 
 
-def test_a_pipeline_that_is_made_in_the_child_works() -> None:
+def test_a_pipeline_that_is_made_in_the_child_works_while_that_of_the_parent_is_busy() -> None:
     def work() -> int:
         with ContextPipeline({"learn_every": 1}) as pipeline:
             add(pipeline, "From the child")
             tokens = pipeline.assemble("What is new?", **SCOPE).report.total_tokens
             return tokens if pipeline.flush(SAFETY_SECONDS / 2) else 0
 
-    with ContextPipeline({"learn_every": 1}, store=InMemoryStore()) as pipeline:
-        add(pipeline, "From the parent")
-        assert pipeline.flush(SAFETY_SECONDS)
+    with ContextPipeline({"learn_every": 1}, store=InMemoryStore()) as pipeline, busy(pipeline):
         assert all(Child(work).result() for _ in range(3))

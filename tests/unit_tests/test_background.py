@@ -191,3 +191,77 @@ def test_a_lock_excludes_threads_and_tasks_from_each_other():
         for future in running:
             future.result(timeout=60)
     assert (most[0], entered[0]) == (1, 800)
+
+
+def test_a_lock_is_given_in_the_order_in_which_it_was_asked_for():
+    lock, order = Lock(), []
+
+    def body(name):
+        order.append(name)
+        yield Call(lambda: None, lambda: asyncio.sleep(0))
+
+    async def again_and_again():
+        for number in range(20):
+            await adrive(locked(lock, body(f"loop {number}")))
+
+    async def both():
+        tasks = [asyncio.create_task(again_and_again())]
+        await asyncio.sleep(0)
+        tasks.append(asyncio.create_task(adrive(locked(lock, body("waiting")))))
+        await asyncio.gather(*tasks)
+
+    asyncio.run(both())
+    assert order.index("waiting") <= 3
+
+
+def test_a_task_that_outlives_a_lock_may_ask_for_it():
+    lock, tasks = Lock(), []
+
+    def asks():
+        yield from ()
+        return "asked"
+
+    async def later():
+        await asyncio.sleep(0.01)
+        return await adrive(locked(lock, asks()))
+
+    def body():
+        yield Call(lambda: None, starts_a_task)
+
+    async def starts_a_task():
+        tasks.append(asyncio.create_task(later()))
+
+    async def run():
+        await adrive(locked(lock, body()))
+        return await tasks[0]
+
+    assert asyncio.run(run()) == "asked"
+
+
+def test_a_task_that_gives_up_flushing_leaves_no_thread_behind(worker, jobs):
+    async def flush():
+        threads = threading.active_count()
+        assert not await worker.aflush(0.02)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(worker.aflush(), 0.02)
+        assert threading.active_count() == threads
+
+    worker.submit("a")
+    assert jobs.next_begun() == "a"
+    asyncio.run(flush())
+    jobs.let_go()
+    assert asyncio.run(worker.aflush(PATIENCE_SECONDS))
+
+
+def test_a_failure_that_cannot_be_told_is_one_too():
+    class UntoldError(Exception):
+        def __str__(self):
+            raise RuntimeError
+
+    def run(key, cancelled):
+        raise UntoldError
+
+    with working(run) as worker:
+        worker.submit("a")
+        wait(worker)
+        assert worker.failure_of("a") == "UntoldError"
