@@ -7,29 +7,17 @@ from langchain_ctxbudget.history.blocks import BLOCKS
 from langchain_ctxbudget.history.columns import UNKNOWN, Beginning, MessageIndex, saying, searched_text, short_digest
 from langchain_ctxbudget.history.compact import Decision, HistoryPlan, HistoryView, fragments
 from langchain_ctxbudget.history.conversation import (
-    Conversation,
-    LastPrompt,
-    MessagePage,
-    OpenConversation,
-    OpenConversations,
-    require_known,
-)
+    Conversation, LastPrompt, MessagePage, OpenConversation, OpenConversations, require_known,
+)  # fmt: skip
 from langchain_ctxbudget.history.editing import Editor, OnRemoval
 from langchain_ctxbudget.history.extractive import Line, Sentence, choose, keep_sentences
 from langchain_ctxbudget.history.log import CUTS, JOINED, LANES, PINS, OtherConversations, message_reference
 from langchain_ctxbudget.history.summarizing import ConversationCompaction, Owner, Summarizing, compactions, look_up
 from langchain_ctxbudget.history.table import Entry, MessageTable
 from langchain_ctxbudget.history.turn_blocks import (
-    CONTEXT_FRAME,
-    CONTEXT_INTRO,
-    SENT,
-    TurnBlock,
-    block_lines,
-    by_layer,
-    is_of_earlier_turn,
-    with_block,
+    CONTEXT_FRAME, CONTEXT_INTRO, SENT, TurnBlock, block_lines, by_layer, is_of_earlier_turn, with_block,
     with_headings,
-)
+)  # fmt: skip
 
 __all__ = [
     "BLOCKS", "CONTEXT_FRAME", "CONTEXT_INTRO", "CUTS", "JOINED", "LANES", "PINS", "SENT", "UNKNOWN", "Beginning",

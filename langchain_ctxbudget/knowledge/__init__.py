@@ -10,17 +10,9 @@ from langchain_ctxbudget.knowledge.learning import Learning
 from langchain_ctxbudget.knowledge.presence import Heartbeat, Prediction
 from langchain_ctxbudget.knowledge.profiles import as_of
 from langchain_ctxbudget.knowledge.records import (
-    BY_RULES,
-    BY_USER,
-    ClientPresence,
-    ContextBundle,
-    EntityProfile,
-    Fact,
-    FactCategory,
-    ProgressRecord,
-    Source,
+    BY_RULES, BY_USER, ClientPresence, ContextBundle, EntityProfile, Fact, FactCategory, ProgressRecord, Source,
     TopicProfile,
-)
+)  # fmt: skip
 from langchain_ctxbudget.knowledge.subjects import MAX_ENTITIES, MAX_TOPICS, Bundles, Detected
 
 __all__ = [

@@ -4,77 +4,24 @@ from __future__ import annotations
 
 from langchain_ctxbudget.messages import fences
 from langchain_ctxbudget.messages.calls import (
-    CALL_BLOCKS,
-    block_types,
-    blocks_of,
-    call_ids,
-    is_user,
-    provider_name,
-    text_of,
-    with_calls,
-)
+    CALL_BLOCKS, block_types, blocks_of, call_ids, is_user, provider_name, text_of, with_calls,
+)  # fmt: skip
 from langchain_ctxbudget.messages.clipping import clip_message, clip_text, water_level
 from langchain_ctxbudget.messages.fences import CONTEXT, SUMMARY, as_data, as_item, closing, opening
 from langchain_ctxbudget.messages.messages import (
-    Preservation,
-    as_json_data,
-    as_sent,
-    checked,
-    content_id,
-    current_turn,
-    date_of,
-    excerpt,
-    fingerprint,
-    flattened,
-    instruction,
-    message_data,
-    model_of,
-    own_words,
-    plain_text,
-    plainly_same,
-    preservation_of,
-    request_copy,
-    require_preservation,
-    speaker,
-    split_instructions,
-    time_of,
-)
+    Preservation, as_json_data, as_sent, checked, content_id, current_turn, date_of, excerpt, fingerprint,
+    flattened, instruction, message_data, model_of, own_words, plain_text, plainly_same, preservation_of,
+    request_copy, require_preservation, speaker, split_instructions, time_of,
+)  # fmt: skip
 from langchain_ctxbudget.messages.outline import head_end
 from langchain_ctxbudget.messages.text import (
-    MARKS,
-    MAX_SENTENCE_CHARACTERS,
-    STOP_WORDS,
-    UNSPACED,
-    artifacts,
-    begins_in_the_middle,
-    digest,
-    fold,
-    forget_texts,
-    iso_date,
-    mentions,
-    one_line,
-    remembering,
-    says_more,
-    says_the_opposite,
-    says_the_same,
-    sentences,
-    stem,
-    terms,
-    units,
-    without_mentions,
-    without_pasted,
-    word_count,
-)
+    MARKS, MAX_SENTENCE_CHARACTERS, STOP_WORDS, UNSPACED, artifacts, begins_in_the_middle, digest, fold,
+    forget_texts, iso_date, mentions, one_line, remembering, says_more, says_the_opposite, says_the_same,
+    sentences, stem, terms, units, without_mentions, without_pasted, word_count,
+)  # fmt: skip
 from langchain_ctxbudget.messages.turns import (
-    Group,
-    OpenCalls,
-    Repair,
-    as_note,
-    distinct,
-    group,
-    newest_that_fit,
-    split_turn,
-)
+    Group, OpenCalls, Repair, as_note, distinct, group, newest_that_fit, split_turn,
+)  # fmt: skip
 
 __all__ = [
     "CALL_BLOCKS", "CONTEXT", "MARKS", "MAX_SENTENCE_CHARACTERS", "STOP_WORDS", "SUMMARY", "UNSPACED", "Group",

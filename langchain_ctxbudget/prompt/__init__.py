@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 from langchain_ctxbudget.prompt.assembly import (
-    EPHEMERAL,
-    Content,
-    asking,
-    common_prefix,
-    group_tokens,
-    opening_note,
-    summary_text,
-    system_parts,
+    EPHEMERAL, Content, asking, common_prefix, group_tokens, opening_note, summary_text, system_parts,
     without_least,
-)
+)  # fmt: skip
 from langchain_ctxbudget.prompt.plan import (
-    NOTHING_ELSE,
-    AssembledContext,
-    Plan,
-    Prompt,
-    PromptRequest,
-    Request,
-    cut_key,
-    merged,
-)
+    NOTHING_ELSE, AssembledContext, Plan, Prompt, PromptRequest, Request, cut_key, merged,
+)  # fmt: skip
 from langchain_ctxbudget.prompt.steps import LAST_STEP, STEPS, Access, WhatIf, assemble, choose_history, settle
 
 __all__ = [

@@ -3,19 +3,9 @@
 from __future__ import annotations
 
 from langchain_ctxbudget.report.report import (
-    LISTED_OMISSIONS,
-    ContextReport,
-    CoverageRange,
-    CoverageState,
-    HistoryStrategy,
-    LayerReport,
-    ReportItem,
-    Stability,
-    UsageState,
-    layer_report,
-    preview,
-    ranges,
-)
+    LISTED_OMISSIONS, ContextReport, CoverageRange, CoverageState, HistoryStrategy, LayerReport, ReportItem,
+    Stability, UsageState, layer_report, preview, ranges,
+)  # fmt: skip
 from langchain_ctxbudget.report.view import JOINED, STATES, shown
 
 __all__ = [

@@ -7,38 +7,12 @@ from langchain_ctxbudget.search.evidence import NEWEST, Evidence, about
 from langchain_ctxbudget.search.lexical import LexicalIndex, most_about, packed_terms, scores_together
 from langchain_ctxbudget.search.packing import ELLIPSIS, PRIORITIES, Candidate, Kind, pack, shrink_to
 from langchain_ctxbudget.search.ranking import (
-    ALL,
-    NEGLIGIBLE,
-    NEIGHBOURHOOD,
-    Numbers,
-    Question,
-    Ranking,
-    Scores,
-    Texts,
-    called,
-    dated,
-    day_number,
-    first_person,
-    highest,
-    is_name,
-    rank,
-    shortness,
-    spelled,
-    z_scores,
-)
+    ALL, NEGLIGIBLE, NEIGHBOURHOOD, Numbers, Question, Ranking, Scores, Texts, called, dated, day_number,
+    first_person, highest, is_name, rank, shortness, spelled, z_scores,
+)  # fmt: skip
 from langchain_ctxbudget.search.vectors import (
-    AFTER,
-    BEFORE,
-    CentredVectors,
-    Rows,
-    Vectors,
-    as_query,
-    comparable,
-    limit,
-    links,
-    subjects,
-    units,
-)
+    AFTER, BEFORE, CentredVectors, Rows, Vectors, as_query, comparable, limit, links, subjects, units,
+)  # fmt: skip
 
 __all__ = [
     "AFTER", "ALL", "BEFORE", "ELLIPSIS", "NEGLIGIBLE", "NEIGHBOURHOOD", "NEWEST", "PRIORITIES", "Candidate",

@@ -4,44 +4,13 @@ from __future__ import annotations
 
 from langchain_ctxbudget.stores import bulk
 from langchain_ctxbudget.stores.base import (
-    EXTRACTION,
-    ROOT,
-    SAID,
-    UNQUOTED,
-    ChangeRecord,
-    CutRecord,
-    CutsRecord,
-    LaneRecord,
-    MessageRecord,
-    PinsRecord,
-    Place,
-    Record,
-    Scope,
-    SnapshotRecord,
-    SummaryLine,
-    label,
-    new_token,
-    place_key,
-    read_settings,
-    require_id,
-    settings_in,
-    settings_place,
-    storable,
-    stored,
-    utc,
-    utc_now,
-    with_offset,
-    write_settings,
-)
+    EXTRACTION, ROOT, SAID, UNQUOTED, ChangeRecord, CutRecord, CutsRecord, LaneRecord, MessageRecord,
+    PinsRecord, Place, Record, Scope, SnapshotRecord, SummaryLine, label, new_token, place_key, read_settings,
+    require_id, settings_in, settings_place, storable, stored, utc, utc_now, with_offset, write_settings,
+)  # fmt: skip
 from langchain_ctxbudget.stores.bulk import (
-    CHUNK,
-    DATABASE_FILE,
-    PrivateStore,
-    embeddings_name,
-    has_index,
-    read_all,
-    read_namespaces,
-)
+    CHUNK, DATABASE_FILE, PrivateStore, embeddings_name, has_index, read_all, read_namespaces,
+)  # fmt: skip
 from langchain_ctxbudget.stores.usage_ledger import Ledger, month_of, of_month, of_session
 
 __all__ = [

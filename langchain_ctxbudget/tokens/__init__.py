@@ -4,38 +4,15 @@ from __future__ import annotations
 
 from langchain_ctxbudget.tokens.cost import Count, require_schemas
 from langchain_ctxbudget.tokens.counters import (
-    CalibratedCounter,
-    EstimatingCounter,
-    HuggingFaceCounter,
-    ModelCounter,
-    TiktokenCounter,
-    TokenCounter,
-    counter_for,
-    encodable,
-    estimate_tokens,
-    model_names,
-    unwrapped,
-)
+    CalibratedCounter, EstimatingCounter, HuggingFaceCounter, ModelCounter, TiktokenCounter, TokenCounter,
+    counter_for, encodable, estimate_tokens, model_names, unwrapped,
+)  # fmt: skip
 from langchain_ctxbudget.tokens.prices import (
-    CACHED_PRICE,
-    PRICES,
-    Price,
-    Usage,
-    effective_tokens,
-    load_prices,
-    price_of,
-    total,
-    usage_of,
-)
+    CACHED_PRICE, PRICES, Price, Usage, effective_tokens, load_prices, price_of, total, usage_of,
+)  # fmt: skip
 from langchain_ctxbudget.tokens.target import (
-    Calibration,
-    Model,
-    ModelTarget,
-    Window,
-    is_of_one_call,
-    kind_of,
-    token_count,
-)
+    Calibration, Model, ModelTarget, Window, is_of_one_call, kind_of, token_count,
+)  # fmt: skip
 
 __all__ = [
     "CACHED_PRICE", "PRICES", "CalibratedCounter", "Calibration", "Count", "EstimatingCounter", "HuggingFaceCounter",
