@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 
 from langchain_core.language_models import BaseChatModel, FakeListChatModel
-from langchain_core.messages import HumanMessage
 
 from langchain_ctxbudget import ContextPipeline, ContextSettings
 
@@ -38,11 +37,11 @@ def main() -> None:
         ContextSettings(max_context_tokens=700, preferences=("Answer in one sentence.",)),
         system_prompt="You are a friendly assistant.",
     )
-    scope = {"user_id": "ada", "conversation_id": "climbing"}
+    chat = pipeline.conversation("climbing", user_id="ada")
     for question in QUESTIONS:
-        context = pipeline.assemble(question, user_id=scope["user_id"], conversation_id=scope["conversation_id"])
+        context = chat.assemble(question)
         answer = model.invoke(context.messages)
-        pipeline.add_messages([HumanMessage(question), answer], **scope)
+        chat.add(context.turn, answer)
     print(context.messages[-1].text)
     print()
     print(f"assistant: {answer.text}")

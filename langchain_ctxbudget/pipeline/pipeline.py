@@ -32,6 +32,7 @@ from langchain_ctxbudget.history import (
 from langchain_ctxbudget.knowledge import UserKnowledge, records
 from langchain_ctxbudget.messages import Preservation, checked, require_preservation
 from langchain_ctxbudget.pipeline.bookkeeping import Prices, SnapshotBook, UsageBook
+from langchain_ctxbudget.pipeline.chat import Chat
 from langchain_ctxbudget.pipeline.engine import Engine
 from langchain_ctxbudget.pipeline.runs import context_runnable
 from langchain_ctxbudget.pipeline.workspace import Workspace, pins_place
@@ -73,9 +74,9 @@ class ContextPipeline:
     Example:
         >>> from langchain_core.messages import AIMessage, HumanMessage
         >>> pipeline = ContextPipeline(system_prompt="You are helpful.")
-        >>> history = [HumanMessage("My bike is blue."), AIMessage("Nice!")]
-        >>> ids = pipeline.add_messages(history, user_id="ada", conversation_id="c1")
-        >>> context = pipeline.assemble("Which colour is my bike?", user_id="ada", conversation_id="c1")
+        >>> chat = pipeline.conversation("c1", user_id="ada")
+        >>> ids = chat.add(HumanMessage("My bike is blue."), AIMessage("Nice!"))
+        >>> context = chat.assemble("Which colour is my bike?")
         >>> [message.type for message in context.messages]
         ['system', 'human', 'ai', 'human']
     """
@@ -259,6 +260,10 @@ class ContextPipeline:
         return noted.report() if noted else None
 
     # Conversations
+
+    def conversation(self, conversation_id: str, *, user_id: str) -> Chat:
+        """Returns a conversation with the methods of the pipeline, so that its ids are said once."""
+        return Chat(self, conversation_id, user_id=user_id)
 
     def _add_messages(self, messages: Sequence[BaseMessage], *, user_id: str, conversation_id: str) -> Flow[list[str]]:
         """Appends messages to a conversation, and returns their ids; those whose id it knows already are left alone.

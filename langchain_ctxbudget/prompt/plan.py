@@ -30,6 +30,8 @@ class AssembledContext:
 
     messages: list[BaseMessage]
     """Ready for `model.invoke`."""
+    turn: list[BaseMessage]
+    """The current turn as it was given: what to store with the answer."""
     account: Callable[[], ContextReport] = field(repr=False, compare=False)
 
     @property

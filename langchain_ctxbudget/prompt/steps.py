@@ -269,7 +269,7 @@ def assemble(plan: Plan) -> Prompt:
     most = MOST_MARKERS - sum("cache_control" in str(tool) for tool in plan.request.tools if isinstance(tool, dict))
     sent = with_cache_markers(built.messages, built.stable, most) if marked else built.messages
     # Copies: what a caller does to its prompt must not change the next one.
-    context = AssembledContext(messages=[*map(request_copy, sent)], account=report)
+    context = AssembledContext(messages=[*map(request_copy, sent)], turn=[*plan.request.turn], account=report)
     return Prompt(context=context, changes=changes, plan=plan)
 
 

@@ -82,10 +82,33 @@ def conversations(pipeline: ContextPipeline, do: Do, _folder: Path) -> list[Any]
         do(pipeline, "end_session", **other),
         do(pipeline, "list_conversations", **USER),
         do(pipeline, "clear", **other),
+        *bound(pipeline, do),
         sum("Nice!" in line for line in do(pipeline, "export_user", **USER)),
         do(pipeline, "erase_user", **USER),
         do(pipeline, "get_messages", **IDS),
     ]
+
+
+def bound(pipeline: ContextPipeline, do: Do) -> list[Any]:
+    """What the methods of a bound conversation give is what those of the pipeline give."""
+    chat, ids = pipeline.conversation("c4", user_id="ada"), {"user_id": "ada", "conversation_id": "c4"}
+    context = pipeline.assemble(HumanMessage("My bike is blue.", id="m1"), **ids)
+    added = do(chat, "add", context.turn, AIMessage("Nice!", id="m2"))
+    assert do(chat, "assemble", "Which colour?")[0] == do(pipeline, "assemble", "Which colour?", **ids)[0]
+    do(chat, "edit", "m1", HumanMessage("My bike is red.", id="m1"))
+    do(chat, "pin", "m1")
+    forked = do(chat, "fork", "c5", until="m1")
+    assert forked.messages() == chat.messages()[:1] == pipeline.get_page(limit=9, **ids).messages[:1]
+    do(forked, "sync", [HumanMessage("Well?", id="m9")])
+    do(chat, "remove", "m2")
+    results = [added, do(forked, "messages"), do(chat, "page", limit=1).messages, do(chat, "end_session")]
+    assert (do(chat, "coverage"), do(chat, "compactions")) == (
+        pipeline.coverage(**ids),
+        pipeline.get_compactions(**ids),
+    )
+    assert chat.last_report() is pipeline.last_report(**ids)
+    do(chat, "clear")
+    return [*results, do(pipeline, "get_messages", **ids)]
 
 
 def knowledge(pipeline: ContextPipeline, do: Do, _folder: Path) -> list[Any]:
