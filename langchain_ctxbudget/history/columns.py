@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -94,7 +95,7 @@ class Columns:
     def take_columns(self, other: Columns, length: int) -> None:
         """Takes what another object's columns say of the first messages."""
         for name, rows in other.rows().items():
-            own = rows.copy()
+            own = deepcopy(rows)
             own.truncate(length)
             setattr(self, name, own)
 
@@ -211,7 +212,7 @@ class MessageIndex(Columns):
         other = MessageIndex()
         other.take_columns(self, length)
         other._links.truncate(max(0, length - AFTER + 1))
-        other.vectors, other.elsewhere = self.vectors.copy(), self.elsewhere
+        other.vectors, other.elsewhere = deepcopy(self.vectors), self.elsewhere
         other.vectors_by = self.vectors_by
         other.vectors.truncate(length)
         other.lexical = self.lexical.first(length)

@@ -118,10 +118,7 @@ class Searched:
 
     @classmethod
     def of(cls, conversation: Conversation, index: MessageIndex | None = None) -> Searched:
-        """Returns the messages of a conversation, those that are new read into the index.
-
-        Whoever does not hold the conversation's lock gives an index of its own.
-        """
+        """Reads what is new into the index; whoever does not hold the conversation's lock gives an index of its own."""
         index = index or (conversation.table.search_index if conversation.is_newest else MessageIndex())
         index.read(conversation.entries)
         return cls(index, conversation.entries, conversation.cost_column, conversation.quotable, conversation.names)
@@ -141,11 +138,7 @@ class Similar:
 def gather(
     searched: Searched, query: str, embeddings: Embeddings | None, others: Sequence[Candidate] = ()
 ) -> Flow[tuple[Pool, str | None]]:
-    """Ranks the messages of a conversation and texts from elsewhere for a query; returns what failed, too.
-
-    By words and vectors; without embeddings, or where they fail, by words alone. Who said it is left to the words: a
-    name outweighs everything else in a mean of word vectors.
-    """
+    """Ranks messages and texts from elsewhere, by words alone where embeddings fail; returns what failed, too."""
     said = searched.index.said
     by_text = {other.text: other for other in sorted(others, key=lambda other: PRIORITIES[other.kind])}
     elsewhere = sorted(  # of those that say the same, as forks do, the most important one
@@ -231,11 +224,7 @@ def pooled(searched: Searched, query: str, elsewhere: Sequence[Candidate] = (), 
 def _worth_a_look(
     searched: Searched, question: Question, found: Sequence[Scores], similar: Similar | None
 ) -> NDArray[np.intp]:
-    """Returns the places of messages that may be worth quoting, and of a few that stand for all others.
-
-    They are those with the highest scores, and those most like the question, the best of them with their neighbours;
-    those of the days that it names, and the newest ones.
-    """
+    """Returns the places of messages that may be worth quoting, and of a few that stand for all others."""
     size = len(searched.index)
     chosen = np.zeros(size, np.bool_)
     chosen[_sampled(size)] = chosen[-NEWEST:] = True
@@ -259,12 +248,6 @@ def without_names(query: str, names: Iterable[str]) -> str:
     pattern = "|".join(re.escape(name) for name in sorted({*names, *spoken}, key=len, reverse=True))
     rest = re.sub(rf"(?<!\w)(?:{pattern})(?:['’]s)?(?!\w)", "", query) if pattern else query  # noqa: RUF001
     return rest if rest.strip() else query
-
-
-def _rarities(index: LexicalIndex, text: str) -> dict[str, float]:
-    """Returns the words of a text that say something, each with how rare it is in the conversation."""
-    words = islice(dict.fromkeys(_WORD.findall(text)), MOST_WORDS)
-    return {word: max(index.rarities(found).values()) for word in words if (found := terms(word))}
 
 
 @remembering(REMEMBERED_TEXTS)
@@ -302,9 +285,11 @@ def similarities(searched: Searched, query: str, embeddings: Embeddings, others:
     problem = RENEWED if index.embedded_by(f"{embeddings_name(embeddings)} {len(vector)}") else None
     own = index.vectors
     target = as_query(vector, own.width or next((len(row) for row in known.values()), 0))
-    if isinstance(embeddings, LocalEmbeddings) and (rare := _rarities(index.lexical, asked)):
-        by_words = units(np.asarray(embeddings.embed_words(rare), np.float32))
-        target = RARE_SHARE * by_words + (1 - RARE_SHARE) * units(target)
+    if isinstance(embeddings, LocalEmbeddings):
+        words = ((word, terms(word)) for word in islice(dict.fromkeys(_WORD.findall(asked)), MOST_WORDS))
+        if rare := {word: max(index.lexical.rarities(found).values()) for word, found in words if found}:
+            by_words = units(np.asarray(embeddings.embed_words(rare), np.float32))
+            target = RARE_SHARE * by_words + (1 - RARE_SHARE) * units(target)
     lost = 0
     while texts := index.texts_to_embed(searched.entries):
         rows = comparable((yield from embed(embeddings, texts)), target.size)

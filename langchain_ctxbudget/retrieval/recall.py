@@ -151,10 +151,7 @@ def by_reference(transcript: Transcript, reference: str, budget_tokens: int) -> 
 
 
 def by_query(transcript: Transcript, query: str, embeddings: Embeddings | None, budget_tokens: int) -> Flow[str]:
-    """Returns the messages that are most relevant to a query, in the order of time, each with its number and date.
-
-    A message too large for its share is given from where it has most of the query's words, with references to the rest.
-    """
+    """Returns the messages that are most relevant to a query, in the order of time, of large ones the best part."""
     count = transcript.conversation.counter.count_text
     found = yield from _ranked(transcript, query, embeddings)
     if not found:

@@ -91,12 +91,9 @@ def select(
     numbered: bool = False,
     limits: RetrievalSettings = NO_LIMITS,
 ) -> Retrieved:
-    """Fills a budget with the texts that are worth most per token.
+    """Fills a budget with the texts that are worth most per token, and `least` for each of its tokens.
 
-    Messages from `end` on and those at `shown` stand in the prompt already, of those `in_short` only a part.
-    Texts from elsewhere that are `given`, by id, do, too. What is needed with a probability of less than `least` for
-    each of its tokens stays out.
-    The application's `limits` hold, too. `numbered` gives every message the number that the recall tool knows it by.
+    Messages from `end` on, those `shown` and texts `given` stand in the prompt already, of `in_short` ones a part.
     """
     first, quotable = len(pool.others), pool.searched.quotable
     stands = np.zeros(len(quotable), np.bool_)

@@ -78,10 +78,7 @@ class Sources:
         return (*found, *(self.memories if "memories" in self.names else ()))
 
     def read_named(self, texts: Sequence[str], max_tokens: int, failures: list[str]) -> Flow[tuple[Named, ...]]:
-        """Returns the documents that messages name, the one that was named last first.
-
-        One of more than `max_tokens` comes as its summary alone.
-        """
+        """Returns the documents that messages name, the last one first, whole where they have up to `max_tokens`."""
         if "documents" not in self.names:
             return ()
         reading = self.catalogue.named(self.user_id, texts, max_tokens=max_tokens)
@@ -117,11 +114,7 @@ def search(
 
 
 def boosted(pool: Pool, settings: RetrievalSettings, names: Collection[str], today: date | None) -> Pool:
-    """Raises the candidates that are new, and those that name entities of the message (seed 004: boosts).
-
-    By `recency_weight * exp(-days / 365) * 0.2` and `entity_weight * share of names * 0.3` of the distance between the
-    keys of the best candidate and the last.
-    """
+    """Raises what is new, and what names entities of the message, by shares of the distance of keys (seed 004)."""
     if not (settings.recency_weight and today) and not (settings.entity_weight and names):
         return pool
     best = pool.best(pool.ranking.keys, settings.candidates or CANDIDATES)
@@ -141,10 +134,7 @@ def boosted(pool: Pool, settings: RetrievalSettings, names: Collection[str], tod
 def rerank(
     pool: Pool, query: str, reranker: BaseDocumentCompressor, conversation: Conversation, candidates: int = RERANKED
 ) -> Flow[tuple[Pool, str | None]]:
-    """Puts the best texts of a pool in the order of a reranker, with the keys they had; returns its problem, too.
-
-    What it leaves out follows as found. Where it raises, the order stays.
-    """
+    """Puts the best texts of a pool in a reranker's order, what it leaves out after them; returns its problem, too."""
     best = pool.best(pool.ranking.keys, candidates)
     if not best:
         return pool, None

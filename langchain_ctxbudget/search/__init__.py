@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from langchain_ctxbudget.search.embeddings import LocalEmbeddings, local_embeddings_available
-from langchain_ctxbudget.search.evidence import NEWEST, Evidence, about
 from langchain_ctxbudget.search.lexical import LexicalIndex, most_about, packed_terms, scores_together
-from langchain_ctxbudget.search.packing import ELLIPSIS, PRIORITIES, Candidate, Kind, pack, shrink_to
+from langchain_ctxbudget.search.packing import PRIORITIES, Candidate, Kind, pack, shrink_to
 from langchain_ctxbudget.search.ranking import (
-    ALL, NEGLIGIBLE, NEIGHBOURHOOD, Numbers, Question, Ranking, Scores, Texts, called, dated, day_number,
-    first_person, highest, is_name, rank, shortness, spelled, z_scores,
+    ALL, NEGLIGIBLE, NEIGHBOURHOOD, NEWEST, Evidence, Numbers, Question, Ranking, Scores, Texts, about, called, dated,
+    day_number, first_person, highest, is_name, rank, shortness, spelled, z_scores,
 )  # fmt: skip
 from langchain_ctxbudget.search.vectors import (
     AFTER, BEFORE, CentredVectors, Rows, Vectors, as_query, comparable, limit, links, subjects, units,
 )  # fmt: skip
 
 __all__ = [
-    "AFTER", "ALL", "BEFORE", "ELLIPSIS", "NEGLIGIBLE", "NEIGHBOURHOOD", "NEWEST", "PRIORITIES", "Candidate",
+    "AFTER", "ALL", "BEFORE", "NEGLIGIBLE", "NEIGHBOURHOOD", "NEWEST", "PRIORITIES", "Candidate",
     "CentredVectors", "Evidence", "Kind", "LexicalIndex", "LocalEmbeddings", "Numbers", "Question", "Ranking", "Rows",
     "Scores", "Texts", "Vectors", "about", "as_query", "called", "comparable", "dated", "day_number", "first_person",
     "highest", "is_name", "limit", "links", "local_embeddings_available", "most_about", "pack", "packed_terms",

@@ -8,7 +8,7 @@ Zipf's law from its place in the tokenizer's list: merged tokens, then single ch
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +19,7 @@ import numpy.typing as npt
 from langchain_core.embeddings import Embeddings
 
 from langchain_ctxbudget.errors import EmbeddingsUnavailableError
+from langchain_ctxbudget.search.vectors import units
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -38,6 +39,7 @@ class _Model(NamedTuple):
     vectors: npt.NDArray[np.float32]
     """A row per token, its weight multiplied in."""
     weights: npt.NDArray[np.float32]
+    """Near 0 for the most frequent tokens, near 1 for the rare ones."""
 
 
 class LocalEmbeddings(Embeddings):
@@ -66,8 +68,15 @@ class LocalEmbeddings(Embeddings):
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         """A vector per text; of a very long one, of its first 32,768 characters."""
-        batches = (texts[start : start + _BATCH] for start in range(0, len(texts), _BATCH))
-        return [row for batch in batches for row in _embed([text[:_MOST_CHARACTERS] for text in batch]).tolist()]
+        tokenizer, vectors, _ = _load()
+        sums = np.zeros((len(texts), self.dimensions), dtype=np.float32)
+        for start in range(0, len(texts), _BATCH):
+            batch = [_valid(text[:_MOST_CHARACTERS]) for text in texts[start : start + _BATCH]]
+            for row, encoding in enumerate(tokenizer.encode_batch_fast(batch, add_special_tokens=False), start):
+                if tokens := encoding.ids:  # one text at a time: its rows stay in the processor's cache
+                    sums[row] = np.add.reduceat(vectors.take(tokens, axis=0), [0])[0]
+        rows: list[list[float]] = units(sums).tolist()
+        return rows
 
     def embed_query(self, text: str) -> list[float]:
         """The vector of one text; the same as that of a document."""
@@ -100,31 +109,11 @@ def _load() -> _Model:
     if folder is None:
         raise EmbeddingsUnavailableError("The word vectors of the package wordllama are gone: pip install wordllama")
     vectors = load_file(folder / _WEIGHTS)["embedding.weight"].astype(np.float32)
-    weights = _token_weights(len(vectors))
-    return _Model(Tokenizer.from_file(str(folder / _TOKENIZER)), vectors * weights[:, np.newaxis], weights)
-
-
-def _token_weights(size: int) -> npt.NDArray[np.float32]:
-    """The weight of every token: near 0 for the most frequent ones, near 1 for the rare ones."""
-    ids = np.arange(size)
+    ids, size = np.arange(len(vectors)), len(vectors)
     rank = np.where(ids < _FIRST_CHARACTER, ids - _FIRST_MERGED, ids - _FIRST_CHARACTER) + 1
     rank[:_FIRST_MERGED] = size  # bytes and special tokens stand for what is rare
-    probability = 1 / (rank * np.log(size))
-    weights: npt.NDArray[np.float32] = (_SIF_A / (_SIF_A + probability)).astype(np.float32)
-    return weights
-
-
-def _embed(texts: Sequence[str]) -> npt.NDArray[np.float32]:
-    """A row of length 1 per text, zeros where a text has no tokens."""
-    tokenizer, vectors, _ = _load()
-    sums = np.zeros((len(texts), vectors.shape[1]), dtype=np.float32)
-    encoded = tokenizer.encode_batch_fast([*map(_valid, texts)], add_special_tokens=False)
-    for row, encoding in enumerate(encoded):
-        if tokens := encoding.ids:  # one text at a time: its rows stay in the processor's cache
-            sums[row] = np.add.reduceat(vectors.take(tokens, axis=0), [0])[0]
-    lengths = np.linalg.norm(sums, axis=1, keepdims=True)
-    np.divide(sums, lengths, out=sums, where=lengths > 0)
-    return sums
+    weights = (_SIF_A / (_SIF_A + 1 / (rank * np.log(size)))).astype(np.float32)
+    return _Model(Tokenizer.from_file(str(folder / _TOKENIZER)), vectors * weights[:, np.newaxis], weights)
 
 
 def _valid(text: str) -> str:

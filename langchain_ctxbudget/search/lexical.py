@@ -89,10 +89,9 @@ class LexicalIndex:
     def scores(
         self, query: Iterable[str], *, groups: Numbers | None = None, background: LexicalIndex | None = None
     ) -> Scores:
-        """Returns the score of every text, or of every group of texts read as one, for the different terms of a query.
+        """Returns the score of every text for the different terms of a query, or of every group (from 0 on, rising).
 
-        Groups are numbered from 0 and never fall. The texts of `background` count in the rarity of a term and the mean
-        length of a text, so that the scores of both compare.
+        The texts of `background` count in the rarity of a term and the mean length, so that the scores of both compare.
         """
         lengths: NDArray[Any] = _view(self._lengths)
         if groups is not None:

@@ -69,12 +69,6 @@ class Rows:
         """Keeps only the first ones."""
         self._length = min(self._length, length)
 
-    def copy(self) -> Rows:
-        """Returns the same ones, to grow by themselves."""
-        twin = Rows(self._buffer.dtype)
-        twin._buffer, twin._length = self.values.copy(), self._length
-        return twin
-
 
 class CentredVectors:
     """Vectors in the order in which they were added, each of length 1."""
@@ -113,12 +107,6 @@ class CentredVectors:
         self._signs.truncate(length)
         if length < self._in_mean:
             self._in_mean = 0
-
-    def copy(self) -> CentredVectors:
-        """Returns the same ones, to grow by themselves."""
-        twin = CentredVectors()
-        twin._rows, twin._in_mean, twin._mean = self._rows.copy(), self._in_mean, self._mean
-        return twin
 
     def likeness(self, query: NDArray[Any]) -> NDArray[np.int16]:
         """Returns in how many signs every vector is like a query: the more, the smaller is the angle between them."""
