@@ -1,5 +1,7 @@
 """Vectors that are compared without what they all have in common, and the arrays that they grow in."""
 
+from copy import deepcopy
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -58,7 +60,7 @@ def test_vectors_compare_by_what_is_there_whatever_was_added_taken_away_and_aske
         grown.extend(part)
         grown.compared().cosines(query)
     before = grown.compared().cosines(query)
-    twin = grown.copy()
+    twin = deepcopy(grown)
     twin.truncate(length)
     twin.extend(rest)
     fresh = filled(np.concatenate((rows[:length], rest)))
@@ -81,7 +83,7 @@ def test_what_is_absent_is_similar_to_nothing(size):
     rows[1] = 0
     vectors = filled(rows[:1])
     vectors.extend(rows[1:])
-    for kept in (vectors, vectors.copy()):
+    for kept in (vectors, deepcopy(vectors)):
         found = kept.compared(rows[:2]).cosines(-rows[0])
         assert found[3] == 0
         assert np.count_nonzero(found) == size  # of those that it is compared with, one is absent, too
