@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, NotRequired
 
@@ -192,26 +193,27 @@ def _read(request: ModelRequest[Any]) -> tuple[list[BaseMessage], list[BaseMessa
     """Reads a request whose messages other middleware may have changed.
 
     Returns the history, instructions in front; the turn; and what is to be reported. The history is what the agent's
-    state has before the current turn. Everything else in the request belongs to the turn, but for what stands in for
-    results of calls in history; system messages at its beginning are instructions.
+    state has before the current turn, with the agent's answers to calls in it that could not be read. Everything else
+    in the request belongs to the turn; system messages at its beginning are instructions.
     """
     given = convert_to_messages(request.messages)
     kept = convert_to_messages(request.state.get("messages") or given)
-    history, _ = split_turn(kept)
-    known = {message.id or fingerprint(message): place for place, message in enumerate(kept)}
-    places: list[int | None] = [known.get(message.id or fingerprint(message)) for message in given]
-    if len(given) == len(kept):  # changed, at most
-        places = [*range(len(kept))]
-    called = {one for message in history for one in call_ids(message)}
+    before, _ = split_turn(kept)
     seen, turn = list[BaseMessage](), list[BaseMessage]()
-    for message, place in zip(given, places, strict=True):
-        if place is not None and place < len(history):
-            seen.append(message)
-        elif place is not None or not (isinstance(message, ToolMessage) and message.tool_call_id in called):
+    answers: defaultdict[int, list[BaseMessage]] = defaultdict(list)
+    last = len(before)
+    for message, place in zip(given, _places(kept, given), strict=True):
+        if place is not None:
+            last = place
+            (seen if place < len(before) else turn).append(message)
+        elif last < len(before) and _answers_unreadable(message, before[last]):
+            answers[last].append(message)  # the state gets it with the next one
+        elif not _repairs(message, before):
             turn.append(message)
-    same = len(seen) == len(history) and all(map(plainly_same, seen, history))
+    history = [it for place, message in enumerate(before) for it in (message, *answers[place])]
     if not turn:
         history, turn = split_turn(given)
+    same = len(seen) == len(before) and all(map(plainly_same, seen, before))
     failures = [] if same else [NOT_FOLLOWED]
     system = request.system_message
     failures += [] if system is None else flattened([system])
@@ -246,3 +248,26 @@ def _strict(tool: Any) -> Any:  # noqa: ANN401
         return convert_to_openai_tool(tool, strict=True)
     except Exception:  # noqa: BLE001 - a tool that only its provider knows is sent as it is
         return tool
+
+
+def _answers_unreadable(message: BaseMessage, call: BaseMessage) -> bool:
+    unreadable = call.invalid_tool_calls if isinstance(call, AIMessage) else ()
+    return isinstance(message, ToolMessage) and message.tool_call_id in [made["id"] for made in unreadable]
+
+
+def _repairs(message: BaseMessage, history: Sequence[BaseMessage]) -> bool:
+    """Returns True for a message that stands in for the result of a call in history, for this request alone."""
+    if message.id is not None or not isinstance(message, ToolMessage):
+        return False
+    return any(message.tool_call_id in call_ids(said) for said in history)
+
+
+def _places(kept: Sequence[BaseMessage], given: Sequence[BaseMessage]) -> list[int | None]:
+    """Returns the place in the state of each message of a request; None for one that other middleware added."""
+    if len(given) == len(kept):  # changed, at most
+        return list(range(len(kept)))
+    places: defaultdict[str, deque[int]] = defaultdict(deque)
+    for place, message in enumerate(kept):
+        places[message.id or fingerprint(message)].append(place)
+    found = (places[message.id or fingerprint(message)] for message in given)
+    return [queue.popleft() if queue else None for queue in found]

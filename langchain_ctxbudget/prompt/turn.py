@@ -120,7 +120,8 @@ class GrowingTurn:
     def begin(self, groups: Sequence[Group]) -> None:
         """Forgets all steps, and takes the words of the user from some groups."""
         self.whole: list[Group] = []
-        self.human = [i for i, part in enumerate(groups) if has_human([part])]
+        self.human = {i: part for i, part in enumerate(groups) if has_human([part])}
+        """The messages of the user, also those after the steps that are fitted so far."""
         self.shown: dict[int, Group] = {}
         self.costs: dict[int, int] = {}
         self.total = self.renewed = 0
@@ -134,8 +135,8 @@ class GrowingTurn:
         """Calls whose results are stale, by their ids: the call that came later, and what it did."""
         self.results: dict[str, ToolMessage] = {}
         self._contents: list[tuple[object, ...]] = []
-        for number in self.human:
-            self._put(number, groups[number])
+        for number, part in self.human.items():
+            self._put(number, part)
 
     def fitted(self, groups: Sequence[Group]) -> PlannedTurn | int:
         """Returns the part of a turn that is sent, or the tokens that it needs at least where these are over its room.
@@ -173,8 +174,7 @@ class GrowingTurn:
         self._read_calls(number)
         self._grow(number)
         if self.total > self.rooms.most_tokens and self.rooms.clip_human:
-            said = {at: self.whole[at] for at in self.human}
-            for at, part in self._clipped(said, self.rooms.words_tokens, (HumanMessage,)).items():
+            for at, part in self._clipped(self.human, self.rooms.words_tokens, (HumanMessage,)).items():
                 self._put(at, part)
             self._grow(number)
 
@@ -222,8 +222,8 @@ class GrowingTurn:
 
     def _focus(self, number: int) -> frozenset[str]:
         """Returns what the results of a step are looked at for: the words of the user, and of the steps since."""
-        steps = (*self.human, *range(number, self.renewed))
-        return frozenset().union(*(_said(message) for i in steps for message in self.whole[i].messages[:1]))
+        steps = (*self.human.values(), *self.whole[number : self.renewed])
+        return frozenset().union(*(_said(part.messages[0]) for part in steps))
 
     # Stale results
 
