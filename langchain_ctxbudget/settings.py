@@ -8,26 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, model_validator
 
-from langchain_ctxbudget.budget import (
-    TITLES,
-    AllocationStrategy,
-    Count,
-    Depth,
-    ElasticAllocation,
-    Emphasis,
-    Flag,
-    Forced,
-    Layer,
-    LayerSpec,
-    Layout,
-    Parameters,
-    Positive,
-    Share,
-    ShareOrNone,
-    Text,
-    UsageLimits,
-    strategy_of,
-)
+from langchain_ctxbudget import budget
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.messages import one_line
 
@@ -74,7 +55,7 @@ PERSONALITIES = {
 """The instruction for every kind of personality (seed 004)."""
 
 
-class Personality(Parameters):
+class Personality(budget.Parameters):
     """The personality of the assistant (seed 004): an expert has a domain, a custom one a description.
 
     >>> Personality.of({"kind": "expert", "domain": "tax law"}).text
@@ -106,7 +87,7 @@ class Personality(Parameters):
         return PERSONALITIES[self.kind].format(domain=one_line(self.domain), description=self.description.strip())
 
 
-class ResponseStyle(Parameters):
+class ResponseStyle(budget.Parameters):
     """The way in which the assistant answers (seed 004); None leaves a point open.
 
     >>> ResponseStyle(verbosity="concise", links=False).lines
@@ -117,10 +98,10 @@ class ResponseStyle(Parameters):
     style: Literal["formal", "professional", "casual", "friendly"] | None = None
     verbosity: Literal["concise", "moderate", "detailed"] | None = None
     technical_level: Literal["beginner", "intermediate", "expert"] | None = None
-    bullets: Flag | None = None
-    numbered_lists: Flag | None = None
-    code_blocks: Flag | None = None
-    links: Flag | None = None
+    bullets: budget.Flag | None = None
+    numbered_lists: budget.Flag | None = None
+    code_blocks: budget.Flag | None = None
+    links: budget.Flag | None = None
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -129,7 +110,7 @@ class ResponseStyle(Parameters):
         return tuple(texts[value] for texts, value in said if value is not None)
 
 
-class RetrievalSettings(Parameters):
+class RetrievalSettings(budget.Parameters):
     """What may be quoted for a message, and what counts for it, in the application's own numbers (seed 004: RAG).
 
     The ranking knows age and names already, as far as measurements show that they help; the weights add to it.
@@ -139,26 +120,26 @@ class RetrievalSettings(Parameters):
     """
 
     setting: ClassVar[str] = "retrieval"
-    candidates: Positive | None = None
+    candidates: budget.Positive | None = None
     """The best texts of all, which weights, a reranker and packing see. None: 50 for a reranker, else 256, or one for
     eight tokens of room."""
-    most_items: Count | None = None
+    most_items: budget.Count | None = None
     """The most texts that are quoted for one message; None: as many as are worth their tokens."""
-    min_relevance: ShareOrNone = 0.0
+    min_relevance: budget.ShareOrNone = 0.0
     """The least probability that a message needs a text; what is less likely stays out."""
-    recency_weight: ShareOrNone = 0.0
+    recency_weight: budget.ShareOrNone = 0.0
     """Raises what is new: a text of today by 0.2 times this share of the distance between the best candidate and the
     last, one of a year ago by 1 / e of that."""
-    entity_weight: ShareOrNone = 0.0
+    entity_weight: budget.ShareOrNone = 0.0
     """Raises what names the message's entities: a text with all of them by 0.3 times this share of that distance."""
 
 
-class _Declared(Parameters):
+class _Declared(budget.Parameters):
     """What the application declares: detected in messages by its name and its aliases."""
 
-    context: Text
+    context: budget.Text
     """The text that goes into the prompt when it comes up."""
-    aliases: tuple[Text, ...] = ()
+    aliases: tuple[budget.Text, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -169,14 +150,14 @@ class _Declared(Parameters):
 class Topic(_Declared):
     """A topic that the application declares."""
 
-    label: Text
+    label: budget.Text
 
 
 class Entity(_Declared):
     """A person, project, organisation or tool that the application declares."""
 
-    name: Text
-    type: Text = "concept"
+    name: budget.Text
+    type: budget.Text = "concept"
     """`person`, `project`, `organization`, `tool`, `concept` or any other word."""
 
 
@@ -204,7 +185,7 @@ def _items(value: object) -> object:
 LayerItems: TypeAlias = Annotated[Sequence[str] | Callable[[LayerRequest], Sequence[str]], PlainValidator(_items)]
 
 
-class CustomLayer(Parameters):
+class CustomLayer(budget.Parameters):
     """A layer of the application's own: open files, the weather, a ticket; part of the volatile zone.
 
     Every item is one entry of the layer: as many as fit are taken in the given order, and the first one that does not
@@ -215,20 +196,20 @@ class CustomLayer(Parameters):
     70
     """
 
-    name: Text
+    name: budget.Text
     """Its name in reports, and its heading in the prompt."""
     items: LayerItems
     """Its items, most important first, or a function that is told the budget and gives them."""
-    ideal_tokens: Count
+    ideal_tokens: budget.Count
     """The size it would like, and the most it can use."""
-    min_tokens: Count = 0
+    min_tokens: budget.Count = 0
     """Below this it is left out."""
     priority: Annotated[int, Field(strict=True, ge=0, le=100)] = 70
     """0 to 100; topics have 70, entities 65, retrieval 75, history 90."""
 
     @model_validator(mode="after")
     def _require_order(self) -> Self:
-        taken = {text.casefold() for text in (*Layer, *TITLES.values())}
+        taken = {text.casefold() for text in (*budget.Layer, *budget.TITLES.values())}
         if self.name.casefold() in taken or not self.name.isprintable():
             raise ValueError(f"name {self.name!r} is a layer of the package, or not one line")
         if self.min_tokens > self.ideal_tokens:
@@ -237,10 +218,10 @@ class CustomLayer(Parameters):
         return self
 
     @property
-    def spec(self) -> LayerSpec:
+    def spec(self) -> budget.LayerSpec:
         """Its demand, for the strategies."""
         sizes = (self.min_tokens, self.ideal_tokens, self.ideal_tokens)
-        return LayerSpec(self.name, *sizes, priority=self.priority, elasticity=0.5)
+        return budget.LayerSpec(self.name, *sizes, priority=self.priority, elasticity=0.5)
 
 
 def _different(layers: tuple[CustomLayer, ...]) -> tuple[CustomLayer, ...]:
@@ -258,7 +239,7 @@ ToolKind: TypeAlias = Literal["read", "edit", "write", "run", "search", "todo", 
 """What a tool does, for the work state of an agent."""
 
 
-class ContextSettings(Parameters):
+class ContextSettings(budget.Parameters):
     """The size of a prompt, and what the developer wants in it.
 
     Raises:
@@ -269,18 +250,18 @@ class ContextSettings(Parameters):
         ('Answer briefly.',)
     """
 
-    max_context_tokens: Positive = 12_000
+    max_context_tokens: budget.Positive = 12_000
     """The most that messages, tool schemas and response format together may cost, in tokens."""
-    window_tokens: Positive | None = None
+    window_tokens: budget.Positive | None = None
     """The model's window, in tokens, where neither its profile nor its server tells; None: not known."""
-    output_reserve_tokens: Count | None = None
+    output_reserve_tokens: budget.Count | None = None
     """Kept free in the model's window for the answer, in tokens; None: what the model says, else nothing."""
-    allocation: Annotated[AllocationStrategy, PlainValidator(strategy_of)] = ElasticAllocation()
+    allocation: Annotated[budget.AllocationStrategy, PlainValidator(budget.strategy_of)] = budget.ElasticAllocation()
     """The way the budget is divided: `"elastic"`, `"ratio"`, `"fixed"`, `"dynamic"`, `"prioritized"`, a mapping such as
     `{"strategy": "ratio", "memory": 0.35, "history": 0.35, "reserve": 0.3}`, or a strategy of your own."""
     oversized_message: Literal["error", "clip"] = "error"
     """The way with a user's message that does not fit: an error, or in short around a marker."""
-    tool_reserve: ShareOrNone = 0.25
+    tool_reserve: budget.ShareOrNone = 0.25
     """Kept free for the calls and results of a turn where the request has tools, as a share of what system prompt,
     tools and message leave."""
     tool_kinds: Mapping[str, ToolKind] = Field(default_factory=dict)
@@ -292,14 +273,14 @@ class ContextSettings(Parameters):
     """The time for which the provider's cache holds a prompt, for instance 300: within it prompts only grow, each the
     last one and more at its end, and are written anew in steps (`docs/explanation/prompt.md`). 0: the block of earlier
     turns goes, and each turn has a new one."""
-    layout: Layout = "cache_first"
+    layout: budget.Layout = "cache_first"
     """The place of topics, entities and retrieval: in front of the user's words, or with `"system_first"` at the end of
     the system message (seed 000)."""
-    max_system_share: Share = 0.25
+    max_system_share: budget.Share = 0.25
     """The largest share of the model's window, where it is known, that the system prompt may take."""
-    depth: Depth = "standard"
+    depth: budget.Depth = "standard"
     """The appetite of topics and retrieval; in the profile `seed` of the arc, too (seed 000: knowledge depth)."""
-    emphasis: Emphasis = "balanced"
+    emphasis: budget.Emphasis = "balanced"
     """The side that counts where both cannot be had: finding what was said before (`"recall"`: history gives way to
     retrieval), or prompts that begin as the last one did (`"cache"`)."""
     sources: Many[Source] = SOURCES
@@ -307,44 +288,44 @@ class ContextSettings(Parameters):
     `"documents"`."""
     retrieval: Annotated[RetrievalSettings, BeforeValidator(RetrievalSettings.of)] = RetrievalSettings()
     """Limits and weights of retrieval, for instance `{"min_relevance": 0.05, "most_items": 8}` (seed 004)."""
-    prioritize_history: Flag = True
+    prioritize_history: budget.Flag = True
     """True: dialogue comes before knowledge when both want the same tokens (seed 000)."""
-    include_entities: Flag = True
+    include_entities: budget.Flag = True
     """True: detected entities go into the prompt (seeds 000, 002)."""
     personality: Annotated[Personality | None, _or_none(Personality.of)] = None
     """The assistant's role, besides what the system prompt says (seed 004): `"helpful"`, `"conversational"`,
     `{"kind": "expert", "domain": "tax law"}` or `{"kind": "custom", "description": "..."}`."""
     response_style: Annotated[ResponseStyle | None, _or_none(ResponseStyle.of)] = None
     """The style of the answers (seed 004), for instance `{"verbosity": "concise", "bullets": True}`."""
-    preferences: Many[Text] = ()
+    preferences: Many[budget.Text] = ()
     """The style of the answers, in words of their own, one line each."""
-    learn: Literal["model", "rules"] | Flag = True
+    learn: Literal["model", "rules"] | budget.Flag = True
     """Facts, topics and entities are learned from conversations in the background, and shown: by the summary model, by
     rules, or by the model where there is one and else by rules (True)."""
-    learn_every: Positive = 5
+    learn_every: budget.Positive = 5
     """New messages after which a conversation is learned from (seed 001); and when its session ends."""
-    memories: Many[Text] = ()
+    memories: Many[budget.Text] = ()
     """Facts about the user, most important first: 25 % of what is left, 150 to 500 tokens (seed 001)."""
     topics: tuple[Topic, ...] = ()
     """Topics to detect; here, for entities and layers, mappings with the same fields are accepted."""
     entities: tuple[Entity, ...] = ()
     layers: Annotated[tuple[CustomLayer, ...], AfterValidator(_different)] = ()
     """Layers of the application's own."""
-    keep_messages: Count = 6
+    keep_messages: budget.Count = 6
     """The newest messages that stay verbatim while they fit a quarter of the budget (seed 001: the last 6), two for an
     exchange, whatever calls it has. The last exchange stays up to half of the budget; of a larger one, its end does."""
-    compaction_trigger: Share = 0.8
+    compaction_trigger: budget.Share = 0.8
     """Compaction starts when verbatim history passes this share of its layer (seed 001: 80 %)."""
-    compaction_target: Share = 0.25
+    compaction_target: budget.Share = 0.25
     """Compaction goes down to this share of the layer."""
     segment_messages: Annotated[int, Field(strict=True, ge=2)] = 20
     """Messages that are summarised together, about so many; compaction goes by whole segments where the room allows."""
-    usage_limits: Annotated[UsageLimits | None, _or_none(UsageLimits.of)] = None
+    usage_limits: Annotated[budget.UsageLimits | None, _or_none(budget.UsageLimits.of)] = None
     """The most that a session, and a user in a month, may use, for instance `{"month_tokens": 1_000_000}`; the less is
     left, the less goes into a prompt (seed 003). None: no limits."""
-    force_include: Many[Forced] = ()
+    force_include: Many[budget.Forced] = ()
     """Goes in however little of a limit is left: `"knowledge"`, `"documents"`, `"history"`, the whole `"budget"`."""
-    keep_snapshots: Count = 0
+    keep_snapshots: budget.Count = 0
     """The number of a conversation's latest reports kept in the store, for the dashboard; 0: none."""
 
     @model_validator(mode="after")

@@ -11,24 +11,10 @@ import numpy as np
 from langchain_core.messages import BaseMessage
 from numpy.typing import NDArray
 
+from langchain_ctxbudget import search
 from langchain_ctxbudget.history.work_state import TurnWork
 from langchain_ctxbudget.messages import as_note, digest, fold, is_user, one_line, terms, time_of
-from langchain_ctxbudget.search import (
-    AFTER,
-    BEFORE,
-    CentredVectors,
-    LexicalIndex,
-    Numbers,
-    Rows,
-    Texts,
-    day_number,
-    first_person,
-    is_name,
-    limit,
-    links,
-    packed_terms,
-    subjects,
-)
+from langchain_ctxbudget.search import subjects
 from langchain_ctxbudget.tokens import TokenCounter
 
 if TYPE_CHECKING:
@@ -78,9 +64,9 @@ class Numbering(dict[W, int]):
 class Columns:
     """An object whose attributes of type `Rows` have a row for every message."""
 
-    def rows(self) -> dict[str, Rows]:
+    def rows(self) -> dict[str, search.Rows]:
         """Returns the columns by name."""
-        return {name: rows for name, rows in vars(self).items() if isinstance(rows, Rows)}
+        return {name: rows for name, rows in vars(self).items() if isinstance(rows, search.Rows)}
 
     def arrays(self, first: int, end: int) -> dict[str, NDArray[Any]]:
         """Returns what the columns say of some messages."""
@@ -104,9 +90,9 @@ class Costs(Columns):
     """What every message costs by one counter, in tokens."""
 
     def __init__(self) -> None:
-        self.column = Rows(np.int32)
+        self.column = search.Rows(np.int32)
         """Its cost as a message of a prompt, framing included; 0 of one that is left out of all."""
-        self.quote, self.numbered_quote = Rows(np.int32), Rows(np.int32)
+        self.quote, self.numbered_quote = search.Rows(np.int32), search.Rows(np.int32)
         """Its cost as a line that quotes it, also with its number; `UNKNOWN` until that is counted."""
         self.clips: Clips = {}
         self.turns: dict[object, Any] = {}
@@ -142,15 +128,15 @@ class MessageIndex(Columns):
     """What retrieval reads of messages: words, vectors and circumstances, read when first searched."""
 
     def __init__(self) -> None:
-        self.lexical = LexicalIndex()
-        self.vectors = CentredVectors()
+        self.lexical = search.LexicalIndex()
+        self.vectors = search.CentredVectors()
         self.speakers: Numbering[str] = Numbering()
         self.said: set[int] = set()
         self.elsewhere: dict[bytes, NDArray[np.float32]] = {}
         """Vectors of texts of other conversations that are compared with them, by digests of the texts."""
-        self.days, self._session, self._speaker = (Rows(np.int32) for _ in range(3))
-        self._first_person, self._limits, self._links = (Rows(np.float32) for _ in range(3))
-        self.sayings, self.folded, self._said = (Rows(np.int64) for _ in range(3))
+        self.days, self._session, self._speaker = (search.Rows(np.int32) for _ in range(3))
+        self._first_person, self._limits, self._links = (search.Rows(np.float32) for _ in range(3))
+        self.sayings, self.folded, self._said = (search.Rows(np.int64) for _ in range(3))
         """Digests of who said it and what, of what was said in one form, and of the text."""
         self.vectors_by = ""
         """The name of the embeddings that made the vectors."""
@@ -167,8 +153,8 @@ class MessageIndex(Columns):
         rows = []
         for position, entry in enumerate(new, start):
             session += bool(position) and _begins_session(entries[position - 1], entry)
-            human, day = is_user(entry.message), day_number(entry.date)
-            how = first_person(entry.text, from_user=human), limit(entry.text, from_user=human)
+            human, day = is_user(entry.message), search.day_number(entry.date)
+            how = search.first_person(entry.text, from_user=human), search.limit(entry.text, from_user=human)
             said = *saying(entry.speaker, entry.text), short_digest(entry.text)
             rows.append((session, self.speakers[entry.speaker], day, *how, *said))
         columns = (self._session, self._speaker, self.days, self._first_person, self._limits)
@@ -178,10 +164,10 @@ class MessageIndex(Columns):
             column.extend(values)
         self.said.update(self._said.values[start:].tolist())
 
-    def texts(self, costs: Numbers, places: NDArray[np.intp], session: Numbers) -> Texts:
+    def texts(self, costs: search.Numbers, places: NDArray[np.intp], session: search.Numbers) -> search.Texts:
         """Returns what is known of the messages at some places, of all messages' costs in tokens and sessions."""
         chosen = session[places]
-        return Texts(
+        return search.Texts(
             session=chosen,
             costs=costs[places],
             distinct=self.lexical.distinct[places],
@@ -192,12 +178,12 @@ class MessageIndex(Columns):
             opens=(places == 0) | (chosen != session[places - 1]),
         )
 
-    def subjects(self) -> Numbers:
+    def subjects(self) -> search.Numbers:
         """Returns the number of every message's subject: its session, cut where another subject begins."""
         if len(self.vectors) > len(self._links):  # the last ones depend on what follows them
-            self._links.truncate(max(0, len(self._links) - AFTER + 1))
-            first = max(0, len(self._links) - BEFORE)
-            self._links.extend(links(self.vectors.at(slice(first, None)), len(self._links) - first))
+            self._links.truncate(max(0, len(self._links) - search.AFTER + 1))
+            first = max(0, len(self._links) - search.BEFORE)
+            self._links.extend(search.links(self.vectors.at(slice(first, None)), len(self._links) - first))
         return subjects(self._session.values, self._links.values, self._limits.values)
 
     def texts_to_embed(self, entries: Sequence[Entry]) -> list[str]:
@@ -211,7 +197,7 @@ class MessageIndex(Columns):
             return self
         other = MessageIndex()
         other.take_columns(self, length)
-        other._links.truncate(max(0, length - AFTER + 1))
+        other._links.truncate(max(0, length - search.AFTER + 1))
         other.vectors, other.elsewhere = deepcopy(self.vectors), self.elsewhere
         other.vectors_by = self.vectors_by
         other.vectors.truncate(length)
@@ -226,7 +212,7 @@ class MessageIndex(Columns):
         arrays, names = self.arrays(first, end), list(self.speakers)
         speakers = [names[number] for number in arrays.pop("_speaker").tolist()]
         del arrays["_links"]
-        words, found = packed_terms(searched_text(entry.speaker, entry.text) for entry in entries[first:end])
+        words, found = search.packed_terms(searched_text(entry.speaker, entry.text) for entry in entries[first:end])
         return {"speakers": speakers, "terms": words}, {**arrays, **found}
 
     def unpack(self, blocks: Sequence[tuple[Mapping[str, Any], Arrays]]) -> None:
@@ -239,7 +225,7 @@ class MessageIndex(Columns):
     @property
     def final_vectors(self) -> int:
         """The number of messages whose vectors, and what follows from those around them, are known for good."""
-        return max(0, min(len(self.vectors), len(self._links) + 1 - AFTER))
+        return max(0, min(len(self.vectors), len(self._links) + 1 - search.AFTER))
 
     def packed_vectors(self, first: int, end: int) -> tuple[dict[str, Any], Arrays]:
         """Returns the vectors of some messages."""
@@ -255,14 +241,14 @@ class MessageIndex(Columns):
         """Says by which embeddings the vectors are made; returns whether stored ones of others had to be forgotten."""
         is_other, self.vectors_by = self.vectors_by not in ("", name), name
         if is_other:
-            self.vectors = CentredVectors()
+            self.vectors = search.CentredVectors()
             self._links.truncate(0)
         return is_other
 
 
 def searched_text(speaker: str, text: str) -> str:
     """Returns a text with the name of who said it, where that is a name."""
-    return f"{speaker} {text}" if is_name(speaker) else text
+    return f"{speaker} {text}" if search.is_name(speaker) else text
 
 
 def saying(speaker: str, text: str) -> tuple[int, int]:

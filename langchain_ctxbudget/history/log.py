@@ -20,30 +20,10 @@ from typing import Any, cast
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp, SearchItem, SearchOp
 
+from langchain_ctxbudget import stores
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.messages import content_id, date_of, fingerprint, plain_text, preservation_of, speaker
 from langchain_ctxbudget.search import Candidate
-from langchain_ctxbudget.stores import (
-    CHUNK,
-    ROOT,
-    SAID,
-    UNQUOTED,
-    ChangeRecord,
-    LaneRecord,
-    MessageRecord,
-    PinsRecord,
-    Scope,
-    bulk,
-    has_index,
-    label,
-    new_token,
-    place_key,
-    read_all,
-    read_namespaces,
-    require_id,
-    storable,
-    stored,
-)
 
 MESSAGES, LANES, JOINED, CUTS, PINS = "messages", "lanes", "joined", "cuts", "pins"
 POLLED = 32
@@ -64,7 +44,7 @@ class Heads:
 
     joined: str | None = None
     """What `joined` said before the lanes were listed."""
-    lanes: Mapping[str, LaneRecord] = field(default_factory=dict)
+    lanes: Mapping[str, stores.LaneRecord] = field(default_factory=dict)
 
     @property
     def clock(self) -> int:
@@ -83,46 +63,46 @@ class Heads:
         )
 
 
-def read_heads(store: BaseStore, scope: Scope, known: Heads | None = None) -> Flow[Heads]:
+def read_heads(store: BaseStore, scope: stores.Scope, known: Heads | None = None) -> Flow[Heads]:
     """Reads how far the writers have come, by id; listed only where a writer has joined or a lane is gone."""
     namespace = scope.namespace(LANES)
     polled = known.polled() if known else []
     joined, *found = yield from batch(store, [GetOp(namespace, JOINED), *(GetOp(namespace, lane) for lane in polled)])
     # A damaged one, too, is only compared with what it was before.
-    text = str(stored(joined.value).get("text", joined.value)) if isinstance(joined, Item) else None
+    text = str(stores.stored(joined.value).get("text", joined.value)) if isinstance(joined, Item) else None
     pairs = zip(polled, found, strict=True)
     heads = {name: lane_of(name, item.value) for name, item in pairs if isinstance(item, Item)}
     if known and text == known.joined and len(heads) == len(polled):
         return Heads(text, {**known.lanes, **heads})
-    items = yield from read_all(store, namespace)
+    items = yield from stores.read_all(store, namespace)
     return Heads(text, {item.key: lane_of(item.key, item.value) for item in items if item.key != JOINED})
 
 
-def lane_of(name: str, value: dict[str, Any]) -> LaneRecord:
+def lane_of(name: str, value: dict[str, Any]) -> stores.LaneRecord:
     """Reads the head of a lane."""
-    return LaneRecord.read(value, f"lane {name!r}")
+    return stores.LaneRecord.read(value, f"lane {name!r}")
 
 
 @dataclass(frozen=True, slots=True)
 class News:
     """What was read from a log."""
 
-    messages: Sequence[MessageRecord]
-    changed: Mapping[str, MessageRecord | None] = field(default_factory=dict)
+    messages: Sequence[stores.MessageRecord]
+    changed: Mapping[str, stores.MessageRecord | None] = field(default_factory=dict)
     """Records that were there before, by key, as they are now; None for one that was deleted."""
 
 
-def read_new(store: BaseStore, scope: Scope, known: Heads, now: Heads) -> Flow[News]:
+def read_new(store: BaseStore, scope: stores.Scope, known: Heads, now: Heads) -> Flow[News]:
     """Reads what the lanes have in addition to what was known, in order."""
     starts = {name: lane.count for name, lane in known.lanes.items()}
     ends = {name: lane.count for name, lane in now.lanes.items()}
-    keys = [place_key(name, number) for name, end in ends.items() for number in range(starts.get(name, 0), end)]
+    keys = [stores.place_key(name, number) for name, end in ends.items() for number in range(starts.get(name, 0), end)]
     records = yield from _read_records(store, scope, keys)
-    messages = {key: record for key, record in records.items() if isinstance(record, MessageRecord)}
-    touched = {key for record in records.values() if isinstance(record, ChangeRecord) for key in record.changed}
+    messages = {key: record for key, record in records.items() if isinstance(record, stores.MessageRecord)}
+    touched = {key for record in records.values() if isinstance(record, stores.ChangeRecord) for key in record.changed}
     # Read after the heads, so they are at least as new as what the heads tell of.
     found = yield from _read_records(store, scope, sorted(touched))
-    changed = {key: it if isinstance(it := found.get(key), MessageRecord) else None for key in touched}
+    changed = {key: it if isinstance(it := found.get(key), stores.MessageRecord) else None for key in touched}
     stay = (changed.get(key, record) for key, record in messages.items())
     return News(
         messages=in_order(record for record in stay if record is not None),
@@ -130,12 +110,14 @@ def read_new(store: BaseStore, scope: Scope, known: Heads, now: Heads) -> Flow[N
     )
 
 
-def _read_records(store: BaseStore, scope: Scope, keys: Sequence[str]) -> Flow[dict[str, MessageRecord | ChangeRecord]]:
+def _read_records(
+    store: BaseStore, scope: stores.Scope, keys: Sequence[str]
+) -> Flow[dict[str, stores.MessageRecord | stores.ChangeRecord]]:
     namespace = scope.namespace(MESSAGES)
-    found: dict[str, MessageRecord | ChangeRecord] = {}
+    found: dict[str, stores.MessageRecord | stores.ChangeRecord] = {}
     for item in (yield from read_items(store, [GetOp(namespace, key) for key in keys])):
         if item is not None:
-            kind = ChangeRecord if "changed" in item.value else MessageRecord
+            kind = stores.ChangeRecord if "changed" in item.value else stores.MessageRecord
             found[item.key] = kind.read(item.value, f"message {item.key!r}")
     return found
 
@@ -143,12 +125,12 @@ def _read_records(store: BaseStore, scope: Scope, keys: Sequence[str]) -> Flow[d
 def read_items(store: BaseStore, places: Sequence[GetOp]) -> Flow[list[Item | None]]:
     """Reads what stands at some places; None where nothing does."""
     found: list[Any] = []
-    for first in range(0, len(places), CHUNK):
-        found += yield from batch(store, places[first : first + CHUNK])
+    for first in range(0, len(places), stores.CHUNK):
+        found += yield from batch(store, places[first : first + stores.CHUNK])
     return found
 
 
-def in_order(records: Iterable[MessageRecord]) -> list[MessageRecord]:
+def in_order(records: Iterable[stores.MessageRecord]) -> list[stores.MessageRecord]:
     """Returns records in the order that every reader sees."""
     return sorted(records, key=lambda record: record.place.order)
 
@@ -157,20 +139,20 @@ def in_order(records: Iterable[MessageRecord]) -> list[MessageRecord]:
 class Folded:
     """What a log says: one message for every id."""
 
-    messages: Sequence[tuple[MessageRecord, BaseMessage]]
-    doubles: Sequence[MessageRecord]
+    messages: Sequence[tuple[stores.MessageRecord, BaseMessage]]
+    doubles: Sequence[stores.MessageRecord]
     archived: dict[str, str]
 
 
-def fold(records: Iterable[MessageRecord], known: Callable[[str], str | None] = lambda _: None) -> Folded:
+def fold(records: Iterable[stores.MessageRecord], known: Callable[[str], str | None] = lambda _: None) -> Folded:
     """Makes a conversation of records that are in order.
 
     Where two writers have used one id, the same message is there once; of different ones both stay, the later one under
     another id. `known` gives the fingerprint of the message that an id stands for already.
     """
     shown: dict[str, BaseMessage] = {}
-    messages: list[tuple[MessageRecord, BaseMessage]] = []
-    doubles: list[MessageRecord] = []
+    messages: list[tuple[stores.MessageRecord, BaseMessage]] = []
+    doubles: list[stores.MessageRecord] = []
     archived: dict[str, str] = {}
 
     def said(key: str) -> str | None:
@@ -197,20 +179,22 @@ def fold(records: Iterable[MessageRecord], known: Callable[[str], str | None] = 
 
 def append(
     store: BaseStore,
-    scope: Scope,
+    scope: stores.Scope,
     lane: str,
-    head: LaneRecord,
-    records: Sequence[MessageRecord | ChangeRecord],
+    head: stores.LaneRecord,
+    records: Sequence[stores.MessageRecord | stores.ChangeRecord],
     *,
     beside: Sequence[PutOp] = (),
 ) -> Flow[None]:
     """Writes records at the end of a lane with what belongs to them, and behind them `head`, which counts them."""
     first = head.count - len(records)
-    made = puts(store, scope, {place_key(lane, number): record for number, record in enumerate(records, first)})
-    yield from bulk.write_messages(store, [*beside, *made, head_put(scope, lane, head)])
+    made = puts(store, scope, {stores.place_key(lane, number): record for number, record in enumerate(records, first)})
+    yield from stores.bulk.write_messages(store, [*beside, *made, head_put(scope, lane, head)])
 
 
-def puts(store: BaseStore, scope: Scope, records: Mapping[str, MessageRecord | ChangeRecord | None]) -> list[PutOp]:
+def puts(
+    store: BaseStore, scope: stores.Scope, records: Mapping[str, stores.MessageRecord | stores.ChangeRecord | None]
+) -> list[PutOp]:
     """Returns the writes of records by key, and behind them the deletions of those that are None.
 
     In a store with an index, what a message says is embedded.
@@ -218,32 +202,34 @@ def puts(store: BaseStore, scope: Scope, records: Mapping[str, MessageRecord | C
     made: list[PutOp] = []
     for key, record in sorted(records.items(), key=lambda item: item[1] is None):
         value = record.to_value() if record else None
-        if isinstance(record, MessageRecord) and has_index(store):
+        if isinstance(record, stores.MessageRecord) and stores.has_index(store):
             value = record.to_indexed_value()
-        made.append(PutOp(scope.namespace(MESSAGES), key, value, index=[SAID] if SAID in (value or ()) else False))
+        made.append(
+            PutOp(scope.namespace(MESSAGES), key, value, index=[stores.SAID] if stores.SAID in (value or ()) else False)
+        )
     return made
 
 
-def head_put(scope: Scope, lane: str, head: LaneRecord) -> PutOp:
+def head_put(scope: stores.Scope, lane: str, head: stores.LaneRecord) -> PutOp:
     """Returns the write that says how far a lane has come."""
     return PutOp(scope.namespace(LANES), lane, head.to_value(), index=False)
 
 
-def joined_put(scope: Scope) -> PutOp:
+def joined_put(scope: stores.Scope) -> PutOp:
     """Returns the write that has every reader list the heads again."""
-    joined = storable({"text": new_token(), "conversation_id": scope.conversation_id})
+    joined = stores.storable({"text": stores.new_token(), "conversation_id": scope.conversation_id})
     return PutOp(scope.namespace(LANES), JOINED, joined, index=False)
 
 
 def read_conversations(store: BaseStore, user_id: str) -> Flow[list[str]]:
     """Reads the ids of a user's conversations, sorted."""
-    namespaces = yield from read_namespaces(store, (ROOT, label(user_id), LANES))
+    namespaces = yield from stores.read_namespaces(store, (stores.ROOT, stores.label(user_id), LANES))
     items = yield from read_items(store, [GetOp(one, JOINED) for one in namespaces])
     return sorted(_conversation_of(item) for item in items if item is not None)
 
 
 def _conversation_of(joined: Item) -> str:
-    return str(stored(joined.value)["conversation_id"])
+    return str(stores.stored(joined.value)["conversation_id"])
 
 
 @dataclass(slots=True)
@@ -261,9 +247,9 @@ class OtherConversations:
         self, store: BaseStore, user_id: str, query: str, *, without_conversation: str | None, limit: int
     ) -> Flow[Sequence[Candidate]]:
         """Reads at most `limit` messages of a user's other conversations."""
-        user = (ROOT, label(require_id("user_id", user_id)))
-        without = None if without_conversation is None else label(without_conversation)
-        if query.strip() and has_index(store):
+        user = (stores.ROOT, stores.label(stores.require_id("user_id", user_id)))
+        without = None if without_conversation is None else stores.label(without_conversation)
+        if query.strip() and stores.has_index(store):
             # The open conversation cannot be left out of a search, only of what it finds; and some stores keep the
             # vector of a message that is archived now.
             most = limit if without is None else limit * OVERFETCH
@@ -280,7 +266,7 @@ class OtherConversations:
         if (read_for := (user_id, without_conversation, limit, seen)) != self._read_for:
             of_each = limit // max(1, len(lanes))
             places = [
-                GetOp((*user, MESSAGES, item.namespace[-1]), place_key(item.key, number))
+                GetOp((*user, MESSAGES, item.namespace[-1]), stores.place_key(item.key, number))
                 for item in lanes
                 for number in reversed(range(lane_of(item.key, item.value).count)[-of_each:])
             ]
@@ -296,9 +282,9 @@ def _within(items: Iterable[SearchItem], prefix: tuple[str, ...], without: str |
 
 
 def _candidates(store: BaseStore, found: Sequence[Item]) -> Flow[list[Candidate]]:
-    records: defaultdict[tuple[str, ...], list[MessageRecord]] = defaultdict(list)
+    records: defaultdict[tuple[str, ...], list[stores.MessageRecord]] = defaultdict(list)
     for item in found:
-        records[item.namespace].append(MessageRecord.read(item.value, f"message {item.key!r}"))
+        records[item.namespace].append(stores.MessageRecord.read(item.value, f"message {item.key!r}"))
     kinds = ((LANES, JOINED), (PINS, PINS))
     asked = [GetOp((*of[:2], kind, of[-1]), key) for of in records for kind, key in kinds]
     about = iter((yield from batch(store, asked)))
@@ -308,11 +294,11 @@ def _candidates(store: BaseStore, found: Sequence[Item]) -> Flow[list[Candidate]
         if not isinstance(joined, Item):  # it is being deleted
             continue
         conversation_id = _conversation_of(joined)
-        pinned = PinsRecord.read(pins.value, "the pins").pins if isinstance(pins, Item) else {}
+        pinned = stores.PinsRecord.read(pins.value, "the pins").pins if isinstance(pins, Item) else {}
         for record in in_order(record for record in its if not record.archived):
             message = record.to_message()
             text, name = plain_text(message), str(message.id)
-            if text and (pinned.get(name) or preservation_of(message)) not in UNQUOTED:
+            if text and (pinned.get(name) or preservation_of(message)) not in stores.UNQUOTED:
                 made[of, record.place.key] = Candidate(
                     id=message_reference(conversation_id, name),
                     source="conversations",

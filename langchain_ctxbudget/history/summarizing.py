@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from langgraph.store.base import BaseStore, GetOp, PutOp
 
+from langchain_ctxbudget import llm
 from langchain_ctxbudget.background import BackgroundWorker, Cancelled
 from langchain_ctxbudget.errors import StoreDataError, SummaryError
 from langchain_ctxbudget.flow import Flow, T, batch, drive
@@ -25,17 +26,6 @@ from langchain_ctxbudget.history.conversation import Conversation, OpenConversat
 from langchain_ctxbudget.history.extractive import Digest, Kind, Line, Sentence, choose, importance, kind_of
 from langchain_ctxbudget.history.log import read_items
 from langchain_ctxbudget.history.tree import KnownDigests, Node, Spans, node_at
-from langchain_ctxbudget.llm import (
-    DEFAULT_WINDOW_TOKENS,
-    FRAMING_TOKENS,
-    MOST_REPLY_CHARACTERS,
-    SPEAKER_CHARACTERS,
-    NoReplyError,
-    StructuredModel,
-    clipped,
-    reply_object,
-    without_thoughts,
-)
 from langchain_ctxbudget.messages import (
     CONTEXT,
     MAX_SENTENCE_CHARACTERS,
@@ -144,19 +134,21 @@ def read_reply(request: SummaryRequest, made_by: str, counter: TokenCounter, rep
 
     It is the JSON that was asked for, or a summary alone; else a `ValueError` says what it is.
     """
-    text = str(reply) if isinstance(reply, Mapping) else without_thoughts(reply)
-    shown = repr(clipped(text, _SHOWN_CHARACTERS))
+    text = str(reply) if isinstance(reply, Mapping) else llm.without_thoughts(reply)
+    shown = repr(llm.clipped(text, _SHOWN_CHARACTERS))
     fields: Mapping[str, Any] = {"summary": text}
-    if isinstance(reply, Mapping) or not text or _JSON.search(text) or len(text) > MOST_REPLY_CHARACTERS:
+    if isinstance(reply, Mapping) or not text or _JSON.search(text) or len(text) > llm.MOST_REPLY_CHARACTERS:
         try:
-            fields = reply_object(reply, tuple(_FIELDS))
+            fields = llm.reply_object(reply, tuple(_FIELDS))
         except ValueError as error:
             raise ValueError(f"{error}: {shown}" if text else str(error)) from None
     elif _REFUSES.match(text):
         raise ValueError(f"a refusal: {shown}")
     lines = (line for part in _strings(fields.get("summary")) for line in encodable(part).splitlines())
     said = (one_line(sentence) for line in lines for sentence in sentences(_without_bullet(line)))
-    statements = _unique((clipped(one, MAX_SENTENCE_CHARACTERS) for one in said if one[-1:] != ":"), STATEMENTS_READ)
+    statements = _unique(
+        (llm.clipped(one, MAX_SENTENCE_CHARACTERS) for one in said if one[-1:] != ":"), STATEMENTS_READ
+    )
     if not statements:
         raise ValueError(f"a reply without a summary: {shown}")
     decisions, questions, artifacts = (_listed(name, fields.get(name)) for name in LISTS)
@@ -194,7 +186,7 @@ def _listed(name: str, value: object) -> tuple[str, ...]:
     """Returns the strings of a list, one line each, without the marks that are added where they are shown."""
     most, characters = LISTS[name]
     texts = (_without_bullet(text[: 4 * characters]).replace("[OPEN]", "") for text in _strings(value))
-    return _unique((clipped(encodable(text), characters) for text in texts), most)
+    return _unique((llm.clipped(encodable(text), characters) for text in texts), most)
 
 
 def _unique(texts: Iterable[str], most: int) -> tuple[str, ...]:
@@ -218,10 +210,10 @@ class ChatModelSummarizer:
     """Makes digests with any chat model; one call may take so many seconds, its own retries included."""
 
     def __init__(
-        self, model: BaseChatModel, *, timeout_seconds: float = 60.0, window_tokens: int = DEFAULT_WINDOW_TOKENS
+        self, model: BaseChatModel, *, timeout_seconds: float = 60.0, window_tokens: int = llm.DEFAULT_WINDOW_TOKENS
     ) -> None:
         names = ("summarize_history", "summarization")
-        self.model = StructuredModel(model, SCHEMA, timeout_seconds, window_tokens, names=names, quotes=True)
+        self.model = llm.StructuredModel(model, SCHEMA, timeout_seconds, window_tokens, names=names, quotes=True)
 
     @property
     def fingerprint(self) -> str:
@@ -237,7 +229,7 @@ class ChatModelSummarizer:
         try:
             read = partial(read_reply, request, self.model.name, counter)
             return self.model.ask(instructions, _AS_JSON, data, read)
-        except NoReplyError as error:
+        except llm.NoReplyError as error:
             span = f"messages {request.node.first} to {request.node.end}"
             raise SummaryError(f"{self.model.name} gave no summary of {span}: {error}") from None
 
@@ -251,7 +243,7 @@ class ChatModelSummarizer:
             shown = _within(as_data(encodable(text)), window // 8).strip()
             before += f"{heading}:\n{opening(SUMMARY)}{shown}\n{closing(SUMMARY)}\n" if shown else ""
         before += f"The segment:\n{opening(CONTEXT).strip()}"
-        taken += sum(map(estimate_tokens, (_AS_JSON, before, closing(CONTEXT)))) + FRAMING_TOKENS
+        taken += sum(map(estimate_tokens, (_AS_JSON, before, closing(CONTEXT)))) + llm.FRAMING_TOKENS
         taken += min(2 * request.cap_tokens + REPLY_EXTRA_TOKENS, window // 3)
         if window - taken < LEAST_ROOM_TOKENS:
             raise SummaryError(
@@ -264,12 +256,12 @@ class ChatModelSummarizer:
 
 
 def _within(text: str, most_tokens: int) -> str:
-    return clip_text(text, estimate_tokens, most_tokens) or clipped(text, most_tokens)
+    return clip_text(text, estimate_tokens, most_tokens) or llm.clipped(text, most_tokens)
 
 
 def _rendered(line: Line) -> str:
     date = f"[{line.date}] " if line.date else ""
-    speaker = clipped(encodable(line.speaker), SPEAKER_CHARACTERS)
+    speaker = llm.clipped(encodable(line.speaker), llm.SPEAKER_CHARACTERS)
     return f"- {date}{as_data(speaker)}{': ' if speaker else ''}{as_item(encodable(line.text))}"
 
 

@@ -16,6 +16,7 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.messages import AIMessage, BaseMessage
 from langgraph.store.base import BaseStore
 
+from langchain_ctxbudget import stores
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError, require_count, require_kind
 from langchain_ctxbudget.flow import Call, Flow, batch, twins
 from langchain_ctxbudget.history import (
@@ -39,18 +40,6 @@ from langchain_ctxbudget.pipeline.workspace import Workspace, pins_place
 from langchain_ctxbudget.prompt import AssembledContext, Request
 from langchain_ctxbudget.report import ContextReport, CoverageState
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores import (
-    ROOT,
-    PinsRecord,
-    Scope,
-    bulk,
-    label,
-    read_settings,
-    require_id,
-    settings_place,
-    with_offset,
-    write_settings,
-)
 from langchain_ctxbudget.tokens import ModelTarget, TokenCounter
 
 if TYPE_CHECKING:
@@ -132,7 +121,7 @@ class ContextPipeline:
             embeddings=embeddings,
             writer_id=writer_id,
             summary_model=summary_model,
-            clock=with_offset(clock) if clock is not None else None,
+            clock=stores.with_offset(clock) if clock is not None else None,
             prices=prices,
         )
         self.engine = engine = Engine(workspace, target, system_prompt, reranker)
@@ -190,7 +179,7 @@ class ContextPipeline:
         """
         asked: dict[str, Any] = {"settings": settings, "persona_id": persona_id, "device_id": device_id}
         request = Request(tools=tools, response_format=response_format, **asked)
-        return self.engine.assemble(Scope(user_id, conversation_id), message, request)
+        return self.engine.assemble(stores.Scope(user_id, conversation_id), message, request)
 
     assemble, aassemble = twins(_assemble)
 
@@ -255,7 +244,7 @@ class ContextPipeline:
 
         It is in memory: those of the latest 64 prompts are, until their conversation is cleared or their user erased.
         """
-        scope = Scope(user_id, conversation_id)
+        scope = stores.Scope(user_id, conversation_id)
         noted = self.engine.recent.last_of(scope.user_id, scope.conversation_id)
         return noted.report() if noted else None
 
@@ -270,7 +259,7 @@ class ContextPipeline:
 
         Where an id is known with other content, nothing is written (`MessageConflictError`).
         """
-        scope, given = Scope(user_id, conversation_id), checked(messages, "messages")
+        scope, given = stores.Scope(user_id, conversation_id), checked(messages, "messages")
         return self.engine.workspace.change(scope, lambda editor: editor.add(given))
 
     add_messages, aadd_messages = twins(_add_messages)
@@ -283,13 +272,13 @@ class ContextPipeline:
         A message that is no longer there is kept aside (`on_removal="archive"`) or deleted (`"forget"`). A state that
         has none of the stored messages has forgotten them: they stay, and the given ones follow them.
         """
-        return self.engine.workspace.sync(messages, Scope(user_id, conversation_id), on_removal)
+        return self.engine.workspace.sync(messages, stores.Scope(user_id, conversation_id), on_removal)
 
     sync, a_sync = twins(_sync)
 
     def _get_messages(self, *, user_id: str, conversation_id: str) -> Flow[list[BaseMessage]]:
         """Returns every message of a conversation as it was given; none for one that does not exist yet."""
-        return (yield from self._page(Scope(user_id, conversation_id))).messages
+        return (yield from self._page(stores.Scope(user_id, conversation_id))).messages
 
     get_messages, aget_messages = twins(_get_messages)
 
@@ -298,11 +287,11 @@ class ContextPipeline:
     ) -> Flow[MessagePage]:
         """Reads a part of a conversation: its newest messages, or the newest ones before a page (its `before`)."""
         require_count("limit", limit)
-        return self._page(Scope(user_id, conversation_id), limit, before)
+        return self._page(stores.Scope(user_id, conversation_id), limit, before)
 
     get_page, aget_page = twins(_get_page)
 
-    def _page(self, scope: Scope, limit: int | None = None, before: str | None = None) -> Flow[MessagePage]:
+    def _page(self, scope: stores.Scope, limit: int | None = None, before: str | None = None) -> Flow[MessagePage]:
         def body(conversation: OpenConversation) -> Flow[MessagePage]:
             yield from ()
             page = conversation.page(limit, before)
@@ -312,13 +301,13 @@ class ContextPipeline:
 
     def _list_conversations(self, *, user_id: str) -> Flow[list[str]]:
         """Returns the ids of a user's conversations, sorted."""
-        return log.read_conversations(self.engine.workspace.store, require_id("user_id", user_id))
+        return log.read_conversations(self.engine.workspace.store, stores.require_id("user_id", user_id))
 
     list_conversations, alist_conversations = twins(_list_conversations)
 
     def _edit_message(self, message_id: str, message: BaseMessage, *, user_id: str, conversation_id: str) -> Flow[None]:
         """Puts a message in the place of another, under its id; what was derived from the old one is deleted."""
-        scope, [given] = Scope(user_id, conversation_id), checked([message], "message")
+        scope, [given] = stores.Scope(user_id, conversation_id), checked([message], "message")
         yield from self.engine.workspace.change(scope, lambda editor: editor.edit(message_id, given), "forget")
 
     edit_message, aedit_message = twins(_edit_message)
@@ -331,7 +320,7 @@ class ContextPipeline:
         With `"archive"` no prompt and no reader shows them, an export does; `"forget"` deletes them and what was
         derived from them, also where they were archived before.
         """
-        scope, ids = Scope(user_id, conversation_id), _ids(message_ids)
+        scope, ids = stores.Scope(user_id, conversation_id), _ids(message_ids)
         yield from self.engine.workspace.change(scope, lambda editor: editor.remove(ids, on_removal), on_removal)
 
     remove_messages, aremove_messages = twins(_remove_messages)
@@ -340,7 +329,11 @@ class ContextPipeline:
         self, new_conversation_id: str, *, user_id: str, conversation_id: str, until: str | None = None
     ) -> Flow[list[str]]:
         """Begins a new conversation with the messages of another one, up to an id or all, and returns their ids."""
-        scope, new, work = Scope(user_id, conversation_id), Scope(user_id, new_conversation_id), self.engine.workspace
+        scope, new, work = (
+            stores.Scope(user_id, conversation_id),
+            stores.Scope(user_id, new_conversation_id),
+            self.engine.workspace,
+        )
 
         def read(conversation: OpenConversation) -> Flow[tuple[list[BaseMessage], dict[str, Preservation]]]:
             if not conversation.table:
@@ -372,7 +365,7 @@ class ContextPipeline:
         the recall tool; None takes back what was said before.
         """
         said = None if preservation is None else require_preservation(preservation, "preservation")
-        scope, ids, work = Scope(user_id, conversation_id), _ids(message_ids), self.engine.workspace
+        scope, ids, work = stores.Scope(user_id, conversation_id), _ids(message_ids), self.engine.workspace
 
         def body(conversation: OpenConversation) -> Flow[None]:
             require_known(conversation, ids)
@@ -380,7 +373,9 @@ class ContextPipeline:
             pins = {key: kept for key, kept in conversation.pins.items() if key in conversation.table.positions}
             pins = {key: kept for key, kept in pins.items() if key not in ids}
             pins |= {} if said is None else dict.fromkeys(ids, said)
-            yield from batch(work.store, [records.written(pins_place(scope), PinsRecord(pins=pins) if pins else None)])
+            yield from batch(
+                work.store, [records.written(pins_place(scope), stores.PinsRecord(pins=pins) if pins else None)]
+            )
             conversation.pin(pins)
 
         return work.recall(scope, body)
@@ -400,7 +395,7 @@ class ContextPipeline:
                 yield from work.read_marks(conversation)
             return conversation.seen_with(work.counter).ledger()
 
-        return work.recall(Scope(user_id, conversation_id), body)
+        return work.recall(stores.Scope(user_id, conversation_id), body)
 
     coverage, acoverage = twins(_coverage)
 
@@ -414,20 +409,20 @@ class ContextPipeline:
             seen = conversation.seen_with(work.counter)
             return (yield from compactions(work.store, seen, self.settings.segment_messages, until))
 
-        return work.recall(Scope(user_id, conversation_id), body)
+        return work.recall(stores.Scope(user_id, conversation_id), body)
 
     get_compactions, aget_compactions = twins(_get_compactions)
 
     def _end_session(self, *, user_id: str, conversation_id: str) -> Flow[bool]:
         """Says that a conversation pauses or ends; returns True if what is new in it is learned from now."""
         yield from ()
-        return self.engine.workspace.learning.end_session(Scope(user_id, conversation_id))
+        return self.engine.workspace.learning.end_session(stores.Scope(user_id, conversation_id))
 
     end_session, aend_session = twins(_end_session)
 
     def _clear(self, *, user_id: str, conversation_id: str) -> Flow[None]:
         """Deletes a conversation and everything that was derived from it, and nothing else."""
-        return self.engine.workspace.clear(Scope(user_id, conversation_id))
+        return self.engine.workspace.clear(stores.Scope(user_id, conversation_id))
 
     clear, aclear = twins(_clear)
 
@@ -435,8 +430,8 @@ class ContextPipeline:
 
     def _export_user(self, *, user_id: str) -> Flow[list[str]]:
         """Returns all that is stored of a user, a line of JSON for each record; joined by line breaks, a JSONL file."""
-        path = (ROOT, label(require_id("user_id", user_id)))
-        return bulk.export_below(self.engine.workspace.store, path, without=BLOCKS)
+        path = (stores.ROOT, stores.label(stores.require_id("user_id", user_id)))
+        return stores.bulk.export_below(self.engine.workspace.store, path, without=BLOCKS)
 
     export_user, aexport_user = twins(_export_user)
 
@@ -454,13 +449,13 @@ class ContextPipeline:
         if not isinstance(settings, Mapping):
             raise InvalidSettingsError(f"settings must be a mapping of their fields, not {type(settings).__name__}")
         self.settings.override(settings)
-        return write_settings(self.engine.workspace.store, settings_place(user_id, persona_id), settings)
+        return stores.write_settings(self.engine.workspace.store, stores.settings_place(user_id, persona_id), settings)
 
     save_settings, asave_settings = twins(_save_settings)
 
     def _get_settings(self, *, user_id: str, persona_id: str | None = None) -> Flow[dict[str, Any]]:
         """Returns what was saved for a user, or for a persona of theirs; nothing where nothing was."""
-        return read_settings(self.engine.workspace.store, settings_place(user_id, persona_id))
+        return stores.read_settings(self.engine.workspace.store, stores.settings_place(user_id, persona_id))
 
     get_settings, aget_settings = twins(_get_settings)
 

@@ -15,6 +15,7 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore, GetOp
 
+from langchain_ctxbudget import stores
 from langchain_ctxbudget.background import AFTER_FORK, BackgroundWorker, Cancelled
 from langchain_ctxbudget.errors import InputError, StoreDataError, StoreError
 from langchain_ctxbudget.flow import Flow, T, batch, drive, locked
@@ -37,20 +38,6 @@ from langchain_ctxbudget.pipeline.bookkeeping import Bookkeeping, Prices, Recent
 from langchain_ctxbudget.prompt import Request, merged
 from langchain_ctxbudget.search import LocalEmbeddings, local_embeddings_available
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores import (
-    ROOT,
-    CutsRecord,
-    PinsRecord,
-    PrivateStore,
-    Record,
-    Scope,
-    SnapshotRecord,
-    bulk,
-    label,
-    require_id,
-    settings_in,
-    settings_place,
-)
 from langchain_ctxbudget.tokens import TokenCounter
 
 if TYPE_CHECKING:
@@ -60,7 +47,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 V = TypeVar("V")
-R = TypeVar("R", bound=Record)
+R = TypeVar("R", bound=stores.Record)
 
 MOST_KEPT = 16
 """So many workspaces of runs, and models of runs, are kept; one more is let go of, not closed, as a run may use it."""
@@ -115,17 +102,17 @@ class Workspace:
     ) -> None:
         """Sets up as `ContextPipeline` says; nothing is read or written before it is needed."""
         self.settings, self.counter = settings, counter
-        self.writer_id = label(writer_id) if writer_id else uuid4().hex
+        self.writer_id = stores.label(writer_id) if writer_id else uuid4().hex
         self.recent = recent or RecentPrompts()
         self.open_conversations = OpenConversations()
-        self._store = PrivateStore() if store is None else store
+        self._store = stores.PrivateStore() if store is None else store
         self._embeddings = embeddings
         self._closed, self._process = False, os.getpid()
         self._of_runs: Latest[Workspace] = Latest()
         same: dict[str, Any] = {"embeddings": embeddings, "summary_model": summary_model, "clock": clock}
         self._again = partial(Workspace, settings, counter, **same, prices=prices, recent=self.recent)
         self.summarizing = Summarizing(summary_model, self, clock) if summary_model is not None else None
-        self.sealing: BackgroundWorker[Scope] = BackgroundWorker(self._seal)
+        self.sealing: BackgroundWorker[stores.Scope] = BackgroundWorker(self._seal)
         self.learning = Learning(self, summary_model, clock)
         self.bookkeeping = Bookkeeping(lambda: self.store, clock, prices)
 
@@ -178,12 +165,12 @@ class Workspace:
 
     # Conversations
 
-    def using(self, scope: Scope, body: Callable[[OpenConversation], Flow[T]]) -> Flow[T]:
+    def using(self, scope: stores.Scope, body: Callable[[OpenConversation], Flow[T]]) -> Flow[T]:
         """Runs a flow with a conversation, alone."""
         _ = self.store  # in the child of a fork, nobody lets go of the conversation's lock any more
         return self.open_conversations.using(scope, body)
 
-    def recall(self, scope: Scope, body: Callable[[OpenConversation], Flow[T]]) -> Flow[T]:
+    def recall(self, scope: stores.Scope, body: Callable[[OpenConversation], Flow[T]]) -> Flow[T]:
         """Runs a flow with a conversation that is up to date, alone."""
         self.learning.worker.rest()  # somebody waits for this
 
@@ -195,7 +182,7 @@ class Workspace:
 
     def change(
         self,
-        scope: Scope,
+        scope: stores.Scope,
         change: Callable[[Editor], Flow[T]],
         on_removal: OnRemoval | None = None,
         *,
@@ -222,22 +209,22 @@ class Workspace:
 
     def note_blocks(self, conversation: OpenConversation) -> None:
         """Has what is known of older messages stored in the background, where it is not yet."""
-        lasting = conversation.scope.is_kept and not isinstance(self.store, PrivateStore)
+        lasting = conversation.scope.is_kept and not isinstance(self.store, stores.PrivateStore)
         if lasting and next(blocks.lacking(conversation), None):
             self.sealing.submit(conversation.scope)
 
-    def _seal(self, scope: Scope, cancelled: Cancelled) -> None:
+    def _seal(self, scope: stores.Scope, cancelled: Cancelled) -> None:
         while not cancelled and drive(self.recall(scope, lambda conversation: blocks.seal(self.store, conversation))):
             pass
 
     def sync(
-        self, messages: Sequence[BaseMessage], scope: Scope, on_removal: OnRemoval, *, task: bool = False
+        self, messages: Sequence[BaseMessage], scope: stores.Scope, on_removal: OnRemoval, *, task: bool = False
     ) -> Flow[list[str]]:
         """Makes a conversation equal to an agent's state; see `Editor.sync`."""
         given = checked(messages, "messages")
         return self.change(scope, lambda editor: editor.sync(given, on_removal, task=task), on_removal, surely=False)
 
-    def copy_state(self, scope: Scope, messages: Sequence[BaseMessage], *, task: bool = False) -> Flow[None]:
+    def copy_state(self, scope: stores.Scope, messages: Sequence[BaseMessage], *, task: bool = False) -> Flow[None]:
         """Copies an agent's state into the store; where that fails, the next prompt does it, or says that it cannot."""
         _, given = split_instructions(checked(messages, "messages"))
         try:
@@ -257,15 +244,15 @@ class Workspace:
 
     # Deleting
 
-    def clear(self, scope: Scope) -> Flow[None]:
+    def clear(self, scope: stores.Scope) -> Flow[None]:
         """Deletes a conversation and everything that was derived from it, also in the stores of runs."""
         self.bookkeeping.ledger.forget(scope)
 
         def body(conversation: OpenConversation) -> Flow[None]:
-            path = (ROOT, label(scope.user_id), "*", label(scope.conversation_id))
+            path = (stores.ROOT, stores.label(scope.user_id), "*", stores.label(scope.conversation_id))
             yield from self.learning.forget(scope)
             try:
-                yield from bulk.delete_below(self.store, path, LANES, JOINED)
+                yield from stores.bulk.delete_below(self.store, path, LANES, JOINED)
             finally:  # wherever it ends, what is left is read again
                 yield from self._forget(conversation)
                 forget_texts()
@@ -276,7 +263,7 @@ class Workspace:
 
     def erase(self, user_id: str) -> Flow[int]:
         """Deletes everything of a user, also in the stores of runs; returns how many records there were."""
-        path = (ROOT, label(require_id("user_id", user_id)))
+        path = (stores.ROOT, stores.label(stores.require_id("user_id", user_id)))
         self.bookkeeping.ledger.erase(user_id)
         # Whatever is under way with a conversation ends before anything is deleted; and what was begun in between is
         # deleted in the end.
@@ -286,9 +273,9 @@ class Workspace:
                 if scope.user_id == user_id:
                     yield from self.using(scope, self._forget)
             known.interrupted(self.store, user_id)
-            deletion = bulk.delete_below(self.store, path, LANES, JOINED)
+            deletion = stores.bulk.delete_below(self.store, path, LANES, JOINED)
             count += yield from locked(known.lock_of(self.store, user_id), deletion)
-        self.catalogue.forget(label(user_id))
+        self.catalogue.forget(stores.label(user_id))
         self.recent.forget(lambda scope: scope.user_id == user_id)
         for scope in self.open_conversations.all():
             if scope.user_id == user_id:
@@ -317,9 +304,9 @@ class Workspace:
             "pins": pins_place(scope),
             "snapshot": records.place_of(scope, records.SNAPSHOT),
         }
-        places |= {"mark": records.mark_place(user), "user": settings_place(user, None)}
+        places |= {"mark": records.mark_place(user), "user": stores.settings_place(user, None)}
         if request.persona_id is not None:
-            places["persona"] = settings_place(user, request.persona_id)
+            places["persona"] = stores.settings_place(user, request.persona_id)
         if request.device_id is not None:
             places["device"] = records.PRESENCE.place(user, request.device_id)
         found: dict[str, object] = {}
@@ -334,13 +321,15 @@ class Workspace:
             if scope.is_kept and conversation.sent_read < len(conversation.table):
                 yield from editing.read_sent(store, conversation)
             if not conversation.snapshot_unsaved:
-                shown = _read(SnapshotRecord, found["snapshot"], "what the conversation shows of the facts", failures)
+                shown = _read(
+                    stores.SnapshotRecord, found["snapshot"], "what the conversation shows of the facts", failures
+                )
                 conversation.snapshot = shown or conversation.snapshot
             try:
                 knowledge = yield from known.read(store, user, found["mark"], marked=True)
             except Exception as error:  # noqa: BLE001 - what was known before, or nothing, stands in
                 failures.append(f"what is known about the user not read: {type(error).__name__}: {error}")
-        saved = {source: settings_in(found.get(source)) for source in ("user", "persona")}
+        saved = {source: stores.settings_in(found.get(source)) for source in ("user", "persona")}
         settings, sources = merged(self.settings, saved, request.settings, failures)
         device = _read(ClientPresence, found.get("device"), "what is open on the device", failures)
         expected = (*device.predicted_topics, *device.predicted_entities) if device else ()
@@ -351,12 +340,12 @@ class Workspace:
         conversation.table.made.maker = self.summarizing.summarizer.fingerprint if self.summarizing else ""
 
 
-def cuts_place(scope: Scope) -> GetOp:
+def cuts_place(scope: stores.Scope) -> GetOp:
     """Returns where the compaction cuts of a conversation are kept."""
     return GetOp(scope.namespace(CUTS), CUTS)
 
 
-def pins_place(scope: Scope) -> GetOp:
+def pins_place(scope: stores.Scope) -> GetOp:
     """Returns where the pins of a conversation are kept."""
     return GetOp(scope.namespace(PINS), PINS)
 
@@ -372,14 +361,14 @@ def _read(record: type[R], found: object, what: str, failures: list[str]) -> R |
 
 def _take_up_pins(conversation: OpenConversation, found: object, failures: list[str]) -> None:
     before = len(failures)
-    record = _read(PinsRecord, found, "pins", failures)
+    record = _read(stores.PinsRecord, found, "pins", failures)
     pins: Mapping[str, Preservation] = record.pins if record else {}
     if len(failures) == before and pins != conversation.pins:
         conversation.pin(pins)
 
 
 def _take_up_cuts(conversation: OpenConversation, found: object, failures: list[str]) -> None:
-    record = _read(CutsRecord, found, "compaction cuts", failures)
+    record = _read(stores.CutsRecord, found, "compaction cuts", failures)
     newer = {cut.cut_key: cut for cut in record.cuts} if record else {}
     before, conversation.cuts = conversation.cuts, {}
     for key in [*(key for key in newer if key not in before), *before]:  # what was used here last stays last

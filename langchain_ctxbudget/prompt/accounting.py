@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 
+from langchain_ctxbudget import report
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
 from langchain_ctxbudget.messages import Group, Repair, plain_text
 from langchain_ctxbudget.prompt.assembly import (
@@ -23,21 +24,10 @@ from langchain_ctxbudget.prompt.assembly import (
 from langchain_ctxbudget.prompt.fitting import counted_extras
 from langchain_ctxbudget.prompt.growing import next_step, whole_tokens
 from langchain_ctxbudget.prompt.plan import Plan
-from langchain_ctxbudget.report import (
-    JOINED,
-    ContextReport,
-    CoverageRange,
-    CoverageState,
-    ReportItem,
-    Stability,
-    layer_report,
-    preview,
-    ranges,
-)
 from langchain_ctxbudget.tokens import CalibratedCounter, TokenCounter, effective_tokens
 
 
-def account(plan: Plan, content: Content, built: BuiltPrompt, measured: Measure) -> Callable[[], ContextReport]:
+def account(plan: Plan, content: Content, built: BuiltPrompt, measured: Measure) -> Callable[[], report.ContextReport]:
     """Returns what makes the report of a finished prompt once it is looked at."""
     stability, calls = _stability(plan, content, built, measured), plan.counter.calls - plan.request.calls_before
     uncorrected = measured.total_tokens
@@ -46,22 +36,22 @@ def account(plan: Plan, content: Content, built: BuiltPrompt, measured: Measure)
         uncorrected = plain.counter.count_messages(built.messages) + sum(counted_extras(plain).values())
     plan = plan.but(pool=None, conversation=plan.conversation.but(last=None, cuts={}, clips={}))
 
-    def make() -> ContextReport:
+    def make() -> report.ContextReport:
         return _report(plan, content, measured, stability=stability, uncorrected_tokens=uncorrected, calls=calls)
 
     return cache(make)
 
 
 def _report(
-    plan: Plan, content: Content, measured: Measure, *, stability: Stability, uncorrected_tokens: int, calls: int
-) -> ContextReport:
+    plan: Plan, content: Content, measured: Measure, *, stability: report.Stability, uncorrected_tokens: int, calls: int
+) -> report.ContextReport:
     request, view, scope = plan.request, plan.history, plan.conversation.scope
     coverage = _coverage(plan, content)
     more = _more_omitted(plan, coverage)
     repairs = [*view.repairs, *plan.turn.repairs]
     if not content.summary and opening_note(content) == NO_FIRST_QUESTION:
         repairs.append(Repair("first_message", "", f"{NO_FIRST_QUESTION} stands before an answer that comes first"))
-    return ContextReport(
+    return report.ContextReport(
         user_id=scope.user_id,
         conversation_id=scope.conversation_id,
         budget_tokens=plan.limit_tokens,
@@ -77,7 +67,7 @@ def _report(
         allocation_strategy=plan.allocated.strategy,
         history_strategy=view.strategy,
         layers=tuple(
-            layer_report(
+            report.layer_report(
                 layer,
                 allocated=plan.allocated.tokens.get(layer, 0),
                 items=items,
@@ -103,24 +93,24 @@ def _report(
 # Items
 
 
-def _items(plan: Plan, content: Content) -> dict[str, list[ReportItem]]:
+def _items(plan: Plan, content: Content) -> dict[str, list[report.ReportItem]]:
     count, turn = plan.counter.count_message, plan.turn
     names = [layer.name for layer in plan.request.settings.layers]
     names += [part.layer for part in (*(plan.fixed or ()), *content.sent_again)]
     names += [part.layer for part in plan.pruned]
-    items: dict[str, list[ReportItem]] = {layer: [] for layer in (*Layer, *names)}
+    items: dict[str, list[report.ReportItem]] = {layer: [] for layer in (*Layer, *names)}
     if said := content.system_prompt:
         tokens = plan.counter.count_text(said)
         items[Layer.IDENTITY] = [_item("system prompt", tokens, Status.INCLUDED, Reason.REQUIRED, said)]
     before = (replace(part, reason=Reason.AS_SENT) for part in content.sent_again)
     for part in (*before, *content.fragments, *content.turn_work, *plan.pruned):
         items[part.layer].append(
-            ReportItem(
+            report.ReportItem(
                 id=part.id,
                 tokens=part.tokens,
                 status=part.status,
                 reason=part.reason,
-                preview=preview(part.text),
+                preview=report.preview(part.text),
                 source=part.source,
                 scores=part.scores or plan.retrieved.scores(part.source, part.id),
             )
@@ -146,12 +136,12 @@ def _items(plan: Plan, content: Content) -> dict[str, list[ReportItem]]:
     return items
 
 
-def _of_history(plan: Plan, content: Content) -> list[ReportItem]:
+def _of_history(plan: Plan, content: Content) -> list[report.ReportItem]:
     """Returns the verbatim part of the history: what is sent, what was pruned, what cannot be sent."""
     view, conversation, counter = plan.history, plan.conversation, plan.counter
     shortened = _shortened(plan, content)
     sent = _positions(content.history)
-    items: list[ReportItem] = []
+    items: list[report.ReportItem] = []
     for group in content.bare_history:
         status, reason = Status.INCLUDED, Reason.RECENT
         if shortened.intersection(group.positions):
@@ -185,19 +175,19 @@ def _shortened(plan: Plan, content: Content) -> set[int]:
     return {*plan.history.shortened, *_positions(changed)}
 
 
-def _of_group(group: Group, counter: TokenCounter, status: Status, reason: Reason) -> ReportItem:
-    name = JOINED.join(message.id or message.type for message in group.messages)
+def _of_group(group: Group, counter: TokenCounter, status: Status, reason: Reason) -> report.ReportItem:
+    name = report.JOINED.join(message.id or message.type for message in group.messages)
     return _item(name, group_tokens(group, counter), status, reason, plain_text(group.messages[0]))
 
 
-def _item(name: str, tokens: int, status: Status, reason: Reason, text: str) -> ReportItem:
-    return ReportItem(id=name, tokens=tokens, status=status, reason=reason, preview=preview(text))
+def _item(name: str, tokens: int, status: Status, reason: Reason, text: str) -> report.ReportItem:
+    return report.ReportItem(id=name, tokens=tokens, status=status, reason=reason, preview=report.preview(text))
 
 
-def _more_omitted(plan: Plan, coverage: Sequence[CoverageRange]) -> dict[str, dict[Reason, int]]:
+def _more_omitted(plan: Plan, coverage: Sequence[report.CoverageRange]) -> dict[str, dict[Reason, int]]:
     """Returns the candidates that are counted rather than listed: above all the messages before the cut."""
     cut = plan.history.cut
-    counts: Counter[CoverageState] = Counter()
+    counts: Counter[report.CoverageState] = Counter()
     for part in coverage:
         counts[part.state] += max(0, min(part.last, cut) - part.first + 1)
     dropped = bisect_left(plan.conversation.dropped, cut)
@@ -216,10 +206,10 @@ def _more_omitted(plan: Plan, coverage: Sequence[CoverageRange]) -> dict[str, di
 # The conversation
 
 
-def _coverage(plan: Plan, content: Content) -> tuple[CoverageRange, ...]:
+def _coverage(plan: Plan, content: Content) -> tuple[report.CoverageRange, ...]:
     conversation, cut = plan.conversation, plan.history.cut
     sent = _positions(content.history)
-    marks: dict[int, CoverageState] = dict.fromkeys(conversation.dropped, "omitted")
+    marks: dict[int, report.CoverageState] = dict.fromkeys(conversation.dropped, "omitted")
     marks |= {position: "omitted" for position in range(cut, len(conversation.entries)) if position not in sent}
     marks |= {position: "verbatim" for position in sent if position < cut}
     marks |= dict.fromkeys(_shortened(plan, content) & sent, "summarized")
@@ -229,7 +219,7 @@ def _coverage(plan: Plan, content: Content) -> tuple[CoverageRange, ...]:
             marks[position] = "retrieved"
     lines = (*content.summary, *content.of(Layer.ARC))
     covered = [line.covers for line in lines if line.covers[0] < line.covers[1]]
-    return ranges(len(conversation.entries), cut, covered, marks)
+    return report.ranges(len(conversation.entries), cut, covered, marks)
 
 
 def is_squeezed(plan: Plan, content: Content) -> bool:
@@ -239,7 +229,7 @@ def is_squeezed(plan: Plan, content: Content) -> bool:
     return stable != [*plan.preferences.shown, *view.arc, *view.summary] or content.history != view.groups
 
 
-def _stability(plan: Plan, content: Content, built: BuiltPrompt, measured: Measure) -> Stability:
+def _stability(plan: Plan, content: Content, built: BuiltPrompt, measured: Measure) -> report.Stability:
     """Returns what this prompt has in common with the conversation's previous one, from the start."""
     costs, step, last = measured.costs, plan.history.step, plan.conversation.last
     stable, total = sum(costs[: built.stable]), sum(costs)
@@ -252,7 +242,7 @@ def _stability(plan: Plan, content: Content, built: BuiltPrompt, measured: Measu
         squeezed = is_squeezed(plan, content) or last.squeezed or (plan.turn.long, plan.turn.renewed) != last.long_turn
         changed = same < last.stable or (step and same < built.stable)
         rewritten = changed and (step or squeezed)
-    return Stability(
+    return report.Stability(
         stable_zone_tokens=stable,
         shared_tokens=shared if last else None,
         stable_zone_share=(1.0 if same >= built.stable else min(shared, stable) / stable) if last else None,

@@ -12,41 +12,10 @@ import numpy as np
 from langchain_core.embeddings import Embeddings
 from numpy.typing import NDArray
 
+from langchain_ctxbudget import search
 from langchain_ctxbudget.flow import Flow, embed, embed_query
 from langchain_ctxbudget.history import Conversation, Entry, MessageIndex, saying, searched_text, short_digest
 from langchain_ctxbudget.messages import digest, remembering, terms
-from langchain_ctxbudget.search import (
-    ALL,
-    NEGLIGIBLE,
-    NEIGHBOURHOOD,
-    NEWEST,
-    PRIORITIES,
-    Candidate,
-    CentredVectors,
-    Evidence,
-    LexicalIndex,
-    LocalEmbeddings,
-    Numbers,
-    Question,
-    Ranking,
-    Scores,
-    Texts,
-    Vectors,
-    about,
-    as_query,
-    called,
-    comparable,
-    dated,
-    day_number,
-    first_person,
-    highest,
-    rank,
-    scores_together,
-    shortness,
-    spelled,
-    units,
-    z_scores,
-)
 from langchain_ctxbudget.stores import embeddings_name
 
 SIMILAR, PRIORITY_WEIGHT = 0.25, 1.0
@@ -65,7 +34,7 @@ _CHARACTERS_PER_TOKEN = 4
 _WORD = re.compile(r"[^\W_]+")
 
 
-Named: TypeAlias = tuple[Candidate | None, Candidate]
+Named: TypeAlias = tuple[search.Candidate | None, search.Candidate]
 """A document that a message names, which comes first: whole (None where it is too large), and its summary."""
 
 
@@ -73,12 +42,12 @@ Named: TypeAlias = tuple[Candidate | None, Candidate]
 class Pool:
     """Texts and their worth: first those from elsewhere, then the messages of the conversation."""
 
-    question: Question
-    others: tuple[Candidate, ...]
+    question: search.Question
+    others: tuple[search.Candidate, ...]
     places: NDArray[np.intp]
     """The positions of the conversation's messages that are ranked, ascending: all, or those that may be worth it."""
-    ranking: Ranking
-    evidence: Evidence
+    ranking: search.Ranking
+    evidence: search.Evidence
     """What speaks for quoting anything."""
     meant: NDArray[np.bool_]
     """True for what may be quoted; of what lies elsewhere, what has to do with the question."""
@@ -92,14 +61,14 @@ class Pool:
         """Returns which message of the conversation it is; None for a text from elsewhere."""
         return int(self.places[number - len(self.others)]) if number >= len(self.others) else None
 
-    def text(self, number: int) -> Candidate | Entry:
+    def text(self, number: int) -> search.Candidate | Entry:
         """Returns a text by its number."""
         position = self.position(number)
         return self.others[number] if position is None else self.searched.entries[position]
 
-    def best(self, scores: Scores, most: int) -> list[int]:
+    def best(self, scores: search.Scores, most: int) -> list[int]:
         """Returns the numbers of what may be quoted with the highest scores, the highest first."""
-        numbers: list[int] = highest(np.flatnonzero(self.meant), scores, most).tolist()
+        numbers: list[int] = search.highest(np.flatnonzero(self.meant), scores, most).tolist()
         return numbers
 
 
@@ -109,7 +78,7 @@ class Searched:
 
     index: MessageIndex = field(default_factory=MessageIndex)
     entries: Sequence[Entry] = ()
-    costs: Numbers = field(default_factory=lambda: np.zeros(0, np.int32))
+    costs: search.Numbers = field(default_factory=lambda: np.zeros(0, np.int32))
     quotable: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
     names: Collection[str] = ()
     """Of those who speak."""
@@ -128,19 +97,19 @@ class Searched:
 class Similar:
     """The vectors of a query, of the messages, and of texts from elsewhere."""
 
-    target: Vectors
-    own: CentredVectors
-    others: Vectors
+    target: search.Vectors
+    own: search.CentredVectors
+    others: search.Vectors
     problem: str | None
     """The line to be reported where texts have no vector."""
 
 
 def gather(
-    searched: Searched, query: str, embeddings: Embeddings | None, others: Sequence[Candidate] = ()
+    searched: Searched, query: str, embeddings: Embeddings | None, others: Sequence[search.Candidate] = ()
 ) -> Flow[tuple[Pool, str | None]]:
     """Ranks messages and texts from elsewhere, by words alone where embeddings fail; returns what failed, too."""
     said = searched.index.said
-    by_text = {other.text: other for other in sorted(others, key=lambda other: PRIORITIES[other.kind])}
+    by_text = {other.text: other for other in sorted(others, key=lambda other: search.PRIORITIES[other.kind])}
     elsewhere = sorted(  # of those that say the same, as forks do, the most important one
         (other for text, other in by_text.items() if short_digest(text) not in said),
         key=lambda other: (other.source, other.date or "", other.title, other.place),
@@ -155,49 +124,53 @@ def gather(
     return pooled(searched, query, elsewhere, similar), failure
 
 
-def pooled(searched: Searched, query: str, elsewhere: Sequence[Candidate] = (), similar: Similar | None = None) -> Pool:
+def pooled(
+    searched: Searched, query: str, elsewhere: Sequence[search.Candidate] = (), similar: Similar | None = None
+) -> Pool:
     """Ranks the messages of a conversation and texts from elsewhere, by words and, where they are known, by vectors."""
     index, first = searched.index, len(elsewhere)
-    query = spelled(query, list(index.speakers), index.lexical.postings)
-    question = Question.of(query, list(index.speakers))
-    shelf = LexicalIndex()
+    query = search.spelled(query, list(index.speakers), index.lexical.postings)
+    question = search.Question.of(query, list(index.speakers))
+    shelf = search.LexicalIndex()
     shelf.extend(_terms_of(searched_text(other.speaker, other.text)) for other in elsewhere)
     keys = [(other.source, other.date, other.title) for other in elsewhere]  # one title and date: a session
     groups = np.cumsum([bool(at) and key != keys[at - 1] for at, key in enumerate(keys)], dtype=np.int32)
     session = index.subjects()
-    words = scores_together(shelf, index.lexical, question.terms)
+    words = search.scores_together(shelf, index.lexical, question.terms)
     in_groups = shelf.scores(question.terms, groups=groups)[groups]
     sessions = np.concatenate((in_groups, index.lexical.scores(question.terms, groups=session)[session]))
     places, short = np.arange(len(index)), None
-    sample: NDArray[np.intp] | slice = ALL
+    sample: NDArray[np.intp] | slice = search.ALL
     if len(index) > FEW_ENOUGH:
-        short = shortness(session)
-        found = [words[first:], *([sessions[first:]] if short > NEGLIGIBLE else [])]
+        short = search.shortness(session)
+        found = [words[first:], *([sessions[first:]] if short > search.NEGLIGIBLE else [])]
         places = _worth_a_look(searched, question, found, similar)
         sample = first + np.searchsorted(places, _sampled(len(index)))
     chosen = np.concatenate((np.arange(first), first + places))
     texts = _texts(elsewhere, shelf, groups, index.speakers, index.texts(searched.costs, places, session))
     compared = similar.own.compared(similar.others, places) if similar else None
     dense = compared.cosines(similar.target) if similar and compared else None
-    ranking = rank(
+    ranking = search.rank(
         texts,
         question,
-        z_scores(words)[chosen],
-        None if dense is None else z_scores(dense, sample),
-        z_scores(sessions)[chosen],
+        search.z_scores(words)[chosen],
+        None if dense is None else search.z_scores(dense, sample),
+        search.z_scores(sessions)[chosen],
         alike=compared.to_mean if compared else None,
         short=short,
         sample=sample,
     )
     if elsewhere:
-        low, high = min(PRIORITIES.values()), max(PRIORITIES.values())
+        low, high = min(search.PRIORITIES.values()), max(search.PRIORITIES.values())
         priority = np.zeros(len(texts))
-        priority[:first] = [PRIORITY_WEIGHT * (PRIORITIES[other.kind] - low) / (high - low) for other in elsewhere]
+        priority[:first] = [
+            PRIORITY_WEIGHT * (search.PRIORITIES[other.kind] - low) / (high - low) for other in elsewhere
+        ]
         ranking = ranking.with_part("priority", priority)
-    asked = about(question.terms)
+    asked = search.about(question.terms)
     rare = index.lexical.rarities(asked, shelf)
-    shared = words if len(asked) == len(question.terms) else scores_together(shelf, index.lexical, asked)
-    evidence = Evidence.of(
+    shared = words if len(asked) == len(question.terms) else search.scores_together(shelf, index.lexical, asked)
+    evidence = search.Evidence.of(
         asked,
         shared[chosen],
         np.concatenate((shelf.covered(rare), index.lexical.covered(rare)))[chosen],
@@ -222,19 +195,19 @@ def pooled(searched: Searched, query: str, elsewhere: Sequence[Candidate] = (), 
 
 
 def _worth_a_look(
-    searched: Searched, question: Question, found: Sequence[Scores], similar: Similar | None
+    searched: Searched, question: search.Question, found: Sequence[search.Scores], similar: Similar | None
 ) -> NDArray[np.intp]:
     """Returns the places of messages that may be worth quoting, and of a few that stand for all others."""
     size = len(searched.index)
     chosen = np.zeros(size, np.bool_)
-    chosen[_sampled(size)] = chosen[-NEWEST:] = True
-    beside = np.arange(-NEIGHBOURHOOD, NEIGHBOURHOOD + 1)
+    chosen[_sampled(size)] = chosen[-search.NEWEST :] = True
+    beside = np.arange(-search.NEIGHBOURHOOD, search.NEIGHBOURHOOD + 1)
     for scores in (*found, *([similar.own.likeness(similar.target)] if similar else ())):
-        best = highest(np.flatnonzero(scores), scores, LOOKED_AT)
+        best = search.highest(np.flatnonzero(scores), scores, LOOKED_AT)
         chosen[best] = True
         chosen[(best[:WITH_NEIGHBOURS, np.newaxis] + beside).clip(0, size - 1)] = True
     if question.dates:
-        chosen[np.flatnonzero(dated(searched.index.days.values, question.dates))[-LOOKED_AT:]] = True
+        chosen[np.flatnonzero(search.dated(searched.index.days.values, question.dates))[-LOOKED_AT:]] = True
     return np.flatnonzero(chosen)
 
 
@@ -244,7 +217,7 @@ def _sampled(size: int) -> NDArray[np.intp]:
 
 def without_names(query: str, names: Iterable[str]) -> str:
     """Returns a query without the speakers' names; the query itself where nothing else is in it."""
-    spoken = {one for own in called(list(names)) for one in own}
+    spoken = {one for own in search.called(list(names)) for one in own}
     pattern = "|".join(re.escape(name) for name in sorted({*names, *spoken}, key=len, reverse=True))
     rest = re.sub(rf"(?<!\w)(?:{pattern})(?:['’]s)?(?!\w)", "", query) if pattern else query  # noqa: RUF001
     return rest if rest.strip() else query
@@ -256,50 +229,54 @@ def _terms_of(text: str) -> tuple[str, ...]:
 
 
 def _texts(
-    others: Sequence[Candidate], shelf: LexicalIndex, groups: Numbers, speakers: Mapping[str, int], own: Texts
-) -> Texts:
+    others: Sequence[search.Candidate],
+    shelf: search.LexicalIndex,
+    groups: search.Numbers,
+    speakers: Mapping[str, int],
+    own: search.Texts,
+) -> search.Texts:
     """Returns the circumstances of texts; what lies elsewhere is older than the conversation."""
     if not others:
         return own
-    elsewhere = Texts(
+    elsewhere = search.Texts(
         session=groups,
         costs=np.array([len(other.text) // _CHARACTERS_PER_TOKEN + 1 for other in others], np.int32),
         distinct=shelf.distinct,
         speaker=np.array([speakers.get(other.speaker, -1) for other in others], np.int32),
-        first_person=np.array([first_person(other.text) for other in others], np.float32),
-        day=np.array([day_number(other.date) for other in others], np.int32),
+        first_person=np.array([search.first_person(other.text) for other in others], np.float32),
+        day=np.array([search.day_number(other.date) for other in others], np.int32),
         place=np.arange(len(others)),
         opens=np.diff(groups, prepend=-1) != 0,
     )
     own = replace(own, session=own.session + int(groups[-1]) + 1, place=own.place + len(others))
-    parts = Texts.__dataclass_fields__
-    return Texts(**{part: np.concatenate((getattr(elsewhere, part), getattr(own, part))) for part in parts})
+    parts = search.Texts.__dataclass_fields__
+    return search.Texts(**{part: np.concatenate((getattr(elsewhere, part), getattr(own, part))) for part in parts})
 
 
 def similarities(searched: Searched, query: str, embeddings: Embeddings, others: Sequence[str]) -> Flow[Similar]:
     """Returns the vectors of all texts and of a query; no text is embedded twice, whatever came of it."""
     index, known = searched.index, searched.index.elsewhere
-    asked = without_names(spelled(query, list(index.speakers), index.lexical.postings), searched.names)
+    asked = without_names(search.spelled(query, list(index.speakers), index.lexical.postings), searched.names)
     known_query = searched.asked if searched.asked and searched.asked[0] == asked else None
     vector = known_query[1] if known_query else (yield from embed_query(embeddings, asked))
     problem = RENEWED if index.embedded_by(f"{embeddings_name(embeddings)} {len(vector)}") else None
     own = index.vectors
-    target = as_query(vector, own.width or next((len(row) for row in known.values()), 0))
-    if isinstance(embeddings, LocalEmbeddings):
+    target = search.as_query(vector, own.width or next((len(row) for row in known.values()), 0))
+    if isinstance(embeddings, search.LocalEmbeddings):
         words = ((word, terms(word)) for word in islice(dict.fromkeys(_WORD.findall(asked)), MOST_WORDS))
         if rare := {word: max(index.lexical.rarities(found).values()) for word, found in words if found}:
-            by_words = units(np.asarray(embeddings.embed_words(rare), np.float32))
-            target = RARE_SHARE * by_words + (1 - RARE_SHARE) * units(target)
+            by_words = search.units(np.asarray(embeddings.embed_words(rare), np.float32))
+            target = RARE_SHARE * by_words + (1 - RARE_SHARE) * search.units(target)
     lost = 0
     while texts := index.texts_to_embed(searched.entries):
-        rows = comparable((yield from embed(embeddings, texts)), target.size)
+        rows = search.comparable((yield from embed(embeddings, texts)), target.size)
         lost += _without_vector(texts, rows)
         own.extend(rows)
     if len(known) > REMEMBERED_TEXTS:
         known.clear()
     keys = [*map(digest, others)]
     missing = {key: text for key, text in zip(keys, others, strict=True) if key not in known}
-    rows = comparable((yield from embed(embeddings, [*missing.values()])), target.size)
+    rows = search.comparable((yield from embed(embeddings, [*missing.values()])), target.size)
     known |= zip(missing, rows, strict=True)
     if lost := lost + _without_vector([*missing.values()], rows):
         problem = f"embeddings: no usable vector for {lost} texts, found by their words alone"
@@ -307,6 +284,6 @@ def similarities(searched: Searched, query: str, embeddings: Embeddings, others:
     return Similar(target, own, rows, problem)
 
 
-def _without_vector(texts: Sequence[str], rows: Vectors) -> int:
+def _without_vector(texts: Sequence[str], rows: search.Vectors) -> int:
     """Returns how many texts have no vector though they say something."""
     return sum(bool(texts[number].strip()) for number in np.flatnonzero(~rows.any(axis=1)).tolist())
