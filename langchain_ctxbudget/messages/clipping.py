@@ -38,15 +38,7 @@ def clip_text(
     The number may be a few tokens off, as what stays is tokenized next to the marker. The marker names the
     reference under which the recall tool gives the whole, where there is room for it and it can be quoted.
 
-    Args:
-        text: What is too large.
-        count: Counts its tokens.
-        budget_tokens: What it may cost.
-        reference: How the recall tool knows it.
-        focus: Search terms that it was looked at for: lines that have them say more.
-
-    Returns:
-        None where the marker and 16 tokens of text do not fit.
+    Lines with the terms that it was looked at for, `focus`, say more. None where the marker and 16 tokens do not fit.
     """
     total_tokens = count(text)
     if total_tokens <= budget_tokens:

@@ -21,6 +21,8 @@ LONGEST_PIECE = 120
 """Characters of a line that stays as one piece; a longer one is parted at a sentence's end, else at a blank."""
 MARKED_SHARE = 0.4
 """The most that pieces take which stand neither at the start nor at the end."""
+SIGNATURE = 0.3
+"""What a line that begins a function says: less than what was looked for, which an edit may replace."""
 AROUND, FOCUSED_AROUND = 2, 6
 """Pieces on both sides of an error, and of what was looked for, that tell what it is about."""
 JSON_SIZES = [(max(1, int(8_192 * 0.8**i)), max(20, int(4_096 * 0.8**i))) for i in range(41)]
@@ -45,13 +47,9 @@ _HEADING = re.compile(r"#{1,6} |=+ .*=$")
 
 
 def outlined(text: str, characters: int, focus: frozenset[str], mark: Callable[[int], str]) -> str:
-    """Returns about so many characters of a text around the mark of what is left out; nothing where nothing would stay.
+    """Returns about so many characters of a text, marks of gaps included; nothing where nothing would stay.
 
-    Args:
-        text: What is too large.
-        characters: How many of it may stay, marks of gaps included.
-        focus: Terms that the text was looked at for.
-        mark: Returns what stands in the largest gap for the number of characters that are left out altogether.
+    `mark` returns what stands in the largest gap for the number of characters that are left out altogether.
     """
     if form := _shorter_json(text, characters):
         return form + mark(len(text) - len(form))
@@ -138,8 +136,8 @@ def _by_kind(pieces: Sequence[str]) -> list[float]:
     if sum(map(bool, hits)) > len(pieces) / 2:
         first = {file: i for i, file in reversed([*enumerate(hits)]) if file}
         return [float(first.get(file) == i) for i, file in enumerate(hits)]
-    signatures = [float(bool(_SIGNATURE.match(piece))) for piece in pieces]
-    if sum(signatures) > 1:
+    signatures = [SIGNATURE * bool(_SIGNATURE.match(piece)) for piece in pieces]
+    if sum(signatures) > SIGNATURE:
         return signatures
     errors = _spread([float(bool(_ERROR.search(piece))) for piece in pieces], AROUND)
     return [

@@ -92,13 +92,7 @@ def fit_turn(
 ) -> PlannedTurn | int:
     """Returns the part of a turn that is sent, or the tokens that it needs at least where these are over its room.
 
-    Args:
-        groups: The turn.
-        counter: Counts tokens.
-        rooms: Its room.
-        name: Returns the reference of a message.
-        turns: Turns of a conversation as they were fitted last, by what they were fitted for; it goes on with one.
-        key: What this one is fitted for.
+    It goes on with what was fitted last for the same `key`, which `turns` keeps.
     """
     known = {} if turns is None else turns
     turn = known.pop(key, None) or GrowingTurn(counter, rooms)  # nobody else goes on with it meanwhile
