@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 
 from langchain_core.exceptions import LangChainException
 
@@ -142,6 +143,11 @@ def require_kind(name: str, value: object, kind: type) -> None:
     """Raises `InvalidSettingsError` for an argument that is neither None nor of a kind."""
     if value is not None and not isinstance(value, kind):
         raise InvalidSettingsError(f"{name} must be a {kind.__name__}, not {type(value).__name__}")
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """Returns which name a misspelt one seems to mean, in brackets; nothing where none is near."""
+    return "".join(f" (is {near!r} meant?)" for near in get_close_matches(name, known, 1))
 
 
 def require_count(name: str, value: object) -> None:

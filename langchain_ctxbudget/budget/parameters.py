@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Self, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from langchain_ctxbudget.errors import InvalidSettingsError
+from langchain_ctxbudget.errors import InvalidSettingsError, meant
 
 
 def _not_blank(text: str) -> str:
@@ -61,7 +61,10 @@ def _problems(error: ValidationError, kind: type[Parameters]) -> Iterator[str]:
         ).lstrip(".")
         said = problem["msg"].removeprefix("Value error, ").replace("Input should", "must")
         if problem["type"] == "extra_forbidden":
-            said = f"is no setting of {kind.__name__}; known are {', '.join(sorted(kind.model_fields))}"
+            known = sorted(kind.model_fields)
+            said = (
+                f"is no setting of {kind.__name__}{meant(str(problem['loc'][-1]), known)}; known are {', '.join(known)}"
+            )
         elif said.startswith("must") and ", not " not in said:
             said = f"{said}, not {short_repr(problem['input'])}"
         yield said if said.startswith(place) else f"{place}{' ' if said.startswith(('must', 'is ')) else ': '}{said}"

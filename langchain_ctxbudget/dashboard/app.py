@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
-from pydantic import ConfigDict, ValidationError, validate_call
+from pydantic import ConfigDict, TypeAdapter, ValidationError, validate_call
 from pydantic_core import to_jsonable_python
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -94,7 +94,10 @@ def create_app(pipeline: ContextPipeline, *, user_id: str | UserOf) -> Starlette
         routes=[
             Route("/", page),
             Mount("/assets", StaticFiles(directory=STATIC)),
-            *(Route(path, _endpoint(handler, service, user_id), methods=[how]) for how, path, handler in OPERATIONS),
+            *(
+                Route(path, _endpoint(how, handler, service, user_id), methods=[how])
+                for how, path, handler in OPERATIONS
+            ),
         ],
         middleware=[Middleware(BaseHTTPMiddleware, dispatch=guarded)],
         exception_handlers={HTTPException: _not_routed},
@@ -104,23 +107,20 @@ def create_app(pipeline: ContextPipeline, *, user_id: str | UserOf) -> Starlette
 
 
 def _endpoint(
-    handler: Callable[..., Awaitable[Any]], service: DashboardService, user_id: str | UserOf
+    how: str, handler: Callable[..., Awaitable[Any]], service: DashboardService, user_id: str | UserOf
 ) -> Callable[[Request], Awaitable[Response]]:
     _, _, *asked = signature(handler).parameters
-    checked = validate_call(config=ConfigDict(arbitrary_types_allowed=True))(handler)
+    checked = validate_call(config=ConfigDict(arbitrary_types_allowed=True, strict=how == "POST"))(handler)
 
     async def answered(request: Request) -> Response:
         try:
             user = user_id(request) if callable(user_id) else user_id
             if not isinstance(user, str) or not user:
                 return _told(NOT_SIGNED_IN, "Nobody is signed in")
-            if request.method == "POST":
+            if how == "POST":
                 if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
                     return _told(NO_JSON, "Send the body as application/json")  # other sites can send other kinds
-                try:
-                    given = dict(json.loads(await request.body()))
-                except (TypeError, ValueError, RecursionError):
-                    return _told(BAD, "The body is no JSON object that can be read")
+                given = TypeAdapter(dict[str, Any]).validate_json(await request.body())
             else:
                 given = {**request.query_params, **request.path_params}
                 given = {name: given[name] for name in asked if name in given}

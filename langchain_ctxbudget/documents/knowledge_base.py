@@ -109,6 +109,9 @@ class KnowledgeBase:
         require_kind("store", store, BaseStore)
         require_kind("embeddings", embeddings, Embeddings)
         require_kind("token_counter", token_counter, TokenCounter)
+        for size in (chunk_tokens, chunk_overlap_tokens):
+            if type(size) is not int:
+                raise InvalidSettingsError(f"The sizes of chunks must be whole numbers, not {size!r}")
         if chunk_tokens < SMALLEST_CHUNK_TOKENS:
             raise InvalidSettingsError(f"chunk_tokens must be at least {SMALLEST_CHUNK_TOKENS}, not {chunk_tokens!r}")
         if not 0 <= chunk_overlap_tokens <= chunk_tokens // 2:  # else chunks say mostly the same

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 
-from langchain_ctxbudget.errors import InputError, MessageConflictError, StoreError
+from langchain_ctxbudget.errors import InputError, MessageConflictError, StoreDataError, StoreError
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.history import blocks, log
 from langchain_ctxbudget.history.conversation import OpenConversation, require_known
@@ -24,6 +24,7 @@ from langchain_ctxbudget.history.turn_blocks import SENT, TurnBlock, words_of
 from langchain_ctxbudget.messages import Preservation, content_id, fingerprint, is_user, plainly_same
 from langchain_ctxbudget.stores import (
     ChangeRecord,
+    CutRecord,
     CutsRecord,
     LaneRecord,
     MessageRecord,
@@ -175,14 +176,14 @@ class Editor:
         # from the old one: wherever it ends, nothing is missing, and nothing there in two ways.
         yield from self._change(on_removal, edited=todo.edited)
         moved = [key for name in todo.moved for key in conversation.keys_of(name)]
-        yield from self._append(todo.appended, todo.state, beside)
+        names = yield from self._append(todo.appended, todo.state, beside)
         yield from self._change(on_removal, removed=todo.removed, moved=moved)
-        return [*todo.ids]
+        return [names.get(key, key) for key in todo.ids]
 
-    def _append(self, new: Sequence[GivenMessage], state: int | None, beside: Sequence[PutOp]) -> Flow[None]:
-        """Writes messages at the end of the lane."""
+    def _append(self, new: Sequence[GivenMessage], state: int | None, beside: Sequence[PutOp]) -> Flow[dict[str, str]]:
+        """Writes messages at the end of the lane; returns their ids, which are others where somebody took theirs."""
         if not new:
-            return
+            return {}
         conversation, (head, clock) = self.conversation, self._head()
         made = _records(new, self.lane, clock, head.count, conversation.newest_state if state is None else state)
         was_known = conversation.sent_read >= len(conversation.table)
@@ -198,6 +199,11 @@ class Editor:
         yield from self._commit(made, News(made), [*beside, *puts])
         if was_known:
             conversation.sent_read = len(conversation.table)
+        table, ids = conversation.table, [one.id for one in new]
+        if table.ids[-len(ids) :] == ids:  # as nearly always
+            return {}
+        found = (table.at_place(record.place.key) for record in made)
+        return {name: table.ids[at] for name, at in zip(ids, found, strict=True) if at is not None}
 
     def _change(
         self,
@@ -240,7 +246,9 @@ class Editor:
         item, head = yield from batch(self.store, places)
         deletions = yield from blocks.forgotten(self.store, scope, head, first, changed)
         if isinstance(item, Item):
-            cuts = CutsRecord.read(item.value, "the compaction cuts").cuts
+            cuts: tuple[CutRecord, ...] = ()
+            with suppress(StoreDataError):  # derived: none where it cannot be read
+                cuts = CutsRecord.read(item.value, "the compaction cuts").cuts
             stay = tuple(cut for cut in cuts if max(cut.position, cut.cleared) <= first)
             value = CutsRecord(cuts=stay).to_value() if stay else None
             deletions.append(PutOp(scope.namespace(CUTS), CUTS, value, index=False))

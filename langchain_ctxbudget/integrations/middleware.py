@@ -42,7 +42,7 @@ from langchain_ctxbudget.messages import (
 from langchain_ctxbudget.pipeline import ContextPipeline, Engine, Run, Session, is_task, run_of
 from langchain_ctxbudget.prompt import Request
 from langchain_ctxbudget.retrieval import has_recall_tool
-from langchain_ctxbudget.settings import ContextSettings
+from langchain_ctxbudget.settings import ContextSettings, checks_names
 
 NOT_FOLLOWED = (
     "other middleware changed messages before the current turn in the request only: they are shown as the agent's "
@@ -85,6 +85,7 @@ class ContextBudgetMiddleware(AgentMiddleware[ContextBudgetState, Any, Any]):
 
     state_schema = ContextBudgetState
 
+    @checks_names
     def __init__(
         self,
         pipeline: ContextPipeline | ContextSettings | Mapping[str, Any] | None = None,

@@ -39,7 +39,7 @@ from langchain_ctxbudget.pipeline.runs import context_runnable
 from langchain_ctxbudget.pipeline.workspace import Workspace, pins_place
 from langchain_ctxbudget.prompt import AssembledContext, Request
 from langchain_ctxbudget.report import ContextReport, CoverageState
-from langchain_ctxbudget.settings import ContextSettings
+from langchain_ctxbudget.settings import ContextSettings, checks_names
 from langchain_ctxbudget.tokens import ModelTarget, TokenCounter
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ class ContextPipeline:
         ['system', 'human', 'ai', 'human']
     """
 
+    @checks_names
     def __init__(
         self,
         settings: ContextSettings | Mapping[str, Any] | None = None,
@@ -146,6 +147,7 @@ class ContextPipeline:
 
     # Prompts
 
+    @checks_names
     def _assemble(
         self,
         message: str | BaseMessage | Sequence[BaseMessage],

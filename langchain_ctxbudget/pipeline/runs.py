@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import product
@@ -59,6 +59,8 @@ class RunContext:
         **others: object,
     ) -> None:
         self.user_id = None if user_id is _UNSAID else "" if user_id is None else user_id
+        if user_id is _UNSAID:
+            _refuse_misspelt_user(others)
         self.conversation_id = conversation_id
         self.persona_id, self.device_id, self.settings = persona_id, device_id, settings
         vars(self).update(others)  # LangGraph Server gives all of `configurable`
@@ -164,6 +166,8 @@ def _user_of(
             f"user_id out; a service that works for others authenticates as them, in the server's own handler"
         )
     user = next((one for one in (named, signed_in, only_user) if one is not None), None)
+    if user is None and isinstance(context, Mapping):
+        _refuse_misspelt_user(context)
     if user is None and _says_no_more(context, configurable):
         user = default_user
     if user is None or (isinstance(user, str) and not user.strip()):
@@ -178,6 +182,11 @@ def _user_of(
             f"out, and each run reads what is its own user's"
         )
     return _text(user)
+
+
+def _refuse_misspelt_user(names: Iterable[object]) -> None:
+    if near := [name for name in names if str(name).casefold() in ("userid", "user-id")]:
+        raise InvalidSettingsError(f"A run's context has no {near[0]!r} (is 'user_id' meant?)")
 
 
 def _says_no_more(context: object, configurable: Mapping[str, Any]) -> bool:

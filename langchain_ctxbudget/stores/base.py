@@ -334,6 +334,8 @@ def utc_now() -> datetime:
 
 def with_offset(clock: Clock) -> Clock:
     """Returns a clock whose times name their offset; those that do not are taken for UTC."""
+    if not callable(clock):
+        raise InvalidSettingsError(f"clock must be a function that gives the time, not {clock!r}")
 
     def now() -> datetime:
         time = clock()

@@ -220,6 +220,8 @@ class ChromaStore(BaseStore):
         for op in ops:
             validate_op_namespace(op)
             if isinstance(op, PutOp):
+                if op.ttl is not None:
+                    raise InputError("Items of a ChromaStore do not end by themselves: put them without `ttl`.")
                 puts[_item_id(op.namespace, op.key)] = (None, []) if op.value is None else self._checked(op, op.value)
         return puts
 

@@ -85,7 +85,8 @@ class Ledger:
 
     def write(self, store: BaseStore, user_id: str) -> Flow[None]:
         """Writes what was counted of a user; where that fails, it is written the next time."""
-        calls = self.unwritten.get(user_id, ())
+        if not (calls := self.unwritten.get(user_id, ())):
+            return
         places = list(dict.fromkeys(place for call in calls for place in call.places))
         items = yield from batch(store, [GetOp(place, self._lane) for place in places])
         puts = []

@@ -21,7 +21,7 @@ from langchain_ctxbudget import (
     ContextSettings,
     build_context_graph,
 )
-from langchain_ctxbudget.errors import ForeignUserError, MissingScopeError
+from langchain_ctxbudget.errors import ForeignUserError, InvalidSettingsError, MissingScopeError
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
 from langchain_ctxbudget.pipeline import RunContext, run_of
@@ -127,7 +127,7 @@ WHOSE: list[tuple[dict[str, Any], Any, Any]] = [
     *(({"user_id": "ada"}, context, "ada~") for context in (*NO_USER, Plain(user_id=""))),
     *(({"langgraph_auth_user": {"identity": "ada"}}, context, "ada~") for context in NO_USER),
     *(({}, context, "nobody~") for context in ({}, RunContext(), ContextSettings(max_context_tokens=9_000))),
-    *(({}, context, NOBODY) for context in ({"userId": "ada"}, RunContext(userId="ada"))),
+    ({"userId": "ada"}, {"userId": "ada"}, (InvalidSettingsError, "is 'user_id' meant")),
     *((SERVED, kind(user_id="ada"), (ForeignUserError, "names the user 'ada'")) for kind in KINDS),
     (CLIENT, {"model": "small"}, "nobody~"),
 ]

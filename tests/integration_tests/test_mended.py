@@ -1,0 +1,95 @@
+"""What is misspelt, of another kind, damaged, or written by two at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.store.base import Op, PutOp, Result
+from langgraph.store.memory import InMemoryStore
+from starlette.testclient import TestClient
+
+from langchain_ctxbudget import ContextPipeline, ContextSettings, KnowledgeBase
+from langchain_ctxbudget.dashboard import create_app
+from langchain_ctxbudget.errors import InputError, InvalidSettingsError
+from langchain_ctxbudget.flow import drive
+from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
+from langchain_ctxbudget.pipeline import RunContext
+from langchain_ctxbudget.stores.chroma import ChromaStore
+from langchain_ctxbudget.stores.usage_ledger import Ledger
+
+ADA: dict[str, Any] = {"user_id": "ada", "conversation_id": "c"}
+
+
+def test_of_two_writers_that_take_one_id_at_one_moment_each_is_told_the_id_of_its_own_message() -> None:
+    class Hooked(InMemoryStore):
+        done = True
+
+        def batch(self, ops: Iterable[Op]) -> list[Result]:
+            ops = list(ops)
+            if not self.done and any(isinstance(op, PutOp) and "messages" in op.namespace for op in ops):
+                self.done = True
+                first.add_messages([HumanMessage("from A", id="m1")], **ADA)
+            return super().batch(ops)
+
+    hooked, store = Hooked(), InMemoryStore()
+    hooked._data = store._data
+    first, second = (ContextPipeline({"learn": False}, store=one) for one in (store, hooked))
+    first.add_messages([HumanMessage("start")], **ADA)
+    second.add_messages([AIMessage("ok")], **ADA)
+    first.add_messages([HumanMessage("more")], **ADA)
+    hooked.done = False
+    [own] = second.add_messages([HumanMessage("from B", id="m1")], **ADA)
+    assert {message.id: message.content for message in second.get_messages(**ADA)}[own] == "from B"
+    second.remove_messages(own, **ADA)
+    assert "from A" in [message.content for message in second.get_messages(**ADA)]
+
+
+def test_messages_are_removed_where_the_record_of_the_cuts_is_damaged() -> None:
+    store = InMemoryStore()
+    pipeline = ContextPipeline({"learn": False, "max_context_tokens": 1_500, "keep_messages": 2}, store=store)
+    ids = pipeline.add_messages([HumanMessage(f"number {n} " + "word " * 40) for n in range(60)], **ADA)
+    pipeline.assemble("Which number?", **ADA)
+    [cuts] = [place for place in store.list_namespaces() if "cuts" in place]
+    store.put(cuts, store.search(cuts)[0].key, {"broken": 1})
+    pipeline.remove_messages(ids[3], **ADA)
+    assert ids[3] not in [message.id for message in pipeline.get_messages(**ADA)]
+
+
+def test_usage_with_nothing_to_write_is_written() -> None:
+    drive(Ledger().write(InMemoryStore(), "ada"))
+
+
+def test_a_body_is_an_object_of_strict_types() -> None:
+    pipeline = ContextPipeline({"learn": False})
+    fact = pipeline.knowledge.add_fact("Likes tea", category="preference", user_id="ada")
+    client = TestClient(create_app(pipeline, user_id="ada"), base_url="http://localhost", client=("127.0.0.1", 5))
+    bodies: list[Any] = [[[1, 2]], [], "x", None, *({"fact_id": fact.id, "pinned": pinned} for pinned in ("yes", 1))]
+    assert [client.post("/api/context/facts", json=body).status_code for body in bodies] == [400] * len(bodies)
+    assert client.post("/api/context/facts", json={"fact_id": fact.id, "pinned": True}).status_code == 200
+
+
+def test_a_chroma_store_refuses_items_that_end_by_themselves() -> None:
+    with ChromaStore() as store, pytest.raises(InputError, match="without `ttl`"):
+        store.batch([PutOp(("a",), "k", {"v": 1}, ttl=1.0)])
+
+
+def test_what_is_misspelt_or_of_another_kind_is_refused_by_name() -> None:
+    pipeline: Any = ContextPipeline({"learn": False})
+    kinds: list[Any] = [RunContext, ContextSettings, ContextPipeline, ContextBudgetMiddleware, KnowledgeBase]
+    context, settings, pipelines, middleware, documents = kinds
+    for call, message in {
+        lambda: context(userId="ada"): r"'userId' \(is 'user_id' meant\?\)",
+        lambda: settings(max_context_token=1): "is 'max_context_tokens' meant",
+        lambda: pipelines(max_context_tokens=4000): r"pass settings=\{'max_context_tokens': 4000\}",
+        lambda: pipelines(modle="x"): "'modle' .is 'model' meant",
+        lambda: pipeline.assemble("x", usr_id="ada", conversation_id="c"): "'usr_id' .is 'user_id' meant",
+        lambda: middleware(max_context_tokens=4000): r"pass pipeline=\{'max_context_tokens': 4000\}",
+        lambda: pipelines(clock=datetime.now(UTC)): "clock must be a function",
+        lambda: documents(shared=True, chunk_tokens=100.5): "whole numbers, not 100.5",
+    }.items():
+        with pytest.raises(InvalidSettingsError, match=message):
+            call()
