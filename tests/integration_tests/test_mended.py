@@ -67,7 +67,7 @@ def test_a_body_is_an_object_of_strict_types() -> None:
     pipeline = ContextPipeline({"learn": False})
     fact = pipeline.knowledge.add_fact("Likes tea", category="preference", user_id="ada")
     client = TestClient(create_app(pipeline, user_id="ada"), base_url="http://localhost", client=("127.0.0.1", 5))
-    bodies: list[Any] = [[[1, 2]], [], "x", None, *({"fact_id": fact.id, "pinned": pinned} for pinned in ("yes", 1))]
+    bodies: list[Any] = [[[1, 2]], [], "x", *({"fact_id": fact.id, "pinned": pinned} for pinned in ("yes", 1))]
     assert [client.post("/api/context/facts", json=body).status_code for body in bodies] == [400] * len(bodies)
     assert client.post("/api/context/facts", json={"fact_id": fact.id, "pinned": True}).status_code == 200
 

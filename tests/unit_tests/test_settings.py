@@ -41,7 +41,9 @@ REFUSED: dict[str, dict[str, Any]] = {
     "usage_limits: month_tokens must be greater than 0, not 0": {"usage_limits": {"month_tokens": 0}},
     "usage_limits: thresholds must be three falling": {"usage_limits": {"thresholds": (0.4, 0.6, 0.8)}},
     r"force_include\[0\] must be 'knowledge', .* not 'everything'": {"force_include": ["everything"]},
-    "max_tokens is no setting of ContextSettings; known are .*max_context_tokens": {"max_tokens": 5},
+    "max_tokens is no setting of ContextSettings .is 'max_context_tokens' meant..; known are .*window_tokens": {
+        "max_tokens": 5
+    },
 }
 
 
