@@ -17,17 +17,10 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 
+from langchain_ctxbudget import errors
 from langchain_ctxbudget.documents import catalogue, load
 from langchain_ctxbudget.documents.catalogue import Catalogue, DocumentInfo, PartRecord, beside, namespace
 from langchain_ctxbudget.documents.load import Given, NewDocument, digest
-from langchain_ctxbudget.errors import (
-    CtxBudgetError,
-    InvalidSettingsError,
-    MissingScopeError,
-    StoreError,
-    require_count,
-    require_kind,
-)
 from langchain_ctxbudget.flow import Flow, Lock, T, batch, in_thread, locked, twins
 from langchain_ctxbudget.history import Line, Sentence, choose, keep_sentences
 from langchain_ctxbudget.messages import one_line
@@ -103,20 +96,26 @@ class KnowledgeBase:
         user nor `shared`, that is a `MissingScopeError`.
         """
         if user_id is not None and shared:
-            raise InvalidSettingsError("Documents are a user's or everyone's: give user_id or shared=True, not both")
+            raise errors.InvalidSettingsError(
+                "Documents are a user's or everyone's: give user_id or shared=True, not both"
+            )
         if user_id is None and shared is not True:
-            raise MissingScopeError("Give the user_id whose documents these are, or shared=True for everyone's")
-        require_kind("store", store, BaseStore)
-        require_kind("embeddings", embeddings, Embeddings)
-        require_kind("token_counter", token_counter, TokenCounter)
+            raise errors.MissingScopeError("Give the user_id whose documents these are, or shared=True for everyone's")
+        errors.require_kind("store", store, BaseStore)
+        errors.require_kind("embeddings", embeddings, Embeddings)
+        errors.require_kind("token_counter", token_counter, TokenCounter)
         for size in (chunk_tokens, chunk_overlap_tokens):
             if type(size) is not int:
-                raise InvalidSettingsError(f"The sizes of chunks must be whole numbers, not {size!r}")
+                raise errors.InvalidSettingsError(f"The sizes of chunks must be whole numbers, not {size!r}")
         if chunk_tokens < SMALLEST_CHUNK_TOKENS:
-            raise InvalidSettingsError(f"chunk_tokens must be at least {SMALLEST_CHUNK_TOKENS}, not {chunk_tokens!r}")
+            raise errors.InvalidSettingsError(
+                f"chunk_tokens must be at least {SMALLEST_CHUNK_TOKENS}, not {chunk_tokens!r}"
+            )
         if not 0 <= chunk_overlap_tokens <= chunk_tokens // 2:  # else chunks say mostly the same
             most = chunk_tokens // 2
-            raise InvalidSettingsError(f"chunk_overlap_tokens must be from 0 to {most}, not {chunk_overlap_tokens!r}")
+            raise errors.InvalidSettingsError(
+                f"chunk_overlap_tokens must be from 0 to {most}, not {chunk_overlap_tokens!r}"
+            )
         self.user_id, self.store = user_id, PrivateStore() if store is None else store
         local = LocalEmbeddings() if embeddings is None and local_embeddings_available() else None
         self.embeddings = embeddings or local
@@ -190,7 +189,7 @@ class KnowledgeBase:
         place in the document), `tokens`, `score` (0 to 1 within this result), `lexical`, `dense`, and everything that
         the caller or the loader gave: a name that is one of these stands under `given_` and the name.
         """
-        require_count("k", k)
+        errors.require_count("k", k)
         found = yield from self._catalogue.search([self._owner], query, limit=k, embeddings=self.embeddings)
         return [Document(it.text, id=it.id, metadata=beside(it.metadata, {"id": it.id, **own})) for it, own in found]
 
@@ -206,10 +205,10 @@ class KnowledgeBase:
         """Runs a flow that writes, while nobody else in this process writes documents of the owner."""
         try:
             return (yield from locked(_locks[hash(self._owner) % len(_locks)], flow))
-        except CtxBudgetError:
+        except errors.CtxBudgetError:
             raise
         except Exception as error:
-            raise StoreError(
+            raise errors.StoreError(
                 f"The store of the documents, or the embeddings of its index, failed ({type(error).__name__}: {error})"
             ) from error
 

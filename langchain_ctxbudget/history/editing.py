@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 
+from langchain_ctxbudget import stores
 from langchain_ctxbudget.errors import InputError, MessageConflictError, StoreDataError, StoreError
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.history import blocks, log
@@ -22,19 +23,6 @@ from langchain_ctxbudget.history.summarizing import COMPACTIONS
 from langchain_ctxbudget.history.table import MessageTable
 from langchain_ctxbudget.history.turn_blocks import SENT, TurnBlock, words_of
 from langchain_ctxbudget.messages import Preservation, content_id, fingerprint, is_user, plainly_same
-from langchain_ctxbudget.stores import (
-    ChangeRecord,
-    CutRecord,
-    CutsRecord,
-    LaneRecord,
-    MessageRecord,
-    PinsRecord,
-    Place,
-    bulk,
-    new_token,
-    storable,
-    stored,
-)
 
 OnRemoval = Literal["archive", "forget"]
 GOES_ON = (
@@ -152,7 +140,7 @@ class Editor:
                 )
             return Difference([str(message.id) for message in messages], _given(messages))
 
-        value = PinsRecord(pins=dict(pins)).to_value()
+        value = stores.PinsRecord(pins=dict(pins)).to_value()
         beside = [PutOp(self.scope.namespace(PINS), PINS, value, index=False)] if pins else []
         return self._apply(difference, beside=beside)
 
@@ -189,12 +177,12 @@ class Editor:
         was_known = conversation.sent_read >= len(conversation.table)
         places = ((conversation.sent.get(at), one.message) for at, one in enumerate(new, len(conversation.table)))
         puts = [
-            PutOp(self.scope.namespace(SENT), str(block.position), storable(block.to_dict()), index=False)
+            PutOp(self.scope.namespace(SENT), str(block.position), stores.storable(block.to_dict()), index=False)
             for block, message in places
             if block is not None and block.said == words_of(message)
         ]
         if cuts := () if conversation.table else conversation.cuts:  # of the prompt for the first message
-            value = CutsRecord(cuts=tuple(cuts.values())).to_value()
+            value = stores.CutsRecord(cuts=tuple(cuts.values())).to_value()
             puts.append(PutOp(self.scope.namespace(CUTS), CUTS, value, index=False))
         yield from self._commit(made, News(made), [*beside, *puts])
         if was_known:
@@ -215,12 +203,12 @@ class Editor:
     ) -> Flow[None]:
         """Changes what is there, and deletes what was derived from it, and the records of the keys `moved`."""
         conversation, entries = self.conversation, self.conversation.table
-        changed: dict[str, MessageRecord | None] = dict.fromkeys(moved)
+        changed: dict[str, stores.MessageRecord | None] = dict.fromkeys(moved)
         for one in edited:
             changed |= dict.fromkeys(conversation.keys_of(one.id))
             if (at := conversation.table.positions.get(one.id)) is not None:
                 place = entries.place(at)
-                changed[place.key] = MessageRecord.of(one.message, place)
+                changed[place.key] = stores.MessageRecord.of(one.message, place)
         for name in removed:
             changed |= dict.fromkeys(conversation.keys_of(name))
             if on_removal == "forget":
@@ -232,10 +220,10 @@ class Editor:
             return
         first = min((at for key in changed if (at := entries.at_place(key)) is not None), default=len(entries))
         derived = yield from self._stale(first, changed, forgets=on_removal == "forget" and bool(edited or removed))
-        notice = ChangeRecord(changed=tuple(changed))
+        notice = stores.ChangeRecord(changed=tuple(changed))
         yield from self._commit([notice], News([]))
         heads, conversation.heads = conversation.heads, None  # a write that fails half-way is read again
-        yield from bulk.write_messages(self.store, [*log.puts(self.store, self.scope, changed), *derived])
+        yield from stores.bulk.write_messages(self.store, [*log.puts(self.store, self.scope, changed), *derived])
         conversation.heads = heads
         yield from self._commit([notice], News([], changed))
 
@@ -246,30 +234,30 @@ class Editor:
         item, head = yield from batch(self.store, places)
         deletions = yield from blocks.forgotten(self.store, scope, head, first, changed)
         if isinstance(item, Item):
-            cuts: tuple[CutRecord, ...] = ()
+            cuts: tuple[stores.CutRecord, ...] = ()
             with suppress(StoreDataError):  # derived: none where it cannot be read
-                cuts = CutsRecord.read(item.value, "the compaction cuts").cuts
+                cuts = stores.CutsRecord.read(item.value, "the compaction cuts").cuts
             stay = tuple(cut for cut in cuts if max(cut.position, cut.cleared) <= first)
-            value = CutsRecord(cuts=stay).to_value() if stay else None
+            value = stores.CutsRecord(cuts=stay).to_value() if stay else None
             deletions.append(PutOp(scope.namespace(CUTS), CUTS, value, index=False))
         # Any block that was sent may quote what is changed. Of what a model wrote, what stands before it stays, and all
         # of it where the message may still be told of: what it says of other messages serves on.
-        gone = yield from bulk.read_all(self.store, scope.namespace(SENT))
+        gone = yield from stores.bulk.read_all(self.store, scope.namespace(SENT))
         if forgets:
             stand = {key for tree in trees for node in tree.complete(first) if (key := tree.key(node))}
-            written = yield from bulk.read_all(self.store, scope.namespace(COMPACTIONS))
+            written = yield from stores.bulk.read_all(self.store, scope.namespace(COMPACTIONS))
             gone += [item for item in written if item.key.partition("-")[0] not in stand]
         return [*deletions, *(PutOp(item.namespace, item.key, None) for item in gone)]
 
     def _commit(
-        self, records: Sequence[MessageRecord | ChangeRecord], news: News, beside: Sequence[PutOp] = ()
+        self, records: Sequence[stores.MessageRecord | stores.ChangeRecord], news: News, beside: Sequence[PutOp] = ()
     ) -> Flow[None]:
         """Writes records and what belongs to them, takes them in, and looks what others have written meanwhile."""
         conversation, lane = self.conversation, self.lane
         known = conversation.heads or Heads()
         before, clock = self._head()
         conversation.heads = None  # a write that fails half-way is read again
-        after = LaneRecord(born=before.born, clock=clock, count=before.count + len(records))
+        after = stores.LaneRecord(born=before.born, clock=clock, count=before.count + len(records))
         try:
             yield from log.append(self.store, self.scope, lane, after, records, beside=beside)
         except BaseException:
@@ -284,7 +272,7 @@ class Editor:
                 if lane not in Heads(None, {**heads.lanes, lane: before}).polled(SURE):
                     yield from self._join()
             elif lane in heads.lanes:  # the conversation may have been deleted: a new head, or readers would not look
-                head = heads.lanes[lane].model_copy(update={"born": new_token()})
+                head = heads.lanes[lane].model_copy(update={"born": stores.new_token()})
                 yield from batch(self.store, [log.head_put(self.scope, lane, head)])
                 conversation.heads = None
                 yield from refresh(self.store, conversation, listing=True)
@@ -296,7 +284,7 @@ class Editor:
         """Makes the lane known to all readers, and the lanes of others to this one."""
         for _ in range(MOST_ATTEMPTS):  # somebody may be deleting the conversation
             if self.lane not in (self.conversation.heads or Heads()).lanes:
-                head = LaneRecord(born=new_token(), clock=0, count=0)
+                head = stores.LaneRecord(born=stores.new_token(), clock=0, count=0)
                 yield from batch(self.store, [log.head_put(self.scope, self.lane, head)])
             yield from batch(self.store, [log.joined_put(self.scope)])
             yield from refresh(self.store, self.conversation, listing=True)
@@ -305,7 +293,7 @@ class Editor:
                 break
         self.conversation.joined = True
 
-    def _head(self) -> tuple[LaneRecord, int]:
+    def _head(self) -> tuple[stores.LaneRecord, int]:
         heads = self.conversation.heads or Heads()
         if self.lane not in heads.lanes:
             raise StoreError(
@@ -412,7 +400,7 @@ def read_sent(store: BaseStore, conversation: OpenConversation) -> Flow[None]:
     for at, item in zip(asked, items, strict=True):
         if isinstance(item, Item):
             with suppress(InputError):  # derived: the message is shown without it
-                conversation.sent[at] = TurnBlock.from_dict(stored(item.value))
+                conversation.sent[at] = TurnBlock.from_dict(stores.stored(item.value))
     conversation.sent_read = end
 
 
@@ -426,9 +414,13 @@ def _given(messages: Iterable[BaseMessage]) -> list[GivenMessage]:
     return [GivenMessage(message, fingerprint(message), named=True) for message in messages]
 
 
-def _records(new: Iterable[GivenMessage], lane: str, clock: int, first: int, state: int = 0) -> list[MessageRecord]:
+def _records(
+    new: Iterable[GivenMessage], lane: str, clock: int, first: int, state: int = 0
+) -> list[stores.MessageRecord]:
     return [
-        MessageRecord.of(one.message, Place(clock=clock, lane=lane, number=number, state=state), named=one.named)
+        stores.MessageRecord.of(
+            one.message, stores.Place(clock=clock, lane=lane, number=number, state=state), named=one.named
+        )
         for number, one in enumerate(new, first)
     ]
 

@@ -18,19 +18,11 @@ import pydantic
 from langchain_core.utils.function_calling import convert_to_json_schema
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, OnErrorOmit, WrapValidator
 
+from langchain_ctxbudget import llm
 from langchain_ctxbudget.errors import ExtractionError
 from langchain_ctxbudget.knowledge import records
 from langchain_ctxbudget.knowledge.known import Knowledge
 from langchain_ctxbudget.knowledge.records import Fact, FactCategory, Profile, Said
-from langchain_ctxbudget.llm import (
-    DEFAULT_WINDOW_TOKENS,
-    FRAMING_TOKENS,
-    SPEAKER_CHARACTERS,
-    NoReplyError,
-    StructuredModel,
-    clipped,
-    reply_object,
-)
 from langchain_ctxbudget.messages import CONTEXT, clip_text, fences, fold, says_the_same, terms, water_level
 from langchain_ctxbudget.tokens import encodable, estimate_tokens
 
@@ -69,7 +61,7 @@ def _or(default: object) -> WrapValidator:
 
 
 def _text(value: object, characters: int = TEXT_CHARACTERS) -> str:
-    text = clipped(encodable(value), characters) if isinstance(value, str) else ""
+    text = llm.clipped(encodable(value), characters) if isinstance(value, str) else ""
     if not any(map(str.isalnum, text)):
         raise ValueError("no text")
     return text
@@ -153,7 +145,7 @@ SCHEMA = convert_to_json_schema(LearnedAboutUser)
 
 def _read(reply: str | Mapping[str, Any]) -> LearnedAboutUser:
     """Reads a reply; a `ValueError` says what it is instead, and nothing of what stands in it."""
-    fields = reply_object(reply, tuple(LearnedAboutUser.model_fields))
+    fields = llm.reply_object(reply, tuple(LearnedAboutUser.model_fields))
     if not any(isinstance(fields.get(name), list | tuple) for name in LearnedAboutUser.model_fields):
         raise ValueError(f"a reply without lists of {', '.join(LearnedAboutUser.model_fields)}")
     return LearnedAboutUser.model_validate(fields)
@@ -211,14 +203,14 @@ class ChatModelExtractor:
     """
 
     def __init__(
-        self, model: BaseChatModel, *, timeout_seconds: float = 60.0, window_tokens: int = DEFAULT_WINDOW_TOKENS
+        self, model: BaseChatModel, *, timeout_seconds: float = 60.0, window_tokens: int = llm.DEFAULT_WINDOW_TOKENS
     ) -> None:
         names = ("learn_about_user", "knowledge_extraction")
-        self.model = StructuredModel(model, SCHEMA, timeout_seconds, window_tokens, names=names, quotes=False)
+        self.model = llm.StructuredModel(model, SCHEMA, timeout_seconds, window_tokens, names=names, quotes=False)
         window = self.model.window_tokens
         # The schema is sent either way.
         frame = (_INSTRUCTIONS, _AS_JSON, *(_block(heading, ["-\n"]) for heading in _HEADINGS))
-        taken = sum(map(estimate_tokens, frame)) + FRAMING_TOKENS + min(REPLY_TOKENS, window // 4)
+        taken = sum(map(estimate_tokens, frame)) + llm.FRAMING_TOKENS + min(REPLY_TOKENS, window // 4)
         self._room_tokens = window - taken
 
     def extract(self, said: Sequence[Said], before: Sequence[Said], known: Knowledge) -> records.Learned:
@@ -242,7 +234,7 @@ class ChatModelExtractor:
         blocks += [_block(EARLIER_HEADING, earlier), _block(MESSAGES_HEADING, shown)]
         try:
             reply = self.model.ask(_INSTRUCTIONS, _AS_JSON, "".join(blocks), _read)
-        except NoReplyError as error:
+        except llm.NoReplyError as error:
             raise ExtractionError(f"{self.model.name} told nothing that can be used: {error}") from None
         return _learned(reply, said, facts, self.model.name)
 
@@ -267,7 +259,7 @@ def _taken(items: Iterable[str], room_tokens: int) -> list[str]:
 
 def _message(said: Said, room_tokens: int, place: str = "") -> str:
     """Returns a message as an item; empty where not even its head and its tail fit."""
-    speaker = fences.as_data(clipped(encodable(said.speaker), SPEAKER_CHARACTERS))
+    speaker = fences.as_data(llm.clipped(encodable(said.speaker), llm.SPEAKER_CHARACTERS))
     who = ("the user" if said.from_user else "not the user") + (f" ({speaker})" if speaker else "")
     head = f"- {place}{f'[{said.at.date().isoformat()}] ' if said.at else ''}{who}: "
 
@@ -297,7 +289,7 @@ def _shown_of(known: Knowledge, said: Sequence[Said], room_tokens: int) -> tuple
 
 
 def _flat(text: str) -> str:
-    return fences.as_data(clipped(encodable(text), TEXT_CHARACTERS))
+    return fences.as_data(llm.clipped(encodable(text), TEXT_CHARACTERS))
 
 
 def _fact_item(number: int, fact: Fact) -> str:

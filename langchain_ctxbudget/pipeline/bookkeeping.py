@@ -20,6 +20,7 @@ from uuid import uuid4
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore, GetOp, Item, Op, PutOp
 
+from langchain_ctxbudget import stores
 from langchain_ctxbudget.background import BackgroundWorker
 from langchain_ctxbudget.budget import HEALTHY, Standing, Tier, UsageLimits, relaxed, standing, tier_of
 from langchain_ctxbudget.errors import BlockedLoopError, InputError, StoreDataError, require_count
@@ -29,19 +30,7 @@ from langchain_ctxbudget.knowledge import known
 from langchain_ctxbudget.prompt import WhatIf, merged
 from langchain_ctxbudget.report import ContextReport, UsageState
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores import (
-    Ledger,
-    Record,
-    Scope,
-    month_of,
-    of_month,
-    of_session,
-    read_all,
-    read_settings,
-    settings_place,
-    utc,
-    utc_now,
-)
+from langchain_ctxbudget.stores import of_month, of_session
 from langchain_ctxbudget.tokens import Price, Usage, load_prices, usage_of
 
 if TYPE_CHECKING:
@@ -58,7 +47,7 @@ _numbers = count(1)
 
 
 class _Noted(NamedTuple):
-    scope: Scope
+    scope: stores.Scope
     report: Account
     key: Callable[[], bytes]
     books: Bookkeeping
@@ -88,7 +77,7 @@ class RecentPrompts:
         return self._last.what_if if self._last else None
 
     def note(
-        self, messages: Sequence[BaseMessage], report: Account, scope: Scope, books: Bookkeeping, what_if: WhatIf
+        self, messages: Sequence[BaseMessage], report: Account, scope: stores.Scope, books: Bookkeeping, what_if: WhatIf
     ) -> None:
         """Remembers a prompt, and the books of its store."""
         noted = _Noted(scope, report, cache(partial(_digest, messages)), books, what_if)
@@ -110,7 +99,7 @@ class RecentPrompts:
         with self._mutex:
             return [*reversed(self._noted)]
 
-    def forget(self, gone: Callable[[Scope], bool]) -> None:
+    def forget(self, gone: Callable[[stores.Scope], bool]) -> None:
         """Lets go of the reports of some conversations, which quote them."""
         with self._mutex:
             self._noted = deque((noted for noted in self._noted if not gone(noted.scope)), MOST_REPORTS)
@@ -140,7 +129,7 @@ class ContextSnapshot:
     """Without previews."""
 
     @classmethod
-    def of_item(cls, scope: Scope, item: Item) -> ContextSnapshot:
+    def of_item(cls, scope: stores.Scope, item: Item) -> ContextSnapshot:
         """Reads a snapshot of a conversation."""
         record = ReportRecord.read(item.value, f"the snapshot {item.key!r}")
         key = scope.conversation_id
@@ -153,7 +142,7 @@ class ContextSnapshot:
         )
 
 
-class ReportRecord(Record):
+class ReportRecord(stores.Record):
     """A snapshot in the store; it quotes nothing, so erasing a message leaves nothing of it there."""
 
     created_at: datetime
@@ -170,9 +159,9 @@ def without_previews(report: ContextReport) -> ContextReport:
     return replace(report, layers=layers)
 
 
-def read_snapshot_items(store: BaseStore, scope: Scope) -> Flow[list[Item]]:
+def read_snapshot_items(store: BaseStore, scope: stores.Scope) -> Flow[list[Item]]:
     """Returns the stored snapshots of a conversation, oldest first."""
-    return sorted((yield from read_all(store, scope.namespace(SNAPSHOTS))), key=lambda item: item.key)
+    return sorted((yield from stores.read_all(store, scope.namespace(SNAPSHOTS))), key=lambda item: item.key)
 
 
 def keep_report(
@@ -185,7 +174,7 @@ def keep_report(
     record = ReportRecord(created_at=now, messages=len(conversation.table), report=said)
     if conversation.snapshots is None:
         conversation.snapshots = [item.key for item in (yield from read_snapshot_items(store, scope))]
-    key = f"{utc(now):%Y%m%dT%H%M%S%f}-{next(_numbers):08d}-{uuid4().hex[:8]}"
+    key = f"{stores.utc(now):%Y%m%dT%H%M%S%f}-{next(_numbers):08d}-{uuid4().hex[:8]}"
     before = sorted((*conversation.snapshots, key))
     gone, conversation.snapshots = before[:-keep], before[-keep:]
     puts: list[Op] = [PutOp(place, key, record.to_value(), index=False)]
@@ -199,7 +188,7 @@ class Bookkeeping:
         self, store: Callable[[], BaseStore], clock: Callable[[], datetime] | None = None, prices: Prices | None = None
     ) -> None:
         """Sets up; the thread begins with the first thing to write. `InvalidSettingsError` for a price that is none."""
-        self.clock, self.prices, self.ledger = clock or utc_now, load_prices(prices), Ledger()
+        self.clock, self.prices, self.ledger = clock or stores.utc_now, load_prices(prices), stores.Ledger()
         self.worker: BackgroundWorker[str] = BackgroundWorker(lambda user_id, _: drive(self._write(user_id)))
         self._store, self._process = store, os.getpid()
 
@@ -219,7 +208,7 @@ class Bookkeeping:
             self.worker.submit(user_id)
         return self.worker
 
-    def note(self, scope: Scope, usage_metadata: Mapping[str, Any], model: str | None) -> Usage:
+    def note(self, scope: stores.Scope, usage_metadata: Mapping[str, Any], model: str | None) -> Usage:
         """Counts what an answer has used; `finish` has it written. `InputError` where it is no usage."""
         if model is not None and not isinstance(model, str):
             raise InputError(f"model must be the name of a model, not {model!r}")
@@ -228,10 +217,10 @@ class Bookkeeping:
             # Anew each time, as what is registered last is called first: before the store closes itself.
             atexit.unregister(self.close)
             atexit.register(self.close)
-        self.ledger.note(scope, usage, month_of(self.clock()))
+        self.ledger.note(scope, usage, stores.month_of(self.clock()))
         return usage
 
-    def record(self, scope: Scope, usage_metadata: Mapping[str, Any], model: str | None) -> Flow[Usage]:
+    def record(self, scope: stores.Scope, usage_metadata: Mapping[str, Any], model: str | None) -> Flow[Usage]:
         """Counts what an answer has used, and writes it now; where that fails, it is written later."""
         usage = self.note(scope, usage_metadata, model)
         yield from self._write(scope.user_id)
@@ -244,7 +233,7 @@ class Bookkeeping:
         if not self.ledger.unwritten:
             atexit.unregister(self.close)
 
-    def standing(self, scope: Scope, limits: UsageLimits) -> Flow[Standing | None]:
+    def standing(self, scope: stores.Scope, limits: UsageLimits) -> Flow[Standing | None]:
         """Returns how much is left of the most restrictive limit; None without any."""
         session = yield from self.ledger.read(self._store(), scope.user_id, of_session(scope))
         month = yield from self.used_in(scope.user_id)
@@ -253,10 +242,10 @@ class Bookkeeping:
 
     def used_in(self, user_id: str, month: str | None = None) -> Flow[Usage]:
         """Returns what a user has used in a month, this one or such as `2026-11`, in all conversations."""
-        return self.ledger.read(self._store(), user_id, of_month(user_id, month or month_of(self.clock())))
+        return self.ledger.read(self._store(), user_id, of_month(user_id, month or stores.month_of(self.clock())))
 
     def state(
-        self, scope: Scope, settings: ContextSettings, failures: list[str]
+        self, scope: stores.Scope, settings: ContextSettings, failures: list[str]
     ) -> Flow[tuple[Tier, UsageState | None]]:
         """Returns what the usage limits of a prompt let in; what is to be reported is appended to `failures`."""
         limits = settings.usage_limits
@@ -297,14 +286,14 @@ class UsageBook(_Book):
         self, usage_metadata: Mapping[str, Any], *, user_id: str, conversation_id: str, model: str | None = None
     ) -> Flow[Usage]:
         """Counts the usage of an answer, and returns it once it is written; where that fails, it is written later."""
-        scope, engine = Scope(user_id, conversation_id), self._engine
+        scope, engine = stores.Scope(user_id, conversation_id), self._engine
         return engine.workspace.bookkeeping.record(scope, usage_metadata, model or engine.target.model_name)
 
     record, arecord = twins(_record)
 
     def _of_session(self, *, user_id: str, conversation_id: str) -> Flow[Usage]:
         """Returns the usage of a conversation."""
-        books, scope = self._engine.workspace.bookkeeping, Scope(user_id, conversation_id)
+        books, scope = self._engine.workspace.bookkeeping, stores.Scope(user_id, conversation_id)
         return books.ledger.read(self._engine.workspace.store, user_id, of_session(scope))
 
     of_session, aof_session = twins(_of_session)
@@ -319,9 +308,9 @@ class UsageBook(_Book):
         self, *, user_id: str, conversation_id: str, limits: UsageLimits | Mapping[str, Any] | None = None
     ) -> Flow[Standing | None]:
         """Returns how much is left of the most restrictive of the given limits, else the user's; None without any."""
-        scope, workspace = Scope(user_id, conversation_id), self._engine.workspace
+        scope, workspace = stores.Scope(user_id, conversation_id), self._engine.workspace
         if limits is None:
-            saved = yield from read_settings(workspace.store, settings_place(user_id, None))
+            saved = yield from stores.read_settings(workspace.store, stores.settings_place(user_id, None))
             limits = merged(workspace.settings, {"user": saved}, None, failures=[])[0].usage_limits
         if limits is None:
             return None
@@ -335,7 +324,7 @@ class SnapshotBook(_Book):
 
     def _get(self, snapshot_id: str, *, user_id: str, conversation_id: str) -> Flow[ContextSnapshot | None]:
         """Returns one snapshot; None where the conversation has none of this id."""
-        scope = Scope(user_id, conversation_id)
+        scope = stores.Scope(user_id, conversation_id)
         [found] = yield from batch(self._engine.workspace.store, [GetOp(scope.namespace(SNAPSHOTS), snapshot_id)])
         return ContextSnapshot.of_item(scope, found) if isinstance(found, Item) else None
 
@@ -343,7 +332,7 @@ class SnapshotBook(_Book):
 
     def _list(self, *, user_id: str, conversation_id: str, limit: int = 100) -> Flow[Snapshots]:
         """Returns the newest snapshots of a conversation, oldest first, at most `limit`; `InputError` for no count."""
-        scope = Scope(user_id, conversation_id)
+        scope = stores.Scope(user_id, conversation_id)
         require_count("limit", limit)
         items = yield from read_snapshot_items(self._engine.workspace.store, scope)
         return [ContextSnapshot.of_item(scope, item) for item in items[-limit:]]

@@ -16,20 +16,9 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.messages import AIMessage, BaseMessage
 from langgraph.store.base import BaseStore
 
-from langchain_ctxbudget import stores
+from langchain_ctxbudget import history, stores
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError, require_count, require_kind
 from langchain_ctxbudget.flow import Call, Flow, batch, twins
-from langchain_ctxbudget.history import (
-    BLOCKS,
-    ConversationCompaction,
-    Editor,
-    MessagePage,
-    OnRemoval,
-    OpenConversation,
-    compactions,
-    log,
-    require_known,
-)
 from langchain_ctxbudget.knowledge import UserKnowledge, records
 from langchain_ctxbudget.messages import Preservation, checked, require_preservation
 from langchain_ctxbudget.pipeline.bookkeeping import Prices, SnapshotBook, UsageBook
@@ -267,7 +256,12 @@ class ContextPipeline:
     add_messages, aadd_messages = twins(_add_messages)
 
     def _sync(
-        self, messages: Sequence[BaseMessage], *, user_id: str, conversation_id: str, on_removal: OnRemoval = "archive"
+        self,
+        messages: Sequence[BaseMessage],
+        *,
+        user_id: str,
+        conversation_id: str,
+        on_removal: history.OnRemoval = "archive",
     ) -> Flow[list[str]]:
         """Makes a conversation equal to an agent's state, by id and content, and returns the ids of the messages.
 
@@ -286,15 +280,17 @@ class ContextPipeline:
 
     def _get_page(
         self, *, user_id: str, conversation_id: str, limit: int = 50, before: str | None = None
-    ) -> Flow[MessagePage]:
+    ) -> Flow[history.MessagePage]:
         """Reads a part of a conversation: its newest messages, or the newest ones before a page (its `before`)."""
         require_count("limit", limit)
         return self._page(stores.Scope(user_id, conversation_id), limit, before)
 
     get_page, aget_page = twins(_get_page)
 
-    def _page(self, scope: stores.Scope, limit: int | None = None, before: str | None = None) -> Flow[MessagePage]:
-        def body(conversation: OpenConversation) -> Flow[MessagePage]:
+    def _page(
+        self, scope: stores.Scope, limit: int | None = None, before: str | None = None
+    ) -> Flow[history.MessagePage]:
+        def body(conversation: history.OpenConversation) -> Flow[history.MessagePage]:
             yield from ()
             page = conversation.page(limit, before)
             return replace(page, messages=[message.model_copy(deep=True) for message in page.messages])
@@ -303,7 +299,7 @@ class ContextPipeline:
 
     def _list_conversations(self, *, user_id: str) -> Flow[list[str]]:
         """Returns the ids of a user's conversations, sorted."""
-        return log.read_conversations(self.engine.workspace.store, stores.require_id("user_id", user_id))
+        return history.log.read_conversations(self.engine.workspace.store, stores.require_id("user_id", user_id))
 
     list_conversations, alist_conversations = twins(_list_conversations)
 
@@ -315,7 +311,12 @@ class ContextPipeline:
     edit_message, aedit_message = twins(_edit_message)
 
     def _remove_messages(
-        self, message_ids: str | Sequence[str], *, user_id: str, conversation_id: str, on_removal: OnRemoval = "archive"
+        self,
+        message_ids: str | Sequence[str],
+        *,
+        user_id: str,
+        conversation_id: str,
+        on_removal: history.OnRemoval = "archive",
     ) -> Flow[None]:
         """Takes messages, by one id or several, out of a conversation; `InputError` where it has no such message.
 
@@ -337,10 +338,10 @@ class ContextPipeline:
             self.engine.workspace,
         )
 
-        def read(conversation: OpenConversation) -> Flow[tuple[list[BaseMessage], dict[str, Preservation]]]:
+        def read(conversation: history.OpenConversation) -> Flow[tuple[list[BaseMessage], dict[str, Preservation]]]:
             if not conversation.table:
                 raise InputError(f"There is no conversation {conversation_id!r} to begin with")
-            require_known(conversation, [] if until is None else [until])
+            history.require_known(conversation, [] if until is None else [until])
             yield from work.read_marks(conversation)
             end = len(conversation.table) if until is None else conversation.table.positions[until] + 1
             messages = [entry.message for entry in conversation.table[:end]]
@@ -348,7 +349,9 @@ class ContextPipeline:
 
         messages, pins = yield from work.recall(scope, read)  # not one lock in the other: two forks would wait for ever
         return (
-            yield from work.recall(new, lambda it: Editor(work.store, it, work.writer_id).begin_with(messages, pins))
+            yield from work.recall(
+                new, lambda it: history.Editor(work.store, it, work.writer_id).begin_with(messages, pins)
+            )
         )
 
     fork, afork = twins(_fork)
@@ -369,8 +372,8 @@ class ContextPipeline:
         said = None if preservation is None else require_preservation(preservation, "preservation")
         scope, ids, work = stores.Scope(user_id, conversation_id), _ids(message_ids), self.engine.workspace
 
-        def body(conversation: OpenConversation) -> Flow[None]:
-            require_known(conversation, ids)
+        def body(conversation: history.OpenConversation) -> Flow[None]:
+            history.require_known(conversation, ids)
             yield from work.read_marks(conversation)
             pins = {key: kept for key, kept in conversation.pins.items() if key in conversation.table.positions}
             pins = {key: kept for key, kept in pins.items() if key not in ids}
@@ -392,7 +395,7 @@ class ContextPipeline:
         """
         work = self.engine.workspace
 
-        def body(conversation: OpenConversation) -> Flow[dict[CoverageState, list[str]]]:
+        def body(conversation: history.OpenConversation) -> Flow[dict[CoverageState, list[str]]]:
             if conversation.last is None or conversation.last.coverage is None:
                 yield from work.read_marks(conversation)
             return conversation.seen_with(work.counter).ledger()
@@ -401,15 +404,15 @@ class ContextPipeline:
 
     coverage, acoverage = twins(_coverage)
 
-    def _get_compactions(self, *, user_id: str, conversation_id: str) -> Flow[list[ConversationCompaction]]:
+    def _get_compactions(self, *, user_id: str, conversation_id: str) -> Flow[list[history.ConversationCompaction]]:
         """Returns the summaries of all spans that are no longer shown whole, each after those that it sums up."""
         work = self.engine.workspace
 
-        def body(conversation: OpenConversation) -> Flow[list[ConversationCompaction]]:
+        def body(conversation: history.OpenConversation) -> Flow[list[history.ConversationCompaction]]:
             yield from work.read_marks(conversation)
             until = max((cut.position for cut in conversation.cuts.values()), default=0)
             seen = conversation.seen_with(work.counter)
-            return (yield from compactions(work.store, seen, self.settings.segment_messages, until))
+            return (yield from history.compactions(work.store, seen, self.settings.segment_messages, until))
 
         return work.recall(stores.Scope(user_id, conversation_id), body)
 
@@ -433,7 +436,7 @@ class ContextPipeline:
     def _export_user(self, *, user_id: str) -> Flow[list[str]]:
         """Returns all that is stored of a user, a line of JSON for each record; joined by line breaks, a JSONL file."""
         path = (stores.ROOT, stores.label(stores.require_id("user_id", user_id)))
-        return stores.bulk.export_below(self.engine.workspace.store, path, without=BLOCKS)
+        return stores.bulk.export_below(self.engine.workspace.store, path, without=history.BLOCKS)
 
     export_user, aexport_user = twins(_export_user)
 

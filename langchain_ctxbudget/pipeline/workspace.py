@@ -15,23 +15,10 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore, GetOp
 
-from langchain_ctxbudget import stores
+from langchain_ctxbudget import history, stores
 from langchain_ctxbudget.background import AFTER_FORK, BackgroundWorker, Cancelled
 from langchain_ctxbudget.errors import InputError, StoreDataError, StoreError
 from langchain_ctxbudget.flow import Flow, T, batch, drive, locked
-from langchain_ctxbudget.history import (
-    CUTS,
-    JOINED,
-    LANES,
-    PINS,
-    Editor,
-    OnRemoval,
-    OpenConversation,
-    OpenConversations,
-    Summarizing,
-    blocks,
-    editing,
-)
 from langchain_ctxbudget.knowledge import ClientPresence, Knowledge, Learning, known, records
 from langchain_ctxbudget.messages import Preservation, checked, forget_texts, split_instructions
 from langchain_ctxbudget.pipeline.bookkeeping import Bookkeeping, Prices, RecentPrompts
@@ -104,14 +91,14 @@ class Workspace:
         self.settings, self.counter = settings, counter
         self.writer_id = stores.label(writer_id) if writer_id else uuid4().hex
         self.recent = recent or RecentPrompts()
-        self.open_conversations = OpenConversations()
+        self.open_conversations = history.OpenConversations()
         self._store = stores.PrivateStore() if store is None else store
         self._embeddings = embeddings
         self._closed, self._process = False, os.getpid()
         self._of_runs: Latest[Workspace] = Latest()
         same: dict[str, Any] = {"embeddings": embeddings, "summary_model": summary_model, "clock": clock}
         self._again = partial(Workspace, settings, counter, **same, prices=prices, recent=self.recent)
-        self.summarizing = Summarizing(summary_model, self, clock) if summary_model is not None else None
+        self.summarizing = history.Summarizing(summary_model, self, clock) if summary_model is not None else None
         self.sealing: BackgroundWorker[stores.Scope] = BackgroundWorker(self._seal)
         self.learning = Learning(self, summary_model, clock)
         self.bookkeeping = Bookkeeping(lambda: self.store, clock, prices)
@@ -165,17 +152,17 @@ class Workspace:
 
     # Conversations
 
-    def using(self, scope: stores.Scope, body: Callable[[OpenConversation], Flow[T]]) -> Flow[T]:
+    def using(self, scope: stores.Scope, body: Callable[[history.OpenConversation], Flow[T]]) -> Flow[T]:
         """Runs a flow with a conversation, alone."""
         _ = self.store  # in the child of a fork, nobody lets go of the conversation's lock any more
         return self.open_conversations.using(scope, body)
 
-    def recall(self, scope: stores.Scope, body: Callable[[OpenConversation], Flow[T]]) -> Flow[T]:
+    def recall(self, scope: stores.Scope, body: Callable[[history.OpenConversation], Flow[T]]) -> Flow[T]:
         """Runs a flow with a conversation that is up to date, alone."""
         self.learning.worker.rest()  # somebody waits for this
 
-        def refreshed(conversation: OpenConversation) -> Flow[T]:
-            yield from editing.refresh(self.store, conversation)
+        def refreshed(conversation: history.OpenConversation) -> Flow[T]:
+            yield from history.editing.refresh(self.store, conversation)
             return (yield from body(conversation))
 
         return self.using(scope, refreshed)
@@ -183,8 +170,8 @@ class Workspace:
     def change(
         self,
         scope: stores.Scope,
-        change: Callable[[Editor], Flow[T]],
-        on_removal: OnRemoval | None = None,
+        change: Callable[[history.Editor], Flow[T]],
+        on_removal: history.OnRemoval | None = None,
         *,
         surely: bool = True,
     ) -> Flow[T]:
@@ -192,10 +179,10 @@ class Workspace:
         if on_removal not in (None, "archive", "forget"):
             raise InputError(f"on_removal must be 'archive' or 'forget', not {on_removal!r}")
 
-        def body(conversation: OpenConversation) -> Flow[T]:
+        def body(conversation: history.OpenConversation) -> Flow[T]:
             conversation.table.tree(self.settings.segment_messages)  # it tells what was derived from what
             before = len(conversation.table), conversation.table.digest()
-            result = yield from change(Editor(self.store, conversation, self.writer_id))
+            result = yield from change(history.Editor(self.store, conversation, self.writer_id))
             if on_removal is not None and (surely or not conversation.table.holds(*before)):
                 yield from self.learning.forget(scope, conversation)
                 if on_removal == "forget":
@@ -207,18 +194,20 @@ class Workspace:
 
         return self.recall(scope, body)
 
-    def note_blocks(self, conversation: OpenConversation) -> None:
+    def note_blocks(self, conversation: history.OpenConversation) -> None:
         """Has what is known of older messages stored in the background, where it is not yet."""
         lasting = conversation.scope.is_kept and not isinstance(self.store, stores.PrivateStore)
-        if lasting and next(blocks.lacking(conversation), None):
+        if lasting and next(history.blocks.lacking(conversation), None):
             self.sealing.submit(conversation.scope)
 
     def _seal(self, scope: stores.Scope, cancelled: Cancelled) -> None:
-        while not cancelled and drive(self.recall(scope, lambda conversation: blocks.seal(self.store, conversation))):
+        while not cancelled and drive(
+            self.recall(scope, lambda conversation: history.blocks.seal(self.store, conversation))
+        ):
             pass
 
     def sync(
-        self, messages: Sequence[BaseMessage], scope: stores.Scope, on_removal: OnRemoval, *, task: bool = False
+        self, messages: Sequence[BaseMessage], scope: stores.Scope, on_removal: history.OnRemoval, *, task: bool = False
     ) -> Flow[list[str]]:
         """Makes a conversation equal to an agent's state; see `Editor.sync`."""
         given = checked(messages, "messages")
@@ -232,7 +221,7 @@ class Workspace:
         except Exception as error:  # noqa: BLE001 - the state is the truth; the copy is tried again
             _log.warning("conversation %r not copied to the store: %s", scope.conversation_id, error)
 
-    def read_marks(self, conversation: OpenConversation) -> Flow[None]:
+    def read_marks(self, conversation: history.OpenConversation) -> Flow[None]:
         """Takes up a conversation's compaction cuts, and its pins; `StoreError` where these cannot be read."""
         self._name_maker(conversation)
         places, failures = [cuts_place(conversation.scope), pins_place(conversation.scope)], list[str]()
@@ -248,11 +237,11 @@ class Workspace:
         """Deletes a conversation and everything that was derived from it, also in the stores of runs."""
         self.bookkeeping.ledger.forget(scope)
 
-        def body(conversation: OpenConversation) -> Flow[None]:
+        def body(conversation: history.OpenConversation) -> Flow[None]:
             path = (stores.ROOT, stores.label(scope.user_id), "*", stores.label(scope.conversation_id))
             yield from self.learning.forget(scope)
             try:
-                yield from stores.bulk.delete_below(self.store, path, LANES, JOINED)
+                yield from stores.bulk.delete_below(self.store, path, history.LANES, history.JOINED)
             finally:  # wherever it ends, what is left is read again
                 yield from self._forget(conversation)
                 forget_texts()
@@ -273,7 +262,7 @@ class Workspace:
                 if scope.user_id == user_id:
                     yield from self.using(scope, self._forget)
             known.interrupted(self.store, user_id)
-            deletion = stores.bulk.delete_below(self.store, path, LANES, JOINED)
+            deletion = stores.bulk.delete_below(self.store, path, history.LANES, history.JOINED)
             count += yield from locked(known.lock_of(self.store, user_id), deletion)
         self.catalogue.forget(stores.label(user_id))
         self.recent.forget(lambda scope: scope.user_id == user_id)
@@ -285,14 +274,16 @@ class Workspace:
             count += yield from other.erase(user_id)
         return count
 
-    def _forget(self, conversation: OpenConversation) -> Flow[None]:
+    def _forget(self, conversation: history.OpenConversation) -> Flow[None]:
         yield from ()
         conversation.reset()
         self.recent.forget(lambda scope: scope == conversation.scope)
 
     # What is stored beside the messages
 
-    def read_stored(self, conversation: OpenConversation, request: Request, failures: list[str]) -> Flow[Stored]:
+    def read_stored(
+        self, conversation: history.OpenConversation, request: Request, failures: list[str]
+    ) -> Flow[Stored]:
         """Takes up a conversation's cuts, pins and snapshot, and reads settings and knowledge, all in one batch.
 
         Nothing of it is needed for a prompt: where the read fails, that is added to `failures`, and the turn goes on.
@@ -319,7 +310,7 @@ class Workspace:
             _take_up_pins(conversation, found["pins"], failures)
             _take_up_cuts(conversation, found["cuts"], failures)
             if scope.is_kept and conversation.sent_read < len(conversation.table):
-                yield from editing.read_sent(store, conversation)
+                yield from history.editing.read_sent(store, conversation)
             if not conversation.snapshot_unsaved:
                 shown = _read(
                     stores.SnapshotRecord, found["snapshot"], "what the conversation shows of the facts", failures
@@ -336,18 +327,18 @@ class Workspace:
         knowledge = knowledge or known.kept_of(store, user).knowledge or Knowledge(is_read=False)
         return Stored(settings, sources, knowledge, expected)
 
-    def _name_maker(self, conversation: OpenConversation) -> None:
+    def _name_maker(self, conversation: history.OpenConversation) -> None:
         conversation.table.made.maker = self.summarizing.summarizer.fingerprint if self.summarizing else ""
 
 
 def cuts_place(scope: stores.Scope) -> GetOp:
     """Returns where the compaction cuts of a conversation are kept."""
-    return GetOp(scope.namespace(CUTS), CUTS)
+    return GetOp(scope.namespace(history.CUTS), history.CUTS)
 
 
 def pins_place(scope: stores.Scope) -> GetOp:
     """Returns where the pins of a conversation are kept."""
-    return GetOp(scope.namespace(PINS), PINS)
+    return GetOp(scope.namespace(history.PINS), history.PINS)
 
 
 def _read(record: type[R], found: object, what: str, failures: list[str]) -> R | None:
@@ -359,7 +350,7 @@ def _read(record: type[R], found: object, what: str, failures: list[str]) -> R |
         return None
 
 
-def _take_up_pins(conversation: OpenConversation, found: object, failures: list[str]) -> None:
+def _take_up_pins(conversation: history.OpenConversation, found: object, failures: list[str]) -> None:
     before = len(failures)
     record = _read(stores.PinsRecord, found, "pins", failures)
     pins: Mapping[str, Preservation] = record.pins if record else {}
@@ -367,7 +358,7 @@ def _take_up_pins(conversation: OpenConversation, found: object, failures: list[
         conversation.pin(pins)
 
 
-def _take_up_cuts(conversation: OpenConversation, found: object, failures: list[str]) -> None:
+def _take_up_cuts(conversation: history.OpenConversation, found: object, failures: list[str]) -> None:
     record = _read(stores.CutsRecord, found, "compaction cuts", failures)
     newer = {cut.cut_key: cut for cut in record.cuts} if record else {}
     before, conversation.cuts = conversation.cuts, {}

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage, ToolMessage
 
+from langchain_ctxbudget import errors
 from langchain_ctxbudget.budget import (
     DEPTH_FACTOR,
     MEMORIES_HEADING,
@@ -22,13 +23,6 @@ from langchain_ctxbudget.budget import (
     Reason,
     Situation,
     Status,
-)
-from langchain_ctxbudget.errors import (
-    BudgetError,
-    BudgetTooSmallError,
-    InvalidAllocationError,
-    InvalidSettingsError,
-    SystemPromptTooLargeError,
 )
 from langchain_ctxbudget.history import (
     CONTEXT_FRAME,
@@ -85,7 +79,7 @@ def within(plan: Plan) -> Plan:
     lowered = plan.but(limit_tokens=int(plan.limit_tokens * plan.request.tier.budget_share))
     try:
         return _allocated(lowered, identity)
-    except BudgetError:
+    except errors.BudgetError:
         if lowered.limit_tokens == plan.limit_tokens:
             raise
         return _allocated(plan, identity)  # what must be sent is sent, however little is left of a usage limit
@@ -97,7 +91,7 @@ def _identity_tokens(plan: Plan) -> int:
     tokens = plan.counter.count_text(text) if text else 0
     if window is not None and tokens > window * share:
         most = f"{share:.0%} of the model's window of {window:,} tokens"
-        raise SystemPromptTooLargeError(tokens, int(window * share), most, "max_system_share")
+        raise errors.SystemPromptTooLargeError(tokens, int(window * share), most, "max_system_share")
     return tokens
 
 
@@ -187,7 +181,9 @@ def _newest(plan: Plan, exchanges: Sequence[Exchange]) -> tuple[list[int], int]:
 
 def _checked(allocation: object, situation: Situation) -> Allocation:
     if not isinstance(allocation, Allocation):
-        raise InvalidSettingsError(f"A strategy must give an Allocation, as `share_out` does, not {allocation!r}")
+        raise errors.InvalidSettingsError(
+            f"A strategy must give an Allocation, as `share_out` does, not {allocation!r}"
+        )
     shared = {
         layer: allocation.tokens.get(layer, 0)
         for layer in (*Layer, *(spec.layer for spec in situation.custom))
@@ -196,7 +192,7 @@ def _checked(allocation: object, situation: Situation) -> Allocation:
     given = {**shared, "reserve": allocation.reserve_tokens}
     whole = all(type(tokens) is int and tokens >= 0 for tokens in given.values())
     if not whole or sum(given.values()) > situation.free_tokens:
-        raise InvalidAllocationError(allocation.strategy, situation.free_tokens, given)
+        raise errors.InvalidAllocationError(allocation.strategy, situation.free_tokens, given)
     required: dict[str, int] = {Layer.IDENTITY: situation.identity_tokens, Layer.MESSAGE: situation.message_tokens}
     return replace(allocation, tokens={**shared, **required})
 
@@ -252,7 +248,7 @@ def _planned_turn(plan: Plan, identity: int, framing: int) -> PlannedTurn:
     fitted = fit_turn(groups, counter, rooms, name=name, turns=turns, key=key)
     if isinstance(fitted, int):
         needed_tokens = floors(identity, fitted, plan.extras, framing)
-        raise BudgetTooSmallError(plan.limit_tokens, needed_tokens, advice(plan))
+        raise errors.BudgetTooSmallError(plan.limit_tokens, needed_tokens, advice(plan))
     tokens = sum(group_tokens(part, counter) for part in fitted.groups)
     note = ""
     if fitted.left_out and has_human(fitted.groups):

@@ -17,6 +17,7 @@ from langchain_core.documents import BaseDocumentCompressor
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore
 
+from langchain_ctxbudget import retrieval
 from langchain_ctxbudget.budget import Layer
 from langchain_ctxbudget.flow import Flow, embed_query
 from langchain_ctxbudget.history import (
@@ -45,17 +46,6 @@ from langchain_ctxbudget.prompt.fitting import Settled, fit_prompt
 from langchain_ctxbudget.prompt.growing import divided, prefix_of, whole_tokens
 from langchain_ctxbudget.prompt.plan import AssembledContext, Changes, Plan, Prompt
 from langchain_ctxbudget.report import ContextReport
-from langchain_ctxbudget.retrieval import (
-    RERANKED,
-    Named,
-    Searched,
-    Sources,
-    boosted,
-    gather,
-    pooled,
-    rerank,
-    without_names,
-)
 from langchain_ctxbudget.search import Candidate
 from langchain_ctxbudget.settings import LayerRequest
 from langchain_ctxbudget.stores import CutRecord, embeddings_name
@@ -70,7 +60,7 @@ class Access:
 
     store: BaseStore
     embeddings: Embeddings | None = None
-    sources: Sources | None = None
+    sources: retrieval.Sources | None = None
     other_conversations: OtherConversations = field(default_factory=OtherConversations)
     reranker: BaseDocumentCompressor | None = None
 
@@ -81,7 +71,7 @@ def detect_topics(plan: Plan, access: Access) -> Flow[Plan]:
     made_by = request.knowledge.vectors_made_by
     vector = None
     if embeddings is not None and plan.query and made_by:
-        text = without_names(plan.query, list(plan.conversation.names))
+        text = retrieval.without_names(plan.query, list(plan.conversation.names))
         try:
             asked = yield from embed_query(embeddings, text)
         except Exception as error:  # noqa: BLE001 - names and words find topics, too
@@ -184,7 +174,7 @@ def retrieve(plan: Plan, access: Access) -> Flow[Plan]:
         return with_leftovers(plan)
     conversation, problems = plan.conversation, list[str]()
     others: tuple[Candidate, ...] = ()
-    named: tuple[Named, ...] = ()
+    named: tuple[retrieval.Named, ...] = ()
     if access.sources is not None:
         known = facts.as_candidates(
             plan.preferences.left_out,
@@ -196,17 +186,17 @@ def retrieve(plan: Plan, access: Access) -> Flow[Plan]:
         others = yield from sources.read(plan.query, problems, other_conversations=access.other_conversations)
         named = yield from sources.read_named([*_recent(plan), plan.query], plan.limit_tokens, problems)
     if plan.history.cut or plan.history.shortened or others or named:
-        searched = replace(Searched.of(conversation), asked=plan.asked)
-        pool, problem = yield from gather(searched, plan.query, access.embeddings, others)
+        searched = replace(retrieval.Searched.of(conversation), asked=plan.asked)
+        pool, problem = yield from retrieval.gather(searched, plan.query, access.embeddings, others)
         pool = replace(pool, named=named)
         problems += [problem] if problem else []
         limits, today = plan.request.settings.retrieval, plan.request.now
         names_by_id = plan.request.knowledge.names_by_id
         names = [names_by_id.get(one.id, (one.id,))[0] for one in plan.detected.entities]
-        pool = boosted(pool, limits, names, today.date() if today else None)
+        pool = retrieval.boosted(pool, limits, names, today.date() if today else None)
         if access.reranker is not None:
-            most = limits.candidates or RERANKED
-            pool, problem = yield from rerank(pool, plan.query, access.reranker, conversation, most)
+            most = limits.candidates or retrieval.RERANKED
+            pool, problem = yield from retrieval.rerank(pool, plan.query, access.reranker, conversation, most)
             problems += [problem] if problem else []
         plan = plan.but(pool=pool)
     return with_leftovers(plan.failed(*problems))
@@ -311,7 +301,7 @@ class WhatIf:
             plan = with_history(plan, history.view(history.decide()))
         if plan.fixed is None:
             # Nobody holds the conversation's lock: an index of its own, and words alone.
-            pool = before.pool or pooled(Searched.of(plan.conversation, MessageIndex()), plan.query)
+            pool = before.pool or retrieval.pooled(retrieval.Searched.of(plan.conversation, MessageIndex()), plan.query)
             plan = with_leftovers(plan.but(pool=pool))
         else:
             plan = with_shrunk_block(plan)

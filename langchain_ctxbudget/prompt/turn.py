@@ -75,11 +75,6 @@ class Rooms(NamedTuple):
         """The budget without what is kept."""
         return self.budget_tokens - self.kept_tokens
 
-    @property
-    def words_tokens(self) -> int:
-        """What human messages may cost that are clipped."""
-        return int(self.budget_tokens * WORDS_SHARE)
-
 
 def fit_turn(
     groups: Sequence[Group],
@@ -168,7 +163,8 @@ class GrowingTurn:
         self._read_calls(number)
         self._grow(number)
         if self.total > self.rooms.most_tokens and self.rooms.clip_human:
-            for at, part in self._clipped(self.human, self.rooms.words_tokens, (HumanMessage,)).items():
+            words_tokens = int(self.rooms.budget_tokens * WORDS_SHARE)
+            for at, part in self._clipped(self.human, words_tokens, (HumanMessage,)).items():
                 self._put(at, part)
             self._grow(number)
 
