@@ -271,7 +271,7 @@ OPERATIONS: dict[str, Way] = {
     **dict.fromkeys(("usage_of_session", "usage_of_month", "usage_standing"), World.used),
     **dict.fromkeys(("snapshots_list", "snapshots_latest", "snapshots_get"), World.snapshots),
 }
-BY_OTHER_NAMES = {"observe_usage", "flush", "close"}
+BY_OTHER_NAMES = {"conversation", "observe_usage", "flush", "close"}
 """Public methods that return nothing of a conversation: numbers, and whether something is done."""
 
 

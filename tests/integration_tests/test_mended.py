@@ -15,11 +15,13 @@ from starlette.testclient import TestClient
 from langchain_ctxbudget import ContextPipeline, ContextSettings, KnowledgeBase
 from langchain_ctxbudget.dashboard import create_app
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
-from langchain_ctxbudget.flow import drive
+from langchain_ctxbudget.flow import Flow, drive
 from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
 from langchain_ctxbudget.pipeline import RunContext
+from langchain_ctxbudget.stores import Scope, usage_ledger
 from langchain_ctxbudget.stores.chroma import ChromaStore
 from langchain_ctxbudget.stores.usage_ledger import Ledger
+from langchain_ctxbudget.tokens import Usage
 
 ADA: dict[str, Any] = {"user_id": "ada", "conversation_id": "c"}
 
@@ -37,7 +39,9 @@ def test_of_two_writers_that_take_one_id_at_one_moment_each_is_told_the_id_of_it
 
     hooked, store = Hooked(), InMemoryStore()
     hooked._data = store._data
-    first, second = (ContextPipeline({"learn": False}, store=one) for one in (store, hooked))
+    first, second = (
+        ContextPipeline({"learn": False}, store=one, writer_id=name) for one, name in ((store, "a"), (hooked, "b"))
+    )
     first.add_messages([HumanMessage("start")], **ADA)
     second.add_messages([AIMessage("ok")], **ADA)
     first.add_messages([HumanMessage("more")], **ADA)
@@ -59,8 +63,15 @@ def test_messages_are_removed_where_the_record_of_the_cuts_is_damaged() -> None:
     assert ids[3] not in [message.id for message in pipeline.get_messages(**ADA)]
 
 
-def test_usage_with_nothing_to_write_is_written() -> None:
-    drive(Ledger().write(InMemoryStore(), "ada"))
+def test_usage_that_is_noted_while_there_is_nothing_to_write_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger, batch = Ledger(), usage_ledger.batch
+
+    def noting(store: InMemoryStore, ops: Iterable[Op]) -> Flow[list[Result]]:
+        ledger.note(Scope("ada", "c"), Usage(), "2026-11")  # as another thread may
+        return (yield from batch(store, ops))
+
+    monkeypatch.setattr(usage_ledger, "batch", noting)
+    drive(ledger.write(InMemoryStore(), "ada"))
 
 
 def test_a_body_is_an_object_of_strict_types() -> None:
