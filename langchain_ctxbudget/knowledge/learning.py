@@ -400,8 +400,9 @@ class Learning:
 
     def _next(self, conversation: OpenConversation, at_least: int) -> Flow[Work | None]:
         """Returns the next messages to learn from; None where there are too few new ones."""
-        store, scope, entries = self.owner.store, conversation.scope, conversation.table
+        store, scope = self.owner.store, conversation.scope
         yield from editing.refresh(store, conversation)
+        entries = conversation.table  # a new one, where it was erased elsewhere
         # From now on, others must be able to tell that its prompts show nothing yet.
         if conversation.snapshot_unsaved and entries:
             yield from batch(store, [records.written(records.place_of(scope, records.SNAPSHOT), conversation.snapshot)])
