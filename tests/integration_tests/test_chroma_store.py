@@ -7,6 +7,7 @@ import json
 import logging
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -244,7 +245,11 @@ def test_a_folder_that_cannot_be_used_is_named_and_left_alone(tmp_path: Path) ->
     assert file.read_text() == "mine"
     with ChromaStore(folder) as store:
         store.batch([PutOp(("n",), str(n), {"v": "x" * 500}) for n in range(500)])
-    path = folder / "chroma.sqlite3"
+    path, log = folder / "chroma.sqlite3", folder / "chroma.sqlite3-wal"
+    for _ in range(200):  # Chroma's engine closes its connections a moment later
+        if not log.exists():
+            break
+        time.sleep(0.05)
     whole = path.read_bytes()
     half = whole[: 40 * 4096] + b"\xff" * (len(whole) - 40 * 4096)
     for damage in (b"no database" * 100, b"SQLite format 3\0" + b"\xff" * 9000, half):
