@@ -163,8 +163,11 @@ def _shorter_json(text: str, characters: int) -> str:
     def form(size: tuple[int, int]) -> str:
         return json.dumps(_smaller(value, *size), ensure_ascii=False)
 
-    fits = bisect_left(JSON_SIZES, x=True, key=lambda size: len(form(size)) <= characters)
-    return form(JSON_SIZES[fits]) if fits < len(JSON_SIZES) else ""
+    try:
+        fits = bisect_left(JSON_SIZES, x=True, key=lambda size: len(form(size)) <= characters)
+        return form(JSON_SIZES[fits]) if fits < len(JSON_SIZES) else ""
+    except RecursionError:  # it is nested deeper than can be written
+        return ""
 
 
 def _smaller(value: Any, items: int, characters: int) -> Any:  # noqa: ANN401 - JSON can be anything

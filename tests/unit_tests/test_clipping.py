@@ -108,6 +108,12 @@ def test_of_every_kind_of_text_stays_what_says_most():
         assert [part for part in kept if part not in text] == [], kind
 
 
+def test_json_that_is_nested_too_deep_is_clipped_as_text():
+    for depth in (100, 700, 990, 5_000):
+        text = "[" * depth + json.dumps("word " * 3_000) + "]" * depth
+        assert TIKTOKEN.count_text(clip_text(text, TIKTOKEN.count_text, 400)) <= 400
+
+
 def test_json_keeps_its_keys_the_ends_of_its_lists_and_what_is_left_out_of_each():
     items = [{"id": i, "name": f"item {i}", "note": "lorem ipsum " * 50} for i in range(93)]
     clipped = clip_text(
