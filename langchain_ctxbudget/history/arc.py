@@ -13,19 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 
-from langchain_ctxbudget.history.extractive import (
-    Count,
-    Digest,
-    Kind,
-    Line,
-    Sentence,
-    generic_terms,
-    importance,
-    is_question,
-    keep_sentences,
-    kind_of,
-    merged_artifacts,
-)
+from langchain_ctxbudget.history import extractive
+from langchain_ctxbudget.history.extractive import Count, Digest, Kind, Line, Sentence
 from langchain_ctxbudget.messages import begins_in_the_middle, fences, one_line, terms, units
 from langchain_ctxbudget.stores import EXTRACTION, SummaryLine
 
@@ -93,12 +82,12 @@ class OpenQuestions:
                 continue
             reply_to = frozenset(terms(before.text)) if before and alive and before.speaker != line.speaker else None
             for order, text in enumerate(units(line.text)):
-                if kind_of(text) is Kind.OPEN:
-                    score = importance(text, from_user=line.from_user)
+                if extractive.kind_of(text) is Kind.OPEN:
+                    score = extractive.importance(text, from_user=line.from_user)
                     said = Sentence(line.position, order, line.speaker, line.date, text, score, Kind.OPEN)
                     others = (question for question in alive if not _same(question.matter, said.matter))
                     alive = (*others, said)[-MOST_QUESTIONS:] if said.matter else alive
-                elif alive and not is_question(text):
+                elif alive and not extractive.is_question(text):
                     alive = _left_open(alive, text, reply_to or frozenset())
             before, until = line, line.position + 1
         return OpenQuestions(until, alive, before)
@@ -115,8 +104,10 @@ def _left_open(alive: tuple[Sentence, ...], text: str, before: frozenset[str]) -
 
 def answers(question: str, text: str) -> bool:
     """Returns True if a text that was said later answers a question."""
-    matter = frozenset(terms(question)) - generic_terms()
-    said = (unit for unit in units(text) if not is_question(unit) and kind_of(unit) is not Kind.OPEN)
+    matter = frozenset(terms(question)) - extractive.generic_terms()
+    said = (
+        unit for unit in units(text) if not extractive.is_question(unit) and extractive.kind_of(unit) is not Kind.OPEN
+    )
     return bool(matter) and any(_answered(matter, unit, frozenset(terms(unit))) for unit in said)
 
 
@@ -126,12 +117,12 @@ def _answered(matter: frozenset[str], text: str, told: frozenset[str]) -> float:
     # What is quickly seen comes first: most sentences are about something else.
     if share < SHARED_BY_A_DECISION or _DOUBT.search(text):
         return 0.0
-    says_more = share >= SHARED_BY_A_STATEMENT and len(matter & told) > 1 and told - matter - generic_terms()
+    says_more = share >= SHARED_BY_A_STATEMENT and len(matter & told) > 1 and told - matter - extractive.generic_terms()
     return share if _settles(text) or (says_more and not _PLANS.search(text)) else 0.0
 
 
 def _settles(text: str) -> bool:
-    return (bool(_SETTLES.search(text)) or kind_of(text) is Kind.DECISION) and not _DOUBT.search(text)
+    return (bool(_SETTLES.search(text)) or extractive.kind_of(text) is Kind.DECISION) and not _DOUBT.search(text)
 
 
 def _same(one: frozenset[str], other: frozenset[str]) -> bool:
@@ -194,7 +185,7 @@ def _stands_alone(sentence: Sentence) -> bool:
     """Returns whether a sentence is a whole one of a person's or a model's, which needs none before it."""
     text = sentence.text.removeprefix("[OPEN]").strip()
     is_whole = text[:1] not in ("[", "*", "") and text[-1] not in "…:,;" and not sentence.speaker.startswith("tool")
-    return is_whole and (is_question(text) or not begins_in_the_middle(text))
+    return is_whole and (extractive.is_question(text) or not begins_in_the_middle(text))
 
 
 def _says_something(sentence: Sentence) -> bool:
@@ -228,9 +219,9 @@ def _story(digests: Sequence[Digest], strategy: str) -> list[SummaryLine]:
 
 def _now(digests: Sequence[Digest], focus: Sequence[Line]) -> list[SummaryLine]:
     """Returns what the conversation is about now: what the user wished for last, and the names that count most."""
-    said = keep_sentences([line for line in focus if line.from_user][-WISHES:])
+    said = extractive.keep_sentences([line for line in focus if line.from_user][-WISHES:])
     wish = max(filter(_says_something, said), key=lambda s: (s.score, s.position), default=None)
-    named = [name for name in merged_artifacts(reversed(digests)) if _NAMED_AS_CODE.search(name)]
+    named = [name for name in extractive.merged_artifacts(reversed(digests)) if _NAMED_AS_CODE.search(name)]
     last, text = digests[-1], ", ".join(named[:ARTIFACT_NAMES])
     lines = [_line(FOCUS, wish.told, wish.position, EXTRACTION, (0, 0))] if wish else []
     # Names tell nothing of a message, so that line has no span.

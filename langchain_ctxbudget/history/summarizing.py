@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from langgraph.store.base import BaseStore, GetOp, PutOp
 
-from langchain_ctxbudget import llm
+from langchain_ctxbudget import llm, messages
 from langchain_ctxbudget.background import BackgroundWorker, Cancelled
 from langchain_ctxbudget.errors import StoreDataError, SummaryError
 from langchain_ctxbudget.flow import Flow, T, batch, drive
@@ -26,21 +26,7 @@ from langchain_ctxbudget.history.conversation import Conversation, OpenConversat
 from langchain_ctxbudget.history.extractive import Digest, Kind, Line, Sentence, choose, importance, kind_of
 from langchain_ctxbudget.history.log import read_items
 from langchain_ctxbudget.history.tree import KnownDigests, Node, Spans, node_at
-from langchain_ctxbudget.messages import (
-    CONTEXT,
-    MAX_SENTENCE_CHARACTERS,
-    SUMMARY,
-    as_data,
-    as_item,
-    clip_text,
-    closing,
-    fold,
-    one_line,
-    opening,
-    sentences,
-    terms,
-    water_level,
-)
+from langchain_ctxbudget.messages import CONTEXT, SUMMARY, fences, fold, one_line, sentences, terms
 from langchain_ctxbudget.stores import EXTRACTION, Record, Scope, utc_now
 from langchain_ctxbudget.tokens import TokenCounter, encodable, estimate_tokens
 
@@ -147,7 +133,7 @@ def read_reply(request: SummaryRequest, made_by: str, counter: TokenCounter, rep
     lines = (line for part in _strings(fields.get("summary")) for line in encodable(part).splitlines())
     said = (one_line(sentence) for line in lines for sentence in sentences(_without_bullet(line)))
     statements = _unique(
-        (llm.clipped(one, MAX_SENTENCE_CHARACTERS) for one in said if one[-1:] != ":"), STATEMENTS_READ
+        (llm.clipped(one, messages.MAX_SENTENCE_CHARACTERS) for one in said if one[-1:] != ":"), STATEMENTS_READ
     )
     if not statements:
         raise ValueError(f"a reply without a summary: {shown}")
@@ -236,14 +222,14 @@ class ChatModelSummarizer:
     def _data(self, request: SummaryRequest, taken: int) -> str:
         """Returns what was before the span and its lines, of which the largest are clipped where they do not fit."""
         window = self.model.window_tokens
-        questions = "".join(f"- {as_item(question)}\n" for question in request.open_questions)
+        questions = "".join(f"- {fences.as_item(question)}\n" for question in request.open_questions)
         told = {"The conversation before this segment": request.prior, "Questions that were open before it": questions}
         before = ""
         for heading, text in told.items():
-            shown = _within(as_data(encodable(text)), window // 8).strip()
-            before += f"{heading}:\n{opening(SUMMARY)}{shown}\n{closing(SUMMARY)}\n" if shown else ""
-        before += f"The segment:\n{opening(CONTEXT).strip()}"
-        taken += sum(map(estimate_tokens, (_AS_JSON, before, closing(CONTEXT)))) + llm.FRAMING_TOKENS
+            shown = _within(fences.as_data(encodable(text)), window // 8).strip()
+            before += f"{heading}:\n{fences.opening(SUMMARY)}{shown}\n{fences.closing(SUMMARY)}\n" if shown else ""
+        before += f"The segment:\n{fences.opening(CONTEXT).strip()}"
+        taken += sum(map(estimate_tokens, (_AS_JSON, before, fences.closing(CONTEXT)))) + llm.FRAMING_TOKENS
         taken += min(2 * request.cap_tokens + REPLY_EXTRA_TOKENS, window // 3)
         if window - taken < LEAST_ROOM_TOKENS:
             raise SummaryError(
@@ -251,18 +237,18 @@ class ChatModelSummarizer:
                 f"of it and leave less than {LEAST_ROOM_TOKENS} for messages. Use a summary model with a larger window"
             )
         lines = [_rendered(line) for line in request.lines]
-        most = water_level([estimate_tokens(line) for line in lines], window - taken)
-        return "\n".join([before, *(_within(line, most) for line in lines), closing(CONTEXT)])
+        most = messages.water_level([estimate_tokens(line) for line in lines], window - taken)
+        return "\n".join([before, *(_within(line, most) for line in lines), fences.closing(CONTEXT)])
 
 
 def _within(text: str, most_tokens: int) -> str:
-    return clip_text(text, estimate_tokens, most_tokens) or llm.clipped(text, most_tokens)
+    return messages.clip_text(text, estimate_tokens, most_tokens) or llm.clipped(text, most_tokens)
 
 
 def _rendered(line: Line) -> str:
     date = f"[{line.date}] " if line.date else ""
     speaker = llm.clipped(encodable(line.speaker), llm.SPEAKER_CHARACTERS)
-    return f"- {date}{as_data(speaker)}{': ' if speaker else ''}{as_item(encodable(line.text))}"
+    return f"- {date}{fences.as_data(speaker)}{': ' if speaker else ''}{fences.as_item(encodable(line.text))}"
 
 
 class ConversationCompaction(Record):

@@ -16,25 +16,13 @@ from typing import Any, overload
 import numpy as np
 from langchain_core.messages import BaseMessage, ToolMessage
 
+from langchain_ctxbudget import messages
 from langchain_ctxbudget.history.arc import OpenQuestions
 from langchain_ctxbudget.history.columns import Arrays, Columns, Costs, MessageIndex, Numbering
 from langchain_ctxbudget.history.extractive import Line, candidates_of
 from langchain_ctxbudget.history.tree import KnownDigests, Spans, Tree
 from langchain_ctxbudget.history.work_state import WorkState
-from langchain_ctxbudget.messages import (
-    OpenCalls,
-    Preservation,
-    as_sent,
-    date_of,
-    excerpt,
-    fences,
-    fingerprint,
-    is_user,
-    plain_text,
-    preservation_of,
-    provider_name,
-    speaker,
-)
+from langchain_ctxbudget.messages import OpenCalls, Preservation
 from langchain_ctxbudget.search import Rows
 from langchain_ctxbudget.stores import MessageRecord, Place
 from langchain_ctxbudget.tokens import TokenCounter
@@ -83,28 +71,28 @@ class Entry:
     @cached_property
     def preservation(self) -> Preservation | None:
         """What the application wants to become of it; what `pin` asked for outweighs what the message says."""
-        return self.pinned or preservation_of(self.message)
+        return self.pinned or messages.preservation_of(self.message)
 
     @cached_property
     def sent(self) -> BaseMessage:
         """The message as it is sent, with its date above it where that is new, or its speaker where no name can be."""
         parts, name = list[str](), self.message.name
-        if is_user(self.message):
-            date = date_of(self.message)
+        if messages.is_user(self.message):
+            date = messages.date_of(self.message)
             parts += [date] if date and date != self.shown else []
-            parts += [name] if name and provider_name(name) is None else []
-        sent = as_sent(self.message, heading=f"[{', '.join(parts)}]" if parts else None)
-        return excerpt(sent) if self.preservation == "summarize" else sent
+            parts += [name] if name and messages.provider_name(name) is None else []
+        sent = messages.as_sent(self.message, heading=f"[{', '.join(parts)}]" if parts else None)
+        return messages.excerpt(sent) if self.preservation == "summarize" else sent
 
     @cached_property
     def speaker(self) -> str:
         """Who says it."""
-        return speaker(self.message)
+        return messages.speaker(self.message)
 
     @cached_property
     def text(self) -> str:
         """Its words."""
-        return plain_text(self.message)
+        return messages.plain_text(self.message)
 
     @property
     def date_heading(self) -> str:
@@ -113,12 +101,12 @@ class Entry:
 
     def quoted(self, reference: str = "") -> str:
         """Returns the line that quotes the message."""
-        return fences.item(self.speaker, self.text, reference)
+        return messages.fences.item(self.speaker, self.text, reference)
 
     def as_line(self, position: int) -> Line:
         """Returns the message as a summariser reads it; one that is to be dropped says nothing."""
         text = "" if self.preservation == "drop" else self.text
-        return Line(position, self.speaker, self.date, text, is_user(self.message))
+        return Line(position, self.speaker, self.date, text, messages.is_user(self.message))
 
 
 def _inflated(packed: bytes) -> list[bytes]:
@@ -234,9 +222,9 @@ class MessageTable(Columns, Sequence[Entry]):
     def append(self, record: MessageRecord, message: BaseMessage, pinned: Preservation | None = None) -> None:
         """Adds a message at the end, under the id that it goes by."""
         position, last = len(self), self[-1] if self.ids else None
-        date, shown, is_human = date_of(message), self._shown(position), is_user(message)
+        date, shown, is_human = messages.date_of(message), self._shown(position), messages.is_user(message)
         safe, open_calls = self.open_calls.get(position - 1, NO_CALLS).after(message)
-        said, key = fingerprint(message), str(message.id)
+        said, key = messages.fingerprint(message), str(message.id)
         chained = blake2b((last.digest if last else "").encode(), digest_size=16)
         chained.update(f"{key}\0{said}".encode(errors="surrogatepass"))
         known = said, chained.hexdigest(), date or (last.date if last else None), safe, shown
@@ -315,7 +303,7 @@ class MessageTable(Columns, Sequence[Entry]):
         """Returns some messages but for their texts as plain data and arrays, as if none was pinned."""
         arrays, words = self.arrays(first, end), list(self._words)
         for at in pinned:
-            arrays["facts"]["preserved"][at - first] = PRESERVATIONS.index(preservation_of(self[at].message))
+            arrays["facts"]["preserved"][at - first] = PRESERVATIONS.index(messages.preservation_of(self[at].message))
         return {
             "ids": self.ids[first:end],
             "names": {name: at - first for name, at in self.names.items() if first <= at < end},

@@ -26,17 +26,8 @@ from langchain_core.messages import (
 from pydantic_core import to_jsonable_python
 
 from langchain_ctxbudget.errors import EmptyMessageError, InputError, UnsupportedContentError
-from langchain_ctxbudget.messages import fences
-from langchain_ctxbudget.messages.calls import (
-    CALL_BLOCKS,
-    Block,
-    blocks_of,
-    is_raw,
-    listed_calls,
-    provider_name,
-    with_calls,
-    with_text_result,
-)
+from langchain_ctxbudget.messages import calls, fences
+from langchain_ctxbudget.messages.calls import Block, blocks_of
 from langchain_ctxbudget.messages.text import fold, iso_date, one_line, without_pasted
 from langchain_ctxbudget.messages.turns import group, is_empty
 
@@ -81,16 +72,16 @@ def time_of(message: BaseMessage) -> datetime | None:
 
 def plain_text(message: BaseMessage) -> str:
     """Returns a message as text: its words, and a mention of its calls and of blocks that are not text."""
-    message = with_text_result(message) if isinstance(message, ToolMessage) else with_calls(message)
+    message = calls.with_text_result(message) if isinstance(message, ToolMessage) else calls.with_calls(message)
     parts: list[str] = []
     for block in blocks_of(message):
         if (text := _words(block)) is not None:
             parts.append(text)
-        elif isinstance(block, dict) and (block.get("type") not in CALL_BLOCKS or is_raw(block, message)):
+        elif isinstance(block, dict) and (block.get("type") not in calls.CALL_BLOCKS or calls.is_raw(block, message)):
             parts.append(f"[{block.get('type', 'content')}]")
     parts += [
         f"[called {call['name']}({json.dumps(call['args'], ensure_ascii=False, default=str)})]"
-        for call in listed_calls(message)
+        for call in calls.listed_calls(message)
     ]
     return "\n".join(part for part in map(str.strip, parts) if part)
 
@@ -262,7 +253,8 @@ def request_copy(message: BaseMessage) -> BaseMessage:
 def as_sent(message: BaseMessage, *, heading: str | None = None) -> BaseMessage:
     """Returns a message as it is sent: a name that every provider accepts, a heading on its own line."""
     changes: dict[str, Any] = {}
-    if message.name and not isinstance(message, ToolMessage) and (clean := provider_name(message.name)) != message.name:
+    name = None if isinstance(message, ToolMessage) else message.name
+    if name and (clean := calls.provider_name(name)) != name:
         changes["name"] = clean
     if heading:
         first, said = f"{heading}\n", message.content
@@ -299,6 +291,6 @@ def excerpt(message: BaseMessage) -> BaseMessage:
         text = f"[Earlier: {text[:EXCERPT_CHARACTERS].rstrip()}…]"
     elif is_text:
         return message
-    calls = [block for block in blocks_of(message) if isinstance(block, dict) and block.get("type") in CALL_BLOCKS]
-    said = [{"type": "text", "text": text or "[Earlier: an attachment]"}, *calls]
+    kept = [one for one in blocks_of(message) if isinstance(one, dict) and one.get("type") in calls.CALL_BLOCKS]
+    said = [{"type": "text", "text": text or "[Earlier: an attachment]"}, *kept]
     return message.model_copy(update={"content": text if is_text else said})

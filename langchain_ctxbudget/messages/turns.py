@@ -22,24 +22,8 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
-from langchain_ctxbudget.messages.calls import (
-    Block,
-    answered,
-    blocks_of,
-    call_ids,
-    call_name,
-    is_raw,
-    is_user,
-    item_ids,
-    listed_calls,
-    provider_name,
-    raw_text,
-    renamed,
-    says_something,
-    with_calls,
-    with_text_result,
-    without_items,
-)
+from langchain_ctxbudget.messages import calls
+from langchain_ctxbudget.messages.calls import Block, blocks_of
 from langchain_ctxbudget.messages.clipping import left_out
 
 NO_RESULT = "[No result was recorded for this call.]"
@@ -78,10 +62,10 @@ class Group:
 
 def is_empty(message: BaseMessage) -> bool:
     """Tells if a message says nothing: no content beyond white space and thoughts, no call, no result."""
-    if isinstance(message, ToolMessage | FunctionMessage) or call_ids(message):
+    if isinstance(message, ToolMessage | FunctionMessage) or calls.call_ids(message):
         return False
     said = (block for block in blocks_of(message) if isinstance(block, str) or block.get("type") not in _THOUGHTS)
-    return not any(map(says_something, said))
+    return not any(map(calls.says_something, said))
 
 
 class OpenCalls(NamedTuple):
@@ -100,7 +84,7 @@ class OpenCalls(NamedTuple):
         A call is waited for until the user speaks, and for `HELD_MESSAGES` messages besides results at most.
         """
         waiting, early, age = list(self.waiting), list(self.early), self.age
-        if is_user(message):
+        if calls.is_user(message):
             return True, OpenCalls()
         if isinstance(message, ToolMessage):
             held = bool(waiting or early)
@@ -111,9 +95,9 @@ class OpenCalls(NamedTuple):
         else:
             if age >= HELD_MESSAGES:
                 waiting, early = [], []
-            calls = Counter(call_ids(message))
-            held = bool(waiting) or not calls.keys().isdisjoint(early)
-            waiting, early, age = waiting + list((calls - Counter(early)).elements()), [], age + 1
+            made = Counter(calls.call_ids(message))
+            held = bool(waiting) or not made.keys().isdisjoint(early)
+            waiting, early, age = waiting + list((made - Counter(early)).elements()), [], age + 1
         if not held or not (waiting or early):
             age = 0
         return not held, OpenCalls(tuple(waiting), tuple(early), age)
@@ -126,24 +110,24 @@ def group(messages: Sequence[BaseMessage], before: Iterable[Group] = ()) -> tupl
     answers for what is missing.
     """
     parts, repairs = _parts(messages)
-    answers, orphans = answered([part for _, part in parts])
+    answers, orphans = calls.answered([part for _, part in parts])
     sent = [message for part in before for message in part.messages]
-    used = {call["id"] or "": 1 for message in sent for call in listed_calls(message)}
-    items = {key for message in sent for key in item_ids(message)}
+    used = {call["id"] or "": 1 for message in sent for call in calls.listed_calls(message)}
+    items = {key for message in sent for key in calls.item_ids(message)}
     groups: list[Group] = []
     for place, (position, part) in enumerate(parts):
         if isinstance(part, ToolMessage):
             continue
-        calls = listed_calls(part)
-        given_ids, names = [call["id"] or "" for call in calls], [call["name"] for call in calls]
-        ids, accepted = [_unused(call_id, used) for call_id in given_ids], list(map(call_name, calls))
+        made = calls.listed_calls(part)
+        given_ids, names = [call["id"] or "" for call in made], [call["name"] for call in made]
+        ids, accepted = [_unused(call_id, used) for call_id in given_ids], list(map(calls.call_name, made))
         changed = [("call_id", f"calls {given_ids} are sent as {ids}")] if ids != given_ids else []
         changed += [("call_name", f"calls of {names} are sent as calls of {accepted}")] if accepted != names else []
-        message = renamed(part, ids) if changed and isinstance(part, AIMessage) else part
-        if repeated := item_ids(message) & items:
-            message = without_items(message, items)
+        message = calls.renamed(part, ids) if changed and isinstance(part, AIMessage) else part
+        if repeated := calls.item_ids(message) & items:
+            message = calls.without_items(message, items)
             changed.append(("item_id", f"sent without ids and reasoning: {sorted(repeated)} again"))
-        items |= item_ids(message)
+        items |= calls.item_ids(message)
         members, positions = [message], [position]
         for number, call_id in enumerate(ids):
             if (found := answers.get((place, number))) is not None:
@@ -212,20 +196,20 @@ def _in_role(message: BaseMessage) -> BaseMessage:
             return ToolMessage(message.content, tool_call_id=f"function {message.name}", id=message.id)
         case ChatMessage():  # other roles become the name of a human speaker
             role, more = message.role.lower(), message.additional_kwargs
-            name = message.name or (None if role in _ROLES else provider_name(message.role))
+            name = message.name or (None if role in _ROLES else calls.provider_name(message.role))
             kind = _ROLES.get(role, HumanMessage)
             return _in_role(kind(message.content, id=message.id, name=name, additional_kwargs=more))
         case SystemMessage():
             return HumanMessage(SYSTEM_NOTE + message.text, id=message.id)
         case ToolMessage():
-            return with_text_result(message)
+            return calls.with_text_result(message)
         case _:
-            return with_calls(message)
+            return calls.with_calls(message)
 
 
 def split_turn(messages: Sequence[BaseMessage]) -> tuple[list[BaseMessage], list[BaseMessage]]:
     """Splits an agent's messages into history and current turn, which starts at the user's last own message."""
-    start = next((at for at in range(len(messages) - 1, -1, -1) if is_user(messages[at])), 0)
+    start = next((at for at in range(len(messages) - 1, -1, -1) if calls.is_user(messages[at])), 0)
     return list(messages[:start]), list(messages[start:])
 
 
@@ -255,18 +239,18 @@ _OLD_FORMS = ("function_call", "reasoning", "tool_outputs", "__openai_function_c
 def _with_contents(message: BaseMessage) -> tuple[BaseMessage, list[tuple[str, str]]]:
     """Returns a message with blocks that its providers read; kind and detail of every repair."""
     changes: list[tuple[str, str]] = []
-    blocks = [block for block in blocks_of(message) if says_something(block)]
+    blocks = [block for block in blocks_of(message) if calls.says_something(block)]
     if isinstance(message.content, str):
-        if message.content and not blocks and listed_calls(message):
+        if message.content and not blocks and calls.listed_calls(message):
             changes.append(_EMPTY)
             message = message.model_copy(update={"content": ""})
     else:
         if len(blocks) < len(message.content) or (not blocks and isinstance(message, ToolMessage)):
             changes.append(_EMPTY)
-        read = [raw_text(block) if is_raw(block, message) else block for block in blocks]
+        read = [calls.raw_text(block) if calls.is_raw(block, message) else block for block in blocks]
         if read != blocks:
             changes.append(("call_form", "calls and results that stand in its content alone are sent as text"))
-            blocks = blocks_of(without_items(message.model_copy(update={"content": read})))
+            blocks = blocks_of(calls.without_items(message.model_copy(update={"content": read})))
         if (shown := [_without_medium(block, message) for block in blocks]) != blocks:
             changes.append(("media", "sent with text in place of its images and other media"))
         if (formed := _as_text_blocks(shown, message)) != shown:

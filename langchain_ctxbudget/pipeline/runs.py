@@ -13,13 +13,7 @@ from langchain_core.prompt_values import PromptValue
 from langchain_core.runnables.config import RunnableConfig
 from langgraph.store.base import BaseStore
 
-from langchain_ctxbudget.errors import (
-    ForeignUserError,
-    InputError,
-    InvalidSettingsError,
-    MissingScopeError,
-    UnsupportedContentError,
-)
+from langchain_ctxbudget import errors
 from langchain_ctxbudget.flow import Flow, T, adrive, drive
 from langchain_ctxbudget.messages import checked, current_turn, fingerprint, flattened, split_instructions, split_turn
 from langchain_ctxbudget.pipeline.engine import Engine
@@ -124,7 +118,9 @@ def run_of(
     for source, name in product((configurable, context), ("thread_id", "session_id")):
         conversation = _said(name, source) if conversation is None else conversation
     if conversation is None and messages is None:
-        raise MissingScopeError('The run names no conversation: pass config={"configurable": {"thread_id": ...}}')
+        raise errors.MissingScopeError(
+            'The run names no conversation: pass config={"configurable": {"thread_id": ...}}'
+        )
     key = _own_id(messages or ()) if conversation is None else _text(conversation)
     settings = context if isinstance(context, ContextSettings) else getattr(context, "settings", None)
     ours = isinstance(context, RunContext | ContextSettings) and settings is not None
@@ -161,7 +157,7 @@ def _user_of(
     signed_in = _said("identity", server)
     served = configurable.get("assistant_id") or configurable.get("graph_id")
     if served and None not in (named, signed_in) and str(named) != str(signed_in):
-        raise ForeignUserError(
+        raise errors.ForeignUserError(
             f"The run is that of the authenticated user {str(signed_in)!r}, but names the user {str(named)!r}. Leave "
             f"user_id out; a service that works for others authenticates as them, in the server's own handler"
         )
@@ -175,9 +171,9 @@ def _user_of(
         advice = f"{ways} or context=RunContext(user_id=...), or set a default_user"
         if context is not None and default_user is not None:
             advice = f"{ways}, or give its context ({type(context).__name__}) a user_id: it may be anybody's"
-        raise MissingScopeError(f"The run names no user: {advice}")
+        raise errors.MissingScopeError(f"The run names no user: {advice}")
     if only_user is not None and _text(user) != only_user:
-        raise ForeignUserError(
+        raise errors.ForeignUserError(
             f"The retriever is that of the user {only_user!r}, but the run is that of {str(user)!r}. Leave user_id "
             f"out, and each run reads what is its own user's"
         )
@@ -186,7 +182,7 @@ def _user_of(
 
 def _refuse_misspelt_user(names: Iterable[object]) -> None:
     if near := [name for name in names if str(name).casefold() in ("userid", "user-id")]:
-        raise InvalidSettingsError(f"A run's context has no {near[0]!r} (is 'user_id' meant?)")
+        raise errors.InvalidSettingsError(f"A run's context has no {near[0]!r} (is 'user_id' meant?)")
 
 
 def _says_no_more(context: object, configurable: Mapping[str, Any]) -> bool:
@@ -217,7 +213,7 @@ def _said(name: str, *sources: object) -> Any:  # noqa: ANN401 - ids of any kind
 
 def _text(key: object) -> str:
     if isinstance(key, Mapping | list | tuple | set | bytes) or callable(key):
-        raise InvalidSettingsError(f"user_id and thread_id must be text, not {key!r}")
+        raise errors.InvalidSettingsError(f"user_id and thread_id must be text, not {key!r}")
     return str(key)
 
 
@@ -259,7 +255,7 @@ def runnable_of(flow: Callable[[Any, RunnableConfig], Flow[T]], name: str) -> Ru
 
 def _state(given: Mapping[str, Any]) -> list[BaseMessage]:
     if "messages" not in given:
-        raise InputError(
+        raise errors.InputError(
             f"A mapping must have an agent's 'messages'; it has {sorted(given)}. To answer one of its values, put a "
             f"step in front that picks it: itemgetter('input') | ..."
         )
@@ -274,7 +270,7 @@ def _turn(given: Any) -> tuple[list[str], list[BaseMessage]]:  # noqa: ANN401 - 
     instructions, said = split_instructions(checked(_converted(given), "messages"))
     history, turn = split_turn(said)
     if history:
-        raise InputError(
+        raise errors.InputError(
             f"{len(history)} messages stand before the current turn, and the pipeline adds the stored conversation. "
             f'Leave them out, or give {{"messages": [...]}}: then the stored conversation is made equal to them'
         )
@@ -285,4 +281,4 @@ def _converted(given: Any) -> list[BaseMessage]:  # noqa: ANN401
     try:
         return convert_to_messages(given)
     except (NotImplementedError, TypeError, ValueError) as error:
-        raise UnsupportedContentError(f"messages must be what a chat model takes: {error}") from error
+        raise errors.UnsupportedContentError(f"messages must be what a chat model takes: {error}") from error

@@ -52,15 +52,8 @@ from langgraph.store.base import (
 )
 from numpy.typing import NDArray
 
+from langchain_ctxbudget import errors
 from langchain_ctxbudget.background import AFTER_FORK
-from langchain_ctxbudget.errors import (
-    CtxBudgetError,
-    EmbeddingMismatchError,
-    InputError,
-    StoreDataError,
-    StoreError,
-    StoreLockedError,
-)
 from langchain_ctxbudget.stores.base import Clock, encodes, utc_now, with_offset
 from langchain_ctxbudget.stores.bulk import DATABASE_FILE, Namespace, begins_with, embeddings_name
 
@@ -129,9 +122,9 @@ class ChromaStore(BaseStore):
             EmbeddingMismatchError: the store was written with other embeddings.
         """
         if path is not None and url is not None:
-            raise StoreError("A store has a path or a url. Give one of them.")
+            raise errors.StoreError("A store has a path or a url. Give one of them.")
         if "://" in str(path):
-            raise StoreError(f"{str(path)!r} is a URL, not a folder. Pass it as `url`.")
+            raise errors.StoreError(f"{str(path)!r} is a URL, not a folder. Pass it as `url`.")
         self.index_config = index
         self.embeddings = ensure_embeddings(index["embed"]) if index else None
         self._fields = (index.get("fields") or ["$"]) if index else []
@@ -173,9 +166,9 @@ class ChromaStore(BaseStore):
         vectors = self._embedded(text for _, texts in puts.values() for text in texts)
         asked = self._embedded((op.query or "" for op in todo if isinstance(op, SearchOp)), as_queries=True)
         if not self._finalizer.alive:
-            raise StoreError("The store is closed. Open a new one.")
+            raise errors.StoreError("The store is closed. Open a new one.")
         if chroma.process != os.getpid():
-            raise StoreError(f"The store {chroma.where} belongs to the parent of this process. {AFTER_FORK}")
+            raise errors.StoreError(f"The store {chroma.where} belongs to the parent of this process. {AFTER_FORK}")
         now, results = (self._clock() - _EPOCH) // _MICROSECOND, list[Result]()
         with chroma.lock, _typed_errors(chroma.where):
             stored = chroma.read([*(_item_id(op.namespace, op.key) for op in todo if isinstance(op, GetOp)), *puts])
@@ -208,7 +201,7 @@ class ChromaStore(BaseStore):
         if not known:
             about.modify(metadata=mine)
         elif known != mine:
-            raise EmbeddingMismatchError(
+            raise errors.EmbeddingMismatchError(
                 f"The store {self._chroma.where} was written with {known['embedding']} ({known['dims']} dimensions), "
                 f"but is opened with {mine['embedding']} ({mine['dims']} dimensions). Open it with the embeddings "
                 "it was written with, or put the items into a new store."
@@ -221,7 +214,7 @@ class ChromaStore(BaseStore):
             validate_op_namespace(op)
             if isinstance(op, PutOp):
                 if op.ttl is not None:
-                    raise InputError("Items of a ChromaStore do not end by themselves: put them without `ttl`.")
+                    raise errors.InputError("Items of a ChromaStore do not end by themselves: put them without `ttl`.")
                 puts[_item_id(op.namespace, op.key)] = (None, []) if op.value is None else self._checked(op, op.value)
         return puts
 
@@ -229,7 +222,7 @@ class ChromaStore(BaseStore):
         try:
             text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         except (TypeError, ValueError, RecursionError) as error:
-            raise InputError(f"The value is not JSON: {error}. Store text, numbers, lists or dicts.") from error
+            raise errors.InputError(f"The value is not JSON: {error}. Store text, numbers, lists or dicts.") from error
         if not encodes(text):  # half of a surrogate pair, which only an escape can carry
             text = json.dumps(value, separators=(",", ":"))
         paths = [] if op.index is False or not self._fields else op.index or self._fields
@@ -243,14 +236,14 @@ class ChromaStore(BaseStore):
             return {}
         made = list(map(self.embeddings.embed_query, wanted)) if as_queries else self.embeddings.embed_documents(wanted)
         if lengths := {len(vector) for vector in made} - {self._dims}:
-            raise EmbeddingMismatchError(
+            raise errors.EmbeddingMismatchError(
                 f"The index has dims={self._dims}, but the embeddings gave vectors of length {sorted(lengths)}. "
                 "Set dims to what they give."
             )
         vectors = np.asarray(made, dtype=np.float64)
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
         if not np.isfinite(norms).all():
-            raise StoreError("The embeddings gave numbers that are not finite.")
+            raise errors.StoreError("The embeddings gave numbers that are not finite.")
         return dict(zip(wanted, vectors / np.where(norms > 0, norms, 1), strict=True))
 
 
@@ -317,7 +310,7 @@ def matches(value: object, wanted: object) -> bool:
     if not isinstance(wanted, Mapping) or not any(str(name).startswith("$") for name in wanted):
         return value == wanted
     if unknown := wanted.keys() - _OPERATORS.keys():
-        raise InputError(f"Unknown operator {unknown.pop()} in a filter. Known: {', '.join(_OPERATORS)}.")
+        raise errors.InputError(f"Unknown operator {unknown.pop()} in a filter. Known: {', '.join(_OPERATORS)}.")
     try:
         return all(_OPERATORS[name](value, operand) for name, operand in wanted.items())
     except TypeError:  # the two are in no order
@@ -513,7 +506,7 @@ def _open(folder: Path | None) -> _OpenChroma:
         if folder:
             opened.callback(_locked(folder).release)
         if _started_in - {os.getpid()}:
-            raise StoreError(f"Chroma was in use in this process before it was forked. {AFTER_FORK}")
+            raise errors.StoreError(f"Chroma was in use in this process before it was forked. {AFTER_FORK}")
         _started_in.add(os.getpid())
         about = Settings(anonymized_telemetry=False, is_persistent=bool(folder), persist_directory=str(folder or ""))
         with _typed_errors(where := str(folder or "in memory")):
@@ -525,7 +518,7 @@ def _open(folder: Path | None) -> _OpenChroma:
 def _open_server(url: str, headers: Mapping[str, str], tenant: str, database: str) -> _OpenChroma:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise StoreError(f"{url!r} is no URL of a Chroma server. Give one like 'http://localhost:8000'.")
+        raise errors.StoreError(f"{url!r} is no URL of a Chroma server. Give one like 'http://localhost:8000'.")
     settings = Settings(
         anonymized_telemetry=False,
         chroma_api_impl="chromadb.api.fastapi.FastAPI",
@@ -556,15 +549,15 @@ def _locked(folder: Path) -> FileLock:
             connection.execute("SELECT name FROM sqlite_master").fetchall()  # a damaged file has no list of tables
             connection.execute("PRAGMA journal_mode=WAL")
     except Timeout:
-        raise StoreLockedError(
+        raise errors.StoreLockedError(
             f"The store in {folder} is open in another process. Close it there first, or let both "
             f"processes use one Chroma server (`chroma run --path {folder}`)."
         ) from None
     except OSError as error:
-        raise StoreError(f"The folder {folder} cannot be opened and written: {error}") from error
+        raise errors.StoreError(f"The folder {folder} cannot be opened and written: {error}") from error
     except sqlite3.DatabaseError as error:
         lock.release()
-        raise StoreDataError(f"{database} cannot be read ({error}). Nothing was changed.") from error
+        raise errors.StoreDataError(f"{database} cannot be read ({error}). Nothing was changed.") from error
     return lock
 
 
@@ -575,11 +568,11 @@ def _typed_errors(where: str) -> Iterator[None]:
         yield
     except BaseException as error:  # the engine panics on some damage, and a panic is no Exception
         panic = type(error).__name__ == "PanicException"
-        if isinstance(error, CtxBudgetError) or not (isinstance(error, Exception) or panic):
+        if isinstance(error, errors.CtxBudgetError) or not (isinstance(error, Exception) or panic):
             raise
         if type(error).__module__.startswith("httpx"):
-            raise StoreError(
+            raise errors.StoreError(
                 f"The Chroma server {where} cannot be reached, or does not answer ({type(error).__name__}: {error}). "
                 "Check the URL, or start a server: `chroma run --path FOLDER`."
             ) from error
-        raise StoreError(f"Chroma failed on the store {where}: {error}") from error
+        raise errors.StoreError(f"Chroma failed on the store {where}: {error}") from error

@@ -20,15 +20,8 @@ from langchain_core.messages import BaseMessage
 from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.errors import InputError, TokenizerUnavailableError
 from langchain_ctxbudget.messages import blocks_of, text_of
-from langchain_ctxbudget.tokens import vocab
-from langchain_ctxbudget.tokens.cost import (
-    REPLY_TOKENS,
-    Framing,
-    image_rate,
-    message_tokens,
-    response_format_tokens,
-    tools_tokens,
-)
+from langchain_ctxbudget.tokens import cost, vocab
+from langchain_ctxbudget.tokens.cost import Framing
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel  # takes 0.2 s to import
@@ -70,7 +63,7 @@ class TokenCounter(ABC):
     """It asks nobody else: what may be asked for later can be counted ahead."""
     framing: Framing = Framing()
     """The tokens that the model adds around a message."""
-    _reply_tokens: int = REPLY_TOKENS
+    _reply_tokens: int = cost.REPLY_TOKENS
 
     def __init__(self) -> None:
         self._lock = new_mutex()
@@ -110,7 +103,7 @@ class TokenCounter(ABC):
 
     def count_message(self, message: BaseMessage) -> int:
         """Returns the tokens of a message with its framing, without the priming of the reply."""
-        return message_tokens(message, self.count_text, self.framing)
+        return cost.message_tokens(message, self.count_text, self.framing)
 
     def count_messages(self, messages: Sequence[BaseMessage]) -> int:
         """Returns the tokens of a request with these messages, the priming of the reply included."""
@@ -118,11 +111,11 @@ class TokenCounter(ABC):
 
     def count_tools(self, tools: Sequence[Any]) -> int:
         """Returns the tokens of tool schemas (LangChain tools, functions, classes, dicts) as sent; 0 for none."""
-        return tools_tokens(tools, self.count_text, self.framing.function_tokens)
+        return cost.tools_tokens(tools, self.count_text, self.framing.function_tokens)
 
     def count_response_format(self, response_format: Any) -> int:  # noqa: ANN401 - schemas come in any type
         """Returns the tokens of a response format (a dict, a pydantic class, a TypedDict) as sent; 0 for None."""
-        return response_format_tokens(response_format, self.count_text)
+        return cost.response_format_tokens(response_format, self.count_text)
 
 
 class TiktokenCounter(TokenCounter):
@@ -146,7 +139,7 @@ class TiktokenCounter(TokenCounter):
                 "encoding tiktoken knows, such as 'gpt-4o'. For other models use EstimatingCounter"
             )
         self.name = encoding
-        rate = image_rate(PROVIDER_PREFIX.sub("", encoding_or_model))
+        rate = cost.image_rate(PROVIDER_PREFIX.sub("", encoding_or_model))
         self.framing = Framing(function_tokens=10 if encoding == "cl100k_base" else 7, image=rate)
         self._fetched: Encoding | None = None
         if encoding not in _CARRIED:
@@ -250,7 +243,7 @@ class ModelCounter(TokenCounter):
             raise InputError(f"model must be a LangChain chat model, not {type(model).__name__}")
         kind, model_name = type(inner), next(model_names(model), "")
         self.name = f"model:{model_name or kind.__name__}"
-        self.framing = Framing(image=image_rate(model_name))
+        self.framing = Framing(image=cost.image_rate(model_name))
         self._ask: Callable[[str], int] = inner.get_num_tokens
         whole, *parts = (getattr(kind, name) is not getattr(BaseLanguageModel, name) for name in _COUNTING)
         self.mode = "exact" if whole else "estimated"

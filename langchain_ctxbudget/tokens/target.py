@@ -21,14 +21,7 @@ from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError, TokenizerUnavailableError
 from langchain_ctxbudget.flow import Flow, in_thread
 from langchain_ctxbudget.messages import CALL_BLOCKS, block_types
-from langchain_ctxbudget.tokens.counters import (
-    PROVIDER_PREFIX,
-    CalibratedCounter,
-    TokenCounter,
-    counter_for,
-    model_names,
-    unwrapped,
-)
+from langchain_ctxbudget.tokens import counters
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel  # takes 0.2 s to import
@@ -43,28 +36,28 @@ Model: TypeAlias = "BaseChatModel | str | None"
 
 def kind_of(model: BaseChatModel) -> tuple[object, ...]:
     """Returns all that counting for a model and its window depend on: objects of one kind are the same target."""
-    inner = unwrapped(model)
+    inner = counters.unwrapped(model)
     profile = getattr(inner, "profile", None) or {}
     server = next((url for name in _SERVERS if (url := getattr(inner, name, None))), None)
     window = profile.get("max_input_tokens"), profile.get("max_output_tokens")
-    return (type(inner), *model_names(inner), str(server), *window)
+    return (type(inner), *counters.model_names(inner), str(server), *window)
 
 
 class ModelTarget:
     """A model as a pipeline sees it; shared by threads and tasks."""
 
-    def __init__(self, model: Model, token_counter: TokenCounter | None) -> None:
+    def __init__(self, model: Model, token_counter: counters.TokenCounter | None) -> None:
         """Choose how to count; the window is found when it is first needed."""
-        if token_counter is not None and not isinstance(token_counter, TokenCounter):
+        if token_counter is not None and not isinstance(token_counter, counters.TokenCounter):
             raise InvalidSettingsError(f"token_counter must be a TokenCounter, not {type(token_counter).__name__}")
         is_name = isinstance(model, str) and bool(model.strip())
-        if not (model is None or is_name or hasattr(unwrapped(model), "get_num_tokens")):
+        if not (model is None or is_name or hasattr(counters.unwrapped(model), "get_num_tokens")):
             raise InvalidSettingsError(
                 f"model must be a chat model, also a bound one, its name, or None, not {model!r}; of a chain pass its "
                 f"model"
             )
         self.model, self.given_counter = model, token_counter
-        self.tokenizer = token_counter or counter_for(model)
+        self.tokenizer = token_counter or counters.counter_for(model)
         self.counter = self.tokenizer
         """Counts with the corrections that are known."""
         self.calibration = Calibration(exact=self.tokenizer.mode == "exact")
@@ -75,7 +68,7 @@ class ModelTarget:
     @property
     def model_name(self) -> str | None:
         """The name of the model; None where it is not known."""
-        return None if self.model is None else next(model_names(self.model), None)
+        return None if self.model is None else next(counters.model_names(self.model), None)
 
     def load(self) -> None:
         """Loads what counting needs; where it cannot be had, whoever counts says so."""
@@ -96,8 +89,8 @@ class ModelTarget:
         with self._mutex:
             self.calibration = self.calibration.observe(counted_tokens, input_tokens)
             factor = self.calibration.factor
-            if factor != (self.counter.factor if isinstance(self.counter, CalibratedCounter) else 1.0):
-                self.counter = self.tokenizer if factor == 1.0 else CalibratedCounter(self.tokenizer, factor)
+            if factor != (self.counter.factor if isinstance(self.counter, counters.CalibratedCounter) else 1.0):
+                self.counter = self.tokenizer if factor == 1.0 else counters.CalibratedCounter(self.tokenizer, factor)
 
     def find_window(self) -> Flow[Window]:
         """Finds the model's window, once."""
@@ -210,7 +203,7 @@ def find_window(model: Model) -> Flow[Window]:
     """Finds the window of a model in its profile or at its server; never raises an error of the network."""
     if model is None or isinstance(model, str):
         return _window_of_name(model) if model else Window()
-    inner = unwrapped(model)
+    inner = counters.unwrapped(model)
     window = _window_of_profile(getattr(inner, "profile", None), f"the profile of {type(inner).__name__}")
     if window.tokens is None and (num_ctx := token_count(getattr(inner, "num_ctx", None))):
         return replace(window, tokens=num_ctx, source="settings", detail="num_ctx of the model")
@@ -227,7 +220,7 @@ def _window_of_profile(profile: object, detail: str) -> Window:
 def _window_of_name(name: str) -> Window:
     from langchain_openai import ChatOpenAI  # noqa: PLC0415 - takes a second to import
 
-    model = PROVIDER_PREFIX.sub("", name.strip())
+    model = counters.PROVIDER_PREFIX.sub("", name.strip())
     # A dated snapshot without a profile of its own has the window of its model.
     for known_as in dict.fromkeys((model, _SNAPSHOT_DATE.sub("", model))):
         # The profile is a table in the package; nothing is called, so the key is never sent.
