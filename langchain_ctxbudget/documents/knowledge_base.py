@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
-from langgraph.store.base import BaseStore, GetOp, Item, PutOp
+from langgraph.store.base import BaseStore, GetOp, PutOp
 
 from langchain_ctxbudget import errors
 from langchain_ctxbudget.documents import catalogue, load
@@ -25,7 +25,7 @@ from langchain_ctxbudget.flow import Flow, Lock, T, batch, in_thread, locked, tw
 from langchain_ctxbudget.history import Line, Sentence, choose, keep_sentences
 from langchain_ctxbudget.messages import one_line
 from langchain_ctxbudget.search import LocalEmbeddings, local_embeddings_available, shrink_to
-from langchain_ctxbudget.stores import PrivateStore, bulk, has_index, read_all
+from langchain_ctxbudget.stores import PrivateStore, bulk, has_index, read_all, written
 from langchain_ctxbudget.tokens import TiktokenCounter, TokenCounter
 
 SUMMARY_TOKENS, SMALLEST_CHUNK_TOKENS = 200, 16
@@ -214,7 +214,7 @@ class KnowledgeBase:
 
     def _record(self, id_: str) -> Flow[DocumentInfo | None]:
         [item] = yield from batch(self.store, [GetOp(self._manifest, id_)])
-        return DocumentInfo.read(item.value, f"document {id_!r}") if isinstance(item, Item) else None
+        return DocumentInfo.found(item)
 
     def _new_mark(self) -> PutOp:
         return PutOp(namespace(self._owner), catalogue.MARK, {"mark": uuid4().hex}, index=False)
@@ -234,15 +234,14 @@ class KnowledgeBase:
             return "unchanged"
         record, parts = yield in_thread(partial(self._split, id_, new, made_from))
         yield from bulk.write(self.store, [part for part in parts if not old or part.key not in old.keys])
-        manifest = PutOp(self._manifest, id_, record.to_value(), index=False)
-        yield from batch(self.store, [manifest, self._new_mark()])
+        yield from batch(self.store, [written(GetOp(self._manifest, id_), record), self._new_mark()])
         yield from self._clear(id_, record.keys)
         return "updated" if old else "added"
 
     def _split(self, id_: str, new: NewDocument, made_from: str) -> tuple[DocumentInfo, Sequence[PutOp]]:
         """Returns the record of a document, and the puts of its whole text and its chunks."""
         counter, where, whole = self._counter, namespace(self._owner, "parts", id_), new.about["hash"]
-        puts = {whole: PutOp(where, whole, PartRecord(text=new.text).to_value(), index=False)}
+        puts = {whole: written(GetOp(where, whole), PartRecord(text=new.text))}
         chunks, keys = list[str](), list[str]()
         for part in new.parts:
             for chunk in load.split(part.text, counter, *self._sizes):

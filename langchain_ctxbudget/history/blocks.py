@@ -14,7 +14,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp
@@ -24,14 +24,12 @@ from langchain_ctxbudget.errors import StoreDataError
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.history.arc import OpenQuestions
 from langchain_ctxbudget.history.columns import UNKNOWN, Arrays, Costs
+from langchain_ctxbudget.history.conversation import OpenConversation
 from langchain_ctxbudget.history.extractive import Digest
 from langchain_ctxbudget.history.log import Heads, read_items
 from langchain_ctxbudget.history.table import FACTS, MessageTable
 from langchain_ctxbudget.history.tree import Tree, frontier
-from langchain_ctxbudget.stores import LaneRecord, MessageRecord, Record, Scope, read_all
-
-if TYPE_CHECKING:
-    from langchain_ctxbudget.history.conversation import OpenConversation
+from langchain_ctxbudget.stores import BlockRecord, MessageRecord, Record, Scope, read_all, written
 
 BLOCKS, HEAD = "blocks", "head"
 TEXTS, LOG, VECTORS, COSTS = "texts", "log", "vectors ", "costs "
@@ -43,23 +41,13 @@ SEALED_AT_ONCE = 2
 REMADE = "what was stored of older messages was damaged, or of another version; it is worked out again"
 
 
-class Block(Record):
-    """What the head says of a block."""
-
-    end: int
-    lanes: dict[str, LaneRecord]
-    """How far it reaches into the lanes."""
-    parts: dict[str, str]
-    """A hash of each part, by name."""
-
-
 class Head(Record):
     """The blocks of a conversation, and what else is known of their messages."""
 
     version: Literal[4] = 4
     """Of everything that is worked out from messages; blocks of another one are made anew."""
     vectors_by: str
-    blocks: tuple[Block, ...]
+    blocks: tuple[BlockRecord, ...]
     archived: dict[str, str]
     doubles: tuple[MessageRecord, ...]
     newest_state: int
@@ -160,7 +148,7 @@ def seal(store: BaseStore, conversation: OpenConversation) -> Flow[bool]:
         if number == len(blocks):
             counts = table.lane_counts(end, {name: lane.count for name, lane in lanes.items()})
             reached = {name: lane.model_copy(update={"count": counts[name]}) for name, lane in lanes.items()}
-            blocks.append(Block(end=end, lanes=reached, parts={}))
+            blocks.append(BlockRecord(end=end, lanes=reached, parts={}))
         parts = dict(blocks[number].parts)
         pinned = [at for key in pins if (at := table.positions.get(key, -1)) in range(first, end)]
         for name in names:
@@ -187,7 +175,7 @@ def seal(store: BaseStore, conversation: OpenConversation) -> Flow[bool]:
         questions=table.questions,
     )
     yield from batch(store, puts)
-    yield from batch(store, [PutOp(namespace, HEAD, head.to_value(), index=False)])
+    yield from batch(store, [written(GetOp(namespace, HEAD), head)])
     return True
 
 
@@ -224,7 +212,7 @@ def forgotten(
     doubles = tuple(record for record in head.doubles if record.place.key not in changed)
     derived = {"trees": (), "extracted": (), "questions": OpenQuestions()}
     left = head.model_copy(update={"blocks": kept, "doubles": doubles, **derived})
-    return [PutOp(namespace, HEAD, left.to_value(), index=False), *gone]
+    return [written(GetOp(namespace, HEAD), left), *gone]
 
 
 def _key(number: int, part: str) -> str:

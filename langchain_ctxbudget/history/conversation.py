@@ -15,7 +15,6 @@ from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow, Lock, T, locked
 from langchain_ctxbudget.history.arc import OpenQuestions
-from langchain_ctxbudget.history.blocks import Block
 from langchain_ctxbudget.history.columns import UNKNOWN, Beginning
 from langchain_ctxbudget.history.extractive import Line
 from langchain_ctxbudget.history.log import Heads, News, OtherConversations, fold, in_order
@@ -27,7 +26,7 @@ from langchain_ctxbudget.messages import Preservation, as_note, as_sent, clip_me
 from langchain_ctxbudget.report import CoverageRange, CoverageState, ranges
 from langchain_ctxbudget.search import Numbers
 from langchain_ctxbudget.settings import ContextSettings, ToolKind
-from langchain_ctxbudget.stores import CutRecord, MessageRecord, Scope, SnapshotRecord
+from langchain_ctxbudget.stores import BlockRecord, CutRecord, MessageRecord, Scope, SnapshotRecord
 from langchain_ctxbudget.tokens import TokenCounter
 
 MAX_OPEN = 256
@@ -231,7 +230,7 @@ class OpenConversation:
     last: LastPrompt | None = None
     snapshots: list[str] | None = None
     """The ids of the reports of its prompts that are kept; None before they were read."""
-    blocks: list[Block] = field(default_factory=list)
+    blocks: list[BlockRecord] = field(default_factory=list)
     remade: str = ""
     sent: dict[int, TurnBlock] = field(default_factory=dict)
     """What human messages were sent with, by position; the newest may not be stored yet, and its message neither."""

@@ -140,8 +140,7 @@ class Editor:
                 )
             return Difference([str(message.id) for message in messages], _given(messages))
 
-        value = stores.PinsRecord(pins=dict(pins)).to_value()
-        beside = [PutOp(self.scope.namespace(PINS), PINS, value, index=False)] if pins else []
+        beside = [stores.written(self.scope.place(PINS), stores.PinsRecord(pins=dict(pins)))] if pins else []
         return self._apply(difference, beside=beside)
 
     def _apply(
@@ -182,8 +181,7 @@ class Editor:
             if block is not None and block.said == words_of(message)
         ]
         if cuts := () if conversation.table else conversation.cuts:  # of the prompt for the first message
-            value = stores.CutsRecord(cuts=tuple(cuts.values())).to_value()
-            puts.append(PutOp(self.scope.namespace(CUTS), CUTS, value, index=False))
+            puts.append(stores.written(self.scope.place(CUTS), stores.CutsRecord(cuts=tuple(cuts.values()))))
         yield from self._commit(made, News(made), [*beside, *puts])
         if was_known:
             conversation.sent_read = len(conversation.table)
@@ -230,16 +228,15 @@ class Editor:
     def _stale(self, first: int, changed: Collection[str], *, forgets: bool) -> Flow[list[PutOp]]:
         """Returns the deletions of what was derived from the messages from a position on."""
         scope, trees = self.scope, self.conversation.table.trees.values()
-        places = [GetOp(scope.namespace(CUTS), CUTS), GetOp(scope.namespace(blocks.BLOCKS), blocks.HEAD)]
+        places = [scope.place(CUTS), GetOp(scope.namespace(blocks.BLOCKS), blocks.HEAD)]
         item, head = yield from batch(self.store, places)
         deletions = yield from blocks.forgotten(self.store, scope, head, first, changed)
-        if isinstance(item, Item):
-            cuts: tuple[stores.CutRecord, ...] = ()
+        if item is not None:
+            stay: tuple[stores.CutRecord, ...] = ()
             with suppress(StoreDataError):  # derived: none where it cannot be read
-                cuts = stores.CutsRecord.read(item.value, "the compaction cuts").cuts
-            stay = tuple(cut for cut in cuts if max(cut.position, cut.cleared) <= first)
-            value = stores.CutsRecord(cuts=stay).to_value() if stay else None
-            deletions.append(PutOp(scope.namespace(CUTS), CUTS, value, index=False))
+                known = stores.CutsRecord.found(item)
+                stay = tuple(cut for cut in known.cuts if max(cut.position, cut.cleared) <= first) if known else ()
+            deletions.append(stores.written(scope.place(CUTS), stores.CutsRecord(cuts=stay) if stay else None))
         # Any block that was sent may quote what is changed. Of what a model wrote, what stands before it stays, and all
         # of it where the message may still be told of: what it says of other messages serves on.
         gone = yield from stores.bulk.read_all(self.store, scope.namespace(SENT))

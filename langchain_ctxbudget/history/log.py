@@ -212,7 +212,7 @@ def puts(
 
 def head_put(scope: stores.Scope, lane: str, head: stores.LaneRecord) -> PutOp:
     """Returns the write that says how far a lane has come."""
-    return PutOp(scope.namespace(LANES), lane, head.to_value(), index=False)
+    return stores.written(GetOp(scope.namespace(LANES), lane), head)
 
 
 def joined_put(scope: stores.Scope) -> PutOp:
@@ -294,7 +294,7 @@ def _candidates(store: BaseStore, found: Sequence[Item]) -> Flow[list[Candidate]
         if not isinstance(joined, Item):  # it is being deleted
             continue
         conversation_id = _conversation_of(joined)
-        pinned = stores.PinsRecord.read(pins.value, "the pins").pins if isinstance(pins, Item) else {}
+        pinned = known.pins if (known := stores.PinsRecord.found(pins)) else {}
         for record in in_order(record for record in its if not record.archived):
             message = record.to_message()
             text, name = plain_text(message), str(message.id)

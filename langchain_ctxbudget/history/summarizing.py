@@ -16,7 +16,7 @@ from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from langgraph.store.base import BaseStore, GetOp, PutOp
+from langgraph.store.base import BaseStore, GetOp
 
 from langchain_ctxbudget import llm, messages
 from langchain_ctxbudget.background import BackgroundWorker, Cancelled
@@ -27,7 +27,7 @@ from langchain_ctxbudget.history.extractive import Digest, Kind, Line, Sentence,
 from langchain_ctxbudget.history.log import read_items
 from langchain_ctxbudget.history.tree import KnownDigests, Node, Spans, node_at
 from langchain_ctxbudget.messages import CONTEXT, SUMMARY, fences, fold, one_line, sentences, terms
-from langchain_ctxbudget.stores import EXTRACTION, Record, Scope, utc_now
+from langchain_ctxbudget.stores import EXTRACTION, Record, Scope, utc_now, written
 from langchain_ctxbudget.tokens import TokenCounter, encodable, estimate_tokens
 
 if TYPE_CHECKING:
@@ -306,9 +306,9 @@ def look_up(store: BaseStore, scope: Scope, known: KnownDigests, keys: Sequence[
     known.looked_up.update(new)
     before = len(known.digests)
     for key, item in zip(new, items, strict=True):
-        if item is not None:
-            with suppress(StoreDataError):  # made again
-                known.digests[key] = ConversationCompaction.read(item.value, f"compaction {key!r}").digest
+        with suppress(StoreDataError):  # made again
+            if compaction := ConversationCompaction.found(item):
+                known.digests[key] = compaction.digest
     return len(known.digests) > before
 
 
@@ -429,5 +429,5 @@ class Summarizing:
             known.digests[job.key] = made
             known.failures.pop(job.key, None)
             record = ConversationCompaction.of(made, seen, job.key, self.clock())
-            place = seen.scope.namespace(COMPACTIONS)
-            yield from batch(self._owner.store, [PutOp(place, record.id, record.to_value(), index=False)])
+            place = GetOp(seen.scope.namespace(COMPACTIONS), record.id)
+            yield from batch(self._owner.store, [written(place, record)])

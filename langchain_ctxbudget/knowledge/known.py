@@ -30,7 +30,7 @@ from langchain_ctxbudget.knowledge.profiles import importance_at
 from langchain_ctxbudget.knowledge.records import EntityProfile, Fact, PhraseRecord, Profile, TopicProfile
 from langchain_ctxbudget.messages import MARKS, STOP_WORDS, UNSPACED, terms
 from langchain_ctxbudget.search import Vectors, units
-from langchain_ctxbudget.stores import bulk, new_token, utc
+from langchain_ctxbudget.stores import bulk, new_token, utc, written
 
 KEPT_USERS = 64
 """Users of a store whose knowledge stays in memory; the one not asked for longest goes first."""
@@ -294,7 +294,7 @@ def read(store: BaseStore, user_id: str, found: object = None, *, marked: bool =
     """Reads what is known about a user, where the mark, which may be `found` already, has changed."""
     if not marked:
         [found] = yield from batch(store, [records.mark_place(user_id)])
-    mark, kept = records.found(records.KnowledgeMark, found), kept_of(store, user_id)
+    mark, kept = records.KnowledgeMark.found(found), kept_of(store, user_id)
     if mark is None:
         kept.knowledge = None
         return NOTHING
@@ -340,21 +340,21 @@ def save(store: BaseStore, user_id: str, before: Knowledge, after: Knowledge, *,
     puts += records.PRESENCE.changes(user_id, devices, [device.model_copy(update=none) for device in devices])
     place, kept = records.mark_place(user_id), kept_of(store, user_id)
     [item] = yield from batch(store, [place])
-    found = records.found(records.KnowledgeMark, item)
+    found = records.KnowledgeMark.found(item)
     if found is None and before.mark.mark:
         raise StoreError(ERASED)
     old = found or before.mark
     mark = records.KnowledgeMark(mark=new_token(), edited=new_token() if edited else old.edited)
     try:
         yield from bulk.write(store, puts)
-        [last, _] = yield from batch(store, [place, records.written(place, mark)])
+        [last, _] = yield from batch(store, [place, written(place, mark)])
         if found and last is None:
-            yield from bulk.write(store, [put._replace(value=None) for put in (*puts, records.written(place, None))])
+            yield from bulk.write(store, [put._replace(value=None) for put in (*puts, written(place, None))])
             raise StoreError(ERASED)  # noqa: TRY301 - nothing is known any more
     except BaseException:
         kept.knowledge = None  # some of it may be written
         raise
     saved = replace(after, mark=mark, ended=ended)
     _ = saved.topic_detector, saved.entity_detector  # built here, so that no prompt has to wait for them
-    is_alone = old == before.mark and records.found(records.KnowledgeMark, last) == found
+    is_alone = old == before.mark and records.KnowledgeMark.found(last) == found
     kept.knowledge = saved if is_alone else None

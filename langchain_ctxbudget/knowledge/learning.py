@@ -31,7 +31,7 @@ from langchain_ctxbudget.knowledge.records import EntityProfile, Fact, Source, T
 from langchain_ctxbudget.messages import fold, is_user, own_words, time_of
 from langchain_ctxbudget.search import units
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores import Scope, bulk, embeddings_name, settings_in, settings_place, utc_now
+from langchain_ctxbudget.stores import Scope, bulk, embeddings_name, settings_in, settings_place, utc_now, written
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
@@ -405,7 +405,7 @@ class Learning:
         entries = conversation.table  # a new one, where it was erased elsewhere
         # From now on, others must be able to tell that its prompts show nothing yet.
         if conversation.snapshot_unsaved and entries:
-            yield from batch(store, [records.written(records.place_of(scope, records.SNAPSHOT), conversation.snapshot)])
+            yield from batch(store, [written(scope.place(records.SNAPSHOT), conversation.snapshot)])
             conversation.snapshot_unsaved = False
         kept = known.kept_of(store, scope.user_id)
         progress = yield from self._progress(scope)
@@ -426,8 +426,8 @@ class Learning:
         )
 
     def _progress(self, scope: Scope) -> Flow[records.ProgressRecord]:
-        [item] = yield from batch(self.owner.store, [records.place_of(scope, records.LEARNING)])
-        return records.found(records.ProgressRecord, item) or records.ProgressRecord()
+        [item] = yield from batch(self.owner.store, [scope.place(records.LEARNING)])
+        return records.ProgressRecord.found(item) or records.ProgressRecord()
 
     def _write(self, work: Work, learned: records.Learned | None) -> Flow[None]:
         """Merges what messages say into what is known of their user; None: rules tell what that is.
@@ -449,7 +449,7 @@ class Learning:
         progress = yield from self._progress(scope)
         if progress == work.progress and known.kept_of(store, scope.user_id) is work.kept:
             yield from rewritten(store, scope.user_id, now, change)
-            yield from bulk.write(store, [records.written(records.place_of(scope, records.LEARNING), work.done)])
+            yield from bulk.write(store, [written(scope.place(records.LEARNING), work.done)])
 
     def _embed_topics(self, user_id: str, embeddings: Embeddings) -> Flow[None]:
         """Gives every topic of a user a vector that has none of this model."""

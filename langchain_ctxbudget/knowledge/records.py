@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
-from langgraph.store.base import BaseStore, GetOp, Item, PutOp
+from langgraph.store.base import BaseStore, GetOp, PutOp
 from pydantic import Field
 
 from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.messages import fold
-from langchain_ctxbudget.stores import ROOT, Record, Scope, bulk, label, require_id
+from langchain_ctxbudget.stores import ROOT, Record, bulk, label, require_id, written
 
 FactCategory = Literal["project", "preference", "identity"]
 Ending = Literal["superseded", "expired", "evicted"]
@@ -322,7 +322,7 @@ class Repository(Generic[R]):
     def all(self, store: BaseStore, user_id: str) -> Flow[list[R]]:
         """Reads every record of a user, sorted by key; one that cannot be read is a `StoreDataError` that names it."""
         items = yield from bulk.read_all(store, (*_of_user(user_id), self.kind))
-        return sorted((one for item in items if (one := found(self.record, item))), key=self.key)
+        return sorted((one for item in items if (one := self.record.found(item))), key=self.key)
 
     def place(self, user_id: str, name: str) -> GetOp:
         """Returns the place of a record."""
@@ -347,21 +347,6 @@ PHRASES = Repository("phrases", PhraseRecord, lambda phrase: phrase.phrase)
 def mark_place(user_id: str) -> GetOp:
     """Returns the place of the mark of a user's knowledge."""
     return GetOp(_of_user(user_id), "mark")
-
-
-def place_of(scope: Scope, kind: str) -> GetOp:
-    """Returns the place of a conversation's only record of a kind: its progress in learning, or its snapshot."""
-    return GetOp(scope.namespace(kind), kind)
-
-
-def written(place: GetOp, record: Record | None) -> PutOp:
-    """Returns the write of a record at a place; None removes what is there."""
-    return PutOp(place.namespace, place.key, None if record is None else record.to_value(), index=False)
-
-
-def found(record: type[R], item: object) -> R | None:
-    """Returns the record that a `GetOp` has found; None where it has found none."""
-    return record.read(item.value, f"{item.key!r} in {'/'.join(item.namespace)}") if isinstance(item, Item) else None
 
 
 def _of_user(user_id: str) -> tuple[str, ...]:

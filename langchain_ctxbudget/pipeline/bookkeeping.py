@@ -14,11 +14,11 @@ from datetime import datetime
 from functools import cache, partial
 from hashlib import blake2b
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from uuid import uuid4
 
 from langchain_core.messages import BaseMessage
-from langgraph.store.base import BaseStore, GetOp, Item, Op, PutOp
+from langgraph.store.base import BaseStore, GetOp, Item
 
 from langchain_ctxbudget import stores
 from langchain_ctxbudget.background import BackgroundWorker
@@ -30,11 +30,7 @@ from langchain_ctxbudget.knowledge import known
 from langchain_ctxbudget.prompt import WhatIf, merged
 from langchain_ctxbudget.report import ContextReport, UsageState
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores import of_month, of_session
 from langchain_ctxbudget.tokens import Price, Usage, load_prices, usage_of
-
-if TYPE_CHECKING:
-    from langchain_ctxbudget.pipeline.engine import Engine
 
 Prices: TypeAlias = Mapping[str, Price | Mapping[str, Any]]
 CLOSING_SECONDS = 5.0
@@ -177,8 +173,8 @@ def keep_report(
     key = f"{stores.utc(now):%Y%m%dT%H%M%S%f}-{next(_numbers):08d}-{uuid4().hex[:8]}"
     before = sorted((*conversation.snapshots, key))
     gone, conversation.snapshots = before[:-keep], before[-keep:]
-    puts: list[Op] = [PutOp(place, key, record.to_value(), index=False)]
-    yield from batch(store, [*puts, *(PutOp(place, one, None) for one in gone)])
+    deleted = (stores.written(GetOp(place, one), None) for one in gone)
+    yield from batch(store, [stores.written(GetOp(place, key), record), *deleted])
 
 
 class Bookkeeping:
@@ -190,7 +186,7 @@ class Bookkeeping:
         """Sets up; the thread begins with the first thing to write. `InvalidSettingsError` for a price that is none."""
         self.clock, self.prices, self.ledger = clock or stores.utc_now, load_prices(prices), stores.Ledger()
         self.worker: BackgroundWorker[str] = BackgroundWorker(lambda user_id, _: drive(self._write(user_id)))
-        self._store, self._process = store, os.getpid()
+        self.store, self._process = store, os.getpid()
 
     def close(self) -> None:
         """Writes what is still to be written, and begins nothing any more; an event loop is not held up."""
@@ -228,21 +224,21 @@ class Bookkeeping:
 
     def _write(self, user_id: str) -> Flow[None]:
         # Whoever erases something of the user holds this lock, too.
-        store = self._store()
+        store = self.store()
         yield from locked(known.lock_of(store, user_id), self.ledger.write(store, user_id))
         if not self.ledger.unwritten:
             atexit.unregister(self.close)
 
     def standing(self, scope: stores.Scope, limits: UsageLimits) -> Flow[Standing | None]:
         """Returns how much is left of the most restrictive limit; None without any."""
-        session = yield from self.ledger.read(self._store(), scope.user_id, of_session(scope))
+        session = yield from self.ledger.read(self.store(), scope.user_id, stores.of_session(scope))
         month = yield from self.used_in(scope.user_id)
         used = {"session_tokens": session.total_tokens, "session_cost": session.cost}
         return standing(limits, {**used, "month_tokens": month.total_tokens, "month_cost": month.cost})
 
     def used_in(self, user_id: str, month: str | None = None) -> Flow[Usage]:
         """Returns what a user has used in a month, this one or such as `2026-11`, in all conversations."""
-        return self.ledger.read(self._store(), user_id, of_month(user_id, month or stores.month_of(self.clock())))
+        return self.ledger.read(self.store(), user_id, stores.of_month(user_id, month or stores.month_of(self.clock())))
 
     def state(
         self, scope: stores.Scope, settings: ContextSettings, failures: list[str]
@@ -268,39 +264,35 @@ class Bookkeeping:
 Snapshots: TypeAlias = "list[ContextSnapshot]"
 
 
-class _Book:
-    """A part of a pipeline; every method has an async twin, and raises `MissingScopeError` without its scope."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-
-class UsageBook(_Book):
+class UsageBook:
     """Usage in tokens and US dollars, per conversation and per user and month (UTC), and what is left of limits.
 
     A pipeline has it as `usage`. It is fed by `ContextUsageHandler`, by the middleware, by `pipeline.observe_usage`,
-    and by `record` where none of these sees an answer. Models without a known price count tokens only.
+    and by `record` where none of these sees an answer. Models without a known price count tokens only. Every method has
+    an async twin, and raises `MissingScopeError` without its scope.
     """
+
+    def __init__(self, bookkeeping: Bookkeeping, settings: ContextSettings, model: str | None) -> None:
+        self._books, self._settings, self._model = bookkeeping, settings, model
 
     def _record(
         self, usage_metadata: Mapping[str, Any], *, user_id: str, conversation_id: str, model: str | None = None
     ) -> Flow[Usage]:
         """Counts the usage of an answer, and returns it once it is written; where that fails, it is written later."""
-        scope, engine = stores.Scope(user_id, conversation_id), self._engine
-        return engine.workspace.bookkeeping.record(scope, usage_metadata, model or engine.target.model_name)
+        return self._books.record(stores.Scope(user_id, conversation_id), usage_metadata, model or self._model)
 
     record, arecord = twins(_record)
 
     def _of_session(self, *, user_id: str, conversation_id: str) -> Flow[Usage]:
         """Returns the usage of a conversation."""
-        books, scope = self._engine.workspace.bookkeeping, stores.Scope(user_id, conversation_id)
-        return books.ledger.read(self._engine.workspace.store, user_id, of_session(scope))
+        place = stores.of_session(stores.Scope(user_id, conversation_id))
+        return self._books.ledger.read(self._books.store(), user_id, place)
 
     of_session, aof_session = twins(_of_session)
 
     def _of_month(self, *, user_id: str, month: str | None = None) -> Flow[Usage]:
         """Returns the usage of a user in a month (this one, or such as `2026-11`), in all conversations."""
-        return self._engine.workspace.bookkeeping.used_in(user_id, month)
+        return self._books.used_in(user_id, month)
 
     of_month, aof_month = twins(_of_month)
 
@@ -308,24 +300,28 @@ class UsageBook(_Book):
         self, *, user_id: str, conversation_id: str, limits: UsageLimits | Mapping[str, Any] | None = None
     ) -> Flow[Standing | None]:
         """Returns how much is left of the most restrictive of the given limits, else the user's; None without any."""
-        scope, workspace = stores.Scope(user_id, conversation_id), self._engine.workspace
+        scope = stores.Scope(user_id, conversation_id)
         if limits is None:
-            saved = yield from stores.read_settings(workspace.store, stores.settings_place(user_id, None))
-            limits = merged(workspace.settings, {"user": saved}, None, failures=[])[0].usage_limits
-        if limits is None:
-            return None
-        return (yield from workspace.bookkeeping.standing(scope, UsageLimits.of(limits)))
+            saved = yield from stores.read_settings(self._books.store(), stores.settings_place(user_id, None))
+            limits = merged(self._settings, {"user": saved}, None, failures=[])[0].usage_limits
+        return (yield from self._books.standing(scope, UsageLimits.of(limits))) if limits is not None else None
 
     standing, astanding = twins(_standing)
 
 
-class SnapshotBook(_Book):
-    """The reports of earlier prompts, where `keep_snapshots` says that they are kept."""
+class SnapshotBook:
+    """The reports of earlier prompts, where `keep_snapshots` says that they are kept.
+
+    Every method has an async twin, and raises `MissingScopeError` without its scope.
+    """
+
+    def __init__(self, store: Callable[[], BaseStore]) -> None:
+        self._store = store
 
     def _get(self, snapshot_id: str, *, user_id: str, conversation_id: str) -> Flow[ContextSnapshot | None]:
         """Returns one snapshot; None where the conversation has none of this id."""
         scope = stores.Scope(user_id, conversation_id)
-        [found] = yield from batch(self._engine.workspace.store, [GetOp(scope.namespace(SNAPSHOTS), snapshot_id)])
+        [found] = yield from batch(self._store(), [GetOp(scope.namespace(SNAPSHOTS), snapshot_id)])
         return ContextSnapshot.of_item(scope, found) if isinstance(found, Item) else None
 
     get, aget = twins(_get)
@@ -334,7 +330,7 @@ class SnapshotBook(_Book):
         """Returns the newest snapshots of a conversation, oldest first, at most `limit`; `InputError` for no count."""
         scope = stores.Scope(user_id, conversation_id)
         require_count("limit", limit)
-        items = yield from read_snapshot_items(self._engine.workspace.store, scope)
+        items = yield from read_snapshot_items(self._store(), scope)
         return [ContextSnapshot.of_item(scope, item) for item in items[-limit:]]
 
     list, alist = twins(_list)

@@ -16,6 +16,7 @@ from langgraph.store.base import BaseStore, Op, PutOp
 from langchain_ctxbudget.errors import BudgetError, InputError, MessageConflictError
 from langchain_ctxbudget.flow import Call, Flow, T, batch
 from langchain_ctxbudget.history import (
+    CUTS,
     SENT,
     Conversation,
     HistoryPlan,
@@ -28,7 +29,7 @@ from langchain_ctxbudget.history import (
 from langchain_ctxbudget.knowledge import facts, known, records
 from langchain_ctxbudget.messages import checked, current_turn, model_of, split_instructions
 from langchain_ctxbudget.pipeline.bookkeeping import keep_report
-from langchain_ctxbudget.pipeline.workspace import Latest, Workspace, cuts_place
+from langchain_ctxbudget.pipeline.workspace import Latest, Workspace
 from langchain_ctxbudget.prompt import (
     LAST_STEP,
     NOTHING_ELSE,
@@ -48,7 +49,7 @@ from langchain_ctxbudget.prompt import (
 from langchain_ctxbudget.report import ContextReport
 from langchain_ctxbudget.retrieval import Sources
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores import CutRecord, CutsRecord, Scope
+from langchain_ctxbudget.stores import CutRecord, CutsRecord, Scope, written
 from langchain_ctxbudget.tokens import ModelTarget, is_of_one_call, kind_of, model_names, require_schemas, unwrapped
 
 if TYPE_CHECKING:
@@ -435,10 +436,10 @@ class Engine:
             for at in gone:
                 del conversation.sent[at]
         if conversation.cuts_unsaved and conversation.table:  # else it is written with the first message
-            puts.append(records.written(cuts_place(scope), CutsRecord(cuts=tuple(conversation.cuts.values()))))
+            puts.append(written(scope.place(CUTS), CutsRecord(cuts=tuple(conversation.cuts.values()))))
         with_snapshot = with_snapshot and conversation.snapshot_unsaved
         if with_snapshot:
-            puts.append(records.written(records.place_of(scope, records.SNAPSHOT), conversation.snapshot))
+            puts.append(written(scope.place(records.SNAPSHOT), conversation.snapshot))
         try:
             yield from batch(self.workspace.store, puts if scope.is_kept else [])
         except Exception as error:  # noqa: BLE001 - derived data: the next step writes it again

@@ -19,13 +19,13 @@ from langgraph.store.base import BaseStore
 from langchain_ctxbudget import history, stores
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError, require_count, require_kind
 from langchain_ctxbudget.flow import Call, Flow, batch, twins
-from langchain_ctxbudget.knowledge import UserKnowledge, records
+from langchain_ctxbudget.knowledge import UserKnowledge
 from langchain_ctxbudget.messages import Preservation, checked, require_preservation
 from langchain_ctxbudget.pipeline.bookkeeping import Prices, SnapshotBook, UsageBook
 from langchain_ctxbudget.pipeline.chat import Chat
 from langchain_ctxbudget.pipeline.engine import Engine
 from langchain_ctxbudget.pipeline.runs import context_runnable
-from langchain_ctxbudget.pipeline.workspace import Workspace, pins_place
+from langchain_ctxbudget.pipeline.workspace import Workspace
 from langchain_ctxbudget.prompt import AssembledContext, Request
 from langchain_ctxbudget.report import ContextReport, CoverageState
 from langchain_ctxbudget.settings import ContextSettings, checks_names
@@ -114,10 +114,11 @@ class ContextPipeline:
             clock=stores.with_offset(clock) if clock is not None else None,
             prices=prices,
         )
-        self.engine = engine = Engine(workspace, target, system_prompt, reranker)
+        self.engine = Engine(workspace, target, system_prompt, reranker)
         self.settings = own
         self.knowledge = UserKnowledge(workspace.learning)
-        self.usage, self.snapshots = UsageBook(engine), SnapshotBook(engine)
+        self.usage = UsageBook(workspace.bookkeeping, own, target.model_name)
+        self.snapshots = SnapshotBook(lambda: workspace.store)
 
     @property
     def token_counter(self) -> TokenCounter:
@@ -332,11 +333,8 @@ class ContextPipeline:
         self, new_conversation_id: str, *, user_id: str, conversation_id: str, until: str | None = None
     ) -> Flow[list[str]]:
         """Begins a new conversation with the messages of another one, up to an id or all, and returns their ids."""
-        scope, new, work = (
-            stores.Scope(user_id, conversation_id),
-            stores.Scope(user_id, new_conversation_id),
-            self.engine.workspace,
-        )
+        scope, new = stores.Scope(user_id, conversation_id), stores.Scope(user_id, new_conversation_id)
+        work = self.engine.workspace
 
         def read(conversation: history.OpenConversation) -> Flow[tuple[list[BaseMessage], dict[str, Preservation]]]:
             if not conversation.table:
@@ -347,12 +345,11 @@ class ContextPipeline:
             messages = [entry.message for entry in conversation.table[:end]]
             return messages, {str(m.id): conversation.pins[m.id] for m in messages if m.id in conversation.pins}
 
+        def write(conversation: history.OpenConversation) -> Flow[list[str]]:
+            return history.Editor(work.store, conversation, work.writer_id).begin_with(messages, pins)
+
         messages, pins = yield from work.recall(scope, read)  # not one lock in the other: two forks would wait for ever
-        return (
-            yield from work.recall(
-                new, lambda it: history.Editor(work.store, it, work.writer_id).begin_with(messages, pins)
-            )
-        )
+        return (yield from work.recall(new, write))
 
     fork, afork = twins(_fork)
 
@@ -378,9 +375,8 @@ class ContextPipeline:
             pins = {key: kept for key, kept in conversation.pins.items() if key in conversation.table.positions}
             pins = {key: kept for key, kept in pins.items() if key not in ids}
             pins |= {} if said is None else dict.fromkeys(ids, said)
-            yield from batch(
-                work.store, [records.written(pins_place(scope), stores.PinsRecord(pins=pins) if pins else None)]
-            )
+            record = stores.PinsRecord(pins=pins) if pins else None
+            yield from batch(work.store, [stores.written(scope.place(history.PINS), record)])
             conversation.pin(pins)
 
         return work.recall(scope, body)

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from langchain_core.embeddings import Embeddings
 from langchain_core.messages import BaseMessage
-from langgraph.store.base import BaseStore, GetOp
+from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget import history, stores
 from langchain_ctxbudget.background import AFTER_FORK, BackgroundWorker, Cancelled
@@ -224,7 +224,7 @@ class Workspace:
     def read_marks(self, conversation: history.OpenConversation) -> Flow[None]:
         """Takes up a conversation's compaction cuts, and its pins; `StoreError` where these cannot be read."""
         self._name_maker(conversation)
-        places, failures = [cuts_place(conversation.scope), pins_place(conversation.scope)], list[str]()
+        places, failures = [conversation.scope.place(history.CUTS), conversation.scope.place(history.PINS)], list[str]()
         cuts, pins = yield from batch(self.store, places)
         _take_up_cuts(conversation, cuts, [])
         _take_up_pins(conversation, pins, failures)
@@ -291,9 +291,9 @@ class Workspace:
         self._name_maker(conversation)
         scope, store, user = conversation.scope, self.store, conversation.scope.user_id
         places = {
-            "cuts": cuts_place(scope),
-            "pins": pins_place(scope),
-            "snapshot": records.place_of(scope, records.SNAPSHOT),
+            "cuts": scope.place(history.CUTS),
+            "pins": scope.place(history.PINS),
+            "snapshot": scope.place(records.SNAPSHOT),
         }
         places |= {"mark": records.mark_place(user), "user": stores.settings_place(user, None)}
         if request.persona_id is not None:
@@ -331,20 +331,10 @@ class Workspace:
         conversation.table.made.maker = self.summarizing.summarizer.fingerprint if self.summarizing else ""
 
 
-def cuts_place(scope: stores.Scope) -> GetOp:
-    """Returns where the compaction cuts of a conversation are kept."""
-    return GetOp(scope.namespace(history.CUTS), history.CUTS)
-
-
-def pins_place(scope: stores.Scope) -> GetOp:
-    """Returns where the pins of a conversation are kept."""
-    return GetOp(scope.namespace(history.PINS), history.PINS)
-
-
 def _read(record: type[R], found: object, what: str, failures: list[str]) -> R | None:
     """Returns a record that was found; one that is damaged is derived, and made again."""
     try:
-        return records.found(record, found)
+        return record.found(found)
     except StoreDataError as error:
         failures.append(f"{what} not read: {error}")
         return None

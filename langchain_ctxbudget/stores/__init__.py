@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from langchain_ctxbudget.stores import bulk
 from langchain_ctxbudget.stores.base import (
-    EXTRACTION, ROOT, SAID, UNQUOTED, ChangeRecord, CutRecord, CutsRecord, LaneRecord, MessageRecord,
+    EXTRACTION, ROOT, SAID, UNQUOTED, BlockRecord, ChangeRecord, CutRecord, CutsRecord, LaneRecord, MessageRecord,
     PinsRecord, Place, Record, Scope, SnapshotRecord, SummaryLine, label, new_token, place_key, read_settings,
-    require_id, settings_in, settings_place, storable, stored, utc, utc_now, with_offset, write_settings,
+    require_id, settings_in, settings_place, storable, stored, utc, utc_now, with_offset,
+    write_settings, written,
 )  # fmt: skip
 from langchain_ctxbudget.stores.bulk import (
     CHUNK, DATABASE_FILE, PrivateStore, embeddings_name, has_index, read_all, read_namespaces,
@@ -14,9 +15,9 @@ from langchain_ctxbudget.stores.bulk import (
 from langchain_ctxbudget.stores.usage_ledger import Ledger, month_of, of_month, of_session
 
 __all__ = [
-    "CHUNK", "DATABASE_FILE", "EXTRACTION", "ROOT", "SAID", "UNQUOTED", "ChangeRecord",
+    "CHUNK", "DATABASE_FILE", "EXTRACTION", "ROOT", "SAID", "UNQUOTED", "BlockRecord", "ChangeRecord",
     "CutRecord", "CutsRecord", "LaneRecord", "Ledger", "MessageRecord", "PinsRecord", "Place", "PrivateStore", "Record",
     "Scope", "SnapshotRecord", "SummaryLine", "bulk", "embeddings_name", "has_index", "label", "month_of",
     "new_token", "of_month", "of_session", "place_key", "read_all", "read_namespaces", "read_settings", "require_id",
-    "settings_in", "settings_place", "storable", "stored", "utc", "utc_now", "with_offset", "write_settings",
+    "settings_in", "settings_place", "storable", "stored", "utc", "utc_now", "with_offset", "write_settings", "written",
 ]  # fmt: skip

@@ -101,6 +101,10 @@ class Scope:
         """Returns the namespace of one kind of record of this conversation."""
         return (ROOT, label(self.user_id), kind, label(self.conversation_id))
 
+    def place(self, kind: str) -> GetOp:
+        """Returns the place of this conversation's only record of a kind."""
+        return GetOp(self.namespace(kind), kind)
+
 
 def new_token() -> str:
     """Returns a text that no other call has returned or will return."""
@@ -120,9 +124,19 @@ class Record(BaseModel):
         except (TypeError, ValueError) as error:
             raise StoreDataError(f"{where} is not a {cls.__name__}: {error}") from error
 
+    @classmethod
+    def found(cls, item: object) -> Self | None:
+        """Reads the record that a `GetOp` has found; None where it has found none."""
+        return cls.read(item.value, f"{item.key!r} in {'/'.join(item.namespace)}") if isinstance(item, Item) else None
+
     def to_value(self) -> dict[str, Any]:
         """Returns the form in which it is stored."""
         return storable(self.model_dump(mode="json"))
+
+
+def written(place: GetOp, record: Record | None) -> PutOp:
+    """Returns the write of a record at a place; None removes what is there."""
+    return PutOp(place.namespace, place.key, None if record is None else record.to_value(), index=False)
 
 
 class Place(Record):
@@ -216,6 +230,16 @@ class LaneRecord(Record):
     """Of the newest record."""
     count: int = Field(ge=0)
     """Records in it: messages and changes."""
+
+
+class BlockRecord(Record):
+    """A sealed block of messages, as the head of a conversation's blocks names it."""
+
+    end: int
+    lanes: dict[str, LaneRecord]
+    """How far it reaches into the lanes."""
+    parts: dict[str, str]
+    """A hash of each part, by name."""
 
 
 class SummaryLine(Record):

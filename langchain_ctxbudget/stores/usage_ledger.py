@@ -13,12 +13,12 @@ from datetime import datetime
 from typing import NamedTuple, TypeAlias
 from uuid import uuid4
 
-from langgraph.store.base import BaseStore, GetOp, Item, PutOp
+from langgraph.store.base import BaseStore, GetOp
 
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.stores import bulk
-from langchain_ctxbudget.stores.base import ROOT, Record, Scope, label, require_id, utc
+from langchain_ctxbudget.stores.base import ROOT, Record, Scope, label, require_id, utc, written
 from langchain_ctxbudget.tokens import Usage, total
 
 _MONTH = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])")
@@ -79,9 +79,9 @@ class Ledger:
         """Returns what was used in a place of a user, by everybody as far as it is written."""
         calls = self.unwritten.get(user_id, ())  # the memory first: what is written in between is not counted twice
         # By name: an item that is written while pages are read may stand on two of them.
-        lanes = {item.key: _record(item) for item in (yield from bulk.read_all(store, place))}
+        lanes = {item.key: UsageRecord.found(item) for item in (yield from bulk.read_all(store, place))}
         lanes[self._lane] = _with(lanes.get(self._lane), place, calls)
-        return total(record.used for record in lanes.values())
+        return total(record.used for record in lanes.values() if record)
 
     def write(self, store: BaseStore, user_id: str) -> Flow[None]:
         """Writes what was counted of a user; where that fails, it is written the next time."""
@@ -89,11 +89,9 @@ class Ledger:
             return
         places = list(dict.fromkeys(place for call in calls for place in call.places))
         items = yield from batch(store, [GetOp(place, self._lane) for place in places])
-        puts = []
-        for place, item in zip(places, items, strict=True):
-            record = _with(_record(item) if isinstance(item, Item) else None, place, calls)
-            puts.append(PutOp(place, self._lane, record.to_value(), index=False))
-        yield from batch(store, puts)
+        pairs = zip(places, items, strict=True)
+        records = ((place, _with(UsageRecord.found(item), place, calls)) for place, item in pairs)
+        yield from batch(store, [written(GetOp(place, self._lane), record) for place, record in records])
         self._change(user_id, lambda call: None if call.number <= calls[-1].number else call)
 
     def forget(self, scope: Scope) -> None:
@@ -110,10 +108,6 @@ class Ledger:
             self.unwritten[user_id] = tuple(filter(None, map(change, self.unwritten.pop(user_id, ()))))
             if not self.unwritten[user_id]:
                 del self.unwritten[user_id]
-
-
-def _record(item: Item) -> UsageRecord:
-    return UsageRecord.read(item.value, f"usage {'/'.join(item.namespace)} {item.key!r}")
 
 
 def _with(record: UsageRecord | None, place: Lanes, calls: Iterable[_Call]) -> UsageRecord:
