@@ -1,4 +1,4 @@
-"""Threads: one that runs jobs off the hot path; locks that a fork leaves free.
+"""A worker thread for jobs off the hot path, and locks that are free in the child of a fork.
 
 A worker's key names what is to be worked on (a conversation's scope), not the work itself: a job reads what there is
 when it begins. So a key is queued once however often it is submitted, and once more when it is submitted while it runs.
@@ -25,11 +25,11 @@ AFTER_FORK = (
 )
 _mutexes: WeakSet[Any] = WeakSet()
 _LOOK_SECONDS = 0.005
-"""How often a task that flushes looks if everything is done."""
+"""How often a task that flushes looks whether everything is done."""
 _MOST_FAILURES, _MOST_FAILURE_CHARACTERS = 256, 500
-"""Keys whose last failure is kept, the oldest going first, and characters of one."""
+"""The most failures that are kept, the newest ones, and the most characters of one."""
 _LONGEST_REST_SECONDS = 5.0
-"""Jobs begin after this, however much else there is to do."""
+"""A job begins after this time, however busy the callers of `rest` are."""
 _IDLE_SECONDS = 5.0
 """A thread without a job ends after this."""
 
@@ -107,11 +107,11 @@ class BackgroundWorker(Generic[K]):
         return not (self._waiting or self._running)
 
     def rest(self) -> None:
-        """Begins no job for a while, because somebody waits for something else; whoever flushes ends that."""
+        """Puts jobs off for a while, because somebody waits for something else; a flush ends the pause."""
         self._rests_until = time.monotonic() + self._pause_seconds
 
     def wait_for_pause(self) -> None:
-        """Waits until nobody has asked for `rest` for a while, but not for ever; for jobs between their steps."""
+        """Waits, within a limit, until nobody has called `rest` for a while; jobs call it between their steps."""
         with self._changed:
             end = time.monotonic() + _LONGEST_REST_SECONDS
             while not self._closed and (left := min(self._rests_until, end) - time.monotonic()) > 0:
@@ -122,7 +122,7 @@ class BackgroundWorker(Generic[K]):
         return self._failures.get(key)
 
     def close(self) -> None:
-        """Begins nothing any more and tells the running job to stop; does not wait for it."""
+        """Starts no more jobs and tells the running one to stop; does not wait for it."""
         with self._changed:
             self._closed.set()
             self._waiting.clear()

@@ -29,7 +29,7 @@ P = ParamSpec("P")
 
 _log = logging.getLogger(__name__)
 _MOST_COLLISIONS = 100
-"""The most times that a batch is run again that came across another thread's."""
+"""How often a batch is tried again that met another thread's write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +148,10 @@ class Lock:
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self.holder: object = None
-        """What tells who holds it now from all others."""
+        """Identifies whoever holds it now."""
         self._held = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        """That of the task that holds it, where a task does."""
+        """The event loop of the task that holds it; None where a thread does."""
         self._waiting: deque[tuple[Future[None], asyncio.AbstractEventLoop | None]] = deque()
 
     def _request(self, loop: asyncio.AbstractEventLoop | None = None) -> Future[None]:

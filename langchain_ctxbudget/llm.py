@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 DEFAULT_WINDOW_TOKENS = 16_000
 FRAMING_TOKENS = 32
-"""For the messages and the priming of the reply; generous, as the model's own framing is not known."""
+"""A generous allowance for the framing of messages and reply, as the model's own is not known."""
 MOST_REPLY_CHARACTERS = 200_000
 """A longer reply has lost its way."""
 SPEAKER_CHARACTERS = 40
@@ -32,7 +32,7 @@ _THOUGHTS = re.compile(r"\A\s*<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOT
 
 
 class NoReplyError(Exception):
-    """The model gave no reply that could be read; says why, for each time that it was asked."""
+    """The model gave no reply that could be read; the text says why, attempt by attempt."""
 
 
 class StructuredModel:

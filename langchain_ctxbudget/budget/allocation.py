@@ -102,7 +102,7 @@ class Fragment:
     value: float = 0.0
     """Its worth; the least is taken out first."""
     scores: Mapping[str, float] = field(default_factory=dict, hash=False)
-    """What it was found by; the parts of a quote's ranking are in `Retrieved`."""
+    """The scores by which it was found; those of a quote's ranking are in `Retrieved`."""
     expendable: bool = False
     """True for what goes first where the window is tight (seed 001, stage two)."""
     source: str = ""
@@ -169,7 +169,7 @@ class Situation:
     history_tokens: int
     memory_tokens: int = 0
     learned_tokens: int = 0
-    """The part of it that was learned from conversations."""
+    """The part of `memory_tokens` that was learned from conversations."""
     keep_tokens: int = 0
     """The newest messages that stay verbatim."""
     pinned_tokens: int = 0
@@ -177,7 +177,7 @@ class Situation:
     """The newest exchanges, newest first, at most `MOST_EXCHANGES`."""
     topic_count: int = 0
     topic_tokens: int = 0
-    """The text of the detected topics; so with entities."""
+    """The size of the texts of the detected topics; the same for entities below."""
     entity_count: int = 0
     entity_tokens: int = 0
     custom: tuple[LayerSpec, ...] = ()

@@ -36,7 +36,7 @@ DEPTH_FACTOR = {"minimal": 0.5, "standard": 1.0, "deep": 1.5}
 PRESSURE_WEIGHT = 0.4
 """The share that a long conversation takes from topics (the seed's comment says 0.5, its code 0.4)."""
 PRESSURE_SHARE = 0.7
-"""A conversation presses fully from this share of the budget on."""
+"""From this share of the budget on, a conversation takes all of that."""
 TOPIC_SHARE, TOPIC_STEP, TOPIC_CAP, TOPIC_FLOOR, MANY_TOPICS = 0.12, 0.3, 0.25, 300, 2
 ENTITY_SHARE, ENTITY_STEP, ENTITY_CAP, ENTITY_FLOOR, TOKENS_PER_ENTITY = 0.06, 0.4, 0.12, 150, 400
 MOST_TIMES = 2.0
@@ -45,8 +45,8 @@ RETRIEVAL_FLOOR, HISTORY_FLOOR = 200, 500
 MEMORY_SHARE, MEMORY_MIN, MEMORY_MAX = 0.25, 150, 500
 """Seed 001: facts about the user get 25 % of what is left, between 150 and 500 tokens."""
 LEARNED_SHARE, LEARNED_MIN = 0.02, 40
-"""Of the budget, for learned facts where the conversation does not go in whole: its own words are worth more there. So
-many tokens they get in any case."""
+"""The share of the budget for learned facts once the conversation does not go in whole, because its own words are worth
+more then; and the tokens that they get in any case."""
 PREFERENCES_PRIORITY, PREFERENCES_SHARE = 95, 1 / 3
 FLOOR_SHARE = 0.05
 """A floor is the seed's number or this share of the budget, whichever is less."""

@@ -97,13 +97,13 @@ class PartRecord(Record):
 
 
 def beside(given: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Merges metadata; given ones with the name of one of ours are renamed to `given_` and the name."""
+    """Merges metadata; a given value under one of our names goes to `given_` and that name."""
     return {**{f"given_{name}" if name in own else name: value for name, value in given.items()}, **own}
 
 
 @dataclass
 class _Shelf:
-    """What was read of an owner's documents; keys are hashes, so no text can be out of date."""
+    """What was read of an owner's documents. Keys are hashes, so no text can be out of date."""
 
     owner: str
     mark: str

@@ -43,7 +43,7 @@ class Part:
     text: str
     heading: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    """Only what the rest of the document does not have, such as its `page`."""
+    """Metadata that the rest of the document does not have, such as the `page`."""
 
 
 class NewDocument(NamedTuple):

@@ -10,10 +10,11 @@ from langchain_ctxbudget.history.conversation import (
     Conversation, LastPrompt, MessagePage, OpenConversation, OpenConversations, require_known,
 )  # fmt: skip
 from langchain_ctxbudget.history.editing import Editor, OnRemoval
+from langchain_ctxbudget.history.entry import Entry
 from langchain_ctxbudget.history.extractive import Line, Sentence, choose, keep_sentences
 from langchain_ctxbudget.history.log import CUTS, JOINED, LANES, PINS, OtherConversations, message_reference
 from langchain_ctxbudget.history.summarizing import ConversationCompaction, Owner, Summarizing, compactions, look_up
-from langchain_ctxbudget.history.table import Entry, MessageTable
+from langchain_ctxbudget.history.table import MessageTable
 from langchain_ctxbudget.history.turn_blocks import (
     CONTEXT_FRAME, CONTEXT_INTRO, SENT, TurnBlock, block_lines, by_layer, is_of_earlier_turn, with_block,
     with_headings,

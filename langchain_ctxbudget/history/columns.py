@@ -5,27 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 from langchain_core.messages import BaseMessage
 from numpy.typing import NDArray
 
 from langchain_ctxbudget import search
+from langchain_ctxbudget.history.entry import Entry
 from langchain_ctxbudget.history.work_state import TurnWork
 from langchain_ctxbudget.messages import as_note, digest, fold, is_user, one_line, terms, time_of
 from langchain_ctxbudget.search import subjects
 from langchain_ctxbudget.tokens import TokenCounter
 
-if TYPE_CHECKING:
-    from langchain_ctxbudget.history.table import Entry
-
 SESSION_GAP = timedelta(hours=4)
 """A longer silence ends a session, as the end of a day does."""
 EMBEDDED_AT_ONCE = 2_048
-"""Texts whose vectors are asked for in one call: vectors as lists take eight times the memory that they are kept in."""
+"""Texts that are embedded in one call; the lists that come back take eight times the memory of the vectors."""
 MOST_QUOTED_CHARACTERS = 4_000
-"""A message of more characters may never be quoted whole: what that would cost is counted when it is asked."""
+"""The cost of quoting a longer message is counted only when it is asked for: it may never be quoted whole."""
 UNKNOWN = -1
 
 T = TypeVar("T")
@@ -91,7 +89,7 @@ class Costs(Columns):
 
     def __init__(self) -> None:
         self.column = search.Rows(np.int32)
-        """Its cost as a message of a prompt, framing included; 0 of one that is left out of all."""
+        """Its cost as a message of a prompt, framing included; 0 where it is left out of every prompt."""
         self.quote, self.numbered_quote = search.Rows(np.int32), search.Rows(np.int32)
         """Its cost as a line that quotes it, also with its number; `UNKNOWN` until that is counted."""
         self.clips: Clips = {}
@@ -133,7 +131,7 @@ class MessageIndex(Columns):
         self.speakers: Numbering[str] = Numbering()
         self.said: set[int] = set()
         self.elsewhere: dict[bytes, NDArray[np.float32]] = {}
-        """Vectors of texts of other conversations that are compared with them, by digests of the texts."""
+        """Vectors of texts from elsewhere that are compared with the messages, by digests of the texts."""
         self.days, self._session, self._speaker = (search.Rows(np.int32) for _ in range(3))
         self._first_person, self._limits, self._links = (search.Rows(np.float32) for _ in range(3))
         self.sayings, self.folded, self._said = (search.Rows(np.int64) for _ in range(3))
@@ -238,7 +236,7 @@ class MessageIndex(Columns):
         self._links.extend(np.concatenate([arrays["_links"] for _, arrays in blocks]))
 
     def embedded_by(self, name: str) -> bool:
-        """Says by which embeddings the vectors are made; returns whether stored ones of others had to be forgotten."""
+        """Notes which embeddings make the vectors; returns True if vectors of other embeddings were dropped for it."""
         is_other, self.vectors_by = self.vectors_by not in ("", name), name
         if is_other:
             self.vectors = search.CentredVectors()

@@ -16,9 +16,10 @@ from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow, Lock, T, locked
 from langchain_ctxbudget.history.arc import OpenQuestions
 from langchain_ctxbudget.history.columns import UNKNOWN, Beginning
+from langchain_ctxbudget.history.entry import Entry
 from langchain_ctxbudget.history.extractive import Line
 from langchain_ctxbudget.history.log import Heads, News, OtherConversations, fold, in_order
-from langchain_ctxbudget.history.table import PRESERVATIONS, Entry, MessageTable
+from langchain_ctxbudget.history.table import PRESERVATIONS, MessageTable
 from langchain_ctxbudget.history.tree import Spans
 from langchain_ctxbudget.history.turn_blocks import TurnBlock, with_block, words_of
 from langchain_ctxbudget.history.work_state import MOST_MESSAGES, WorkState
@@ -207,7 +208,7 @@ class OpenConversation:
     lock: Lock = field(default_factory=Lock)
     table: MessageTable = field(default_factory=MessageTable)
     heads: Heads | None = None
-    """How far every writer had come when it was read; None before that."""
+    """How far every writer had come when the log was read; None before that."""
     joined: bool = False
     failed_writes: int = 0
     doubles: list[MessageRecord] = field(default_factory=list)
@@ -235,7 +236,7 @@ class OpenConversation:
     sent: dict[int, TurnBlock] = field(default_factory=dict)
     """What human messages were sent with, by position; the newest may not be stored yet, and its message neither."""
     sent_read: int = 0
-    """Of so many messages it is known whether they have one."""
+    """The number of messages of which it is known whether they have one."""
 
     def seen_with(self, counter: TokenCounter) -> Conversation:
         """Returns the conversation as it is now, counted for a model."""

@@ -30,9 +30,9 @@ GOES_ON = (
     "the state with a checkpointer that persists; to begin anew, clear the conversation or take another thread"
 )
 TASK = -1
-"""The state of agents that another one's tool runs: what it has is archived when the other one goes on."""
+"""The state of an agent that runs inside another one's tool; its messages are archived when the outer one goes on."""
 MOST_ATTEMPTS = 10
-"""Times that a writer tells of itself while somebody deletes what it has told."""
+"""How often a writer announces its lane while somebody deletes the conversation."""
 
 _log = logging.getLogger(__name__)
 
@@ -402,7 +402,7 @@ def read_sent(store: BaseStore, conversation: OpenConversation) -> Flow[None]:
 
 
 def hold(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> None:
-    """Has a conversation in memory only hold messages, unless it holds some already."""
+    """Gives messages to a conversation that is in memory only, unless it has some already."""
     if not conversation.table:
         conversation.take_in(News(_records(_identify(messages), "", 0, 0)))
 
@@ -423,7 +423,7 @@ def _records(
 
 
 def _says(conversation: OpenConversation, position: int, message: BaseMessage) -> bool:
-    """Returns whether a message says what the one at a position says; one that is not decoded stays so."""
+    """Returns whether a message says what the one at a position says, without decoding that one."""
     if entry := conversation.table.decoded.get(position):
         return plainly_same(message, entry.message)
     return fingerprint(message) == conversation.table.fingerprint(position)

@@ -29,13 +29,13 @@ MESSAGES, LANES, JOINED, CUTS, PINS = "messages", "lanes", "joined", "cuts", "pi
 POLLED = 32
 """Heads that a reader asks for each time: of the lanes that were written last."""
 SURE = 16
-"""A writer whose lane was not among so many of those that were written last joins again: its readers may not ask."""
+"""A writer whose lane is not among this many that were written last joins again, as readers may not ask for it."""
 OVERFETCH = 4
-"""How many times as many messages are searched for, because some may be the open conversation's."""
+"""How many times as many messages are searched for as are wanted, as some may be the open conversation's."""
 LANES_READ = 256
 """Heads of lanes among which those that were written last are looked for."""
 FEWEST_EACH = 8
-"""Without an index: messages that are read of a lane at least, where it has so many."""
+"""The fewest messages that are read of a lane in a store without an index, where it has so many."""
 
 
 @dataclass(frozen=True, slots=True)

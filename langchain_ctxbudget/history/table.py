@@ -8,8 +8,8 @@ from __future__ import annotations
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from dataclasses import replace
+from functools import cache, partial
 from hashlib import blake2b
 from typing import Any, overload
 
@@ -19,7 +19,8 @@ from langchain_core.messages import BaseMessage, ToolMessage
 from langchain_ctxbudget import messages
 from langchain_ctxbudget.history.arc import OpenQuestions
 from langchain_ctxbudget.history.columns import Arrays, Columns, Costs, MessageIndex, Numbering
-from langchain_ctxbudget.history.extractive import Line, candidates_of
+from langchain_ctxbudget.history.entry import Entry
+from langchain_ctxbudget.history.extractive import candidates_of
 from langchain_ctxbudget.history.tree import KnownDigests, Spans, Tree
 from langchain_ctxbudget.history.work_state import WorkState
 from langchain_ctxbudget.messages import OpenCalls, Preservation
@@ -44,69 +45,6 @@ says it; what is to become of it, see `PRESERVATIONS`; digests."""
 CODED = ("lane", "date", "date_shown")
 PRESERVATIONS: tuple[Preservation | None, ...] = (None, "keep", "summarize", "drop")
 """By number; what is summarised or dropped is not quoted."""
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One message and what is known about it, but for what depends on how tokens are counted."""
-
-    source: str
-    """The JSON of its record."""
-    message: BaseMessage
-    """Under the id that it goes by."""
-    fingerprint: str
-    digest: str
-    """Of this message and all before it."""
-    date: str | None
-    safe_cut: bool
-    shown: str | None
-    """The date that the messages before it stand under."""
-    pinned: Preservation | None = None
-
-    @property
-    def id(self) -> str:
-        """The id that it goes by."""
-        return str(self.message.id)
-
-    @cached_property
-    def preservation(self) -> Preservation | None:
-        """What the application wants to become of it; what `pin` asked for outweighs what the message says."""
-        return self.pinned or messages.preservation_of(self.message)
-
-    @cached_property
-    def sent(self) -> BaseMessage:
-        """The message as it is sent, with its date above it where that is new, or its speaker where no name can be."""
-        parts, name = list[str](), self.message.name
-        if messages.is_user(self.message):
-            date = messages.date_of(self.message)
-            parts += [date] if date and date != self.shown else []
-            parts += [name] if name and messages.provider_name(name) is None else []
-        sent = messages.as_sent(self.message, heading=f"[{', '.join(parts)}]" if parts else None)
-        return messages.excerpt(sent) if self.preservation == "summarize" else sent
-
-    @cached_property
-    def speaker(self) -> str:
-        """Who says it."""
-        return messages.speaker(self.message)
-
-    @cached_property
-    def text(self) -> str:
-        """Its words."""
-        return messages.plain_text(self.message)
-
-    @property
-    def date_heading(self) -> str:
-        """The line above quotes of its day; empty where that is not known."""
-        return f"[{self.date}]\n" if self.date else ""
-
-    def quoted(self, reference: str = "") -> str:
-        """Returns the line that quotes the message."""
-        return messages.fences.item(self.speaker, self.text, reference)
-
-    def as_line(self, position: int) -> Line:
-        """Returns the message as a summariser reads it; one that is to be dropped says nothing."""
-        text = "" if self.preservation == "drop" else self.text
-        return Line(position, self.speaker, self.date, text, messages.is_user(self.message))
 
 
 def _inflated(packed: bytes) -> list[bytes]:

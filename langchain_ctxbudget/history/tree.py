@@ -10,12 +10,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING
 
+from langchain_ctxbudget.history.entry import Entry
 from langchain_ctxbudget.history.extractive import Digest, Line, digest_messages, merge
-
-if TYPE_CHECKING:
-    from langchain_ctxbudget.history.table import Entry
 
 FAN_OUT = 5
 """Nodes that make one of the next level (seed 000: groups of 5)."""

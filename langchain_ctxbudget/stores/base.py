@@ -32,9 +32,9 @@ SAID = "said"
 EMBEDDED_CHARACTERS = 4_000
 """Characters of a text that are embedded: models read about 8,000 tokens, and no text is to be stored twice."""
 EXTRACTION = "extraction"
-"""Stands where the name of a model would, for what consists of sentences of the conversation itself."""
+"""Named as the maker, in place of a model, where a summary consists of the conversation's own sentences."""
 UNQUOTED: tuple[Preservation, ...] = ("summarize", "drop")
-"""Messages that are asked for so are not quoted elsewhere."""
+"""Messages that the application wants treated so are not quoted in other conversations."""
 
 
 def label(text: str) -> str:
@@ -225,7 +225,7 @@ class LaneRecord(Record):
     """The head of a writer's lane, by which readers see whether anything is new."""
 
     born: str
-    """A text that no other lane has, also none of the same name after this one was deleted."""
+    """A token of this lane alone: a lane that is made again under the same name gets another one."""
     clock: int = Field(ge=0)
     """Of the newest record."""
     count: int = Field(ge=0)
@@ -290,7 +290,7 @@ class CutRecord(Record):
     at: datetime | None = None
     """When it was made."""
     level_tokens: int = 0
-    """What the prompt could cost for which it was made."""
+    """What the prompt that it was made for could cost."""
     preferences_tokens: int = 0
     """What preferences and facts about the user may cost before it."""
 
@@ -307,7 +307,7 @@ class SnapshotRecord(Record):
     facts: tuple[tuple[str, str], ...] = ()
     """The id of each, and a fingerprint of its text: a deleted fact must not live on here."""
     edited: str = ""
-    """The mark of the user's last change by hand that it takes in."""
+    """The mark of the user's last change by hand that is part of it."""
 
 
 class PinsRecord(Record):

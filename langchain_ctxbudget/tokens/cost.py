@@ -29,7 +29,7 @@ REPLY_TOKENS = 3
 """Every reply is primed with the assistant's role."""
 TOOL_CALL_ID_TOKENS = 3
 TOOLS_END_TOKENS = RESPONSE_FORMAT_TOKENS = 12
-"""Of a response format nothing is published; the frame of the tools is taken."""
+"""Nothing is published about response formats; they are counted with the frame of the tools."""
 _PROPERTY_TOKENS = _ENUM_TOKENS = 3
 _IMAGE_BLOCKS = frozenset({"image_url", "input_image", "image"})
 _ROLES = {"human": "user", "ai": "assistant"}
@@ -39,7 +39,7 @@ _MOST_TILES = 8
 """After resizing no image is larger than 2,048 x 768."""
 _PATCH, _MOST_PATCHES = 32, 1_536
 _SEARCHED_CHARACTERS = 4_000_000
-"""Base64 that is decoded for the size of an image, which a JPEG has after its thumbnail."""
+"""How much base64 is decoded to find the size of an image; a JPEG has it behind its thumbnail."""
 
 
 class ImageRate(NamedTuple):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 CountMode = Literal["exact", "estimated"]
 
 PROVIDER_PREFIX = re.compile(r"^(?:(?:openai|azure|azure_openai|azure_ai|openrouter)[:/])+", re.IGNORECASE)
-"""May stand before the name of one of OpenAI's models."""
+"""A prefix that may stand before the name of an OpenAI model."""
 _CACHED_TEXTS = 65_536
 _CARRIED = frozenset({"o200k_base", "o200k_harmony"})  # they differ in special tokens only, which text has none of
 _O200K_FAMILIES = ("gpt-4o", "gpt-4.1", "gpt-5", "gpt-6")  # as `ChatOpenAI` takes names that tiktoken does not know
@@ -60,7 +60,7 @@ class TokenCounter(ABC):
     """The tokenizer, for instance `o200k_base`."""
     mode: CountMode
     is_local: bool = False
-    """It asks nobody else: what may be asked for later can be counted ahead."""
+    """True where counting asks no server, so that texts can be counted before anybody asks."""
     framing: Framing = Framing()
     """The tokens that the model adds around a message."""
     _reply_tokens: int = cost.REPLY_TOKENS
@@ -76,7 +76,7 @@ class TokenCounter(ABC):
 
     @property
     def identity(self) -> str:
-        """Tells its counts from those of others, also after a restart."""
+        """A name for its counts: the same after a restart, and another one for every other way to count."""
         return f"{type(self).__qualname__} {self.name} {self.framing}"
 
     @property
@@ -277,7 +277,7 @@ class CalibratedCounter(TokenCounter):
 
     @property
     def identity(self) -> str:
-        """Tells its counts from those of others, also after a restart."""
+        """A name for its counts: the same after a restart, and another one for every other way to count."""
         return f"{self.inner.identity} x {self.factor}"
 
     @property

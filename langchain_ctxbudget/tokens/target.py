@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel  # takes 0.2 s to import
 
 MOST_TIMES, MOST_HIDDEN_TOKENS = 5, 1_000
-"""A usage of more than so many times our count, and so many tokens that a provider adds unseen, is of another call."""
+"""A usage of more than this many times our count, plus this many tokens that a provider adds, is of another call."""
 _SERVERS = ("openai_api_base", "base_url", "azure_endpoint", "endpoint", "anthropic_api_url")
 """Attributes of models that name the server that runs them."""
 
@@ -35,7 +35,7 @@ Model: TypeAlias = "BaseChatModel | str | None"
 
 
 def kind_of(model: BaseChatModel) -> tuple[object, ...]:
-    """Returns all that counting for a model and its window depend on: objects of one kind are the same target."""
+    """Returns all that a model's counts and its window depend on; models for which it is equal share a target."""
     inner = counters.unwrapped(model)
     profile = getattr(inner, "profile", None) or {}
     server = next((url for name in _SERVERS if (url := getattr(inner, name, None))), None)
@@ -118,7 +118,7 @@ RELIABLE_TOKENS = 500
 _CLIENT_CALLS = {*CALL_BLOCKS, "computer_call", "shell_call", "local_shell_call", "apply_patch_call"}
 """Calls that the application runs: its model is called once for each answer."""
 _SERVER_BLOCKS = ("_call", "_tool_result", "_tool_use", "mcp_list_tools", "executable_code")
-"""Ends of the types of blocks that tell of tools which the provider runs itself."""
+"""How the types of blocks end that tell of tools which the provider runs itself."""
 
 
 def is_of_one_call(answer: BaseMessage) -> bool:
