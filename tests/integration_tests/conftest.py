@@ -84,11 +84,7 @@ def new_store(request: pytest.FixtureRequest) -> Iterator[BaseStore]:
 
 store = pytest.fixture(new_store)
 
-FIRST = {
-    "test_isolation",
-    "test_kills",
-    "test_many_writers",
-}
+FIRST = {"test_isolation", "test_kills", "test_many_writers"}
 """Modules of tests that take minutes: they begin first, so that no worker ends long after the others."""
 LONG = {
     "test_chat_history",

@@ -49,10 +49,7 @@ def check_anthropic(messages: Sequence[BaseMessage]) -> list[str]:
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
 _TEXT, _RESULT, _MEDIA = {"text"}, {"tool_result"}, {"image", "document"}
-_BLOCKS = {
-    "user": _TEXT | _RESULT | _MEDIA,
-    "assistant": _TEXT | {"tool_use", "thinking", "redacted_thinking"},
-}
+_BLOCKS = {"user": _TEXT | _RESULT | _MEDIA, "assistant": _TEXT | {"tool_use", "thinking", "redacted_thinking"}}
 _KEYS = {
     "text": {"type", "text", "cache_control", "citations"},
     "image": {"type", "source", "cache_control"},

@@ -40,10 +40,7 @@ plain = st.builds(HumanMessage, content=text | blocks, name=names) | st.builds(
 )
 results = st.builds(ToolMessage, content=text, tool_call_id=ids)
 notes = st.builds(SystemMessage, content=text)
-history = st.lists(
-    st.builds(_dated, plain | results | notes, dates),
-    max_size=40,
-)
+history = st.lists(st.builds(_dated, plain | results | notes, dates), max_size=40)
 human = st.builds(HumanMessage, content=said, name=names)
 turns: st.SearchStrategy[Any] = (
     said

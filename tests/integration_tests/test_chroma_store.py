@@ -19,22 +19,11 @@ from chromadb.errors import InternalError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from langchain_core.embeddings import DeterministicFakeEmbedding
-from langgraph.store.base import (
-    GetOp,
-    IndexConfig,
-    InvalidNamespaceError,
-    PutOp,
-    SearchOp,
-)
+from langgraph.store.base import GetOp, IndexConfig, InvalidNamespaceError, PutOp, SearchOp
 from langgraph.store.memory import _compare_values
 
 from langchain_ctxbudget import ChromaStore
-from langchain_ctxbudget.errors import (
-    EmbeddingMismatchError,
-    InputError,
-    StoreError,
-    StoreLockedError,
-)
+from langchain_ctxbudget.errors import EmbeddingMismatchError, InputError, StoreError, StoreLockedError
 from langchain_ctxbudget.stores.chroma import matches
 from tests.stores import INDEX, embed, keys
 
@@ -120,11 +109,7 @@ def test_any_json_is_a_value_and_nothing_else(store: ChromaStore) -> None:
         assert json.dumps(store.get(("n",), "k").value) == json.dumps(value)
     endless: dict[str, Any] = {}
     endless["self"] = endless
-    for wrong, says in (
-        ({"v": {1, 2}}, "set is not JSON"),
-        ({"v": float("nan")}, "not JSON"),
-        (endless, "Circular"),
-    ):
+    for wrong, says in (({"v": {1, 2}}, "set is not JSON"), ({"v": float("nan")}, "not JSON"), (endless, "Circular")):
         with pytest.raises(InputError, match=says):
             store.put(("n",), "k", wrong)
     with pytest.raises(NotImplementedError, match="TTL"):

@@ -80,9 +80,7 @@ def test_a_budget_is_said_in_tokens_or_thousands(capsys: pytest.CaptureFixture[s
         assert "is no number of tokens" in capsys.readouterr().err
 
 
-def test_every_command_has_help_and_a_line_in_the_help_of_the_bare_command(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_every_command_has_help_and_a_line_in_the_help_of_the_bare_command(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys)
     lines = [line.split() for line in out.splitlines()]
     assert code == 0

@@ -195,10 +195,7 @@ def test_an_edit_has_only_its_own_span_summarised_again_and_a_branch_that_was_le
 
 def parrot(prompt: str) -> str:
     told = "The plover sings. " if "plover" in prompt else ""
-    return summary(
-        f"{told if 'at noon' in prompt else ''}They talked.",
-        open_questions=[f"{told}What next?"],
-    )
+    return summary(f"{told if 'at noon' in prompt else ''}They talked.", open_questions=[f"{told}What next?"])
 
 
 def with_secret() -> list[BaseMessage]:

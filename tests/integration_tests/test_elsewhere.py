@@ -25,11 +25,7 @@ SETTINGS = {"learn": False}
 INDEX: IndexConfig = {"dims": 64, "embed": embed}
 QUERY = "violet lantern harbour"
 SLOW = pytest.mark.slow
-STORES = (
-    "memory",
-    pytest.param("chroma-folder", marks=SLOW),
-    "postgres",
-)
+STORES = ("memory", pytest.param("chroma-folder", marks=SLOW), "postgres")
 """One of each kind; Chroma's is for the long suite."""
 
 

@@ -12,11 +12,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.store.base import IndexConfig, PutOp, SearchOp
 from langgraph.store.memory import InMemoryStore
 
-from langchain_ctxbudget import (
-    ContextPipeline,
-    ContextReport,
-    KnowledgeBase,
-)
+from langchain_ctxbudget import ContextPipeline, ContextReport, KnowledgeBase
 from langchain_ctxbudget.budget import Reason, Status
 from langchain_ctxbudget.errors import InvalidSettingsError
 from tests.integration_tests.conftest import Call

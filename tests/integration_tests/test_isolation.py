@@ -17,12 +17,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
-from langchain_ctxbudget import (
-    BudgetedChatMessageHistory,
-    ContextPipeline,
-    build_context_graph,
-    create_recall_tool,
-)
+from langchain_ctxbudget import BudgetedChatMessageHistory, ContextPipeline, build_context_graph, create_recall_tool
 from langchain_ctxbudget.errors import BudgetTooSmallError, InputError, MissingScopeError
 from langchain_ctxbudget.knowledge import UserKnowledge
 from langchain_ctxbudget.pipeline.bookkeeping import SnapshotBook, UsageBook
@@ -39,12 +34,7 @@ CONVERSATIONS = ["c1", "c.1", "%", "*", "c~"]
 PERSONAS = [None, "p", "p~"]
 DEVICES = ["d1", "d~"]
 MARK = re.compile(r"OWNER\d\dX")
-SETTINGS = {
-    "max_context_tokens": 700,
-    "segment_messages": 4,
-    "keep_messages": 4,
-    "keep_snapshots": 2,
-}
+SETTINGS = {"max_context_tokens": 700, "segment_messages": 4, "keep_messages": 4, "keep_snapshots": 2}
 QUESTION = "What did we say about the river and the morning train?"
 
 WITHOUT_SCOPE = {"as_runnable", "observe_usage", "what_if", "flush", "aflush", "close"}
@@ -261,10 +251,7 @@ OPERATIONS: dict[str, Way] = {
     "knowledge_pin": lambda it: it.know("pin", it.item(), pinned=it.one_of(True, False)),
     "knowledge_why": lambda it: it.know("why", it.item()),
     "knowledge_heartbeat": lambda it: it.know(
-        "heartbeat",
-        device_id=it.one_of(*DEVICES),
-        active_conversation_id=it.conversation,
-        path=f"/{mark(it.user)}",
+        "heartbeat", device_id=it.one_of(*DEVICES), active_conversation_id=it.conversation, path=f"/{mark(it.user)}"
     ),
     "knowledge_prewarm": lambda it: it.know("prewarm"),
     "usage_record": World.record,

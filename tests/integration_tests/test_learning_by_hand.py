@@ -49,18 +49,9 @@ def link(name: str, messages: int) -> TopicConversation:
 
 
 LEARNED = Knowledge(
-    facts=(
-        fact("Lives in Lisbon", 0, slot="home"),
-        fact("Visits Sarah next week", 3, category="project"),
-    ),
+    facts=(fact("Lives in Lisbon", 0, slot="home"), fact("Visits Sarah next week", 3, category="project")),
     topics=(
-        TopicProfile(
-            id=BREWING,
-            slug="home-brewing",
-            label="Home brewing",
-            sources=(SOURCES[2],),
-            last_engaged_at=NOW,
-        ),
+        TopicProfile(id=BREWING, slug="home-brewing", label="Home brewing", sources=(SOURCES[2],), last_engaged_at=NOW),
     ),
     entities=(
         EntityProfile(

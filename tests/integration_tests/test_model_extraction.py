@@ -14,15 +14,7 @@ from langchain_ctxbudget.errors import ExtractionError
 from langchain_ctxbudget.knowledge import Fact, Knowledge
 from langchain_ctxbudget.knowledge.extraction import ChatModelExtractor
 from langchain_ctxbudget.knowledge.records import Learned, LearnedEntity, LearnedFact, LearnedTopic, Said
-from tests.integration_tests.openai_server import (
-    CUT,
-    ENDS_EARLY,
-    GARBAGE,
-    HANGS,
-    OpenAIServer,
-    refuses,
-    says,
-)
+from tests.integration_tests.openai_server import CUT, ENDS_EARLY, GARBAGE, HANGS, OpenAIServer, refuses, says
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 

@@ -19,10 +19,7 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import AssembledContext, ContextPipeline
 from langchain_ctxbudget.budget import Reason, Status
-from langchain_ctxbudget.errors import (
-    BudgetTooSmallError,
-    SystemPromptTooLargeError,
-)
+from langchain_ctxbudget.errors import BudgetTooSmallError, SystemPromptTooLargeError
 from tests.integration_tests.conftest import Call
 from tests.integration_tests.test_promises import check_adds_up, check_valid
 

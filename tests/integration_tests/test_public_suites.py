@@ -55,7 +55,7 @@ IN_LANGCHAIN = {
 IN_STORES = {
     "A query finds what has vectors, as LangGraph's SQL stores do; `InMemoryStore` fills up with the rest": """
         test_store.py::test_embed_with_path
-    """,
+    """
 }
 
 

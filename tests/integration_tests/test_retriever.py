@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from langchain.agents import create_agent
 from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
-from langchain_core.runnables import (
-    RunnableConfig,
-)
+from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import create_retriever_tool
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
@@ -107,12 +105,7 @@ def test_the_limits_are_never_exceeded(said: list[str], limit: int, k: int | Non
 
 def test_a_wrong_field_is_an_error_that_names_it() -> None:
     pipeline = make_pipeline()
-    for name, values in {
-        "k": [0, True, "3"],
-        "max_tokens": [0, 1.5],
-        "sources": [["web"], []],
-        "top_k": [3],
-    }.items():
+    for name, values in {"k": [0, True, "3"], "max_tokens": [0, 1.5], "sources": [["web"], []], "top_k": [3]}.items():
         for value in values:
             with pytest.raises(InvalidSettingsError, match=name):
                 make_retriever(pipeline, **{name: value})

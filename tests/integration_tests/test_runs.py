@@ -16,11 +16,7 @@ from langgraph.store.memory import InMemoryStore
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
-from langchain_ctxbudget import (
-    ContextPipeline,
-    ContextSettings,
-    build_context_graph,
-)
+from langchain_ctxbudget import ContextPipeline, ContextSettings, build_context_graph
 from langchain_ctxbudget.errors import ForeignUserError, InvalidSettingsError, MissingScopeError
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware

@@ -17,14 +17,7 @@ from langchain_core.messages import HumanMessage
 from langchain_ctxbudget import ChromaStore
 from tests.integration_tests.scripted_agent import TOOLS, Script
 from tests.integration_tests.strict_openai_server import StrictOpenAIServer
-from tests.integration_tests.ways_in import (
-    WITH_TOOLS,
-    Agent,
-    Parts,
-    converse,
-    make_pipeline,
-    model_at,
-)
+from tests.integration_tests.ways_in import WITH_TOOLS, Agent, Parts, converse, make_pipeline, model_at
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 

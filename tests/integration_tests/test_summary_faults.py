@@ -13,16 +13,7 @@ from langchain_openai import ChatOpenAI
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import AssembledContext, ContextPipeline, TiktokenCounter
-from tests.integration_tests.openai_server import (
-    CUT,
-    ENDS_EARLY,
-    GARBAGE,
-    HANGS,
-    Fault,
-    OpenAIServer,
-    refuses,
-    says,
-)
+from tests.integration_tests.openai_server import CUT, ENDS_EARLY, GARBAGE, HANGS, Fault, OpenAIServer, refuses, says
 from tests.integration_tests.summary_models import USER, conversation, exchange, summary
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
@@ -64,11 +55,7 @@ def chat_model(url: str, **model: Any) -> ChatOpenAI:
 
 
 def pipeline(
-    server: OpenAIServer,
-    *,
-    cached: bool = True,
-    store: InMemoryStore | None = None,
-    **model: Any,
+    server: OpenAIServer, *, cached: bool = True, store: InMemoryStore | None = None, **model: Any
 ) -> ContextPipeline:
     settings = {**SETTINGS, "cache_lifetime_seconds": 300 * cached}
     chat = chat_model(server.url, **model)

@@ -77,12 +77,7 @@ DOCUMENT = Document(
 
 @pytest.mark.parametrize(
     ("tier", "statuses"),
-    [
-        ("healthy", {Status.INCLUDED}),
-        ("caution", {Status.INCLUDED}),
-        ("warning", {Status.SHRUNK}),
-        ("critical", set()),
-    ],
+    [("healthy", {Status.INCLUDED}), ("caution", {Status.INCLUDED}), ("warning", {Status.SHRUNK}), ("critical", set())],
     indirect=["tier"],
 )
 def test_documents_come_whole_as_summaries_or_not_at_all(call: Call, tier: str, statuses: set[Status]) -> None:

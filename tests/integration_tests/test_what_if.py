@@ -152,13 +152,7 @@ def test_after_an_edit_a_forecast_still_answers_for_the_messages_that_it_is_abou
 
 
 @settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=40)
-@given(
-    history=made.history,
-    turn=made.turns,
-    budget=st.integers(50, 3_000),
-    other=made.budgets,
-    changes=made.settings,
-)
+@given(history=made.history, turn=made.turns, budget=st.integers(50, 3_000), other=made.budgets, changes=made.settings)
 def test_any_forecast_adds_up(
     history: list[BaseMessage], turn: Any, budget: int, other: int, changes: dict[str, Any]
 ) -> None:

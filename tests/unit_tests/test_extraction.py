@@ -137,10 +137,7 @@ def test_a_fact_that_cannot_be_used_is_dropped():
 
 
 def test_the_text_of_a_fact_is_one_line():
-    texts = {
-        "Prefers\n tea": "Prefers tea",
-        "half \ud83d": "half �",
-    }
+    texts = {"Prefers\n tea": "Prefers tea", "half \ud83d": "half �"}
     assert {text: one_fact(text=text)[0].text for text in texts} == texts
 
 

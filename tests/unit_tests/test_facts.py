@@ -7,13 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from langchain_ctxbudget.knowledge import BY_USER, Fact, Source
-from langchain_ctxbudget.knowledge.facts import (
-    MOST_NAMED,
-    eviction_score,
-    is_expired,
-    learn,
-    pruned,
-)
+from langchain_ctxbudget.knowledge.facts import MOST_NAMED, eviction_score, is_expired, learn, pruned
 from langchain_ctxbudget.knowledge.records import LearnedFact
 from langchain_ctxbudget.messages import says_the_same
 

@@ -14,10 +14,7 @@ from langchain_ctxbudget.budget import Fragment, Layer, Reason
 from langchain_ctxbudget.messages import Group, group
 from langchain_ctxbudget.prompt import Content, group_tokens
 from langchain_ctxbudget.prompt.assembly import build
-from langchain_ctxbudget.prompt.fitting import (
-    LADDER,
-    reduce,
-)
+from langchain_ctxbudget.prompt.fitting import LADDER, reduce
 from langchain_ctxbudget.prompt.plan import PlannedTurn
 from langchain_ctxbudget.prompt.turn import NOTE_TOKENS, GrowingTurn, Rooms, fit_turn
 from langchain_ctxbudget.tokens import TiktokenCounter

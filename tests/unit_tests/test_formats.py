@@ -21,12 +21,7 @@ from langchain_core.messages import (
     message_to_dict,
 )
 
-from langchain_ctxbudget.cli.formats import (
-    ConversationFile,
-    parse_conversations,
-    pick_conversation,
-    read_conversations,
-)
+from langchain_ctxbudget.cli.formats import ConversationFile, parse_conversations, pick_conversation, read_conversations
 from langchain_ctxbudget.errors import ConversationFormatError
 
 HELLO = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Good morning"}]

@@ -11,13 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from langchain_ctxbudget.knowledge.records import Learned, Said
-from langchain_ctxbudget.knowledge.rules import (
-    MOST_CHARACTERS,
-    MOST_KEPT,
-    MOST_SEEN,
-    MOST_STATED,
-    learn,
-)
+from langchain_ctxbudget.knowledge.rules import MOST_CHARACTERS, MOST_KEPT, MOST_SEEN, MOST_STATED, learn
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -24,11 +24,7 @@ from langchain_ctxbudget.knowledge import (
     known,
     records,
 )
-from langchain_ctxbudget.knowledge.records import (
-    PhraseRecord,
-    Repository,
-    TopicConversation,
-)
+from langchain_ctxbudget.knowledge.records import PhraseRecord, Repository, TopicConversation
 from langchain_ctxbudget.stores import bulk
 
 NOW = datetime(2026, 3, 29, 0, 59, 59, 999_999, tzinfo=UTC)

@@ -9,14 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.knowledge import (
-    BY_USER,
-    EntityProfile,
-    Knowledge,
-    ProgressRecord,
-    Source,
-    TopicProfile,
-)
+from langchain_ctxbudget.knowledge import BY_USER, EntityProfile, Knowledge, ProgressRecord, Source, TopicProfile
 from langchain_ctxbudget.knowledge.known import Kept
 from langchain_ctxbudget.knowledge.learning import Work, updated
 from langchain_ctxbudget.knowledge.profiles import (
@@ -29,12 +22,7 @@ from langchain_ctxbudget.knowledge.profiles import (
     merge_topics,
     slug,
 )
-from langchain_ctxbudget.knowledge.records import (
-    Learned,
-    LearnedEntity,
-    LearnedTopic,
-    TopicConversation,
-)
+from langchain_ctxbudget.knowledge.records import Learned, LearnedEntity, LearnedTopic, TopicConversation
 from tests.conversations import COUNTER, SCOPE, opened
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

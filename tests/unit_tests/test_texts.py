@@ -5,15 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from langchain_ctxbudget import EstimatingCounter, TiktokenCounter
-from langchain_ctxbudget.messages import (
-    MAX_SENTENCE_CHARACTERS,
-    artifacts,
-    fences,
-    sentences,
-    terms,
-    units,
-    word_count,
-)
+from langchain_ctxbudget.messages import MAX_SENTENCE_CHARACTERS, artifacts, fences, sentences, terms, units, word_count
 
 
 def test_terms_leave_out_what_a_contraction_adds():

@@ -47,7 +47,7 @@ def test_the_kind_of_a_call_follows_from_its_arguments(name: str, args: dict[str
 def test_names_are_paths_symbols_hashes_ids_and_urls() -> None:
     text = "see src/app.py:12, getUser and MAX_SIZE in commit a02cdeb, https://x.org/a; 2024-01-02 plain words 12345678"
     assert {name for name, _ in names_in(text)} == {
-        *("src/app.py", "getUser", "MAX_SIZE", "a02cdeb", "https://x.org/a"),
+        *("src/app.py", "getUser", "MAX_SIZE", "a02cdeb", "https://x.org/a")
     }
 
 
