@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import io
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from importlib.metadata import version
@@ -22,6 +23,17 @@ COMMANDS = (
     ("dashboard", "show what is in the context, in a browser", "stored"),
 )
 """Name, help, and the module that adds the options."""
+COMPLETION = """\
+[ -n "$ZSH_VERSION" ] && autoload -U +X bashcompinit && bashcompinit
+_ctxbudget() {{
+  local words="{commands}"
+  [ "$COMP_CWORD" -gt 1 ] && case "${{COMP_WORDS[1]}}" in
+{cases}
+  esac
+  COMPREPLY=($(compgen -W "$words" -- "${{COMP_WORDS[COMP_CWORD]}}"))
+}}
+complete -o default -F _ctxbudget ctxbudget"""
+"""For bash and zsh; what is no option is completed as a file."""
 
 
 class _Command(argparse.ArgumentParser):
@@ -29,9 +41,23 @@ class _Command(argparse.ArgumentParser):
 
     name, module = "", ""
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401 - as its base
+    def configure(self) -> None:
+        """Adds the options."""
         import_module(f"langchain_ctxbudget.cli.{self.module}").configure(self.name, self)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401 - as its base
+        self.configure()
         return super().parse_known_args(args, namespace)
+
+
+def _completion(commands: Mapping[str, _Command]) -> str:
+    """Returns a script for the shell that completes the names of commands and of their options."""
+    cases = list[str]()
+    for name, command in commands.items():
+        command.configure()
+        options = dict.fromkeys(re.findall(r"--[a-z-]+", command.format_help()))
+        cases.append(f'    {name}) words="{" ".join(options)}" ;;')
+    return COMPLETION.format(commands=" ".join(commands), cases="\n".join(cases))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,11 +74,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         formatter_class=partial(argparse.HelpFormatter, max_help_position=20),
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {version('langchain-ctxbudget')}")
+    completion = 'complete in bash and zsh: eval "$(%(prog)s --completion)"'
+    parser.add_argument("--completion", action="store_true", help=completion)
     commands = parser.add_subparsers(title="commands", prog="ctxbudget", metavar="COMMAND ...", parser_class=_Command)
     for name, help_text, module in COMMANDS:
         command = commands.add_parser(name, help=help_text)
         command.name, command.module = name, module
     options = parser.parse_args(arguments)
+    if options.completion:
+        print(_completion(commands.choices))  # noqa: T201 - a program's output
+        return 0
     if "run" not in options:
         parser.print_help()
         return 0

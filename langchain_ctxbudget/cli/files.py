@@ -13,13 +13,13 @@ from rich.text import Text
 
 from langchain_ctxbudget import demo
 from langchain_ctxbudget.budget import STRATEGIES
+from langchain_ctxbudget.cli import terminal
 from langchain_ctxbudget.cli.formats import read_one
-from langchain_ctxbudget.cli.terminal import DEFAULT_USER, print_json, printable, progress_bar, tell, tokens
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.messages import plain_text, split_turn
 from langchain_ctxbudget.pipeline import ContextPipeline
 from langchain_ctxbudget.prompt import AssembledContext
-from langchain_ctxbudget.replay import DEFAULT_STRATEGIES, NAMES, replay, split_turns
+from langchain_ctxbudget.replay import DEFAULT_STRATEGIES, NAMES, contender, replay, split_turns
 from langchain_ctxbudget.tokens import PRICES, price_of
 
 DEMO_BUDGET, REPLAY_BUDGET = 4_000, 8_000
@@ -31,14 +31,15 @@ def configure(command: str, parser: argparse.ArgumentParser) -> None:
     add, formats = (parser.add_argument, "OpenAI or LangChain messages, or an export of ChatGPT or Claude")
     if command == "demo":
         add("--message", help="ask something else than the demo's question")
-        add("--budget", type=tokens, default=DEMO_BUDGET, metavar="N", help="tokens (default: 4k)")
+        add("--budget", type=terminal.tokens, default=DEMO_BUDGET, metavar="N", help="tokens (default: 4k)")
     elif command == "assemble":
         add("--conversation", type=Path, required=True, metavar="FILE", help=formats)
         add("--message", required=True, metavar="TEXT", help="the user's new message")
-        add("--budget", type=tokens, required=True, metavar="N", help="tokens, such as 4000 or 4k")
+        add("--budget", type=terminal.tokens, required=True, metavar="N", help="tokens, such as 4000 or 4k")
     else:
         add("file", type=Path, nargs="?", metavar="FILE", help=f"{formats} (default: the bundled conversation)")
-        add("--budget", type=tokens, default=REPLAY_BUDGET, metavar="N", help="tokens (default: 8k)")
+        add("--budget", type=terminal.tokens, metavar="N", help="tokens (default: 8k, or what the settings say)")
+        add("--settings", type=Path, metavar="FILE", help="settings below those of the strategies, TOML or JSON")
         names = f"of {', '.join(NAMES)}; with another budget: recency@4000 (default: %(default)s)"
         add("--compare", default=",".join(DEFAULT_STRATEGIES), metavar="NAME,...", help=names)
         add("--price", metavar="MODEL", help="tell costs in US dollars, at the price of this model")
@@ -60,26 +61,27 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
 
 def run_demo(options: argparse.Namespace) -> None:
     """Assembles and shows the prompt for a question about the bundled conversation."""
-    messages = demo.demo_messages()
+    messages, system_prompt = demo.demo_messages(), demo.DEMO_SYSTEM_PROMPT
     who: Any = {"user_id": "maya", "conversation_id": "demo"}
     history, turn = split_turn(messages)
-    settings = {**_settings(options), **demo.DEMO_SETTINGS}
-    with ContextPipeline(settings, system_prompt=demo.DEMO_SYSTEM_PROMPT) as pipeline:
+    with ContextPipeline({**_settings(options), **demo.DEMO_SETTINGS}, system_prompt=system_prompt) as pipeline:
         # The turn before the question as well, as an application would: the report then tells what both share.
         pipeline.add_messages(history, **who)
         pipeline.assemble(turn[:1], **who)
         pipeline.add_messages(turn, **who)
         context = pipeline.assemble(options.message or demo.DEMO_QUESTION, **who)
-        _show(context, options)
+    _show(context, options)
     if not (options.json or options.message):
-        prompt = "\n".join(message.text for message in context.messages)
-        tell("")
+        newest = contender("recency", options.budget, system_prompt=system_prompt).prompt(messages, context.turn)
+        prompt, trimmed = ("\n".join(one.text for one in made) for made in (context.messages, newest.messages))
+        terminal.tell("")
         for number, message in enumerate(messages, 1):
             if message.id in demo.DEMO_EVIDENCE_IDS:
                 found = message.text in prompt
-                state = "stands in the prompt word for word." if found else "is not in this prompt word for word."
+                state = "stands in the prompt word for word" if found else "is not in this prompt word for word"
+                other = "has" if message.text in trimmed else "does not have"
                 where = f"Message {number} of {len(messages)}, which holds the answer,"
-                tell(f"{where} {state}", style="green" if found else "red")
+                terminal.tell(f"{where} {state}; trim_messages {other} it.", style="green" if found else "red")
 
 
 def run_assemble(options: argparse.Namespace) -> None:
@@ -87,25 +89,28 @@ def run_assemble(options: argparse.Namespace) -> None:
     key, instructions, messages = read_one(options.conversation, options.title)
     system_prompt = options.system or instructions
     with ContextPipeline(_settings(options), system_prompt=system_prompt, model=options.model) as pipeline:
-        pipeline.add_messages(messages, user_id=DEFAULT_USER, conversation_id=key)
-        _show(pipeline.assemble(options.message, user_id=DEFAULT_USER, conversation_id=key), options)
+        pipeline.add_messages(messages, user_id=terminal.DEFAULT_USER, conversation_id=key)
+        _show(pipeline.assemble(options.message, user_id=terminal.DEFAULT_USER, conversation_id=key), options)
 
 
 def _show(context: AssembledContext, options: argparse.Namespace) -> None:
     report = context.report
     if options.json:
-        print_json({"messages": messages_to_dict(context.messages), "report": report.to_dict()})
+        terminal.print_json({"messages": messages_to_dict(context.messages), "report": report.to_dict()})
         return
     console = Console(highlight=False)
+    counts = report.coverage_counts()
+    messages = f"{counts['verbatim']:,} of {sum(counts.values()):,} messages word for word"
+    took = f"{counts['retrieved']:,} looked up, in {sum(report.timings_ms.values()):,.0f} ms and without a model"
+    terminal.tell(f"{report.total_tokens:,} of {report.budget_tokens:,} tokens: {messages}, {took}", style="bold")
+    console.print(Text(report.to_text(console.width)), soft_wrap=True)
+    console.print()
     console.rule("[bold]the prompt")
     for number, message in enumerate(context.messages, 1):
         heading = " ".join(filter(None, (f"{number:>3}", message.type, message.name)))
         console.print(Text(heading, style="bold cyan"))
-        text = printable(plain_text(message))
+        text = terminal.printable(plain_text(message))
         console.print(Text(text if number == len(context.messages) else _shortened(text)), soft_wrap=True)
-    console.print()
-    console.rule("[bold]the report")
-    console.print(Text(report.to_text(console.width)), soft_wrap=True)
 
 
 def _shortened(text: str) -> str:
@@ -125,18 +130,20 @@ def run_replay(options: argparse.Namespace) -> None:
     system_prompt, messages = demo.DEMO_SYSTEM_PROMPT, demo.demo_messages()
     if options.file is not None:
         _, system_prompt, messages = read_one(options.file, options.title)
-    with progress_bar() as progress:
+    settings = {"max_context_tokens": REPLAY_BUDGET, **terminal.settings_of(options)}
+    with terminal.progress_bar() as progress:
         task = progress.add_task("turns", total=len(split_turns(messages)) * len(strategies))
         result = replay(
             messages,
             strategies,
-            budget=options.budget,
+            budget=settings["max_context_tokens"],
+            settings=settings,
             system_prompt=options.system or system_prompt,
             model=options.model,
             price=price,
-            on_turn=lambda name, _: progress.update(task, advance=1, description=printable(name)),
+            on_turn=lambda name, _: progress.update(task, advance=1, description=terminal.printable(name)),
         )
     if options.json:
-        print_json(result.to_dict())
+        terminal.print_json(result.to_dict())
     else:
-        sys.stdout.write(printable(f"{result.to_text()}\n"))
+        sys.stdout.write(terminal.printable(f"{result.to_text()}\n"))

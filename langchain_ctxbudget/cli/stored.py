@@ -16,17 +16,8 @@ from langchain_core.messages import message_to_dict
 from rich.progress import Progress
 
 from langchain_ctxbudget import demo
+from langchain_ctxbudget.cli import terminal
 from langchain_ctxbudget.cli.formats import ConversationFile, pick_conversation, read_conversations
-from langchain_ctxbudget.cli.terminal import (
-    DEFAULT_USER,
-    Row,
-    cell,
-    print_json,
-    print_table,
-    progress_bar,
-    tell,
-    tokens,
-)
 from langchain_ctxbudget.errors import CtxBudgetError, InvalidSettingsError, MessageConflictError, StoreError
 from langchain_ctxbudget.knowledge import SourceMessage
 from langchain_ctxbudget.messages import fingerprint
@@ -49,7 +40,7 @@ def configure(command: str, parser: argparse.ArgumentParser) -> None:
     """Adds the options of a command."""
     add = parser.add_argument
     add("--store", type=Path, required=command != "dashboard", metavar="FOLDER", help="a folder; `import` makes it")
-    add("--user", default=DEFAULT_USER, help="whose conversations (default: %(default)s)")
+    add("--user", default=terminal.DEFAULT_USER, help="whose conversations (default: %(default)s)")
     if command == "import":
         add("file", type=Path, metavar="FILE")
         add("--title", help="only this conversation")
@@ -65,7 +56,8 @@ def configure(command: str, parser: argparse.ArgumentParser) -> None:
     else:
         add("--demo", action="store_true", help="the bundled conversation, in memory, instead of a store")
         add("--port", type=int, default=PORT, help="0 takes a free one (default: %(default)s)")
-        add("--budget", type=tokens, metavar="N", help="tokens of the prompts that are shown")
+        add("--budget", type=terminal.tokens, metavar="N", help="tokens of the prompts that are shown")
+        add("--settings", type=Path, metavar="FILE", help="settings of the application, TOML or JSON")
         add("--system", default="", metavar="TEXT", help="the system prompt of the application")
         add("--model", help="count for this model, within its window (default: o200k_base, no window)")
     parser.set_defaults(run={"import": run_import, "inspect": run_inspect, "dashboard": run_dashboard}[command])
@@ -87,7 +79,8 @@ def run_import(options: argparse.Namespace) -> None:
     conversations, user, learn = read_conversations(options.file), options.user, not options.no_learn
     if options.title:
         conversations = [pick_conversation(conversations, title=options.title)]
-    with _opened(options.store, {"settings": {"learn": learn}}, is_new=True) as pipeline, progress_bar() as progress:
+    about = {"settings": {"learn": learn}}
+    with _opened(options.store, about, is_new=True) as pipeline, terminal.progress_bar() as progress:
         for found in () if options.replace else conversations:
             _require_continuation(pipeline, found, user)
         task = progress.add_task("messages", total=sum(len(found.messages) for found in conversations))
@@ -98,16 +91,16 @@ def run_import(options: argparse.Namespace) -> None:
         problems = list(_learn(pipeline, conversations, user, progress)) if learn else []
         learned = {kind: len(items) for kind, items in _known(pipeline, user, KINDS).items()}
     rows = [(found.conversation_id, found.title or "", f"{len(found.messages):,}") for found in conversations]
-    print_table(f"{options.file.name} → {options.store}", ("conversation", "title", "messages"), rows)
+    terminal.print_table(f"{options.file.name} → {options.store}", ("conversation", "title", "messages"), rows)
     if problems:
-        tell(f"{len(problems):,} conversations could not be learned from: {problems[0]}", style="red")
+        terminal.tell(f"{len(problems):,} conversations could not be learned from: {problems[0]}", style="red")
     if not learn:
-        tell("Nothing was learned from them: that is done when a pipeline adds the next message to them.")
+        terminal.tell("Nothing was learned from them: that is done when a pipeline adds the next message to them.")
     where = f"--store {shlex.quote(str(options.store))} --user {shlex.quote(user)}"
     if any(learned.values()):
         numbers = ", ".join(f"{number:,} {kind}" for kind, number in learned.items())
-        tell(f"Known about {user!r}: {numbers}.\nctxbudget inspect {where}")
-    tell(f"ctxbudget dashboard {where}")
+        terminal.tell(f"Known about {user!r}: {numbers}.\nctxbudget inspect {where}")
+    terminal.tell(f"ctxbudget dashboard {where}")
 
 
 def _learn(
@@ -143,9 +136,9 @@ def run_inspect(options: argparse.Namespace) -> None:
             _show_sources(knowledge.why(options.why, user_id=user), options)
         elif options.delete:
             knowledge.delete(options.delete, user_id=user)
-            tell(f"{options.delete} is forgotten. The messages that it comes from stay.")
+            terminal.tell(f"{options.delete} is forgotten. The messages that it comes from stay.")
         elif options.pin:
-            tell(f"{knowledge.pin(options.pin, user_id=user).id} is pinned.")
+            terminal.tell(f"{knowledge.pin(options.pin, user_id=user).id} is pinned.")
         else:
             _list(pipeline, options)
 
@@ -157,17 +150,17 @@ def _known(pipeline: ContextPipeline, user: str, kinds: Iterable[str]) -> dict[s
 def _list(pipeline: ContextPipeline, options: argparse.Namespace) -> None:
     found = _known(pipeline, options.user, [options.kind] if options.kind else KINDS)
     if options.json:
-        print_json({"user_id": options.user, **found})
+        terminal.print_json({"user_id": options.user, **found})
         return
     for kind, items in found.items():
         what, last = KINDS[kind]
-        said = (cell(getattr(one, what), "pinned" if getattr(one, "pinned", False) else "") for one in items)
+        said = (terminal.cell(getattr(one, what), "pinned" if getattr(one, "pinned", False) else "") for one in items)
         if rows := [(one.id, text, _day(getattr(one, last))) for one, text in zip(items, said, strict=True)]:
-            print_table(f"{len(items):,} {kind}", ("id", what, "said last"), rows)
+            terminal.print_table(f"{len(items):,} {kind}", ("id", what, "said last"), rows)
     if not any(found.values()):
         number = len(pipeline.list_conversations(user_id=options.user))
         said_of = options.kind or "facts, topics or entities"
-        tell(f"No {said_of} of {options.user!r} in this store; it has {number:,} conversations of theirs.")
+        terminal.tell(f"No {said_of} of {options.user!r} in this store; it has {number:,} conversations of theirs.")
 
 
 def _day(at: object) -> str:
@@ -177,15 +170,15 @@ def _day(at: object) -> str:
 def _show_sources(sources: Sequence[SourceMessage], options: argparse.Namespace) -> None:
     if options.json:
         told = [{**asdict(one), "message": one.message and message_to_dict(one.message)} for one in sources]
-        print_json({"item_id": options.why, "sources": told})
+        terminal.print_json({"item_id": options.why, "sources": told})
         return
-    rows: list[Row] = []
+    rows: list[terminal.Row] = []
     for one in sources:
         said = one.message.text if one.message else "(no longer there)"
-        text = cell(said[:QUOTED_CHARACTERS], "edited since" if one.message and one.changed else "")
+        text = terminal.cell(said[:QUOTED_CHARACTERS], "edited since" if one.message and one.changed else "")
         rows.append((one.conversation_id, text, _day(one.message and one.message.additional_kwargs.get("created_at"))))
     title = f"{options.why}: known from {len(sources):,} messages" if sources else f"{options.why}: said by hand"
-    print_table(title, ("conversation", "message", "said"), rows)
+    terminal.print_table(title, ("conversation", "message", "said"), rows)
 
 
 def run_dashboard(options: argparse.Namespace) -> None:
@@ -201,8 +194,7 @@ def run_dashboard(options: argparse.Namespace) -> None:
         ) from error
     if (options.store is None) != options.demo:
         raise InvalidSettingsError("Say what to show: --store FOLDER, or --demo for the bundled conversation")
-    settings = {} if options.budget is None else {"max_context_tokens": options.budget}
-    about = {"settings": settings, "system_prompt": options.system, "model": options.model}
+    about = {"settings": terminal.settings_of(options), "system_prompt": options.system, "model": options.model}
     opened = _demo(options.user, about) if options.demo else _opened(options.store, about)
     try:
         listener = socket.create_server((HOST, options.port))
@@ -213,7 +205,7 @@ def run_dashboard(options: argparse.Namespace) -> None:
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", server_header=False, proxy_headers=False))
         look = urlencode({"session": DEMO_SESSION, "message": demo.DEMO_QUESTION}) if options.demo else ""
         address = f"http://{HOST}:{listener.getsockname()[1]}/{'#' * bool(look)}{look}"
-        tell(f"The dashboard of {options.user!r} is at {address}\nCtrl-C ends it.")
+        terminal.tell(f"The dashboard of {options.user!r} is at {address}\nCtrl-C ends it.")
         with suppress(KeyboardInterrupt):  # uvicorn has ended in order before it raises this
             server.run([listener])
 
@@ -226,5 +218,7 @@ def _demo(user: str, about: Mapping[str, Any]) -> Iterator[ContextPipeline]:
     shown = {"max_context_tokens": DEMO_BUDGET, "keep_snapshots": REPLAYED_TURNS, **demo.DEMO_SETTINGS}
     own = {"settings": shown | about["settings"], "system_prompt": about["system_prompt"] or demo.DEMO_SYSTEM_PROMPT}
     with ContextPipeline(**{**about, **own}) as pipeline:
+        for fact in demo.DEMO_FACTS:
+            pipeline.knowledge.add_fact(fact, user_id=user, category="identity")
         have_again(pipeline, demo.demo_messages(), Scope(user, DEMO_SESSION))
         yield pipeline

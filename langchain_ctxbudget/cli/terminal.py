@@ -6,7 +6,9 @@ import argparse
 import json
 import re
 import sys
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from rich import box
@@ -15,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.report import shown
 
 Row: TypeAlias = Sequence[str | Text]
@@ -28,6 +31,19 @@ def tokens(text: str) -> int:
     if found := _TOKENS.fullmatch(text.strip()):
         return int(found[1].replace(",", "")) * (1_000 if found[2] else 1)
     raise argparse.ArgumentTypeError(f"{text!r} is no number of tokens, such as 4000 or 4k")
+
+
+def settings_of(options: argparse.Namespace) -> dict[str, Any]:
+    """Reads the settings in the file, TOML or JSON, that `--settings` names; a `--budget` goes before its own."""
+    path: Path | None = options.settings
+    found = dict[str, Any]()
+    try:
+        if path is not None:
+            read = json.loads if path.suffix == ".json" else tomllib.loads
+            found = dict(read(path.read_text(encoding="utf-8")))
+    except (OSError, TypeError, ValueError) as error:
+        raise InvalidSettingsError(f"--settings {path}: {error}") from error
+    return found | ({} if options.budget is None else {"max_context_tokens": options.budget})
 
 
 def printable(text: str) -> str:

@@ -32,6 +32,7 @@ from langchain_ctxbudget.prompt import NOTHING_ELSE, Request, merged
 from langchain_ctxbudget.report import JOINED, STATES, ContextReport, LayerReport, ReportItem, preview
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import Scope
+from langchain_ctxbudget.tokens import PRICES, price_of
 
 UNKNOWN, CONFLICT = 404, 409
 UNASKED = "What do you know?"
@@ -89,10 +90,15 @@ class DashboardService:
         return await self._preview(scope, table, None, None)
 
     async def snapshots(self, user_id: str, session_id: Id, limit: Limit = 100) -> Answer:
-        """The newest snapshots of a conversation in numbers, oldest first; where none were kept, its last turns."""
+        """The newest snapshots of a conversation in numbers, oldest first; where none were kept, its last turns.
+
+        `input_price` is that of a million tokens of the model, where it is known.
+        """
         book, is_replayed = await self._book(*(await self._open(user_id, session_id)))
         found = await book.alist(user_id=user_id, conversation_id=session_id, limit=limit)
-        return {"session_id": session_id, "replayed": is_replayed, "snapshots": list(map(_line, found))}
+        price = price_of(self._pipeline.engine.target.model_name, PRICES)
+        told = {"replayed": is_replayed, "snapshots": list(map(_line, found)), "input_price": price and price.input}
+        return {"session_id": session_id, **told}
 
     async def snapshot(self, user_id: str, session_id: Id, snapshot_id: SnapshotId) -> Answer:
         """One snapshot."""
@@ -222,7 +228,7 @@ class DashboardService:
         asked = message or next((text for one in said if (text := plain_text(one)).strip()), UNASKED)
         request = NOTHING_ELSE if budget is None else Request(settings={"max_context_tokens": budget})
         made = await adrive(self._pipeline.engine.forecast(scope, asked, request))
-        return await self._told(scope, "preview", made.context.report, datetime.now(UTC), exact(made))
+        return await self._told(scope, table, made.context.report, datetime.now(UTC), exact(made))
 
     async def _kept(self, scope: Scope, table: MessageTable, kept: ContextSnapshot) -> Answer:
         """The status of a kept report, whose items quote what they stand for as far as it is still there."""
@@ -255,14 +261,18 @@ class DashboardService:
             return replace(one, items=tuple(items))
 
         report = replace(kept.report, layers=tuple(map(with_texts, kept.report.layers)))
-        return await self._told(scope, "snapshot", report, kept.created_at, outlined(kept.report, quoted))
+        return await self._told(scope, table, report, kept.created_at, outlined(kept.report, quoted))
 
-    async def _told(self, scope: Scope, source: str, report: ContextReport, at: datetime, shown: list[Shown]) -> Answer:
+    async def _told(
+        self, scope: Scope, table: MessageTable, report: ContextReport, at: datetime, shown: list[Shown]
+    ) -> Answer:
+        ids = [one for layer in report.layers for item in layer.items for one in item.id.split(JOINED)]
         limits = (await self._settings(scope.user_id)).usage_limits if report.usage else None
         return {
             "session_id": scope.conversation_id,
-            "source": source,
+            "source": "preview" if report.forecast else "snapshot",
             "prompt": shown,
+            "positions": {one: table.positions[one] + 1 for one in ids if one in table.positions},
             "current_context": report.to_dict(),
             "tier_breakdown": _tier_breakdown(report),
             "budget_percent": round(100 * report.total_tokens / report.budget_tokens, 1),
@@ -320,6 +330,7 @@ def _line(snapshot: ContextSnapshot) -> Answer:
         "layers": {layer.layer: layer.used_tokens for layer in report.layers},
         "overhead_tokens": sum(report.overhead_tokens.values()),
         "effective_tokens": report.stability.effective_tokens,
+        "whole_effective_tokens": report.stability.whole_effective_tokens,
         "compaction_step": report.stability.compaction_step,
     }
 

@@ -25,6 +25,7 @@ DEMO_EVIDENCE_IDS: tuple[str, ...] = tuple(_known["evidence_ids"])
 """The messages that hold the answer: supplier and price, then the end of the offer."""
 DEMO_SETTINGS: dict[str, Any] = {name: _known[name] for name in ("preferences", "topics", "entities")}
 """The topics and entities that the conversation is about, and how its user likes answers."""
+DEMO_FACTS: tuple[str, ...] = tuple(_known["facts"])
 
 
 def demo_messages() -> list[BaseMessage]:

@@ -43,7 +43,7 @@ LEAST_SCORE = 0.005
 _OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 """Control characters, directions of writing, and halves of characters, which cannot be printed at all."""
 CARD_COLUMNS = 100
-_CARD = "overflow-x:auto;color:inherit;background:none;font-size:12px;line-height:1.35"
+_CARD = "overflow-x:auto;white-space:pre;color:inherit;background:none;font-size:12px;line-height:1.35"
 
 
 def label_of(layer: str) -> str:
@@ -205,7 +205,8 @@ def _fitted(text: str, columns: int) -> str:
 
 
 def _coloured(text: str, colour: str) -> str:
-    return f"<span style='color:{colour}'>{escape(text)}</span>" if colour else escape(text)
+    mixed = f"color-mix(in srgb,{colour} 75%,currentColor)"  # darker on a light page, lighter on a dark one
+    return f"<span style='color:{mixed}'>{escape(text)}</span>" if colour else escape(text)
 
 
 def _items(report: ContextReport) -> Iterator[str]:

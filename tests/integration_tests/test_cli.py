@@ -44,7 +44,8 @@ def test_demo_shows_prompt_and_report_and_finds_what_was_said_near_the_start(
     code, out, _ = run(capsys, "demo")
     assert code == 0
     assert all(text in out for text in (DEMO_QUESTION, "CONTEXT BUDGET", "Total"))
-    assert out.count("stands in the prompt word for word.") == len(DEMO_EVIDENCE_IDS)
+    assert out.index(" of 4,000 tokens: ") < out.index("CONTEXT BUDGET") < out.index("the prompt")
+    assert out.count("stands in the prompt word for word; trim_messages does not have it.") == len(DEMO_EVIDENCE_IDS)
     code, out, _ = run(capsys, "demo", "--json")
     prompt = "\n".join(str(message["data"]["content"]) for message in json.loads(out)["messages"])
     evidence = [str(message.content) for message in demo_messages() if message.id in DEMO_EVIDENCE_IDS]
@@ -55,6 +56,29 @@ def test_demo_shows_prompt_and_report_and_finds_what_was_said_near_the_start(
 def test_the_budget_is_divided_by_the_strategy_that_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "demo", "--allocation", "ratio")
     assert (code, "Strategy   ratio 30/40/30\n" in out) == (0, True)
+
+
+def test_a_shell_completes_commands_and_options(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, script, _ = run(capsys, "--completion")
+    ask = "COMP_WORDS=(ctxbudget {}); COMP_CWORD={}; _ctxbudget; echo ${{COMPREPLY[@]}}"
+    asked = "\n".join([ask.format("de", 1), ask.format("replay --se", 2), ask.format("dashboard --d", 2)])
+    said = subprocess.run(["bash"], input=f"{script}\n{asked}", capture_output=True, text=True, check=True)
+    assert (code, said.stdout.split(), said.stderr) == (0, ["demo", "--settings", "--demo"], "")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("s.toml", "max_context_tokens = 900"), ("s.json", '{"max_context_tokens": 900}')]
+)
+def test_a_file_of_settings_is_below_the_options(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, chat_file: Path, name: str, text: str
+) -> None:
+    settings = tmp_path / name
+    settings.write_text(text, encoding="utf-8")
+    given = ("replay", chat_file, "--compare", "elastic", "--settings", settings)
+    assert "900 tokens for a prompt" in run(capsys, *given)[1]
+    assert "700 tokens for a prompt" in run(capsys, *given, "--budget", 700)[1]
+    settings.write_text("{", encoding="utf-8")
+    assert run(capsys, *given)[0] == 1
 
 
 def test_what_cannot_be_is_an_error(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

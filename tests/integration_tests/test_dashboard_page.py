@@ -205,6 +205,26 @@ def test_a_session_shows_the_prompt_and_the_numbers_of_the_api(site: Site, visit
     assert {(one.get_attribute("data-layer"), one.get_attribute("data-item")) for one in parts(page).all()} == sent
 
 
+def test_the_bar_of_a_prompt_says_what_is_cached_new_and_free_and_leads_to_what_is_new(
+    site: Site, visit: Visitor
+) -> None:
+    page = visit().opens(f"{site.url}#session={LONG}&message={quote(DEMO_QUESTION)}")
+    report = site.ask("preview", session_id=LONG, message=DEMO_QUESTION)["current_context"]
+    said = page.locator("#glance").inner_text().replace(",", "")
+    cached, new, free = (
+        sum(map(int, re.findall(words, said))) for words in (r"cached (\d+)", r"new (\d+)", r"(\d+) free")
+    )
+    assert 0 <= report["total_tokens"] - cached - new < 10  # what frames a request is nobody's
+    assert free == report["budget_tokens"] - report["total_tokens"]
+    page.locator("#glance button").click()
+    expect(page.locator("#prompt .message:not(.cached)").first).to_be_in_viewport()
+    paid, whole = (
+        site.ask("snapshots", session_id=LONG)["snapshots"][-1][f"{name}effective_tokens"] for name in ("", "whole_")
+    )
+    assert 0 < paid < whole
+    expect(page.locator("#turns .sum")).to_contain_text(f"{len(TURNS) + 1} prompts")
+
+
 def visible(text: str) -> str:
     return re.sub("[\u202a-\u202e\u2066-\u2069]", lambda found: f"[U+{ord(found[0]):04X}]", text)
 
@@ -216,6 +236,13 @@ def test_a_part_says_why_it_is_there_and_where_it_is_from(site: Site, visit: Vis
     expect(quoted).to_have_attribute("aria-pressed", "true")
     expect(page.locator("#why")).to_contain_text("L5 Retrieval")
     expect(page.locator("#why")).to_contain_text(Reason.RELEVANT.meaning)
+    place = page.get_by_role("button", name=" in the history")
+    position = number(place)
+    place.click()
+    expect(page.locator("#reader")).to_contain_text(f"Message {position} of")
+    quote_of = quoted.inner_text().partition(": ")[2].rstrip(" …")
+    assert quote_of in page.locator("#reader .text").inner_text()
+    quoted.focus()
     page.keyboard.press("ArrowUp")
     page.keyboard.press("Enter")
     expect(quoted).to_have_attribute("aria-pressed", "false")

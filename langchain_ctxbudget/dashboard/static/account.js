@@ -34,10 +34,10 @@ export function showTiles(report) {
     cached
       ? tile("Cached", `${count(cached)} tokens`, `${percent(cached / total, 0)} are the beginning of the last prompt, too`)
       : tile("Cached", "nothing", "no cache has the beginning of it"),
-    tile("Effective cost", `${count(effective)} tokens`, `${whole} if everything were sent; a cached token counts a tenth`),
+    tile("Paid for", `${count(effective)} tokens`, `${whole} if everything were sent; a cached token counts a tenth`),
     left === null
-      ? tile("Next step", "every turn", "prompts are chosen anew")
-      : tile("Next step", steps, `then about ${count(stability.step_tokens)} new tokens`),
+      ? tile("Next compaction", "every turn", "prompts are chosen anew")
+      : tile("Next compaction", steps, `then about ${count(stability.step_tokens)} new tokens`),
     usage && tile("Usage limit", usage.tier, `${percent(usage.left, 0)} left of the ${LIMITS[usage.limit] ?? usage.limit}`),
   );
 }

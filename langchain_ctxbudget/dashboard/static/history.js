@@ -21,7 +21,7 @@ export class History {
   /** Begins with another session, or reads its messages anew. */
   begin(session) {
     if (session !== this.session) this.position = null;
-    Object.assign(this, { session, pages: new Map(), ids: new Map() });
+    Object.assign(this, { session, pages: new Map() });
   }
 
   /** Draws the coverage of a prompt's report. */
@@ -182,7 +182,6 @@ export class History {
       this.pages.delete(page);
       throw problem;
     });
-    for (const message of messages) this.ids.set(message.id, message.position);
     return messages.find((message) => message.position === position);
   }
 }

@@ -34,7 +34,6 @@ let turn = 0;
 const history = new History({ failed, pinned: () => changed("The pin is changed; the next prompt goes by it.") });
 const known = new Known({ failed, changed: () => changed("What is known is changed; the next prompt goes by it.") });
 const prompt = new Prompt({
-  positionOf: (id) => history.ids.get(id),
   open: (position) => {
     history.move(position);
     node("history-title").scrollIntoView({ block: "start" });
@@ -63,7 +62,7 @@ async function load(wanted) {
     const isOther = session !== view.session;
     const { message = "", budget = null } = asked();
     if (isOther) Object.assign(view, { message, budget: budget && Number(budget), usual: null, picked: null });
-    const [{ snapshots, replayed }, next, usage] = await Promise.all([
+    const [{ snapshots, replayed, input_price: price }, next, usage] = await Promise.all([
       api.snapshots(session),
       api.preview(session, view.message, view.budget),
       api.usage(session),
@@ -75,7 +74,7 @@ async function load(wanted) {
     history.begin(session);
     await history.at(Math.max(1, next.current_context.coverage.at(-1)?.last ?? 1));
     if (!isStill()) return;
-    Object.assign(view, { session, snapshots, replayed, next, usage });
+    Object.assign(view, { session, snapshots, replayed, price, next, usage });
     if (isOther && NARROW.matches) node("picker").open = false;
     view.usual ??= view.budget ? (view.snapshots.at(-1)?.budget_tokens ?? view.budget) : next.current_context.budget_tokens;
     showSessions();

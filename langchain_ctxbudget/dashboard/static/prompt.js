@@ -10,14 +10,15 @@ const place = (id) => document.getElementById(id);
 export const roleOf = (role) => ROLES[role] ?? (role || "message");
 
 export class Prompt {
-  /** `positionOf` finds a stored message by its id, `open` shows it in the history. */
-  constructor({ positionOf, open }) {
-    Object.assign(this, { positionOf, open, layer: null, picked: null });
+  /** `open` shows a message in the history. */
+  constructor({ open }) {
+    Object.assign(this, { open, layer: null, picked: null });
     place("prompt").addEventListener("keydown", (event) => this.steer(event));
   }
 
   show(answer) {
     this.report = answer.current_context;
+    this.positions = answer.positions;
     this.items = new Map();
     for (const layer of this.report.layers)
       for (const item of layer.items) if (item.status !== "omitted") this.items.set(`${layer.layer} ${item.id}`, item);
@@ -28,8 +29,61 @@ export class Prompt {
       place("prompt"),
       answer.prompt.map((message, index) => this.message(message, index === answer.prompt.length - 1)),
     );
+    this.showGlance(answer.prompt);
     this.showLegend();
     this.explain(null);
+  }
+
+  /** The whole prompt as one bar, in the order in which the model reads it; a click goes to the part. */
+  showGlance(messages) {
+    const { total_tokens: total, budget_tokens: budget } = this.report;
+    const inside = messages.flatMap(({ tokens, parts }, index) => {
+      const length = parts.reduce((sum, part) => sum + part.text.length, 0) || 1;
+      return parts.map((part) => ({ ...part, index, tokens: (tokens * part.text.length) / length }));
+    });
+    const messageTokens = messages.reduce((sum, { tokens }) => sum + tokens, 0);
+    const cached = inside.reduce((sum, part) => sum + (part.cached ? part.tokens : 0), 0);
+    const share = (tokens) => `${(tokens / Math.max(budget, total)) * 100}%`;
+    const bar = el(
+      "div",
+      { class: "whole", "aria-hidden": "true" }, // its parts stand below, where keys reach them
+      total > messageTokens ? el("span", { class: "layer-overhead", css: { width: share(total - messageTokens) } }) : null,
+      inside.map(({ layer, item, index, tokens }) =>
+        el("span", {
+          class: classOf(layer),
+          data: { layer: layer ?? "" },
+          title: `${layer ? nameOf(layer) : "framing"}, message ${index + 1} of ${messages.length}`,
+          css: { width: share(tokens) },
+          on: { click: () => this.goTo(index, layer, item) },
+        }),
+      ),
+    );
+    const isKnown = inside.some((part) => part.cached !== null);
+    const fresh = messages.findIndex(({ parts }) => parts.some((part) => part.cached === false));
+    const below = isKnown
+      ? [
+          cached
+            ? el("span", { class: "held", css: { width: share(total - messageTokens + cached) } }, el("span", {}, `cached ${count(Math.round(cached))}`))
+            : null,
+          el(
+            "button",
+            { type: "button", class: "link", data: { key: "new" }, on: { click: () => this.goTo(fresh) } },
+            `new ${count(Math.round(messageTokens - cached))} ↓`,
+          ),
+        ]
+      : [];
+    fill(place("glance"), bar, el("p", { class: "below-bar small" }, below, el("span", { class: "rest muted" }, `${count(Math.max(0, budget - total))} free`)));
+  }
+
+  /** Brings a message of the prompt into view, and picks the part that is wanted of it. */
+  goTo(index, layer = null, item = null) {
+    const message = place("prompt").children[index];
+    if (!message) return;
+    const wanted = this.parts.findIndex((part) => part.dataset.layer === layer && part.dataset.item === item && message.contains(part));
+    const target = wanted < 0 ? message : this.parts[wanted];
+    if (wanted >= 0 && wanted !== this.picked) this.pick(wanted);
+    const list = place("prompt");
+    list.scrollTop += target.getBoundingClientRect().top - list.getBoundingClientRect().top - 40;
   }
 
   message({ role, name, tokens, parts }, isLast) {
@@ -131,7 +185,7 @@ export class Prompt {
     if (!item) return fill(place("why"), el("p", { class: "muted" }, "Pick a part of the prompt: here stands why it is there."));
     const position = item.id
       .split(" + ")
-      .map((id) => this.positionOf(id))
+      .map((id) => this.positions[id] ?? Number(/^message (\d+)$/.exec(id)?.[1]))
       .find(Boolean);
     const scores = Object.entries(item.scores)
       .filter(([, value]) => Math.abs(value) >= 0.005)
@@ -198,8 +252,8 @@ export class Prompt {
       el("span", { class: "number" }, count(framing)),
     );
     fill(place("legend"), used.map(entry), rest);
-    place("prompt").classList.toggle("dimmed", this.layer !== null);
-    for (const node of place("prompt").querySelectorAll(".part")) node.classList.toggle("lit", node.dataset.layer === this.layer);
+    for (const id of ["prompt", "glance"]) place(id).classList.toggle("dimmed", this.layer !== null);
+    for (const node of document.querySelectorAll("#prompt .part, #glance [data-layer]")) node.classList.toggle("lit", node.dataset.layer === this.layer);
   }
 
   only(layer) {

@@ -1,6 +1,6 @@
 // The prompts of a conversation beside each other: layers, budget, what each costs, and where it was written anew.
 
-import { count, el, fill, plural, steered, when } from "./dom.js";
+import { count, el, fill, money, percent, plural, steered, when } from "./dom.js";
 import { classOf, nameOf } from "./words.js";
 
 const FRAMING = "";
@@ -20,10 +20,11 @@ export const lineOf = (report) => ({
   budget_tokens: report.budget_tokens,
   parts: layersOf(report),
   effective_tokens: report.stability.effective_tokens,
+  whole_effective_tokens: report.stability.whole_effective_tokens,
   compaction_step: report.stability.compaction_step,
 });
 
-export function showTurns({ snapshots, replayed, picked }, next, pick) {
+export function showTurns({ snapshots, replayed, price, picked }, next, pick) {
   const lines = [
     ...snapshots.map((line) => ({
       ...line,
@@ -41,7 +42,7 @@ export function showTurns({ snapshots, replayed, picked }, next, pick) {
           ? `Prompt ${lines.length - index} turns ago`
           : `Prompt of ${when(line.created_at)}`;
     const step = line.compaction_step ? ", written anew" : "";
-    const label = `${name}: ${plural(line.total_tokens, "token")}, ${count(line.effective_tokens)} effective${step}`;
+    const label = `${name}: ${plural(line.total_tokens, "token")}, ${count(line.effective_tokens)} paid for${step}`;
     return el(
       "button",
       {
@@ -79,8 +80,18 @@ export function showTurns({ snapshots, replayed, picked }, next, pick) {
   const place = document.getElementById("turns");
   const scrolled = place.querySelector(".turns")?.scrollLeft;
   const row = el("div", { class: "turns", role: "group", "aria-label": "Prompts, oldest first" }, bars);
+  const total = (field) => sum(lines.map((line) => line[field]));
+  const [sent, paid, whole] = ["total_tokens", "effective_tokens", "whole_effective_tokens"].map(total);
+  const dollars = price ? ` (${money((paid * price) / 1e6)})` : "";
   fill(
     place,
+    el(
+      "p",
+      { class: "sum" },
+      `${plural(lines.length, "prompt")}: ${count(sent)} tokens sent, `,
+      el("strong", {}, `${count(paid)} paid for`),
+      `${dollars}, ${percent(paid / Math.max(1, whole), 0)} of what sending everything costs`,
+    ),
     el(
       "div",
       { class: "chart" },
@@ -97,7 +108,7 @@ export function showTurns({ snapshots, replayed, picked }, next, pick) {
       el("span", { class: "key limit-key" }),
       "budget ",
       el("span", { class: "key effective-key" }),
-      "effective tokens: what it costs with a cache ",
+      "paid for ",
       el("span", {}, "▲ written anew (a compaction step)"),
     ),
     snapshots.length && !replayed
