@@ -216,9 +216,7 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-_held: ContextVar[tuple[object, ...]] = ContextVar(
-    "holders of locks for which the code that runs now works", default=()
-)
+_held: ContextVar[tuple[object, ...]] = ContextVar("holders of locks for which this code works", default=())
 
 
 def locked(lock: Lock, flow: Flow[T]) -> Flow[T]:

@@ -45,9 +45,7 @@ class Parameters(BaseModel):
         if isinstance(value, cls):
             return value
         if not isinstance(value, Mapping):
-            raise InvalidSettingsError(
-                f"{cls.__name__} is made from a mapping of its fields, not {type(value).__name__}"
-            )
+            raise InvalidSettingsError(f"{cls.__name__} is made from a mapping of fields, not {type(value).__name__}")
         return cls(**{str(name): given for name, given in value.items()})
 
 
@@ -61,10 +59,8 @@ def _problems(error: ValidationError, kind: type[Parameters]) -> Iterator[str]:
         ).lstrip(".")
         said = problem["msg"].removeprefix("Value error, ").replace("Input should", "must")
         if problem["type"] == "extra_forbidden":
-            known = sorted(kind.model_fields)
-            said = (
-                f"is no setting of {kind.__name__}{meant(str(problem['loc'][-1]), known)}; known are {', '.join(known)}"
-            )
+            known, near = sorted(kind.model_fields), meant(str(problem["loc"][-1]), kind.model_fields)
+            said = f"is no setting of {kind.__name__}{near}; known are {', '.join(known)}"
         elif said.startswith("must") and ", not " not in said:
             said = f"{said}, not {short_repr(problem['input'])}"
         yield said if said.startswith(place) else f"{place}{' ' if said.startswith(('must', 'is ')) else ': '}{said}"

@@ -306,14 +306,8 @@ class RatioAllocation(Parameters):
         exchanges = sum(exchange.tokens for exchange in kept)
         over = max(0, exchanges - history)
         memory, history = max(0, memory - over), history + over
-        return _divided(
-            self.name,
-            situation,
-            {"history": history, "memory": memory},
-            kept_tokens=exchanges,
-            reserve_tokens=free - memory - history,
-            keep_messages=sum(exchange.messages for exchange in kept),
-        )
+        others = {"reserve_tokens": free - memory - history, "keep_messages": sum(one.messages for one in kept)}
+        return _divided(self.name, situation, {"history": history, "memory": memory}, exchanges, **others)
 
 
 class FixedAllocation(Parameters):
@@ -344,7 +338,7 @@ class FixedAllocation(Parameters):
         shares = self.system, self.history, self.entities, self.retrieval
         system, *others = (share_of(situation.total_tokens, share) for share in shares)
         buckets = _with_kept(situation, max(0, system - situation.identity_tokens), *others)
-        return _divided(self.name, situation, buckets)
+        return _divided(self.name, situation, buckets, situation.keep_tokens)
 
 
 class DynamicAllocation(Parameters):
@@ -376,7 +370,7 @@ class DynamicAllocation(Parameters):
             without_chunks = buckets(history + retrieval // 2, entities + retrieval // 2, 0)
             if situation.history_tokens <= without_chunks["history"]:
                 chosen = without_chunks
-        return _divided(self.name, situation, chosen)
+        return _divided(self.name, situation, chosen, situation.keep_tokens)
 
 
 class PrioritizedAllocation(Parameters):
@@ -462,19 +456,14 @@ def _scaled(buckets: Buckets, tokens: int) -> Buckets:
     return {name: part if total <= tokens else part * tokens // total for name, part in buckets.items()}
 
 
-def _divided(
-    name: str, situation: Situation, buckets: Buckets, *, kept_tokens: int | None = None, **more: int
-) -> Allocation:
+def _divided(name: str, situation: Situation, buckets: Buckets, kept_tokens: int, **more: int) -> Allocation:
     """Divides every bucket, together at most what is free, between its layers; the newest messages come first."""
     held, room = situation.history_tokens, buckets["history"]
-    kept = situation.keep_tokens if kept_tokens is None else kept_tokens
     fits_whole = held <= room
-    arc = 0 if fits_whole else max(0, min(arc_ideal(situation), int(room * ARC_SHARE), room - kept))
+    arc = 0 if fits_whole else max(0, min(arc_ideal(situation), int(room * ARC_SHARE), room - kept_tokens))
     history = held if fits_whole else room - arc
-    specs = [
-        LayerSpec(Layer.ARC, 0, arc, arc, ARC_PRIORITY),
-        LayerSpec(Layer.HISTORY, 0, history, history, HISTORY_PRIORITY),
-    ]
+    sizes = {Layer.ARC: (arc, ARC_PRIORITY), Layer.HISTORY: (history, HISTORY_PRIORITY)}
+    specs = [LayerSpec(layer, 0, tokens, tokens, priority) for layer, (tokens, priority) in sizes.items()]
     for bucket, tokens in buckets.items():
         wanted = _knowledge(bucket, situation, tokens, fits_whole=fits_whole)
         given = divide(wanted, tokens)

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from langchain_core.embeddings import Embeddings
@@ -86,6 +86,10 @@ class DocumentInfo(Record):
         return {"source": self.source, "title": self.title, "date": self.date, "type": self.type}
 
 
+Named: TypeAlias = tuple[DocumentInfo, str | None]
+"""A document that messages name, and its whole text where that is small enough."""
+
+
 class PartRecord(Record):
     """A chunk of a document, or its whole text exactly as it was given."""
 
@@ -138,16 +142,14 @@ class Catalogue:
         with self._mutex:
             self._shelves.pop(owner, None)
 
-    def named(
-        self, user_id: str, texts: Sequence[str], *, max_tokens: int
-    ) -> Flow[list[tuple[DocumentInfo, str | None]]]:
+    def named(self, user_id: str, texts: Sequence[str], *, max_tokens: int) -> Flow[list[Named]]:
         """Returns the documents of a user and of everyone that messages (oldest first) name, the last named first.
 
-        Each comes with its whole text, or None where it has more than `max_tokens`.
+        Of one with more than `max_tokens` the text is None.
         """
         shelves = yield from self._read((owner_of(user_id), SHARED))
         records = [(shelf.owner, record) for shelf in shelves for record in shelf.records]
-        names, found = [names_of(record.title, record.source) for _, record in records], []
+        names, found = [names_of(record.title, record.source) for _, record in records], list[Named]()
         for number in newest_mentions(names, texts)[:NAMED_DOCUMENTS]:
             owner, record = records[number]
             found.append((record, (yield from self.whole_text(owner, record)) if record.tokens <= max_tokens else None))
@@ -252,9 +254,7 @@ class Catalogue:
             yield in_thread(lambda: index.extend(map(terms, texts)))
             shelf.lexical = index
         if lost := sum(key not in shelf.texts for key in shelf.chunks):
-            problems.append(
-                f"{lost} chunks of documents are not in the store; delete these documents and add them again"
-            )
+            problems.append(f"{lost} chunks are not in the store; delete their documents and add them again")
         return index
 
     def _nearest(self, shelves: Sequence[_Shelf], query: str, limit: int) -> Flow[dict[str, float]]:

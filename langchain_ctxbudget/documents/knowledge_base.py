@@ -96,9 +96,7 @@ class KnowledgeBase:
         user nor `shared`, that is a `MissingScopeError`.
         """
         if user_id is not None and shared:
-            raise errors.InvalidSettingsError(
-                "Documents are a user's or everyone's: give user_id or shared=True, not both"
-            )
+            raise errors.InvalidSettingsError("Documents are a user's or everyone's: user_id or shared=True, not both")
         if user_id is None and shared is not True:
             raise errors.MissingScopeError("Give the user_id whose documents these are, or shared=True for everyone's")
         errors.require_kind("store", store, BaseStore)
@@ -109,13 +107,10 @@ class KnowledgeBase:
                 raise errors.InvalidSettingsError(f"The sizes of chunks must be whole numbers, not {size!r}")
         if chunk_tokens < SMALLEST_CHUNK_TOKENS:
             raise errors.InvalidSettingsError(
-                f"chunk_tokens must be at least {SMALLEST_CHUNK_TOKENS}, not {chunk_tokens!r}"
+                f"chunk_tokens must be at least {SMALLEST_CHUNK_TOKENS}, not {chunk_tokens}"
             )
-        if not 0 <= chunk_overlap_tokens <= chunk_tokens // 2:  # else chunks say mostly the same
-            most = chunk_tokens // 2
-            raise errors.InvalidSettingsError(
-                f"chunk_overlap_tokens must be from 0 to {most}, not {chunk_overlap_tokens!r}"
-            )
+        if not 0 <= chunk_overlap_tokens <= (most := chunk_tokens // 2):  # else chunks say mostly the same
+            raise errors.InvalidSettingsError(f"chunk_overlap_tokens must be 0 to {most}, not {chunk_overlap_tokens}")
         self.user_id, self.store = user_id, PrivateStore() if store is None else store
         local = LocalEmbeddings() if embeddings is None and local_embeddings_available() else None
         self.embeddings = embeddings or local

@@ -58,9 +58,7 @@ _PLANS = re.compile(
     r"|need\w*|must|want\w*|ask(?:ed|ing|s)?|discuss\w*|still|(?-i:may)|mention\w*|about the|worr\w*)\b"
 )
 # An assistant writes "We will use email" in many a text that it drafts.
-_TOGETHER = re.compile(
-    r"(?i)\b(?:we|you)(?:'ve| have| had)? (?:already |both |now )*(?:agreed|decided|settled|chose)\b"
-)
+_JOINT = re.compile(r"(?i)\b(?:we|you)(?:'ve| have| had)? (?:already |both |now )*(?:agreed|decided|settled|chose)\b")
 _NAMED_AS_CODE = re.compile(r"[a-z0-9][A-Z]|\w[_./]\w")
 
 
@@ -105,10 +103,8 @@ def _left_open(alive: tuple[Sentence, ...], text: str, before: frozenset[str]) -
 def answers(question: str, text: str) -> bool:
     """Returns True if a text that was said later answers a question."""
     matter = frozenset(terms(question)) - extractive.generic_terms()
-    said = (
-        unit for unit in units(text) if not extractive.is_question(unit) and extractive.kind_of(unit) is not Kind.OPEN
-    )
-    return bool(matter) and any(_answered(matter, unit, frozenset(terms(unit))) for unit in said)
+    told = (unit for unit in units(text) if not (extractive.is_question(unit) or extractive.kind_of(unit) is Kind.OPEN))
+    return bool(matter) and any(_answered(matter, unit, frozenset(terms(unit))) for unit in told)
 
 
 def _answered(matter: frozenset[str], text: str, told: frozenset[str]) -> float:
@@ -234,7 +230,7 @@ def _decisions(digests: Sequence[Digest]) -> list[SummaryLine]:
     newer: list[Sentence] = []
     lines: list[SummaryLine] = []
     for s, digest in sorted(made, key=lambda pair: (pair[0].position, pair[0].order), reverse=True):
-        words_of_all = s.speaker != "assistant" or _TOGETHER.search(s.text)
+        words_of_all = s.speaker != "assistant" or _JOINT.search(s.text)
         if words_of_all and _stands_alone(s) and not any(_supersedes(other, s) for other in newer):
             newer.append(s)
             # A sentence stands for its message, or for the whole span where a model wrote it.

@@ -155,10 +155,9 @@ class MessageIndex(Columns):
             how = search.first_person(entry.text, from_user=human), search.limit(entry.text, from_user=human)
             said = *saying(entry.speaker, entry.text), short_digest(entry.text)
             rows.append((session, self.speakers[entry.speaker], day, *how, *said))
-        columns = (self._session, self._speaker, self.days, self._first_person, self._limits)
-        for column, values in zip(
-            (*columns, self.sayings, self.folded, self._said), zip(*rows, strict=True), strict=False
-        ):
+        columns = [self._session, self._speaker, self.days, self._first_person, self._limits]
+        columns += [self.sayings, self.folded, self._said]
+        for column, values in zip(columns, zip(*rows, strict=True), strict=False):
             column.extend(values)
         self.said.update(self._said.values[start:].tolist())
 

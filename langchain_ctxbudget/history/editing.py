@@ -113,9 +113,7 @@ class Editor:
         def difference() -> Difference:
             require_known(self.conversation, [message_id])
             if message.id not in (None, message_id):
-                raise InputError(
-                    f"The new message has the id {message.id!r}, but is to stand for {message_id!r}. Leave its id out"
-                )
+                raise InputError(f"The new message of {message_id!r} has the id {message.id!r}. Leave its id out")
             return Difference([message_id], edited=_given([message.model_copy(update={"id": message_id})]))
 
         return self._apply(difference)
@@ -135,9 +133,7 @@ class Editor:
 
         def difference() -> Difference:
             if self.conversation.table or self.conversation.archived:
-                raise InputError(
-                    f"There is a conversation {self.scope.conversation_id!r} already; a fork needs an id of its own"
-                )
+                raise InputError(f"There is a conversation {self.scope.conversation_id!r} already. Fork to another id")
             return Difference([str(message.id) for message in messages], _given(messages))
 
         beside = [stores.written(self.scope.place(PINS), stores.PinsRecord(pins=dict(pins)))] if pins else []
@@ -363,9 +359,7 @@ def _recognized(conversation: OpenConversation, messages: Sequence[BaseMessage])
     table, given = conversation.table, dict[str, GivenMessage]()
     for one in _identify(messages):
         if given.setdefault(one.id, one).fingerprint != one.fingerprint:
-            raise MessageConflictError(
-                f"messages has two messages of id {one.id!r} with other content; ids must be unique"
-            )
+            raise MessageConflictError(f"messages has id {one.id!r} twice, with other content; ids must be unique")
     own = {key: at for key, one in given.items() if one.named and (at := table.positions.get(key)) is not None}
     state_of = table.facts.values["state"]
     states = {*state_of[list(own.values())].tolist()} or {conversation.newest_state}
@@ -404,22 +398,16 @@ def read_sent(store: BaseStore, conversation: OpenConversation) -> Flow[None]:
 def hold(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> None:
     """Gives messages to a conversation that is in memory only, unless it has some already."""
     if not conversation.table:
-        conversation.take_in(News(_records(_identify(messages), "", 0, 0)))
+        conversation.take_in(News(_records(_identify(messages), "", 0, 0, 0)))
 
 
 def _given(messages: Iterable[BaseMessage]) -> list[GivenMessage]:
     return [GivenMessage(message, fingerprint(message), named=True) for message in messages]
 
 
-def _records(
-    new: Iterable[GivenMessage], lane: str, clock: int, first: int, state: int = 0
-) -> list[stores.MessageRecord]:
-    return [
-        stores.MessageRecord.of(
-            one.message, stores.Place(clock=clock, lane=lane, number=number, state=state), named=one.named
-        )
-        for number, one in enumerate(new, first)
-    ]
+def _records(new: Iterable[GivenMessage], lane: str, clock: int, first: int, state: int) -> list[stores.MessageRecord]:
+    placed = ((one, stores.Place(clock=clock, lane=lane, number=at, state=state)) for at, one in enumerate(new, first))
+    return [stores.MessageRecord.of(one.message, place, named=one.named) for one, place in placed]
 
 
 def _says(conversation: OpenConversation, position: int, message: BaseMessage) -> bool:

@@ -201,12 +201,11 @@ def puts(
     """
     made: list[PutOp] = []
     for key, record in sorted(records.items(), key=lambda item: item[1] is None):
-        value = record.to_value() if record else None
+        value = record.to_value() if record else {}
         if isinstance(record, stores.MessageRecord) and stores.has_index(store):
             value = record.to_indexed_value()
-        made.append(
-            PutOp(scope.namespace(MESSAGES), key, value, index=[stores.SAID] if stores.SAID in (value or ()) else False)
-        )
+        said = stores.SAID in value
+        made.append(PutOp(scope.namespace(MESSAGES), key, value or None, index=[stores.SAID] if said else False))
     return made
 
 

@@ -132,9 +132,8 @@ def read_reply(request: SummaryRequest, made_by: str, counter: TokenCounter, rep
         raise ValueError(f"a refusal: {shown}")
     lines = (line for part in _strings(fields.get("summary")) for line in encodable(part).splitlines())
     said = (one_line(sentence) for line in lines for sentence in sentences(_without_bullet(line)))
-    statements = _unique(
-        (llm.clipped(one, messages.MAX_SENTENCE_CHARACTERS) for one in said if one[-1:] != ":"), STATEMENTS_READ
-    )
+    told = (llm.clipped(one, messages.MAX_SENTENCE_CHARACTERS) for one in said if one[-1:] != ":")
+    statements = _unique(told, STATEMENTS_READ)
     if not statements:
         raise ValueError(f"a reply without a summary: {shown}")
     decisions, questions, artifacts = (_listed(name, fields.get(name)) for name in LISTS)
@@ -320,12 +319,8 @@ def compactions(
     nodes = spans.tree.complete(until)
     if spans.known.maker:
         yield from look_up(store, seen.scope, spans.known, [*map(spans.key, nodes)])
-    return [
-        ConversationCompaction.of(
-            spans.digest(node), seen, spans.key(node) if spans.written(node) else spans.tree.key(node)
-        )
-        for node in nodes
-    ]
+    keys = (spans.key(node) if spans.written(node) else spans.tree.key(node) for node in nodes)
+    return [ConversationCompaction.of(spans.digest(node), seen, key) for node, key in zip(nodes, keys, strict=True)]
 
 
 def request_of(seen: Conversation, spans: Spans, node: Node, key: str) -> SummaryRequest:

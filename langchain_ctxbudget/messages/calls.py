@@ -139,10 +139,8 @@ def _text_block(value: object) -> Block:
 
 def renamed(message: AIMessage, ids: Sequence[str]) -> BaseMessage:
     """Gives the calls of a message these ids, and names that providers accept; their blocks and items go."""
-    calls = [
-        {**call, "id": call_id, "name": call_name(call)}
-        for call, call_id in zip(listed_calls(message), ids, strict=True)
-    ]
+    called = zip(listed_calls(message), ids, strict=True)
+    calls = [{**call, "id": call_id, "name": call_name(call)} for call, call_id in called]
     rest = [block for block in blocks_of(message) if _kind(block) not in CALL_BLOCKS]
     content = message.content if isinstance(message.content, str) else rest or ""
     return without_items(message.model_copy(update={"tool_calls": calls, "content": content}))

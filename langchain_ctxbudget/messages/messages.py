@@ -186,7 +186,7 @@ def checked(messages: Sequence[BaseMessage], argument: str) -> list[BaseMessage]
             )
         if isinstance(message, RemoveMessage):
             raise UnsupportedContentError(
-                f"{place} is a RemoveMessage; to remove messages, call `sync` with those that stay"
+                f"{place} is a RemoveMessage; to remove some, call `sync` with those that stay"
             )
         if KEY in message.additional_kwargs:
             require_preservation(message.additional_kwargs[KEY], f"{place}.additional_kwargs[{KEY!r}]")
@@ -232,9 +232,7 @@ def current_turn(message: str | BaseMessage | Sequence[BaseMessage]) -> list[Bas
         raise EmptyMessageError("message is an empty list: give at least the message to answer")
     for position, part in enumerate(turn):
         if isinstance(part, HumanMessage) and is_empty(part):
-            raise EmptyMessageError(
-                f"message has no content (position {position} of the turn): say what is to be answered"
-            )
+            raise EmptyMessageError(f"message has no content at position {position}: say what is to be answered")
     if not any(isinstance(part, HumanMessage) for part in turn) and not group(turn)[0]:
         raise EmptyMessageError("message has nothing that can be sent: no content, or results that answer no call")
     return turn

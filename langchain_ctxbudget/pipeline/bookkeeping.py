@@ -149,10 +149,9 @@ class ReportRecord(stores.Record):
 
 def without_previews(report: ContextReport) -> ContextReport:
     """Returns a report that quotes nothing."""
-    layers = tuple(
-        replace(layer, items=tuple(replace(item, preview="") for item in layer.items)) for layer in report.layers
-    )
-    return replace(report, layers=layers)
+    bare = (tuple(replace(item, preview="") for item in layer.items) for layer in report.layers)
+    layers = (replace(layer, items=items) for layer, items in zip(report.layers, bare, strict=True))
+    return replace(report, layers=tuple(layers))
 
 
 def read_snapshot_items(store: BaseStore, scope: stores.Scope) -> Flow[list[Item]]:

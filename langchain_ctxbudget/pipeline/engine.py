@@ -13,6 +13,7 @@ from langchain_core.documents import BaseDocumentCompressor
 from langchain_core.messages import AIMessage, BaseMessage
 from langgraph.store.base import BaseStore, Op, PutOp
 
+from langchain_ctxbudget import prompt as prompts
 from langchain_ctxbudget.errors import BudgetError, InputError, MessageConflictError
 from langchain_ctxbudget.flow import Call, Flow, T, batch
 from langchain_ctxbudget.history import (
@@ -30,22 +31,7 @@ from langchain_ctxbudget.knowledge import facts, known, records
 from langchain_ctxbudget.messages import checked, current_turn, model_of, split_instructions
 from langchain_ctxbudget.pipeline.bookkeeping import keep_report
 from langchain_ctxbudget.pipeline.workspace import Latest, Workspace
-from langchain_ctxbudget.prompt import (
-    LAST_STEP,
-    NOTHING_ELSE,
-    STEPS,
-    Access,
-    AssembledContext,
-    Plan,
-    Prompt,
-    PromptRequest,
-    Request,
-    WhatIf,
-    asking,
-    assemble,
-    choose_history,
-    settle,
-)
+from langchain_ctxbudget.prompt import STEPS, Access, AssembledContext, Plan, Prompt, PromptRequest, Request, WhatIf
 from langchain_ctxbudget.report import ContextReport
 from langchain_ctxbudget.retrieval import Sources
 from langchain_ctxbudget.settings import ContextSettings
@@ -55,9 +41,7 @@ from langchain_ctxbudget.tokens import ModelTarget, is_of_one_call, kind_of, mod
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
 
-NO_THREAD = (
-    "the run names no conversation (thread_id), so it is one of its own: it is in memory only, and ends with the run"
-)
+NO_THREAD = "the run names no conversation (thread_id): it is one of its own, in memory only, and ends with the run"
 NO_EMBEDDINGS = "embeddings: none are installed, so retrieval is lexical only (pip install wordllama)"
 
 Turn = Sequence[BaseMessage]
@@ -136,27 +120,29 @@ class Engine:
         return (yield from self.workspace.recall(scope, seen))
 
     def assemble(
-        self, scope: Scope, message: str | BaseMessage | Turn, request: Request = NOTHING_ELSE
+        self, scope: Scope, message: str | BaseMessage | Turn, request: Request = prompts.NOTHING_ELSE
     ) -> Flow[AssembledContext]:
         """Makes the prompt for the current turn."""
         return (yield from self._begun(scope, message, None, request, self._run_all)).finished
 
-    def forecast(self, scope: Scope, message: str, request: Request = NOTHING_ELSE) -> Flow[Prompt]:
+    def forecast(self, scope: Scope, message: str, request: Request = prompts.NOTHING_ELSE) -> Flow[Prompt]:
         """Makes a prompt that nobody sends: nothing is written, kept or counted, no summary asked for."""
 
         def finish(session: Session) -> Flow[Prompt]:
             plan = session.plan
             for step in STEPS.values():
                 plan = yield from step(plan, session.access)
-            return assemble(plan)
+            return prompts.assemble(plan)
 
         return (yield from self._begun(scope, message, None, request, finish))
 
-    def answer(self, scope: Scope, history: Turn, turn: Turn, request: Request = NOTHING_ELSE) -> Flow[Session]:
+    def answer(self, scope: Scope, history: Turn, turn: Turn, request: Request = prompts.NOTHING_ELSE) -> Flow[Session]:
         """Makes the prompt for an agent's state, without anybody else coming in between; see `open_turn`."""
         return (yield from self._begun(scope, turn, history, request, self._run_all))
 
-    def open_turn(self, scope: Scope, history: Turn, turn: Turn, request: Request = NOTHING_ELSE) -> Flow[Session]:
+    def open_turn(
+        self, scope: Scope, history: Turn, turn: Turn, request: Request = prompts.NOTHING_ELSE
+    ) -> Flow[Session]:
         """Begins a prompt for an agent's state: history is copied into the store, the turn is to be answered."""
 
         def finish(session: Session) -> Flow[Session]:
@@ -187,10 +173,10 @@ class Engine:
 
         def body(conversation: OpenConversation) -> Flow[tuple[HistoryView, Conversation, list[str]]]:
             problems: list[str] = []
-            settings = (yield from workspace.read_stored(conversation, NOTHING_ELSE, problems)).settings
+            settings = (yield from workspace.read_stored(conversation, prompts.NOTHING_ELSE, problems)).settings
             seen = conversation.seen_with(self.target.counter)
             access = Access(store=workspace.store)
-            view, failures = yield from choose_history(planned(seen, settings), access)
+            view, failures = yield from prompts.choose_history(planned(seen, settings), access)
             failures += yield from self._write(conversation, view.record, step=view.step, with_snapshot=False)
             self._summarize(conversation, settings, view)
             return view, seen, [*problems, *failures]
@@ -341,7 +327,7 @@ class Engine:
         alone: that follows from what was stored before it, as it did when the turn began.
         """
         turn, history, last = plan.request.turn, plan.conversation.digest, plan.conversation.last
-        first = asking(turn)
+        first = prompts.asking(turn)
         if first is None or first + 1 == len(turn):
             return plan
         known = [last.block] if last and last.settings == plan.request.settings else []
@@ -356,12 +342,11 @@ class Engine:
             try:
                 for step in STEPS.values():
                     begun = yield from step(begun, access)
-                begun = settle(begun).plan
+                begun = prompts.settle(begun).plan
             except BudgetError:  # the prompt itself tells what it needs
                 begun = begun.but(block=None)
-            block = begun.block or TurnBlock.of(
-                turn[first], history, (), position=len(plan.conversation.entries) + first
-            )
+            position = len(plan.conversation.entries) + first
+            block = begun.block or TurnBlock.of(turn[first], history, (), position=position)
             plan = plan.failed(*begun.failures)
         return plan.but(request=replace(plan.request, block=block)).with_block(block)
 
@@ -369,13 +354,13 @@ class Engine:
         started = time.perf_counter()
         if name in STEPS:
             session.plan = yield from STEPS[name](session.plan, session.access)
-        prompt = assemble(session.plan) if name == LAST_STEP else None
+        prompt = prompts.assemble(session.plan) if name == prompts.LAST_STEP else None
         session.timings_ms[name] = (time.perf_counter() - started) * 1000
         if prompt is not None:
             yield from self._finish(session, prompt)
 
     def _run_all(self, session: Session) -> Flow[Session]:
-        for name in (*STEPS, LAST_STEP):
+        for name in (*STEPS, prompts.LAST_STEP):
             yield from self._run(name, session)
         return session
 
@@ -394,9 +379,8 @@ class Engine:
             conversation.sent[block.position] = block
         self._summarize(conversation, settings, prompt.plan.history)
         workspace.note_blocks(conversation)
-        timings = {step: session.timings_ms[step] for step in ("open", *STEPS, LAST_STEP) if step in session.timings_ms}
-
-        context = prompt.context
+        order, measured, context = ("open", *STEPS, prompts.LAST_STEP), session.timings_ms, prompt.context
+        timings = {step: measured[step] for step in order if step in measured}
 
         def told() -> ContextReport:
             made = context.report

@@ -201,9 +201,7 @@ class Workspace:
             self.sealing.submit(conversation.scope)
 
     def _seal(self, scope: stores.Scope, cancelled: Cancelled) -> None:
-        while not cancelled and drive(
-            self.recall(scope, lambda conversation: history.blocks.seal(self.store, conversation))
-        ):
+        while not cancelled and drive(self.recall(scope, partial(history.blocks.seal, self.store))):
             pass
 
     def sync(
@@ -290,11 +288,8 @@ class Workspace:
         """
         self._name_maker(conversation)
         scope, store, user = conversation.scope, self.store, conversation.scope.user_id
-        places = {
-            "cuts": scope.place(history.CUTS),
-            "pins": scope.place(history.PINS),
-            "snapshot": scope.place(records.SNAPSHOT),
-        }
+        kinds = {"cuts": history.CUTS, "pins": history.PINS, "snapshot": records.SNAPSHOT}
+        places = {name: scope.place(kind) for name, kind in kinds.items()}
         places |= {"mark": records.mark_place(user), "user": stores.settings_place(user, None)}
         if request.persona_id is not None:
             places["persona"] = stores.settings_place(user, request.persona_id)
@@ -312,9 +307,8 @@ class Workspace:
             if scope.is_kept and conversation.sent_read < len(conversation.table):
                 yield from history.editing.read_sent(store, conversation)
             if not conversation.snapshot_unsaved:
-                shown = _read(
-                    stores.SnapshotRecord, found["snapshot"], "what the conversation shows of the facts", failures
-                )
+                what = "what the conversation shows of the facts"
+                shown = _read(stores.SnapshotRecord, found["snapshot"], what, failures)
                 conversation.snapshot = shown or conversation.snapshot
             try:
                 knowledge = yield from known.read(store, user, found["mark"], marked=True)

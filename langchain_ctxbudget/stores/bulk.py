@@ -46,9 +46,8 @@ def embeddings_name(embeddings: Embeddings) -> str:
 
 def begins_with(namespace: Namespace, path: Namespace) -> bool:
     """Returns whether a namespace begins with the labels of a path, in which `*` stands for any one."""
-    return len(namespace) >= len(path) and all(
-        wanted in ("*", label) for label, wanted in zip(namespace, path, strict=False)
-    )
+    pairs = zip(namespace, path, strict=False)
+    return len(namespace) >= len(path) and all(wanted in ("*", label) for label, wanted in pairs)
 
 
 def read_all(store: BaseStore, namespace: Namespace) -> Flow[list[Item]]:

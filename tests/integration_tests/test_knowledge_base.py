@@ -103,7 +103,7 @@ def test_chunks_that_were_lost_are_told_of_and_written_with_the_document(*, inde
     store.delete(lost.namespace, lost.key)
     failures: list[str] = []
     drive(Catalogue(store).search([owner_of("ada")], "citric acid", limit=3, failures=failures))
-    assert failures == ["1 chunks of documents are not in the store; delete these documents and add them again"]
+    assert failures == ["1 chunks are not in the store; delete their documents and add them again"]
     knowledge = KnowledgeBase(store, user_id="ada")
     knowledge.delete("guide.md")
     added = knowledge.add([named(GUIDE, "guide.md"), named(words(1), "words")])
