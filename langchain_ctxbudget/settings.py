@@ -126,7 +126,7 @@ class RetrievalSettings(budget.Parameters):
     candidates: budget.Positive | None = None
     """The best texts of all, which weights, a reranker and packing see. None: 50 for a reranker, else 256, or one for
     eight tokens of room."""
-    most_items: budget.Count | None = None
+    most_items: budget.NonNegative | None = None
     """The most texts that are quoted for one message; None: as many as are worth their tokens."""
     min_relevance: budget.ShareOrNone = 0.0
     """The least probability that a message needs a text; what is less likely stays out."""
@@ -203,9 +203,9 @@ class CustomLayer(budget.Parameters):
     """Its name in reports, and its heading in the prompt."""
     items: LayerItems
     """Its items, most important first, or a function that is told the budget and gives them."""
-    ideal_tokens: budget.Count
+    ideal_tokens: budget.NonNegative
     """The size it would like, and the most it can use."""
-    min_tokens: budget.Count = 0
+    min_tokens: budget.NonNegative = 0
     """Below this it is left out."""
     priority: Annotated[int, Field(strict=True, ge=0, le=100)] = 70
     """0 to 100; topics have 70, entities 65, retrieval 75, history 90."""
@@ -257,7 +257,7 @@ class ContextSettings(budget.Parameters):
     """The most that messages, tool schemas and response format together may cost, in tokens."""
     window_tokens: budget.Positive | None = None
     """The model's window, in tokens, where neither its profile nor its server tells; None: not known."""
-    output_reserve_tokens: budget.Count | None = None
+    output_reserve_tokens: budget.NonNegative | None = None
     """Kept free in the model's window for the answer, in tokens; None: what the model says, else nothing."""
     allocation: Annotated[budget.AllocationStrategy, PlainValidator(budget.strategy_of)] = budget.ElasticAllocation()
     """The way the budget is divided: `"elastic"`, `"ratio"`, `"fixed"`, `"dynamic"`, `"prioritized"`, a mapping such as
@@ -314,7 +314,7 @@ class ContextSettings(budget.Parameters):
     entities: tuple[Entity, ...] = ()
     layers: Annotated[tuple[CustomLayer, ...], AfterValidator(_different)] = ()
     """Layers of the application's own."""
-    keep_messages: budget.Count = 6
+    keep_messages: budget.NonNegative = 6
     """The newest messages that stay verbatim while they fit a quarter of the budget (seed 001: the last 6), two for an
     exchange, whatever calls it has. The last exchange stays up to half of the budget; of a larger one, its end does."""
     compaction_trigger: budget.Share = 0.8
@@ -328,7 +328,7 @@ class ContextSettings(budget.Parameters):
     left, the less goes into a prompt (seed 003). None: no limits."""
     force_include: Many[budget.Forced] = ()
     """Goes in however little of a limit is left: `"knowledge"`, `"documents"`, `"history"`, the whole `"budget"`."""
-    keep_snapshots: budget.Count = 0
+    keep_snapshots: budget.NonNegative = 0
     """The number of a conversation's latest reports kept in the store, for the dashboard; 0: none."""
 
     @model_validator(mode="after")

@@ -9,7 +9,7 @@ from langchain_ctxbudget.budget.allocation import (
     MEMORIES_HEADING, MOST_EXCHANGES, TITLES, Allocation, AllocationStrategy, Depth, Emphasis, Exchange,
     Fragment, Layer, LayerSpec, Layout, Reason, Situation, Status, divide, share_out, title_of,
 )  # fmt: skip
-from langchain_ctxbudget.budget.parameters import Count, Flag, Parameters, Positive, Share, ShareOrNone, Text
+from langchain_ctxbudget.budget.parameters import Flag, NonNegative, Parameters, Positive, Share, ShareOrNone, Text
 from langchain_ctxbudget.budget.strategies import (
     DEPTH_FACTOR, MEMORY_MAX, STRATEGIES, DynamicAllocation, ElasticAllocation, FixedAllocation,
     PrioritizedAllocation, RatioAllocation, strategy_of,
@@ -21,9 +21,9 @@ from langchain_ctxbudget.budget.tiers import (
 
 __all__ = [
     "DEPTH_FACTOR", "HEALTHY", "MEMORIES_HEADING", "MEMORY_MAX", "MOST_EXCHANGES", "STRATEGIES", "THRESHOLDS",
-    "TIERS", "TITLES", "Allocation", "AllocationStrategy", "Count", "Depth", "Documents", "DynamicAllocation",
+    "TIERS", "TITLES", "Allocation", "AllocationStrategy", "Depth", "Documents", "DynamicAllocation",
     "ElasticAllocation", "Emphasis", "Exchange", "FixedAllocation", "Flag", "Forced", "Fragment", "Layer",
-    "LayerSpec", "Layout", "Parameters", "Positive", "PrioritizedAllocation", "RatioAllocation", "Reason", "Share",
-    "ShareOrNone", "Situation", "Standing", "Status", "Text", "Tier", "TierName", "UsageLimits", "divide",
-    "relaxed", "share_out", "standing", "strategy_of", "tier_of", "title_of",
+    "LayerSpec", "Layout", "NonNegative", "Parameters", "Positive", "PrioritizedAllocation", "RatioAllocation",
+    "Reason", "Share", "ShareOrNone", "Situation", "Standing", "Status", "Text", "Tier", "TierName", "UsageLimits",
+    "divide", "relaxed", "share_out", "standing", "strategy_of", "tier_of", "title_of",
 ]  # fmt: skip

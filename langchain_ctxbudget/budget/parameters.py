@@ -17,7 +17,7 @@ def _not_blank(text: str) -> str:
     return text
 
 
-Count: TypeAlias = Annotated[int, Field(strict=True, ge=0)]
+NonNegative: TypeAlias = Annotated[int, Field(strict=True, ge=0)]
 Positive: TypeAlias = Annotated[int, Field(strict=True, ge=1)]
 Share: TypeAlias = Annotated[float, Field(strict=True, gt=0, le=1)]
 ShareOrNone: TypeAlias = Annotated[float, Field(strict=True, ge=0, le=1)]

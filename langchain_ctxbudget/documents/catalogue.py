@@ -86,7 +86,7 @@ class DocumentInfo(Record):
         return {"source": self.source, "title": self.title, "date": self.date, "type": self.type}
 
 
-Named: TypeAlias = tuple[DocumentInfo, str | None]
+NamedDocument: TypeAlias = tuple[DocumentInfo, str | None]
 """A document that messages name, and its whole text where that is small enough."""
 
 
@@ -142,14 +142,14 @@ class Catalogue:
         with self._mutex:
             self._shelves.pop(owner, None)
 
-    def named(self, user_id: str, texts: Sequence[str], *, max_tokens: int) -> Flow[list[Named]]:
+    def named(self, user_id: str, texts: Sequence[str], *, max_tokens: int) -> Flow[list[NamedDocument]]:
         """Returns the documents of a user and of everyone that messages (oldest first) name, the last named first.
 
         Of one with more than `max_tokens` the text is None.
         """
         shelves = yield from self._read((owner_of(user_id), SHARED))
         records = [(shelf.owner, record) for shelf in shelves for record in shelf.records]
-        names, found = [names_of(record.title, record.source) for _, record in records], list[Named]()
+        names, found = [names_of(record.title, record.source) for _, record in records], list[NamedDocument]()
         for number in newest_mentions(names, texts)[:NAMED_DOCUMENTS]:
             owner, record = records[number]
             found.append((record, (yield from self.whole_text(owner, record)) if record.tokens <= max_tokens else None))

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 
 from langchain_ctxbudget.history import extractive
-from langchain_ctxbudget.history.extractive import Count, Digest, Kind, Line, Sentence
-from langchain_ctxbudget.messages import begins_in_the_middle, fences, one_line, terms, units
+from langchain_ctxbudget.history.extractive import Digest, Kind, Line, Sentence
+from langchain_ctxbudget.messages import Count, begins_in_the_middle, fences, one_line, terms, units
 from langchain_ctxbudget.stores import EXTRACTION, SummaryLine
 
 SECTIONS = {"# So far\n": 60.0, "# Decisions\n": 70.0, "# Open questions\n": 82.0, "# Current focus\n": 81.0}

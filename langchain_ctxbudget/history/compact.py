@@ -16,9 +16,9 @@ from langchain_ctxbudget.budget import Fragment, Layer, Reason
 from langchain_ctxbudget.history import work_state
 from langchain_ctxbudget.history.arc import FOCUS_MESSAGES, arc_of
 from langchain_ctxbudget.history.conversation import Conversation
-from langchain_ctxbudget.history.extractive import Count, summary_lines
+from langchain_ctxbudget.history.extractive import summary_lines
 from langchain_ctxbudget.history.turn_blocks import TurnBlock
-from langchain_ctxbudget.messages import Group, Repair, fences, group, one_line
+from langchain_ctxbudget.messages import Count, Group, Repair, fences, group, one_line
 from langchain_ctxbudget.report import HistoryStrategy
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import CutRecord, SummaryLine

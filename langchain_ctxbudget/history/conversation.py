@@ -339,8 +339,7 @@ class OpenConversation:
 class OpenConversations:
     """Open conversations by scope, the one used last at the end; the one unused for longest goes first."""
 
-    def __init__(self, limit: int = MAX_OPEN) -> None:
-        self._limit = limit
+    def __init__(self) -> None:
         self._mutex = new_mutex()
         self._open: dict[Scope, OpenConversation] = {}
         self._locks: WeakValueDictionary[Scope, Lock] = WeakValueDictionary()
@@ -352,7 +351,7 @@ class OpenConversations:
             lock = self._locks.setdefault(scope, Lock())
             conversation = self._open.pop(scope, None) or OpenConversation(scope, lock)
             self._open[scope] = conversation
-            while len(self._open) > self._limit:  # whoever is using it goes on with it
+            while len(self._open) > MAX_OPEN:  # whoever is using it goes on with it
                 del self._open[next(iter(self._open))]
         return (yield from locked(conversation.lock, body(conversation)))
 

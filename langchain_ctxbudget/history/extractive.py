@@ -10,14 +10,15 @@ import heapq
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache, cached_property, partial
 from itertools import chain, groupby
 
+from langchain_ctxbudget import messages
 from langchain_ctxbudget.history.turn_blocks import with_headings
-from langchain_ctxbudget.messages import artifacts, begins_in_the_middle, fences, remembering, terms, units, word_count
+from langchain_ctxbudget.messages import Count, begins_in_the_middle, fences, remembering, terms, units, word_count
 from langchain_ctxbudget.stores import EXTRACTION, SummaryLine
 
 KEPT_PER_SEGMENT = 16
@@ -39,8 +40,6 @@ PARTS = {"windowed": (1,), "compacted": (10, 25), "multi_level": (5, 10, 15)}
 """The parts of the room that each zone of a strategy may take, oldest first (seed 000)."""
 OLDER_SHARE = 40 / 75
 """Of the compacted messages, those that have the smaller part of the room (seed 000)."""
-
-Count = Callable[[str], int]
 
 _ignoring_case = partial(re.compile, flags=re.IGNORECASE)
 _DECISION = _ignoring_case(
@@ -231,7 +230,7 @@ def importance(text: str, *, from_user: bool) -> float:
 
 def digest_messages(lines: Sequence[Line], first: int, end: int) -> Digest:
     """Returns the digest of a span of messages."""
-    names = artifacts(line.text for line in lines)[:ARTIFACTS]
+    names = messages.artifacts(line.text for line in lines)[:ARTIFACTS]
     return Digest(first=first, end=end, level=1, sentences=keep_sentences(lines), artifacts=names)
 
 

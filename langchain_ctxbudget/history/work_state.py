@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
-from langchain_ctxbudget.messages import fences, one_line, remembering
+from langchain_ctxbudget.messages import Count, fences, one_line, remembering
 from langchain_ctxbudget.settings import ToolKind
 from langchain_ctxbudget.stores import SummaryLine
 
@@ -46,8 +46,6 @@ PATH_TIMES = 4.0
 LONGEST_ARGUMENT, LONGEST_TEXT, LONGEST_NAME = 200, 20_000, 160
 ENDS = 2_000
 """Characters at both ends of a result that tell how a command ended."""
-
-Count = Callable[[str], int]
 
 _NAME = re.compile(r"(?:~?/)?[A-Za-z0-9_$@.][\w$@~./:+\-]{3,}\w")
 _LINE_NUMBER = re.compile(r":\d+(?::\d+)?$")

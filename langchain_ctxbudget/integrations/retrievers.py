@@ -17,11 +17,11 @@ from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.history import Conversation
 from langchain_ctxbudget.integrations.options import invalid_fields, require_pipeline
 from langchain_ctxbudget.knowledge import facts
+from langchain_ctxbudget.messages import Count
 from langchain_ctxbudget.pipeline import ContextPipeline, Engine, current_runtime, run_of
 from langchain_ctxbudget.retrieval import Hit, Sources, document, search
 from langchain_ctxbudget.settings import SOURCES, Source
 from langchain_ctxbudget.stores import Scope, require_id
-from langchain_ctxbudget.tokens import Count
 
 SEPARATOR = "\n\n"
 """Stands between two documents where they are joined, as in `create_retriever_tool`; counted with them."""

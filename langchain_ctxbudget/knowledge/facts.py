@@ -6,7 +6,7 @@ changes something by hand, or until one of them ends. Retrieval may quote what w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import blake2b
@@ -20,7 +20,7 @@ from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.knowledge import records
 from langchain_ctxbudget.knowledge.known import Knowledge, read
 from langchain_ctxbudget.knowledge.records import BY_USER, Fact, LearnedFact, Source
-from langchain_ctxbudget.messages import fences, fold, one_line, says_more, says_the_opposite, says_the_same
+from langchain_ctxbudget.messages import Count, fences, fold, one_line, says_more, says_the_opposite, says_the_same
 from langchain_ctxbudget.search import Candidate, Kind, pack
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import SnapshotRecord
@@ -45,8 +45,6 @@ SMALLEST_MEMORY_TOKENS = 4
 
 _DAY = timedelta(days=1)
 _RANK = {category: rank for rank, category in enumerate(HEADINGS)}
-
-Count = Callable[[str], int]
 
 
 # How they last

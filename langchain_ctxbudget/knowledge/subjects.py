@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status, Tier
 from langchain_ctxbudget.flow import Flow, in_thread
 from langchain_ctxbudget.knowledge.known import NOTHING, Detection, Detector, Knowledge, Named, Vector
-from langchain_ctxbudget.messages import clip_text, fences, fold, one_line, remembering
+from langchain_ctxbudget.messages import Count, clip_text, fences, fold, one_line, remembering
 from langchain_ctxbudget.report import LISTED_OMISSIONS, ReportItem, preview
 from langchain_ctxbudget.search import pack, shrink_to
 from langchain_ctxbudget.settings import ContextSettings, CustomLayer, Entity, LayerRequest, Topic
@@ -22,7 +22,6 @@ PRIMARY_PERCENT = 70
 """Share of the first of two topics (seed 000)."""
 SMALLEST_ITEM_TOKENS = 4
 
-Count = Callable[[str], int]
 Declared = tuple[Topic | Entity, ...]
 
 

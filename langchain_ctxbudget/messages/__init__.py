@@ -6,7 +6,7 @@ from langchain_ctxbudget.messages import fences
 from langchain_ctxbudget.messages.calls import (
     CALL_BLOCKS, block_types, blocks_of, call_ids, is_user, provider_name, text_of, with_calls,
 )  # fmt: skip
-from langchain_ctxbudget.messages.clipping import clip_message, clip_text, water_level
+from langchain_ctxbudget.messages.clipping import Count, clip_message, clip_text, water_level
 from langchain_ctxbudget.messages.fences import CONTEXT, SUMMARY, as_data, as_item, closing, opening
 from langchain_ctxbudget.messages.messages import (
     Preservation, as_json_data, as_sent, checked, content_id, current_turn, date_of, excerpt, fingerprint,
@@ -24,7 +24,7 @@ from langchain_ctxbudget.messages.turns import (
 )  # fmt: skip
 
 __all__ = [
-    "CALL_BLOCKS", "CONTEXT", "MARKS", "MAX_SENTENCE_CHARACTERS", "STOP_WORDS", "SUMMARY", "UNSPACED", "Group",
+    "CALL_BLOCKS", "CONTEXT", "MARKS", "MAX_SENTENCE_CHARACTERS", "STOP_WORDS", "SUMMARY", "UNSPACED", "Count", "Group",
     "OpenCalls", "Preservation", "Repair", "artifacts", "as_data", "as_item", "as_json_data", "as_note",
     "as_sent", "begins_in_the_middle", "block_types", "blocks_of", "call_ids", "checked", "clip_message", "clip_text",
     "closing", "content_id", "current_turn", "date_of", "digest", "distinct", "excerpt", "fences", "fingerprint",

@@ -23,7 +23,6 @@ from typing import Any
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolCall, ToolMessage
 
 Block = str | dict[str, Any]
-Call = dict[str, Any]
 
 _CUSTOM_CALL, _CUSTOM_RESULT = "custom_tool_call", "custom_tool_call_output"
 _STANDARD_CALLS = ("tool_call", "invalid_tool_call")
@@ -75,7 +74,7 @@ def call_name(call: Mapping[str, Any]) -> str:
     return provider_name(call["name"] or "") or _NO_NAME
 
 
-def listed_calls(message: BaseMessage) -> list[Call]:
+def listed_calls(message: BaseMessage) -> list[dict[str, Any]]:
     """Returns the calls of a message that has them in `tool_calls`."""
     return [dict(call) for call in message.tool_calls] if isinstance(message, AIMessage) else []
 

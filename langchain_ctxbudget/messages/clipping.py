@@ -18,6 +18,7 @@ MIN_TEXT_TOKENS = 16
 """Less text than this around a marker says nothing."""
 
 Count = Callable[[str], int]
+"""Returns the tokens of a text."""
 
 _TRIES = 4
 _AIM, _ENOUGH = 0.98, 0.92

@@ -36,7 +36,7 @@ from langchain_ctxbudget.report import ContextReport
 from langchain_ctxbudget.retrieval import Sources
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import CutRecord, CutsRecord, Scope, written
-from langchain_ctxbudget.tokens import ModelTarget, is_of_one_call, kind_of, model_names, require_schemas, unwrapped
+from langchain_ctxbudget.tokens import ModelTarget, is_of_one_call, model_names, require_schemas, target_key, unwrapped
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 NO_THREAD = "the run names no conversation (thread_id): it is one of its own, in memory only, and ends with the run"
 NO_EMBEDDINGS = "embeddings: none are installed, so retrieval is lexical only (pip install wordllama)"
 
-Turn = Sequence[BaseMessage]
+Messages = Sequence[BaseMessage]
 
 
 @dataclass(slots=True)
@@ -92,7 +92,7 @@ class Engine:
         if unwrapped(model) is unwrapped(self.target.model) or not (named or getattr(model, "profile", None)):
             return self
         counter = self.target.given_counter or (None if named else self.target.tokenizer)
-        return self._of_runs.find(kind_of(model), lambda: self._twin(self.workspace, ModelTarget(model, counter)))
+        return self._of_runs.find(target_key(model), lambda: self._twin(self.workspace, ModelTarget(model, counter)))
 
     def _twin(self, workspace: Workspace, target: ModelTarget) -> Engine:
         return Engine(workspace, target, self.system_prompt, self.reranker)
@@ -108,7 +108,7 @@ class Engine:
             yield Call(lambda: None, lambda: asyncio.to_thread(load))
             self._loaded = True
 
-    def recall(self, scope: Scope, body: Callable[[Conversation], Flow[T]], held: Turn = ()) -> Flow[T]:
+    def recall(self, scope: Scope, body: Callable[[Conversation], Flow[T]], held: Messages = ()) -> Flow[T]:
         """Runs a flow that reads a conversation as it is now; one that is in memory only has what is `held`."""
 
         def seen(conversation: OpenConversation) -> Flow[T]:
@@ -120,7 +120,7 @@ class Engine:
         return (yield from self.workspace.recall(scope, seen))
 
     def assemble(
-        self, scope: Scope, message: str | BaseMessage | Turn, request: Request = prompts.NOTHING_ELSE
+        self, scope: Scope, message: str | BaseMessage | Messages, request: Request = prompts.NOTHING_ELSE
     ) -> Flow[AssembledContext]:
         """Makes the prompt for the current turn."""
         return (yield from self._begun(scope, message, None, request, self._run_all)).finished
@@ -136,12 +136,14 @@ class Engine:
 
         return (yield from self._begun(scope, message, None, request, finish))
 
-    def answer(self, scope: Scope, history: Turn, turn: Turn, request: Request = prompts.NOTHING_ELSE) -> Flow[Session]:
+    def answer(
+        self, scope: Scope, history: Messages, turn: Messages, request: Request = prompts.NOTHING_ELSE
+    ) -> Flow[Session]:
         """Makes the prompt for an agent's state, without anybody else coming in between; see `open_turn`."""
         return (yield from self._begun(scope, turn, history, request, self._run_all))
 
     def open_turn(
-        self, scope: Scope, history: Turn, turn: Turn, request: Request = prompts.NOTHING_ELSE
+        self, scope: Scope, history: Messages, turn: Messages, request: Request = prompts.NOTHING_ELSE
     ) -> Flow[Session]:
         """Begins a prompt for an agent's state: history is copied into the store, the turn is to be answered."""
 
@@ -219,8 +221,8 @@ class Engine:
     def _begun(
         self,
         scope: Scope,
-        message: str | BaseMessage | Turn,
-        history: Turn | None,
+        message: str | BaseMessage | Messages,
+        history: Messages | None,
         request: Request,
         finish: Callable[[Session], Flow[T]],
     ) -> Flow[T]:

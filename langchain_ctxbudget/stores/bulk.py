@@ -94,7 +94,7 @@ def write_messages(store: BaseStore, puts: Sequence[PutOp]) -> Flow[None]:
         yield from write(store, [put._replace(index=False) if put.index else put for put in puts])
 
 
-def delete_below(store: BaseStore, path: Namespace, last: str = "", first_key: str = "") -> Flow[int]:
+def delete_below(store: BaseStore, path: Namespace, last: str, first_key: str) -> Flow[int]:
     """Deletes every item of every namespace that begins with a path, in which `*` stands for any label.
 
     Namespaces with the label `last` go after the others, but for their item `first_key`, which goes first. Returns how

@@ -180,11 +180,11 @@ class ChromaStore(BaseStore):
                     results.append(_found(chroma, op, asked.get(op.query or "")))
                 else:
                     results.append(_namespaces(chroma, op) if isinstance(op, ListNamespacesOp) else None)
-            new: dict[str, _Stored | None] = {}
+            new: dict[str, _StoredItem | None] = {}
             for id_, (value, texts) in puts.items():
                 flat = b64encode(b"".join(vectors[text].astype("<f4").tobytes() for text in texts)).decode()
                 created = stored[id_].created if id_ in stored else now
-                new[id_] = None if value is None else _Stored(value, created, now, flat)
+                new[id_] = None if value is None else _StoredItem(value, created, now, flat)
             chroma.write(new)
         return results
 
@@ -253,7 +253,7 @@ class ChromaStore(BaseStore):
 def _found(chroma: _OpenChroma, op: SearchOp, query: NDArray[Any] | None) -> list[SearchItem]:
     """Finds items below a prefix: those updated last first, or the most similar to a query first, then by id."""
     prefix, last = tuple(op.namespace_prefix), max(op.offset, 0) + max(op.limit, 0)
-    found: list[tuple[str, _Stored, float | None]] = []
+    found: list[tuple[str, _StoredItem, float | None]] = []
     if query is None:
         items = chroma.read(chroma.ids_below(prefix)).items()
         ranked = sorted(items, key=lambda item: (-item[1].updated, item[0]))
@@ -297,7 +297,7 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 }  # fmt: skip
 
 
-def _passes(item: _Stored, op: SearchOp) -> bool:
+def _passes(item: _StoredItem, op: SearchOp) -> bool:
     """Returns whether each field that a filter names is what it wants; one that is missing counts as `None`."""
     if not op.filter:
         return True
@@ -320,7 +320,7 @@ def matches(value: object, wanted: object) -> bool:
 # Items, and their ids: labels and key as a JSON list in ASCII, so that no two share one.
 
 
-class _Stored(NamedTuple):
+class _StoredItem(NamedTuple):
     """An item as it is stored; times are in microseconds since 1970."""
 
     value: str
@@ -437,14 +437,14 @@ class _OpenChroma:
                 found += [id_ for id_ in collection.get(where=where, include=[])["ids"] if id_.startswith(begin)]
         return found
 
-    def read(self, ids: Iterable[str]) -> dict[str, _Stored]:
+    def read(self, ids: Iterable[str]) -> dict[str, _StoredItem]:
         """Returns the items with these ids, wherever they are."""
-        found: dict[str, _Stored] = {}
+        found: dict[str, _StoredItem] = {}
         for number, some in _by_bucket(ids, READ_SIZE):
             if collection := self._collection(number):
                 got = collection.get(ids=some, include=["metadatas"])
                 for id_, fields in zip(got["ids"], got["metadatas"] or [], strict=True):
-                    found[id_] = _Stored(**{name: cast("Any", fields[name]) for name in _Stored._fields})
+                    found[id_] = _StoredItem(**{name: cast("Any", fields[name]) for name in _StoredItem._fields})
         return found
 
     def vectors_below(self, prefix: Namespace) -> Mapping[str, Vectors]:
@@ -459,7 +459,7 @@ class _OpenChroma:
             self.known[prefix] = vectors
         return vectors
 
-    def write(self, items: Mapping[str, _Stored | None]) -> None:
+    def write(self, items: Mapping[str, _StoredItem | None]) -> None:
         """Writes items by id, over those that there are; `None` deletes one."""
         new = {id_: item for id_, item in items.items() if item}
         try:

@@ -35,7 +35,7 @@ class UsageRecord(Record):
     """The number of the last call that is in it."""
 
 
-class _Call(NamedTuple):
+class _ModelCall(NamedTuple):
     number: int
     places: tuple[Lanes, ...]
     used: Usage
@@ -64,7 +64,7 @@ class Ledger:
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._lane, self._noted = uuid4().hex, 0
-        self.unwritten: dict[str, tuple[_Call, ...]] = {}
+        self.unwritten: dict[str, tuple[_ModelCall, ...]] = {}
         """The calls of each user that are not written yet, oldest first."""
 
     def note(self, scope: Scope, used: Usage, month: str) -> None:
@@ -72,7 +72,7 @@ class Ledger:
         places = (*([of_session(scope)] if scope.is_kept else []), of_month(scope.user_id, month))
         with self._mutex:
             self._noted += 1
-            call = _Call(self._noted, places, used)
+            call = _ModelCall(self._noted, places, used)
             self.unwritten[scope.user_id] = (*self.unwritten.get(scope.user_id, ()), call)
 
     def read(self, store: BaseStore, user_id: str, place: Lanes) -> Flow[Usage]:
@@ -103,14 +103,14 @@ class Ledger:
         """Never writes again what was counted of a user; to be done before their records are deleted."""
         self._change(user_id, lambda _: None)
 
-    def _change(self, user_id: str, change: Callable[[_Call], _Call | None]) -> None:
+    def _change(self, user_id: str, change: Callable[[_ModelCall], _ModelCall | None]) -> None:
         with self._mutex:
             self.unwritten[user_id] = tuple(filter(None, map(change, self.unwritten.pop(user_id, ()))))
             if not self.unwritten[user_id]:
                 del self.unwritten[user_id]
 
 
-def _with(record: UsageRecord | None, place: Lanes, calls: Iterable[_Call]) -> UsageRecord:
+def _with(record: UsageRecord | None, place: Lanes, calls: Iterable[_ModelCall]) -> UsageRecord:
     """Adds those calls of a place that are not in its record yet."""
     used, last = (record.used, record.last) if record else (Usage(), 0)
     new = [call for call in calls if place in call.places and call.number > last]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from langchain_ctxbudget.tokens.cost import Count, require_schemas
+from langchain_ctxbudget.tokens.cost import require_schemas
 from langchain_ctxbudget.tokens.counters import (
     CalibratedCounter, EstimatingCounter, HuggingFaceCounter, ModelCounter, TiktokenCounter, TokenCounter,
     counter_for, encodable, estimate_tokens, model_names, unwrapped,
@@ -11,12 +11,12 @@ from langchain_ctxbudget.tokens.prices import (
     CACHED_PRICE, PRICES, Price, Usage, effective_tokens, load_prices, price_of, total, usage_of,
 )  # fmt: skip
 from langchain_ctxbudget.tokens.target import (
-    Calibration, Model, ModelTarget, Window, is_of_one_call, kind_of, token_count,
+    Calibration, Model, ModelTarget, Window, is_of_one_call, target_key, token_count,
 )  # fmt: skip
 
 __all__ = [
-    "CACHED_PRICE", "PRICES", "CalibratedCounter", "Calibration", "Count", "EstimatingCounter", "HuggingFaceCounter",
+    "CACHED_PRICE", "PRICES", "CalibratedCounter", "Calibration", "EstimatingCounter", "HuggingFaceCounter",
     "Model", "ModelCounter", "ModelTarget", "Price", "TiktokenCounter", "TokenCounter", "Usage", "Window",
-    "counter_for", "effective_tokens", "encodable", "estimate_tokens", "is_of_one_call", "kind_of", "load_prices",
-    "model_names", "price_of", "require_schemas", "token_count", "total", "unwrapped", "usage_of",
+    "counter_for", "effective_tokens", "encodable", "estimate_tokens", "is_of_one_call", "load_prices",
+    "model_names", "price_of", "require_schemas", "target_key", "token_count", "total", "unwrapped", "usage_of",
 ]  # fmt: skip

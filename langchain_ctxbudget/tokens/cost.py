@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import binascii
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from math import ceil
 from typing import Any, NamedTuple
@@ -20,10 +20,7 @@ from langchain_core.utils.function_calling import convert_to_openai_function, co
 from pydantic import BaseModel
 
 from langchain_ctxbudget.errors import InputError
-from langchain_ctxbudget.messages import CALL_BLOCKS, blocks_of, with_calls
-
-Count = Callable[[str], int]
-"""Tokens of a text."""
+from langchain_ctxbudget.messages import CALL_BLOCKS, Count, blocks_of, with_calls
 
 REPLY_TOKENS = 3
 """Every reply is primed with the assistant's role."""

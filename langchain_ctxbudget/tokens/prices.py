@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from langchain_ctxbudget.budget import Parameters
+from langchain_ctxbudget.budget import NonNegative, Parameters
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
 
 CACHED_PRICE = 0.1
@@ -35,7 +35,6 @@ _WRITTEN_FOR = ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")
 """Anthropic's parts of `cache_creation`, which is 0 where these are given."""
 
 _Dollars = Annotated[float, Field(strict=True, ge=0, le=1_000_000, allow_inf_nan=False)]
-_Count = Annotated[int, Field(strict=True, ge=0)]
 
 
 class Price(Parameters):
@@ -53,15 +52,15 @@ class Price(Parameters):
 class Usage:
     """The tokens and dollars that one call used, or several together."""
 
-    calls: _Count = 0
-    input_tokens: _Count = 0
+    calls: NonNegative = 0
+    input_tokens: NonNegative = 0
     """Of the prompts, with those that were cached."""
-    cached_tokens: _Count = 0
+    cached_tokens: NonNegative = 0
     """Those of the input that the provider had cached."""
-    output_tokens: _Count = 0
+    output_tokens: NonNegative = 0
     cost: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     """In US dollars, in whole billionths: a sum is the same in any order, up to a million dollars."""
-    unpriced_calls: _Count = 0
+    unpriced_calls: NonNegative = 0
     """Of the calls, those whose model has no known price: their tokens count, their cost does not."""
 
     def __post_init__(self) -> None:

@@ -34,7 +34,7 @@ _SERVERS = ("openai_api_base", "base_url", "azure_endpoint", "endpoint", "anthro
 Model: TypeAlias = "BaseChatModel | str | None"
 
 
-def kind_of(model: BaseChatModel) -> tuple[object, ...]:
+def target_key(model: BaseChatModel) -> tuple[object, ...]:
     """Returns all that a model's counts and its window depend on; models for which it is equal share a target."""
     inner = counters.unwrapped(model)
     profile = getattr(inner, "profile", None) or {}
