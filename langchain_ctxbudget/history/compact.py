@@ -295,7 +295,8 @@ class HistoryPlan:
         work: list[SummaryLine] = []
         if self.work_tokens:  # of all messages, but for what those behind the cut say themselves
             state = conversation.read_work(self.end, self.settings.tool_kinds)
-            work = state.lines(count, self.work_tokens, range(cut, self.end))
+            shows = (shown(conversation, at, self.budget_tokens, decision.cleared)[0] for at in range(cut, self.end))
+            work = state.lines(count, self.work_tokens, work_state.told_by(shows))
         # Verbatim messages grow up to the trigger; what it leaves of the layer is the summary's.
         grown = max(int(self.room_tokens * self.trigger), self.newest_tokens)
         frame = (fences.opening(fences.SUMMARY), fences.closing(fences.SUMMARY), *self._frame(cut, kept))

@@ -3,13 +3,16 @@
 Nobody knows the tools beforehand: the kind of a call follows from its arguments, and `tool_kinds` says it where that is
 not enough. A name is as likely to be used again as its past uses make it: the sum of `1 / (1 + age)` over them, the age
 counted in calls (Anderson's law of memory), more for what a call was given than for what was said, and most for paths.
+What a result says is one use that all its names share: one of three files that a search found is likely to be opened,
+one of 300 names in a file is not.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,7 +22,8 @@ from langchain_ctxbudget.messages import Count, fences, one_line, remembering
 from langchain_ctxbudget.settings import ToolKind
 from langchain_ctxbudget.stores import SummaryLine
 
-ERROR, TODO, CHANGED, COMMANDS, READ, NAMES = (
+PATHS, ERROR, TODO, CHANGED, COMMANDS, READ, NAMES = (
+    "# Paths\n",
     "# Last error\n",
     "# To do\n",
     "# Files made or changed\n",
@@ -27,11 +31,11 @@ ERROR, TODO, CHANGED, COMMANDS, READ, NAMES = (
     "# Files read\n",
     "# Names used\n",
 )
-VALUES = {ERROR: 90.0, TODO: 89.0, CHANGED: 85.0, COMMANDS: 76.0, READ: 75.0, NAMES: 55.0}
+VALUES = {PATHS: 91.0, ERROR: 90.0, TODO: 89.0, CHANGED: 85.0, COMMANDS: 76.0, READ: 75.0, NAMES: 55.0}
 """The headings in the order in which they stand, and what their first lines are worth, beside those of the arc."""
-MOST_TOKENS, MOST_SHARE, TOKENS_PER_CALL = 1_000, 0.25, 40
+MOST_TOKENS, MOST_SHARE, TOKENS_PER_CALL = 1_000, 0.25, 125
 """The most that the work state costs: so many tokens, that share of the budget, so many for every call."""
-FACTS_SHARE = 0.4
+FACTS_SHARE = 0.3
 """The share of that for error, to-dos and commands; files and names get the rest."""
 MOST_MESSAGES = 2_000
 MOST_TODOS, MOST_COMMANDS, SHORT = 8, 6, 120
@@ -39,16 +43,20 @@ MOST_TODOS, MOST_COMMANDS, SHORT = 8, 6, 120
 NAMES_IN_LINE = 6
 MOST_NAMES, MENTIONS = 4_000, 8
 """Names that are remembered, and the newest uses of each."""
-GIVEN, SAID, WRITTEN = 4.0, 1.0, 0.5
-"""What a use counts: as an argument, in what somebody said, in a text that a call writes."""
-PATH_TIMES = 4.0
+GIVEN, SAID, WRITTEN, FOUND = 4.0, 1.0, 10.0, 0.5
+"""What a use counts: as an argument, in what somebody said; what all names share of a text that a call writes, and of a
+result."""
+PATH_TIMES = 2.0
 """A path counts so many times as much as another name."""
-LONGEST_ARGUMENT, LONGEST_TEXT, LONGEST_NAME = 200, 20_000, 160
+LONGEST_ARGUMENT, LONGEST_TEXT, LONGEST_NAME = 200, 60_000, 160
+LONG_PATH, SHOWN_PARTS, LEAST_SHARED, MOST_FOLDED = 60, 3, 3, 200
+"""Characters from which a path may be shown without a folder that is named once, parts of it that are shown, and how
+many of so many names have to share the folder."""
 ENDS = 2_000
 """Characters at both ends of a result that tell how a command ended."""
 
-_NAME = re.compile(r"(?:~?/)?[A-Za-z0-9_$@.][\w$@~./:+\-]{3,}\w")
-_LINE_NUMBER = re.compile(r":\d+(?::\d+)?$")
+_NAME = re.compile(r"(?<![\w/.])(?:~?/)?[A-Za-z0-9_$@.][\w$@~./:+\-]{3,}\w")
+_LINE_NUMBER = re.compile(r"(\.[A-Za-z]\w{0,4})[:\-]\d+\b.*$|:\d+(?::\d+)?$")
 _SUFFIX = re.compile(r"\.[A-Za-z]\w{0,4}$")
 _SYMBOL = re.compile(r"[a-z][A-Z]|_|\w\.[A-Za-z]")
 _MIXED = re.compile(r"(?=\D*\d)(?=.*[A-Za-z])\S{7,}")
@@ -72,7 +80,7 @@ def names_in(text: str) -> tuple[tuple[str, bool], ...]:
     """Returns the identifiers of a text, each once, and whether it is a path: paths, symbols, hashes, ids, URLs."""
     found: dict[str, bool] = {}
     for said in _NAME.findall(text[:LONGEST_TEXT]):
-        name = _LINE_NUMBER.sub("", said.rstrip("./:-@~+").removeprefix("./"))
+        name = _LINE_NUMBER.sub(r"\1", said.rstrip("./:-@~+").removeprefix("./"))
         if not 4 < len(name) < LONGEST_NAME or _TIME.match(name):  # noqa: PLR2004 - shorter ones say nothing
             continue
         is_path = "/" in name and "://" not in name
@@ -89,6 +97,12 @@ def texts_of(value: object) -> Iterator[str]:
         yield from (text for inner in value.values() for text in texts_of(inner))
     elif isinstance(value, Sequence):
         yield from (text for inner in value for text in texts_of(inner))
+
+
+def told_by(messages: Iterable[BaseMessage]) -> str:
+    """Returns all that messages say, the arguments of their calls included."""
+    calls = ((message.text, getattr(message, "tool_calls", ())) for message in messages)
+    return "\n".join(text for said, made in calls for text in (said, *texts_of([call["args"] for call in made])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +160,8 @@ class WorkState:
     kinds: Mapping[str, ToolKind] = field(default_factory=dict)
     read_until: int = 0
     calls: int = 0
-    uses: dict[str, tuple[tuple[int, int, float], ...]] = field(default_factory=dict)
-    """The newest uses of every name: number of the call, position of the message, weight."""
+    uses: dict[str, tuple[tuple[int, float], ...]] = field(default_factory=dict)
+    """The newest uses of every name: number of the call, weight."""
     paths: set[str] = field(default_factory=set)
     files: dict[str, Outcome] = field(default_factory=dict)
     commands: dict[str, Outcome] = field(default_factory=dict)
@@ -170,23 +184,26 @@ class WorkState:
             if isinstance(message, ToolMessage):
                 if (call := self._open.pop(message.tool_call_id, None)) is not None:
                     self._ended(call, message)
+                self._use(message.text, FOUND, shared=True)
                 continue
-            self._use(message.text, position, SAID)
+            self._use(message.text, SAID)
             for made in message.tool_calls if isinstance(message, AIMessage) else ():
                 self.calls += 1
                 self._open[made["id"] or ""] = ToolUse.of(made["name"], made["args"], self.kinds)
                 for text in texts_of(made["args"]):
                     short = len(text) <= LONGEST_ARGUMENT and "\n" not in text
-                    self._use(text, position, GIVEN if short else WRITTEN)
+                    self._use(text, GIVEN if short else WRITTEN, shared=not short)
         if len(self.uses) > MOST_NAMES:
             kept = sorted(self.uses, key=self.activation)[len(self.uses) - MOST_NAMES // 2 :]
             self.uses = {name: self.uses[name] for name in kept}
             self.paths &= {*kept, *self.files}
         return self
 
-    def _use(self, text: str, position: int, weight: float) -> None:
-        for name, is_path in names_in(text):
-            self.uses[name] = (*self.uses.get(name, ())[1 - MENTIONS :], (self.calls, position, weight))
+    def _use(self, text: str, weight: float, *, shared: bool = False) -> None:
+        names = names_in(text)
+        for name, is_path in names:
+            use = (self.calls, weight / len(names) if shared else weight)
+            self.uses[name] = (*self.uses.get(name, ())[1 - MENTIONS :], use)
             if is_path:
                 self.paths.add(name)
 
@@ -217,55 +234,33 @@ class WorkState:
 
     def activation(self, name: str) -> float:
         """Returns how likely a name is used again."""
-        used = sum(weight / (1 + self.calls - call) for call, _, weight in self.uses.get(name, ()))
+        used = sum(weight / (1 + self.calls - call) for call, weight in self.uses.get(name, ()))
         return used * (PATH_TIMES if name in self.paths else 1.0)
 
-    def lines(
-        self, count: Count, budget_tokens: int, visible: Collection[int] = (), said: str = ""
-    ) -> list[SummaryLine]:
-        """Returns the work state in lines that fit a budget, but for what visible messages say, or is `said` too."""
-        sections: dict[str, list[SummaryLine]] = {heading: [] for heading in VALUES}
-        left = budget_tokens
-
-        def add(heading: str, text: str, keep: int = 0) -> bool:
-            """Adds a line where at least `keep` tokens are left behind it."""
-            nonlocal left, said
-            own, line = sections[heading], f"- {fences.as_data(one_line(text))}\n"
-            cost = count(line) + (0 if own else count(heading))
-            if cost > left - keep:
-                return False
-            left, said = left - cost, said + line
-            value = VALUES[heading] - len(own) / 100
-            place = {"position": self.read_until - 1, "order": len(own), "heading": heading}
-            own.append(SummaryLine(**place, text=line, value=value))
-            return True
-
+    def lines(self, count: Count, budget_tokens: int, said: str = "") -> list[SummaryLine]:
+        """Returns the work state in lines that fit a budget, but for what is `said` in the prompt already."""
+        page = _Page(count, budget_tokens, said, self.read_until - 1)
+        ranked = sorted(self.uses, key=lambda name: (-self.activation(name), name))
+        if folder := _folder(name for name in ranked[:MOST_FOLDED] if name in self.paths):
+            page.add(PATHS, f"… is {folder}")
         for heading, text in self._facts():
-            if text not in said:
-                add(heading, text, keep=int(budget_tokens * (1 - FACTS_SHARE)))
-        rows: dict[str, list[str]] = {READ: [], NAMES: []}
-        for name, file in self._names(visible, said):
-            if file is not None and file.verb != "read":
-                fits = add(CHANGED, f"{name}: {_told(file)}")
-            else:
-                heading = NAMES if file is None else READ
-                rows[heading].append(name)
-                full = len(rows[heading]) == NAMES_IN_LINE
-                fits = not full or add(heading, ", ".join(rows[heading]))
-                rows[heading] = [] if full and fits else rows[heading]
-            if not fits:
-                break
+            page.add(heading, text, keep=int(budget_tokens * (1 - FACTS_SHARE)))
+        rows: dict[str, list[str]] = {CHANGED: [], READ: [], NAMES: []}
+        for name in ranked:
+            file, short = self.files.get(name), _without(folder, name)
+            if name in page.said or short in page.said:
+                continue
+            heading = NAMES if file is None else READ if file.verb == "read" else CHANGED
+            rows[heading].append(f"{short}: {_told(file)}" if file and heading == CHANGED else short)
+            page.said += f"\n{short}"
+            if len(rows[heading]) == NAMES_IN_LINE:
+                if not page.add(heading, ", ".join(rows[heading])):
+                    break
+                rows[heading] = []
         for heading, names in rows.items():
-            while names and not add(heading, ", ".join(names)):
+            while names and not page.add(heading, ", ".join(names)):
                 names.pop()
-        return [line for own in sections.values() for line in own]
-
-    def _names(self, visible: Collection[int], said: str) -> Iterator[tuple[str, Outcome | None]]:
-        """Yields the names that nothing else says, the likeliest first, and how those stand that are files."""
-        for name in sorted(self.uses, key=lambda name: (-self.activation(name), name)):
-            if name not in said and not any(position in visible for _, position, _ in self.uses[name]):
-                said += f"\n{name}"
-                yield name, self.files.get(name)
+        return [line for heading in VALUES for line in page.sections[heading]]
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         if self.error is not None:
@@ -291,6 +286,49 @@ class TurnWork:
     key: object = None
     """What its lines were written for."""
     lines: list[SummaryLine] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Page:
+    """Lines under their headings, as many as a budget has room for."""
+
+    count: Count
+    left_tokens: int
+    said: str
+    """What stands in the prompt already, and in these lines."""
+    position: int
+    sections: dict[str, list[SummaryLine]] = field(default_factory=lambda: {heading: [] for heading in VALUES})
+
+    def add(self, heading: str, text: str, keep: int = 0) -> bool:
+        """Adds a line where at least `keep` tokens are left behind it."""
+        own, line = self.sections[heading], f"- {fences.as_data(one_line(text))}\n"
+        cost = self.count(line) + (0 if own else self.count(heading))
+        if cost > self.left_tokens - keep:
+            return False
+        self.left_tokens -= cost
+        self.said += line
+        value = VALUES[heading] - len(own) / 100
+        own.append(SummaryLine(position=self.position, order=len(own), heading=heading, text=line, value=value))
+        return True
+
+
+def _folder(paths: Iterable[str]) -> str:
+    """Returns the folder that, named once, shortens long paths most; nothing where none is shared."""
+    saved, shared = Counter[str](), Counter[str]()
+    for path in paths:
+        parts = path.split("/")
+        for end in range(2, len(parts) - SHOWN_PARTS + 1) if len(path) > LONG_PATH else ():
+            folder = "/".join(parts[:end])
+            saved[folder] += len(folder)
+            shared[folder] += 1
+    best = max(saved, key=lambda folder: (saved[folder], folder), default="")
+    return best if shared[best] >= LEAST_SHARED else ""
+
+
+def _without(folder: str, name: str) -> str:
+    """Returns a name as it is shown: a long path without the folder that is named once."""
+    shared = folder and len(name) > LONG_PATH and name.startswith(f"{folder}/")
+    return f"…{name[len(folder) :]}" if shared and name.count("/", len(folder)) >= SHOWN_PARTS else name
 
 
 def _told(file: Outcome) -> str:

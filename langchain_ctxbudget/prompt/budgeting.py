@@ -230,9 +230,7 @@ def _planned_turn(plan: Plan, identity: int, framing: int) -> PlannedTurn:
     work = work if plan.conversation.total_tokens + planned > room else 0
     if whole > most[-1]:  # what its older steps have left behind is told in their place
         calls = sum(isinstance(message, ToolMessage) for part in groups for message in part.messages)
-        own = work_state.most_tokens(calls, plan.limit_tokens) // (2 if work else 1)
-    if long == len(most):
-        work //= 2
+        own, work = work_state.most_tokens(_calls(plan.conversation) + calls, plan.limit_tokens), 0
     # The numbers by which the recall tool gives messages of the turn follow those that are stored.
     numbers: dict[object, str] = {
         message.id or getattr(message, "tool_call_id", None): f"#{number}"
@@ -387,15 +385,17 @@ def _work(plan: Plan, view: HistoryView) -> tuple[Fragment, ...]:
         for part in turn.whole[: turn.renewed]
         for place, message in enumerate(part.messages)
     ]
-    shown = {end + at for part in turn.groups for at in part.positions} | {*range(view.cut, end)}
-    said = "".join(part.text for part in view.arc)
+    # What is sent of later steps changes nothing: the work state is written at steps only.
+    later = {part.positions for part in turn.whole[turn.renewed :]}
+    shown = (*view.groups, *(part for part in turn.groups if part.positions not in later))
+    said = "".join(part.text for part in view.arc) + work_state.told_by(m for part in shown for m in part.messages)
     before = plan.conversation.read_work(end, plan.request.settings.tool_kinds)
     known, columns.turn_work = columns.turn_work, None  # nobody else reads on meanwhile
     if known is None or known.before is not before or read[: len(known.read)] != known.read:
         known = work_state.TurnWork(before, before.copy())
-    if known.key != (key := (len(read), most, view.cut, said, frozenset(shown))):
+    if known.key != (key := (len(read), most, said)):
         known.work.read(read)
-        known.lines, known.read, known.key = known.work.lines(plan.counter.count_text, most, shown, said), read, key
+        known.lines, known.read, known.key = known.work.lines(plan.counter.count_text, most, said), read, key
     columns.turn_work = known
     return fragments(Layer.ARC, known.lines, plan.counter.count_text)
 

@@ -82,10 +82,26 @@ def test_a_name_that_was_given_often_and_lately_comes_before_others() -> None:
     assert "old_name_1," not in text
 
 
+def test_a_name_that_a_search_found_alone_comes_before_one_of_many_in_a_file() -> None:
+    many = " ".join(f"name_{i:03}" for i in range(100))
+    text = told(("Grep", {"pattern": "x"}, "src/found.py"), ("Read", {"file_path": "src/a.py"}, many), budget=90)
+    assert "src/found.py" in text
+    assert "name_099" not in text
+
+
+def test_the_folder_that_long_paths_share_is_named_once() -> None:
+    folder = "/home/ada/projects/the_great_work/repository/src/package"
+    steps = [("Read", {"file_path": f"{folder}/part/file_{i}.py"}, "x") for i in range(6)]
+    text = told(*steps)
+    assert text.startswith("# Paths\n- … is /home/ada/projects/the_great_work/repository/src\n")
+    assert text.count("the_great_work") == 1
+    assert all(f"…/package/part/file_{i}.py" in text for i in range(6))
+
+
 def test_it_keeps_its_budget_and_grows_only_when_calls_have_doubled() -> None:
     steps = [("Read", {"file_path": f"src/file_{i}.py"}, "x") for i in range(100)]
     assert len(told(*steps, budget=500)) <= 500
-    assert [most_tokens(calls, 100_000) for calls in (0, 1, 2, 3, 4, 500)] == [0, 40, 80, 80, 160, 1_000]
+    assert [most_tokens(calls, 100_000) for calls in (0, 1, 2, 3, 4, 500)] == [0, 125, 250, 250, 500, 1_000]
     assert most_tokens(500, 2_000) == 500
 
 
