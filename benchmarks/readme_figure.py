@@ -6,14 +6,18 @@ found where its words stand in the prompt. No model is called, no network is use
 which needs a model, this package's own choice of the most important sentences stands in, in 600 tokens.
 
     python benchmarks/readme_figure.py [--plot docs/figures/peers.svg] [--json]
+    python benchmarks/readme_figure.py --conversation conversations.json --title "Trip to Japan" --questions facts.json
+
+The second one takes a conversation of yours (OpenAI or LangChain messages, an export of ChatGPT or Claude), and
+questions as an object of lists: `{"Which hotel did we take?": ["Sakura Inn"]}`. Without them only costs are compared.
 
 Columns:
-    found      questions whose facts stand in the prompt, of 28
+    found      questions whose facts stand in the prompt
     calls      calls of a model besides those that answer the user
     tokens     mean tokens of a prompt
     cached     share of them that the prompt before had, too, from its start, %
     effective  mean tokens of a turn that are paid for: a cached one counts a tenth, and what summaries read counts
-    state      messages that are left of 278
+    state      messages that are left
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ import argparse
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -35,8 +39,10 @@ from langchain_core.messages import BaseMessage, HumanMessage, RemoveMessage, Sy
 from langgraph.runtime import Runtime
 
 from langchain_ctxbudget import ContextPipeline, TiktokenCounter
+from langchain_ctxbudget.cli.formats import read_one
 from langchain_ctxbudget.demo import DEMO_SYSTEM_PROMPT, demo_messages
 from langchain_ctxbudget.history import Line, choose, keep_sentences
+from langchain_ctxbudget.replay import split_turns
 
 BUDGETS = (1_000, 2_000, 4_000, 8_000)
 SUMMARY_TOKENS = 600
@@ -87,6 +93,15 @@ STYLES = {
 """A colour, and where the name stands beside the last point."""
 
 
+@dataclass(frozen=True)
+class Talk:
+    """What every way is given."""
+
+    messages: Sequence[BaseMessage]
+    system_prompt: str
+    questions: Mapping[str, Sequence[str]]
+
+
 class System(Protocol):
     """A way to make prompts, turn by turn."""
 
@@ -97,9 +112,9 @@ class System(Protocol):
 class Budgeted:
     """This package, while the provider's cache is warm."""
 
-    def __init__(self, budget: int) -> None:
+    def __init__(self, budget: int, system_prompt: str) -> None:
         settings = {"max_context_tokens": budget, "cache_lifetime_seconds": 1e9, "learn": False}
-        self.pipeline = ContextPipeline(settings, system_prompt=DEMO_SYSTEM_PROMPT)
+        self.pipeline = ContextPipeline(settings, system_prompt=system_prompt)
 
     def prompt(self, turn: Sequence[BaseMessage]) -> Sequence[BaseMessage]:
         return self.pipeline.assemble(turn, **SCOPE).messages
@@ -111,9 +126,9 @@ class Budgeted:
 class Window:
     """The newest messages that fit, by `trim_messages`; or all of them."""
 
-    def __init__(self, budget: int | None) -> None:
+    def __init__(self, budget: int | None, system_prompt: str) -> None:
         self.budget = budget
-        self.history: list[BaseMessage] = [SystemMessage(DEMO_SYSTEM_PROMPT)]
+        self.history: list[BaseMessage] = [SystemMessage(system_prompt)]
 
     def prompt(self, turn: Sequence[BaseMessage]) -> Sequence[BaseMessage]:
         messages = [*self.history, *turn]
@@ -170,12 +185,13 @@ def fitting(lines: Sequence[Line]) -> list[str]:
 class Summarized:
     """LangChain's `SummarizationMiddleware`: as documented, with exact counts, and it reads all that it deletes."""
 
-    def __init__(self, budget: int) -> None:
+    def __init__(self, budget: int, system_prompt: str) -> None:
         self.model = StandIn()
+        self.system = SystemMessage(system_prompt)
         self.history: list[BaseMessage] = []
         self.middleware: Any = SummarizationMiddleware(
             self.model,
-            trigger=("tokens", budget - COUNTER.count_text(DEMO_SYSTEM_PROMPT) - 8),
+            trigger=("tokens", budget - COUNTER.count_text(system_prompt) - 8),
             keep=("tokens", budget // 3),
             token_counter=lambda messages: COUNTER.count_messages(list(cast("Sequence[BaseMessage]", messages))),
             trim_tokens_to_summarize=None,
@@ -187,7 +203,7 @@ class Summarized:
         if update:
             state = [message for message in update["messages"] if not isinstance(message, RemoveMessage)]
             self.history = state[: -len(turn)] if state[-1] is turn[-1] else state
-        return [SystemMessage(DEMO_SYSTEM_PROMPT), *state]
+        return [self.system, *state]
 
     def keep(self, turn: Sequence[BaseMessage]) -> None:
         self.history += turn
@@ -207,34 +223,33 @@ class Row:
     state: int
 
 
-def systems() -> Iterator[tuple[str, int | None, System]]:
-    yield from (("ctxbudget", budget, Budgeted(budget)) for budget in BUDGETS)
-    yield from (("trim_messages", budget, Window(budget)) for budget in BUDGETS)
-    yield from (("SummarizationMiddleware", budget, Summarized(budget)) for budget in BUDGETS)
-    yield "whole conversation", None, Window(None)
+def systems(prompt: str) -> Iterator[tuple[str, int | None, System]]:
+    yield from (("ctxbudget", budget, Budgeted(budget, prompt)) for budget in BUDGETS)
+    yield from (("trim_messages", budget, Window(budget, prompt)) for budget in BUDGETS)
+    yield from (("SummarizationMiddleware", budget, Summarized(budget, prompt)) for budget in BUDGETS)
+    yield "whole conversation", None, Window(None, prompt)
 
 
-def row(name: str, budget: int | None, system: System) -> Row:
+def row(talk: Talk, name: str, budget: int | None, system: System) -> Row:
     before: Sequence[BaseMessage] = ()
     sent = cached = 0
-    messages = demo_messages()
-    turns = [messages[place : place + 2] for place in range(0, len(messages), 2)]
-    for question, answer in turns:
-        prompt = system.prompt([question])
+    turns = split_turns(talk.messages)
+    for turn in turns:
+        prompt = system.prompt(turn[:1])
         sent += COUNTER.count_messages(prompt)
         cached += shared(prompt, before)
         before = prompt
-        system.keep([question, answer])
+        system.keep(turn)
     calls, read = (system.model.calls, system.model.tokens) if isinstance(system, Summarized) else (0, 0)
     return Row(
         name,
         budget,
-        found=sum(found(system, question, facts) for question, facts in QUESTIONS.items()),
+        found=sum(found(system, question, facts) for question, facts in talk.questions.items()),
         calls=calls,
         tokens=round(sent / len(turns)),
         cached=round(100 * cached / sent, 1),
         effective=round((sent - cached + PRICE_SHARE * cached + read) / len(turns)),
-        state=len(system.history) if isinstance(system, Summarized) else len(messages),
+        state=len(system.history) if isinstance(system, Summarized) else len(talk.messages),
     )
 
 
@@ -258,28 +273,29 @@ def found(system: System, question: str, facts: Sequence[str]) -> bool:
     return all(fact in text for fact in facts)
 
 
-def markdown(rows: Sequence[Row]) -> str:
+def markdown(rows: Sequence[Row], questions: int) -> str:
     lines = [
-        f"| {' | '.join(COLUMNS)} |",
+        f"|{' | '.join(COLUMNS)} |",
         "|---|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for one in rows:
         budget = f"{one.budget:,}" if one.budget else "-"
+        name = f"`{one.system}`" if one.system in ("trim_messages", "SummarizationMiddleware") else one.system
         lines.append(
-            f"| {one.system} | {budget} | {one.found} of {len(QUESTIONS)} | {one.calls} | {one.tokens:,} "
+            f"| {name} | {budget} | {one.found} of {questions} | {one.calls} | {one.tokens:,} "
             f"| {one.cached:.0f} % | {one.effective:,} | {one.state} |"
         )
     return "\n".join(lines)
 
 
-def picture(rows: Sequence[Row]) -> str:
+def picture(rows: Sequence[Row], questions: int) -> str:
     """Facts found over what is paid for, as an SVG."""
 
     def x(tokens: float) -> float:
         return 70 + 560 * math.log(tokens / CHEAPEST) / math.log(DEAREST / CHEAPEST)
 
     def y(found: float) -> float:
-        return 262 - 206 * found / len(QUESTIONS)
+        return 262 - 206 * found / max(1, questions)
 
     parts = [
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 720 320">',
@@ -288,7 +304,7 @@ def picture(rows: Sequence[Row]) -> str:
         f'<text x="16" y="24" font-size="15" font-weight="600" fill="#0f172a">{TITLE}</text>',
     ]
     for share in (0, 0.25, 0.5, 0.75, 1):
-        at = y(share * len(QUESTIONS))
+        at = y(share * max(1, questions))
         parts += [
             f'<path d="M70 {at:.0f}H630" stroke="#e2e8f0"/>',
             f'<text x="60" y="{at + 4:.0f}" text-anchor="end">{share:.0%}</text>',
@@ -323,11 +339,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--conversation", type=Path, help="a file of yours (default: the bundled conversation)")
+    parser.add_argument("--title", help="which conversation, where the file holds several")
+    parser.add_argument("--questions", type=Path, help="JSON: what to ask, and the words that answer it")
     options = parser.parse_args()
-    rows = [row(*one) for one in systems()]
+    talk = Talk(demo_messages(), DEMO_SYSTEM_PROMPT, QUESTIONS)
+    if options.conversation:
+        _, system_prompt, messages = read_one(options.conversation, options.title)
+        asked = json.loads(options.questions.read_text(encoding="utf-8")) if options.questions else {}
+        talk = Talk(messages, system_prompt or "You are a helpful assistant.", asked)
+    rows = [row(talk, *one) for one in systems(talk.system_prompt)]
     if options.plot:
-        options.plot.write_text(picture(rows), encoding="utf-8")
-    print(json.dumps([asdict(one) for one in rows]) if options.json else markdown(rows))
+        options.plot.write_text(picture(rows, len(talk.questions)), encoding="utf-8")
+    print(json.dumps([asdict(one) for one in rows]) if options.json else markdown(rows, len(talk.questions)))
 
 
 if __name__ == "__main__":

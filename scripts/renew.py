@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+END_OF_TABLE = "\n\n"
 sys.path.insert(0, str(ROOT))
 
 from tests.integration_tests.test_readme import BLOCKS, DOCS, END_OF_BLOCK, README, outcome  # noqa: E402
@@ -42,8 +43,12 @@ def renew_pages() -> None:
 
 
 def renew_readme() -> None:
-    """Draws its figure, and puts the measured cells into its table; the names stay as they are written."""
-    said = run("benchmarks/readme_figure.py", "--plot", "docs/figures/peers.svg").splitlines()[2:]
+    """Draws its figure, and puts what was measured into its table, where names stay as written, and the benchmark's."""
+    told = run("benchmarks/readme_figure.py", "--plot", "docs/figures/peers.svg")
+    said = told.splitlines()[2:]
+    path = DOCS / "explanation" / "benchmark.md"
+    before, _, rest = path.read_text(encoding="utf-8").partition("| | budget |")
+    path.write_text(f"{before}{told}\n{rest.partition(END_OF_TABLE)[2]}", encoding="utf-8")
     rows = [[cell.strip(" *`") for cell in line.split("|")[1:-1]] for line in said]
     measured = {name: others for name, budget, *others in rows if budget in ("4,000", "-")}
     before, heading, after = README.partition("messages kept |\n")

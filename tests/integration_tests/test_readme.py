@@ -110,6 +110,7 @@ def test_its_code_has_types(tmp_path: Path) -> None:
 def test_its_table_is_what_the_benchmark_says() -> None:
     command = [sys.executable, str(ROOT / "benchmarks" / "readme_figure.py")]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert said in PAGES["explanation/benchmark"]
     rows = [[cell.strip(" *`") for cell in line.split("|")[1:-1]] for line in said.splitlines()[2:]]
     measured = {name: others for name, budget, *others in rows if budget in ("4,000", "-")}
     table = README.partition("messages kept |")[2].partition("\n\n")[0].splitlines()[2:]
