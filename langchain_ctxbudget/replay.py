@@ -228,7 +228,7 @@ def contender(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """What was sent: for one answer, in one turn, or in all of them."""
+    """The prompts that were sent: for one answer, in one turn, or in all of them."""
 
     calls: int = 0
     """Prompts that were made: one for each answer, so several in a turn where a model calls tools."""

@@ -138,7 +138,7 @@ class RetrievalSettings(budget.Parameters):
 
 
 class _Declared(budget.Parameters):
-    """What the application declares: detected in messages by its name and its aliases."""
+    """Something that the application declares; messages are searched for its name and its aliases."""
 
     context: budget.Text
     """The text that goes into the prompt when it comes up."""
@@ -239,7 +239,7 @@ def _or_none(made: Callable[[object], object]) -> BeforeValidator:
 
 
 ToolKind: TypeAlias = Literal["read", "edit", "write", "run", "search", "todo", "other"]
-"""What a tool does, for the work state of an agent."""
+"""The kinds of tools that the work state of an agent knows."""
 
 
 class ContextSettings(budget.Parameters):

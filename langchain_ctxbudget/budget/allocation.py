@@ -111,7 +111,7 @@ class Fragment:
 
     @property
     def is_quoted_whole(self) -> bool:
-        """It is a retrieved item that stands there word for word."""
+        """True for a retrieved item that stands there word for word."""
         return self.layer == Layer.RETRIEVAL and self.status is Status.INCLUDED
 
 

@@ -64,7 +64,7 @@ class DocumentInfo(Record):
     metadata: dict[str, Any]
     """Everything else that the caller or the loader gave; JSON."""
     hash: str
-    """Of the text, which is kept under it, whole."""
+    """The hash of the whole text, which is kept under it."""
     tokens: int
     summary: str
     made_from: str
@@ -107,7 +107,7 @@ def beside(given: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass
 class _Shelf:
-    """What was read of an owner's documents. Keys are hashes, so no text can be out of date."""
+    """An owner's documents as far as they were read. Keys are hashes, so no text can be out of date."""
 
     owner: str
     mark: str

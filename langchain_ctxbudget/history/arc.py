@@ -23,7 +23,7 @@ SECTIONS |= {"# Artifacts\n": 80.0}
 """The headings in the order in which they stand, and what their lines are worth."""
 NARRATIVE, DECISIONS, OPEN, FOCUS, ARTIFACTS = SECTIONS
 NEWEST_VALUE, SPREAD = 100.0, 10.0
-"""What the newest line of the story is worth, and what lines of one section differ by at most."""
+"""The worth of the newest line of the story, and the most by which lines of one section differ."""
 STORY_LINES = {"windowed": 1, "compacted": 3}
 """Lines of the story; where several levels are compacted, one for every span (seed 000)."""
 SMALLEST_STORY_TOKENS = 100
@@ -39,7 +39,7 @@ SHARED_BY_A_STATEMENT, SHARED_BY_A_DECISION = 0.55, 1 / 3
 SAME_QUESTION = 0.6
 """Questions that share so much of their matter are one."""
 REPEATED_DECISION = 2 / 3
-"""Of an older decision's matter, the share that a newer one repeats."""
+"""The share of an older decision's matter that a newer one has to repeat to replace it."""
 _ENDS = ".!。！»”"  # noqa: RUF001 - full-width ones
 _SETTLES = re.compile(
     r"(?i)\b(?:answered|resolved|settled|decided|closed|closes|clarified|solved|agreed|approved|confirmed|chosen|chose"
@@ -69,7 +69,7 @@ class OpenQuestions:
     read_until: int = 0
     """The position behind the last message that was read."""
     alive: tuple[Sentence, ...] = ()
-    """Those that are open, the newest last."""
+    """The open questions, the newest last."""
     _before: Line | None = None
 
     def read(self, lines: Iterable[Line]) -> OpenQuestions:

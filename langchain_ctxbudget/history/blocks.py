@@ -45,7 +45,7 @@ class Head(Record):
     """The blocks of a conversation, and what else is known of their messages."""
 
     version: Literal[4] = 4
-    """Of everything that is worked out from messages; blocks of another one are made anew."""
+    """The version of everything that is worked out from messages; blocks of another one are made anew."""
     vectors_by: str
     blocks: tuple[BlockRecord, ...]
     archived: dict[str, str]

@@ -33,7 +33,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 class Beginning(Sequence[T]):
-    """A list that is only ever added to, as far as it went: nothing is copied."""
+    """The beginning of a list that is only ever added to, as long as the list is now; nothing is copied."""
 
     def __init__(self, every: Sequence[T], length: int | None = None) -> None:
         self._all, self._length = every, len(every) if length is None else length
@@ -85,7 +85,7 @@ class Columns:
 
 
 class Costs(Columns):
-    """What every message costs by one counter, in tokens."""
+    """The cost of every message by one counter, in tokens."""
 
     def __init__(self) -> None:
         self.column = search.Rows(np.int32)
@@ -123,7 +123,7 @@ def _cost(entry: Entry, counter: TokenCounter) -> int:
 
 
 class MessageIndex(Columns):
-    """What retrieval reads of messages: words, vectors and circumstances, read when first searched."""
+    """The words, vectors and circumstances of messages, for retrieval; read when they are first searched."""
 
     def __init__(self) -> None:
         self.lexical = search.LexicalIndex()

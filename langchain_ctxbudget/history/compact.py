@@ -27,15 +27,15 @@ SMALL_SHARE, KEEP_SHARE, LARGE_BUDGET = 0.12, 0.25, 16_384
 """The newest messages stay verbatim whenever they fit this share of a small budget, or of a large one; nor may one of
 them take more."""
 RESULT_SHARE = 0.125
-"""What one result of a tool may take of the budget."""
+"""The share of the budget that one result of a tool may take."""
 CLEARED_TOKENS = 64
-"""What is left of an old result: results give way before dialogue does."""
+"""The size to which an old result is cut: results give way before dialogue does."""
 SMALLEST_ITEM_TOKENS = 128
 """No message is clipped below this, old results apart."""
 PINNED_SHARE = 0.5
-"""What messages that are kept from before the cut may take of the room for verbatim ones."""
+"""The share of the room for verbatim messages that pinned ones from before the cut may take."""
 MOST_VERBATIM = 0.9
-"""What verbatim messages may take of their layer, whatever the trigger: the rest is the summaries'."""
+"""The share of their layer that verbatim messages may take, whatever the trigger; the rest is for summaries."""
 LONGEST_CLIPPED = 1_000
 """Messages of a conversation up to which it may be shown whole but for its largest ones."""
 WINDOWED_RATIO, COMPACTED_RATIO = 2.5, 8.0
@@ -50,7 +50,7 @@ class HistoryView:
 
     strategy: HistoryStrategy
     cut: int
-    """How many messages are not verbatim, but for those that are kept."""
+    """The number of messages that are not verbatim, but for those that are kept."""
     groups: tuple[Group, ...] = ()
     repairs: tuple[Repair, ...] = ()
     shortened: frozenset[int] = frozenset()
@@ -69,7 +69,7 @@ class HistoryView:
     waiting: tuple[str, ...] = ()
     """Hashes of the spans that a model has not written about yet."""
     next_cut: int = 0
-    """Where a compaction step would put the cut now; known where a model writes summaries."""
+    """The cut that a compaction step would make now; known where a model writes summaries."""
 
 
 def keep_share(budget_tokens: int) -> float:
@@ -80,7 +80,8 @@ def keep_share(budget_tokens: int) -> float:
 def shown(conversation: Conversation, position: int, budget_tokens: int, cleared: int = 0) -> tuple[BaseMessage, int]:
     """Returns a message as it stands among others, and what it costs; results before `cleared` are in short.
 
-    None takes the place of all. Its limit does not change with the turn, or the prompt would.
+    A message is clipped before it takes the room of all others, to a limit that is the same in every turn: else the
+    prompt would change with the turn.
     """
     share = keep_share(budget_tokens)
     if isinstance(conversation.entries[position].message, ToolMessage):
@@ -117,7 +118,7 @@ def pinned_tokens(conversation: Conversation, budget_tokens: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Where verbatim history begins, and up to where results of tools are shown in short."""
+    """The place where verbatim history begins, and the one up to which results of tools are shown in short."""
 
     cut: int = 0
     cleared: int = 0
@@ -128,7 +129,7 @@ class Decision:
 
 @dataclass(kw_only=True)
 class HistoryPlan:
-    """What one prompt allows its history, and the compaction step that makes the history fit."""
+    """The room that one prompt has for its history, and the compaction step that makes the history fit."""
 
     conversation: Conversation
     settings: ContextSettings
@@ -141,14 +142,14 @@ class HistoryPlan:
     keep: int
     work_tokens: int = 0
     summary_tokens: int = 0
-    """What the summary may cost in any case."""
+    """The tokens that the summary may cost in any case."""
     grows: bool = False
     goes_on: bool = False
-    """The prompt goes on where the last one ended; else it is a step."""
+    """True if the prompt goes on where the last one ended; else it is a step."""
     clips_new: bool = False
-    """What was said since the step is shown within its limits, too, as there is no room for it whole."""
+    """True where messages since the step are clipped, too, as there is no room for them whole."""
     most_messages: int | None = None
-    """So many messages may be verbatim, or those that stay in any case; None: as many as there is room for."""
+    """The most messages that may be verbatim, besides those that stay in any case; None: as many as fit."""
 
     def __post_init__(self) -> None:
         """Measures the newest messages, which stay in any case."""
@@ -232,7 +233,7 @@ class HistoryPlan:
         )
 
     def _is_due(self, record: CutRecord) -> bool:
-        """Whether a compaction step is due: too much is verbatim, or what was to stay or to be written has changed."""
+        """Returns whether a step is due: too much is verbatim, or pins, summaries or old results have changed."""
         conversation, budget_tokens = self.conversation, self.budget_tokens
         if (self.fits_whole and self.end <= self.most) or conversation.table.made.has_news(record.waiting):
             return True
@@ -250,7 +251,7 @@ class HistoryPlan:
         return stays(cost, record.position, self.end, room * self.trigger)
 
     def _next(self, record: CutRecord | None) -> int:
-        """Where the cut goes: old results of tools give way first; where that is not enough, the oldest messages."""
+        """Returns the next cut: old results of tools give way first; where that is not enough, the oldest messages."""
         cost = cost_in(self.conversation, self.budget_tokens, self.kept_from)
         cut = record.position if record else 0
         full = record is None or not self._is_within_trigger(record)

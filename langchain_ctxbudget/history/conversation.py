@@ -38,16 +38,16 @@ MOST_CUTS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastPrompt:
-    """What a conversation remembers of the prompt that was made last."""
+    """The prompt that was made last, as far as its conversation remembers it."""
 
     messages: Sequence[BaseMessage]
     costs: Sequence[int]
     stable: int
     long_turn: tuple[int, int]
-    """How often its turn had outgrown its room, for which history is planned otherwise, and how many groups it had when
-    steps gave way last."""
+    """How often its turn had outgrown its room, so that history is planned otherwise; and the number of groups that it
+    had when steps gave way last."""
     squeezed: bool
-    """Something of its stable zone had to be left out for that turn alone."""
+    """True if something of its stable zone was left out for that turn alone."""
     whole_tokens: int = 0
     turn: Sequence[BaseMessage]
     block: TurnBlock | None
@@ -108,7 +108,7 @@ class Conversation:
 
     @property
     def is_newest(self) -> bool:
-        """Nothing has been added to its table since."""
+        """True if nothing has been added to its table since."""
         return len(self.table) == len(self.entries)
 
     def position(self, message_id: str | None) -> int | None:
@@ -202,13 +202,13 @@ class MessagePage:
 
 @dataclass(slots=True)
 class OpenConversation:
-    """What is in memory of a conversation; whoever uses it holds its lock."""
+    """A conversation in memory; whoever uses it holds its lock."""
 
     scope: Scope
     lock: Lock = field(default_factory=Lock)
     table: MessageTable = field(default_factory=MessageTable)
     heads: Heads | None = None
-    """How far every writer had come when the log was read; None before that."""
+    """The heads of all lanes when the log was read; None before that."""
     joined: bool = False
     failed_writes: int = 0
     doubles: list[MessageRecord] = field(default_factory=list)
@@ -218,7 +218,7 @@ class OpenConversation:
     newest_state: int = 0
     """The last one of the agent's states that wrote here, or that is about to; see `Place`."""
     forgotten: int = 0
-    """The number of messages of which the state that was copied last held none."""
+    """The number of stored messages that the last state had forgotten, where it held none of them."""
     warned: bool = False
     pins: dict[str, Preservation] = field(default_factory=dict)
     cuts: dict[str, CutRecord] = field(default_factory=dict)
@@ -226,7 +226,7 @@ class OpenConversation:
     snapshot: SnapshotRecord | None = None
     snapshot_unsaved: bool = False
     learned: tuple[int, str] = (0, "")
-    """How many of its messages were learned from, as far as is known here, and the digest of these."""
+    """The number of messages that were learned from, as far as is known here, and their digest."""
     other_conversations: OtherConversations = field(default_factory=OtherConversations)
     last: LastPrompt | None = None
     snapshots: list[str] | None = None
@@ -234,7 +234,7 @@ class OpenConversation:
     blocks: list[BlockRecord] = field(default_factory=list)
     remade: str = ""
     sent: dict[int, TurnBlock] = field(default_factory=dict)
-    """What human messages were sent with, by position; the newest may not be stored yet, and its message neither."""
+    """The blocks with which human messages were sent, by position; the newest may not be stored yet, as its message."""
     sent_read: int = 0
     """The number of messages of which it is known whether they have one."""
 
@@ -343,7 +343,7 @@ class OpenConversations:
         self._mutex = new_mutex()
         self._open: dict[Scope, OpenConversation] = {}
         self._locks: WeakValueDictionary[Scope, Lock] = WeakValueDictionary()
-        """Of those in use: one that is let go of and opened again meanwhile waits for them."""
+        """The locks in use: a conversation that is let go of and opened again meanwhile waits for its lock."""
 
     def using(self, scope: Scope, body: Callable[[OpenConversation], Flow[T]]) -> Flow[T]:
         """Runs a flow with a conversation, alone."""

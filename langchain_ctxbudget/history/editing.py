@@ -69,7 +69,7 @@ class GivenMessage(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """What is to be done to a conversation."""
+    """The changes that make a conversation what it should be."""
 
     ids: Sequence[str]
     appended: Sequence[GivenMessage] = ()

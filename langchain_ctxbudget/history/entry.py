@@ -19,10 +19,10 @@ class Entry:
     source: str
     """The JSON of its record."""
     message: BaseMessage
-    """Under the id that it goes by."""
+    """The message, under the id that it goes by."""
     fingerprint: str
     digest: str
-    """Of this message and all before it."""
+    """A digest of this message and all before it."""
     date: str | None
     safe_cut: bool
     shown: str | None
@@ -36,7 +36,7 @@ class Entry:
 
     @cached_property
     def preservation(self) -> Preservation | None:
-        """What the application wants to become of it; what `pin` asked for outweighs what the message says."""
+        """The preservation that the application wants; that of `pin` outweighs that of the message."""
         return self.pinned or messages.preservation_of(self.message)
 
     @cached_property
@@ -52,7 +52,7 @@ class Entry:
 
     @cached_property
     def speaker(self) -> str:
-        """Who says it."""
+        """The name of who says it, else the role."""
         return messages.speaker(self.message)
 
     @cached_property

@@ -31,7 +31,7 @@ POLLED = 32
 SURE = 16
 """A writer whose lane is not among this many that were written last joins again, as readers may not ask for it."""
 OVERFETCH = 4
-"""How many times as many messages are searched for as are wanted, as some may be the open conversation's."""
+"""A search asks for this many times the wanted messages, as some may be the open conversation's."""
 LANES_READ = 256
 """Heads of lanes among which those that were written last are looked for."""
 FEWEST_EACH = 8
@@ -40,10 +40,10 @@ FEWEST_EACH = 8
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """How far the writers of a conversation have come, as a reader knows it."""
+    """The heads of a conversation's lanes, as far as a reader knows them."""
 
     joined: str | None = None
-    """What `joined` said before the lanes were listed."""
+    """The text of the `joined` record before the lanes were listed."""
     lanes: Mapping[str, stores.LaneRecord] = field(default_factory=dict)
 
     @property
@@ -85,7 +85,7 @@ def lane_of(name: str, value: dict[str, Any]) -> stores.LaneRecord:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What was read from a log."""
+    """The records that were read from a log."""
 
     messages: Sequence[stores.MessageRecord]
     changed: Mapping[str, stores.MessageRecord | None] = field(default_factory=dict)
@@ -137,7 +137,7 @@ def in_order(records: Iterable[stores.MessageRecord]) -> list[stores.MessageReco
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """What a log says: one message for every id."""
+    """The messages of a log, one for every id."""
 
     messages: Sequence[tuple[stores.MessageRecord, BaseMessage]]
     doubles: Sequence[stores.MessageRecord]

@@ -107,7 +107,7 @@ class SummaryRequest:
 
     node: Node
     lines: tuple[Line, ...]
-    """Of level 1 the messages, of higher levels one line for each child's digest; at least one."""
+    """At level 1 the messages, at higher levels one line for each child's digest; at least one."""
     prior: str
     open_questions: tuple[str, ...]
     cap_tokens: int

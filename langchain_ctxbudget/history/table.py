@@ -72,7 +72,7 @@ class MessageTable(Columns, Sequence[Entry]):
         self.decoded: dict[int, Entry] = {}
         """Messages that were added, or were looked at, by position."""
         self._sealed: dict[int, tuple[int, Callable[[], list[bytes]]]] = {}
-        """Of blocks that were read, the number and the texts of their messages, by the position of the first one."""
+        """The number and the texts of the messages of blocks that were read, by the position of the first one."""
 
     def __len__(self) -> int:
         return len(self.ids)

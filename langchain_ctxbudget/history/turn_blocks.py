@@ -61,7 +61,7 @@ def with_block(message: BaseMessage, block: str) -> BaseMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnBlock:
-    """What was chosen for a turn; it stands in front of its human message as long as the message is sent."""
+    """The context that was chosen for a turn; it stands in front of the human message as long as that is sent."""
 
     message_id: str
     said: str

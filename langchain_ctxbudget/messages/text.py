@@ -256,7 +256,7 @@ def begins_in_the_middle(sentence: str) -> bool:
 
 
 def _prose(line: str) -> Iterator[str]:
-    """The sentences of a line; one that leans on the one before it, or was split, is put to it."""
+    """Yields the sentences of a line; one that leans on the one before it, or was split, is joined to it."""
     is_table = line.startswith("|") and line.count("|") > 1
     is_json = line[:1] in ("{", "[") and line[-1:] in ("}", "]") and not line[1:2].isalpha()
     if _CALLED.match(line):
@@ -274,7 +274,7 @@ def _prose(line: str) -> Iterator[str]:
 
 
 def artifacts(texts: Iterable[str]) -> tuple[str, ...]:
-    """Names of files in texts, and of functions and classes in code; the most mentioned first."""
+    """Returns the names of files in texts, and of functions and classes in code; the most mentioned first."""
     counts: Counter[str] = Counter()
     for text in texts:
         parts = _CALLED.sub("[", text).split(_FENCE)
@@ -285,7 +285,7 @@ def artifacts(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def _named(token: str) -> str:
-    """The file or the function that a token of a text names, or nothing."""
+    """Returns the file or the function that a token of a text names, or nothing."""
     if "." not in token and "(" not in token:
         return ""
     name = token.lstrip(":-@").rstrip(".:-@")

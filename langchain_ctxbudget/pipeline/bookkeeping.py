@@ -1,4 +1,4 @@
-"""What is remembered of prompts: the latest reports, snapshots, and what their answers have used."""
+"""Bookkeeping: the latest reports, snapshots of them, and the usage of models."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class RecentPrompts:
     """The reports of the latest prompts of a pipeline; shared by threads and tasks.
 
     A prompt is found again by its words, in whatever form it comes back: copied, with other ids, with cache markers, or
-    as a callback handler sees it. Of the last one there are its candidates, too, which are large.
+    as a callback handler sees it. Only the last one keeps its candidates, which are large.
     """
 
     def __init__(self) -> None:
@@ -64,12 +64,12 @@ class RecentPrompts:
 
     @property
     def report(self) -> ContextReport | None:
-        """The last one, which questions without another one are about."""
+        """The report of the last prompt, which is meant where no other is named."""
         return self._last.report() if self._last else None
 
     @property
     def what_if(self) -> WhatIf | None:
-        """The last one, to be asked for the report of another budget."""
+        """The last prompt as a function of a budget, which returns the report that this would have given."""
         return self._last.what_if if self._last else None
 
     def note(

@@ -132,7 +132,7 @@ class ContextPipeline:
 
     @property
     def embeddings(self) -> Embeddings | None:
-        """What retrieval compares texts with; None where none were given and none are installed."""
+        """The embeddings of retrieval; None where none were given and none are installed."""
         return self.engine.workspace.embeddings
 
     # Prompts

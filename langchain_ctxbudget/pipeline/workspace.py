@@ -37,11 +37,11 @@ V = TypeVar("V")
 R = TypeVar("R", bound=stores.Record)
 
 MOST_KEPT = 16
-"""So many workspaces of runs, and models of runs, are kept; one more is let go of, not closed, as a run may use it."""
+"""Workspaces and models of runs that are kept; one more is let go of, but not closed, as a run may use it."""
 
 
 class Latest(Generic[V]):
-    """Things by key, shared by threads; the one unused for longest goes first."""
+    """A small cache for threads; the value that was unused for longest goes first."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
@@ -62,7 +62,7 @@ class Latest(Generic[V]):
 
 
 class Stored(NamedTuple):
-    """What is stored beside the messages of a conversation, and the settings of a prompt."""
+    """The settings of a prompt, and what else is stored beside the messages of its conversation."""
 
     settings: ContextSettings
     settings_from: tuple[str, ...]
@@ -105,7 +105,7 @@ class Workspace:
 
     @property
     def store(self) -> BaseStore:
-        """Where conversations are kept; `StoreError` where the pipeline is closed, or of another process."""
+        """The store of the conversations; a `StoreError` where the pipeline is closed, or of another process."""
         if self._closed:
             raise StoreError("This pipeline is closed; its store can no longer be used")
         if self._process != os.getpid():
@@ -121,7 +121,7 @@ class Workspace:
 
     @cached_property
     def embeddings(self) -> Embeddings | None:
-        """What retrieval compares texts with; None where none were given and none are installed."""
+        """The embeddings of retrieval; None where none were given and none are installed."""
         return self._embeddings or (LocalEmbeddings() if local_embeddings_available() else None)
 
     def over(self, store: BaseStore | None) -> Workspace:

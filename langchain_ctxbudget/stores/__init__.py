@@ -1,4 +1,4 @@
-"""Where records live: LangGraph stores and what is kept in them."""
+"""Stores: LangGraph's and Chroma's, and the records that are kept in them."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ class Place(Record):
 
     @property
     def order(self) -> tuple[int, str, int]:
-        """What places are sorted by."""
+        """The key by which places are sorted."""
         return (self.clock, self.lane, self.number)
 
     @property
@@ -178,9 +178,9 @@ class MessageRecord(Record):
     place: Place
     text: str
     named: bool = True
-    """The application gave it its id."""
+    """True if the application gave it its id."""
     archived: bool = False
-    """It was taken out of the conversation and is kept aside."""
+    """True if it was taken out of the conversation and is kept aside."""
 
     @classmethod
     def read(cls, value: dict[str, Any], where: str) -> Self:
@@ -227,9 +227,9 @@ class LaneRecord(Record):
     born: str
     """A token of this lane alone: a lane that is made again under the same name gets another one."""
     clock: int = Field(ge=0)
-    """Of the newest record."""
+    """The clock of the newest record."""
     count: int = Field(ge=0)
-    """Records in it: messages and changes."""
+    """The number of records in it: messages and changes."""
 
 
 class BlockRecord(Record):
@@ -237,7 +237,7 @@ class BlockRecord(Record):
 
     end: int
     lanes: dict[str, LaneRecord]
-    """How far it reaches into the lanes."""
+    """The lanes as far as the block takes them in."""
     parts: dict[str, str]
     """A hash of each part, by name."""
 
@@ -282,7 +282,7 @@ class CutRecord(Record):
     waiting: tuple[str, ...] = ()
     """Hashes of the spans that a model had not written about yet."""
     clipped: bool = False
-    """Where all of it is verbatim: messages that are too large are shown in short."""
+    """True where all is verbatim, but for messages that are too large and shown in short."""
     begun: int = 0
     """The number of messages when it was made: the human ones behind it stand with the blocks they were sent with."""
     prefix: str = ""
@@ -290,9 +290,9 @@ class CutRecord(Record):
     at: datetime | None = None
     """When it was made."""
     level_tokens: int = 0
-    """What the prompt that it was made for could cost."""
+    """The most that the prompt could cost for which it was made."""
     preferences_tokens: int = 0
-    """What preferences and facts about the user may cost before it."""
+    """The most that preferences and facts about the user may cost in front of it."""
 
 
 class CutsRecord(Record):

@@ -1,4 +1,4 @@
-"""What calls of models used in a conversation, and of a user in a month: counted in memory, written in the background.
+"""A ledger of the usage of a conversation, and of a user in a month: counted in memory, written in the background.
 
 Each ledger has a lane of its own in every place: a record of what it has counted, and of the last call that is in it,
 so that no call counts twice. What was used in a place is the sum of its lanes. An erased lane begins anew.

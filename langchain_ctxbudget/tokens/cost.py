@@ -65,7 +65,7 @@ class Framing(NamedTuple):
     message_tokens: int = 3
     name_tokens: int = 1
     function_tokens: int = 7
-    """Of the frame of one function for gpt-4o and later; 10 for the cl100k_base models."""
+    """The frame of one function, for gpt-4o and later; 10 for the cl100k_base models."""
     image: ImageRate = ImageRate()
 
 

@@ -22,7 +22,7 @@ from langchain_ctxbudget.errors import InputError, InvalidSettingsError
 CACHED_PRICE = 0.1
 """The price of a cached token, as a share of another one's, where no price tells it."""
 _MOST_TOKENS = 10**9
-"""Of one call."""
+"""The most that one call can have."""
 _PROVIDER = re.compile(
     r"(?:anthropic|azure|azure_openai|deepseek|gemini|google|google_genai|google_vertexai|groq|mistral|mistralai|models"
     r"|openai|openrouter|vertex_ai|x-ai|xai)[/:](?=.)"
@@ -54,14 +54,14 @@ class Usage:
 
     calls: NonNegative = 0
     input_tokens: NonNegative = 0
-    """Of the prompts, with those that were cached."""
+    """The tokens of the prompts, cached ones included."""
     cached_tokens: NonNegative = 0
-    """Those of the input that the provider had cached."""
+    """The part of the input that the provider had cached."""
     output_tokens: NonNegative = 0
     cost: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     """In US dollars, in whole billionths: a sum is the same in any order, up to a million dollars."""
     unpriced_calls: NonNegative = 0
-    """Of the calls, those whose model has no known price: their tokens count, their cost does not."""
+    """The calls whose model has no known price: their tokens count, their cost does not."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cost", round(float(self.cost), 9))
@@ -166,4 +166,4 @@ _FILE: dict[str, Any] = json.loads(
 PRICES: Mapping[str, Price] = MappingProxyType({name: Price.of(price) for name, price in _FILE["prices"].items()})
 """The packaged prices, by the name of the model."""
 PRICES_SOURCE: str = f"{_FILE['source']}, {_FILE['as_of']}"
-"""Where they come from, and the day that they are of."""
+"""The source of the prices, and their day."""
