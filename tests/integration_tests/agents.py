@@ -19,7 +19,7 @@ from langgraph.types import interrupt
 from pydantic import Field, SecretStr
 
 from langchain_ctxbudget import ContextPipeline
-from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
+from langchain_ctxbudget.middleware import ContextBudgetMiddleware
 from langchain_ctxbudget.settings import CustomLayer
 from tests.integration_tests.strict_openai_server import StrictOpenAIServer
 

@@ -32,8 +32,8 @@ from langchain_ctxbudget import (
     build_context_graph,
     create_recall_tool,
 )
-from langchain_ctxbudget.integrations.memory import BudgetedMemory
-from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
+from langchain_ctxbudget.memory import BudgetedMemory
+from langchain_ctxbudget.middleware import ContextBudgetMiddleware
 
 SAID = [HumanMessage("My bike is blue.", id="1"), AIMessage("Nice!", id="2")]
 SCOPE = {"user_id": "ada", "conversation_id": "c1"}

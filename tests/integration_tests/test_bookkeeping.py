@@ -19,7 +19,7 @@ from langgraph.store.memory import InMemoryStore
 from langchain_ctxbudget import ChromaStore, ContextPipeline
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.integrations.callbacks import ContextUsageHandler
-from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
+from langchain_ctxbudget.middleware import ContextBudgetMiddleware
 from langchain_ctxbudget.stores import ROOT, Ledger, Scope, bulk, label, of_month, of_session
 from langchain_ctxbudget.tokens import Usage
 from langchain_ctxbudget.tokens.prices import NO_USAGE

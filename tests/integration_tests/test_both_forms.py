@@ -27,8 +27,8 @@ from langchain_ctxbudget import (
 )
 from langchain_ctxbudget.demo import demo_messages
 from langchain_ctxbudget.errors import CtxBudgetError
-from langchain_ctxbudget.integrations.memory import BudgetedMemory
-from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
+from langchain_ctxbudget.memory import BudgetedMemory
+from langchain_ctxbudget.middleware import ContextBudgetMiddleware
 
 USER: dict[str, Any] = {"user_id": "ada"}
 IDS: dict[str, Any] = {**USER, "conversation_id": "c1"}

@@ -14,7 +14,7 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline, build_context_graph
-from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
+from langchain_ctxbudget.middleware import ContextBudgetMiddleware
 from tests.integration_tests.agents import ListedState, agent_of, scripted
 from tests.integration_tests.conftest import Call
 

@@ -13,7 +13,7 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.errors import InvalidSettingsError
-from langchain_ctxbudget.integrations.memory import BudgetedMemory
+from langchain_ctxbudget.memory import BudgetedMemory
 
 SCOPE = {"user_id": "ada", "conversation_id": "c1"}
 

@@ -12,15 +12,13 @@ from langgraph.store.base import Op, PutOp, Result
 from langgraph.store.memory import InMemoryStore
 from starlette.testclient import TestClient
 
-from langchain_ctxbudget import ContextPipeline, ContextSettings, KnowledgeBase
+from langchain_ctxbudget import ChromaStore, ContextPipeline, ContextSettings, KnowledgeBase
 from langchain_ctxbudget.dashboard import create_app
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
 from langchain_ctxbudget.flow import Flow, drive
-from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
+from langchain_ctxbudget.middleware import ContextBudgetMiddleware
 from langchain_ctxbudget.pipeline import RunContext
-from langchain_ctxbudget.stores import Scope, usage_ledger
-from langchain_ctxbudget.stores.chroma import ChromaStore
-from langchain_ctxbudget.stores.usage_ledger import Ledger
+from langchain_ctxbudget.stores import Ledger, Scope, usage_ledger
 from langchain_ctxbudget.tokens import Usage
 
 ADA: dict[str, Any] = {"user_id": "ada", "conversation_id": "c"}

@@ -18,7 +18,7 @@ from langgraph.types import Command
 
 from langchain_ctxbudget import BudgetedChatMessageHistory, ContextPipeline, build_context_graph
 from langchain_ctxbudget.errors import InvalidSettingsError
-from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
+from langchain_ctxbudget.middleware import ContextBudgetMiddleware
 from tests.integration_tests.agents import CONFIG, SCOPE, agent_of, ask, budget, long_history, scripted, wants
 
 SECRET = "Xylograph"

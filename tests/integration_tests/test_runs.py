@@ -19,7 +19,7 @@ from typing_extensions import TypedDict
 from langchain_ctxbudget import ContextPipeline, ContextSettings, build_context_graph
 from langchain_ctxbudget.errors import ForeignUserError, InvalidSettingsError, MissingScopeError
 from langchain_ctxbudget.flow import drive
-from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
+from langchain_ctxbudget.middleware import ContextBudgetMiddleware
 from langchain_ctxbudget.pipeline import RunContext, run_of
 from langchain_ctxbudget.prompt import Request
 from langchain_ctxbudget.stores import Scope

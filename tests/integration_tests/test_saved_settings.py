@@ -12,7 +12,7 @@ from langchain_ctxbudget import ContextPipeline, ContextSettings
 from langchain_ctxbudget.budget import ElasticAllocation
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.settings import Topic
-from langchain_ctxbudget.stores.base import settings_place
+from langchain_ctxbudget.stores import settings_place
 from tests.integration_tests.test_pipeline import chat
 from tests.stores import Failing
 

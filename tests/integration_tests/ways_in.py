@@ -23,7 +23,7 @@ from pydantic import SecretStr
 from typing_extensions import TypedDict
 
 from langchain_ctxbudget import BudgetedChatMessageHistory, ContextPipeline, build_context_graph
-from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
+from langchain_ctxbudget.middleware import ContextBudgetMiddleware
 from langchain_ctxbudget.report import ContextReport
 from tests.integration_tests.scripted_agent import SYSTEM_PROMPT, Script, Turn, as_stored, book, named, run_tool
 from tests.integration_tests.strict_openai_server import StrictOpenAIServer

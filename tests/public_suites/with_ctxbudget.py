@@ -25,7 +25,7 @@ import langgraph.store.memory
 import pytest
 
 from langchain_ctxbudget import ChromaStore, build_context_graph
-from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
+from langchain_ctxbudget.middleware import ContextBudgetMiddleware
 
 WHERE = os.environ["CTXBUDGET_WHERE"]
 SETTINGS = {"max_context_tokens": 1_000_000}

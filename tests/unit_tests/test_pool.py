@@ -18,8 +18,7 @@ from pydantic import Field
 
 from langchain_ctxbudget.documents import Catalogue
 from langchain_ctxbudget.flow import drive
-from langchain_ctxbudget.history import Conversation, MessageIndex
-from langchain_ctxbudget.history.table import MessageTable
+from langchain_ctxbudget.history import Conversation, MessageIndex, MessageTable
 from langchain_ctxbudget.retrieval import Pool, Searched, Sources, boosted, gather, pooled, rerank, search
 from langchain_ctxbudget.retrieval import pool as pools
 from langchain_ctxbudget.search import Candidate
