@@ -141,8 +141,6 @@ class KnowledgeBase:
             done[outcome].append(id_)
         return Added(*map(tuple, done.values()))
 
-    add, aadd = twins(_add)
-
     def _delete(self, source: str | PathLike[str]) -> Flow[bool]:
         """Deletes a document, by its source; returns False where there was none.
 
@@ -159,13 +157,9 @@ class KnowledgeBase:
 
         return (yield from self._alone(flow()))
 
-    delete, adelete = twins(_delete)
-
     def _list(self) -> Flow[_Infos]:
         """Returns every document, by source."""
         return (yield from self._catalogue.listed(self._owner))
-
-    list, alist = twins(_list)
 
     def _get(self, source: str | PathLike[str]) -> Flow[Document | None]:
         """Returns a document as it was given, whole, by its source; None where there is none."""
@@ -174,8 +168,6 @@ class KnowledgeBase:
         if record is None or text is None:
             return None
         return Document(text, id=record.id, metadata={**record.metadata, **record.about()})
-
-    get, aget = twins(_get)
 
     def _search(self, query: str, k: int = 4) -> Flow[_Documents]:
         """Returns the chunks that a query is about, best first, `k` at most (at least 1, else `InputError`).
@@ -187,8 +179,6 @@ class KnowledgeBase:
         errors.require_count("k", k)
         found = yield from self._catalogue.search([self._owner], query, limit=k, embeddings=self.embeddings)
         return [Document(it.text, id=it.id, metadata=beside(it.metadata, {"id": it.id, **own})) for it, own in found]
-
-    search, asearch = twins(_search)
 
     # What is stored
 
@@ -255,6 +245,12 @@ class KnowledgeBase:
             parts=tuple(keys),
         )
         return record, list(puts.values())
+
+    add, aadd = twins(_add)
+    delete, adelete = twins(_delete)
+    list, alist = twins(_list)
+    get, aget = twins(_get)
+    search, asearch = twins(_search)
 
 
 def extract(text: str, chunks: Sequence[str], counter: TokenCounter, budget_tokens: int = SUMMARY_TOKENS) -> str:

@@ -280,20 +280,14 @@ class UsageBook:
         """Counts the usage of an answer, and returns it once it is written; where that fails, it is written later."""
         return self._books.record(stores.Scope(user_id, conversation_id), usage_metadata, model or self._model)
 
-    record, arecord = twins(_record)
-
     def _of_session(self, *, user_id: str, conversation_id: str) -> Flow[Usage]:
         """Returns the usage of a conversation."""
         place = stores.of_session(stores.Scope(user_id, conversation_id))
         return self._books.ledger.read(self._books.store(), user_id, place)
 
-    of_session, aof_session = twins(_of_session)
-
     def _of_month(self, *, user_id: str, month: str | None = None) -> Flow[Usage]:
         """Returns the usage of a user in a month (this one, or such as `2026-11`), in all conversations."""
         return self._books.used_in(user_id, month)
-
-    of_month, aof_month = twins(_of_month)
 
     def _standing(
         self, *, user_id: str, conversation_id: str, limits: UsageLimits | Mapping[str, Any] | None = None
@@ -305,6 +299,9 @@ class UsageBook:
             limits = merged(self._settings, {"user": saved}, None, failures=[])[0].usage_limits
         return (yield from self._books.standing(scope, UsageLimits.of(limits))) if limits is not None else None
 
+    record, arecord = twins(_record)
+    of_session, aof_session = twins(_of_session)
+    of_month, aof_month = twins(_of_month)
     standing, astanding = twins(_standing)
 
 
@@ -323,8 +320,6 @@ class SnapshotBook:
         [found] = yield from batch(self._store(), [GetOp(scope.namespace(SNAPSHOTS), snapshot_id)])
         return ContextSnapshot.of_item(scope, found) if isinstance(found, Item) else None
 
-    get, aget = twins(_get)
-
     def _list(self, *, user_id: str, conversation_id: str, limit: int = 100) -> Flow[Snapshots]:
         """Returns the newest snapshots of a conversation, oldest first, at most `limit`; `InputError` for no count."""
         scope = stores.Scope(user_id, conversation_id)
@@ -332,4 +327,5 @@ class SnapshotBook:
         items = yield from read_snapshot_items(self._store(), scope)
         return [ContextSnapshot.of_item(scope, item) for item in items[-limit:]]
 
+    get, aget = twins(_get)
     list, alist = twins(_list)

@@ -51,82 +51,72 @@ class Chat:
         asked: Any = {"settings": settings, "persona_id": persona_id, "device_id": device_id}
         return self.pipeline._assemble(message, tools=tools, response_format=response_format, **asked, **self._ids)
 
-    assemble, aassemble = twins(_assemble)
-
     def _add(self, *messages: BaseMessage | Sequence[BaseMessage]) -> Flow[list[str]]:
         """Appends messages, one by one or in lists, and returns their ids; see `ContextPipeline.add_messages`."""
         given = [one for part in messages for one in ([part] if isinstance(part, BaseMessage) else part)]
         return self.pipeline._add_messages(given, **self._ids)
 
-    add, aadd = twins(_add)
-
     def _sync(self, messages: Sequence[BaseMessage], *, on_removal: OnRemoval = "archive") -> Flow[list[str]]:
         """Makes the conversation equal to an agent's state; see `ContextPipeline.sync`."""
         return self.pipeline._sync(messages, on_removal=on_removal, **self._ids)
-
-    sync, a_sync = twins(_sync)
 
     def _messages(self) -> Flow[list[BaseMessage]]:
         """Returns every message as it was given."""
         return self.pipeline._get_messages(**self._ids)
 
-    messages, amessages = twins(_messages)
-
     def _page(self, *, limit: int = 50, before: str | None = None) -> Flow[MessagePage]:
         """Reads the newest messages, or the newest ones before a page (its `before`)."""
         return self.pipeline._get_page(limit=limit, before=before, **self._ids)
-
-    page, apage = twins(_page)
 
     def _edit(self, message_id: str, message: BaseMessage) -> Flow[None]:
         """Puts a message in the place of another; see `ContextPipeline.edit_message`."""
         return self.pipeline._edit_message(message_id, message, **self._ids)
 
-    edit, aedit = twins(_edit)
-
     def _remove(self, message_ids: str | Sequence[str], *, on_removal: OnRemoval = "archive") -> Flow[None]:
         """Takes messages out of the conversation; see `ContextPipeline.remove_messages`."""
         return self.pipeline._remove_messages(message_ids, on_removal=on_removal, **self._ids)
 
-    remove, aremove = twins(_remove)
-
     def _pin(self, message_ids: str | Sequence[str], *, preservation: Preservation | None = "keep") -> Flow[None]:
         """Says what is to become of messages when the conversation is compacted; see `ContextPipeline.pin`."""
         return self.pipeline._pin(message_ids, preservation=preservation, **self._ids)
-
-    pin, apin = twins(_pin)
 
     def _fork(self, new_conversation_id: str, *, until: str | None = None) -> Flow[Chat]:
         """Begins a new conversation with the messages of this one, up to an id or all, and returns it."""
         yield from self.pipeline._fork(new_conversation_id, until=until, **self._ids)
         return Chat(self.pipeline, new_conversation_id, user_id=self.user_id)
 
-    fork, afork = twins(_fork)
-
     def _coverage(self) -> Flow[dict[CoverageState, list[str]]]:
         """Returns the ids of its messages by their state in the last prompt; see `ContextPipeline.coverage`."""
         return self.pipeline._coverage(**self._ids)
-
-    coverage, acoverage = twins(_coverage)
 
     def _compactions(self) -> Flow[list[ConversationCompaction]]:
         """Returns the summaries of all spans that are no longer shown whole."""
         return self.pipeline._get_compactions(**self._ids)
 
-    compactions, acompactions = twins(_compactions)
-
     def _end_session(self) -> Flow[bool]:
         """Says that the conversation pauses or ends; returns True if what is new in it is learned from now."""
         return self.pipeline._end_session(**self._ids)
-
-    end_session, aend_session = twins(_end_session)
 
     def _clear(self) -> Flow[None]:
         """Deletes the conversation and everything that was derived from it."""
         return self.pipeline._clear(**self._ids)
 
-    clear, aclear = twins(_clear)
-
     def last_report(self) -> ContextReport | None:
         """Returns the report of its last prompt in this process; None where there was none."""
         return self.pipeline.last_report(**self._ids)
+
+    # The public methods: blocking, and awaited
+
+    assemble, aassemble = twins(_assemble)
+    add, aadd = twins(_add)
+    sync, a_sync = twins(_sync)
+    messages, amessages = twins(_messages)
+    page, apage = twins(_page)
+    edit, aedit = twins(_edit)
+    remove, aremove = twins(_remove)
+    pin, apin = twins(_pin)
+    fork, afork = twins(_fork)
+    coverage, acoverage = twins(_coverage)
+    compactions, acompactions = twins(_compactions)
+    end_session, aend_session = twins(_end_session)
+    clear, aclear = twins(_clear)

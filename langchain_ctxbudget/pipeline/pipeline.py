@@ -173,8 +173,6 @@ class ContextPipeline:
         request = Request(tools=tools, response_format=response_format, **asked)
         return self.engine.assemble(stores.Scope(user_id, conversation_id), message, request)
 
-    assemble, aassemble = twins(_assemble)
-
     def as_runnable(
         self,
         *,
@@ -254,8 +252,6 @@ class ContextPipeline:
         scope, given = stores.Scope(user_id, conversation_id), checked(messages, "messages")
         return self.engine.workspace.change(scope, lambda editor: editor.add(given))
 
-    add_messages, aadd_messages = twins(_add_messages)
-
     def _sync(
         self,
         messages: Sequence[BaseMessage],
@@ -271,13 +267,9 @@ class ContextPipeline:
         """
         return self.engine.workspace.sync(messages, stores.Scope(user_id, conversation_id), on_removal)
 
-    sync, a_sync = twins(_sync)
-
     def _get_messages(self, *, user_id: str, conversation_id: str) -> Flow[list[BaseMessage]]:
         """Returns every message of a conversation as it was given; none for one that does not exist yet."""
         return (yield from self._page(stores.Scope(user_id, conversation_id))).messages
-
-    get_messages, aget_messages = twins(_get_messages)
 
     def _get_page(
         self, *, user_id: str, conversation_id: str, limit: int = 50, before: str | None = None
@@ -285,8 +277,6 @@ class ContextPipeline:
         """Reads a part of a conversation: its newest messages, or the newest ones before a page (its `before`)."""
         require_count("limit", limit)
         return self._page(stores.Scope(user_id, conversation_id), limit, before)
-
-    get_page, aget_page = twins(_get_page)
 
     def _page(
         self, scope: stores.Scope, limit: int | None = None, before: str | None = None
@@ -302,14 +292,10 @@ class ContextPipeline:
         """Returns the ids of a user's conversations, sorted."""
         return history.log.read_conversations(self.engine.workspace.store, stores.require_id("user_id", user_id))
 
-    list_conversations, alist_conversations = twins(_list_conversations)
-
     def _edit_message(self, message_id: str, message: BaseMessage, *, user_id: str, conversation_id: str) -> Flow[None]:
         """Puts a message in the place of another, under its id; what was derived from the old one is deleted."""
         scope, [given] = stores.Scope(user_id, conversation_id), checked([message], "message")
         yield from self.engine.workspace.change(scope, lambda editor: editor.edit(message_id, given), "forget")
-
-    edit_message, aedit_message = twins(_edit_message)
 
     def _remove_messages(
         self,
@@ -326,8 +312,6 @@ class ContextPipeline:
         """
         scope, ids = stores.Scope(user_id, conversation_id), _ids(message_ids)
         yield from self.engine.workspace.change(scope, lambda editor: editor.remove(ids, on_removal), on_removal)
-
-    remove_messages, aremove_messages = twins(_remove_messages)
 
     def _fork(
         self, new_conversation_id: str, *, user_id: str, conversation_id: str, until: str | None = None
@@ -350,8 +334,6 @@ class ContextPipeline:
 
         messages, pins = yield from work.recall(scope, read)  # not one lock in the other: two forks would wait for ever
         return (yield from work.recall(new, write))
-
-    fork, afork = twins(_fork)
 
     def _pin(
         self,
@@ -381,8 +363,6 @@ class ContextPipeline:
 
         return work.recall(scope, body)
 
-    pin, apin = twins(_pin)
-
     def _coverage(self, *, user_id: str, conversation_id: str) -> Flow[dict[CoverageState, list[str]]]:
         """Returns the ids of a conversation's messages by their state in its last prompt, in order.
 
@@ -398,8 +378,6 @@ class ContextPipeline:
 
         return work.recall(stores.Scope(user_id, conversation_id), body)
 
-    coverage, acoverage = twins(_coverage)
-
     def _get_compactions(self, *, user_id: str, conversation_id: str) -> Flow[list[history.ConversationCompaction]]:
         """Returns the summaries of all spans that are no longer shown whole, each after those that it sums up."""
         work = self.engine.workspace
@@ -412,20 +390,14 @@ class ContextPipeline:
 
         return work.recall(stores.Scope(user_id, conversation_id), body)
 
-    get_compactions, aget_compactions = twins(_get_compactions)
-
     def _end_session(self, *, user_id: str, conversation_id: str) -> Flow[bool]:
         """Says that a conversation pauses or ends; returns True if what is new in it is learned from now."""
         yield from ()
         return self.engine.workspace.learning.end_session(stores.Scope(user_id, conversation_id))
 
-    end_session, aend_session = twins(_end_session)
-
     def _clear(self, *, user_id: str, conversation_id: str) -> Flow[None]:
         """Deletes a conversation and everything that was derived from it, and nothing else."""
         return self.engine.workspace.clear(stores.Scope(user_id, conversation_id))
-
-    clear, aclear = twins(_clear)
 
     # Users
 
@@ -434,13 +406,9 @@ class ContextPipeline:
         path = (stores.ROOT, stores.label(stores.require_id("user_id", user_id)))
         return stores.bulk.export_below(self.engine.workspace.store, path, without=history.BLOCKS)
 
-    export_user, aexport_user = twins(_export_user)
-
     def _erase_user(self, *, user_id: str) -> Flow[int]:
         """Deletes every record of a user, and all that was derived from them; returns how many records there were."""
         return self.engine.workspace.erase(user_id)
-
-    erase_user, aerase_user = twins(_erase_user)
 
     def _save_settings(self, settings: Mapping[str, Any], *, user_id: str, persona_id: str | None = None) -> Flow[None]:
         """Keeps settings of a user, or of a persona of theirs, in place of those kept before; an empty mapping removes.
@@ -452,13 +420,9 @@ class ContextPipeline:
         self.settings.override(settings)
         return stores.write_settings(self.engine.workspace.store, stores.settings_place(user_id, persona_id), settings)
 
-    save_settings, asave_settings = twins(_save_settings)
-
     def _get_settings(self, *, user_id: str, persona_id: str | None = None) -> Flow[dict[str, Any]]:
         """Returns what was saved for a user, or for a persona of theirs; nothing where nothing was."""
         return stores.read_settings(self.engine.workspace.store, stores.settings_place(user_id, persona_id))
-
-    get_settings, aget_settings = twins(_get_settings)
 
     # The end
 
@@ -473,8 +437,6 @@ class ContextPipeline:
             left = None if until == inf else max(0.0, until - time.monotonic())
             done &= yield Call(partial(worker.flush, left), partial(worker.aflush, left))
         return done
-
-    flush, aflush = twins(_flush)
 
     def close(self) -> None:
         """Gives back what the pipeline opened itself and stops its background work; a store passed in stays open."""
@@ -491,6 +453,28 @@ class ContextPipeline:
 
     async def __aexit__(self, *_: object) -> None:
         await asyncio.to_thread(self.close)
+
+    # The public methods: blocking, and awaited
+
+    assemble, aassemble = twins(_assemble)
+    add_messages, aadd_messages = twins(_add_messages)
+    sync, a_sync = twins(_sync)
+    get_messages, aget_messages = twins(_get_messages)
+    get_page, aget_page = twins(_get_page)
+    list_conversations, alist_conversations = twins(_list_conversations)
+    edit_message, aedit_message = twins(_edit_message)
+    remove_messages, aremove_messages = twins(_remove_messages)
+    fork, afork = twins(_fork)
+    pin, apin = twins(_pin)
+    coverage, acoverage = twins(_coverage)
+    get_compactions, aget_compactions = twins(_get_compactions)
+    end_session, aend_session = twins(_end_session)
+    clear, aclear = twins(_clear)
+    export_user, aexport_user = twins(_export_user)
+    erase_user, aerase_user = twins(_erase_user)
+    save_settings, asave_settings = twins(_save_settings)
+    get_settings, aget_settings = twins(_get_settings)
+    flush, aflush = twins(_flush)
 
 
 def _ids(message_ids: str | Sequence[str]) -> list[str]:
