@@ -31,7 +31,7 @@ class State(Question):
     """An agent's state; the context graph reads `messages` and writes the other two."""
 
     llm_input_messages: list[AnyMessage]
-    report: dict[str, Any]
+    context_report: dict[str, Any]
 
 
 def make_model() -> BaseChatModel:
@@ -65,7 +65,7 @@ def main() -> None:
         question = f"Question {turn}: what should I plant in bed number {turn}, next to the tomatoes?"
         state = agent.invoke({"messages": [HumanMessage(question)]}, config)
         if turn % 5 == 0:
-            sent, tokens = len(state["llm_input_messages"]), state["report"]["total_tokens"]
+            sent, tokens = len(state["llm_input_messages"]), state["context_report"]["total_tokens"]
             print(f"{turn:>4}  {len(state['messages']):>17}  {sent:>13}  {tokens:>6}")
     pipeline.close()
 

@@ -75,7 +75,7 @@ class State(Question):
     ctxbudget_turn: dict[str, Any]
     """What was retrieved for the user's words; the same for every call of the turn, also after an interrupt."""
     llm_input_messages: list[AnyMessage]
-    report: Annotated[dict[str, Any], UntrackedValue]
+    context_report: Annotated[dict[str, Any], UntrackedValue]
     """Of the newest prompt; not worth a checkpoint."""
 
 
@@ -147,7 +147,7 @@ def main() -> None:
     with ContextPipeline({"max_context_tokens": BUDGET_TOKENS}, system_prompt="You run a workshop.") as pipeline:
 
         def watch(state: State) -> None:
-            messages, report = state["messages"], state["report"]
+            messages, report = state["messages"], state["context_report"]
             sent.append(report["total_tokens"])
             same = report["stability"]["prompt_share"]
             what = messages[-1].text.replace("\n", " ")

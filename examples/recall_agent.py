@@ -79,7 +79,7 @@ class State(Question):
     ctxbudget_turn: dict[str, Any]
     """What was retrieved for the user's words; the same for every call of the turn."""
     llm_input_messages: list[AnyMessage]
-    report: dict[str, Any]
+    context_report: dict[str, Any]
 
 
 def make_agent(pipeline: ContextPipeline, model: BaseChatModel) -> CompiledStateGraph[State, None, Question, State]:
@@ -103,10 +103,10 @@ def make_agent(pipeline: ContextPipeline, model: BaseChatModel) -> CompiledState
 def show(turn: int, state: dict[str, Any]) -> None:
     """What the model was sent on a turn, of what there is."""
     shown = {"verbatim": 0, "summarized": 0, "retrieved": 0, "omitted": 0}
-    for part in state["report"]["coverage"]:
+    for part in state["context_report"]["coverage"]:
         shown[part["state"]] += part["last"] - part["first"] + 1
     counts = "".join(f"{count:>12}" for count in shown.values())
-    print(f"{turn:>4}{len(state['messages']):>10}{counts}{state['report']['total_tokens']:>9,}")
+    print(f"{turn:>4}{len(state['messages']):>10}{counts}{state['context_report']['total_tokens']:>9,}")
 
 
 def main() -> None:

@@ -29,11 +29,5 @@ DEMO_FACTS: tuple[str, ...] = tuple(_known["facts"])
 
 
 def demo_messages() -> list[BaseMessage]:
-    """Returns the demo conversation, oldest message first; every message has an id and a time.
-
-    Example:
-        ```python
-        pipeline.add_messages(demo_messages(), user_id="maya", conversation_id="tool-library")
-        ```
-    """
+    """Returns the demo conversation, oldest message first; every message has an id and a time."""
     return convert_to_messages([json.loads(line) for line in _text("conversation.jsonl").splitlines()])

@@ -181,17 +181,7 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class MessagePage:
-    """A part of a conversation.
-
-    Example:
-        >>> from langchain_core.messages import HumanMessage
-        >>> from langchain_ctxbudget import ContextPipeline
-        >>> pipeline, ada = ContextPipeline(), {"user_id": "ada", "conversation_id": "c1"}
-        >>> _ = pipeline.add_messages([HumanMessage("one"), HumanMessage("two")], **ada)
-        >>> page = pipeline.get_page(limit=1, **ada)
-        >>> [message.content for message in pipeline.get_page(before=page.before, **ada).messages]
-        ['one']
-    """
+    """A part of a conversation."""
 
     messages: list[BaseMessage]
     before: str | None
@@ -237,6 +227,8 @@ class OpenConversation:
     """The blocks with which human messages were sent, by position; the newest may not be stored yet, as its message."""
     sent_read: int = 0
     """The number of messages of which it is known whether they have one."""
+    under_way: object = None
+    """The prompt that a graph is making of it, step by step."""
 
     def seen_with(self, counter: TokenCounter) -> Conversation:
         """Returns the conversation as it is now, counted for a model."""

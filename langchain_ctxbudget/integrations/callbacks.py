@@ -39,13 +39,10 @@ def observed_elsewhere() -> Iterator[None]:
 class ContextUsageHandler(BaseCallbackHandler):
     """Gives the usage that a model reports back to the pipeline that made its prompt; see `observe_usage`.
 
-    One handler serves all runs of threads and tasks: `model.invoke(messages, config={"callbacks": [handler]})`. Where
-    a model streams, it must report its usage (`stream_usage=True`). The middleware observes usage by itself: its calls
-    are ignored. Calls whose prompt is not one of the pipeline's latest, word for word, change nothing, and are not
-    counted: `pipeline.usage.record` counts them.
-
-    Attributes:
-        observed: the number of usages that the pipeline has taken. Others are in the log, with the reason.
+    One handler serves all runs: `model.invoke(messages, config={"callbacks": [handler]})`. Where a model streams, it
+    must report its usage (`stream_usage=True`). Calls of the middleware, which observes usage by itself, are ignored,
+    and so are those whose prompt is not one of the pipeline's latest, word for word: `pipeline.usage.record` counts
+    them. `observed` is the number of usages that the pipeline has taken; others are in the log, with the reason.
     """
 
     run_inline = True  # an async run would send every token of a stream through a thread

@@ -10,7 +10,7 @@ from langchain_core.chat_history import BaseChatMessageHistory
 from langchain_core.messages import BaseMessage, HumanMessage
 
 from langchain_ctxbudget.budget import Layer
-from langchain_ctxbudget.errors import BudgetTooSmallError, InputError
+from langchain_ctxbudget.errors import BudgetTooSmallError, InputError, require_count
 from langchain_ctxbudget.flow import Flow, twins
 from langchain_ctxbudget.history import CONTEXT_INTRO, Conversation, HistoryPlan, compact
 from langchain_ctxbudget.integrations.options import require_pipeline
@@ -33,34 +33,17 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
     With `max_tokens`, `messages` is what fits (`window`), so that `RunnableWithMessageHistory` sends no more
     than that, and `all_messages` is everything that was said. Without it, both are everything. For new code, see
     `build_context_graph` and `ContextPipeline`, which also retrieve and report.
-
-    Example:
-        >>> from langchain_core.messages import AIMessage
-        >>> from langchain_ctxbudget import ContextPipeline
-        >>> history = BudgetedChatMessageHistory("c1", user_id="ada", pipeline=ContextPipeline())
-        >>> history.add_user_message("My bike is blue.")
-        >>> history.add_messages([AIMessage("Nice!")])
-        >>> [message.content for message in history.messages]
-        ['My bike is blue.', 'Nice!']
-        >>> [message.type for message in history.window(1_000)]
-        ['human', 'ai']
     """
 
     def __init__(
         self, conversation_id: str, *, user_id: str, pipeline: ContextPipeline, max_tokens: int | None = None
     ) -> None:
-        """Names a conversation (`session_id` in LangChain's terms); nothing is read or written.
-
-        Args:
-            conversation_id: the conversation.
-            user_id: its user.
-            pipeline: the one that keeps all conversations.
-            max_tokens: the most tokens of `messages`; default: all of them.
-        """
+        """Names a conversation (`session_id` in LangChain's terms); `messages` has at most `max_tokens`, or all."""
         super().__init__()
         require_pipeline(pipeline, "make one and give it to all histories")
         self.conversation_id, self.user_id, self.pipeline = conversation_id, user_id, pipeline
-        self.max_tokens = None if max_tokens is None else _checked(max_tokens)
+        self.max_tokens = max_tokens
+        require_count("max_tokens", 1 if max_tokens is None else max_tokens)
         self._scope = Scope(user_id, conversation_id)
         self._ids = {"user_id": user_id, "conversation_id": conversation_id}
 
@@ -105,9 +88,8 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
     def _window(self, max_tokens: int) -> Flow[list[BaseMessage]]:
         """Returns the part of the conversation that stands in a prompt between a system and a human message.
 
-        The newest messages stand in their roles, calls and results together; one human message in front of them has
-        arc and summary of the older ones, or says that they are left out. Give the same number with every turn: for
-        each the conversation is compacted on its own, and between two such steps a window only grows at its end.
+        Arc and summary of older messages are one human message in front of the newest ones. Give the same number with
+        every turn: each has compaction steps of its own, and between two of them a window only grows at its end.
         """
         return window_of(self.pipeline.engine, self._scope, max_tokens)
 
@@ -116,7 +98,8 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
 
 def window_of(engine: Engine, scope: Scope, max_tokens: int) -> Flow[list[BaseMessage]]:
     """Returns the messages of a conversation that fit a request; see `BudgetedChatMessageHistory.window`."""
-    plan = partial(_plan, max_tokens=_checked(max_tokens))
+    require_count("max_tokens", max_tokens)
+    plan = partial(_plan, max_tokens=max_tokens)
     view, conversation, failures = yield from engine.history(scope, plan)
     content = Content(
         fragments=(*view.arc, *view.summary),
@@ -135,12 +118,6 @@ def window_of(engine: Engine, scope: Scope, max_tokens: int) -> Flow[list[BaseMe
     for failure in failures:  # a window has no report to say it in
         _log.warning("window of conversation %r: %s", scope.conversation_id, failure)
     return [*map(request_copy, messages)]  # what a caller does to its messages must not change the next window
-
-
-def _checked(max_tokens: int) -> int:
-    if not isinstance(max_tokens, int) or isinstance(max_tokens, bool) or max_tokens < 1:
-        raise InputError(f"max_tokens must be a whole number of at least 1, not {max_tokens!r}")
-    return max_tokens
 
 
 def _plan(conversation: Conversation, settings: ContextSettings, *, max_tokens: int) -> HistoryPlan:

@@ -24,13 +24,10 @@ except ImportError as error:  # pragma: no cover - the tests have it
 class BudgetedMemory(BaseChatMemory):
     """A conversation that is kept whole and that a chain reads within a number of tokens, as messages.
 
-    It takes the place of `ConversationBufferMemory`, `ConversationSummaryBufferMemory` and the like. LangChain has
-    deprecated memories: for new code, use `ContextBudgetMiddleware`, `build_context_graph` or `ContextPipeline`.
-
-    A chain reads the window of the conversation, to be put between the prompt's own system message and the input; leave
-    room for the rest of the prompt. Or, with `whole_prompt`, it reads everything there is to send, the input included;
-    then the chain's prompt is `ChatPromptTemplate([MessagesPlaceholder("history")])` alone. One object is for one
-    conversation; all share one pipeline. `input_key` and `output_key` are LangChain's.
+    It takes the place of `ConversationBufferMemory`, `ConversationSummaryBufferMemory` and the like, which LangChain
+    has deprecated. A chain reads the window of the conversation, between the prompt's system message and the input. Or,
+    with `whole_prompt`, everything there is to send, the input included; then the chain's prompt is
+    `ChatPromptTemplate([MessagesPlaceholder("history")])` alone. `input_key` and `output_key` are LangChain's.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")

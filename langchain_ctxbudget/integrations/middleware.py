@@ -7,15 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, NotRequired
 
-from langchain.agents.middleware.types import (
-    AgentMiddleware,
-    AgentState,
-    ExtendedModelResponse,
-    ModelRequest,
-    ModelResponse,
-    OmitFromInput,
-    PrivateStateAttr,
-)
+from langchain.agents.middleware import types
 from langchain.agents.structured_output import AutoStrategy, ProviderStrategy, ToolStrategy
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolMessage, convert_to_messages
@@ -50,16 +42,16 @@ NOT_FOLLOWED = (
 )
 
 
-class ContextBudgetState(AgentState[Any]):
+class ContextBudgetState(types.AgentState[Any]):
     """The state that the middleware adds to an agent's messages."""
 
-    ctxbudget_turn: NotRequired[Annotated[dict[str, Any] | None, PrivateStateAttr, newest]]
+    ctxbudget_turn: NotRequired[Annotated[dict[str, Any] | None, types.PrivateStateAttr, newest]]
     """The context block of the current turn, checkpointed: while the agent loops over tools it stays the same."""
-    ctxbudget_report: NotRequired[Annotated[dict[str, Any], OmitFromInput, UntrackedValue(dict, guard=False)]]
+    ctxbudget_report: NotRequired[Annotated[dict[str, Any], types.OmitFromInput, UntrackedValue(dict, guard=False)]]
     """The report of the last model call, where it is asked for; not checkpointed."""
 
 
-class ContextBudgetMiddleware(AgentMiddleware[ContextBudgetState, Any, Any]):
+class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any]):
     """Decides for every model call of an agent what its model sees; the agent's own messages stay as they are.
 
     Everything is counted as it is sent, with the tokenizer and the window of the model that answers; usage that it
@@ -72,15 +64,6 @@ class ContextBudgetMiddleware(AgentMiddleware[ContextBudgetState, Any, Any]):
     Put it last in the list, so that additions of other middleware are counted; behind it belongs only what marks or
     repeats a finished request (prompt caching, retries). Middleware that changes messages before the current turn must
     change the state. It takes the place of `SummarizationMiddleware`, which deletes from the state.
-
-    Example:
-        >>> from langchain.agents import create_agent
-        >>> from langchain_core.language_models import FakeListChatModel
-        >>> budget = ContextBudgetMiddleware({"max_context_tokens": 4_000}, default_user="ada", report="numbers")
-        >>> agent = create_agent(FakeListChatModel(responses=["Hi!"]), middleware=[budget])
-        >>> state = agent.invoke({"messages": [("human", "Hello")]}, {"configurable": {"thread_id": "c1"}})
-        >>> state["messages"][-1].content, state["ctxbudget_report"]["budget_tokens"]
-        ('Hi!', 4000)
     """
 
     state_schema = ContextBudgetState
@@ -116,8 +99,8 @@ class ContextBudgetMiddleware(AgentMiddleware[ContextBudgetState, Any, Any]):
         self.tools = [recall] if recall_tool else []
 
     def wrap_model_call(
-        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
-    ) -> ExtendedModelResponse[Any]:
+        self, request: types.ModelRequest[Any], handler: Callable[[types.ModelRequest[Any]], types.ModelResponse[Any]]
+    ) -> types.ExtendedModelResponse[Any]:
         """Calls the model with a prompt that fits its budget."""
         engine, session, shaped = drive(self._shape(request))
         with observed_elsewhere():
@@ -125,8 +108,10 @@ class ContextBudgetMiddleware(AgentMiddleware[ContextBudgetState, Any, Any]):
         return self._finished(engine, session, response)
 
     async def awrap_model_call(
-        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
-    ) -> ExtendedModelResponse[Any]:
+        self,
+        request: types.ModelRequest[Any],
+        handler: Callable[[types.ModelRequest[Any]], Awaitable[types.ModelResponse[Any]]],
+    ) -> types.ExtendedModelResponse[Any]:
         """Calls the model with a prompt that fits its budget; see `wrap_model_call`."""
         engine, session, shaped = await adrive(self._shape(request))
         with observed_elsewhere():
@@ -141,7 +126,7 @@ class ContextBudgetMiddleware(AgentMiddleware[ContextBudgetState, Any, Any]):
         """Stores the turn that has ended; see `after_agent`."""
         await adrive(self._store(state, runtime))
 
-    def _shape(self, request: ModelRequest[Any]) -> Flow[tuple[Engine, Session, ModelRequest[Any]]]:
+    def _shape(self, request: types.ModelRequest[Any]) -> Flow[tuple[Engine, Session, types.ModelRequest[Any]]]:
         """Assembles the prompt of one model call, for the model that answers."""
         request, failures = self._with_recall(request)
         history, turn, problems = _read(request)
@@ -156,16 +141,16 @@ class ContextBudgetMiddleware(AgentMiddleware[ContextBudgetState, Any, Any]):
         return engine, session, request.override(messages=messages, system_message=system)
 
     def _finished(
-        self, engine: Engine, session: Session, response: ModelResponse[Any] | AIMessage
-    ) -> ExtendedModelResponse[Any]:
+        self, engine: Engine, session: Session, response: types.ModelResponse[Any] | AIMessage
+    ) -> types.ExtendedModelResponse[Any]:
         """Returns the response with report and context block for the agent's state; its usage corrects the counts."""
-        whole = ModelResponse(result=[response]) if isinstance(response, AIMessage) else response
+        whole = types.ModelResponse(result=[response]) if isinstance(response, AIMessage) else response
         answer = next((m for m in whole.result if isinstance(m, AIMessage) and m.usage_metadata), None)
         if answer is not None and answer.usage_metadata:
             with suppress(InputError):  # usage of several calls, or of another prompt, corrects nothing
                 engine.observe(answer, session.finished.report)
         update = in_state(session, self._report, "ctxbudget_report")
-        return ExtendedModelResponse(model_response=whole, command=Command(update=update))
+        return types.ExtendedModelResponse(model_response=whole, command=Command(update=update))
 
     def _store(self, state: ContextBudgetState, runtime: Runtime[Any]) -> Flow[None]:
         run, engine = self._run(runtime, state)
@@ -180,7 +165,7 @@ class ContextBudgetMiddleware(AgentMiddleware[ContextBudgetState, Any, Any]):
         run = run_of(get_config(), self._default_user, runtime, agent=self._agent, messages=messages)
         return run, self.pipeline.engine.over(run.store if self._runtime_store else None)
 
-    def _with_recall(self, request: ModelRequest[Any]) -> tuple[ModelRequest[Any], list[str]]:
+    def _with_recall(self, request: types.ModelRequest[Any]) -> tuple[types.ModelRequest[Any], list[str]]:
         """Takes the recall tool from a model that binds none; returns also what the report says of that."""
         if not has_recall_tool(request.tools) or type(request.model).bind_tools is not BaseChatModel.bind_tools:
             return request, []
@@ -190,7 +175,7 @@ class ContextBudgetMiddleware(AgentMiddleware[ContextBudgetState, Any, Any]):
         ]
 
 
-def _read(request: ModelRequest[Any]) -> tuple[list[BaseMessage], list[BaseMessage], list[str]]:
+def _read(request: types.ModelRequest[Any]) -> tuple[list[BaseMessage], list[BaseMessage], list[str]]:
     """Reads a request whose messages other middleware may have changed.
 
     Returns the history, instructions in front; the turn; and what is to be reported. The history is what the agent's
@@ -223,7 +208,7 @@ def _read(request: ModelRequest[Any]) -> tuple[list[BaseMessage], list[BaseMessa
     return [*map(SystemMessage, instructions), *history], turn, failures
 
 
-def _schemas(request: ModelRequest[Any]) -> tuple[list[Any], object]:
+def _schemas(request: types.ModelRequest[Any]) -> tuple[list[Any], object]:
     """Returns the tools and the response format as the agent will bind them.
 
     The agent decides at the call whether a schema goes as the provider's format or as a tool; both are counted then.

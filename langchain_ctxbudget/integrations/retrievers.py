@@ -35,23 +35,10 @@ _log = logging.getLogger(__name__)
 class BudgetedRetriever(BaseRetriever):
     """Searches a user's conversations, memories and documents, limited by number and by tokens.
 
-    It is the search that prompts retrieve with. Documents come best first. Their metadata have `id`, `found_in`
-    (`conversations`, `memories` or `documents`), `source`, `title`, `date`, `speaker`, `score`, its parts as `scores`,
-    and `tokens`; a message's `conversation_id` and `reference`; a document's own. To rerank them, put LangChain's
-    `ContextualCompressionRetriever` around it.
-
-    The user is `user_id`, else the run's, else `default_user`. A run that names another user than `user_id` is refused.
-    Each call may have its own `k` and `max_tokens`: `retriever.invoke(query, k=1)`.
-
-    Example:
-        >>> from langchain_core.messages import HumanMessage
-        >>> from langchain_ctxbudget import BudgetedRetriever, ContextPipeline
-        >>> pipeline = ContextPipeline()
-        >>> said = [HumanMessage("My bike is blue."), HumanMessage("The garden needs water.")]
-        >>> ids = pipeline.add_messages(said, user_id="ada", conversation_id="c1")
-        >>> retriever = BudgetedRetriever(pipeline=pipeline, user_id="ada", k=1)
-        >>> [found.page_content for found in retriever.invoke("Which colour has the bike?")]
-        ['My bike is blue.']
+    It is the search that prompts retrieve with, best first. Metadata are `id`, `found_in` (`conversations`, `memories`
+    or `documents`), `source`, `title`, `date`, `speaker`, `score`, its parts as `scores`, and `tokens`; a message's
+    `conversation_id` and `reference`; a document's own. The user is `user_id`, else the run's, else `default_user`; a
+    run that names another one than `user_id` is refused. A call may have its own limits: `invoke(query, k=1)`.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid", frozen=True)

@@ -66,6 +66,8 @@ class Bundles:
     fragments: tuple[Fragment, ...] = ()
     omitted: tuple[tuple[str, ReportItem], ...] = ()
     more_omitted: Mapping[Layer, dict[Reason, int]] = field(default_factory=dict)
+    is_given: bool = False
+    """Somebody else has written it, so it is not written anew."""
 
 
 def detect(
@@ -103,6 +105,22 @@ def detect(
             more[layer] = {reason: number}
         found[layer] = tuple(sorted((*own, *learned), key=lambda one: -one.confidence))
     return Detected(found[Layer.TOPICS], found[Layer.ENTITIES], tuple(omitted), more)
+
+
+def named(
+    detected: Detected, found: Mapping[Layer, Mapping[str, float]], settings: ContextSettings, knowledge: Knowledge
+) -> Detected:
+    """Returns the topics and entities of these ids, with how sure they are, in place of those that were detected."""
+    chosen = dict[Layer, tuple[Subject, ...]]()
+    for layer, declared in ((Layer.TOPICS, settings.topics), (Layer.ENTITIES, settings.entities)):
+        lines = {item.names[0]: declared_line(item) for item in declared}
+        texts = {key: bundle.compiled_prompt for key in found[layer] if (bundle := knowledge.bundles.get(key))}
+        chosen[layer] = tuple(
+            Subject(id=key, line=lines.get(key) or _line(texts.get(key, "")), confidence=sure, is_learned=key in texts)
+            for key, sure in found[layer].items()
+        )
+    left = tuple((layer, item) for layer, item in detected.omitted if item.id not in found[layer])
+    return replace(detected, topics=chosen[Layer.TOPICS], entities=chosen[Layer.ENTITIES], omitted=left)
 
 
 def facts_within(tier: Tier) -> int | None:
@@ -234,9 +252,14 @@ def fetch(layer: CustomLayer, request: LayerRequest) -> Flow[tuple[str, ...]]:
     return items
 
 
+def own_section(layer: CustomLayer) -> str:
+    """Returns the line above the items of a layer."""
+    return f"## {fences.as_data(one_line(layer.name))}\n"
+
+
 def render_own(layer: CustomLayer, items: Sequence[str], count: Count, budget_tokens: int) -> Bundles:
     """Writes the items of a layer that fit a budget, heading included; the first that does not fit is shrunk."""
-    section = f"## {fences.as_data(one_line(layer.name))}\n"
+    section = own_section(layer)
     given = {place: item.strip() for place, item in enumerate(items, 1) if item.strip()}
     room = budget_tokens - count(section)
     costs = {place: count(_line(item)) if room > 0 else 0 for place, item in given.items()}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from langchain_ctxbudget.pipeline.bookkeeping import ContextSnapshot, Prices, SnapshotBook
 from langchain_ctxbudget.pipeline.engine import Engine, Session
 from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
-from langchain_ctxbudget.pipeline.runs import Run, RunContext, current_runtime, is_task, run_of, runnable_of
+from langchain_ctxbudget.pipeline.runs import Run, RunContext, current_runtime, is_task, run_of
 
 __all__ = [
     "ContextPipeline", "ContextSnapshot", "Engine", "Prices", "Run", "RunContext", "Session", "SnapshotBook",
-    "current_runtime", "is_task", "run_of", "runnable_of",
+    "current_runtime", "is_task", "run_of",
 ]  # fmt: skip

@@ -51,10 +51,9 @@ class _Noted(NamedTuple):
 
 
 class RecentPrompts:
-    """The reports of the latest prompts of a pipeline; shared by threads and tasks.
+    """The reports of the latest prompts of a pipeline, found again by their words; shared by threads and tasks.
 
-    A prompt is found again by its words, in whatever form it comes back: copied, with other ids, with cache markers, or
-    as a callback handler sees it. Only the last one keeps its candidates, which are large.
+    Only the last one keeps its candidates, which are large.
     """
 
     def __init__(self) -> None:
@@ -266,9 +265,7 @@ Snapshots: TypeAlias = "list[ContextSnapshot]"
 class UsageBook:
     """Usage in tokens and US dollars, per conversation and per user and month (UTC), and what is left of limits.
 
-    A pipeline has it as `usage`. It is fed by `ContextUsageHandler`, by the middleware, by `pipeline.observe_usage`,
-    and by `record` where none of these sees an answer. Models without a known price count tokens only. Every method has
-    an async twin, and raises `MissingScopeError` without its scope.
+    `ContextUsageHandler`, the middleware and `pipeline.observe_usage` feed it, and `record` elsewhere.
     """
 
     def __init__(self, bookkeeping: Bookkeeping, settings: ContextSettings, model: str | None) -> None:

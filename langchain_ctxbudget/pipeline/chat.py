@@ -20,17 +20,7 @@ if TYPE_CHECKING:
 
 
 class Chat:
-    """One conversation of a pipeline: its methods without `user_id` and `conversation_id`, in both forms.
-
-    Example:
-        >>> from langchain_core.messages import AIMessage
-        >>> from langchain_ctxbudget import ContextPipeline
-        >>> chat = ContextPipeline().conversation("c1", user_id="ada")
-        >>> context = chat.assemble("My bike is blue.")
-        >>> ids = chat.add(context.turn, AIMessage("Noted!"))
-        >>> [message.text for message in chat.messages()]
-        ['My bike is blue.', 'Noted!']
-    """
+    """One conversation of a pipeline: its methods without `user_id` and `conversation_id`, in both forms."""
 
     def __init__(self, pipeline: ContextPipeline, conversation_id: str, *, user_id: str) -> None:
         Scope(user_id, conversation_id)

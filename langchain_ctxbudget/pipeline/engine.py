@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.documents import BaseDocumentCompressor
@@ -14,7 +15,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langgraph.store.base import BaseStore, Op, PutOp
 
 from langchain_ctxbudget import prompt as prompts
-from langchain_ctxbudget.errors import BudgetError, InputError, MessageConflictError
+from langchain_ctxbudget.errors import BudgetError, InputError
 from langchain_ctxbudget.flow import Call, Flow, T, batch
 from langchain_ctxbudget.history import (
     CUTS,
@@ -28,7 +29,7 @@ from langchain_ctxbudget.history import (
     is_of_earlier_turn,
 )
 from langchain_ctxbudget.knowledge import facts, known, records
-from langchain_ctxbudget.messages import checked, current_turn, model_of, split_instructions
+from langchain_ctxbudget.messages import checked, current_turn, flattened, model_of, split_instructions, split_turn
 from langchain_ctxbudget.pipeline.bookkeeping import keep_report
 from langchain_ctxbudget.pipeline.workspace import Latest, Workspace
 from langchain_ctxbudget.prompt import STEPS, Access, AssembledContext, Plan, Prompt, PromptRequest, Request, WhatIf
@@ -56,6 +57,8 @@ class Session:
     conversation: OpenConversation
     timings_ms: dict[str, float] = field(default_factory=dict)
     context: AssembledContext | None = None
+    asked: object = None
+    """What it is made for, where it is made step by step."""
 
     @property
     def finished(self) -> AssembledContext:
@@ -139,33 +142,53 @@ class Engine:
     def answer(
         self, scope: Scope, history: Messages, turn: Messages, request: Request = prompts.NOTHING_ELSE
     ) -> Flow[Session]:
-        """Makes the prompt for an agent's state, without anybody else coming in between; see `open_turn`."""
+        """Makes the prompt for an agent's state, without anybody else coming in between."""
         return (yield from self._begun(scope, turn, history, request, self._run_all))
 
-    def open_turn(
-        self, scope: Scope, history: Messages, turn: Messages, request: Request = prompts.NOTHING_ELSE
-    ) -> Flow[Session]:
-        """Begins a prompt for an agent's state: history is copied into the store, the turn is to be answered."""
+    def run_node(
+        self, name: str, scope: Scope, messages: Messages, request: Request, *, state: Mapping[str, Any]
+    ) -> Flow[tuple[Session, dict[str, Any]]]:
+        """Runs one step for an agent's messages, as the channels of a state say of those before it; see `ContextState`.
 
-        def finish(session: Session) -> Flow[Session]:
-            yield from ()
-            return session
+        Returns also what it writes to the channels. Where this process has just run the steps before it, and they have
+        decided what the channels say, it goes on from there; else they are run again.
+        """
+        asked, before = (self, messages, request), [*takewhile(lambda step: step != name, prompts.CHANNELS)]
+        given = {step: state.get(channel.name) for step, channel in prompts.CHANNELS.items()}
 
-        return (yield from self._begun(scope, turn, history, request, finish))
+        def goes_on(known: object) -> bool:
+            if not isinstance(known, Session) or known.asked != asked or name in known.timings_ms:
+                return False
+            ran, plan = [step for step in before if step in known.timings_ms], known.plan
+            same = all(given[step] in (None, prompts.CHANNELS[step].written(plan)) for step in ran[:-1])
+            return bool(same and ran) and known.conversation.table.digest() == plan.conversation.digest
 
-    def run_step(self, name: str, session: Session) -> Flow[None]:
-        """Runs one of the six steps of a prompt."""
-
-        def body(_: OpenConversation) -> Flow[None]:
-            if session.conversation.table.digest() != session.plan.conversation.digest:
-                raise MessageConflictError(
-                    f"Another run changed the conversation {session.conversation.scope.conversation_id!r} while its "
-                    f"prompt was made. Run one turn of a thread at a time, or give each agent a conversation of its "
-                    f"own: RunContext(conversation_id=...)"
-                )
+        def body(conversation: OpenConversation) -> Flow[tuple[Session, dict[str, Any]]]:
+            if is_live := goes_on(conversation.under_way):
+                session = cast("Session", conversation.under_way)
+            else:
+                history, turn = split_turn(messages)
+                told = replace(request, failures=(*request.failures, *flattened(messages)))
+                session = yield from self._opened(conversation, *self._checked(turn, history, told))
+                session.asked = asked
+            conversation.under_way = session
+            for step in before:
+                said, channel = given[step], prompts.CHANNELS[step]
+                if step not in session.timings_ms and (said is None or not is_live):
+                    yield from self._run(step, session)
+                if said not in (None, channel.written(session.plan)):
+                    session.plan = channel.taken(session.plan, said)
             yield from self._run(name, session)
+            conversation.under_way = session if session.context is None else None
+            update: dict[str, Any] = {}
+            for step, channel in prompts.CHANNELS.items() if session.context is None else ():
+                now = channel.written(session.plan) if step in (*before, name) else None
+                if step == name or now != given[step]:
+                    update[channel.name] = now
+            return session, update
 
-        yield from self.workspace.using(session.conversation.scope, body)
+        yield from self.ready()
+        return (yield from self.workspace.using(scope, body))
 
     def history(
         self, scope: Scope, planned: Callable[[Conversation, ContextSettings], HistoryPlan]
@@ -227,43 +250,55 @@ class Engine:
         finish: Callable[[Session], Flow[T]],
     ) -> Flow[T]:
         """Begins a prompt and goes on with it while its conversation is held."""
+        given = self._checked(message, history, request)
+
+        def body(conversation: OpenConversation) -> Flow[T]:
+            return (yield from finish((yield from self._opened(conversation, *given))))
+
+        yield from self.ready()
+        return (yield from self.workspace.using(scope, body))
+
+    def _checked(
+        self, message: str | BaseMessage | Messages, history: Messages | None, request: Request
+    ) -> tuple[list[BaseMessage], list[BaseMessage] | None, Request]:
+        """Returns the turn, the history where one is given, and the request with the instructions of that."""
         turn = current_turn(message)
         require_schemas(request.tools, request.response_format)
         self.settings.override(request.settings)  # refused before anything is read
-        workspace = self.workspace
-        given: list[BaseMessage] | None = None
-        if history is not None:
-            instructions, given = split_instructions(checked(history, "messages"))
-            request = replace(request, instructions=(*request.instructions, *instructions))
+        if history is None:
+            return turn, None, request
+        instructions, given = split_instructions(checked(history, "messages"))
+        return turn, given, replace(request, instructions=(*request.instructions, *instructions))
 
-        def body(conversation: OpenConversation) -> Flow[T]:
-            started, calls = time.perf_counter(), self.target.tokenizer.calls
-            failures = [*request.failures]
-            try:
-                yield from editing.refresh(workspace.store, conversation)
-                if given is not None:
-                    goes_on = is_of_earlier_turn(request.block, turn)
-                    if goes_on and self.settings.cache_lifetime_seconds:
-                        begun = TurnBlock.from_dict(request.block)  # perhaps of another process
-                        conversation.sent[begun.position] = begun
-                    editor = editing.Editor(workspace.store, conversation, workspace.writer_id)
-                    yield from editor.sync(given, "archive", goes_on=goes_on, task=request.task)
-                    if conversation.forgotten:
-                        failures.append(editing.GOES_ON % conversation.forgotten)
-            except Exception as error:
-                if given is None or isinstance(error, InputError):
-                    raise
-                # The state is the truth; the copy is tried again.
-                failures.append(f"history not copied to the store: {type(error).__name__}: {error}")
-                conversation = OpenConversation(scope)
-                editing.hold(conversation, given)
-            session = yield from self._open(conversation, turn, request, calls)
-            session.plan = session.plan.failed(*failures)
-            session.timings_ms["open"] = (time.perf_counter() - started) * 1000
-            return (yield from finish(session))
-
-        yield from self.ready()
-        return (yield from workspace.using(scope, body))
+    def _opened(
+        self, conversation: OpenConversation, turn: list[BaseMessage], given: Messages | None, request: Request
+    ) -> Flow[Session]:
+        """Brings a conversation up to date, or makes it equal to a given history, and begins a prompt for it."""
+        workspace, scope = self.workspace, conversation.scope
+        started, calls = time.perf_counter(), self.target.tokenizer.calls
+        failures = [*request.failures]
+        try:
+            yield from editing.refresh(workspace.store, conversation)
+            if given is not None:
+                goes_on = is_of_earlier_turn(request.block, turn)
+                if goes_on and self.settings.cache_lifetime_seconds:
+                    begun = TurnBlock.from_dict(request.block)  # perhaps of another process
+                    conversation.sent[begun.position] = begun
+                editor = editing.Editor(workspace.store, conversation, workspace.writer_id)
+                yield from editor.sync(given, "archive", goes_on=goes_on, task=request.task)
+                if conversation.forgotten:
+                    failures.append(editing.GOES_ON % conversation.forgotten)
+        except Exception as error:
+            if given is None or isinstance(error, InputError):
+                raise
+            # The state is the truth; the copy is tried again.
+            failures.append(f"history not copied to the store: {type(error).__name__}: {error}")
+            conversation = OpenConversation(scope)
+            editing.hold(conversation, given)
+        session = yield from self._open(conversation, turn, request, calls)
+        session.plan = session.plan.failed(*failures)
+        session.timings_ms["open"] = (time.perf_counter() - started) * 1000
+        return session
 
     def _open(
         self, conversation: OpenConversation, turn: list[BaseMessage], request: Request, calls_before: int

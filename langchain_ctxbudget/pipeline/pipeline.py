@@ -41,13 +41,8 @@ class ContextPipeline:
 
     It is shared by threads and tasks; a conversation is worked on by one at a time. Every method that reads or
     writes has an async twin. Without a user or a conversation, every method that needs one raises `MissingScopeError`;
-    with a message that is none, `UnsupportedContentError`; where it is closed, `StoreError`.
-
-    Attributes:
-        settings: the pipeline's own; what a user saved and what a call says lie over them.
-        knowledge: what is known about users: to list, to change by hand, and to ask where it comes from.
-        usage: what conversations and users have used, and what is left of their limits.
-        snapshots: the reports of earlier prompts, where they are kept.
+    with a message that is none, `UnsupportedContentError`; where it is closed, `StoreError`. Its parts: `settings`,
+    `knowledge` (about users), `usage` (tokens, costs and limits), `snapshots` (reports that are kept).
 
     Example:
         >>> from langchain_core.messages import AIMessage, HumanMessage
@@ -80,22 +75,15 @@ class ContextPipeline:
         Args:
             settings: say how much may go in, and what.
             system_prompt: sent verbatim with every prompt, never cut.
-            model: the target model or its name: its tokenizer and, of a model object, its window and what it reserves
-                for the answer. Default: exact o200k_base, no window.
+            model: the target model or its name: tokenizer, window, output reserve; default: o200k_base, no window.
             store: any LangGraph store; default: a private one in memory.
             embeddings: any LangChain embeddings; default: `LocalEmbeddings`, where they are installed.
             token_counter: counts tokens; default: the model's.
-            summary_model: any chat model, to write summaries in the background; until it has, and wherever it fails,
-                sentences of the conversation itself stand instead.
+            summary_model: writes summaries in the background; until it has, extracted sentences stand instead.
             reranker: any LangChain document compressor, for the best of what was found.
-            writer_id: the name under which this pipeline appends, unique among those that append to the same
-                conversations. Default: a random one.
-            clock: tells what time it is, in UTC where it names no offset. Default: the computer's.
-            prices: of models, in US dollars per million tokens, over those that come with the package: for instance
-                `{"my-model": {"input": 2.5, "output": 10}}`.
-
-        Raises:
-            InvalidSettingsError: a setting outside its range, or an argument of another kind.
+            writer_id: the name under which this pipeline appends, unique among its conversations' writers.
+            clock: tells what time it is, in UTC where it names no offset; default: the computer's.
+            prices: of models, in US dollars per million tokens: `{"my-model": {"input": 2.5, "output": 10}}`.
         """
         require_kind("system_prompt", system_prompt, str)
         if summary_model is not None and not callable(getattr(summary_model, "invoke", None)):
@@ -153,8 +141,7 @@ class ContextPipeline:
         """Makes the prompt for the current turn, within its budget, with its report. Stores nothing that was said.
 
         Args:
-            message: the user's message as a string or a `HumanMessage`, or the turn so far: a list that goes on
-                with the AI messages and tool results of an agent's loop.
+            message: the user's words, or the turn so far: a list that goes on with an agent's calls and results.
             user_id: the user.
             conversation_id: the conversation; one that does not exist yet has no history.
             tools: what will be bound to the model; counted as it is sent.
@@ -163,11 +150,7 @@ class ContextPipeline:
             persona_id: the persona whose saved settings apply on top of the user's.
             device_id: where the user is: what was predicted from what is open there comes first.
 
-        Raises:
-            BudgetTooSmallError: what must be sent does not fit; the message lists what it needs.
-            EmptyMessageError: there is nothing to answer.
-            InvalidSettingsError: an override outside its range.
-            SystemPromptTooLargeError: the system prompt takes more than its share of the model's window.
+        Raises `BudgetTooSmallError`, which lists what is needed, where what must be sent does not fit.
         """
         asked: dict[str, Any] = {"settings": settings, "persona_id": persona_id, "device_id": device_id}
         request = Request(tools=tools, response_format=response_format, **asked)
@@ -185,14 +168,8 @@ class ContextPipeline:
 
         In comes the current turn, as `assemble` takes it or as a prompt template gives it (system messages in front of
         it join the system prompt); nothing is stored. Or an agent's state, `{"messages": [...]}`: then the stored
-        conversation is first made equal to the messages before the current turn. User and conversation are the run's,
-        else `default_user`; tools and `response_format` are counted as they are sent; `runtime_store` lets the store of
-        a LangGraph run take precedence.
-
-        Example:
-            >>> step = ContextPipeline(system_prompt="You are helpful.").as_runnable(default_user="ada")
-            >>> [message.type for message in step.invoke("Hello", {"configurable": {"thread_id": "c1"}})]
-            ['system', 'human']
+        conversation is first made equal to the messages before the current turn. Options are as for
+        `build_context_graph`.
         """
         return context_runnable(self.engine, default_user, tools, response_format, runtime_store=runtime_store)
 
@@ -205,35 +182,21 @@ class ContextPipeline:
     ) -> float:
         """Corrects the counts by what the provider measured for a prompt of this pipeline, and counts what it used.
 
-        From the last 16 prompts comes a factor for every count, which is returned; one accident changes nothing.
-
-        Args:
-            usage_metadata: of the model's answer, or the answer itself; of an answer that sums several calls, nothing
-                is corrected. None changes nothing.
-            report: of the prompt that was answered; default: the last one that this pipeline assembled.
-            model: the one that answered, whose price counts; default: what the answer names, else the pipeline's.
-
-        Raises:
-            InputError: there is no `input_tokens` in it, or nothing was assembled yet.
+        From the last 16 prompts comes a factor for every count, which is returned; one accident changes nothing, nor
+        does an answer that sums several calls. The report is that of the prompt that was answered, by default the last
+        one; the model is the one whose price counts, by default the one that the answer names, else the pipeline's.
         """
         return self.engine.observe(usage_metadata, report, model)
 
     def what_if(self, budgets: Sequence[int]) -> list[ContextReport]:
-        """Returns what other budgets, in tokens, would have given the last prompt of this pipeline, without any I/O.
-
-        Raises `BudgetTooSmallError` where what must be sent does not fit into one of them, and `InputError` where
-        nothing was assembled yet.
-        """
+        """Returns what other budgets, in tokens, would have given the last prompt of this pipeline, without any I/O."""
         rerun = self.engine.recent.what_if
         if rerun is None:
             raise InputError("Nothing was assembled yet, so there are no candidates")
         return [rerun(budget) for budget in budgets]
 
     def last_report(self, *, user_id: str, conversation_id: str) -> ContextReport | None:
-        """Returns the report of the newest prompt of a conversation, also where a graph or an agent has made it.
-
-        It is in memory: those of the latest 64 prompts are, until their conversation is cleared or their user erased.
-        """
+        """Returns the report of a conversation's newest prompt, where it is one of the latest 64 of this process."""
         scope = stores.Scope(user_id, conversation_id)
         noted = self.engine.recent.last_of(scope.user_id, scope.conversation_id)
         return noted.report() if noted else None
@@ -245,10 +208,7 @@ class ContextPipeline:
         return Chat(self, conversation_id, user_id=user_id)
 
     def _add_messages(self, messages: Sequence[BaseMessage], *, user_id: str, conversation_id: str) -> Flow[list[str]]:
-        """Appends messages to a conversation, and returns their ids; those whose id it knows already are left alone.
-
-        Where an id is known with other content, nothing is written (`MessageConflictError`).
-        """
+        """Appends messages, and returns their ids; known ones are left alone, and changed ones refused."""
         scope, given = stores.Scope(user_id, conversation_id), checked(messages, "messages")
         return self.engine.workspace.change(scope, lambda editor: editor.add(given))
 
@@ -262,8 +222,7 @@ class ContextPipeline:
     ) -> Flow[list[str]]:
         """Makes a conversation equal to an agent's state, by id and content, and returns the ids of the messages.
 
-        A message that is no longer there is kept aside (`on_removal="archive"`) or deleted (`"forget"`). A state that
-        has none of the stored messages has forgotten them: they stay, and the given ones follow them.
+        What is not there any more is archived or forgotten (`on_removal`); a state that has none has forgotten them.
         """
         return self.engine.workspace.sync(messages, stores.Scope(user_id, conversation_id), on_removal)
 
@@ -305,11 +264,7 @@ class ContextPipeline:
         conversation_id: str,
         on_removal: history.OnRemoval = "archive",
     ) -> Flow[None]:
-        """Takes messages, by one id or several, out of a conversation; `InputError` where it has no such message.
-
-        With `"archive"` no prompt and no reader shows them, an export does; `"forget"` deletes them and what was
-        derived from them, also where they were archived before.
-        """
+        """Takes messages out: no prompt shows them (`"archive"`), or nothing is left of them (`"forget"`)."""
         scope, ids = stores.Scope(user_id, conversation_id), _ids(message_ids)
         yield from self.engine.workspace.change(scope, lambda editor: editor.remove(ids, on_removal), on_removal)
 
@@ -413,7 +368,7 @@ class ContextPipeline:
     def _save_settings(self, settings: Mapping[str, Any], *, user_id: str, persona_id: str | None = None) -> Flow[None]:
         """Keeps settings of a user, or of a persona of theirs, in place of those kept before; an empty mapping removes.
 
-        They are plain data by setting, for instance `{"allocation": {"strategy": "ratio", "memory": 0.35}}`.
+        They are plain data by setting: `{"allocation": {"strategy": "ratio", "memory": 0.35}}`.
         """
         if not isinstance(settings, Mapping):
             raise InvalidSettingsError(f"settings must be a mapping of their fields, not {type(settings).__name__}")
@@ -427,10 +382,7 @@ class ContextPipeline:
     # The end
 
     def _flush(self, timeout_seconds: float | None = None) -> Flow[bool]:
-        """Waits until all is written that is under way in the background: summaries, knowledge and usage.
-
-        Returns False where it took longer than the timeout; what failed is in the next report.
-        """
+        """Waits for all that is under way in the background; returns False where that took longer than the timeout."""
         until = inf if timeout_seconds is None else time.monotonic() + timeout_seconds
         done = True
         for worker in self.engine.workspace.finish():

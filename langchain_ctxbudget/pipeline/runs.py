@@ -14,7 +14,7 @@ from langchain_core.runnables.config import RunnableConfig
 from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget import errors
-from langchain_ctxbudget.flow import Flow, T, adrive, drive
+from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.messages import checked, current_turn, fingerprint, flattened, split_instructions, split_turn
 from langchain_ctxbudget.pipeline.engine import Engine
 from langchain_ctxbudget.prompt import Request
@@ -98,18 +98,12 @@ def run_of(
     messages: Sequence[MessageLikeRepresentation] | None = None,
     only_user: str | None = None,
 ) -> Run:
-    """Reads a run.
+    """Reads a run: whose it is, and which conversation.
 
     The user is that of the runtime context, of whatever class it is, else `configurable["user_id"]`, else the server's
-    authenticated user, else `only_user`, else `default_user`, where there is no context of the application's own. The
-    conversation is that of the context, else the run's `thread_id`, else its `session_id`; a run without one is a
-    conversation of its own, told by its first messages. Each `agent` of a thread has its own.
-
-    Raises:
-        ForeignUserError: LangGraph Server, whose clients write context and `configurable`, has authenticated another
-            user than the one that is named, or the run is not that of `only_user`.
-        InvalidSettingsError: an id is no text.
-        MissingScopeError: no user and no default, or no conversation and no messages.
+    authenticated user, else `only_user`, else `default_user`, where no context is the application's own. The
+    conversation is that of the context, else `thread_id`, else `session_id`, each `agent` with its own; a run without
+    one is told by its first messages. Another user than the server's, or than `only_user`, is a `ForeignUserError`.
     """
     configurable = config.get("configurable") or {}
     context = getattr(runtime, "context", None)
@@ -236,21 +230,14 @@ def context_runnable(
             return (yield from used.assemble(run.scope, said, asked)).messages
         return (yield from used.answer(run.scope, *split_turn(said), asked)).finished.messages
 
-    return runnable_of(flow, "context_budget").with_config(run_name="context_budget", tags=["ctxbudget"])
-
-
-def runnable_of(flow: Callable[[Any, RunnableConfig], Flow[T]], name: str) -> Runnable[Any, T]:
-    """Returns a runnable, to invoke and to await, of a flow of what is given and the config of its run."""
     from langchain_core.runnables import RunnableLambda  # noqa: PLC0415 - takes 0.2 s
 
-    def invoke(given: object, config: RunnableConfig) -> T:
-        return drive(flow(given, config))
-
-    async def ainvoke(given: object, config: RunnableConfig) -> T:
+    async def ainvoke(given: object, config: RunnableConfig) -> list[BaseMessage]:
         return await adrive(flow(given, config))
 
-    asynchronous: Callable[..., Coroutine[Any, Any, T]] = ainvoke
-    return RunnableLambda(invoke, asynchronous, name=name)
+    asynchronous: Callable[..., Coroutine[Any, Any, list[BaseMessage]]] = ainvoke
+    step = RunnableLambda(lambda given, config: drive(flow(given, config)), asynchronous, name="context_budget")
+    return step.with_config(run_name="context_budget", tags=["ctxbudget"])
 
 
 def _state(given: Mapping[str, Any]) -> list[BaseMessage]:

@@ -6,14 +6,15 @@ from langchain_ctxbudget.prompt.assembly import (
     EPHEMERAL, Content, asking, common_prefix, group_tokens, opening_note, summary_text, system_parts,
     without_least,
 )  # fmt: skip
+from langchain_ctxbudget.prompt.channels import CHANNELS, BudgetShares, DetectedTopics, Item, SummarizedHistory
 from langchain_ctxbudget.prompt.plan import (
     NOTHING_ELSE, AssembledContext, Plan, Prompt, PromptRequest, Request, cut_key, merged,
 )  # fmt: skip
 from langchain_ctxbudget.prompt.steps import LAST_STEP, STEPS, Access, WhatIf, assemble, choose_history, settle
 
 __all__ = [
-    "EPHEMERAL", "LAST_STEP", "NOTHING_ELSE", "STEPS", "Access", "AssembledContext",
-    "Content", "Plan", "Prompt", "PromptRequest", "Request", "WhatIf", "asking", "assemble",
-    "choose_history", "common_prefix", "cut_key", "group_tokens", "merged", "opening_note", "settle",
-    "summary_text", "system_parts", "without_least",
+    "CHANNELS", "EPHEMERAL", "LAST_STEP", "NOTHING_ELSE", "STEPS", "Access", "AssembledContext", "BudgetShares",
+    "Content", "DetectedTopics", "Item", "Plan", "Prompt", "PromptRequest", "Request", "SummarizedHistory", "WhatIf",
+    "asking", "assemble", "choose_history", "common_prefix", "cut_key", "group_tokens", "merged", "opening_note",
+    "settle", "summary_text", "system_parts", "without_least",
 ]  # fmt: skip

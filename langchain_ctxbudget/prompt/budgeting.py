@@ -67,13 +67,7 @@ LONGEST_WALK = 1_000
 
 
 def within(plan: Plan) -> Plan:
-    """Divides what the usage tier lets in, or all of the limit where what must be sent needs more.
-
-    Raises:
-        BudgetTooSmallError: system prompt, current turn and tool schemas alone are over the budget.
-        InvalidAllocationError: a strategy of the application's own gave away more than there is.
-        SystemPromptTooLargeError: the system prompt takes more than its share of the model's window.
-    """
+    """Divides what the usage tier lets in, or all of the limit where what must be sent needs more, if that fits."""
     plan = plan.but(extras=counted_extras(plan))
     identity = _identity_tokens(plan)
     lowered = plan.but(limit_tokens=int(plan.limit_tokens * plan.request.tier.budget_share))
@@ -486,6 +480,8 @@ def _least_worth(plan: Plan, pool: Pool) -> float:
 
 
 def _wants_more(plan: Plan, name: str) -> bool:
+    if plan.bundles.is_given:
+        return False
     shrunk = any(part.layer == name and part.status is Status.SHRUNK for part in plan.bundles.fragments)
     return shrunk or any(layer == name and item.reason is Reason.NO_ROOM for layer, item in plan.bundles.omitted)
 

@@ -17,17 +17,7 @@ from langchain_core.messages import BaseMessage, ToolMessage
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
 from langchain_ctxbudget.errors import BudgetTooSmallError
 from langchain_ctxbudget.messages import Group, clip_message, fold, newest_that_fit, one_line
-from langchain_ctxbudget.prompt.assembly import (
-    STABLE_LAYERS,
-    BuiltPrompt,
-    Content,
-    Measure,
-    build,
-    group_tokens,
-    has_human,
-    measure,
-    without_least,
-)
+from langchain_ctxbudget.prompt import assembly
 from langchain_ctxbudget.prompt.plan import Plan
 from langchain_ctxbudget.tokens import TokenCounter
 
@@ -53,31 +43,32 @@ class Settled:
     """A plan whose messages are built and fit."""
 
     plan: Plan
-    content: Content
-    built: BuiltPrompt
-    measured: Measure
+    content: assembly.Content
+    built: assembly.BuiltPrompt
+    measured: assembly.Measure
 
 
-def excess_tokens(plan: Plan, content: Content) -> int:
+def excess_tokens(plan: Plan, content: assembly.Content) -> int:
     """Returns by how many tokens a prompt is over its limit once its turn takes all of its room; below 0: what is left.
 
-    While a turn grows in the room that is kept free for it, its steps count as that room: so it is the same at every
-    call of a loop, however far its steps have come, and what gives way is the same, too.
+    While a turn grows in that room, its steps count as all of it: what gives way is the same at every call of a loop.
     """
     turn, limit = plan.turn, plan.limit_tokens - plan.allocated.reserve_tokens - sum(plan.extras.values())
     if not turn.free_tokens:
-        return plan.counter.count_messages(build(content).messages) + (JOINS if turn.note else 0) - limit
-    said = tuple(part for part in content.turn if has_human([part]))
-    steps_tokens = turn.room_tokens - sum(group_tokens(part, plan.counter) for part in said)
-    head = build(replace(content, turn=said, turn_note="")).messages
+        return plan.counter.count_messages(assembly.build(content).messages) + (JOINS if turn.note else 0) - limit
+    said = tuple(part for part in content.turn if assembly.has_human([part]))
+    steps_tokens = turn.room_tokens - sum(assembly.group_tokens(part, plan.counter) for part in said)
+    head = assembly.build(replace(content, turn=said, turn_note="")).messages
     return plan.counter.count_messages(head) + steps_tokens + JOINS - limit
 
 
-def pruned(plan: Plan, content: Content, order: Sequence[str]) -> tuple[Content, tuple[Fragment, ...]]:
+def pruned(
+    plan: Plan, content: assembly.Content, order: Sequence[str]
+) -> tuple[assembly.Content, tuple[Fragment, ...]]:
     """Takes from the layers of an order what has no room, the least valuable first; returns what was taken, too."""
     gone: list[Fragment] = []
     while (excess := excess_tokens(plan, content)) > 0:
-        smaller, taken = without_least(content, plan.counter, excess, order)
+        smaller, taken = assembly.without_least(content, plan.counter, excess, order)
         if smaller == content:
             break
         content = smaller
@@ -92,7 +83,7 @@ def fit_prompt(plan: Plan) -> Settled:
     the steps of the last resort, each as far as needed.
     """
     limit = plan.limit_tokens - plan.allocated.reserve_tokens
-    content, built = plan.content, build(plan.content)
+    content, built = plan.content, assembly.build(plan.content)
     excess = excess_tokens(plan, content)
     if excess > max(SMALL_EXCESS_TOKENS, int(limit * SMALL_EXCESS_SHARE)):
         content, taken, compressed = reduce(content, plan.counter, lambda one: excess_tokens(plan, one))
@@ -101,8 +92,8 @@ def fit_prompt(plan: Plan) -> Settled:
         layers = [layer for layer in plan.allocated.tokens if layer not in (Layer.IDENTITY, Layer.MESSAGE)]
         order = sorted(layers, key=lambda layer: (plan.allocated.spec_of(layer).priority, layer))
         content, gone = pruned(plan, content, order)
-        plan, built = plan.but(pruned=(*plan.pruned, *gone)), build(content)
-    measured = measure(content, built, plan.counter, sum(plan.extras.values()))
+        plan, built = plan.but(pruned=(*plan.pruned, *gone)), assembly.build(content)
+    measured = assembly.measure(content, built, plan.counter, sum(plan.extras.values()))
     if measured.total_tokens > limit:
         identity, message = measured.items_tokens[Layer.IDENTITY], measured.items_tokens[Layer.MESSAGE]
         rest = measured.total_tokens - identity - message - sum(plan.extras.values())
@@ -159,7 +150,7 @@ def _simpler(history: Groups, counter: TokenCounter) -> Groups:
 
 def _newer_half(history: Groups, counter: TokenCounter) -> Groups:
     """Keeps the newest exchanges that cost half of the history together, the last one in any case."""
-    costs = [group_tokens(group, counter) for group in history]
+    costs = [assembly.group_tokens(group, counter) for group in history]
     newest = len(costs) - newest_that_fit(costs, sum(costs) // 2)
     return history[next((i for i in _questions(history) if i >= newest), _questions(history)[-1]) :]
 
@@ -195,7 +186,7 @@ def _as_it_is(history: Groups, _counter: TokenCounter) -> Groups:
 
 def _questions(history: Groups) -> list[int]:
     """Returns where a human speaks: cut there, a history begins as providers want it."""
-    return [i for i, group in enumerate(history) if has_human([group])] or [0]
+    return [i for i, group in enumerate(history) if assembly.has_human([group])] or [0]
 
 
 def _each(groups: Groups, change: Callable[[BaseMessage], BaseMessage]) -> Groups:
@@ -233,8 +224,8 @@ def _kind(fragment: Fragment) -> str:
 
 
 def reduce(
-    content: Content, counter: TokenCounter, over: Callable[[Content], int]
-) -> tuple[Content, tuple[str, ...], tuple[Fragment, ...]]:
+    content: assembly.Content, counter: TokenCounter, over: Callable[[assembly.Content], int]
+) -> tuple[assembly.Content, tuple[str, ...], tuple[Fragment, ...]]:
     """Takes one step of the last resort after the other until a content fits, or no step is left."""
     taken: list[str] = []
     gone: list[Fragment] = []
@@ -260,7 +251,7 @@ def reduce(
 
 def _repeated(fragments: Sequence[Fragment]) -> set[int]:
     """Returns the items of the block that say what another says: one not retrieved stays, else the most valuable."""
-    block = [i for i, part in enumerate(fragments) if part.layer not in STABLE_LAYERS]
+    block = [i for i, part in enumerate(fragments) if part.layer not in assembly.STABLE_LAYERS]
     said: set[str] = set()
     out: set[int] = set()
     for i in sorted(block, key=lambda i: (fragments[i].layer == Layer.RETRIEVAL, -fragments[i].value)):

@@ -227,10 +227,13 @@ class Plan:
         """Returns the plan with a context block that was chosen before, whole."""
         if block is None:
             return self
-        fixed, positions = block.counted(self.counter), self.conversation.position
-        quoted = (positions(part.id) for part in fixed if part.is_quoted_whole)
-        retrieved = Retrieved(positions=tuple(sorted(place for place in quoted if place is not None)))
-        return replace(self, block=block, fixed=fixed, retrieved=retrieved)
+        fixed = block.counted(self.counter)
+        return replace(self, block=block, fixed=fixed, retrieved=Retrieved(positions=self.positions_of(fixed)))
+
+    def positions_of(self, parts: Sequence[Fragment]) -> tuple[int, ...]:
+        """Returns the positions of the conversation's messages that are quoted whole."""
+        quoted = (self.conversation.position(part.id) for part in parts if part.is_quoted_whole)
+        return tuple(sorted(place for place in quoted if place is not None))
 
     @property
     def cut_key(self) -> str:
@@ -264,15 +267,19 @@ class Plan:
         return self.allocation
 
     @property
+    def chosen(self) -> tuple[Fragment, ...]:
+        """Everything that was chosen so far for the block of the turn."""
+        return (*self.bundles.fragments, *self.retrieved.fragments) if self.fixed is None else self.fixed
+
+    @property
     def content(self) -> Content:
         """Everything that was chosen so far."""
         view = self.history
-        block = (*self.bundles.fragments, *self.retrieved.fragments) if self.fixed is None else self.fixed
         return Content(
             system_prompt=self.request.system_prompt,
             fragments=(
                 *(*self.preferences.shown, *view.arc, *view.summary),
-                *(block if has_human(self.turn.groups) else ()),
+                *(self.chosen if has_human(self.turn.groups) else ()),
             ),
             summary_intro=view.summary_intro,
             summary_outro=view.summary_outro,

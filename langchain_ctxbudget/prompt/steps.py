@@ -1,7 +1,5 @@
 """The six steps from a message to a prompt; each returns the plan with its own part filled in.
 
-detect_topics -> compute_budget -> fetch_bundles -> compact_history -> retrieve -> assemble
-
 What decides is pure. The steps that ask somebody (embeddings, the application's layers, a summary model, the store) are
 flows, and only read: what a prompt changes is in its `Changes`, for whoever sends it to write.
 """

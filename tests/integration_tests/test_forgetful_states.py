@@ -174,7 +174,7 @@ def unnamed() -> ContextPipeline:
 
 def prompt(pipeline: ContextPipeline, messages: Any) -> tuple[list[BaseMessage], dict[str, Any]]:
     state = build_context_graph(pipeline, report="texts").invoke({"messages": messages}, CONFIG)
-    return state["llm_input_messages"], state["report"]
+    return state["llm_input_messages"], state["context_report"]
 
 
 def test_prompts_are_those_of_messages_with_ids() -> None:

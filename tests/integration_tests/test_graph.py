@@ -48,7 +48,7 @@ def test_it_gives_what_the_pipeline_gives(invoke: Invoke) -> None:
         CONFIG,
     )
     assert state["llm_input_messages"] == direct.messages
-    assert state["report"]["total_tokens"] == direct.report.total_tokens
+    assert state["context_report"]["total_tokens"] == direct.report.total_tokens
 
 
 def test_a_prompt_is_begun_again_where_another_run_changed_the_conversation_meanwhile() -> None:
@@ -81,10 +81,12 @@ def test_a_prompt_and_tools_that_the_hook_was_given_are_counted_and_stand_once(i
     state = invoke(graph, {"messages": [*chat(80), HumanMessage("And now?")]}, CONFIG)
     system = state["llm_input_messages"][0].text
     assert (system.count("You help."), system.count("Be brief.")) == (1, 30)
-    tools = state["report"]["overhead_tokens"]["tool schemas"]
+    tools = state["context_report"]["overhead_tokens"]["tool schemas"]
     assert tools > 0
     assert (
-        TiktokenCounter().count_messages(state["llm_input_messages"]) + tools == state["report"]["total_tokens"] <= 800
+        TiktokenCounter().count_messages(state["llm_input_messages"]) + tools
+        == state["context_report"]["total_tokens"]
+        <= 800
     )
     with pytest.raises(InvalidSettingsError, match="prompt must be a string"):
         build_context_graph(make_pipeline(), prompt=lambda state: state["messages"])  # type: ignore[arg-type]

@@ -48,7 +48,7 @@ def graph_with(pipeline: ContextPipeline, **options: Any) -> Any:
     return graph.compile(checkpointer=InMemorySaver())
 
 
-WAYS = {"middleware": (agent_with, "ctxbudget_report"), "graph": (build_context_graph, "report")}
+WAYS = {"middleware": (agent_with, "ctxbudget_report"), "graph": (build_context_graph, "context_report")}
 
 every_way = pytest.mark.parametrize("way", WAYS)
 
