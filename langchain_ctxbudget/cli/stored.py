@@ -87,6 +87,9 @@ def run_import(options: argparse.Namespace) -> None:
         write = pipeline.sync if options.replace else pipeline.add_messages
         for found in conversations:
             write(found.messages, user_id=user, conversation_id=found.conversation_id)
+            if found.title:
+                place = Scope(user, found.conversation_id).title
+                pipeline.store.put(place.namespace, place.key, {"text": found.title}, index=False)
             progress.advance(task, len(found.messages))
         problems = list(_learn(pipeline, conversations, user, progress)) if learn else []
         learned = {kind: len(items) for kind, items in _known(pipeline, user, KINDS).items()}

@@ -283,10 +283,11 @@ class DashboardService:
     async def _summary(self, scope: Scope) -> Answer:
         table, latest = await self._read(scope), await self._latest(scope)
         report = latest.report if latest else None
-        titles = (preview(plain_text(one.message)) for one in table if isinstance(one.message, HumanMessage))
+        kept = await self._pipeline.store.aget(scope.title.namespace, scope.title.key)
+        begins = (preview(plain_text(one.message)) for one in table if isinstance(one.message, HumanMessage))
         return {
             "session_id": scope.conversation_id,
-            "title": next(filter(None, titles), ""),
+            "title": preview(str(kept.value.get("text"))) if kept else next(filter(None, begins), ""),
             "messages": len(table),
             "last_updated": latest.created_at if latest else time_of(table[-1].message) if table else None,
             "total_tokens": report.total_tokens if report else None,

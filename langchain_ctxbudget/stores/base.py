@@ -105,6 +105,11 @@ class Scope:
         """Returns the place of this conversation's only record of a kind."""
         return GetOp(self.namespace(kind), kind)
 
+    @property
+    def title(self) -> GetOp:
+        """The place of its title, where the file that it was imported from has one."""
+        return self.place("title")
+
 
 def new_token() -> str:
     """Returns a text that no other call has returned or will return."""

@@ -12,6 +12,7 @@ import pytest
 
 from langchain_ctxbudget import ChromaStore, ContextPipeline
 from langchain_ctxbudget.cli.__main__ import main
+from langchain_ctxbudget.dashboard.service import DashboardService
 from langchain_ctxbudget.knowledge import Fact
 
 SAID = ["I live in Lisbon.", "I work as a nurse.", "My sister Clara lives in Porto.", "I am allergic to peanuts."]
@@ -93,6 +94,17 @@ def test_import_learns_or_does_not_and_says_how_to_look_at_it(run: Run, tmp_path
     [command] = [line for line in out.splitlines() if line.startswith("ctxbudget inspect")]
     code, out, _ = run(*command.split()[1:])
     assert (code, "Lives in Lisbon" in out) == (0, True)
+
+
+async def test_the_dashboard_calls_a_conversation_what_its_file_calls_it(run: Run, store: Path, tmp_path: Path) -> None:
+    path = tmp_path / "titled.json"
+    path.write_text(json.dumps([{**conversation("sunday", "Hello."), "title": "A quiet day"}]))
+    assert run("import", path, "--store", store, "--user", "ada", "--no-learn")[0] == 0
+    with ChromaStore(store) as kept, ContextPipeline({"learn": False}, store=kept) as pipeline:
+        found = (await DashboardService(pipeline).sessions("ada"))["sessions"]
+        assert {one["session_id"]: one["title"] for one in found}["sunday"] == "A quiet day"
+        pipeline.clear(user_id="ada", conversation_id="sunday")
+        assert "A quiet day" not in "".join(pipeline.export_user(user_id="ada"))
 
 
 def test_what_is_known_belongs_to_one_user(run: Run, inspect: Any, store: Path, tmp_path: Path) -> None:
