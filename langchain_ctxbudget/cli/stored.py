@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from langchain_core.messages import message_to_dict
+from langchain_core.messages import BaseMessage, message_to_dict
 from rich.progress import Progress
 
 from langchain_ctxbudget import demo
@@ -81,12 +81,11 @@ def run_import(options: argparse.Namespace) -> None:
         conversations = [pick_conversation(conversations, title=options.title)]
     about = {"settings": {"learn": learn}}
     with _opened(options.store, about, is_new=True) as pipeline, terminal.progress_bar() as progress:
-        for found in () if options.replace else conversations:
-            _require_continuation(pipeline, found, user)
+        new = [found.messages if options.replace else _new_messages(pipeline, found, user) for found in conversations]
         task = progress.add_task("messages", total=sum(len(found.messages) for found in conversations))
         write = pipeline.sync if options.replace else pipeline.add_messages
-        for found in conversations:
-            write(found.messages, user_id=user, conversation_id=found.conversation_id)
+        for found, messages in zip(conversations, new, strict=True):
+            write(messages, user_id=user, conversation_id=found.conversation_id)
             if found.title:
                 place = Scope(user, found.conversation_id).title
                 pipeline.store.put(place.namespace, place.key, {"text": found.title}, index=False)
@@ -119,8 +118,8 @@ def _learn(
         yield from filter(None, [worker.failure_of(Scope(user, found.conversation_id))])
 
 
-def _require_continuation(pipeline: ContextPipeline, conversation: ConversationFile, user: str) -> None:
-    """Refuses a file whose conversation is not the stored one with more, or fewer, messages at its end."""
+def _new_messages(pipeline: ContextPipeline, conversation: ConversationFile, user: str) -> list[BaseMessage]:
+    """Returns what is not stored yet; a file that is not the stored one, with more or less at its end, is refused."""
     stored = pipeline.get_messages(user_id=user, conversation_id=conversation.conversation_id)
     for number, (known, given) in enumerate(zip(stored, conversation.messages, strict=False), 1):
         if given.id not in (None, known.id) or fingerprint(known) != fingerprint(given):
@@ -129,6 +128,7 @@ def _require_continuation(pipeline: ContextPipeline, conversation: ConversationF
                 f"{len(conversation.messages)}: it was edited, or is another branch. Nothing was imported. "
                 f"--replace lets the file win (messages that it does not have are kept aside)"
             )
+    return conversation.messages[len(stored) :]
 
 
 def run_inspect(options: argparse.Namespace) -> None:

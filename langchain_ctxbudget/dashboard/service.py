@@ -228,7 +228,8 @@ class DashboardService:
         asked = message or next((text for one in said if (text := plain_text(one)).strip()), UNASKED)
         request = NOTHING_ELSE if budget is None else Request(settings={"max_context_tokens": budget})
         made = await adrive(self._pipeline.engine.forecast(scope, asked, request))
-        return await self._told(scope, table, made.context.report, datetime.now(UTC), exact(made))
+        report, now = made.context.report, datetime.now(UTC)
+        return await self._told(scope, table, report, source="preview", at=now, shown=exact(made))
 
     async def _kept(self, scope: Scope, table: MessageTable, kept: ContextSnapshot) -> Answer:
         """The status of a kept report, whose items quote what they stand for as far as it is still there."""
@@ -261,16 +262,17 @@ class DashboardService:
             return replace(one, items=tuple(items))
 
         report = replace(kept.report, layers=tuple(map(with_texts, kept.report.layers)))
-        return await self._told(scope, table, report, kept.created_at, outlined(kept.report, quoted))
+        shown = outlined(kept.report, quoted)
+        return await self._told(scope, table, report, source="snapshot", at=kept.created_at, shown=shown)
 
     async def _told(
-        self, scope: Scope, table: MessageTable, report: ContextReport, at: datetime, shown: list[Shown]
+        self, scope: Scope, table: MessageTable, report: ContextReport, *, source: str, at: datetime, shown: list[Shown]
     ) -> Answer:
         ids = [one for layer in report.layers for item in layer.items for one in item.id.split(JOINED)]
         limits = (await self._settings(scope.user_id)).usage_limits if report.usage else None
         return {
             "session_id": scope.conversation_id,
-            "source": "preview" if report.forecast else "snapshot",
+            "source": source,
             "prompt": shown,
             "positions": {one: table.positions[one] + 1 for one in ids if one in table.positions},
             "current_context": report.to_dict(),

@@ -184,6 +184,7 @@ def test_a_session_shows_the_prompt_and_the_numbers_of_the_api(site: Site, visit
     answer = site.ask("preview", session_id=session)
     report = answer["current_context"]
     assert number(page.locator("#total")) == report["total_tokens"]
+    expect(page.locator("#facts")).to_contain_text("the next prompt, as it would be now")
     assert legend(page) == used(report)
     assert sum(legend(page).values()) == report["total_tokens"]
     counts = dict.fromkeys(STATES, 0)

@@ -98,11 +98,14 @@ def test_import_learns_or_does_not_and_says_how_to_look_at_it(run: Run, tmp_path
 
 async def test_the_dashboard_calls_a_conversation_what_its_file_calls_it(run: Run, store: Path, tmp_path: Path) -> None:
     path = tmp_path / "titled.json"
-    path.write_text(json.dumps([{**conversation("sunday", "Hello."), "title": "A quiet day"}]))
-    assert run("import", path, "--store", store, "--user", "ada", "--no-learn")[0] == 0
+    without_ids = [{"role": "user", "content": text} for text in ("Hello.", "Hello.")]
+    for said in (without_ids[:1], without_ids, without_ids):  # what is stored is not stored again
+        path.write_text(json.dumps([{"id": "sunday", "title": "A quiet day", "messages": said}]))
+        assert run("import", path, "--store", store, "--user", "ada", "--no-learn")[0] == 0
     with ChromaStore(store) as kept, ContextPipeline({"learn": False}, store=kept) as pipeline:
         found = (await DashboardService(pipeline).sessions("ada"))["sessions"]
-        assert {one["session_id"]: one["title"] for one in found}["sunday"] == "A quiet day"
+        [sunday] = [one for one in found if one["session_id"] == "sunday"]
+        assert (sunday["title"], sunday["messages"]) == ("A quiet day", 2)
         pipeline.clear(user_id="ada", conversation_id="sunday")
         assert "A quiet day" not in "".join(pipeline.export_user(user_id="ada"))
 

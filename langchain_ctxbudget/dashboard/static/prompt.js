@@ -67,7 +67,13 @@ export class Prompt {
             : null,
           el(
             "button",
-            { type: "button", class: "link", data: { key: "new" }, on: { click: () => this.goTo(fresh) } },
+            {
+              type: "button",
+              class: "link",
+              data: { key: "new" },
+              css: { width: share(messageTokens - cached) },
+              on: { click: () => this.goTo(fresh) },
+            },
             `new ${count(Math.round(messageTokens - cached))} ↓`,
           ),
         ]
