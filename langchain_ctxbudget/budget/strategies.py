@@ -17,17 +17,8 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeAlia
 
 from pydantic import Field, model_validator
 
-from langchain_ctxbudget.budget.allocation import (
-    MOST_EXCHANGES,
-    Allocation,
-    AllocationStrategy,
-    Emphasis,
-    Layer,
-    LayerSpec,
-    Situation,
-    divide,
-    share_out,
-)
+from langchain_ctxbudget.budget import allocation
+from langchain_ctxbudget.budget.allocation import Allocation, AllocationStrategy, Layer, LayerSpec, Situation
 from langchain_ctxbudget.budget.parameters import Parameters, ShareOrNone, Text
 from langchain_ctxbudget.errors import InvalidSettingsError, SystemPromptTooLargeError
 from langchain_ctxbudget.messages import newest_that_fit
@@ -74,7 +65,7 @@ class Lean(NamedTuple):
     """The arc's ideal share of what system prompt and preferences leave."""
 
 
-LEANS: dict[Emphasis, Lean] = {
+LEANS: dict[allocation.Emphasis, Lean] = {
     "recall": Lean(0.0, 2.0, arc_share=0.02),
     "balanced": Lean(0.1, 2.0, arc_share=0.03),
     "cache": Lean(0.35, 0.5, arc_share=0.08),
@@ -115,7 +106,7 @@ class ElasticAllocation(Parameters):
             fixed = s.overhead_tokens + s.identity_tokens + preferences.ideal_tokens
             dialogue = _compacted(s, max(0, s.total_tokens - fixed))
         specs = (preferences, topics, entities, *s.custom, *dialogue)
-        return share_out(self.name, situation, specs, fits_whole=fits_whole)
+        return allocation.share_out(self.name, situation, specs, fits_whole=fits_whole)
 
 
 def _floor(tokens: int, situation: Situation) -> int:
@@ -270,7 +261,7 @@ class RatioAllocation(Parameters):
     memory: ShareOrNone = 0.30
     history: ShareOrNone = 0.40
     reserve: ShareOrNone = 0.30
-    min_exchanges: Annotated[int, Field(strict=True, ge=0, le=MOST_EXCHANGES)] = 3
+    min_exchanges: Annotated[int, Field(strict=True, ge=0, le=allocation.MOST_EXCHANGES)] = 3
     """The newest exchanges that stay, even where they are more than the share of history; knowledge gives way, then
     the reserve."""
     max_system_share: ShareOrNone = 0.25
@@ -416,7 +407,7 @@ class PrioritizedAllocation(Parameters):
             specs.append(LayerSpec(layer, floor, floor, most[name], priority))
             if name == "history":
                 specs.append(LayerSpec(Layer.ARC, 0, 0, arc, priority))
-        return share_out(self.name, situation, specs, fits_whole=fits_whole)
+        return allocation.share_out(self.name, situation, specs, fits_whole=fits_whole)
 
 
 STRATEGIES: dict[str, type[Any]] = {
@@ -466,9 +457,9 @@ def _divided(name: str, situation: Situation, buckets: Buckets, kept_tokens: int
     specs = [LayerSpec(layer, 0, tokens, tokens, priority) for layer, (tokens, priority) in sizes.items()]
     for bucket, tokens in buckets.items():
         wanted = _knowledge(bucket, situation, tokens, fits_whole=fits_whole)
-        given = divide(wanted, tokens)
+        given = allocation.divide(wanted, tokens)
         specs += (LayerSpec(it.layer, 0, given[it.layer], given[it.layer], it.priority) for it in wanted)
-    return share_out(name, situation, specs, fits_whole=fits_whole, **more)
+    return allocation.share_out(name, situation, specs, fits_whole=fits_whole, **more)
 
 
 def _knowledge(bucket: str, situation: Situation, tokens: int, *, fits_whole: bool) -> list[LayerSpec]:

@@ -12,15 +12,8 @@ from dataclasses import dataclass
 from itertools import accumulate, groupby, takewhile
 from typing import Any, NamedTuple
 
-from langchain_core.messages import (
-    AIMessage,
-    BaseMessage,
-    ChatMessage,
-    FunctionMessage,
-    HumanMessage,
-    SystemMessage,
-    ToolMessage,
-)
+from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages.function import FunctionMessage
 
 from langchain_ctxbudget.messages import calls
 from langchain_ctxbudget.messages.calls import Block, blocks_of
