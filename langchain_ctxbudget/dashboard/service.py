@@ -239,6 +239,7 @@ class DashboardService:
         for shelf in (KnowledgeBase(store, shared=True), KnowledgeBase(store, user_id=user)):
             texts |= {document.id: document.title for document in await shelf.alist()}
         texts |= {fact.id: fact.text for fact in await knowledge.alist_facts(user_id=user, include_ended=True)}
+        texts |= {f"preference {n}": said for n, said in enumerate((await self._settings(user)).preferences, 1)}
         texts[SYSTEM_PROMPT] = self._pipeline.engine.system_prompt
 
         def entry_of(layer: str, item: ReportItem) -> Entry | None:

@@ -32,6 +32,9 @@ export function el(tag, props = {}, ...children) {
 /** Stored text, on its own side of the page's writing direction. */
 export const said = (text, props = {}) => el("bdi", { dir: "auto", ...props }, visible(text));
 
+/** The address of a session on this page. */
+export const addressOf = (session, more = {}) => `#${new URLSearchParams({ session, ...more })}`;
+
 /** Puts new children into a place and the focus back to the one with the same `data-key`. */
 export function fill(place, ...children) {
   const focused = place.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;

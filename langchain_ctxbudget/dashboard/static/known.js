@@ -1,7 +1,7 @@
 // What is known about the user: to pin, correct, forget, and to ask where it is from.
 
 import { api } from "./api.js";
-import { el, fill, plural, said } from "./dom.js";
+import { addressOf, el, fill, plural, said } from "./dom.js";
 
 export class Known {
   constructor({ failed, changed }) {
@@ -75,7 +75,7 @@ export class Known {
         "ul",
         { class: "sources" },
         this.open.sources.map((one) =>
-          el("li", {}, said(one.text), el("span", { class: "muted small" }, " ", said(one.session_id))),
+          el("li", {}, said(one.text), " ", el("a", { class: "small", href: addressOf(one.session_id) }, said(one.session_id))),
         ),
       ),
       el(

@@ -2,7 +2,7 @@
 
 import { showAccount, showOut, showTiles, showUsage } from "./account.js";
 import { api } from "./api.js";
-import { count, debounced, el, fill, percent, plural, said, visible, when } from "./dom.js";
+import { addressOf, count, debounced, el, fill, percent, plural, said, visible, when } from "./dom.js";
 import { History } from "./history.js";
 import { Known } from "./known.js";
 import { Prompt } from "./prompt.js";
@@ -43,7 +43,6 @@ const prompt = new Prompt({
 
 /** Where the address says to look: #session=…&message=…&budget=…, so that it can be kept and shared. */
 const asked = () => Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
-const addressOf = (session, more = {}) => `#${new URLSearchParams({ session, ...more })}`;
 
 /** Reads everything about a session; what is on the page stays there until the answer has come. */
 async function load(wanted) {
