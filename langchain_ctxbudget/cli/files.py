@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ def configure(command: str, parser: argparse.ArgumentParser) -> None:
         add("file", type=Path, nargs="?", metavar="FILE", help=f"{formats} (default: the bundled conversation)")
         add("--budget", type=terminal.tokens, metavar="N", help="tokens (default: 8k, or what the settings say)")
         add("--settings", type=Path, metavar="FILE", help="settings below those of the strategies, TOML or JSON")
-        names = f"of {', '.join(NAMES)}; with another budget: recency@4000 (default: %(default)s)"
+        names = f"of {', '.join(NAMES)}; with another budget: recency@4k (default: %(default)s)"
         add("--compare", default=",".join(DEFAULT_STRATEGIES), metavar="NAME,...", help=names)
         add("--price", metavar="MODEL", help="tell costs in US dollars, at the price of this model")
     if command != "demo":
@@ -123,7 +124,8 @@ def _shortened(text: str) -> str:
 
 def run_replay(options: argparse.Namespace) -> None:
     """Replays the conversation, and prints what came of it."""
-    strategies, price = options.compare.split(","), price_of(options.price, PRICES) if options.price else None
+    strategies = re.sub(r"(@\d+)k\b", r"\g<1>000", options.compare).split(",")
+    price = price_of(options.price, PRICES) if options.price else None
     if options.price and price is None:
         known = ", ".join(sorted(PRICES))
         raise InputError(f"--price: no price is known for {options.price!r}; there are prices for {known}")

@@ -74,8 +74,10 @@ def test_a_file_of_settings_is_below_the_options(
 ) -> None:
     settings = tmp_path / name
     settings.write_text(text, encoding="utf-8")
-    given = ("replay", chat_file, "--compare", "elastic", "--settings", settings)
-    assert "900 tokens for a prompt" in run(capsys, *given)[1]
+    given = ("replay", chat_file, "--compare", "elastic,recency@2k", "--settings", settings)
+    said = run(capsys, *given)[1]
+    assert "900 tokens for a prompt" in said
+    assert "recency@2000" in said
     assert "700 tokens for a prompt" in run(capsys, *given, "--budget", 700)[1]
     settings.write_text("{", encoding="utf-8")
     assert run(capsys, *given)[0] == 1
