@@ -16,7 +16,15 @@ from langchain_ctxbudget.history import CONTEXT_INTRO, Conversation, HistoryPlan
 from langchain_ctxbudget.integrations.options import require_pipeline
 from langchain_ctxbudget.messages import newest_that_fit, request_copy
 from langchain_ctxbudget.pipeline import ContextPipeline, Engine
-from langchain_ctxbudget.prompt import Content, cut_key, opening_note, summary_text, system_parts, without_least
+from langchain_ctxbudget.prompt import (
+    Content,
+    Request,
+    cut_key,
+    opening_note,
+    summary_text,
+    system_parts,
+    without_least,
+)
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import Scope
 
@@ -36,7 +44,14 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
     """
 
     def __init__(
-        self, conversation_id: str, *, user_id: str, pipeline: ContextPipeline, max_tokens: int | None = None
+        self,
+        conversation_id: str,
+        *,
+        user_id: str,
+        pipeline: ContextPipeline,
+        max_tokens: int | None = None,
+        persona_id: str | None = None,
+        device_id: str | None = None,
     ) -> None:
         """Names a conversation (`session_id` in LangChain's terms); `messages` has at most `max_tokens`, or all."""
         super().__init__()
@@ -45,6 +60,7 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
         self.max_tokens = max_tokens
         require_count("max_tokens", 1 if max_tokens is None else max_tokens)
         self._scope = Scope(user_id, conversation_id)
+        self._asked = Request(persona_id=persona_id, device_id=device_id)
         self._ids = {"user_id": user_id, "conversation_id": conversation_id}
 
     @property
@@ -91,16 +107,16 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
         Arc and summary of older messages are one human message in front of the newest ones. Give the same number with
         every turn: each has compaction steps of its own, and between two of them a window only grows at its end.
         """
-        return window_of(self.pipeline.engine, self._scope, max_tokens)
+        return window_of(self.pipeline.engine, self._scope, max_tokens, self._asked)
 
     window, awindow = twins(_window)
 
 
-def window_of(engine: Engine, scope: Scope, max_tokens: int) -> Flow[list[BaseMessage]]:
+def window_of(engine: Engine, scope: Scope, max_tokens: int, request: Request) -> Flow[list[BaseMessage]]:
     """Returns the messages of a conversation that fit a request; see `BudgetedChatMessageHistory.window`."""
     require_count("max_tokens", max_tokens)
     plan = partial(_plan, max_tokens=max_tokens)
-    view, conversation, failures = yield from engine.history(scope, plan)
+    view, conversation, failures = yield from engine.history(scope, plan, request)
     content = Content(
         fragments=(*view.arc, *view.summary),
         summary_intro=view.summary_intro,

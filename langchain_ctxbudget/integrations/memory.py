@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from langchain_core.messages import HumanMessage
@@ -39,6 +40,8 @@ class BudgetedMemory(BaseChatMemory):
     """The variable of the chain's prompt that is filled."""
     max_tokens: int | None = Field(default=None, strict=True, ge=1)
     """The most tokens of the window or the whole prompt; None: `max_context_tokens` of the pipeline's settings."""
+    persona_id: str | None = None
+    device_id: str | None = None
     whole_prompt: bool = False
     """True gives the whole prompt for the input, which must be there when variables are loaded."""
 
@@ -59,12 +62,13 @@ class BudgetedMemory(BaseChatMemory):
     def _load_memory_variables(self, inputs: dict[str, Any]) -> Flow[dict[str, Any]]:
         """Returns the messages for the chain's prompt, under `memory_key`; only a whole prompt looks at `inputs`."""
         engine, scope = self.pipeline.engine, Scope(self.user_id, self.conversation_id)
+        asked = Request(persona_id=self.persona_id, device_id=self.device_id)
         if not self.whole_prompt:
             room = self.max_tokens or self.pipeline.settings.max_context_tokens
-            return {self.memory_key: (yield from window_of(engine, scope, room))}
+            return {self.memory_key: (yield from window_of(engine, scope, room, asked))}
         said = inputs[self.input_key or get_prompt_input_key(inputs, self.memory_variables)]
         settings = None if self.max_tokens is None else {"max_context_tokens": self.max_tokens}
-        context = yield from engine.assemble(scope, [HumanMessage(said)], Request(settings=settings))
+        context = yield from engine.assemble(scope, [HumanMessage(said)], replace(asked, settings=settings))
         return {self.memory_key: context.messages}
 
     load_memory_variables, aload_memory_variables = twins(_load_memory_variables)

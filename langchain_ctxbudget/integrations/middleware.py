@@ -21,7 +21,7 @@ from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.integrations.callbacks import observed_elsewhere
 from langchain_ctxbudget.integrations.options import ReportInState, in_state, newest, pipeline_of, require_report
-from langchain_ctxbudget.integrations.tools import create_recall_tool
+from langchain_ctxbudget.integrations.tools import create_compaction_tool, create_recall_tool
 from langchain_ctxbudget.messages import (
     call_ids,
     fingerprint,
@@ -33,7 +33,7 @@ from langchain_ctxbudget.messages import (
 )
 from langchain_ctxbudget.pipeline import ContextPipeline, Engine, Run, Session, is_task, run_of
 from langchain_ctxbudget.prompt import Request
-from langchain_ctxbudget.retrieval import has_recall_tool
+from langchain_ctxbudget.retrieval import recall_tool
 from langchain_ctxbudget.settings import ContextSettings, checks_names
 
 NOT_FOLLOWED = (
@@ -75,6 +75,7 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
         *,
         default_user: str | None = None,
         recall_tool: bool = True,
+        compaction_tool: bool = False,
         runtime_store: bool = True,
         agent: str | None = None,
         report: ReportInState = "none",
@@ -86,6 +87,7 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
                 agent's.
             default_user: the user where neither run nor context names one; without one that is an error.
             recall_tool: True gives the agent a tool to look up messages that its prompt no longer shows.
+            compaction_tool: True gives it one to have older messages compacted now, for instance between two tasks.
             runtime_store: as for `build_context_graph`.
             agent: as for `build_context_graph`.
             report: what the agent's state has of its last report, as `ctxbudget_report`: `"none"`, its `"numbers"`, or
@@ -95,8 +97,9 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
         self.pipeline = pipeline_of(pipeline)
         self._default_user, self._runtime_store, self._agent = default_user, runtime_store, agent
         self._report = require_report(report)
-        recall = create_recall_tool(self.pipeline, default_user=default_user, runtime_store=runtime_store, agent=agent)
-        self.tools = [recall] if recall_tool else []
+        options: dict[str, Any] = {"default_user": default_user, "runtime_store": runtime_store, "agent": agent}
+        self.tools = [create_recall_tool(self.pipeline, **options)] if recall_tool else []
+        self.tools += [create_compaction_tool(self.pipeline, **options)] if compaction_tool else []
 
     def wrap_model_call(
         self, request: types.ModelRequest[Any], handler: Callable[[types.ModelRequest[Any]], types.ModelResponse[Any]]
@@ -167,9 +170,9 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
 
     def _with_recall(self, request: types.ModelRequest[Any]) -> tuple[types.ModelRequest[Any], list[str]]:
         """Takes the recall tool from a model that binds none; returns also what the report says of that."""
-        if not has_recall_tool(request.tools) or type(request.model).bind_tools is not BaseChatModel.bind_tools:
+        if not recall_tool(request.tools) or type(request.model).bind_tools is not BaseChatModel.bind_tools:
             return request, []
-        others = [tool for tool in request.tools if not has_recall_tool([tool])]
+        others = [tool for tool in request.tools if not recall_tool([tool])]
         return request.override(tools=others), [
             f"{type(request.model).__name__} cannot bind tools, so the agent has no recall tool: set recall_tool=False"
         ]

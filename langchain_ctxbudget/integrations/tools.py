@@ -1,4 +1,4 @@
-"""`create_recall_tool`: a tool with which a model looks up messages that its prompt no longer shows."""
+"""Tools for a model: to look up messages that its prompt no longer shows, and to have its prompt made shorter now."""
 
 from __future__ import annotations
 
@@ -71,13 +71,7 @@ def create_recall_tool(
     it also quotes the messages of the state that are not stored yet, such as a long tool result of the current turn;
     elsewhere those of the turn that the pipeline assembled last. Their numbers follow those of the stored messages.
 
-    Args:
-        pipeline: the pipeline that keeps the conversations.
-        default_user: the user where the run names none; without one a call raises `MissingScopeError`.
-        max_tokens: the most tokens of an answer, counted with the pipeline's counter; at least 64.
-        name: the name by which the model calls it.
-        runtime_store: True keeps to the store that the graph was compiled with, where there is one.
-        agent: the agent's name where several work in one thread, as it was given to its graph or middleware.
+    An answer has at most `max_tokens`, at least 64; the other options are as for `build_context_graph`.
     """
     require_pipeline(pipeline, "give it the one that keeps the conversations")
     if not isinstance(max_tokens, int) or isinstance(max_tokens, bool) or max_tokens < MIN_RECALL_TOKENS:
@@ -119,6 +113,34 @@ def create_recall_tool(
         args_schema=RecallInput,
         metadata=dict(IS_RECALL),
     )
+
+
+def create_compaction_tool(
+    pipeline: ContextPipeline,
+    *,
+    default_user: str | None = None,
+    name: str = "compact",
+    runtime_store: bool = True,
+    agent: str | None = None,
+) -> BaseTool:
+    """Creates a tool with which an agent has older messages compacted now; options are as for `create_recall_tool`."""
+    require_pipeline(pipeline, "give it the one that keeps the conversations")
+
+    def asked(config: RunnableConfig, given: object) -> Flow[str]:
+        runtime = given if isinstance(given, ToolRuntime) else get_runtime()
+        run = run_of(config, default_user, runtime, agent=agent, messages=_messages(runtime))
+        engine = pipeline.engine.over(run.store) if runtime_store else pipeline.engine
+        yield from engine.workspace.ask_for_step(run.scope)
+        return "From your next step on, older messages stand in short."
+
+    def compact(config: RunnableConfig, runtime: Injected = None) -> str:
+        return drive(asked(config, runtime))
+
+    async def acompact(config: RunnableConfig, runtime: Injected = None) -> str:
+        return await adrive(asked(config, runtime))
+
+    about = "Make room now: older messages of this conversation are shown to you in short from your next step on."
+    return StructuredTool.from_function(func=compact, coroutine=acompact, name=name, description=about)
 
 
 def _messages(runtime: object) -> Sequence[BaseMessage] | None:

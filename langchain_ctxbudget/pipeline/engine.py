@@ -191,14 +191,14 @@ class Engine:
         return (yield from self.workspace.using(scope, body))
 
     def history(
-        self, scope: Scope, planned: Callable[[Conversation, ContextSettings], HistoryPlan]
+        self, scope: Scope, planned: Callable[[Conversation, ContextSettings], HistoryPlan], request: Request
     ) -> Flow[tuple[HistoryView, Conversation, list[str]]]:
         """Chooses what of a conversation alone goes into some room; returns what went wrong, too."""
         workspace = self.workspace
 
         def body(conversation: OpenConversation) -> Flow[tuple[HistoryView, Conversation, list[str]]]:
             problems: list[str] = []
-            settings = (yield from workspace.read_stored(conversation, prompts.NOTHING_ELSE, problems)).settings
+            settings = (yield from workspace.read_stored(conversation, request, problems)).settings
             seen = conversation.seen_with(self.target.counter)
             access = Access(store=workspace.store)
             view, failures = yield from prompts.choose_history(planned(seen, settings), access)

@@ -162,7 +162,8 @@ def _user_of(
         user = default_user
     if user is None or (isinstance(user, str) and not user.strip()):
         ways = 'pass config={"configurable": {"user_id": ...}}'
-        advice = f"{ways} or context=RunContext(user_id=...), or set a default_user"
+        advice = f"for a single user, set default_user, and a thread_id is enough; for several, {ways} or "
+        advice += "context=RunContext(user_id=...)"
         if context is not None and default_user is not None:
             advice = f"{ways}, or give its context ({type(context).__name__}) a user_id: it may be anybody's"
         raise errors.MissingScopeError(f"The run names no user: {advice}")

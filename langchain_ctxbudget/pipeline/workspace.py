@@ -219,6 +219,16 @@ class Workspace:
         except Exception as error:  # noqa: BLE001 - the state is the truth; the copy is tried again
             _log.warning("conversation %r not copied to the store: %s", scope.conversation_id, error)
 
+    def ask_for_step(self, scope: stores.Scope) -> Flow[None]:
+        """Has the next prompt of a conversation written anew, with older messages compacted."""
+
+        def body(conversation: history.OpenConversation) -> Flow[None]:
+            yield from self.read_marks(conversation)
+            conversation.cuts = {key: cut.model_copy(update={"prefix": ""}) for key, cut in conversation.cuts.items()}
+            conversation.cuts_unsaved = True
+
+        return self.recall(scope, body)
+
     def read_marks(self, conversation: history.OpenConversation) -> Flow[None]:
         """Takes up a conversation's compaction cuts, and its pins; `StoreError` where these cannot be read."""
         self._name_maker(conversation)

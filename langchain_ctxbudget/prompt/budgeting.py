@@ -40,7 +40,7 @@ from langchain_ctxbudget.prompt.assembly import NO_FIRST_QUESTION, group_tokens,
 from langchain_ctxbudget.prompt.fitting import JOINS, advice, counted_extras, excess_tokens, floors, pruned
 from langchain_ctxbudget.prompt.plan import Plan, PlannedTurn, Preferences
 from langchain_ctxbudget.prompt.turn import Rooms, fit_turn
-from langchain_ctxbudget.retrieval import MIXED_SECTION, OWN_SECTION, Pool, has_recall_tool, select
+from langchain_ctxbudget.retrieval import MIXED_SECTION, OWN_SECTION, Pool, recall_tool, select
 
 LEAST_WORTH: dict[Emphasis, float] = {"balanced": 0.35, "cache": 1.0}
 """A text goes in where it is needed with this probability for the whole budget, or a share of it for its share."""
@@ -346,6 +346,7 @@ def history_plan(plan: Plan) -> HistoryPlan:
         goes_on=plan.goes_on,
         clips_new=plan.clips_new,
         most_messages=plan.request.tier.history_messages,
+        recall_tool=recall_tool(plan.request.tools),
     )
 
 
@@ -463,7 +464,7 @@ def _with_retrieved(plan: Plan, budget_tokens: int) -> Plan:
         given={part.id for part in sent},
         in_short=history.shortened,
         least=_least_worth(plan, pool),
-        numbered=has_recall_tool(plan.request.tools),
+        numbered=bool(recall_tool(plan.request.tools)),
         limits=plan.request.settings.retrieval,
     )
     return plan.but(retrieved=retrieved)

@@ -45,9 +45,10 @@ _QUOTATION = "\"'`“”‘’[]() \t\r\n."  # noqa: RUF001 - what models put ar
 _LINE_BREAK = re.compile(r"(\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])")
 
 
-def has_recall_tool(tools: Sequence[object]) -> bool:
-    """Tells whether the recall tool is among the tools of a request."""
-    return any((getattr(tool, "metadata", None) or {}).items() >= IS_RECALL.items() for tool in tools)
+def recall_tool(tools: Sequence[object]) -> str:
+    """Returns the name of the recall tool among the tools of a request; empty where it is not among them."""
+    ours = (tool for tool in tools if (getattr(tool, "metadata", None) or {}).items() >= IS_RECALL.items())
+    return next((str(getattr(tool, "name", "recall")) for tool in ours), "")
 
 
 @dataclass(frozen=True, slots=True)

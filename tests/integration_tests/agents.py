@@ -71,7 +71,8 @@ def wants(*names: str, key: str = "k", **arguments: Any) -> AIMessage:
 
 def budget(tokens: int = BUDGET_TOKENS, *, recall_tool: bool = False, **options: Any) -> ContextBudgetMiddleware:
     settings = {"max_context_tokens": tokens, **options.pop("settings", {})}
-    own = {name: options.pop(name) for name in ("default_user", "runtime_store", "agent") if name in options}
+    names = ("default_user", "runtime_store", "agent", "compaction_tool")
+    own = {name: options.pop(name) for name in names if name in options}
     report = options.pop("report", "texts")
     pipeline = ContextPipeline(settings, **{"store": InMemoryStore(), **options})
     return ContextBudgetMiddleware(pipeline, recall_tool=recall_tool, report=report, **own)
