@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from os import PathLike
 from typing import Any, NamedTuple, TypeAlias
-from uuid import uuid4
 
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
@@ -25,7 +24,7 @@ from langchain_ctxbudget.flow import Flow, Lock, T, batch, in_thread, locked, tw
 from langchain_ctxbudget.history import Line, Sentence, choose, keep_sentences
 from langchain_ctxbudget.messages import one_line
 from langchain_ctxbudget.search import LocalEmbeddings, local_embeddings_available, shrink_to
-from langchain_ctxbudget.stores import PrivateStore, bulk, has_index, read_all, written
+from langchain_ctxbudget.stores import PrivateStore, bulk, has_index, new_token, read_all, written
 from langchain_ctxbudget.tokens import TiktokenCounter, TokenCounter
 
 SUMMARY_TOKENS, SMALLEST_CHUNK_TOKENS = 200, 16
@@ -192,7 +191,7 @@ class KnowledgeBase:
         return DocumentInfo.found(item)
 
     def _new_mark(self) -> PutOp:
-        return PutOp(namespace(self._owner), catalogue.MARK, {"mark": uuid4().hex}, index=False)
+        return PutOp(namespace(self._owner), catalogue.MARK, {"mark": new_token()}, index=False)
 
     def _clear(self, id_: str, kept: set[str]) -> Flow[None]:
         """Deletes the parts of a document but for some, also those that a writer left behind who was killed."""

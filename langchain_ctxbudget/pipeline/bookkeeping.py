@@ -15,7 +15,6 @@ from functools import cache, partial
 from hashlib import blake2b
 from itertools import count
 from typing import Any, NamedTuple, TypeAlias
-from uuid import uuid4
 
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore, GetOp, Item
@@ -168,7 +167,7 @@ def keep_report(
     record = ReportRecord(created_at=now, messages=len(conversation.table), report=said)
     if conversation.snapshots is None:
         conversation.snapshots = [item.key for item in (yield from read_snapshot_items(store, scope))]
-    key = f"{stores.utc(now):%Y%m%dT%H%M%S%f}-{next(_numbers):08d}-{uuid4().hex[:8]}"
+    key = f"{stores.utc(now):%Y%m%dT%H%M%S%f}-{next(_numbers):08d}-{stores.new_token()[:8]}"
     before = sorted((*conversation.snapshots, key))
     gone, conversation.snapshots = before[:-keep], before[-keep:]
     deleted = (stores.written(GetOp(place, one), None) for one in gone)

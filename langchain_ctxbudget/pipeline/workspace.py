@@ -9,7 +9,6 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
-from uuid import uuid4
 
 from langchain_core.embeddings import Embeddings
 from langchain_core.messages import BaseMessage
@@ -89,7 +88,7 @@ class Workspace:
     ) -> None:
         """Sets up as `ContextPipeline` says; nothing is read or written before it is needed."""
         self.settings, self.counter = settings, counter
-        self.writer_id = stores.label(writer_id) if writer_id else uuid4().hex
+        self.writer_id = stores.label(writer_id) if writer_id else stores.new_token()
         self.recent = recent or RecentPrompts()
         self.open_conversations = history.OpenConversations()
         self._store = stores.PrivateStore() if store is None else store

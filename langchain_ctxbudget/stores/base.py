@@ -20,6 +20,7 @@ from langchain_ctxbudget.errors import InvalidSettingsError, MissingScopeError, 
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.messages import Preservation, message_data, plain_text, preservation_of
 from langchain_ctxbudget.report import HistoryStrategy
+from langchain_ctxbudget.tokens import encodable
 
 Clock: TypeAlias = Callable[[], datetime]
 
@@ -59,7 +60,7 @@ def label(text: str) -> str:
 def storable(value: dict[str, Any]) -> dict[str, Any]:
     """Returns a value that every store can hold: PostgreSQL refuses NUL and half of a surrogate pair in texts."""
     text = json.dumps(value, ensure_ascii=False)
-    return {_AS_TEXT: json.dumps(value)} if "\\u0000" in text or not encodes(text) else value
+    return {_AS_TEXT: json.dumps(value)} if "\\u0000" in text or encodable(text) != text else value
 
 
 def stored(value: dict[str, Any]) -> dict[str, Any]:
@@ -70,11 +71,6 @@ def stored(value: dict[str, Any]) -> dict[str, Any]:
         return dict(json.loads(value[_AS_TEXT]))
     except (TypeError, ValueError):
         return value
-
-
-def encodes(text: str) -> bool:
-    """Returns whether a text has no half of a surrogate pair."""
-    return text.encode("utf-8", "ignore").decode() == text
 
 
 def require_id(name: str, value: object) -> str:
@@ -209,7 +205,7 @@ class MessageRecord(Record):
         """Makes the record of a message that has an id; bytes become base64, what else is not JSON becomes text."""
         data = message_data(message)
         text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-        return cls(place=place, text=text if encodes(text) else json.dumps(data), named=named)
+        return cls(place=place, text=text if encodable(text) == text else json.dumps(data), named=named)
 
     def to_message(self) -> BaseMessage:
         """Returns the message as it was given."""

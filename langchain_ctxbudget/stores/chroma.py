@@ -40,8 +40,9 @@ from numpy.typing import NDArray
 
 from langchain_ctxbudget import errors
 from langchain_ctxbudget.background import AFTER_FORK
-from langchain_ctxbudget.stores.base import Clock, encodes, utc_now, with_offset
+from langchain_ctxbudget.stores.base import Clock, utc_now, with_offset
 from langchain_ctxbudget.stores.bulk import DATABASE_FILE, Namespace, begins_with, embeddings_name
+from langchain_ctxbudget.tokens import encodable
 
 T = TypeVar("T")
 Vectors = NDArray[np.float32]
@@ -205,7 +206,7 @@ class ChromaStore(BaseStore):
             text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         except (TypeError, ValueError, RecursionError) as error:
             raise errors.InputError(f"The value is not JSON: {error}. Store text, numbers, lists or dicts.") from error
-        if not encodes(text):  # half of a surrogate pair, which only an escape can carry
+        if encodable(text) != text:  # half of a surrogate pair, which only an escape can carry
             text = json.dumps(value, separators=(",", ":"))
         paths = [] if op.index is False or not self._fields else op.index or self._fields
         places = (path if path == "$" else langgraph_store.tokenize_path(path) for path in paths)

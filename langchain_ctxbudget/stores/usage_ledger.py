@@ -11,14 +11,13 @@ import threading
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import NamedTuple, TypeAlias
-from uuid import uuid4
 
 from langgraph.store.base import BaseStore, GetOp
 
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.stores import bulk
-from langchain_ctxbudget.stores.base import ROOT, Record, Scope, label, require_id, utc, written
+from langchain_ctxbudget.stores.base import ROOT, Record, Scope, label, new_token, require_id, utc, written
 from langchain_ctxbudget.tokens import Usage, total
 
 _MONTH = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])")
@@ -63,7 +62,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
-        self._lane, self._noted = uuid4().hex, 0
+        self._lane, self._noted = new_token(), 0
         self.unwritten: dict[str, tuple[_ModelCall, ...]] = {}
         """The calls of each user that are not written yet, oldest first."""
 
