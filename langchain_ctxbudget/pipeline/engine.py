@@ -180,12 +180,11 @@ class Engine:
                     session.plan = channel.taken(session.plan, said)
             yield from self._run(name, session)
             conversation.under_way = session if session.context is None else None
-            update: dict[str, Any] = {}
-            for step, channel in prompts.CHANNELS.items() if session.context is None else ():
-                now = channel.written(session.plan) if step in (*before, name) else None
-                if step == name or now != given[step]:
-                    update[channel.name] = now
-            return session, update
+            if session.context is not None:
+                return session, {}
+            now = {step: prompts.CHANNELS[step].written(session.plan) for step in (*before, name)}
+            changed = (step for step in prompts.CHANNELS if step == name or now.get(step) != given[step])
+            return session, {prompts.CHANNELS[step].name: now.get(step) for step in changed}
 
         yield from self.ready()
         return (yield from self.workspace.using(scope, body))

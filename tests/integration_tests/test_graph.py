@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
-from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline, TiktokenCounter, build_context_graph
@@ -62,17 +61,6 @@ def test_a_prompt_is_begun_again_where_another_run_changed_the_conversation_mean
         updates |= update
     sent = updates["assemble"]["llm_input_messages"]
     assert [message.id for message in sent[1:]] == [*(m.id for m in chat(2)), "o", "f", "q"]
-
-
-def test_a_run_that_is_resumed_between_two_nodes_makes_the_same_prompt(invoke: Invoke) -> None:
-    given = {"messages": [*chat(60), HumanMessage("And now?", id="q")]}
-    whole = invoke(build_context_graph(make_pipeline()), given, CONFIG)
-    for node in NODES[1:]:
-        graph = build_context_graph(make_pipeline())
-        graph.checkpointer = InMemorySaver()
-        list(graph.stream(given, CONFIG, interrupt_before=[node]))
-        state = invoke(graph, None, CONFIG)
-        assert state["llm_input_messages"] == whole["llm_input_messages"], node
 
 
 @pytest.mark.parametrize("prompt", ["Be brief. " * 30, SystemMessage("Be brief. " * 30)], ids=["text", "message"])

@@ -51,6 +51,24 @@ def test_a_long_conversation_stays_within_its_tokens(
     assert len(pipeline.get_messages(**SCOPE)) == 150
 
 
+def test_settings_of_a_persona_hold_for_a_whole_prompt_and_for_a_window(pipeline: ContextPipeline) -> None:
+    talk(BudgetedMemory(pipeline=pipeline, **SCOPE), 25)
+    saved = {
+        "preferences": ["Answer in French."],
+        "compaction_trigger": 0.4,
+        "compaction_target": 0.2,
+        "keep_messages": 2,
+    }
+    pipeline.save_settings(saved, user_id="ada", persona_id="teacher")
+    for whole_prompt in (True, False):
+        options: Any = {"pipeline": pipeline, "max_tokens": 600, "whole_prompt": whole_prompt, **SCOPE}
+        usual, own = (
+            load(BudgetedMemory(**options, persona_id=persona), input="And now?") for persona in (None, "teacher")
+        )
+        assert own != usual
+        assert ("Answer in French." in own[0].text) is whole_prompt
+
+
 # -- How it is made
 
 
