@@ -67,7 +67,7 @@ class BackgroundWorker(Generic[K]):
         # Reentrant, because the garbage collector may close the worker in the middle of anything.
         self._changed = threading.Condition(threading.RLock())
         self._waiting: dict[K, None] = {}
-        self._running = False
+        self._running: K | None = None
         self._thread: threading.Thread | None = None
 
     def submit(self, key: K) -> bool:
@@ -85,6 +85,11 @@ class BackgroundWorker(Generic[K]):
             self._waiting[key] = None
             self._changed.notify_all()
             return True
+
+    def has(self, key: K) -> bool:
+        """Tells whether a job for a key is running, or is to begin."""
+        with self._changed:
+            return key in self._waiting or key == self._running
 
     def flush(self, timeout_seconds: float | None = None) -> bool:
         """Waits in this thread until nothing is queued or running; returns False when that took too long."""
@@ -104,7 +109,7 @@ class BackgroundWorker(Generic[K]):
         if self._rests_until:
             self._rests_until = 0.0
             self._changed.notify_all()
-        return not (self._waiting or self._running)
+        return not self._waiting and self._running is None
 
     def rest(self) -> None:
         """Puts jobs off for a while, because somebody waits for something else; a flush ends the pause."""
@@ -139,7 +144,7 @@ class BackgroundWorker(Generic[K]):
                     return
                 key = next(iter(self._waiting))
                 del self._waiting[key]
-                self._running = True
+                self._running = key
             failure = None
             try:
                 Context().run(self._run, key, self._closed)
@@ -148,7 +153,7 @@ class BackgroundWorker(Generic[K]):
                 with suppress(Exception):  # one that cannot be told is a failure, too
                     failure = f"{failure}: {error}"[:_MOST_FAILURE_CHARACTERS]
             with self._changed:
-                self._running = False
+                self._running = None
                 self._failures.pop(key, None)
                 if failure is not None:
                     self._failures[key] = failure

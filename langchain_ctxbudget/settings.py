@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from importlib import resources
 from inspect import signature
 from typing import Annotated, Any, ClassVar, Literal, ParamSpec, Self, TypeAlias, TypeVar
 
@@ -21,41 +23,10 @@ Many: TypeAlias = Annotated[Sequence[T], AfterValidator(tuple)]
 Source = Literal["conversations", "memories", "documents"]
 SOURCES: tuple[Source, ...] = ("conversations", "memories", "documents")
 
-STYLE_LINES: Mapping[str, Mapping[object, str]] = {
-    "style": {
-        "formal": "Write in a formal register.",
-        "professional": "Write clearly and in a businesslike tone.",
-        "casual": "Write casually, as people talk.",
-        "friendly": "Write in a warm and friendly tone.",
-    },
-    "verbosity": {
-        "concise": "Answer briefly and leave out what was not asked for.",
-        "moderate": "Answer at medium length: the essentials with some explanation.",
-        "detailed": "Answer at length, with background and every relevant detail.",
-    },
-    "technical_level": {
-        "beginner": "Explain in plain words and avoid jargon.",
-        "intermediate": "Use technical terms where they fit, each with a short explanation.",
-        "expert": "Use technical terms without explaining them.",
-    },
-    "bullets": {True: "Write lists as bullet points.", False: "Do not use bullet points."},
-    "numbered_lists": {True: "Number the steps of a procedure.", False: "Do not use numbered lists."},
-    "code_blocks": {
-        True: "Show code in fenced code blocks.",
-        False: "Leave code blocks out and describe code in words.",
-    },
-    "links": {True: "Link to sources and further reading.", False: "Do not include links."},
-}
-"""The instruction for every field of a `ResponseStyle` and every value of it (seed 004)."""
-
-
-PERSONALITIES = {
-    "helpful": "You are a helpful assistant. Answer accurately and to the point.",
-    "expert": "You are an expert in {domain}. Answer accurately and in depth.",
-    "conversational": "You are a friendly partner in conversation. Talk naturally and keep the other person engaged.",
-    "custom": "{description}",
-}
-"""The instruction for every kind of personality (seed 004)."""
+STYLES: Mapping[str, Mapping[str, str]] = json.loads(
+    resources.files("langchain_ctxbudget").joinpath("styles.json").read_text(encoding="utf-8")
+)
+"""The instruction for every kind of personality, and every value of a `ResponseStyle` (seed 004)."""
 
 
 class Personality(budget.Parameters):
@@ -87,7 +58,9 @@ class Personality(budget.Parameters):
     @property
     def text(self) -> str:
         """The instruction."""
-        return PERSONALITIES[self.kind].format(domain=one_line(self.domain), description=self.description.strip())
+        return STYLES["personality"][self.kind].format(
+            domain=one_line(self.domain), description=self.description.strip()
+        )
 
 
 class ResponseStyle(budget.Parameters):
@@ -109,8 +82,8 @@ class ResponseStyle(budget.Parameters):
     @property
     def lines(self) -> tuple[str, ...]:
         """One instruction for every point that is settled."""
-        said = ((texts, getattr(self, name)) for name, texts in STYLE_LINES.items())
-        return tuple(texts[value] for texts, value in said if value is not None)
+        given = self.model_dump(exclude_none=True)
+        return tuple(STYLES[name][str(value).lower()] for name, value in given.items())
 
 
 class RetrievalSettings(budget.Parameters):
@@ -135,6 +108,26 @@ class RetrievalSettings(budget.Parameters):
     last, one of a year ago by 1 / e of that."""
     entity_weight: budget.ShareOrNone = 0.0
     """Raises what names the message's entities: a text with all of them by 0.3 times this share of that distance."""
+
+
+class EntityContext(budget.Parameters):
+    """How much a prompt says of people and things (seed 004); the last two are the pipeline's: texts are made ahead."""
+
+    setting: ClassVar[str] = "entity_context"
+    most_entities: budget.NonNegative = 3
+    min_relevance: budget.ShareOrNone = 0.35
+    """The least confidence of a detection."""
+    attributes_per_entity: budget.NonNegative = 5
+    relationships: budget.Flag = True
+
+
+class HistoryFormat(budget.Parameters):
+    """How the summary of compacted history is written (seed 004: `HistoryFormatterConfig`)."""
+
+    setting: ClassVar[str] = "history_format"
+    summary_tokens: budget.NonNegative | None = None
+    speakers: budget.Flag = True
+    timestamps: budget.Flag = True
 
 
 class _Declared(budget.Parameters):
@@ -287,6 +280,10 @@ class ContextSettings(budget.Parameters):
     """True: dialogue comes before knowledge when both want the same tokens (seed 000)."""
     include_entities: budget.Flag = True
     """True: detected entities go into the prompt (seeds 000, 002)."""
+    entity_context: Annotated[EntityContext, BeforeValidator(EntityContext.of)] = EntityContext()
+    """How much is said of them, for instance `{"most_entities": 5, "relationships": False}` (seed 004)."""
+    history_format: Annotated[HistoryFormat, BeforeValidator(HistoryFormat.of)] = HistoryFormat()
+    """The form of summaries, for instance `{"summary_tokens": 400, "timestamps": False}` (seed 004)."""
     personality: Annotated[Personality | None, _or_none(Personality.of)] = None
     """The assistant's role, besides what the system prompt says (seed 004): `"helpful"`, `"conversational"`,
     `{"kind": "expert", "domain": "tax law"}` or `{"kind": "custom", "description": "..."}`."""

@@ -93,8 +93,9 @@ class ElasticAllocation(Parameters):
         # could compact the conversation, and so give a layer less.
         kept = sum(spec.ideal_tokens for spec in (preferences, topics, entities))
         fits_whole = s.history_tokens <= s.free_tokens - kept - sum(spec.min_tokens for spec in s.custom)
-        if not fits_whole and not seed:  # the same at every turn from here on
-            preferences = preferences_demand(s, s.free_tokens, LEARNED_SHARE)
+        if not fits_whole:  # the same at every turn from here on
+            learned = preferences_demand(s, s.free_tokens, LEARNED_SHARE)
+            preferences = _seed_preferences(s, s.history_tokens) if seed else learned
         if fits_whole:
             dialogue: Iterable[LayerSpec] = (
                 LayerSpec(Layer.RETRIEVAL, 0, 0, s.free_tokens, priority=75),
@@ -137,9 +138,9 @@ def _compacted(situation: Situation, steady: int) -> Iterable[LayerSpec]:
     )
 
 
-def _seed_preferences(situation: Situation) -> LayerSpec:
+def _seed_preferences(situation: Situation, conversation_tokens: int = 0) -> LayerSpec:
     """Returns the demand of L1, "non-negotiable" in the seed: its ideal is its floor, and it has to fit."""
-    wanted = preferences_demand(situation, situation.free_tokens)
+    wanted = preferences_demand(situation, situation.free_tokens, taken_tokens=conversation_tokens)
     held = wanted.ideal_tokens
     share = int(situation.total_tokens * SEED_PREFERENCES_SHARE)
     ideal = max(SEED_PREFERENCES_FLOOR, min(SEED_PREFERENCES_IDEAL, share))
@@ -187,13 +188,15 @@ def memory_tokens(left_tokens: int) -> int:
     return max(MEMORY_MIN, min(MEMORY_MAX, int(left_tokens * MEMORY_SHARE)))
 
 
-def preferences_demand(situation: Situation, room_tokens: int, learned_share: float = 1.0) -> LayerSpec:
+def preferences_demand(
+    situation: Situation, room_tokens: int, learned_share: float = 1.0, *, taken_tokens: int = 0
+) -> LayerSpec:
     """Returns the demand of preferences as they are, and of facts about the user within the rule of seed 001.
 
     They stand at the beginning of the prompt, so their size must not follow that of the current message: it is not
-    taken off, and up to a third of the room they do not shrink for others.
+    taken off, and up to a third of the room they do not shrink for others. `taken_tokens` are, before facts get theirs.
     """
-    left = situation.total_tokens - situation.identity_tokens - situation.preferences_tokens
+    left = situation.total_tokens - situation.identity_tokens - situation.preferences_tokens - taken_tokens
     learned = min(situation.learned_tokens, max(LEARNED_MIN, int(situation.total_tokens * learned_share)))
     memories = situation.memory_tokens - situation.learned_tokens + learned
     tokens = situation.preferences_tokens + min(memories, memory_tokens(left))

@@ -41,24 +41,10 @@ SAME_QUESTION = 0.6
 REPEATED_DECISION = 2 / 3
 """The share of an older decision's matter that a newer one has to repeat to replace it."""
 _ENDS = ".!。！»”"  # noqa: RUF001 - full-width ones
-_SETTLES = re.compile(
-    r"(?i)\b(?:answered|resolved|settled|decided|closed|closes|clarified|solved|agreed|approved|confirmed|chosen|chose"
-    r"|picked|reversed|went with|opted for|going with|the answer (?:is|was)|final(?:ly|ised|ized)?:)"
-)
-_PAST = "(?:answered|resolved|settled|decided|closed|clarified|solved|agreed|approved|confirmed|chosen|picked)"
-_DOUBT = re.compile(
-    r"(?i)\b(?:no (?:idea|answer|decision|news)|\w+n't|maybe|perhaps|might|could|if|unless|until|whether|depend\w*"
-    r"|wait\w*|talk\w*|spoke|wonder\w*|look(?:ed|ing)? (?:at|into|for)|consider\w*|suggest\w*|propos\w*|option\w*"
-    r"|either|let me|hop(?:e|ing)|remind\w*|try\w*|tried|later|postpon\w*|park(?:ed)?|revisit\w*|yet|pending|unclear"
-    rf"|unsure|(?:not|never|nothing|nobody|no one|to be|(?:must|should|will|can) be|being) (?:\w+ ){{0,2}}{_PAST})\b"
-)
-# What else makes a sentence that settles nothing expressly a plan, or talk about the matter.
-_PLANS = re.compile(
-    r"(?i)\b(?:not|never|should|would|shall|will (?:check|ask|see|know|decide|find|tell)|I'll|we'll|or|think|thought"
-    r"|need\w*|must|want\w*|ask(?:ed|ing|s)?|discuss\w*|still|(?-i:may)|mention\w*|about the|worr\w*)\b"
-)
-# An assistant writes "We will use email" in many a text that it drafts.
-_JOINT = re.compile(r"(?i)\b(?:we|you)(?:'ve| have| had)? (?:already |both |now )*(?:agreed|decided|settled|chose)\b")
+_SETTLES, _DOUBT = re.compile(extractive.ENGLISH["settles"]), re.compile(extractive.ENGLISH["doubt"])
+_PLANS, _JOINT = re.compile(extractive.ENGLISH["plans"]), re.compile(extractive.ENGLISH["together"])
+"""What makes a sentence that settles nothing expressly a plan, or talk about the matter; and what both have decided: an
+assistant writes "We will use email" in many a text that it drafts."""
 _NAMED_AS_CODE = re.compile(r"[a-z0-9][A-Z]|\w[_./]\w")
 
 
@@ -184,6 +170,11 @@ def _stands_alone(sentence: Sentence) -> bool:
     return is_whole and (extractive.is_question(text) or not begins_in_the_middle(text))
 
 
+def _is_told(sentence: Sentence) -> bool:
+    """Returns whether a model wrote it, or a person of something of theirs."""
+    return not sentence.speaker or (sentence.speaker != "assistant" and bool(extractive.OF_US.search(sentence.text)))
+
+
 def _says_something(sentence: Sentence) -> bool:
     return sentence.kind is Kind.PLAIN and len(sentence.matter) > 1 and _stands_alone(sentence)
 
@@ -197,7 +188,7 @@ def _story(digests: Sequence[Digest], strategy: str) -> list[SummaryLine]:
         part = digests[start:end]
         told = [s for digest in part for s in digest.sentences]
         often = Counter(chain.from_iterable(s.matter for s in told))
-        plain = [s for s in told if _says_something(s) and s.text[-1] in _ENDS]
+        plain = [s for s in told if _says_something(s) and s.text[-1] in _ENDS and _is_told(s)]
         overviews = [s for s in plain if not s.speaker and not s.order]
 
         def gain(s: Sentence, often: Counter[str] = often) -> float:

@@ -304,10 +304,10 @@ class HistoryPlan:
         grown = max(int(self.room_tokens * self.trigger), self.newest_tokens)
         frame = (fences.opening(fences.SUMMARY), fences.closing(fences.SUMMARY), *self._frame(cut, kept))
         room = max(self.room_tokens - grown, self.summary_tokens) - sum(map(count, frame))
-        summary: list[SummaryLine] = []
-        if cut and room > 0:
+        summary, form = list[SummaryLine](), self.settings.history_format
+        if cut and (room := room if form.summary_tokens is None else min(room, form.summary_tokens)) > 0:
             said = [line.text for line in arc]
-            summary = summary_lines(strategy, digests, cut, count, room, said=said, alive=alive)
+            summary = summary_lines(strategy, digests, cut, count, room, said=said, alive=alive, form=form)
         return CutRecord(
             **made,
             strategy=strategy,

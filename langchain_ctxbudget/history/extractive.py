@@ -19,6 +19,7 @@ from itertools import chain, groupby
 from langchain_ctxbudget import messages
 from langchain_ctxbudget.history.turn_blocks import with_headings
 from langchain_ctxbudget.messages import Count, begins_in_the_middle, fences, remembering, terms, units, word_count
+from langchain_ctxbudget.settings import HistoryFormat
 from langchain_ctxbudget.stores import EXTRACTION, SummaryLine
 
 KEPT_PER_SEGMENT = 16
@@ -42,54 +43,22 @@ OLDER_SHARE = 40 / 75
 """Of the compacted messages, those that have the smaller part of the room (seed 000)."""
 
 _ignoring_case = partial(re.compile, flags=re.IGNORECASE)
-_DECISION = _ignoring_case(
-    r"\b(decided|decision|let's go with|we'll use|we will use|agreed|final|conclusion|solution|answer|resolved"
-    r"|settled on|going with|we picked|chose|approved)\b"
-)
+ENGLISH = messages.vocabulary("history")
+_DECISION = _ignoring_case(ENGLISH["decision"])
 # Narrower than the words that make a text important: "answer" and "final" alone decide nothing.
-_DECIDES = _ignoring_case(
-    r"^(?:OK, |so, )?(?:final|recorded|decision|decided|agreed|resolved|reversed|new (?:\w+ ){0,2}(?:date|plan|name)): "
-    r"|\b(?:decided|agreed|settled|opted|voted)(?:: | (?:to|on|against|that|for) (?=\w))"
-    r"|(?:^|[^\w\s] *|\b(?:and|but|so|that|because|then|since|now|actually|finally|\w*day|week|month|year|night) )"
-    r"(?:(?:we|I|they|he|she)(?:'ve|'d| have| had)?|the (?:board|team)) (?:(?:all|already|now|finally) )*"
-    r"(?:decided|agreed|chose|chosen|picked(?! up)|approved|rejected|reversed|settled)\b"
-    r"|\b(?:was|were|been) (?:decided|agreed|chosen|approved|rejected|reversed|settled)\b"
-    r"|\b(?:let's|we'll|we will|I'll|I will) (?:go with (?!you|me|him|her|them|us)|use )"
-    r"|\b(?:the|my|our|final) decision (?:is|was)\b|\bas final\b"
-)
+_DECIDES = _ignoring_case(ENGLISH["decides"])
 # "You should not order before the number is settled."
-_CONDITION = _ignoring_case(
-    r"\b(?:until|unless|if|when|once|after|whether|before (?:the|it|this|that|we|you|they)|should|could|might|may|not"
-    r"|never|\w+n't|wish) (?:[^\s,;:]+ ){0,5}$"
-)
-_PROBLEM = _ignoring_case(
-    r"\b(errors?|bugs?|issues?|problems?|fail(?:s|ed|ing|ures?)?|broken|fix(?:ed|es)?|crash(?:ed|es)?|exception"
-    r"|TypeError|undefined)\b"
-)
-_OPEN = _ignoring_case(
-    r"\[OPEN\]|^(?:open(?: questions?| points?| issues?)?|tbd):|\b(?:open question|still open|on the open list"
-    r"|(?:as|it|that|this|stays?|remains?|left) open(?! to\b)(?=\W*(?:$|[.:;,]))"
-    r"|still (?:need|have) to (?:decide|find out|figure out|check|choose|agree)|to be decided|(?:is|are|still) tbd"
-    r"|not sure yet|(?:is|are|still) (?:undecided|unresolved)|unclear (?:whether|if)"
-    r"|(?:ha(?:ve|s)(?: not|n't)|not yet) (?:yet )?(?:been )?(?:decided|settled|agreed)|no decision yet)\b"
-)
+_LEANS_BEHIND = _ignoring_case(r"\W*(?:it|them|those|these|him|her)\b")
+_LEANS_BEFORE = _ignoring_case(r"\b(?:what|which|how|where)(?: \w+)?\s*$")
+"""Who "chose them" has decided nothing that stands by itself, nor has "what we agreed"."""
+_CONDITION = _ignoring_case(ENGLISH["condition"])
+_PROBLEM = _ignoring_case(ENGLISH["problem"])
+_OPEN = _ignoring_case(ENGLISH["open"])
 # Sentences about open questions that open none: "What is still open?", "That closes the last open question."
-_ASKS_WHAT_IS_OPEN = _ignoring_case(
-    r"^(?:\w+, |and |so )?(?:what|which|is anything|are any)\b.{0,40}\b(?:open|undecided|unresolved)\W*$"
-    r"|\b(?:clos|answer|resolv|settl|solv)\w* (?:\w+ ){0,4}open question"
-    r"|\b(?:no longer|no more|not|isn't|no) (?:an? )?(?:still )?open\b"
-)
-_REACTS = _ignoring_case(
-    r"^(?:\*\*|haha|(?:step|slide|option|part|phase|chapter|section|figure|table) [\dA-Z]+\b"
-    r"|(?:(?:hi|hey|hello|dear|thanks|thank (?:you|goodness)|cheers|wow|aw+|oh|yeah|yes|no|ok(?:ay)?|sure|cool|nice"
-    r"|great|perfect|wonderful|awesome|excellent|glad|happy to|feel free|let me|got it|understood|certainly|lol"
-    r"|as an AI|I hope|(?:I'm|I am) (?:happy|glad|here|sorry|ready)|I'll (?:check|look|start)|anything else|sorry"
-    r"|congrat\w*|good|sounds|looks|hope|thankfully|absolutely|exactly|definitely|of course|but|and|please"
-    r"|make sure|give|provide|present|write|create|list|explain|show|tell|help|appreciate|that['\u2019]?s"
-    r"|it['\u2019]?s)\b))|\b(?:you|yours?|yourself|let['\u2019]?s)\b"
-)
+_ASKS_WHAT_IS_OPEN = _ignoring_case(ENGLISH["asks_what_is_open"])
+_REACTS = _ignoring_case(ENGLISH["reacts"])
 """A heading, or what is said to the other one."""
-_OF_US = _ignoring_case(r"\b(?:I|we|my|our|me|us)\b")
+OF_US = _ignoring_case(r"\b(?:I|we|my|our|me|us)\b")
 _ENDS = re.compile("[.!\u3002\uff01][^\\w\\s]*$")
 _NUMBER = re.compile(r"\d")
 _NAME = re.compile(r"(?<=[a-z,;:] )[A-Z][\w'-]+")
@@ -112,21 +81,11 @@ _POINTS = (
 _CLOSING = "\"'”’»)] "  # noqa: RUF001 - what may stand after a sentence's mark
 _PASSIVE = ("was ", "were ", "been ")
 
-_GENERIC = (
-    "s t d m re ve ll don isn didn wasn haven hasn won open question questions decide decided decision need still "
-    "we us let settle settled answer answered resolve resolved close closed agree agreed choose chose chosen pick "
-    "picked note noted mark marked list put keep kept leave left write down yet unclear sure tbd figure find check "
-    "checking whether want like know get go going take use using one ones thing things point issue undecided "
-    "unresolved confirm confirmed wait waiting reply word remain remains stay stays final exactly really now today "
-    "tomorrow yesterday later please also much many way it's that's what's i'm don't isn't ask asked make made say "
-    "said tell told think look maybe says new should would could"
-)
-
 
 @cache
 def generic_terms() -> frozenset[str]:
     """Returns the terms that any question and any decision may have: what is left is its matter."""
-    return frozenset(terms(_GENERIC))
+    return frozenset(terms(ENGLISH["generic"]))
 
 
 class Kind(StrEnum):
@@ -213,7 +172,8 @@ def kind_of(sentence: str) -> Kind:
     before, after = sentence[: decides.start()], sentence[decides.end() :]
     told = f"{before} {after}" if decides[0].startswith(_PASSIVE) else after
     has_object = not generic_terms().issuperset(terms(told))
-    return Kind.DECISION if has_object and not _CONDITION.search(before[-80:]) else Kind.PLAIN
+    leans = _LEANS_BEHIND.match(after) or _LEANS_BEFORE.search(before)
+    return Kind.DECISION if has_object and not leans and not _CONDITION.search(before[-80:]) else Kind.PLAIN
 
 
 def is_question(sentence: str) -> bool:
@@ -280,8 +240,10 @@ def candidates_of(line: Line) -> tuple[Sentence, ...]:
             continue
         if kind is Kind.PLAIN and line.speaker:  # of a chat: it must be whole, of a matter, and to nobody alone
             is_whole = text[-1] not in ":;,…" and (line.from_user or bool(_ENDS.search(text)))
-            of_matter = any(pattern.search(text) for pattern in (_OF_US, _NUMBER, _NAME, _CODE, _PROBLEM))
+            of_matter = any(pattern.search(text) for pattern in (OF_US, _NUMBER, _NAME, _CODE, _PROBLEM))
             if not (is_whole and of_matter) or is_question(text) or _REACTS.search(text):
+                continue
+            if len(frozenset(terms(text)) - generic_terms()) < 2:  # noqa: PLR2004 - "I did think about that."
                 continue
         worth = importance(text, from_user=line.from_user)
         if words > FEWEST_WORDS:  # "Agreed, then.", "Keep it open." say nothing by themselves
@@ -339,13 +301,14 @@ def summary_lines(
     *,
     said: Sequence[str],
     alive: frozenset[str],
+    form: HistoryFormat,
 ) -> list[SummaryLine]:
     """Returns the lines that stand for everything before the cut, but for what the arc has `said` or is not `alive`."""
     zones = [(zone, list(spans)) for zone, spans in groupby(digests, lambda digest: zone_of(strategy, digest, cut))]
     lines: list[SummaryLine] = []
     left, parts = room_tokens, sum(PARTS[strategy][zone] for zone, _ in zones)
     for zone, spans in zones:
-        chosen = _zone_lines(spans, count, left * PARTS[strategy][zone] // parts, said, alive)
+        chosen = _zone_lines(spans, count, left * PARTS[strategy][zone] // parts, said, alive, form=form)
         parts -= PARTS[strategy][zone]
         left -= sum(map(count, with_headings(chosen)))
         lines += chosen
@@ -360,7 +323,13 @@ def zone_of(strategy: str, digest: Digest, cut: int) -> int:
 
 
 def _zone_lines(
-    spans: Sequence[Digest], count: Count, room_tokens: int, said: Sequence[str], alive: frozenset[str]
+    spans: Sequence[Digest],
+    count: Count,
+    room_tokens: int,
+    said: Sequence[str],
+    alive: frozenset[str],
+    *,
+    form: HistoryFormat,
 ) -> list[SummaryLine]:
     """Returns sentences that fit with their headings: of every span its best one, then what adds most."""
     sentences: list[Sentence] = []
@@ -374,11 +343,11 @@ def _zone_lines(
             if (is_open and sentence.text not in alive) or any(sentence.text in line for line in said):
                 continue
             mark = "[OPEN] " if is_open and "[OPEN]" not in sentence.text else ""
-            speaker = f"{sentence.speaker}: " if sentence.speaker else ""
+            speaker = f"{sentence.speaker}: " if sentence.speaker and form.speakers else ""
             line = SummaryLine(
                 position=sentence.position,
                 order=sentence.order,
-                heading=f"[{sentence.date}]\n" if sentence.date else "",
+                heading=f"[{sentence.date}]\n" if sentence.date and form.timestamps else "",
                 text=f"- {speaker}{mark}{fences.as_data(sentence.text)}\n",
                 first=digest.first,
                 end=digest.end,

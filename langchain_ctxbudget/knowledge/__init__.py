@@ -13,10 +13,10 @@ from langchain_ctxbudget.knowledge.records import (
     BY_RULES, BY_USER, ClientPresence, ContextBundle, EntityProfile, Fact, FactCategory, ProgressRecord, Source,
     TopicProfile,
 )  # fmt: skip
-from langchain_ctxbudget.knowledge.subjects import MAX_ENTITIES, MAX_TOPICS, Bundles, Detected
+from langchain_ctxbudget.knowledge.subjects import MAX_TOPICS, Bundles, Detected
 
 __all__ = [
-    "BY_RULES", "BY_USER", "MAX_ENTITIES", "MAX_TOPICS", "NOTHING", "Bundles", "ClientPresence", "ContextBundle",
+    "BY_RULES", "BY_USER", "MAX_TOPICS", "NOTHING", "Bundles", "ClientPresence", "ContextBundle",
     "Detected", "EntityProfile", "Fact", "FactCategory", "FactsLayer", "Heartbeat", "Knowledge", "KnownItem",
     "Learning", "Prediction", "ProgressRecord", "Source", "SourceMessage", "TopicProfile", "UserKnowledge", "as_of",
     "control", "facts", "known", "presence", "records", "subjects",

@@ -5,7 +5,7 @@ A change by hand shows in every conversation at its next turn, and nothing that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
@@ -21,9 +21,9 @@ from langchain_ctxbudget.knowledge import facts, known, learning, presence, reco
 from langchain_ctxbudget.knowledge.known import Knowledge
 from langchain_ctxbudget.knowledge.learning import Learning
 from langchain_ctxbudget.knowledge.presence import Heartbeat, Prediction
-from langchain_ctxbudget.knowledge.profiles import as_of
+from langchain_ctxbudget.knowledge.profiles import as_of, slug
 from langchain_ctxbudget.knowledge.records import BY_USER, EntityProfile, Fact, LearnedFact, TopicProfile
-from langchain_ctxbudget.messages import one_line, says_the_same, terms
+from langchain_ctxbudget.messages import fold, one_line, says_the_same, terms
 from langchain_ctxbudget.stores import Scope, require_id
 
 KnownItem: TypeAlias = Fact | TopicProfile | EntityProfile
@@ -32,8 +32,8 @@ P = TypeVar("P", TopicProfile, EntityProfile)
 
 MOST_CHARACTERS = 2_000
 EDITABLE: Mapping[type[BaseModel], tuple[str, ...]] = {
-    Fact: ("text", "category", "confidence"),
-    TopicProfile: ("label", "aliases", "domain", "proficiency_level", "compiled_context"),
+    Fact: ("text", "category", "confidence", "memory_type"),
+    TopicProfile: ("label", "aliases", "parent_slug", "domain", "proficiency_level", "compiled_context"),
     EntityProfile: ("name", "type", *learning.DETAILS, "compiled_context"),
 }
 _TEXTS = ("text", "label", "name", "compiled_context")
@@ -69,26 +69,18 @@ class UserKnowledge:
         newest_first = sorted(ended, key=lambda fact: (fact.ended_at or fact.last_seen, fact.id), reverse=True)
         return [*facts.ranked(knowledge.facts), *newest_first]
 
-    list_facts, alist_facts = twins(_list_facts)
-
     def _list_topics(self, *, user_id: str) -> Flow[list[TopicProfile]]:
         """Lists the topics of a user, most important first."""
         return _by_importance((yield from known.read(self._store, user_id)).topics, self._now)
-
-    list_topics, alist_topics = twins(_list_topics)
 
     def _list_entities(self, *, user_id: str) -> Flow[list[EntityProfile]]:
         """Lists the people, projects, organisations, tools and concepts of a user, most important first."""
         return _by_importance((yield from known.read(self._store, user_id)).entities, self._now)
 
-    list_entities, alist_entities = twins(_list_entities)
-
     def _list_bundles(self, *, user_id: str) -> Flow[list[records.ContextBundle]]:
         """Lists the texts that are compiled of what is known about a user, by id."""
         knowledge = yield from known.read(self._store, user_id)
         return [bundle for _, bundle in sorted(knowledge.bundles.items())]
-
-    list_bundles, alist_bundles = twins(_list_bundles)
 
     def _add_fact(
         self,
@@ -98,15 +90,19 @@ class UserKnowledge:
         category: records.FactCategory = "preference",
         confidence: float = 1.0,
         slot: str = "",
+        memory_type: records.MemoryType | None = None,
     ) -> Flow[Fact]:
         """Adds a fact by hand, such as "Lives in Lisbon"; facts that it contradicts are superseded.
 
         It has at most 2,000 characters and a `confidence` above 0, up to 1. `slot` names the question it answers, as
-        "home": another value of it supersedes this one. Raises `InputError` for a value outside its range.
+        "home": another value of it supersedes this one. `memory_type` says how much it counts where facts are sought:
+        "core", "explicit" (default), "experience". Raises `InputError` for a value outside its range.
         """
         now = self._now
         blank = Fact(id="", text="", category="preference", created_at=now, last_seen=now)
-        given = _checked(blank, {"text": text, "category": category, "confidence": confidence})
+        said = {"text": text, "category": category, "confidence": confidence}
+        given = _checked(blank, {**said, "memory_type": memory_type})
+        memory_type = given.pop("memory_type")
         new = LearnedFact(**given, slot=one_line(slot))
 
         def change(state: Knowledge) -> tuple[Knowledge, Fact]:
@@ -116,20 +112,41 @@ class UserKnowledge:
             before = {fact.id: fact for fact in state.facts}
             same = (one for one in merged if one.is_current and says_the_same(one.text, new.text))
             fact = min(same, key=lambda one: before.get(one.id) == one)
-            own = fact.model_copy(update={"made_by": BY_USER, "text": new.text})
+            own = fact.model_copy(update={"made_by": BY_USER, "text": new.text, "memory_type": memory_type})
             every = (own if one.id == own.id else one for one in merged)
             return state.with_facts(facts.pruned(every, now)), own
 
         return (yield from self._changing(user_id, change))
 
-    add_fact, aadd_fact = twins(_add_fact)
+    def _add_topic(self, /, label: str, *, user_id: str, **fields: Any) -> Flow[TopicProfile]:  # noqa: ANN401 - any field
+        """Adds a topic by hand, with the fields that `edit` takes; `InputError` where there is one of this name."""
+        key = slug(label)
+        blank = TopicProfile(id=f"topic/{key}", slug=key, label=label, made_by=BY_USER, created_at=self._now)
+        return self._adding(user_id, blank, {"label": label, **fields})
+
+    def _add_entity(self, /, name: str, *, user_id: str, **fields: Any) -> Flow[EntityProfile]:  # noqa: ANN401 - any field
+        """Adds a person or a thing by hand, with the fields that `edit` takes; `InputError` where there is one."""
+        key = f"entity/{fields.get('type', 'concept')}/{one_line(fold(name))}"
+        blank = EntityProfile(id=key, name=name, made_by=BY_USER, created_at=self._now)
+        return self._adding(user_id, blank, {"name": name, **fields})
+
+    def _adding(self, user_id: str, blank: P, fields: Mapping[str, Any]) -> Flow[P]:
+        new = blank.model_copy(update=_checked(blank, fields))
+
+        def change(state: Knowledge) -> tuple[Knowledge, P]:
+            if new.id in state.by_id:
+                raise InputError(f"{new.id!r} is known already; change it with edit")
+            return _with(state, new), new
+
+        return self._changing(user_id, change)
 
     def _edit(self, /, item_id: str, *, user_id: str, **changes: Any) -> Flow[KnownItem]:  # noqa: ANN401 - any field
         """Changes fields of a fact, a topic or an entity by hand, and returns it as it is then.
 
-        Of a fact: `text`, `category`, `confidence`; of a topic: `label`, `aliases`, `domain`, `proficiency_level`,
-        `compiled_context`; of an entity: `name`, `type`, `aliases`, `relationship`, `facts`, `attributes`, `relations`,
-        `compiled_context`. Raises `InputError` where there is no such item, no such field, or a value does not fit.
+        Of a fact: `text`, `category`, `confidence`, `memory_type`; of a topic: `label`, `aliases`, `parent_slug`,
+        `domain`, `proficiency_level`, `compiled_context`; of an entity: `name`, `type`, `aliases`, `relationship`,
+        `facts`, `attributes`, `relations`, `compiled_context`. Raises `InputError` where there is no such item, no such
+        field, or a value does not fit.
         """
 
         def change(state: Knowledge) -> tuple[Knowledge, KnownItem]:
@@ -145,8 +162,6 @@ class UserKnowledge:
             return _with(state, new), new
 
         return (yield from self._changing(user_id, change))
-
-    edit, aedit = twins(_edit)
 
     def _delete(self, item_id: str, *, user_id: str) -> Flow[None]:
         """Forgets a fact, a topic or an entity; its messages stay. Raises `InputError` where there is none."""
@@ -173,7 +188,10 @@ class UserKnowledge:
 
         yield from self._changing(user_id, change)
 
-    delete, adelete = twins(_delete)
+    def _clear(self, *, user_id: str) -> Flow[None]:
+        """Forgets everything that is known of a user; conversations stay, and are not learned from once more."""
+        known.interrupted(self._store, require_id("user_id", user_id))
+        yield from self._changing(user_id, lambda state: (replace(known.NOTHING, mark=state.mark), None))
 
     def _pin(self, item_id: str, *, user_id: str, pinned: bool = True) -> Flow[KnownItem]:
         """Keeps a fact, a topic or an entity whatever happens and shows it first; `pinned=False` takes that back.
@@ -189,8 +207,6 @@ class UserKnowledge:
             return _with(state, new), new
 
         return (yield from self._changing(user_id, change))
-
-    pin, apin = twins(_pin)
 
     def _why(self, item_id: str, *, user_id: str) -> Flow[list[SourceMessage]]:
         """Returns the messages that an item is known from, none for what was said by hand; `InputError` for no item."""
@@ -214,41 +230,53 @@ class UserKnowledge:
             yield from self._learning.owner.recall(Scope(user_id, conversation_id), look)
         return [found[source] for source in sources]
 
-    why, awhy = twins(_why)
+    def _describe(self, *, user_id: str) -> Flow[str]:
+        """Returns all that is known of a user as a text to read, with the days on which it was said."""
+        state = yield from known.read(self._store, user_id)
+        ranked = [
+            (fact, f"{fact.text} ({_origin(fact)}, {fact.last_seen.date()})") for fact in facts.ranked(state.facts)
+        ]
+        shown = {head: [text for one, text in ranked if one.category == kind] for kind, head in facts.HEADINGS.items()}
+        named: dict[str, Sequence[TopicProfile | EntityProfile]] = {
+            "Topics": _by_importance(state.topics, self._now),
+            "People and things": _by_importance(state.entities, self._now),
+        }
+        for head, profiles in named.items():
+            texts = ((one, state.bundles[one.id].compiled_prompt or one.names[0]) for one in profiles)
+            shown[head] = [f"{'; '.join(text.splitlines())} ({_origin(one)})" for one, text in texts]
+        parts = [f"# What is known about {user_id}"]
+        parts += [f"## {head.rstrip(':')}\n\n- " + "\n- ".join(items) for head, items in shown.items() if items]
+        return "\n\n".join(parts) + "\n"
 
     def _heartbeat(self, /, *, user_id: str, device_id: str, **opened: Any) -> Flow[records.ClientPresence]:  # noqa: ANN401
         """Notes what a user has open on a device, and predicts what is likely to come up.
 
         That is: `active_conversation_id` in front, `visible_conversation_ids` (at most 100), `active_notebook_id`,
         `active_persona_id`, `path` in the application, `local_time` with its UTC offset, `idle` for a user who does
-        nothing. No text has more than 2,000 characters (`InputError`).
+        nothing, which ends the session of the conversation in front. No text has more than 2,000 characters.
         """
         require_id("user_id", user_id)
         beat, store, now = _made(Heartbeat, {"device_id": device_id, **opened}), self._store, self._now
         state = yield from known.read(store, user_id)
         yield from locked(known.lock_of(store, user_id), presence.renew(store, user_id, state, now, beat))
+        if beat.idle and beat.active_conversation_id:
+            self._learning.end_session(Scope(user_id, beat.active_conversation_id))
         devices = yield from self._list_devices(user_id=user_id)
         return next(device for device in devices if device.device_id == device_id)
-
-    heartbeat, aheartbeat = twins(_heartbeat)
 
     def _list_devices(self, *, user_id: str) -> Flow[list[records.ClientPresence]]:
         """Lists what a user has open, a record for each device."""
         return presence.devices(self._store, user_id, self._now)
-
-    list_devices, alist_devices = twins(_list_devices)
 
     def _prewarm(self, *, user_id: str) -> Flow[Prediction]:
         """Predicts what is likely to come up, by what a user has open, and compiles what is missing of its texts."""
         store, now = self._store, self._now
 
         def body() -> Flow[Prediction]:
-            state = yield from learning.rewritten(store, user_id, now, lambda state: state)
+            state = yield from self._learning.rewritten(user_id, lambda state: state)
             return (yield from presence.renew(store, user_id, state, now))
 
         return (yield from locked(known.lock_of(store, require_id("user_id", user_id)), body()))
-
-    prewarm, aprewarm = twins(_prewarm)
 
     @property
     def _store(self) -> BaseStore:
@@ -267,9 +295,33 @@ class UserKnowledge:
             results.append(result)
             return learning.measured_again(after, self._now)
 
-        rewriting = learning.rewritten(self._store, user_id, self._now, changed, edited=True)
+        rewriting = self._learning.rewritten(user_id, changed, edited=True)
         yield from locked(known.lock_of(self._store, require_id("user_id", user_id)), rewriting)
         return results[0]
+
+    # The public methods: blocking, and awaited
+
+    list_facts, alist_facts = twins(_list_facts)
+    list_topics, alist_topics = twins(_list_topics)
+    list_entities, alist_entities = twins(_list_entities)
+    list_bundles, alist_bundles = twins(_list_bundles)
+    add_fact, aadd_fact = twins(_add_fact)
+    add_topic, aadd_topic = twins(_add_topic)
+    add_entity, aadd_entity = twins(_add_entity)
+    edit, aedit = twins(_edit)
+    delete, adelete = twins(_delete)
+    clear, aclear = twins(_clear)
+    pin, apin = twins(_pin)
+    why, awhy = twins(_why)
+    describe, adescribe = twins(_describe)
+    heartbeat, aheartbeat = twins(_heartbeat)
+    list_devices, alist_devices = twins(_list_devices)
+    prewarm, aprewarm = twins(_prewarm)
+
+
+def _origin(item: KnownItem) -> str:
+    pinned = "pinned, " if item.pinned else ""
+    return pinned + ("by hand" if item.made_by == BY_USER else f"from {len(item.sources)} messages, by {item.made_by}")
 
 
 def _by_importance(profiles: Iterable[P], now: datetime) -> list[P]:
@@ -286,10 +338,11 @@ def _find(state: Knowledge, item_id: str) -> KnownItem:
 
 
 def _with(state: Knowledge, new: KnownItem) -> Knowledge:
-    """Returns a state with an item in place of the one with its id."""
+    """Returns a state with an item, in place of the one with its id if there is one."""
     name = _PLACES[type(new)]
-    items: dict[str, Any] = {name: tuple(new if one.id == new.id else one for one in getattr(state, name))}
-    return replace(state, **items)
+    items = {one.id: one for one in getattr(state, name)} | {new.id: new}
+    every: dict[str, Any] = {name: tuple(items.values())}
+    return replace(state, **every)
 
 
 def _checked(item: KnownItem, values: Mapping[str, Any]) -> dict[str, Any]:

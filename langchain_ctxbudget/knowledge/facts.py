@@ -19,7 +19,8 @@ from langchain_ctxbudget.errors import FactError
 from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.knowledge import records
 from langchain_ctxbudget.knowledge.known import Knowledge, read
-from langchain_ctxbudget.knowledge.records import BY_USER, Fact, LearnedFact, Source
+from langchain_ctxbudget.knowledge.profiles import OF_FACTS
+from langchain_ctxbudget.knowledge.records import BY_USER, ContextBundle, Fact, LearnedFact, Source
 from langchain_ctxbudget.messages import Count, fences, fold, one_line, says_more, says_the_opposite, says_the_same
 from langchain_ctxbudget.search import Candidate, Kind, pack
 from langchain_ctxbudget.settings import ContextSettings
@@ -291,6 +292,15 @@ def fact_fragments(
     return tuple(fragments), tuple(chosen)
 
 
+def bundles_used(given: Sequence[Fact], bundles: Mapping[str, ContextBundle]) -> dict[str, bool]:
+    """Returns the compiled texts that these facts are lines of, and whether each has all of them as they are."""
+    used: dict[str, bool] = {}
+    for kind, category in OF_FACTS.items():
+        if said := {one_line(fact.shown) for fact in given if fact.category == category}:
+            used[kind] = kind in bundles and said <= {*bundles[kind].compiled_prompt.splitlines()}
+    return used
+
+
 def _heading(fact: Fact, *, titled: bool) -> str:
     return f"{'' if titled else MEMORIES_HEADING}{HEADINGS[fact.category]}\n"
 
@@ -348,7 +358,8 @@ def as_candidates(
     for fact in known:
         if all(one.conversation_id != conversation_id for one in fact.sources):
             learned: Kind = "project" if fact.category == "project" else "fact"
-            kind: Kind = "core" if fact.pinned else "explicit" if fact.made_by == BY_USER else learned
+            given: Kind = fact.memory_type or ("explicit" if fact.made_by == BY_USER else learned)
+            kind: Kind = "core" if fact.pinned else given
             date, place = fact.last_seen.date().isoformat(), len(found)
             found.append(Candidate(id=fact.id, source="memories", text=fact.shown, place=place, kind=kind, date=date))
     return tuple(found)

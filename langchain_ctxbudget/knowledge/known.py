@@ -13,6 +13,7 @@ import unicodedata
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import cached_property
 from heapq import nlargest
 from typing import Any, Literal, NamedTuple
@@ -26,7 +27,7 @@ from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.errors import StoreError
 from langchain_ctxbudget.flow import Flow, Lock, batch
 from langchain_ctxbudget.knowledge import records
-from langchain_ctxbudget.knowledge.profiles import importance_at
+from langchain_ctxbudget.knowledge.profiles import OF_FACTS, Compiler, importance_at
 from langchain_ctxbudget.knowledge.records import EntityProfile, Fact, PhraseRecord, Profile, TopicProfile
 from langchain_ctxbudget.messages import MARKS, STOP_WORDS, UNSPACED, terms
 from langchain_ctxbudget.search import Vectors, units
@@ -78,7 +79,7 @@ class Knowledge:
     @cached_property
     def entity_detector(self) -> Detector:
         """Finds entities in a message."""
-        return detector(self.entities)
+        return detector(self.entities, self.vectors_made_by)
 
     @cached_property
     def by_id(self) -> dict[str, Fact | Profile]:
@@ -93,7 +94,7 @@ class Knowledge:
     @cached_property
     def vectors_made_by(self) -> tuple[str, int] | None:
         """The model and dimensions of the vectors that a message can be compared with; None without any."""
-        return next(((one.embedding_model or "", len(one.embedding)) for one in self.topics if one.embedding), None)
+        return next(((one.embedding_model or "", len(one.embedding)) for one in self.profiles if one.embedding), None)
 
     @property
     def profiles(self) -> tuple[Profile, ...]:
@@ -102,9 +103,14 @@ class Knowledge:
 
     @cached_property
     def by_hand(self) -> Knowledge:
-        """The facts that the user or the application said by hand, and nothing that was learned."""
-        facts = tuple(fact for fact in self.facts if fact.made_by == records.BY_USER)
-        return replace(self, facts=facts, topics=(), entities=(), bundles={})
+        """What the user or the application said by hand, and nothing that was learned."""
+        facts = tuple(one for one in self.facts if one.made_by == records.BY_USER)
+        topics = tuple(one for one in self.topics if one.made_by == records.BY_USER and not one.sources)
+        entities = tuple(one for one in self.entities if one.made_by == records.BY_USER and not one.sources)
+        compiler = Compiler(now=datetime.min.replace(tzinfo=UTC))
+        made = [*map(compiler.topic, topics), *map(compiler.entity, entities)]
+        made += [compiler.of_facts(kind, facts) for kind in OF_FACTS]
+        return replace(self, facts=facts, topics=topics, entities=entities, bundles={one.id: one for one in made})
 
     def with_facts(self, every: Iterable[Fact]) -> Knowledge:
         """Returns the same with these facts, current ones and others."""
@@ -240,7 +246,7 @@ def detector(profiles: Sequence[Profile], made_by: tuple[str, int] | None = None
     none = (0.0,) * (made_by[1] if made_by else 0)
     rows = [one.embedding if (one.embedding_model, len(one.embedding)) == made_by else none for one in profiles]
     named = [Named(one.id, one.names, importance_at(one, newest) if newest else 0.0) for one in profiles]
-    return Detector(named, np.asarray(rows, np.float32) if made_by else None)
+    return Detector(named, np.asarray(rows, np.float32).reshape(len(rows), -1) if rows and made_by else None)
 
 
 # Kept in this process

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import islice
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
@@ -21,17 +22,19 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.base import BaseStore
 
-from langchain_ctxbudget.background import BackgroundWorker, Cancelled
+from langchain_ctxbudget import stores
+from langchain_ctxbudget.background import BackgroundWorker, Cancelled, new_mutex
 from langchain_ctxbudget.errors import BlockedLoopError, ExtractionError, InvalidSettingsError
 from langchain_ctxbudget.flow import Flow, T, batch, drive, embed, locked, running_loop
 from langchain_ctxbudget.history import Beginning, Entry, OpenConversation, Owner, editing
 from langchain_ctxbudget.knowledge import facts, known, profiles, records
 from langchain_ctxbudget.knowledge.known import Knowledge
+from langchain_ctxbudget.knowledge.presence import NEW_SESSION_AFTER
 from langchain_ctxbudget.knowledge.records import EntityProfile, Fact, Source, TopicProfile
 from langchain_ctxbudget.messages import fold, is_user, own_words, time_of
 from langchain_ctxbudget.search import units
-from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores import Scope, bulk, embeddings_name, settings_in, settings_place, utc_now, written
+from langchain_ctxbudget.settings import ContextSettings, EntityContext
+from langchain_ctxbudget.stores import Scope, bulk, embeddings_name, utc_now, written
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
@@ -241,12 +244,12 @@ def without(state: Knowledge, conversation_id: str, there: Mapping[str, str]) ->
 # Written
 
 
-def compiled(store: BaseStore, user_id: str, state: Knowledge, now: datetime) -> Knowledge:
+def compiled(store: BaseStore, user_id: str, state: Knowledge, now: datetime, shown: EntityContext) -> Knowledge:
     """Returns the state with every missing or changed text compiled, and uses counted.
 
     A fact belongs to the topics and entities that it names.
     """
-    compiler, detector = profiles.Compiler(now=now, old=state.bundles), known.detector(state.profiles)
+    compiler, detector = profiles.Compiler(now=now, old=state.bundles, entities=shown), known.detector(state.profiles)
     ranked = facts.ranked(state.facts)
     about: defaultdict[str, list[Fact]] = defaultdict(list)
     for fact in ranked:
@@ -266,16 +269,6 @@ def compiled(store: BaseStore, user_id: str, state: Knowledge, now: datetime) ->
             counts = {"hit_count": old.hit_count + number} if is_hit else {"miss_count": old.miss_count + number}
             texts[key] = old.model_copy(update={**counts, "last_used_at": now})
     return replace(state, bundles=texts)
-
-
-def rewritten(
-    store: BaseStore, user_id: str, now: datetime, change: Callable[[Knowledge], Knowledge], *, edited: bool = False
-) -> Flow[Knowledge]:
-    """Reads what is known of a user, changes it, compiles it and writes it; whoever calls it holds the user's lock."""
-    before = yield from known.read(store, user_id)
-    after = compiled(store, user_id, change(before), now)
-    yield from known.save(store, user_id, before, after, edited=edited)
-    return after
 
 
 # In the background
@@ -306,6 +299,9 @@ class Learning:
 
             self._extractor = ChatModelExtractor(model)
         self._ending: set[Scope] = set()
+        self._begun: dict[Scope, datetime] = {}
+        """Conversations with a few messages that were not learned from, and when the last one came; oldest first."""
+        self._mutex = new_mutex()
         self._asking = False
         """True while a model works: nothing is written before that is over."""
         self.worker: BackgroundWorker[Scope] = BackgroundWorker(self._run, pause_seconds=PAUSE_SECONDS)
@@ -315,21 +311,37 @@ class Learning:
 
         An event loop is not held up: the job may be waiting for it.
         """
-        self.worker.close()
+        if self._extractor is not None:
+            self.worker.close()
+        elif self._begun and not isinstance(self.owner.store, stores.PrivateStore):  # rules take no time
+            for scope in [*self._begun]:
+                self.end_session(scope)
         if not self._asking and running_loop() is None:
             with suppress(BlockedLoopError):  # the job itself closes the pipeline
                 self.worker.flush(CLOSING_SECONDS)
+        self.worker.close()
 
     def note(self, conversation: OpenConversation) -> None:
-        """Learn from a conversation in the background once it has enough new messages, or when some have changed."""
+        """Learn in the background from a conversation with enough news; sessions idle for half an hour end."""
         settings, new = self.owner.settings, conversation.new_to_learn()
-        if settings.learn and (new is None or new >= settings.learn_every):
-            self.worker.submit(conversation.scope)
+        scope, now = conversation.scope, self.clock()
+        if not settings.learn or new == 0:
+            return
+        if new is None or new >= settings.learn_every:
+            self.worker.submit(scope)
+        with self._mutex:
+            self._begun.pop(scope, None)
+            if new is not None and new < settings.learn_every:
+                self._begun[scope] = now
+            idle = [one for one, at in islice(self._begun.items(), 2) if now - at > NEW_SESSION_AFTER]
+        for ended in idle:
+            self.end_session(ended)
 
     def end_session(self, scope: Scope) -> bool:
         """Learn in the background from everything that is new in a conversation; whether that is going to happen."""
         if not self.owner.settings.learn:
             return False
+        self._begun.pop(scope, None)
         self._ending.add(scope)
         return self.worker.submit(scope)
 
@@ -349,9 +361,19 @@ class Learning:
             return measured_again(replace(state, links=links), now)
 
         known.interrupted(store, user)
-        yield from locked(known.lock_of(store, user), rewritten(store, user, now, change))
+        yield from locked(known.lock_of(store, user), self.rewritten(user, change))
         if there and self.owner.settings.learn:
             self.worker.submit(scope)
+
+    def rewritten(
+        self, user_id: str, change: Callable[[Knowledge], Knowledge], *, edited: bool = False
+    ) -> Flow[Knowledge]:
+        """Reads what is known of a user, changes, compiles and writes it; whoever calls it holds the user's lock."""
+        store, shown = self.owner.store, self.owner.settings.entity_context
+        before = yield from known.read(store, user_id)
+        after = compiled(store, user_id, change(before), self.clock(), shown)
+        yield from known.save(store, user_id, before, after, edited=edited)
+        return after
 
     # In the thread
 
@@ -363,9 +385,9 @@ class Learning:
             atexit.unregister(self.close)
 
     def _settings_of(self, user_id: str) -> ContextSettings:
-        [saved] = drive(batch(self.owner.store, [settings_place(user_id, None)]))
+        [saved] = drive(batch(self.owner.store, [stores.settings_place(user_id, None)]))
         try:
-            return self.owner.settings.override(settings_in(saved))
+            return self.owner.settings.override(stores.settings_in(saved))
         except InvalidSettingsError:  # told of by every prompt
             return self.owner.settings
 
@@ -394,7 +416,7 @@ class Learning:
                 drive(locked(known.lock_of(store, user), self._write(work, learned)))
             self.worker.wait_for_pause()
         if not cancelled and self.owner.embeddings:
-            drive(locked(known.lock_of(store, user), self._embed_topics(user, self.owner.embeddings)))
+            drive(locked(known.lock_of(store, user), self._embed(user, self.owner.embeddings)))
         if problem:
             raise ExtractionError(f"{problem}; rules have learned instead")
 
@@ -408,7 +430,7 @@ class Learning:
             yield from batch(store, [written(scope.place(records.SNAPSHOT), conversation.snapshot)])
             conversation.snapshot_unsaved = False
         kept = known.kept_of(store, scope.user_id)
-        progress = yield from self._progress(scope)
+        progress = yield from self.progress(scope)
         last = next((mark for mark in reversed(progress.marks) if _fits(entries, mark)), (0, ""))
         conversation.learned, first = last, last[0]
         is_changed, new = bool(progress.marks) and last != progress.marks[-1], len(entries) - first
@@ -425,7 +447,8 @@ class Learning:
             kept=kept,
         )
 
-    def _progress(self, scope: Scope) -> Flow[records.ProgressRecord]:
+    def progress(self, scope: Scope) -> Flow[records.ProgressRecord]:
+        """Reads how far a conversation was learned from, and when that was."""
         [item] = yield from batch(self.owner.store, [scope.place(records.LEARNING)])
         return records.ProgressRecord.found(item) or records.ProgressRecord()
 
@@ -446,23 +469,27 @@ class Learning:
             said, phrases = rules.learn(work.said(), state.phrases, scope.conversation_id)
             return updated(replace(state, phrases=phrases), work, said, now)
 
-        progress = yield from self._progress(scope)
+        progress = yield from self.progress(scope)
         if progress == work.progress and known.kept_of(store, scope.user_id) is work.kept:
-            yield from rewritten(store, scope.user_id, now, change)
-            yield from bulk.write(store, [written(scope.place(records.LEARNING), work.done)])
+            yield from self.rewritten(scope.user_id, change)
+            done = work.done and work.done.model_copy(update={"at": now})
+            yield from bulk.write(store, [written(scope.place(records.LEARNING), done)])
 
-    def _embed_topics(self, user_id: str, embeddings: Embeddings) -> Flow[None]:
-        """Gives every topic of a user a vector that has none of this model."""
+    def _embed(self, user_id: str, embeddings: Embeddings) -> Flow[None]:
+        """Gives every topic and entity of a user a vector that has none of this model."""
         store, model = self.owner.store, embeddings_name(embeddings)
         before = yield from known.read(store, user_id)
-        missing = [topic for topic in before.topics if topic.embedding_model != model]
+        missing = [one for one in before.profiles if one.embedding_model != model]
         if not missing:
             return
-        rows = yield from embed(embeddings, [". ".join(topic.names) for topic in missing])
+        of_kin = ((*one.names, one.relationship if isinstance(one, EntityProfile) else None) for one in missing)
+        rows = yield from embed(embeddings, [". ".join(filter(None, names)) for names in of_kin])
         vectors = units(np.asarray(rows, np.float32)).round(6).tolist()
-        made = {
-            topic.id: topic.model_copy(update={"embedding": tuple(vector), "embedding_model": model})
-            for topic, vector in zip(missing, vectors, strict=True)
-        }
-        topics = tuple(made.get(topic.id, topic) for topic in before.topics)
-        yield from known.save(store, user_id, before, replace(before, topics=topics))
+        made = {one.id: tuple(vector) for one, vector in zip(missing, vectors, strict=True)}
+
+        def with_vectors(every: Iterable[P]) -> tuple[P, ...]:
+            new = ((one, {"embedding": made.get(one.id), "embedding_model": model}) for one in every)
+            return tuple(one.model_copy(update=vector) if one.id in made else one for one, vector in new)
+
+        after = replace(before, topics=with_vectors(before.topics), entities=with_vectors(before.entities))
+        yield from known.save(store, user_id, before, after)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -25,13 +26,14 @@ MOST_VISITS, MOST_VISIBLE, MOST_CHARACTERS = 50, 100, 2_000
 OPEN, RECENT, USUAL = 0.5, 0.3, 0.2
 """Weights in a prediction, whose score is from 0 to 1."""
 ACTIVE, VISIBLE, BESIDE = 1.0, 0.6, 0.5
-"""Weight of a conversation in front, of one that can be seen, and of a message one hour before or after."""
+"""Weight of a conversation in front, and of what is named; of one that can be seen; of a message an hour away."""
 HALF_LIFE = timedelta(days=7)
 NO_HABIT = 5
 """Messages added to a topic's at other hours, so that a single one is no habit."""
 FLOOR, MOST_PREDICTED = 0.1, 5
 """The least score of a prediction, and the most topics, and entities, in one."""
 
+_NO_WORD = re.compile(r"[\W_]+")
 _Text = Annotated[str, Field(max_length=MOST_CHARACTERS)]
 
 
@@ -87,9 +89,13 @@ def predict(devices: Iterable[ClientPresence], state: Knowledge, now: datetime) 
     left out; of equal ones, the id decides. Messages without a time count as of when they were learned from.
     """
     online = [device for device in devices if is_online(device, now)]
+    opened: dict[str, float] = defaultdict(float)
+    for device in online:
+        places = (device.last_navigation_path, device.active_notebook_id, device.active_persona_id)
+        for words in (_NO_WORD.sub(" ", place) for place in places if place):
+            opened |= dict.fromkeys((*state.topic_detector.named(words), *state.entity_detector.named(words)), ACTIVE)
     weights = dict.fromkeys((name for device in online for name in device.visible_conversation_ids), VISIBLE)
     weights |= {device.active_conversation_id: ACTIVE for device in online if device.active_conversation_id}
-    opened: dict[str, float] = defaultdict(float)
     hours: dict[str, list[int]] = defaultdict(lambda: [0] * 24)
     for link in state.links.values():
         weight = weights.get(link.conversation_id, 0.0) * link.relevance_score

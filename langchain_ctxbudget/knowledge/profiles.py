@@ -19,6 +19,7 @@ from langchain_ctxbudget.knowledge import records
 from langchain_ctxbudget.knowledge.records import ContextBundle, EntityProfile, Fact, Profile, Source, TopicProfile
 from langchain_ctxbudget.messages import digest, fold, one_line, terms
 from langchain_ctxbudget.search import shrink_to
+from langchain_ctxbudget.settings import EntityContext
 from langchain_ctxbudget.stores import utc
 from langchain_ctxbudget.tokens import estimate_tokens
 
@@ -40,7 +41,7 @@ OF_FACTS: Mapping[records.BundleType, records.FactCategory] = {
 }
 FIRST_ATTRIBUTES = ("email", "phone", "title", "department", "location")
 """Attributes that come first, in this order (seed 004)."""
-MOST_ATTRIBUTES, MOST_RELATIONS = 5, 8
+MOST_RELATIONS = 8
 
 _SIGNS = {"+": "plus", "#": "sharp", ".": "dot"}
 _TELLING_SIGNS = re.compile(r"[+#]+|(?<![^\W_])\.(?=[^\W_])")
@@ -238,6 +239,7 @@ class Compiler:
 
     now: datetime
     old: Mapping[str, ContextBundle] = field(default_factory=dict)
+    entities: EntityContext = field(default_factory=EntityContext)
 
     def topic(
         self, profile: TopicProfile, facts: Sequence[Fact] = (), parent: TopicProfile | None = None
@@ -257,8 +259,11 @@ class Compiler:
         """Compiles what is known of a person or a thing, in the order of seed 004; nothing where that is its name."""
         values = {name: value for name, value in profile.attributes if value.strip()}  # the newest of each
         place = {name: number for number, name in enumerate(FIRST_ATTRIBUTES)}
-        names = sorted(values, key=lambda name: place.get(name.casefold(), len(place)))[:MOST_ATTRIBUTES]
-        related = ", ".join(one_line(" ".join(one)) for one in profile.relations[:MOST_RELATIONS])
+        names = sorted(values, key=lambda name: place.get(name.casefold(), len(place)))[
+            : self.entities.attributes_per_entity
+        ]
+        most = MOST_RELATIONS if self.entities.relationships else 0
+        related = ", ".join(one_line(" ".join(one)) for one in profile.relations[:most])
         head = f"{one_line(profile.name)} ({profile.type})"
         texts = [
             self._by_hand("entity", head, profile),

@@ -20,6 +20,7 @@ from langchain_ctxbudget.messages import fold
 from langchain_ctxbudget.stores import ROOT, Record, bulk, label, require_id, written
 
 FactCategory = Literal["project", "preference", "identity"]
+MemoryType = Literal["core", "explicit", "experience"]
 Ending = Literal["superseded", "expired", "evicted"]
 EntityType = Literal["person", "project", "organization", "tool", "concept"]
 Domain = Literal["engineering", "personal", "creative", "business"]
@@ -67,6 +68,8 @@ class Fact(Record):
     category: FactCategory
     confidence: float = Field(default=0.8, gt=0, le=1, strict=True)
     pinned: bool = False
+    memory_type: MemoryType | None = None
+    """The type of memory that the application gave it (seeds 002, 004); None: by its category."""
     slot: str = ""
     """The question that the fact answers ("home", "favourite colour"): a newer value supersedes it. Empty: none."""
     sources: tuple[Source, ...] = ()
@@ -232,6 +235,8 @@ class PhraseRecord(Record):
 class ProgressRecord(Record):
     """Progress of learning in a conversation."""
 
+    at: datetime | None = None
+    """When it was learned from last."""
     marks: tuple[tuple[int, str], ...] = ()
     """Positions with the digest of all messages before each, the newest last."""
 

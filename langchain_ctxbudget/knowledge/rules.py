@@ -15,24 +15,19 @@ from typing import cast
 
 from langchain_ctxbudget.knowledge import records
 from langchain_ctxbudget.knowledge.records import FactCategory, LearnedFact, PhraseRecord, Said, Source
-from langchain_ctxbudget.messages import STOP_WORDS, fold, sentences, stem, terms, units, without_pasted
+from langchain_ctxbudget.messages import STOP_WORDS, fold, sentences, stem, terms, units, vocabulary, without_pasted
 
 MOST_CHARACTERS, MOST_SENTENCES, MOST_STATED = 800, 12, 140
 """A longer message is a document that was pasted without a mark; a longer statement is none."""
 STATED = 0.9
-TOPIC_MESSAGES, TOPIC_OCCASIONS, MOST_SEEN, MOST_KEPT = 3, 2, 8, 200
-"""A phrase of so many messages, on so many days or in so many conversations, is a topic; messages kept of a phrase,
-and phrases of a user."""
+TOPIC_OCCASIONS, MOST_SEEN, MOST_KEPT = 3, 8, 200
+"""A phrase that comes up on so many days or in so many conversations is a topic; messages kept of a phrase, and
+phrases of a user."""
 
 Read = tuple[Said, Sequence[str]]
+_ENGLISH = vocabulary("knowledge")
 _NO_SENTENCE = re.compile(r"^\[.*\]$|[{}=<>|\\%]|;$|\*\*", re.DOTALL)
-_ASKS_FOR_TEXT = re.compile(
-    r"(?i)\b(?:imagine|pretend|suppose|role-?play|act(?:ing)? (?:as|like)|re(?:write|phrase)|paraphrase|proofread"
-    r"|polish|translate|summari[sz]e|poem|lyrics|essay|cover letter|resum[e\u00e9]|your (?:mission|niche|role|team)"
-    r"|language model|narrator|experienced|expertise|years of experience|you(?: are|['\u2019]re) (?:an?|the)|output"
-    r"|write|draft|compose|generate|create|say|correct"
-    r"|(?:story|poem|example|text|e-?mail|message|letter)\b[^.]{0,20}:)(?!\w)"
-)
+_ASKS_FOR_TEXT = re.compile(_ENGLISH["asks_for_text"])
 """A message that asks for a text, or gives out roles: nobody knows whose "I" it speaks with."""
 
 
@@ -64,98 +59,30 @@ def _read(text: str) -> list[str]:
 
 # Statements
 
-_UNSURE = re.compile(
-    r"(?i)[\"\u201c\u201d\u00ab\u00bb?]|:\s|\b(?:if|unless|whether|wish|would|could|should|might|(?-i:may)|maybe|perhaps"
-    r"|probably|joking|kidding|sa(?:id|ys?|ying)|t(?:old|ells?)|wr(?:ote|ites)|ask(?:ed|s)|replied|thinks?|guess"
-    r"|assuming|for example|e\.g|as though|yeah right|oh great|oh sure|lol|haha)\b"
-)
+_UNSURE = re.compile(_ENGLISH["unsure"])
 """What makes a sentence a question, a quotation, a condition, a guess or a joke."""
-_LEANING = re.compile(
-    r"(?i)\b(?:you|yours?|th(?:is|at|ese|ose)|it|them|they|him|her|here|there|above|below|following|ones?|such|so|itself"
-    r"|bit|lot|few|mess|something|stuff|things?|moment|minute|option|number|idea|answer|plan|both)\b"
-)
+_LEANING = re.compile(_ENGLISH["leaning"])
 """What a statement cannot be understood with, out of its place, and what says too little."""
-_OPENING = re.compile(
-    r"(?i)(?:(?:hi+|hello|hey|yo|good (?:morning|day|evening)|thanks|thank you)\b(?: (?!i\b|we\b|my\b)\w+)?|(?:well|so"
-    r"|oh|ah|yes|yeah|ok(?:ay)?|wow|btw|by the way|fyi|actually|also|and|but|because|since|though|anyway|honestly"
-    r"|personally|to be honest|in real life)\b)[,!.]? +"
-)
+_OPENING = re.compile(_ENGLISH["opening"])
 _CLOSING = re.compile(r"(?:,? (?:too|either|though|btw|as well|again|anyway|then))+$", re.IGNORECASE)
-_CLAUSE_END = re.compile(
-    r"(?i)(?:,(?!\d)|[;(])\s*(?:(?:and|but|so|or) )?|\s[-\u2013\u2014]+\s|\u2014|\s(?:and|but|so|because|since|though"
-    r"|although|while|when|where)\s+(?=(?:i|we|my|our|it|he|she|they|that|there|the)\b)"
-)
-_WRITTEN_OUT = (
-    (r"\u2019", "'"), (r"\bi'?m\b", "I am"), (r"\bwe're\b", "we are"), (r"\b(i|we)'?ve\b", r"\1 have"),
-    (r"\bcan'?t\b", "cannot"), (r"\bdon'?t\b", "do not"),
-)  # fmt: skip
-_CLAUSE = re.compile(
-    r"(?i)(?:i|we) (?:(?P<no>do not|no longer) )?(?P<am>(?:am|are) (?:(?P<not>not) )?)?"
-    r"(?:(?:really|just|currently|now|still|recently) )*(?P<said>[\w-]+.*)"
-)
-_ROLE = (
-    r"(?:[\w'-]+ ){0,3}(?:nurse|student|chef|cook|vet|[cf]eo|cto|mom|mum|dad|parent|musician|pilot|lawyer|doctor"
-    r"|professor|actor|editor|contractor|translator|director|accountant|consultant|assistant|paralegal|electrician"
-    r"|(?:teach|engin|develop|design|writ|paint|danc|farm|manag|research|programm|photograph|driv|train)e?er"
-    r"|(?:scient|journal|art|dent|pharmac|psycholog|therap|econom|analy)i?st)"
-    r"(?=$| (?:at|in|for|of|from|with|who|and|by|since|on)\b)"
-)
-_THING = (
-    r"(?!(?:all |just )?(?:the|an?|not|no|how|what|when|where|who|being|having|to (?:be|see|hear|know)|hearing"
-    r"|seeing)\b)\w"
-)
-# Category; slot ("@": of what is liked); what a clause says behind "I" or "we".
-_RULES = rf"""
-identity | home | (?:live (?:in|near|on|at|with|alone|outside)|am (?:based|living) (?:in|near))\b
-identity | home | (?:moved|relocated) (?:back )?(?:to|from .+ to)\b
-identity | job | (?:work|am working) as\b
-identity | employer | (?:work (?:at|for) (?!home|night|least|all|a while|the)|am working (?:at|for) (?:an?|(?-i:[A-Z])))
-identity | diet | am (?:vegan|vegetarian|pescatarian)\b
-identity | origin | am from (?:the )?(?-i:[A-Z])
-identity | | am (?:(?:allergic|intolerant) to|retired|self-employed|unemployed|left-handed|dyslexic|an? {_ROLE})\b
-identity | | (?:study|teach|speak) (?!up|to |about|out|for|with|my mind)\w
-identity | | play (?:the )?(?!with|around|games?\b|an? )\w
-identity | | do not (?:eat|drink|smoke|drive)(?: (?:any )?\w+)?$
-identity | | joined (?:(?-i:[A-Z])|an? (?!call|meeting|chat|conversation))
-preference | @ | (?:love|like|enjoy|prefer|hate|dislike|adore|avoid|cannot stand) {_THING}
-preference | @ | am (?:a (?:big|huge|lifelong) fan of|passionate about) \w
-project | | am working on (?:an?|my|our) (?!problem|question)
-project | | am (?:building|writing|developing|designing|renovating|researching|organizing) (?:an?|my|our|two)\b
-project | | am (?:planning|preparing) (?:an?|my|our|for) \w
-project | | am learning (?!about|how|more|from|new|to (?!play|cook|speak|draw|dance|drive|code|paint|swim|sew))\w
-project | | decided (?:to|on|against) (?!do|ask|try|go with|take|get|have|use|add|modify|change|make|let)\w+ \w
-project | next home | am (?:moving|relocating) (?:back )?(?:to|from .+ to) (?:the )?(?-i:[A-Z])
-"""
+_CLAUSE_END = re.compile(_ENGLISH["clause_end"])
+_WRITTEN_OUT = [line.split(" > ") for line in _ENGLISH["written_out"].strip().split("\n")]
+_CLAUSE = re.compile(_ENGLISH["clause"])
+_RULES = _ENGLISH["rules"].format(_ROLE=_ENGLISH["role"], _THING=_ENGLISH["thing"])
 _READ_RULES = [
     (cast("FactCategory", kind.strip()), slot.strip(), re.compile(said.strip(), re.IGNORECASE))
     for kind, slot, said in (line.split("|", 2) for line in _RULES.strip().split("\n"))
 ]
-_KIN = (
-    r"(?:best )?(?:wife|husband|partner|spouse|girlfriend|boyfriend|fianc[\u00e9e]e?|(?:sister|brother|mother|father"
-    r"|son|daughter)(?:-in-law)?|child|baby|mom|mum|dad|grand(?:mother|father|ma|pa|son|daughter)|aunt|uncle|cousin|niece"
-    r"|nephew|friend|boss|manager|colleague|co-?worker|teammate|roommate|flatmate|neighbou?r|landlord|teacher|professor"
-    r"|supervisor|therapist|doctor|coach|mentor|co-?founder|dog|cat|puppy|kitten|horse|rabbit|parrot)"
-)
+_KIN = _ENGLISH["kin"]
 _NAME = r"[A-Z][\w'\u2019-]*[a-z](?: [A-Z][\w'\u2019-]*[a-z])*"
-_MINE = re.compile(
-    r"(?i)(?:my|our) (?P<what>fav(?:ou?rite)? [\w -]{2,30}|name|home ?town|native language|mother tongue|time ?zone"
-    r"|birthday|job|profession|pronouns|(?P<work>goal|dream|budget|deadline|wedding)(?: for [\w ]{2,24})?)"
-    r" (?:is|are) (?!not\b|to know|a secret|coming|getting)(?P<value>.+)"
-)
+_MINE = re.compile(_ENGLISH["mine"])
 _OF_KIN = re.compile(
     rf"(?i:my|our) (?P<said>(?i:{_KIN})(?:,? {_NAME}\b,?)? (?:(?:lives|works|studies|teaches|loves|likes|hates|plays"
     r"|speaks) (?!to |it\b|up)|is (?:an? |from |allergic |called |named )).+)"
 )
 _CALL_ME = re.compile(r"(?i:please |just |you can )*(?i:call me|i go by|my friends call me) (?P<name>[A-Z][\w'-]+)")
-_STANDING = re.compile(
-    r"(?i)(?:please |kindly |and |also )*(?P<do>(?:always|never) (?:answer|reply|respond|use|write|give|keep|explain"
-    r"|include|add|format|show|speak|talk|call|start|end|ask|cite|avoid)\b .*|keep (?:your|all) (?:answers|replies"
-    r"|responses|explanations) \w.*)"
-)
-_PERSONS = {
-    "i": "they", "me": "them", "my": "their", "mine": "theirs", "myself": "themselves", "your": "its",
-    "we": "they", "us": "them", "our": "their", "ours": "theirs", "ourselves": "themselves",
-}  # fmt: skip
+_STANDING = re.compile(_ENGLISH["standing"])
+_PERSONS = dict(zip(*(_ENGLISH[words].split() for words in ("first_person", "third_person")), strict=True))
 _PERSON = re.compile(rf"\b(?!US\b)(?:{'|'.join(_PERSONS)})\b(?!\.)", re.IGNORECASE)
 _THIRD = {"teach": "teaches", "study": "studies"}
 
@@ -226,8 +153,7 @@ def _in_third_person(said: str, negation: str) -> str:
 
 def _slot_of_liking(said: str) -> str:
     """Returns the slot of something short that is liked, so that hating it later takes its place."""
-    thing = re.sub(r"^(?:am (?:\w+ \w+ fan of|\w+ about)|cannot \w+|\w+) ", "", said)
-    words = terms(re.split(r" (?:on|in|at|for|with|to|over|than)\b", thing)[0])
+    words = terms(re.sub(r"^(?:am (?:\w+ \w+ fan of|\w+ about)|cannot \w+|\w+) ", "", said))
     return f"prefers:{' '.join(words)}" if 0 < len(words) <= 3 else ""  # noqa: PLR2004 - a short thing
 
 
@@ -238,7 +164,7 @@ _RUNS = re.compile(
 )
 _NO_NAMES = STOP_WORDS.union(map(fold, (*calendar.day_name, *calendar.month_name, "yes", "yeah", "ok", "okay", "hey")))
 _MY_KIN = re.compile(rf"\b(?i:my|our) (?P<kin>(?i:{_KIN}))(?:,| is| is called| is named| named| called|'s name is)? $")
-_IS_KIN = re.compile(rf"(?:,| is|,? who is) (?:my|our) (?P<kin>(?i:{_KIN}))\b")
+_IS_KIN = re.compile(rf"(?: is|,? who is|,(?= my [\w -]+,)) (?:my|our) (?P<kin>(?i:{_KIN}))\b")
 _KINDS: tuple[tuple[records.EntityType, re.Pattern[str]], ...] = (
     ("project", re.compile(r"(?i)\b(?:project|app|novel|book|blog|podcast)(?: is|,?) (?:called|named) $")),
     ("organization", re.compile(r"(?i)\b(?:company|band|shop|agency|firm|startup)(?: is|,?) (?:called|named) $")),
@@ -263,23 +189,12 @@ def _names(sentence: str) -> Iterator[records.LearnedEntity]:
 
 # Recurring phrases
 
-_NOUNS = re.compile(
-    r"(?<![\w`'/@#.-])(?i:an?|the|my|our|for|about|of|with|in|on) "
-    r"(?=([a-z]{2,} [a-z]{2,}|[A-Z]\w+ [A-Z]\w+)((?: [a-z]{2,}| [A-Z]\w+)?)(?=[\s.,;:!?)]|$))"
-)
+_NOUNS = re.compile(_ENGLISH["nouns"])
 """Two or three words behind an article or a preposition: in lower case, or names."""
 _NO_NOUN = re.compile(r"(?:ly|ful|ous|[ai]ble|less|[^\W_]{3}(?<!e)ed)$")
-_QUALITY = re.compile(r"(?:al|ive|ic|est|ary|ant|ent|y|ern|id|ate|[ic]it|ite)$")
+_QUALITY = re.compile(_ENGLISH["quality"])
 """The end of what is an adjective more often than not: in front of a noun, it makes no subject."""
-_QUALITIES = """
-big huge real whole full hard quick best right wrong first second third last next new old great good nice bad main key
-one two three four five six other same different such more most many few long short small large deep clear fresh free
-fun cool hot cold late true strange rough close sure safe strong weak dark high low top perfect fine awesome total worth
-looks feels makes seems now back today together down away here there again bit bits little sake time way end rest point
-world case guy fantastic interesting missing coming following existing upcoming amazing anything everything something
-nothing proper favourite favorite past future entire exact simple kind sort
-"""
-_NO_SUBJECTS = STOP_WORDS.union(_QUALITIES.split())
+_NO_SUBJECTS = STOP_WORDS.union(_ENGLISH["no_subjects"].split())
 
 
 def _is_noun(word: str) -> bool:
@@ -313,10 +228,8 @@ def _phrases(
                 kept[key] = record.model_copy(update={"sources": (*record.sources, source)})
     topics = {}
     for key, messages in heard.items():
-        sources = kept[key].sources
-        occasions = {(one.conversation_id, one.day) for one in sources}
-        recurs = len(sources) >= TOPIC_MESSAGES and len(occasions) >= TOPIC_OCCASIONS
-        if recurs and people.isdisjoint(key.split()):
+        occasions = {(one.conversation_id, one.day) for one in kept[key].sources}
+        if len(occasions) >= TOPIC_OCCASIONS and people.isdisjoint(key.split()):
             topics[key] = records.LearnedTopic(label=kept[key].label, message_ids=tuple(dict.fromkeys(messages)))
     longer = {key.rpartition(" ")[0] for key in topics}
     newest = sorted(kept.values(), key=lambda one: (len(one.sources) > 1, max(s.day for s in one.sources), one.phrase))

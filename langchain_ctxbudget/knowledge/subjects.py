@@ -17,7 +17,7 @@ from langchain_ctxbudget.settings import ContextSettings, CustomLayer, Entity, L
 
 TOPICS_SECTION, ENTITIES_SECTION = "## Topics\n", "## People and things\n"
 SECTIONS = {Layer.TOPICS: TOPICS_SECTION, Layer.ENTITIES: ENTITIES_SECTION}
-MAX_TOPICS, MAX_ENTITIES = 2, 3
+MAX_TOPICS = 2
 PRIMARY_PERCENT = 70
 """Share of the first of two topics (seed 000)."""
 SMALLEST_ITEM_TOKENS = 4
@@ -49,14 +49,10 @@ class Detected:
     """The number of all others of a layer, by reason."""
 
     @property
-    def hits(self) -> list[str]:
-        """The bundles that can be used as they are."""
-        return [one.id for one in (*self.topics, *self.entities) if one.is_learned and one.line]
-
-    @property
-    def misses(self) -> list[str]:
-        """The bundles that are not there."""
-        return [one.id for one in (*self.topics, *self.entities) if one.is_learned and not one.line]
+    def compiled(self) -> dict[str, dict[str, bool]]:
+        """By layer, the compiled texts that are used, and whether each was there."""
+        both = ((Layer.TOPICS, self.topics), (Layer.ENTITIES, self.entities))
+        return {layer: {one.id: bool(one.line) for one in found if one.is_learned} for layer, found in both}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +90,11 @@ def detect(
         (Layer.TOPICS, settings.topics, knowledge.topic_detector, True),
         (Layer.ENTITIES, settings.entities, knowledge.entity_detector, settings.include_entities),
     ):
-        by_vector, before = (query, ()) if layer is Layer.TOPICS else (None, recent)
+        before = () if layer is Layer.TOPICS else recent
         own = _declared(text, tuple(declared)) if is_on else []
-        others = detector.detect(text, query=by_vector, recent=before) if is_on else []
+        others = detector.detect(text, query=query, recent=before) if is_on else []
+        if layer is Layer.ENTITIES:
+            others = [one for one in others if one.confidence >= settings.entity_context.min_relevance]
         learned = _learned(others, knowledge, names, expected)
         reason = Reason.NOT_DETECTED if is_on else Reason.SWITCHED_OFF
         rest = [item for item in declared if item.names[0] not in {one.id for one in own}]
@@ -179,18 +177,20 @@ def _learned(
     return subjects
 
 
-def render(detected: Detected, count: Count, *, topic_tokens: int, entity_tokens: int) -> Bundles:
+def render(
+    detected: Detected, count: Count, *, topic_tokens: int, entity_tokens: int, most_entities: int = 3
+) -> Bundles:
     """Writes the detected topics and entities within the budgets of their layers.
 
-    The first topic gets 70 %, the second the rest (seed 000); at most three entities share theirs equally. Where the
-    whole does not fit into its share, its first lines stand for it, or the first sentences of a declared one.
+    The first topic gets 70 %, the second what it leaves (seed 000); entities share theirs equally. Where the whole does
+    not fit into its share, its first lines stand for it, or the first sentences of a declared one.
     """
     fragments: list[Fragment] = []
     omitted = list(detected.omitted)
     for layer, subjects in ((Layer.TOPICS, detected.topics), (Layer.ENTITIES, detected.entities)):
         compiled = [one for one in subjects if one.line]
         omitted += [(layer, _left_out(one.id, one.id, Reason.NOT_COMPILED, count)) for one in subjects if not one.line]
-        shown, primary = min(len(compiled), MAX_ENTITIES), topic_tokens * PRIMARY_PERCENT // 100
+        shown, primary = min(len(compiled), most_entities), topic_tokens * PRIMARY_PERCENT // 100
         rooms = [entity_tokens // max(1, shown)] * shown
         if layer is Layer.TOPICS:
             rooms = [primary, topic_tokens - primary] if len(compiled) >= MAX_TOPICS else [topic_tokens]
@@ -201,6 +201,8 @@ def render(detected: Detected, count: Count, *, topic_tokens: int, entity_tokens
                 omitted.append((layer, _left_out(subject.id, subject.line, reason, count)))
             else:
                 fragments.append(fragment)
+                if layer is Layer.TOPICS and not rank:
+                    rooms[1:] = [topic_tokens - fragment.tokens]
     return Bundles(tuple(fragments), tuple(omitted), detected.more_omitted)
 
 

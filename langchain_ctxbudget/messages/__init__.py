@@ -17,21 +17,21 @@ from langchain_ctxbudget.messages.outline import head_end
 from langchain_ctxbudget.messages.text import (
     MARKS, MAX_SENTENCE_CHARACTERS, STOP_WORDS, UNSPACED, artifacts, begins_in_the_middle, digest, fold,
     forget_texts, iso_date, mentions, one_line, remembering, says_more, says_the_opposite, says_the_same,
-    sentences, stem, terms, units, without_mentions, without_pasted, word_count,
+    sentences, stem, terms, units, vocabulary, without_mentions, without_pasted, word_count,
 )  # fmt: skip
 from langchain_ctxbudget.messages.turns import (
     Group, OpenCalls, Repair, as_note, distinct, group, newest_that_fit, split_turn,
 )  # fmt: skip
 
 __all__ = [
-    "CALL_BLOCKS", "CONTEXT", "MARKS", "MAX_SENTENCE_CHARACTERS", "STOP_WORDS", "SUMMARY", "UNSPACED", "Count", "Group",
-    "OpenCalls", "Preservation", "Repair", "artifacts", "as_data", "as_item", "as_json_data", "as_note",
-    "as_sent", "begins_in_the_middle", "block_types", "blocks_of", "call_ids", "checked", "clip_message", "clip_text",
-    "closing", "content_id", "current_turn", "date_of", "digest", "distinct", "excerpt", "fences", "fingerprint",
-    "flattened", "fold", "forget_texts", "group", "head_end", "instruction", "is_user", "iso_date",
-    "mentions", "message_data", "model_of", "newest_that_fit", "one_line",
-    "opening", "own_words", "plain_text", "plainly_same", "preservation_of", "provider_name", "remembering",
-    "request_copy", "require_preservation", "says_more", "says_the_opposite", "says_the_same",
-    "sentences", "speaker", "split_instructions", "split_turn", "stem", "terms", "text_of", "time_of", "units",
-    "water_level", "with_calls", "without_mentions", "without_pasted", "word_count",
+    "CALL_BLOCKS", "CONTEXT", "MARKS", "MAX_SENTENCE_CHARACTERS", "STOP_WORDS", "SUMMARY", "UNSPACED", "Count",
+    "Group", "OpenCalls", "Preservation", "Repair", "artifacts", "as_data", "as_item", "as_json_data", "as_note",
+    "as_sent", "begins_in_the_middle", "block_types", "blocks_of", "call_ids", "checked", "clip_message",
+    "clip_text", "closing", "content_id", "current_turn", "date_of", "digest", "distinct", "excerpt", "fences",
+    "fingerprint", "flattened", "fold", "forget_texts", "group", "head_end", "instruction", "is_user", "iso_date",
+    "mentions", "message_data", "model_of", "newest_that_fit", "one_line", "opening", "own_words", "plain_text",
+    "plainly_same", "preservation_of", "provider_name", "remembering", "request_copy", "require_preservation",
+    "says_more", "says_the_opposite", "says_the_same", "sentences", "speaker", "split_instructions", "split_turn",
+    "stem", "terms", "text_of", "time_of", "units", "vocabulary", "water_level", "with_calls", "without_mentions",
+    "without_pasted", "word_count",
 ]  # fmt: skip

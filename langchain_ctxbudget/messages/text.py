@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -10,6 +11,7 @@ from contextlib import suppress
 from datetime import date
 from functools import cache, lru_cache
 from hashlib import blake2b
+from importlib import resources
 from typing import NamedTuple, ParamSpec, TypeVar, cast
 
 P = ParamSpec("P")
@@ -50,6 +52,12 @@ _STOP_WORDS = (
 )
 STOP_WORDS = frozenset(_STOP_WORDS.split())
 """Words that say nothing about what a text is about."""
+
+
+def vocabulary(room: str) -> dict[str, str]:
+    """Returns the words and patterns of English that a room keeps in its `english.toml`."""
+    text = resources.files(f"langchain_ctxbudget.{room}").joinpath("english.toml").read_text(encoding="utf-8")
+    return {name: "".join(parts) for name, parts in tomllib.loads(text).items()}
 
 
 def remembering(most: int) -> Callable[[Callable[P, T]], Callable[P, T]]:

@@ -19,12 +19,11 @@ from typing import Any, NamedTuple, TypeAlias
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore, GetOp, Item
 
-from langchain_ctxbudget import stores
+from langchain_ctxbudget import history, stores
 from langchain_ctxbudget.background import BackgroundWorker
 from langchain_ctxbudget.budget import HEALTHY, Standing, Tier, UsageLimits, relaxed, standing, tier_of
 from langchain_ctxbudget.errors import BlockedLoopError, InputError, StoreDataError, require_count
 from langchain_ctxbudget.flow import Flow, batch, drive, locked, running_loop, twins
-from langchain_ctxbudget.history import OpenConversation
 from langchain_ctxbudget.knowledge import known
 from langchain_ctxbudget.prompt import WhatIf, merged
 from langchain_ctxbudget.report import ContextReport, UsageState
@@ -38,6 +37,7 @@ MOST_REPORTS = 64
 """Prompts whose reports stay in memory."""
 Account = Callable[[], ContextReport]
 SNAPSHOTS = "reports"
+FULL, MOST_ANALYSED = 0.98, 10_000
 _numbers = count(1)
 
 
@@ -136,6 +136,18 @@ class ContextSnapshot:
         )
 
 
+class BudgetAnalytics(NamedTuple):
+    """How budgets were used over some prompts (seed 002: Token Budget Analytics)."""
+
+    prompts: int
+    mean_share: float
+    exhausted: int
+    """Prompts that left less than a fiftieth of their budget free, or for which something gave way as a last resort."""
+    saved_tokens: int
+    layers: Mapping[str, tuple[float, float]]
+    """By layer, the tokens that were used and those that were planned, on average."""
+
+
 class ReportRecord(stores.Record):
     """A snapshot in the store; it quotes nothing, so erasing a message leaves nothing of it there."""
 
@@ -158,7 +170,7 @@ def read_snapshot_items(store: BaseStore, scope: stores.Scope) -> Flow[list[Item
 
 
 def keep_report(
-    store: BaseStore, conversation: OpenConversation, report: ContextReport, now: datetime, keep: int
+    store: BaseStore, conversation: history.OpenConversation, report: ContextReport, now: datetime, keep: int
 ) -> Flow[None]:
     """Keeps the report of a prompt as one of the latest few snapshots of its conversation."""
     scope, said = conversation.scope, without_previews(report).to_dict()
@@ -323,5 +335,22 @@ class SnapshotBook:
         items = yield from read_snapshot_items(self._store(), scope)
         return [ContextSnapshot.of_item(scope, item) for item in items[-limit:]]
 
+    def _analytics(self, *, user_id: str, conversation_id: str | None) -> Flow[BudgetAnalytics]:
+        """Adds up the kept reports of a conversation, or with None of all conversations of a user (seed 002)."""
+        user, found = stores.require_id("user_id", user_id), list[ContextReport]()
+        of_user = (yield from history.log.read_conversations(self._store(), user)) if conversation_id is None else []
+        for name in of_user if conversation_id is None else [conversation_id]:
+            kept = yield from self._list(user_id=user_id, conversation_id=name, limit=MOST_ANALYSED)
+            found += [one.report for one in kept]
+        number, shares = max(1, len(found)), [one.total_tokens / one.budget_tokens for one in found]
+        exhausted = sum(bool(one.last_resort) or share > FULL for one, share in zip(found, shares, strict=True))
+        layers: dict[str, tuple[float, float]] = {}
+        for layer in (layer for one in found for layer in one.layers):
+            used, planned = layers.get(layer.layer, (0.0, 0.0))
+            layers[layer.layer] = used + layer.used_tokens / number, planned + layer.allocated_tokens / number
+        saved = sum(one.stability.saved_tokens for one in found)
+        return BudgetAnalytics(len(found), sum(shares) / number, exhausted, saved, layers)
+
     get, aget = twins(_get)
     list, alist = twins(_list)
+    analytics, aanalytics = twins(_analytics)

@@ -10,6 +10,7 @@ from langchain_core.messages import BaseMessage
 from langchain_ctxbudget.flow import Flow, twins
 from langchain_ctxbudget.history import ConversationCompaction, MessagePage, OnRemoval
 from langchain_ctxbudget.messages import Preservation
+from langchain_ctxbudget.pipeline.workspace import ConversationStatus
 from langchain_ctxbudget.prompt import AssembledContext
 from langchain_ctxbudget.report import ContextReport, CoverageState
 from langchain_ctxbudget.settings import ContextSettings
@@ -87,6 +88,10 @@ class Chat:
         """Says that the conversation pauses or ends; returns True if what is new in it is learned from now."""
         return self.pipeline._end_session(**self._ids)
 
+    def _status(self) -> Flow[ConversationStatus]:
+        """Returns what goes on in its background, and what was done last."""
+        return self.pipeline._status(**self._ids)
+
     def _clear(self) -> Flow[None]:
         """Deletes the conversation and everything that was derived from it."""
         return self.pipeline._clear(**self._ids)
@@ -109,4 +114,5 @@ class Chat:
     coverage, acoverage = twins(_coverage)
     compactions, acompactions = twins(_compactions)
     end_session, aend_session = twins(_end_session)
+    status, astatus = twins(_status)
     clear, aclear = twins(_clear)

@@ -25,7 +25,7 @@ from langchain_ctxbudget.pipeline.bookkeeping import Prices, SnapshotBook, Usage
 from langchain_ctxbudget.pipeline.chat import Chat
 from langchain_ctxbudget.pipeline.engine import Engine
 from langchain_ctxbudget.pipeline.runs import context_runnable
-from langchain_ctxbudget.pipeline.workspace import Workspace
+from langchain_ctxbudget.pipeline.workspace import ConversationStatus, Workspace
 from langchain_ctxbudget.prompt import AssembledContext, Request
 from langchain_ctxbudget.report import ContextReport, CoverageState
 from langchain_ctxbudget.settings import ContextSettings, checks_names
@@ -350,6 +350,15 @@ class ContextPipeline:
         yield from ()
         return self.engine.workspace.learning.end_session(stores.Scope(user_id, conversation_id))
 
+    def _status(self, *, user_id: str, conversation_id: str) -> Flow[ConversationStatus]:
+        """Returns what goes on in the background of a conversation, and what was done last (seed 001)."""
+        scope, work = stores.Scope(user_id, conversation_id), self.engine.workspace
+        progress = yield from work.learning.progress(scope)
+        report = self.last_report(user_id=user_id, conversation_id=conversation_id)
+        is_compacting = work.summarizing is not None and work.summarizing.worker.has(scope)
+        stage, saved = (report.history_strategy, report.stability.saved_tokens) if report else ("empty", 0)
+        return ConversationStatus(work.learning.worker.has(scope), progress.at, is_compacting, stage, saved)
+
     def _clear(self, *, user_id: str, conversation_id: str) -> Flow[None]:
         """Deletes a conversation and everything that was derived from it, and nothing else."""
         return self.engine.workspace.clear(stores.Scope(user_id, conversation_id))
@@ -421,6 +430,7 @@ class ContextPipeline:
     coverage, acoverage = twins(_coverage)
     get_compactions, aget_compactions = twins(_get_compactions)
     end_session, aend_session = twins(_end_session)
+    status, astatus = twins(_status)
     clear, aclear = twins(_clear)
     export_user, aexport_user = twins(_export_user)
     erase_user, aerase_user = twins(_erase_user)

@@ -70,6 +70,17 @@ class Stored(NamedTuple):
     """Ids of topics and entities that are likely to come up on the device."""
 
 
+class ConversationStatus(NamedTuple):
+    """What goes on in the background of a conversation, and what was done last."""
+
+    is_extracting: bool
+    last_extraction: datetime | None
+    is_compacting: bool
+    compaction_stage: str
+    """The form of the history in the last prompt of this process, and the tokens that it saved."""
+    saved_tokens: int
+
+
 class Workspace:
     """A store, the conversations in it that are open, and the workers over them; shared by threads and tasks."""
 

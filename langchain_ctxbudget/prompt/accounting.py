@@ -11,16 +11,8 @@ from functools import cache
 from langchain_ctxbudget import report
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
 from langchain_ctxbudget.messages import Group, Repair, plain_text
-from langchain_ctxbudget.prompt.assembly import (
-    NO_FIRST_QUESTION,
-    STABLE_LAYERS,
-    BuiltPrompt,
-    Content,
-    Measure,
-    common_prefix,
-    group_tokens,
-    opening_note,
-)
+from langchain_ctxbudget.prompt import assembly
+from langchain_ctxbudget.prompt.assembly import BuiltPrompt, Content, Measure
 from langchain_ctxbudget.prompt.fitting import counted_extras
 from langchain_ctxbudget.prompt.growing import next_step, whole_tokens
 from langchain_ctxbudget.prompt.plan import Plan
@@ -48,9 +40,14 @@ def _report(
     request, view, scope = plan.request, plan.history, plan.conversation.scope
     coverage = _coverage(plan, content)
     more = _more_omitted(plan, coverage)
+
+    def named(ids: Iterable[str]) -> tuple[str, ...]:
+        return tuple(request.knowledge.names_by_id.get(key, (key,))[0] for key in ids)
+
     repairs = [*view.repairs, *plan.turn.repairs]
-    if not content.summary and opening_note(content) == NO_FIRST_QUESTION:
-        repairs.append(Repair("first_message", "", f"{NO_FIRST_QUESTION} stands before an answer that comes first"))
+    if not content.summary and assembly.opening_note(content) == assembly.NO_FIRST_QUESTION:
+        note = f"{assembly.NO_FIRST_QUESTION} stands before an answer that comes first"
+        repairs.append(Repair("first_message", "", note))
     return report.ContextReport(
         user_id=scope.user_id,
         conversation_id=scope.conversation_id,
@@ -87,6 +84,11 @@ def _report(
         tokenizer_calls=calls,
         timings_ms={},
         usage=request.usage,
+        topics=named(one.id for one in plan.detected.topics),
+        entities=named(one.id for one in plan.detected.entities),
+        predicted=named(request.expected),
+        cache_hits={layer: sum(texts.values()) for layer, texts in plan.compiled.items() if texts},
+        cache_misses={layer: len(texts) - sum(texts.values()) for layer, texts in plan.compiled.items() if texts},
     )
 
 
@@ -177,7 +179,7 @@ def _shortened(plan: Plan, content: Content) -> set[int]:
 
 def _of_group(group: Group, counter: TokenCounter, status: Status, reason: Reason) -> report.ReportItem:
     name = report.JOINED.join(message.id or message.type for message in group.messages)
-    return _item(name, group_tokens(group, counter), status, reason, plain_text(group.messages[0]))
+    return _item(name, assembly.group_tokens(group, counter), status, reason, plain_text(group.messages[0]))
 
 
 def _item(name: str, tokens: int, status: Status, reason: Reason, text: str) -> report.ReportItem:
@@ -224,7 +226,7 @@ def _coverage(plan: Plan, content: Content) -> tuple[report.CoverageRange, ...]:
 
 def is_squeezed(plan: Plan, content: Content) -> bool:
     """Tells whether something of the stable zone had to be left out or shortened for this turn."""
-    stable: list[Fragment] = [part for part in content.fragments if part.layer in STABLE_LAYERS]
+    stable: list[Fragment] = [part for part in content.fragments if part.layer in assembly.STABLE_LAYERS]
     view = plan.history
     return stable != [*plan.preferences.shown, *view.arc, *view.summary] or content.history != view.groups
 
@@ -235,7 +237,7 @@ def _stability(plan: Plan, content: Content, built: BuiltPrompt, measured: Measu
     stable, total = sum(costs[: built.stable]), sum(costs)
     extras, whole = sum(plan.extras.values()), whole_tokens(plan)
     turns, step_tokens = next_step(plan, total + extras) if plan.grows else (None, None)
-    shared, same = common_prefix(built.messages, costs, last.messages if last else (), plan.counter)
+    shared, same = assembly.common_prefix(built.messages, costs, last.messages if last else (), plan.counter)
     rewritten, warm = step and plan.history.cut > 0, last is not None and not plan.cold
     if last is not None:
         # A zone that was squeezed for one turn is another one at the next.
@@ -250,6 +252,7 @@ def _stability(plan: Plan, content: Content, built: BuiltPrompt, measured: Measu
         compaction_step=rewritten,
         effective_tokens=round(effective_tokens(total + extras, warm * (shared + (extras if shared else 0)))),
         whole_effective_tokens=round(effective_tokens(whole, warm * min(whole, last.whole_tokens if last else 0))),
+        saved_tokens=max(0, whole - total - extras),
         turns_to_step=turns,
         step_tokens=step_tokens,
     )

@@ -34,7 +34,7 @@ from langchain_ctxbudget.history import (
     with_headings,
     work_state,
 )
-from langchain_ctxbudget.knowledge import MAX_ENTITIES, MAX_TOPICS, facts, subjects
+from langchain_ctxbudget.knowledge import MAX_TOPICS, facts, subjects
 from langchain_ctxbudget.messages import as_sent, distinct, fences, group, is_user, newest_that_fit
 from langchain_ctxbudget.prompt.assembly import NO_FIRST_QUESTION, group_tokens, has_human, layer_tokens
 from langchain_ctxbudget.prompt.fitting import JOINS, advice, counted_extras, excess_tokens, floors, pruned
@@ -112,7 +112,8 @@ def _allocated(plan: Plan, identity: int) -> Plan:
         for only_by_hand in (False, True)
     )
     topics = [count(one.line) for one in plan.detected.topics if one.line][:MAX_TOPICS]
-    entities = [count(one.line) for one in plan.detected.entities if one.line][:MAX_ENTITIES]
+    entities = [count(one.line) for one in plan.detected.entities if one.line]
+    entities = entities[: plan.request.settings.entity_context.most_entities]
     fences_tokens = sum(map(count, _fence_texts(plan, has_preferences=bool(preferences))))
     situation = Situation(
         total_tokens=plan.level_tokens or plan.limit_tokens,
@@ -289,7 +290,11 @@ def _bundles(plan: Plan, tokens: Mapping[str, int]) -> subjects.Bundles:
     """Writes the layers of the block but for retrieval; what an earlier block of the prompt says is not said again."""
     count, layers = plan.counter.count_text, plan.request.settings.layers
     known = subjects.render(
-        plan.detected, count, topic_tokens=tokens[Layer.TOPICS], entity_tokens=tokens[Layer.ENTITIES]
+        plan.detected,
+        count,
+        topic_tokens=tokens[Layer.TOPICS],
+        entity_tokens=tokens[Layer.ENTITIES],
+        most_entities=plan.request.settings.entity_context.most_entities,
     )
     own = [subjects.render_own(layer, plan.own_items[layer.name], count, tokens[layer.name]) for layer in layers]
     said = {(part.layer, part.text) for block in plan.history.blocks.values() for part in block.fragments}

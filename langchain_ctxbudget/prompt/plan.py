@@ -9,10 +9,10 @@ from typing import Any
 
 from langchain_core.messages import BaseMessage
 
-from langchain_ctxbudget.budget import HEALTHY, Allocation, Fragment, Parameters, Tier
+from langchain_ctxbudget.budget import HEALTHY, Allocation, Fragment, Layer, Parameters, Tier
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.history import Conversation, HistoryView, LastPrompt, TurnBlock
-from langchain_ctxbudget.knowledge import NOTHING, Bundles, Detected, Fact, FactsLayer, Knowledge
+from langchain_ctxbudget.knowledge import NOTHING, Bundles, Detected, Fact, FactsLayer, Knowledge, facts
 from langchain_ctxbudget.messages import Group, Repair, plain_text
 from langchain_ctxbudget.prompt.assembly import Content, asking, has_human
 from langchain_ctxbudget.report import ContextReport, UsageState
@@ -236,6 +236,12 @@ class Plan:
         return tuple(sorted(place for place in quoted if place is not None))
 
     @property
+    def compiled(self) -> dict[str, dict[str, bool]]:
+        """By layer, the compiled texts that the prompt uses, and whether each was there as it is."""
+        used = facts.bundles_used(self.preferences.facts, self.request.knowledge.bundles)
+        return {Layer.PREFERENCES: used, **self.detected.compiled}
+
+    @property
     def cut_key(self) -> str:
         """The name of the compaction cut that belongs to prompts like this."""
         tier = self.request.tier
@@ -335,5 +341,6 @@ def cut_key(settings: ContextSettings, limit_tokens: int, counter: TokenCounter)
         settings.keep_messages,
         settings.segment_messages,
         settings.emphasis,
+        settings.history_format,
     )
     return f"{limit_tokens} tokens, {counter.name}, {strategy}, {compaction}"

@@ -15,31 +15,15 @@ from langchain_core.documents import BaseDocumentCompressor
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore
 
-from langchain_ctxbudget import retrieval
+from langchain_ctxbudget import history, retrieval
 from langchain_ctxbudget.budget import Layer
 from langchain_ctxbudget.flow import Flow, embed_query
-from langchain_ctxbudget.history import (
-    Conversation,
-    Decision,
-    HistoryPlan,
-    HistoryView,
-    LastPrompt,
-    MessageIndex,
-    OtherConversations,
-    TurnBlock,
-    look_up,
-)
+from langchain_ctxbudget.history import Conversation, HistoryPlan, HistoryView, TurnBlock
 from langchain_ctxbudget.knowledge import facts, subjects
 from langchain_ctxbudget.messages import request_copy
+from langchain_ctxbudget.prompt import budgeting
 from langchain_ctxbudget.prompt.accounting import account, is_squeezed
 from langchain_ctxbudget.prompt.assembly import MOST_MARKERS, asking, has_human, with_cache_markers
-from langchain_ctxbudget.prompt.budgeting import (
-    history_plan,
-    with_bundles,
-    with_history,
-    with_leftovers,
-    with_shrunk_block,
-)
 from langchain_ctxbudget.prompt.fitting import Settled, fit_prompt
 from langchain_ctxbudget.prompt.growing import divided, prefix_of, whole_tokens
 from langchain_ctxbudget.prompt.plan import AssembledContext, Changes, Plan, Prompt
@@ -59,7 +43,7 @@ class Access:
     store: BaseStore
     embeddings: Embeddings | None = None
     sources: retrieval.Sources | None = None
-    other_conversations: OtherConversations = field(default_factory=OtherConversations)
+    other_conversations: history.OtherConversations = field(default_factory=history.OtherConversations)
     reranker: BaseDocumentCompressor | None = None
 
 
@@ -120,31 +104,31 @@ def fetch_bundles(plan: Plan, _access: Access) -> Flow[Plan]:
         except Exception as error:  # noqa: BLE001 - whatever an application's function raises
             items[layer.name] = ()
             problems.append(f"layer {layer.name!r}: {type(error).__name__}: {error}")
-    return with_bundles(plan.but(own_items=items).failed(*problems))
+    return budgeting.with_bundles(plan.but(own_items=items).failed(*problems))
 
 
 def compact_history(plan: Plan, access: Access) -> Flow[Plan]:
     """Chooses what of the history is verbatim, and what stands for the rest."""
     if plan.goes_on:
-        record, history = plan.history.record, history_plan(plan)
+        record, planned = plan.history.record, budgeting.history_plan(plan)
         if not (plan.again and record and (yield from _has_news(plan.conversation, record, access))):
             return plan.failed(*_unwritten(plan.conversation, plan.history))
-        return with_history(plan, history.view(Decision(cut=record.position, cleared=record.cleared)))
-    view, problems = yield from choose_history(history_plan(plan), access)
-    return with_history(plan, view).failed(*problems)
+        return budgeting.with_history(plan, planned.view(history.Decision(cut=record.position, cleared=record.cleared)))
+    view, problems = yield from choose_history(budgeting.history_plan(plan), access)
+    return budgeting.with_history(plan, view).failed(*problems)
 
 
-def choose_history(history: HistoryPlan, access: Access) -> Flow[tuple[HistoryView, list[str]]]:
+def choose_history(planned: HistoryPlan, access: Access) -> Flow[tuple[HistoryView, list[str]]]:
     """Chooses what of a history is verbatim; returns it, and what is to be reported."""
-    decision, problems = history.decide(), list[str]()
-    conversation, made = history.conversation, history.conversation.table.made
+    decision, problems = planned.decide(), list[str]()
+    conversation, made = planned.conversation, planned.conversation.table.made
     if made.maker and not decision.whole and decision.record is None:
-        _, waiting = conversation.spans(history.settings.segment_messages).before(decision.cut)
+        _, waiting = conversation.spans(planned.settings.segment_messages).before(decision.cut)
         try:
-            yield from look_up(access.store, conversation.scope, made, waiting)
+            yield from history.look_up(access.store, conversation.scope, made, waiting)
         except Exception as error:  # noqa: BLE001 - extraction stands
             problems.append(f"summaries: {type(error).__name__}: {error}")
-    view = history.view(decision)
+    view = planned.view(decision)
     return view, [*problems, *_unwritten(conversation, view)]
 
 
@@ -153,7 +137,7 @@ def _has_news(conversation: Conversation, record: CutRecord, access: Access) -> 
     made = conversation.table.made
     if made.maker and record.waiting:
         with suppress(Exception):  # extraction stands
-            yield from look_up(access.store, conversation.scope, made, record.waiting)
+            yield from history.look_up(access.store, conversation.scope, made, record.waiting)
     return made.has_news(record.waiting)
 
 
@@ -167,9 +151,9 @@ def _unwritten(conversation: Conversation, view: HistoryView) -> list[str]:
 def retrieve(plan: Plan, access: Access) -> Flow[Plan]:
     """Fills what is left of the budget, above all with messages that are no longer verbatim and answer this one."""
     if plan.fixed is not None:
-        return with_shrunk_block(plan)
+        return budgeting.with_shrunk_block(plan)
     if not has_human(plan.turn.groups):
-        return with_leftovers(plan)
+        return budgeting.with_leftovers(plan)
     conversation, problems = plan.conversation, list[str]()
     others: tuple[Candidate, ...] = ()
     named: tuple[retrieval.Named, ...] = ()
@@ -197,7 +181,7 @@ def retrieve(plan: Plan, access: Access) -> Flow[Plan]:
             pool, problem = yield from retrieval.rerank(pool, plan.query, access.reranker, conversation, most)
             problems += [problem] if problem else []
         plan = plan.but(pool=pool)
-    return with_leftovers(plan.failed(*problems))
+    return budgeting.with_leftovers(plan.failed(*problems))
 
 
 def settle(plan: Plan) -> Settled:
@@ -224,6 +208,7 @@ def assemble(plan: Plan) -> Prompt:
     plan, content, built, measured = settled.plan, settled.content, settled.built, settled.measured
     report = account(plan, content, built, measured)
     settings, remembered = plan.request.settings, plan.preferences.remembered
+    used = {key: is_hit for texts in plan.compiled.values() for key, is_hit in texts.items()}
     cut = plan.history.record
     if cut is not None and plan.history.step and plan.grows:
         cut = cut.model_copy(
@@ -238,7 +223,7 @@ def assemble(plan: Plan) -> Prompt:
         cut=cut,
         step=plan.history.step,
         snapshot=facts.snapshot_of(plan.preferences.facts, remembered.edited) if remembered.due else None,
-        last=LastPrompt(
+        last=history.LastPrompt(
             messages=built.messages,
             costs=measured.costs,
             stable=built.stable,
@@ -250,8 +235,8 @@ def assemble(plan: Plan) -> Prompt:
             settings=settings,
             coverage=lambda: report().coverage,
         ),
-        hits=plan.detected.hits,
-        misses=plan.detected.misses,
+        hits=[key for key, is_hit in used.items() if is_hit],
+        misses=[key for key, is_hit in used.items() if not is_hit],
     )
     marked = settings.cache_markers == "anthropic"
     most = MOST_MARKERS - sum("cache_control" in str(tool) for tool in plan.request.tools if isinstance(tool, dict))
@@ -293,14 +278,16 @@ class WhatIf:
         conversation = before.conversation.but(cuts=cuts, last=None, clips=dict(before.conversation.clips))
         asked = {"goes_on": before.goes_on, "cold": before.cold, "repeats": True}
         plan = Plan.begin(conversation, request).but(detected=before.detected, own_items=before.own_items, **asked)
-        plan = with_bundles(divided(plan))
+        plan = budgeting.with_bundles(divided(plan))
         if not plan.goes_on:
-            history = history_plan(plan)
-            plan = with_history(plan, history.view(history.decide()))
+            planned = budgeting.history_plan(plan)
+            plan = budgeting.with_history(plan, planned.view(planned.decide()))
         if plan.fixed is None:
             # Nobody holds the conversation's lock: an index of its own, and words alone.
-            pool = before.pool or retrieval.pooled(retrieval.Searched.of(plan.conversation, MessageIndex()), plan.query)
-            plan = with_leftovers(plan.but(pool=pool))
+            pool = before.pool or retrieval.pooled(
+                retrieval.Searched.of(plan.conversation, history.MessageIndex()), plan.query
+            )
+            plan = budgeting.with_leftovers(plan.but(pool=pool))
         else:
-            plan = with_shrunk_block(plan)
+            plan = budgeting.with_shrunk_block(plan)
         return replace(assemble(plan).context.report, forecast=True)

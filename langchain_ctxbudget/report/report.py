@@ -85,6 +85,7 @@ class Stability:
     """The cost of this prompt in new tokens: of those in the common prefix, which a warm cache holds, a tenth."""
     whole_effective_tokens: Count = 0
     """The same for everything that was said so far, sent each time."""
+    saved_tokens: Count = 0
     turns_to_step: Count | None = None
     """In about so many turns the prompt has grown to its budget; None where prompts do not grow."""
     step_tokens: Count | None = None
@@ -152,6 +153,13 @@ class ContextReport:
     """Milliseconds per step. Apart from these, from what had to be tokenized and from what a previous prompt of
     this process shares, equal inputs give equal reports."""
     usage: UsageState | None = None
+    topics: tuple[str, ...] = ()
+    entities: tuple[str, ...] = ()
+    """What the message is about, the surest first; and what was likely to come up, by what is open on the device."""
+    predicted: tuple[str, ...] = ()
+    cache_hits: dict[str, Count] = field(default_factory=dict)
+    """By layer, the texts that were compiled before, and those that were missing or have changed."""
+    cache_misses: dict[str, Count] = field(default_factory=dict)
     forecast: bool = False
     """True for the report of another budget: nothing was sent."""
     schema_version: Literal[3] = 3
@@ -176,7 +184,7 @@ class ContextReport:
         data: dict[str, Any] = _adapter().dump_python(self, mode="json")
         if not texts:
             del data["window_detail"]
-            data |= {key: len(data[key]) for key in ("repairs", "failures")}
+            data |= {key: len(data[key]) for key in ("repairs", "failures", "topics", "entities", "predicted")}
             for layer in data["layers"]:
                 del layer["items"]
         return data

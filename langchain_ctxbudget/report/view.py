@@ -99,7 +99,14 @@ def facts(report: ContextReport) -> list[tuple[str, str]]:
         written.append(f"{plural(report.summaries_waiting, 'span')} still to be written")
     by_model = report.summaries_waiting or set(report.summary_lines) - {"extraction"}
     steps = ", ".join(f"{name} {ms:.1f}" for name, ms in report.timings_ms.items())
+    came_up = {*report.topics, *report.entities}.intersection(report.predicted)
+    misses = report.cache_misses
+    ready = [f"{hits} of {hits + misses[layer]} in {layer}" for layer, hits in report.cache_hits.items()]
     found = [
+        ("Topics", ", ".join(report.topics)),
+        ("Entities", ", ".join(report.entities)),
+        ("Predicted", f"{', '.join(report.predicted)}; {len(came_up)} came up" if report.predicted else ""),
+        ("Ready", ", ".join(ready)),
         ("Settings", " < ".join(report.settings_from) if len(report.settings_from) > 1 else ""),
         ("Strategy", report.allocation_strategy),
         ("History", history if report.coverage else "no messages yet"),

@@ -80,6 +80,7 @@ def conversations(pipeline: ContextPipeline, do: Do, _folder: Path) -> list[Any]
         do(pipeline, "get_compactions", **IDS),
         do(pipeline, "flush"),
         do(pipeline, "end_session", **other),
+        do(pipeline, "status", **other),
         do(pipeline, "list_conversations", **USER),
         do(pipeline, "clear", **other),
         *bound(pipeline, do),
@@ -102,6 +103,7 @@ def bound(pipeline: ContextPipeline, do: Do) -> list[Any]:
     do(forked, "sync", [HumanMessage("Well?", id="m9")])
     do(chat, "remove", "m2")
     results = [added, do(forked, "messages"), do(chat, "page", limit=1).messages, do(chat, "end_session")]
+    results += [do(chat, "status")]
     assert (do(chat, "coverage"), do(chat, "compactions")) == (
         pipeline.coverage(**ids),
         pipeline.get_compactions(**ids),
@@ -123,8 +125,13 @@ def knowledge(pipeline: ContextPipeline, do: Do, _folder: Path) -> list[Any]:
         do(known, "heartbeat", device_id="phone", current_page="/labels", **USER),
         do(known, "list_devices", **USER),
         do(known, "prewarm", **USER),
+        do(known, "add_topic", "Labels", domain="business", **USER),
+        do(known, "add_entity", "Clara", type="person", **USER),
+        do(known, "describe", **USER),
         do(known, "delete", fact.id, **USER),
         do(known, "delete", fact.id, **USER),
+        do(known, "clear", **USER),
+        do(known, "describe", **USER),
     ]
 
 
@@ -136,6 +143,7 @@ def books(pipeline: ContextPipeline, do: Do, _folder: Path) -> list[Any]:
     return [
         found.report.total_tokens,
         do(pipeline.snapshots, "get", found.id, **IDS) == latest,
+        do(pipeline.snapshots, "analytics", **IDS) == do(pipeline.snapshots, "analytics", conversation_id=None, **USER),
         do(pipeline.usage, "record", USAGE, model="gpt-4o", **IDS),
         do(pipeline.usage, "of_session", **IDS),
         do(pipeline.usage, "of_month", **USER),

@@ -254,6 +254,14 @@ OPERATIONS: dict[str, Way] = {
         "heartbeat", device_id=it.one_of(*DEVICES), active_conversation_id=it.conversation, path=f"/{mark(it.user)}"
     ),
     "knowledge_prewarm": lambda it: it.know("prewarm"),
+    "knowledge_add_topic": lambda it: it.know("add_topic", it.text(), compiled_context=it.text()),
+    "knowledge_add_entity": lambda it: it.know("add_entity", it.text(), type="person", relationship=it.text()),
+    "knowledge_describe": lambda it: it.know("describe"),
+    "knowledge_clear": lambda it: it.know("clear"),
+    "status": lambda it: it.ask("status"),
+    "snapshots_analytics": lambda it: it.pipeline.snapshots.analytics(
+        user_id=it.user, conversation_id=it.one_of(None, it.conversation)
+    ),
     "usage_record": World.record,
     **dict.fromkeys(("usage_of_session", "usage_of_month", "usage_standing"), World.used),
     **dict.fromkeys(("snapshots_list", "snapshots_latest", "snapshots_get"), World.snapshots),
@@ -324,6 +332,8 @@ def arguments(method: Callable[..., Any]) -> dict[str, Any]:
         "user_id": "zoexa",
         "conversation_id": "c1",
         "text": "Likes trains",
+        "label": "Trains",
+        "name": "Zoe",
         "item_id": "f1",
         "device_id": "d1",
         "usage_metadata": {"input_tokens": 5, "output_tokens": 1, "total_tokens": 6},
@@ -354,7 +364,8 @@ async def test_a_missing_scope_is_an_error(name: str) -> None:
     method = attrgetter(name)(ContextPipeline(store=store))
     given = arguments(method)
     for part in (part for part in PARTS if part in inspect.signature(method).parameters):
-        for missing in (None, "", 7, b"zoexa", ["zoexa"]):
+        all_of_them = name.startswith("snapshots.") and name.endswith("analytics") and part == "conversation_id"
+        for missing in (*([] if all_of_them else [None]), "", 7, b"zoexa", ["zoexa"]):
             with pytest.raises(MissingScopeError, match=part.removeprefix("new_")):
                 await finished(method, **{**given, part: missing})
     assert store.search(()) == []

@@ -127,7 +127,7 @@ def test_every_section_says_its_part_in_words_that_were_said():
     assert set(of(ARTIFACTS, lines)[0][2:-1].split(", ")) == {"plans/hull.md", "draw_hull()"}
     earlier, _ = arc(digests_of(lines_of(*TALK))[:2], focus=lines_of(*TALK)[-4:])  # what the story says is not repeated
     assert of(FOCUS, earlier) == ["- [2024-05-03] Ada: I ordered two buckets of tar for the roof today.\n"]
-    assert [any(text.endswith(f": {said}\n") for said in TALK) for text in of(NARRATIVE, lines)] == [True] * 3
+    assert [any(text.endswith(f": {said}\n") for said in TALK) for text in of(NARRATIVE, lines)] == [True] * 2
     [line] = [line for line in lines if "40 planks" in line.text and line.heading == DECISIONS]
     assert (line.position, line.first, line.end) == (2, 2, 3)
 
@@ -159,7 +159,7 @@ def test_a_models_overview_tells_the_story_and_its_decision_stands_for_its_span(
     digests = modelled(lines, 0, sentences=(overview, *(replace(s, order=i) for i, s in enumerate(said, 1))))
     found, _ = arc(digests)
     story = [line for line in found if line.heading == NARRATIVE]
-    assert (story[0].text, story[0].made_by, len(story)) == ("- Ada builds a boat of oak in Oxford.\n", "model", 3)
+    assert (story[0].text, story[0].made_by, len(story)) == ("- Ada builds a boat of oak in Oxford.\n", "model", 2)
     [line] = [line for line in found if "oak" in line.text and line.heading == DECISIONS]
     assert (line.text, line.first, line.end) == ("- We decided on oak for the boat, 40 planks.\n", 0, 4)
 

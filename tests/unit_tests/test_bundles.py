@@ -10,6 +10,7 @@ from langchain_ctxbudget.knowledge import ContextBundle, EntityProfile, Fact, Kn
 from langchain_ctxbudget.knowledge.known import note_use
 from langchain_ctxbudget.knowledge.learning import compiled
 from langchain_ctxbudget.knowledge.profiles import CAPS, Compiler
+from langchain_ctxbudget.settings import EntityContext
 from langchain_ctxbudget.tokens import estimate_tokens
 
 NOW = datetime(2026, 1, 10, tzinfo=UTC)
@@ -132,7 +133,7 @@ STORE = InMemoryStore()
 
 def made(topics=(), entities=(), facts=(), old=None, now=NOW):
     state = Knowledge(topics=tuple(topics), entities=tuple(entities), facts=tuple(facts), bundles=old or {})
-    return compiled(STORE, "ada", state, now)
+    return compiled(STORE, "ada", state, now, EntityContext())
 
 
 def again(before, facts, *, topics=None):

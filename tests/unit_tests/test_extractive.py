@@ -88,7 +88,7 @@ def test_kept_sentences_are_the_best_of_the_messages_own_in_order(lines, limit):
 def test_a_choice_says_nothing_twice_and_skips_what_does_not_fit():
     assert choose(keep_sentences(messages("My bike is blue.", "My bike is blue.")), [5], 100) == [0]
     assert choose(keep_sentences(messages("We decided on Redis 7 in main.py.", "My bike is blue.")), [50, 5], 10) == [1]
-    many = [line(f"token{i} is here.", i) for i in range(POOL)]
+    many = [line(f"I keep token{i} in a box.", i) for i in range(POOL)]
     kept = keep_sentences([*many, line("We decided on Redis.", POOL)], 10**6)
     assert POOL in choose(kept, [1] * len(kept), 5)
 

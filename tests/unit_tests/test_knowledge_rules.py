@@ -159,7 +159,7 @@ def test_names_are_learned_where_they_are_introduced() -> None:
     ]
 
 
-def test_a_compound_of_three_messages_on_two_days_or_in_two_conversations_is_a_topic() -> None:
+def test_a_compound_that_comes_up_on_three_days_or_in_three_conversations_is_a_topic() -> None:
     texts = [
         "My marathon training is hard.",
         "Is the marathon training bad for knees?",
@@ -171,9 +171,11 @@ def test_a_compound_of_three_messages_on_two_days_or_in_two_conversations_is_a_t
     once = [one._replace(at=START) for one in said(*texts)]
     assert learn(once, (), "c1")[0].topics == ()
     _, phrases = learn(once[:2], (), "c1")
-    what, phrases = learn([once[2]._replace(id="m7")], phrases, "c2")
+    what, phrases = learn([once[2]._replace(id="m6")], phrases, "c2")
+    assert what.topics == ()
+    what, phrases = learn([once[2]._replace(id="m7")], phrases, "c3")
     assert [(one.label, one.message_ids) for one in what.topics] == [("Marathon training", ("m7",))]
-    assert learn(said("Hello!", first=8), phrases, "c2")[0].topics == ()
+    assert learn(said("Hello!", first=8), phrases, "c4")[0].topics == ()
     assert topics(*["My summer marathon training is hard."] * 3) == ["Summer marathon training"]
 
 

@@ -16,7 +16,7 @@ from langchain_ctxbudget import errors
 from langchain_ctxbudget.budget import TIERS, UsageLimits, standing, tier_of
 from langchain_ctxbudget.budget.tiers import LIMITS
 from langchain_ctxbudget.errors import BudgetTooSmallError, CtxBudgetError, InvalidSettingsError
-from langchain_ctxbudget.settings import STYLE_LINES, ContextSettings, Personality
+from langchain_ctxbudget.settings import STYLES, ContextSettings, Personality
 
 TOPIC = {"label": "Billing", "context": "Invoices go out on the 1st."}
 FILES = {"name": "files", "items": ["a.py"], "ideal_tokens": 10}
@@ -92,6 +92,7 @@ def test_the_most_restrictive_limit_counts(limits: dict[str, int], used: Any) ->
     assert standing(UsageLimits(), amounts) is None
 
 
+MANNERS = [(name, texts) for name, texts in STYLES.items() if name != "personality"]
 PERSONALITIES = (
     "helpful",
     "conversational",
@@ -101,10 +102,10 @@ PERSONALITIES = (
 
 
 def test_instructions_stand_in_the_order_of_the_fields_the_personality_first():
-    style = {name: next(iter(texts)) for name, texts in reversed(STYLE_LINES.items())}
+    style = {name: True if "true" in texts else next(iter(texts)) for name, texts in reversed(MANNERS)}
     settings = ContextSettings(personality=PERSONALITIES[2], response_style=style)
     expert = "You are an expert in tax law. Answer accurately and in depth."
-    assert settings.manner == (expert, *(next(iter(texts.values())) for texts in STYLE_LINES.values()))
+    assert settings.manner == (expert, *(next(iter(texts.values())) for _, texts in MANNERS))
     assert ContextSettings(response_style={}).manner == ()
     assert Personality.of(PERSONALITIES[3]).text == "You are a pirate.\nSpeak so."
 
