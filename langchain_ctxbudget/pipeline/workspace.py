@@ -71,13 +71,12 @@ class Stored(NamedTuple):
 
 
 class ConversationStatus(NamedTuple):
-    """What goes on in the background of a conversation, and what was done last."""
+    """What goes on in the background of a conversation, and the form and savings of its last prompt."""
 
     is_extracting: bool
     last_extraction: datetime | None
     is_compacting: bool
     compaction_stage: str
-    """The form of the history in the last prompt of this process, and the tokens that it saved."""
     saved_tokens: int
 
 
