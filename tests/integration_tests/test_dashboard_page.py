@@ -382,19 +382,7 @@ def test_everything_is_reached_by_keyboard(site: Site, visit: Visitor) -> None:
     for _ in range(80):
         page.keyboard.press("Tab")
         reached.add(page.evaluate("(document.activeElement.closest('[id]') ?? document.activeElement).id"))
-    assert {
-        "refresh",
-        "theme",
-        "sessions",
-        "turns",
-        "message",
-        "slider",
-        "budget",
-        "legend",
-        "prompt",
-        "history",
-        "out",
-    } <= reached
+    assert set("refresh theme sessions turns message slider budget glance legend prompt history out".split()) <= reached
 
 
 def test_what_goes_wrong_is_told_in_words(site: Site, visit: Visitor) -> None:
