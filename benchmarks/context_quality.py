@@ -1,7 +1,8 @@
 """How much of what a question needs stands in the prompt: this package beside what else there is.
 
 Real questions about long conversations, whose evidence is known: turns that hold the answer. Every system puts a
-prompt together for the same questions within the same budget, with the same embeddings (`LocalEmbeddings`);
+prompt together for the same questions within the same budget, with the same embeddings (`LocalEmbeddings`) and words
+(`terms`: stems without stop words), and turns of a day stand under one date;
 `ChatOpenAI.get_num_tokens_from_messages` counts all prompts. No language model is called and no network is used. A
 system returns what it returns: a prompt over the budget is counted, not repaired.
 
@@ -22,11 +23,12 @@ Columns:
     recall   mean share of evidence turns that stand in the prompt word by word, %
     all      questions with all their evidence in the prompt, %
     soft     share of the evidence's sentences in the prompt, by length, %
+    answered quoted questions (older than the last 8 turns) of which a sentence of the reply is quoted too, %
     dated    evidence turns found whose date (YYYY-MM-DD) is in the prompt too, %
     recent   prompts with the last 6 messages word by word, %
     tokens   mean tokens of a prompt
     over     prompts over the budget
-    p50/p95  milliseconds to put a prompt together (reading the conversation is not in it)
+    p50/p95  milliseconds of the processor to put a prompt together (reading the conversation is not in it)
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ from quality.data import Conversation, DataSet, generated, read
 from quality.peers import ChromaRetriever, LlamaIndex, LlamaIndexTuned, Mem0
 from quality.scoring import Row, Score, averaged, count, score
 from quality.showing import markdown, plot, table
-from quality.systems import Bm25, CtxBudget, Dense, Fused, Recency, System
+from quality.systems import Bm25, CtxBudget, Dense, Fused, FusedPerCost, Recency, System
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -61,6 +63,7 @@ SYSTEMS: dict[str, type[System]] = {
         Bm25,
         Dense,
         Fused,
+        FusedPerCost,
     )
 }
 
@@ -99,9 +102,9 @@ def ask(kind: type[System], conversation: Conversation, scores: Mapping[int, lis
                 system.add(conversation.turns[done : question.history])
                 done = question.history
             for budget, some in scores.items():
-                started = time.perf_counter()
+                started = time.process_time()
                 prompt = system.assemble(question.text, budget)
-                ms = (time.perf_counter() - started) * 1000
+                ms = (time.process_time() - started) * 1000
                 some.append(score(question, conversation.turns[:done], prompt, budget, ms))
     finally:
         system.close()

@@ -38,10 +38,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from langchain_ctxbudget import ContextPipeline
+from langchain_ctxbudget import ContextPipeline, retrieval, search
 from langchain_ctxbudget.history import MessageIndex
-from langchain_ctxbudget.prompt import steps
-from langchain_ctxbudget.retrieval import pool, selecting
+from langchain_ctxbudget.retrieval import gather, selecting
 from langchain_ctxbudget.search import Ranking, Scores, Texts, rank
 from langchain_ctxbudget.search.ranking import DEFAULT
 
@@ -53,7 +52,7 @@ EVERYTHING = "everything"
 def without_weight(*names: str) -> AbstractContextManager[object]:
     """The ranking with weights of 0."""
     weights = replace(DEFAULT, **dict.fromkeys(names, 0.0))
-    return patch.object(pool, "rank", partial(rank, weights=weights))
+    return patch.object(search, "rank", partial(rank, weights=weights))
 
 
 def without_words() -> AbstractContextManager[object]:
@@ -62,7 +61,7 @@ def without_words() -> AbstractContextManager[object]:
     def ranked(texts: Texts, question: Any, lexical: Scores, dense: Scores | None, _: Any, **more: Any) -> Ranking:  # noqa: ANN401 - passed on
         return rank(texts, question, np.zeros_like(lexical), dense, None, **more)
 
-    return patch.object(pool, "rank", ranked)
+    return patch.object(search, "rank", ranked)
 
 
 def without_subjects() -> AbstractContextManager[object]:
@@ -75,15 +74,20 @@ def without_embeddings() -> Iterator[None]:
     """As in a pipeline that has none: no similarities, no subjects."""
 
     def gathered(searched: Any, query: Any, _: Any, others: Any = ()) -> Any:  # noqa: ANN401 - passed on
-        return pool.gather(searched, query, None, others)
+        return gather(searched, query, None, others)
 
-    with without_subjects(), patch.object(steps, "gather", gathered):
+    with without_subjects(), patch.object(retrieval, "gather", gathered):
         yield
 
 
 def without_passages() -> AbstractContextManager[object]:
     """Whole texts, or nothing of them."""
     return patch.object(selecting._Selection, "_take_passage", lambda *_: None)  # noqa: SLF001 - the part itself
+
+
+def without_replies() -> AbstractContextManager[object]:
+    """Questions without their replies, and the other way round."""
+    return patch.object(selecting._Selection, "_take_exchange", lambda *_: None)  # noqa: SLF001 - the part itself
 
 
 PARTS: dict[str, Callable[[], AbstractContextManager[object]]] = {
@@ -104,6 +108,7 @@ PARTS: dict[str, Callable[[], AbstractContextManager[object]]] = {
     "first_person": partial(without_weight, "first_person"),
     "date": partial(without_weight, "date"),
     "passages": without_passages,
+    "replies": without_replies,
 }
 
 

@@ -34,9 +34,14 @@ class Turn(NamedTuple):
         return f"{self.speaker}: {self.text}"
 
     @property
+    def date(self) -> str:
+        """Its day; empty where unknown."""
+        return self.time[:10]
+
+    @property
     def dated(self) -> str:
         """The line after its date."""
-        return f"{self.time[:10]} {self.line}" if self.time else self.line
+        return f"{self.date} {self.line}".lstrip()
 
     @property
     def message(self) -> BaseMessage:

@@ -46,11 +46,13 @@ class ChromaRetriever(Snippets):
         )
 
     def index(self, turns: Sequence[Turn]) -> None:
-        self.store.add_documents([Document(turn.line, metadata={"dated": turn.dated}) for turn in turns])
+        places = range(len(self.turns) - len(turns), len(self.turns))
+        found = zip(turns, places, strict=True)
+        self.store.add_documents([Document(turn.line, metadata={"place": place}) for turn, place in found])
 
-    def ranked(self, question: str, limit: int) -> Iterable[str]:
+    def ranked(self, question: str, limit: int) -> Iterable[int]:
         retriever = self.store.as_retriever(search_kwargs={"k": limit})
-        return (document.metadata["dated"] for document in retriever.invoke(question))
+        return (document.metadata["place"] for document in retriever.invoke(question))
 
     def close(self) -> None:
         self.store.delete_collection()
@@ -88,13 +90,13 @@ class Mem0(Snippets):
         )
 
     def index(self, turns: Sequence[Turn]) -> None:
-        for turn in turns:
+        for place, turn in enumerate(turns, len(self.turns) - len(turns)):
             message = {"role": "user" if turn.human else "assistant", "name": turn.speaker, "content": turn.line}
-            self.memory.add([message], user_id=USER, metadata={"dated": turn.dated}, infer=False)
+            self.memory.add([message], user_id=USER, metadata={"place": place}, infer=False)
 
-    def ranked(self, question: str, limit: int) -> Iterable[str]:
+    def ranked(self, question: str, limit: int) -> Iterable[int]:
         found = self.memory.search(question, filters={"user_id": USER}, top_k=limit, threshold=0.0)
-        return (memory["metadata"]["dated"] for memory in found["results"])
+        return (memory["metadata"]["place"] for memory in found["results"])
 
     def close(self) -> None:
         self.memory.close()

@@ -7,6 +7,7 @@ import re
 import statistics
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 from langchain_core.messages import BaseMessage
@@ -17,6 +18,8 @@ from quality.data import Question, Turn
 
 RECENT = 6
 """So many last messages make `recent`."""
+QUESTION, SENTENCE_OF_REPLY, NEWEST = 30, 20, 8
+"""Characters of a question that asks something, and of a sentence that replies; the newest turns are not looked at."""
 SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 
 
@@ -29,6 +32,8 @@ class Score(NamedTuple):
     recent: float
     found: int
     dated: int
+    quoted: int
+    answered: int
     tokens: int
     over: bool
     ms: float
@@ -44,6 +49,7 @@ class Row(NamedTuple):
     recall: float
     all: float
     soft: float
+    answered: float | None
     dated: float | None
     recent: float
     tokens: int
@@ -67,8 +73,10 @@ def score(question: Question, before: Sequence[Turn], prompt: Sequence[BaseMessa
     text = squeezed("\n".join(str(message.text) for message in prompt))
     evidence = question.evidence
     found = [turn for turn in evidence if squeezed(turn.text) in text]
-    parts = [squeezed(part) for turn in evidence for part in SENTENCE.split(turn.text) if part.strip()]
+    parts = [part for turn in evidence for part in _sentences(turn)]
     tokens = count(prompt)
+    replies = [reply for turn, reply in pairwise(before[: 1 - NEWEST]) if _asks(turn, reply, text)]
+    answered = [any(len(part) > SENTENCE_OF_REPLY and part in text for part in _sentences(reply)) for reply in replies]
     return Score(
         recall=len(found) / len(evidence),
         all=float(len(found) == len(evidence)),
@@ -76,6 +84,8 @@ def score(question: Question, before: Sequence[Turn], prompt: Sequence[BaseMessa
         recent=float(all(squeezed(turn.text) in text for turn in before[-RECENT:])),
         found=len(found),
         dated=sum(bool(turn.time) and turn.time[:10] in text for turn in found),
+        quoted=len(replies),
+        answered=sum(answered),
         tokens=tokens,
         over=tokens > budget,
         ms=ms,
@@ -87,9 +97,19 @@ def squeezed(text: str) -> str:
     return " ".join(text.split())
 
 
+def _sentences(turn: Turn) -> list[str]:
+    return [squeezed(part) for part in SENTENCE.split(turn.text) if part.strip()]
+
+
+def _asks(turn: Turn, reply: Turn, prompt: str) -> bool:
+    """Tell whether a turn stands in a prompt and is a question to somebody else."""
+    text = squeezed(turn.text)
+    return "?" in text and len(text) > QUESTION and turn.speaker != reply.speaker and text in prompt
+
+
 def averaged(data: str, system: str, budget: int, scores: Sequence[Score]) -> Row:
     """The row of a table."""
-    found = sum(score.found for score in scores)
+    found, quoted = (sum(getattr(score, name) for score in scores) for name in ("found", "quoted"))
     times = sorted(score.ms for score in scores)
 
     def percent(values: Sequence[float]) -> float:
@@ -103,6 +123,7 @@ def averaged(data: str, system: str, budget: int, scores: Sequence[Score]) -> Ro
         recall=percent([score.recall for score in scores]),
         all=percent([score.all for score in scores]),
         soft=percent([score.soft for score in scores]),
+        answered=round(100 * sum(score.answered for score in scores) / quoted, 1) if quoted else None,
         dated=round(100 * sum(score.dated for score in scores) / found, 1) if found else None,
         recent=percent([score.recent for score in scores]),
         tokens=round(statistics.fmean(score.tokens for score in scores)),

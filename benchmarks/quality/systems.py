@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from importlib import import_module
+from itertools import groupby
 from typing import Any, ClassVar
 
 import numpy as np
-import snowballstemmer
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage, trim_messages
+from numpy.typing import NDArray
 
 from langchain_ctxbudget import ContextPipeline, LocalEmbeddings
+from langchain_ctxbudget.messages import terms
 from quality.data import Turn
 from quality.scoring import count
 
 SYSTEM_PROMPT = "You are a helpful assistant."
 USER = "benchmark"
-WORD = re.compile(r"\w+")
+UNDATED = "undated"
 RRF = 60
 """The usual constant of reciprocal rank fusion."""
 
@@ -104,7 +105,7 @@ def _message_tokens(kind: type[BaseMessage], text: str, name: str | None) -> int
 
 
 class Snippets(System):
-    """Whole turns with their dates, best first, skipping what does not fit: a budget filled as well as it can be.
+    """Whole turns under their dates, best first, skipping what does not fit: a budget filled as well as it can be.
 
     A subclass only ranks.
     """
@@ -119,23 +120,31 @@ class Snippets(System):
 
     @abstractmethod
     def index(self, turns: Sequence[Turn]) -> None:
-        """Take the next turns into the index."""
+        """Take the next turns into the index; they are the last ones of `self.turns`."""
 
     @abstractmethod
-    def ranked(self, question: str, limit: int) -> Iterable[str]:
-        """Turns with their dates, best first; `limit` are more than fit."""
+    def ranked(self, question: str, limit: int) -> Iterable[int]:
+        """Places of turns, best first; `limit` are more than fit."""
 
     def assemble(self, question: str, budget: int) -> Sequence[BaseMessage]:
         left = budget - count(_prompt(question, []))
-        lines: list[str] = []
-        for line in self.ranked(question, min(len(self.turns), max(50, budget // 8))):
-            tokens = _line_tokens(line)
+        chosen: list[int] = []
+        dates: set[str] = set()
+        for place in self.ranked(question, min(len(self.turns), max(50, budget // 8))):
+            turn = self.turns[place]
+            tokens = _line_tokens(turn.line) + (0 if turn.date in dates else _line_tokens(f"[{turn.date or UNDATED}]"))
             if tokens <= left:
-                lines.append(line)
+                chosen.append(place)
+                dates.add(turn.date)
                 left -= tokens
-        while lines and count(_prompt(question, lines)) > budget:  # tokens may join across lines
-            lines.pop()
-        return _prompt(question, lines)
+        while chosen and count(prompt := _prompt(question, self.lines(chosen))) > budget:
+            chosen.pop()  # tokens may join across lines
+        return prompt if chosen else _prompt(question, [])
+
+    def lines(self, chosen: Sequence[int]) -> list[str]:
+        """Turns in the order of time, each day's under its date."""
+        days = groupby((self.turns[place] for place in sorted(chosen)), key=lambda turn: turn.date or UNDATED)
+        return [line for date, turns in days for line in (f"[{date}]", *(turn.line for turn in turns))]
 
 
 def _prompt(question: str, lines: Sequence[str]) -> list[BaseMessage]:
@@ -151,7 +160,7 @@ def _line_tokens(line: str) -> int:
 
 
 class Bm25(Snippets):
-    """Okapi BM25 over stemmed words."""
+    """Okapi BM25 over stemmed words, without stop words."""
 
     name = "bm25"
     install = "rank-bm25>=0.2.2,<1"
@@ -159,24 +168,15 @@ class Bm25(Snippets):
     def __init__(self, budgets: Sequence[int]) -> None:
         super().__init__(budgets)
         self.okapi = import_module("rank_bm25").BM25Okapi
-        self.stem = lru_cache(50_000)(snowballstemmer.stemmer("english").stemWord)
         self.terms: list[list[str]] = []
         self.fitted: Any = None
 
     def index(self, turns: Sequence[Turn]) -> None:
-        self.terms += [self.words(turn.line) for turn in turns]
+        self.terms += [terms(turn.line) for turn in turns]
         self.fitted = self.okapi(self.terms)
 
-    def words(self, text: str) -> list[str]:
-        return [self.stem(word) for word in WORD.findall(text.lower())]
-
-    def order(self, question: str) -> list[int]:
-        """Places of all turns, best first."""
-        scores = self.fitted.get_scores(self.words(question))
-        return [int(place) for place in np.argsort(-scores, kind="stable")]
-
-    def ranked(self, question: str, limit: int) -> Iterable[str]:
-        return (self.turns[place].dated for place in self.order(question)[:limit])
+    def ranked(self, question: str, limit: int) -> Iterable[int]:
+        return map(int, np.argsort(-self.fitted.get_scores(terms(question)), kind="stable")[:limit])
 
 
 class Dense(Snippets):
@@ -193,13 +193,9 @@ class Dense(Snippets):
         new = self.embeddings.embed_documents([turn.line for turn in turns])
         self.vectors = np.vstack([self.vectors, new])
 
-    def order(self, question: str) -> list[int]:
-        """Places of all turns, best first."""
+    def ranked(self, question: str, limit: int) -> Iterable[int]:
         scores = self.vectors @ np.array(self.embeddings.embed_query(question))
-        return [int(place) for place in np.argsort(-scores, kind="stable")]
-
-    def ranked(self, question: str, limit: int) -> Iterable[str]:
-        return (self.turns[place].dated for place in self.order(question)[:limit])
+        return map(int, np.argsort(-scores, kind="stable")[:limit])
 
 
 class Fused(Snippets):
@@ -216,8 +212,21 @@ class Fused(Snippets):
         for part in self.parts:
             part.add(turns)
 
-    def ranked(self, question: str, limit: int) -> Iterable[str]:
+    def scores(self, question: str) -> NDArray[np.float64]:
+        """What every turn is worth."""
         scores = np.zeros(len(self.turns))
         for part in self.parts:
-            scores[part.order(question)] += 1 / (RRF + 1 + np.arange(len(self.turns)))
-        return (self.turns[place].dated for place in np.argsort(-scores, kind="stable")[:limit])
+            scores[[*part.ranked(question, len(self.turns))]] += 1 / (RRF + 1 + np.arange(len(self.turns)))
+        return scores
+
+    def ranked(self, question: str, limit: int) -> Iterable[int]:
+        return map(int, np.argsort(-self.scores(question), kind="stable")[:limit])
+
+
+class FusedPerCost(Fused):
+    """The same, divided by the square root of what a turn costs: the plainest that knows of a budget."""
+
+    name = "bm25+dense / sqrt(cost)"
+
+    def scores(self, question: str) -> NDArray[np.float64]:
+        return super().scores(question) / np.sqrt([_line_tokens(turn.line) for turn in self.turns])

@@ -24,9 +24,13 @@ CANDIDATES, TOKENS_PER_CANDIDATE, MOST_WORTH = 256, 8, 2_048
 """As many of the best are looked at, or one for so many tokens, if that is more; so many may be worth their tokens."""
 LONG_TOKENS, LONG_SHARE, PASSAGE_TOKENS = 160, 0.125, 64
 """For a part of the most relevant text, where it takes so many and this share of the room, so many are kept free."""
-REPLY_SHARE, SHORTEST_QUESTION, REPLY_CHARACTERS, LOOKED_THROUGH, LONG_WORD = 0.1, 30, (20, 70), 400, 4
-"""A question of so many characters comes with a sentence of so many of its reply, one of the first ones, or with all of
-a reply that is no longer: without any it says little. Such sentences take this share of the budget at most."""
+REPLY_SHARE, SHORTEST_QUESTION, REPLY_CHARACTERS, LOOKED_THROUGH, LONG_WORD = 0.1, 30, (20, 70, 160), 400, 4
+"""A question of so many characters comes with one of the first sentences of its reply, a short one if there is any, or
+with all of a short reply; a reply, with a question that is short: the one says little without the other. Sentences and
+questions that come so take this share of the budget at most."""
+TIMELINE_SHARE, TIMELINE_TOKENS = 0.3, 40
+"""For a message about everything that was said of a matter: what a line of every subject may take of the room, and what
+each may cost with the date above it."""
 NAMED_SHARE, MEMORY_SHARE = 0.6, 0.4
 """The most that a named document takes, and memories while anything else has use for it (DESIGN: 60 and 40 %)."""
 OWN_MESSAGES = "messages"
@@ -192,10 +196,12 @@ class _Selection:
         is_long = bool(best) and self.price_about(best[0]) >= max(LONG_TOKENS, share)
         kept = min(PASSAGE_TOKENS, share) if is_long else 0
         self.left -= kept
+        if self.pool.question.is_broad:
+            self._take_timeline(numbers)
         self._take(numbers)
         self.left += kept
         if is_long and best[0] not in self.chosen and len(self.chosen) < self.most_items:
-            self._take_passage(best[0])
+            self._take_passage(best[0], self.left)
         self.memories_left = self.left
         self._take(numbers)
 
@@ -223,36 +229,68 @@ class _Selection:
                 continue
             self.memories_left -= price if is_memory else 0
             self._add(number, self._line(number), tokens)
-            self._take_reply(number)
+            self._take_exchange(number)
 
-    def _take_reply(self, number: int) -> None:
-        """Takes what replies to a question of the conversation: all of it where it is short, else a sentence."""
-        asked, position, reply = self.pool.text(number), self.pool.position(number), number + 1
-        if position is None or len(asked.text) <= SHORTEST_QUESTION or "?" not in asked.text:
-            return
-        if reply in self.chosen or reply == len(self.pool.meant) or len(self.chosen) >= self.most_items:
-            return
-        at, text = position + 1, self.pool.text(reply)
-        if self.pool.position(reply) != at or not self.may_be_quoted[at] or text.speaker == asked.speaker:
-            return
-        line, room, status = self._line(reply), self.left, Status.INCLUDED
-        if len(text.text) > REPLY_CHARACTERS[1]:
-            said = _answering(asked.text, text.text)
-            line, status = fences.item(text.speaker, f"{said} …", f"#{at + 1} " if self.numbered else ""), Status.SHRUNK
-            room = min(room, self.replies_left) if said else 0
-        tokens = self.count(line)
-        if tokens <= room - self._price_of(self._heading(text)):
-            self.replies_left -= tokens if status is Status.SHRUNK else 0
-            self._add(reply, line, tokens, status)
+    def _take_exchange(self, number: int) -> None:
+        """Takes what replies to a question, all of it or a sentence, and the short question that a text replies to."""
+        if self._is_exchange(number):
+            reply, at = self.pool.text(number + 1), self.pool.position(number + 1)
+            if len(reply.text) <= REPLY_CHARACTERS[1]:
+                self._take_beside(number + 1, self._line(number + 1))
+            elif said := _answering(self.pool.text(number).text, reply.text):
+                line = fences.item(reply.speaker, f"{said} …", f"#{(at or 0) + 1} " if self.numbered else "")
+                self._take_beside(number + 1, line, self.replies_left, Status.SHRUNK)
+        if self._is_exchange(number - 1) and len(self.pool.text(number - 1).text) <= REPLY_CHARACTERS[1]:
+            self._take_beside(number - 1, self._line(number - 1), self.replies_left // 2)
 
-    def _take_passage(self, number: int) -> None:
-        """Takes what a message says from where it has most words of the query on, as much as there is room for."""
+    def _is_exchange(self, asked: int) -> bool:
+        """Tells whether a text is a question of the conversation, and the next one is somebody's reply to it."""
+        if not len(self.pool.others) <= asked < len(self.pool.meant) - 1:
+            return False
+        said, reply, at = self.pool.text(asked), self.pool.text(asked + 1), self.pool.position(asked + 1)
+        follows = at is not None and self.pool.position(asked) == at - 1
+        return follows and said.speaker != reply.speaker and len(said.text) > SHORTEST_QUESTION and "?" in said.text
+
+    def _take_beside(
+        self, number: int, line: str, most_tokens: int | None = None, how: Status = Status.INCLUDED
+    ) -> None:
+        """Takes a line that goes with another one, where there is room: of all, or of so much that is kept for such."""
+        position, tokens = self.pool.position(number), self.count(line)
+        if position is None or not self.may_be_quoted[position] or number in self.chosen:
+            return
+        room = self.left if most_tokens is None else min(self.left, most_tokens)
+        fits = tokens + self._price_of(self._heading(self.pool.text(number))) <= room
+        if fits and len(self.chosen) < self.most_items:
+            self.replies_left -= 0 if most_tokens is None else tokens
+            self._add(number, line, tokens, how)
+
+    def _take_timeline(self, numbers: Sequence[int]) -> None:
+        """Takes a line of every subject of the conversation, the best ones first, within their share of the room."""
+        subjects, seen = self.pool.searched.index.subjects(), set[int]()
+        least = self.left - int(self.left * TIMELINE_SHARE)
+        for number in numbers:
+            if self.left - TIMELINE_TOKENS < least or len(self.chosen) >= self.most_items:
+                return
+            position = self.pool.position(number)
+            if position is not None and (subject := int(subjects[position])) not in seen:
+                seen.add(subject)
+                self._take_passage(number, TIMELINE_TOKENS)
+
+    def _take_passage(self, number: int, most_tokens: int) -> None:
+        """Takes what a message says from where it has most words of the query on, up to so many tokens."""
         text, position = self.pool.text(number), self.pool.position(number)
-        start = most_about(text.text, self.pool.question.terms)
-        if position is None or start is None:
+        if position is None:
             return
 
-        room = self.left - self._price_of(self._heading(text))
+        room = min(self.left, most_tokens) - self._price_of(self._heading(text))
+        if (tokens := self._cost(number, room)) is not None:
+            self._add(number, self._line(number), tokens)
+            return
+        start = most_about(text.text, self.pool.question.terms)
+        if start is None and not self.pool.question.is_broad:
+            return
+
+        start = start or 0
         rest = text.text[start:][: _MOST_CHARACTERS_PER_TOKEN * max(room, 0)]
 
         def line(size: int) -> str:
@@ -316,11 +354,13 @@ class _Selection:
 
 
 def _answering(question: str, reply: str) -> str:
-    """Returns one of the first sentences of a reply, with most words of the question; nothing where none is short."""
-    words, (least, most) = {word for word in question.lower().split() if len(word) >= LONG_WORD}, REPLY_CHARACTERS
+    """Returns one of the first sentences of a reply, with most words of the question, or else the shortest one."""
+    words = {word for word in question.lower().split() if len(word) >= LONG_WORD}
+    least, short, most = REPLY_CHARACTERS
     found = sentences(reply[:LOOKED_THROUGH])
-    short = [one for one in (found if len(reply) <= LOOKED_THROUGH else found[:-1]) if least < len(one) <= most]
-    return max(short, key=lambda one: len(words.intersection(one.lower().split())), default="")
+    whole = [one for one in (found if len(reply) <= LOOKED_THROUGH else found[:-1]) if least < len(one) <= most]
+    best = max(whole, key=lambda one: (len(one) <= short, len(words.intersection(one.lower().split()))), default="")
+    return best if len(best) <= short else min(whole, key=len)
 
 
 def _source(text: Candidate | Entry) -> str:
