@@ -28,7 +28,7 @@ REPLY_SHARE, SHORTEST_QUESTION, REPLY_CHARACTERS, LOOKED_THROUGH, LONG_WORD = 0.
 """A question of so many characters comes with one of the first sentences of its reply, a short one if there is any, or
 with all of a short reply; a reply, with a question that is short: the one says little without the other. Sentences and
 questions that come so take this share of the budget at most."""
-TIMELINE_SHARE, TIMELINE_TOKENS = 0.3, 40
+TIMELINE_SHARE, TIMELINE_TOKENS = 0.4, 32
 """For a message about everything that was said of a matter: what a line of every subject may take of the room, and what
 each may cost with the date above it."""
 NAMED_SHARE, MEMORY_SHARE = 0.6, 0.4
@@ -104,7 +104,9 @@ def select(
     stands[end:] = stands[[position for position in shown if position < end]] = True
     stands[[*in_short]] = False
     may_be_quoted = quotable & ~stands
-    selection = _Selection(conversation, pool, budget_tokens, may_be_quoted, limits.most_items, numbered=numbered)
+    asked = saying("", pool.question.text)[1]
+    may_come = may_be_quoted & (pool.searched.index.folded.values[: len(quotable)] != asked)
+    selection = _Selection(conversation, pool, budget_tokens, may_come, limits.most_items, numbered=numbered)
     named = selection.take_named()
     whole = {part.id for part in named if part.status is Status.INCLUDED}
     new = [not (other.id in given or other.id.rpartition("#")[0] in whole) for other in pool.others]
@@ -116,7 +118,7 @@ def select(
     best = highest(np.flatnonzero(free), pool.ranking.keys, MOST_WORTH)
     said = pool.said[best]  # each text once, and none that the prompt or the question says
     is_new = ~np.isin(said, pool.searched.index.sayings.values[stands & quotable])
-    is_new &= pool.folded[best] != saying("", pool.question.text)[1]
+    is_new &= pool.folded[best] != asked
     is_new &= np.isin(np.arange(len(best)), np.unique(said, return_index=True)[1])
     best = best[is_new]
     numbers = best[: limits.candidates or max(CANDIDATES, budget_tokens // TOKENS_PER_CANDIDATE)].tolist()
@@ -256,7 +258,11 @@ class _Selection:
     ) -> None:
         """Takes a line that goes with another one, where there is room: of all, or of so much that is kept for such."""
         position, tokens = self.pool.position(number), self.count(line)
-        if position is None or not self.may_be_quoted[position] or number in self.chosen:
+        if (
+            position is None
+            or not self.may_be_quoted[position]
+            or self.pool.said[number] in self.pool.said[[*self.chosen]]
+        ):
             return
         room = self.left if most_tokens is None else min(self.left, most_tokens)
         fits = tokens + self._price_of(self._heading(self.pool.text(number))) <= room

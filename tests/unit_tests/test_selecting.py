@@ -58,15 +58,15 @@ def cases(draw):
 many = settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 
 
-def gathered(view, others=(), embeddings=None):
-    pool, failure = drive(gather(Searched.of(view), QUERY, embeddings, others))
+def gathered(view, others=(), embeddings=None, query=QUERY):
+    pool, failure = drive(gather(Searched.of(view), query, embeddings, others))
     assert failure is None
     return pool
 
 
-def retrieved(messages, budget, *, others=(), named=(), end=None, embeddings=None, counter=COUNTER, **how):
+def retrieved(messages, budget, *, others=(), named=(), end=None, embeddings=None, counter=COUNTER, query=QUERY, **how):
     view = conversation(messages, counter)
-    pool = replace(gathered(view, others, embeddings), named=tuple(named))
+    pool = replace(gathered(view, others, embeddings, query), named=tuple(named))
     return select(view, pool, len(view.entries) if end is None else end, budget, **how)
 
 
@@ -137,6 +137,30 @@ def test_the_same_words_are_quoted_once_and_not_at_all_where_the_prompt_shows_th
     found = quoted(retrieved([SAME, HELLO, again, HERE], 400))
     assert len({"m0", "m2"} & {*found}) == 1
     assert "m3" in found
+
+
+def test_a_quoted_question_brings_a_sentence_of_its_reply_and_a_quoted_reply_its_short_question():
+    asked, reply = "Who takes care of the old tandem these days?", "Ines does, of the bike, too. " + "It rains. " * 299
+    found = retrieved([*RAIN, HumanMessage(asked), AIMessage(reply)], 400, query="The old tandem?")
+    assert [part.text for part in found.fragments][-2:] == [
+        f"- user: {asked}\n",
+        "- assistant: Ines does, of the bike, too. …\n",
+    ]
+    found = retrieved([HumanMessage(asked), AIMessage("The blue bike? Ines keeps it in the hall."), *RAIN], 60)
+    assert asked in found.fragments[0].text
+
+
+def test_a_message_about_everything_gets_a_line_of_every_subject():
+    day = "It rained all day. " * 20
+    days = [
+        HumanMessage(f"No. {number} was ill. {day}", additional_kwargs={"created_at": f"2026-01-{number}"})
+        for number in range(10, 22)
+    ]
+    whole, lines = (
+        len(retrieved(days, 600, query=query).fragments)
+        for query in ("Who was ill?", "Can you summarise what we said about who was ill?")
+    )
+    assert lines > whole
 
 
 def test_of_a_message_that_is_too_long_the_part_with_the_words_is_quoted():
