@@ -70,7 +70,7 @@ def count(messages: Sequence[BaseMessage]) -> int:
 
 def score(question: Question, before: Sequence[Turn], prompt: Sequence[BaseMessage], budget: int, ms: float) -> Score:
     """Look for the evidence in a prompt, word by word, white space aside."""
-    text = squeezed("\n".join(str(message.text) for message in prompt))
+    text = " ".join(" ".join(str(message.text) for message in prompt).split())
     evidence = question.evidence
     found = [turn for turn in evidence if squeezed(turn.text) in text]
     parts = [part for turn in evidence for part in _sentences(turn)]
@@ -92,6 +92,7 @@ def score(question: Question, before: Sequence[Turn], prompt: Sequence[BaseMessa
     )
 
 
+@lru_cache(maxsize=50_000)
 def squeezed(text: str) -> str:
     """A text with single spaces."""
     return " ".join(text.split())
@@ -104,7 +105,7 @@ def _sentences(turn: Turn) -> list[str]:
 def _asks(turn: Turn, reply: Turn, prompt: str) -> bool:
     """Tell whether a turn stands in a prompt and is a question to somebody else."""
     text = squeezed(turn.text)
-    return "?" in text and len(text) > QUESTION and turn.speaker != reply.speaker and text in prompt
+    return len(text) > QUESTION and "?" in text and turn.speaker != reply.speaker and text in prompt
 
 
 def averaged(data: str, system: str, budget: int, scores: Sequence[Score]) -> Row:

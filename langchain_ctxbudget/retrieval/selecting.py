@@ -28,7 +28,7 @@ REPLY_SHARE, SHORTEST_QUESTION, REPLY_CHARACTERS, LOOKED_THROUGH, LONG_WORD = 0.
 """A question of so many characters comes with one of the first sentences of its reply, a short one if there is any, or
 with all of a short reply; a reply, with a question that is short: the one says little without the other. Sentences and
 questions that come so take this share of the budget at most."""
-TIMELINE_SHARE, TIMELINE_TOKENS = 0.4, 32
+TIMELINE_SHARE, TIMELINE_TOKENS = 0.3, 32
 """For a message about everything that was said of a matter: what a line of every subject may take of the room, and what
 each may cost with the date above it."""
 NAMED_SHARE, MEMORY_SHARE = 0.6, 0.4

@@ -151,13 +151,13 @@ def test_a_quoted_question_brings_a_sentence_of_its_reply_and_a_quoted_reply_its
 
 
 def test_a_message_about_everything_gets_a_line_of_every_subject():
-    day = "It rained all day. " * 20
+    day = "It rained all day. " * 60
     days = [
         HumanMessage(f"No. {number} was ill. {day}", additional_kwargs={"created_at": f"2026-01-{number}"})
         for number in range(10, 22)
     ]
     whole, lines = (
-        len(retrieved(days, 600, query=query).fragments)
+        len(retrieved(days, 1_000, query=query).fragments)
         for query in ("Who was ill?", "Can you summarise what we said about who was ill?")
     )
     assert lines > whole
