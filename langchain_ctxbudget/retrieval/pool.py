@@ -150,16 +150,10 @@ def pooled(
     texts = _texts(elsewhere, shelf, groups, index.speakers, index.texts(searched.costs, places, session))
     compared = similar.own.compared(similar.others, places) if similar else None
     dense = compared.cosines(similar.target) if similar and compared else None
-    ranking = search.rank(
-        texts,
-        question,
-        search.z_scores(words)[chosen],
-        None if dense is None else search.z_scores(dense, sample),
-        search.z_scores(sessions)[chosen],
-        alike=compared.to_mean if compared else None,
-        short=short,
-        sample=sample,
-    )
+    meaning = None if dense is None else search.z_scores(dense, sample)
+    scores = search.z_scores(words)[chosen], meaning, search.z_scores(sessions)[chosen]
+    alike = compared.to_mean if compared else None
+    ranking = search.rank(texts, question, *scores, alike=alike, short=short, sample=sample)
     if elsewhere:
         low, high = min(search.PRIORITIES.values()), max(search.PRIORITIES.values())
         priority = np.zeros(len(texts))
@@ -170,28 +164,16 @@ def pooled(
     asked = search.about(question.terms)
     rare = index.lexical.rarities(asked, shelf)
     shared = words if len(asked) == len(question.terms) else search.scores_together(shelf, index.lexical, asked)
-    evidence = search.Evidence.of(
-        asked,
-        shared[chosen],
-        np.concatenate((shelf.covered(rare), index.lexical.covered(rare)))[chosen],
-        sum(rare.values()),
-        dense,
-        documents=np.array([other.source == "documents" for other in elsewhere] + [False] * len(places), np.bool_),
-        names_speaker=bool(question.speakers),
-    )
+    covered = np.concatenate((shelf.covered(rare), index.lexical.covered(rare)))[chosen]
+    documents = np.array([other.source == "documents" for other in elsewhere] + [False] * len(places), np.bool_)
+    given = asked, shared[chosen], covered, sum(rare.values()), dense
+    evidence = search.Evidence.of(*given, documents=documents, names_speaker=bool(question.speakers))
     near = words[:first] > 0 if dense is None else (words[:first] > 0) | (dense[:first] >= SIMILAR)
     sayings = np.array([saying(other.speaker, other.text) for other in elsewhere], np.int64).reshape(-1, 2)
-    return Pool(
-        question=question,
-        others=tuple(elsewhere),
-        places=places,
-        ranking=ranking,
-        evidence=evidence,
-        meant=np.concatenate((near, searched.quotable[places])),
-        said=np.concatenate((sayings[:, 0], index.sayings.values[places])),
-        folded=np.concatenate((sayings[:, 1], index.folded.values[places])),
-        searched=searched,
-    )
+    meant = np.concatenate((near, searched.quotable[places]))
+    said = np.concatenate((sayings[:, 0], index.sayings.values[places]))
+    folded = np.concatenate((sayings[:, 1], index.folded.values[places]))
+    return Pool(question, tuple(elsewhere), places, ranking, evidence, meant, said, folded, searched)
 
 
 def _worth_a_look(

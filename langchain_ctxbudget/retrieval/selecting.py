@@ -28,9 +28,6 @@ REPLY_SHARE, SHORTEST_QUESTION, REPLY_CHARACTERS, LOOKED_THROUGH, LONG_WORD = 0.
 """A question of so many characters comes with one of the first sentences of its reply, a short one if there is any, or
 with all of a short reply; a reply, with a question that is short: the one says little without the other. Sentences and
 questions that come so take this share of the budget at most."""
-TIMELINE_SHARE, TIMELINE_TOKENS = 0.3, 32
-"""For a message about everything that was said of a matter: what a line of every subject may take of the room, and what
-each may cost with the date above it."""
 NAMED_SHARE, MEMORY_SHARE = 0.6, 0.4
 """The most that a named document takes, and memories while anything else has use for it (DESIGN: 60 and 40 %)."""
 OWN_MESSAGES = "messages"
@@ -198,12 +195,10 @@ class _Selection:
         is_long = bool(best) and self.price_about(best[0]) >= max(LONG_TOKENS, share)
         kept = min(PASSAGE_TOKENS, share) if is_long else 0
         self.left -= kept
-        if self.pool.question.is_broad:
-            self._take_timeline(numbers)
         self._take(numbers)
         self.left += kept
         if is_long and best[0] not in self.chosen and len(self.chosen) < self.most_items:
-            self._take_passage(best[0], self.left)
+            self._take_passage(best[0])
         self.memories_left = self.left
         self._take(numbers)
 
@@ -270,33 +265,14 @@ class _Selection:
             self.replies_left -= 0 if most_tokens is None else tokens
             self._add(number, line, tokens, how)
 
-    def _take_timeline(self, numbers: Sequence[int]) -> None:
-        """Takes a line of every subject of the conversation, the best ones first, within their share of the room."""
-        subjects, seen = self.pool.searched.index.subjects(), set[int]()
-        least = self.left - int(self.left * TIMELINE_SHARE)
-        for number in numbers:
-            if self.left - TIMELINE_TOKENS < least or len(self.chosen) >= self.most_items:
-                return
-            position = self.pool.position(number)
-            if position is not None and (subject := int(subjects[position])) not in seen:
-                seen.add(subject)
-                self._take_passage(number, TIMELINE_TOKENS)
-
-    def _take_passage(self, number: int, most_tokens: int) -> None:
-        """Takes what a message says from where it has most words of the query on, up to so many tokens."""
+    def _take_passage(self, number: int) -> None:
+        """Takes what a message says from where it has most words of the query on, as much as there is room for."""
         text, position = self.pool.text(number), self.pool.position(number)
-        if position is None:
-            return
-
-        room = min(self.left, most_tokens) - self._price_of(self._heading(text))
-        if (tokens := self._cost(number, room)) is not None:
-            self._add(number, self._line(number), tokens)
-            return
         start = most_about(text.text, self.pool.question.terms)
-        if start is None and not self.pool.question.is_broad:
+        if position is None or start is None:
             return
 
-        start = start or 0
+        room = self.left - self._price_of(self._heading(text))
         rest = text.text[start:][: _MOST_CHARACTERS_PER_TOKEN * max(room, 0)]
 
         def line(size: int) -> str:

@@ -52,14 +52,6 @@ _STANDING = re.compile(
     re.IGNORECASE,
 )
 """An instruction that is to hold from now on, as one is given to an assistant."""
-_EVERYTHING = re.compile(
-    r"\b(?:(?:summari[sz]e|(?:summary|overview|recap|timeline|history) of)\b[^.?!]*\b(?:we|our|conversations?|chats?|"
-    r"so far|over time|(?:develop|progress|evolv|chang)ed|I (?:said|told|mentioned))|in (?:what|which) order (?:did|do)"
-    r"|order in which (?:I|we)|how (?:often|many (?:different )?times) (?:did|do|has|have)|list (?:all|every)\b[^.?!]*"
-    r"\b(?:I|we)|throughout (?:all )?our)\b",
-    re.IGNORECASE,
-)
-"""A message about everything that was said of a matter, not about one thing."""
 _MONTH = re.compile(
     r"(?:(?<!\d)(?P<before>\d{1,2})(?:st|nd|rd|th)?(?:\s+of)?\s+)?"
     r"(?<![^\W_])(?P<month>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
@@ -131,11 +123,6 @@ class Question:
     """The numbers of the speakers whom it names."""
     dates: tuple[NamedDate, ...] = ()
     text: str = ""
-
-    @property
-    def is_broad(self) -> bool:
-        """It asks for a summary, an order, a list or a number of times: some of everything answers it, not the best."""
-        return bool(_EVERYTHING.search(self.text))
 
     @classmethod
     def of(cls, text: str, names: Sequence[str] = ()) -> Question:

@@ -150,19 +150,6 @@ def test_a_quoted_question_brings_a_sentence_of_its_reply_and_a_quoted_reply_its
     assert asked in found.fragments[0].text
 
 
-def test_a_message_about_everything_gets_a_line_of_every_subject():
-    day = "It rained all day. " * 60
-    days = [
-        HumanMessage(f"No. {number} was ill. {day}", additional_kwargs={"created_at": f"2026-01-{number}"})
-        for number in range(10, 22)
-    ]
-    whole, lines = (
-        len(retrieved(days, 1_000, query=query).fragments)
-        for query in ("Who was ill?", "Can you summarise what we said about who was ill?")
-    )
-    assert lines > whole
-
-
 def test_of_a_message_that_is_too_long_the_part_with_the_words_is_quoted():
     found = retrieved(["Hello.", LONG], 120)
     [part] = [part for part in found.fragments if part.id == "m1"]
