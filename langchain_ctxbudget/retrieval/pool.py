@@ -157,9 +157,8 @@ def pooled(
     if elsewhere:
         low, high = min(search.PRIORITIES.values()), max(search.PRIORITIES.values())
         priority = np.zeros(len(texts))
-        priority[:first] = [
-            PRIORITY_WEIGHT * (search.PRIORITIES[other.kind] - low) / (high - low) for other in elsewhere
-        ]
+        weights = np.array([search.PRIORITIES[other.kind] - low for other in elsewhere])
+        priority[:first] = PRIORITY_WEIGHT * weights / (high - low)
         ranking = ranking.with_part("priority", priority)
     asked = search.about(question.terms)
     rare = index.lexical.rarities(asked, shelf)

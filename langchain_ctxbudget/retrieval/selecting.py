@@ -25,9 +25,8 @@ CANDIDATES, TOKENS_PER_CANDIDATE, MOST_WORTH = 256, 8, 2_048
 LONG_TOKENS, LONG_SHARE, PASSAGE_TOKENS = 160, 0.125, 64
 """For a part of the most relevant text, where it takes so many and this share of the room, so many are kept free."""
 REPLY_SHARE, SHORTEST_QUESTION, REPLY_CHARACTERS, LOOKED_THROUGH, LONG_WORD = 0.1, 30, (20, 70, 160), 400, 4
-"""A question of so many characters comes with one of the first sentences of its reply, a short one if there is any, or
-with all of a short reply; a reply, with a question that is short: the one says little without the other. Sentences and
-questions that come so take this share of the budget at most."""
+"""A question of so many characters comes with a sentence of its reply, if possible a short one, or with all of a short
+reply; a reply, with a short question. Sentences and questions that come so take this share of the budget at most."""
 NAMED_SHARE, MEMORY_SHARE = 0.6, 0.4
 """The most that a named document takes, and memories while anything else has use for it (DESIGN: 60 and 40 %)."""
 OWN_MESSAGES = "messages"
@@ -252,12 +251,8 @@ class _Selection:
         self, number: int, line: str, most_tokens: int | None = None, how: Status = Status.INCLUDED
     ) -> None:
         """Takes a line that goes with another one, where there is room: of all, or of so much that is kept for such."""
-        position, tokens = self.pool.position(number), self.count(line)
-        if (
-            position is None
-            or not self.may_be_quoted[position]
-            or self.pool.said[number] in self.pool.said[[*self.chosen]]
-        ):
+        position, tokens, said = self.pool.position(number), self.count(line), self.pool.said
+        if position is None or not self.may_be_quoted[position] or said[number] in said[[*self.chosen]]:
             return
         room = self.left if most_tokens is None else min(self.left, most_tokens)
         fits = tokens + self._price_of(self._heading(self.pool.text(number))) <= room
