@@ -15,26 +15,13 @@ from langgraph.store.memory import InMemoryStore
 from langchain_ctxbudget import ChromaStore, ContextPipeline
 from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.history import log
+from tests import log_contract
 from tests.integration_tests.conftest import Call
-from tests.log_contract import (
-    ADA,
-    ADAS,
-    COUNTER,
-    ByHand,
-    Counting,
-    Elsewhere,
-    LogContract,
-    all_pages,
-    pipelines,
-    play,
-    said,
-    shown,
-)
 
 Act = Callable[[ContextPipeline], Flow[Any]]
 
 
-class TestMessageLog(LogContract):
+class TestMessageLog(log_contract.LogContract):
     """On every store, blocking and awaited."""
 
 
@@ -45,13 +32,13 @@ def plainly(pipeline: ContextPipeline, name: str, *args: Any, **kwargs: Any) -> 
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_three_pipelines_show_what_a_list_would(seed: int) -> None:
-    play(InMemoryStore(), plainly, seed, turns=40)
+    log_contract.play(InMemoryStore(), plainly, seed, turns=40)
 
 
 # -- writers that meet: many orders of their store operations
 
 
-SCOPE: Any = {"user_id": ADAS.user_id, "conversation_id": ADAS.conversation_id}
+SCOPE: Any = {"user_id": log_contract.ADAS.user_id, "conversation_id": log_contract.ADAS.conversation_id}
 
 
 def add(*messages: BaseMessage) -> Act:
@@ -85,23 +72,23 @@ class World:
         self.store = InMemoryStore()
         self.pipelines = [self.another(writer_id=f"w{number}") for number in range(len(acts))]
         self.observer = self.another()
-        self.observer.get_messages(**ADA)
+        self.observer.get_messages(**log_contract.ADA)
         if before:
-            self.pipelines[0].add_messages(before, **ADA)
+            self.pipelines[0].add_messages(before, **log_contract.ADA)
         for number, pipeline in enumerate(self.pipelines):
             if joined:
-                pipeline.add_messages(said(f"hello {number}"), **ADA)
+                pipeline.add_messages(log_contract.said(f"hello {number}"), **log_contract.ADA)
         for pipeline in [*self.pipelines, self.observer] if opened else []:
-            pipeline.get_messages(**ADA)
-        self.flows = [ByHand(act(pipeline)) for act, pipeline in zip(acts, self.pipelines, strict=True)]
+            pipeline.get_messages(**log_contract.ADA)
+        self.flows = [log_contract.ByHand(act(pipeline)) for act, pipeline in zip(acts, self.pipelines, strict=True)]
 
     def another(self, writer_id: str | None = None) -> ContextPipeline:
-        store = Elsewhere(self.store)
-        return ContextPipeline({"learn": False}, store=store, writer_id=writer_id, token_counter=COUNTER)
+        store = log_contract.Elsewhere(self.store)
+        return ContextPipeline({"learn": False}, store=store, writer_id=writer_id, token_counter=log_contract.COUNTER)
 
     def views(self) -> list[list[tuple[str, str]]]:
         readers = [*self.pipelines, self.observer, self.another()]
-        return [shown(reader.get_messages(**ADA)) for reader in readers]
+        return [log_contract.shown(reader.get_messages(**log_contract.ADA)) for reader in readers]
 
 
 @pytest.fixture(params=[60, pytest.param(100, marks=pytest.mark.slow)])
@@ -132,7 +119,9 @@ def agreed(world: World) -> list[tuple[str, str]]:
 
 def test_two_writers_that_join_in_any_order_see_each_other(orders: int) -> None:
     seen = set()
-    for world in some_orders(lambda: World([add(*said("a")), add(*said("b"))], before=(), opened=True), orders):
+    for world in some_orders(
+        lambda: World([add(*log_contract.said("a")), add(*log_contract.said("b"))], before=(), opened=True), orders
+    ):
         seen.add(tuple(agreed(world)))
     assert seen == {(("a", "a"), ("b", "b")), (("b", "b"), ("a", "a"))}
 
@@ -140,8 +129,11 @@ def test_two_writers_that_join_in_any_order_see_each_other(orders: int) -> None:
 MEETINGS: dict[str, tuple[list[Act], list[str]]] = {
     "one word": ([add(HumanMessage("yes")), add(HumanMessage("yes"))], ["yes", "yes"]),
     "two words": ([add(HumanMessage("yes")), add(HumanMessage("no"))], ["no", "yes"]),
-    "one message": ([add(*said("a", "b")), add(*said("b", "c"))], ["a", "b", "c"]),
-    "a reader, too": ([add(*said("a")), add(*said("b"), HumanMessage("yes")), read], ["a", "b", "yes"]),
+    "one message": ([add(*log_contract.said("a", "b")), add(*log_contract.said("b", "c"))], ["a", "b", "c"]),
+    "a reader, too": (
+        [add(*log_contract.said("a")), add(*log_contract.said("b"), HumanMessage("yes")), read],
+        ["a", "b", "yes"],
+    ),
 }
 
 
@@ -151,21 +143,21 @@ def test_nothing_that_writers_say_at_once_is_lost_or_doubled(name: str, opened: 
     acts, expected = MEETINGS[name]
     for made in some_orders(lambda: World(acts, before=(), opened=opened), orders):
         assert sorted(text for _, text in agreed(made)) == expected
-        pages = all_pages(plainly, made.observer, [1, 2] * 5, **ADA)
-        assert shown(pages) == shown(made.observer.get_messages(**ADA))
+        pages = log_contract.all_pages(plainly, made.observer, [1, 2] * 5, **log_contract.ADA)
+        assert log_contract.shown(pages) == log_contract.shown(made.observer.get_messages(**log_contract.ADA))
 
 
 CHANGES: dict[str, list[Act]] = {
-    "edit": [edit("b", "B"), add(*said("new"))],
-    "archive": [remove("b"), add(*said("new"))],
-    "forget": [remove("b", on_removal="forget"), add(*said("new"))],
-    "sync": [sync(*said("c", "b", "a")), add(*said("new"))],
-    "clear": [clear, add(*said("new"))],
+    "edit": [edit("b", "B"), add(*log_contract.said("new"))],
+    "archive": [remove("b"), add(*log_contract.said("new"))],
+    "forget": [remove("b", on_removal="forget"), add(*log_contract.said("new"))],
+    "sync": [sync(*log_contract.said("c", "b", "a")), add(*log_contract.said("new"))],
+    "clear": [clear, add(*log_contract.said("new"))],
     "edits": [edit("b", "one"), edit("b", "two")],
     "edit and forget": [edit("b", "one"), remove("b", on_removal="forget")],
     "edit and archive": [edit("b", "one"), remove("b")],
-    "syncs": [sync(*said("c", "b", "a")), sync(*said("b", "c", "d"))],
-    "sync and edit": [sync(*said("c", "b", "a")), edit("b", "one")],
+    "syncs": [sync(*log_contract.said("c", "b", "a")), sync(*log_contract.said("b", "c", "d"))],
+    "sync and edit": [sync(*log_contract.said("c", "b", "a")), edit("b", "one")],
 }
 
 
@@ -173,7 +165,7 @@ CHANGES: dict[str, list[Act]] = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_whoever_changes_while_another_writes_agrees_with_every_reader(name: str, joined: bool, orders: int) -> None:
     for made in some_orders(
-        lambda: World(CHANGES[name], before=said("a", "b", "c"), opened=True, joined=joined), orders
+        lambda: World(CHANGES[name], before=log_contract.said("a", "b", "c"), opened=True, joined=joined), orders
     ):
         agreed(made)
 
@@ -186,7 +178,7 @@ def test_more_writers_than_are_polled_that_meet_see_each_other(
     monkeypatch: pytest.MonkeyPatch, writers: int, orders: int
 ) -> None:
     monkeypatch.setattr(log, "POLLED", 2)
-    acts = [add(*said(f"new {n}")) for n in range(writers)]
+    acts = [add(*log_contract.said(f"new {n}")) for n in range(writers)]
     for made in some_orders(lambda: World([*acts, read], before=(), opened=True, joined=True), orders):
         seen = [text for _, text in agreed(made)]
         assert {f"new {n}" for n in range(writers)} <= set(seen)
@@ -196,22 +188,22 @@ def test_more_writers_than_are_polled_that_meet_see_each_other(
 
 
 @pytest.fixture(params=["memory", "chroma"])
-def counting(request: pytest.FixtureRequest) -> Iterator[Counting]:
+def counting(request: pytest.FixtureRequest) -> Iterator[log_contract.Counting]:
     if request.param == "memory":
-        yield Counting(InMemoryStore())
+        yield log_contract.Counting(InMemoryStore())
         return
     with ChromaStore() as store:
-        yield Counting(store)
+        yield log_contract.Counting(store)
 
 
-def test_a_reader_behind_reads_what_is_new_and_not_the_rest(counting: Counting, call: Call) -> None:
-    with pipelines(counting, 2) as (writer, reader):
-        call(writer, "add_messages", said(*(str(number) for number in range(300))), **ADA)
-        call(reader, "get_messages", **ADA)
-        call(writer, "add_messages", said("a", "b", "c", "d", "e"), **ADA)
+def test_a_reader_behind_reads_what_is_new_and_not_the_rest(counting: log_contract.Counting, call: Call) -> None:
+    with log_contract.pipelines(counting, 2) as (writer, reader):
+        call(writer, "add_messages", log_contract.said(*(str(number) for number in range(300))), **log_contract.ADA)
+        call(reader, "get_messages", **log_contract.ADA)
+        call(writer, "add_messages", log_contract.said("a", "b", "c", "d", "e"), **log_contract.ADA)
         counting.reset()
-        assert len(call(reader, "get_messages", **ADA)) == 305
+        assert len(call(reader, "get_messages", **log_contract.ADA)) == 305
         assert (counting.records_read, counting.batches, counting.searches) == (5 + 2, 2, 0)
         counting.reset()
-        call(reader, "get_messages", **ADA)
+        call(reader, "get_messages", **log_contract.ADA)
         assert (counting.records_read, counting.batches, counting.searches) == (2, 1, 0)

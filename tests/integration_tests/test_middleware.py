@@ -17,21 +17,7 @@ from langgraph.store.memory import InMemoryStore
 from langgraph.types import Command
 from pydantic import BaseModel, Field
 
-from tests.integration_tests.agents import (
-    BUDGET_TOKENS,
-    CONFIG,
-    agent_of,
-    ask,
-    book,
-    budget,
-    clock_layer,
-    fail,
-    long_history,
-    look_up,
-    openai,
-    scripted,
-    wants,
-)
+from tests.integration_tests import agents
 from tests.integration_tests.openai_server import calls, says
 from tests.integration_tests.scripted_agent import as_stored
 from tests.integration_tests.strict_openai_server import StrictOpenAIServer, recount
@@ -45,24 +31,24 @@ pytestmark = [pytest.mark.allow_hosts(["127.0.0.1"]), pytest.mark.usefixtures("o
 def test_state_s_messages_are_those_of_an_agent_without_the_middleware() -> None:
     answers = [
         "First.",
-        wants("look_up", "look_up", "fail", topic="garden"),
+        agents.wants("look_up", "look_up", "fail", topic="garden"),
         "Second.",
-        wants("look_up", key="b", topic="roof", lines=200),
+        agents.wants("look_up", key="b", topic="roof", lines=200),
         "Third.",
     ]
     kept = []
-    for middleware in ([], [budget()]):
-        agent = agent_of(scripted(*answers), *middleware, tools=[look_up, fail])
+    for middleware in ([], [agents.budget()]):
+        agent = agents.agent_of(agents.scripted(*answers), *middleware, tools=[agents.look_up, agents.fail])
         for n in range(3):
-            state = ask(agent, HumanMessage(f"Question {n}?", id=f"q{n}"))
+            state = agents.ask(agent, HumanMessage(f"Question {n}?", id=f"q{n}"))
         kept.append([as_stored(message) | {"id": None} for message in state["messages"]])
     assert kept[0] == kept[1]
 
 
 def test_the_report_is_in_the_result_and_not_in_the_checkpoint() -> None:
-    agent = agent_of(scripted(), budget())
-    assert ask(agent, ("human", "Hi"))["ctxbudget_report"]["total_tokens"] > 0
-    assert set(agent.get_state(CONFIG).values) == {"messages", "ctxbudget_turn"}
+    agent = agents.agent_of(agents.scripted(), agents.budget())
+    assert agents.ask(agent, ("human", "Hi"))["ctxbudget_report"]["total_tokens"] > 0
+    assert set(agent.get_state(agents.CONFIG).values) == {"messages", "ctxbudget_turn"}
 
 
 # -- What is counted
@@ -118,22 +104,22 @@ def tells_weather(body: Mapping[str, Any]) -> Mapping[str, Any]:
 def test_tools_prompt_and_response_format_are_counted_as_they_are_sent(wanted: str) -> None:
     given: Any = FORMATS[wanted]
     for model, prompt in product(("gpt-4o", "gpt-4-turbo"), PROMPTS):
-        with StrictOpenAIServer(tells_weather, max_tokens=BUDGET_TOKENS) as server:
-            options = {"tools": [look_up], "response_format": given, "system_prompt": PROMPTS[prompt]}
-            agent = agent_of(openai(server, model), budget(recall_tool=True), **options)
-            state = ask(agent, {"messages": [*long_history(8), HumanMessage("The weather?")]})
+        with StrictOpenAIServer(tells_weather, max_tokens=agents.BUDGET_TOKENS) as server:
+            options = {"tools": [agents.look_up], "response_format": given, "system_prompt": PROMPTS[prompt]}
+            agent = agents.agent_of(agents.openai(server, model), agents.budget(recall_tool=True), **options)
+            state = agents.ask(agent, {"messages": [*agents.long_history(8), HumanMessage("The weather?")]})
         [sent] = server.received
-        assert recount(sent) <= state["ctxbudget_report"]["total_tokens"] <= BUDGET_TOKENS
+        assert recount(sent) <= state["ctxbudget_report"]["total_tokens"] <= agents.BUDGET_TOKENS
         assert {made["function"]["name"] for made in sent["tools"]} >= {"look_up", "recall"}
         assert ("structured_response" in state) == (given is not None)
 
 
 def test_the_usage_of_streamed_answers_corrects_the_next_counts() -> None:
     with StrictOpenAIServer(lambda _: says("In pieces. " * 10), measure=lambda body: 2 * recount(body)) as server:
-        agent = agent_of(openai(server, stream_usage=True), budget())
+        agent = agents.agent_of(agents.openai(server, stream_usage=True), agents.budget())
         for _ in range(2):  # of an exact count, one that is twice as much could be an accident
-            pieces = list(agent.stream({"messages": [("human", "Hi " * 550)]}, CONFIG, stream_mode="messages"))
-        state = ask(agent, ("human", "Hi"))
+            pieces = list(agent.stream({"messages": [("human", "Hi " * 550)]}, agents.CONFIG, stream_mode="messages"))
+        state = agents.ask(agent, ("human", "Hi"))
     assert len(pieces) > 5
     assert state["ctxbudget_report"]["total_tokens"] > 1.5 * recount(server.received[-1])
 
@@ -143,18 +129,18 @@ def test_the_usage_of_streamed_answers_corrects_the_next_counts() -> None:
 
 @pytest.mark.parametrize("by", ["tool", "middleware"])
 def test_an_interrupt_is_resumed_elsewhere_with_the_same_prompt(by: str) -> None:
-    store, saver, clock = InMemoryStore(), InMemorySaver(), clock_layer()
-    wanted = wants(
+    store, saver, clock = InMemoryStore(), InMemorySaver(), agents.clock_layer()
+    wanted = agents.wants(
         "book" if by == "tool" else "look_up", **({"what": "a table"} if by == "tool" else {"topic": "tree"})
     )
     models = []
-    for given in ({"messages": [*long_history(), HumanMessage("Which tree?", id="q")]}, None):
-        model = scripted(wanted, "Done.") if given else scripted("Done.")
+    for given in ({"messages": [*agents.long_history(), HumanMessage("Which tree?", id="q")]}, None):
+        model = agents.scripted(wanted, "Done.") if given else agents.scripted("Done.")
         before = [HumanInTheLoopMiddleware({"look_up": True})] if by == "middleware" else []
-        middleware = budget(settings={"layers": [clock]}, store=store)
-        agent = agent_of(model, *before, middleware, tools=[book, look_up], checkpointer=saver)
+        middleware = agents.budget(settings={"layers": [clock]}, store=store)
+        agent = agents.agent_of(model, *before, middleware, tools=[agents.book, agents.look_up], checkpointer=saver)
         answer: Any = "yes" if by == "tool" else {"decisions": [{"type": "approve"}]}
-        state = ask(agent, given or Command(resume=answer))
+        state = agents.ask(agent, given or Command(resume=answer))
         models.append(model)
     [[first], [second]] = [model.seen for model in models]
     assert [m.model_dump_json() for m in second[: len(first)]] == [m.model_dump_json() for m in first]
@@ -172,8 +158,8 @@ def test_an_interrupt_is_resumed_elsewhere_with_the_same_prompt(by: str) -> None
 
 
 async def test_many_conversations_at_once_keep_apart() -> None:
-    middleware = budget()
-    agent = agent_of(scripted(*[f"Answer {n}." for n in range(200)]), middleware)
+    middleware = agents.budget()
+    agent = agents.agent_of(agents.scripted(*[f"Answer {n}." for n in range(200)]), middleware)
     configs = [{"configurable": {"thread_id": f"c{n}", "user_id": f"u{n % 3}"}} for n in range(12)]
     for n in range(3):
         asked = {"messages": [("human", f"Turn {n}")]}
@@ -187,7 +173,7 @@ async def test_many_conversations_at_once_keep_apart() -> None:
 
 def test_a_model_that_cannot_bind_tools_answers_without_the_recall_tool_and_that_is_told() -> None:
     model = FakeListChatModel(responses=["Fine."])
-    state = ask(agent_of(model, budget(recall_tool=True)), ("human", "Hi"))
+    state = agents.ask(agents.agent_of(model, agents.budget(recall_tool=True)), ("human", "Hi"))
     assert state["messages"][-1].text == "Fine."
     assert state["ctxbudget_report"]["overhead_tokens"].get("tool schemas", 0) == 0
     [told] = state["ctxbudget_report"]["failures"]

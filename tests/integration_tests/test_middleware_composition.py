@@ -7,36 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain.agents.middleware import (
-    ClearToolUsesEdit,
-    ContextEditingMiddleware,
-    FilesystemFileSearchMiddleware,
-    LLMToolEmulator,
-    ModelCallLimitMiddleware,
-    ModelFallbackMiddleware,
-    ModelRetryMiddleware,
-    PIIMiddleware,
-    SummarizationMiddleware,
-    ToolCallLimitMiddleware,
-    ToolErrorMiddleware,
-    ToolRetryMiddleware,
-)
+from langchain.agents import middleware as langchain_middleware
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
 
 from langchain_ctxbudget.integrations.middleware import NOT_FOLLOWED
-from tests.integration_tests.agents import (
-    BUDGET_TOKENS,
-    ListedState,
-    agent_of,
-    ask,
-    budget,
-    clock_layer,
-    long_history,
-    look_up,
-    openai,
-    scripted,
-    wants,
-)
+from tests.integration_tests import agents
 from tests.integration_tests.openai_server import calls, refuses, says
 from tests.integration_tests.strict_openai_server import StrictOpenAIServer, recount
 
@@ -46,17 +21,23 @@ LAST, FIRST = "ours last", "ours first"
 both_orders = pytest.mark.parametrize("order", [LAST, FIRST])
 
 STOCK: dict[str, Callable[[], Any]] = {
-    "model call limit": lambda: ModelCallLimitMiddleware(run_limit=10),
-    "tool call limit": lambda: ToolCallLimitMiddleware(run_limit=1),
-    "tool retry": lambda: ToolRetryMiddleware(initial_delay=0),
-    "tool error": lambda: ToolErrorMiddleware(on_error=str),
-    "model retry": lambda: ModelRetryMiddleware(initial_delay=0),
-    "model fallback": lambda: ModelFallbackMiddleware(scripted()),
-    "redaction": lambda: PIIMiddleware("email", apply_to_output=True, apply_to_tool_results=True),
-    "summarization": lambda: SummarizationMiddleware(scripted("Much."), trigger=("messages", 6), keep=("messages", 4)),
-    "context editing": lambda: ContextEditingMiddleware(edits=[ClearToolUsesEdit(trigger=100, keep=0)]),
-    "emulated tools": lambda: LLMToolEmulator(model=scripted("Made up.")),
-    "file search": lambda: FilesystemFileSearchMiddleware(root_path=str(Path(__file__).parent), use_ripgrep=False),
+    "model call limit": lambda: langchain_middleware.ModelCallLimitMiddleware(run_limit=10),
+    "tool call limit": lambda: langchain_middleware.ToolCallLimitMiddleware(run_limit=1),
+    "tool retry": lambda: langchain_middleware.ToolRetryMiddleware(initial_delay=0),
+    "tool error": lambda: langchain_middleware.ToolErrorMiddleware(on_error=str),
+    "model retry": lambda: langchain_middleware.ModelRetryMiddleware(initial_delay=0),
+    "model fallback": lambda: langchain_middleware.ModelFallbackMiddleware(agents.scripted()),
+    "redaction": lambda: langchain_middleware.PIIMiddleware("email", apply_to_output=True, apply_to_tool_results=True),
+    "summarization": lambda: langchain_middleware.SummarizationMiddleware(
+        agents.scripted("Much."), trigger=("messages", 6), keep=("messages", 4)
+    ),
+    "context editing": lambda: langchain_middleware.ContextEditingMiddleware(
+        edits=[langchain_middleware.ClearToolUsesEdit(trigger=100, keep=0)]
+    ),
+    "emulated tools": lambda: langchain_middleware.LLMToolEmulator(model=agents.scripted("Made up.")),
+    "file search": lambda: langchain_middleware.FilesystemFileSearchMiddleware(
+        root_path=str(Path(__file__).parent), use_ripgrep=False
+    ),
 }
 
 
@@ -74,7 +55,10 @@ def said(messages: Sequence[BaseMessage]) -> list[tuple[str, str]]:
 ANSWERS = [
     made
     for n in range(3)
-    for made in (wants("look_up", "look_up", key=f"t{n}-", topic="b@example.org"), f"Found {n}; mail ada@example.org.")
+    for made in (
+        agents.wants("look_up", "look_up", key=f"t{n}-", topic="b@example.org"),
+        f"Found {n}; mail ada@example.org.",
+    )
 ]
 
 
@@ -82,10 +66,12 @@ ANSWERS = [
 def test_beside_another_middleware_the_state_is_what_it_is_without_ours(name: str) -> None:
     for order in (LAST, FIRST):
         kept = []
-        for middleware in ([STOCK[name]()], in_order(order, STOCK[name](), budget())):
-            agent = agent_of(scripted(*ANSWERS), *middleware, tools=[look_up], system_prompt="You help.")
+        for middleware in ([STOCK[name]()], in_order(order, STOCK[name](), agents.budget())):
+            agent = agents.agent_of(
+                agents.scripted(*ANSWERS), *middleware, tools=[agents.look_up], system_prompt="You help."
+            )
             for n in range(3):
-                state = ask(agent, ("human", f"Mail {n}@example.org of the tree?"))
+                state = agents.ask(agent, ("human", f"Mail {n}@example.org of the tree?"))
             kept.append(said(state["messages"]))
         assert kept[0] == kept[1]
 
@@ -103,10 +89,12 @@ def test_beside_another_middleware_requests_are_valid_and_counted(name: str) -> 
                 else says("Found.")
             )
 
-        with StrictOpenAIServer(answer, max_tokens=BUDGET_TOKENS) as server:
-            agent = agent_of(openai(server), *in_order(order, STOCK[name](), budget()), tools=[look_up])
+        with StrictOpenAIServer(answer, max_tokens=agents.BUDGET_TOKENS) as server:
+            agent = agents.agent_of(
+                agents.openai(server), *in_order(order, STOCK[name](), agents.budget()), tools=[agents.look_up]
+            )
             for n in range(3):
-                state = ask(agent, ("human", f"Mail {n}@example.org of the tree?"))
+                state = agents.ask(agent, ("human", f"Mail {n}@example.org of the tree?"))
         assert server.refused == []
         assert recount(server.received[-1]) <= state["ctxbudget_report"]["total_tokens"]
 
@@ -115,9 +103,14 @@ def test_beside_another_middleware_requests_are_valid_and_counted(name: str) -> 
 def test_a_fallback_gets_a_prompt_of_its_own_window_where_ours_is_last(order: str) -> None:
     with StrictOpenAIServer() as server:
         server.fault_of = lambda body: refuses(500) if body["model"] == "gpt-4o" else server.fault
-        small = openai(server, "gpt-4o-mini", profile={"max_input_tokens": 900, "max_output_tokens": 100})
-        agent = agent_of(openai(server), *in_order(order, ModelFallbackMiddleware(small), budget(3_000)))
-        state = ask(agent, {"messages": [*long_history(100), HumanMessage("Who planted the apple tree?")]})
+        small = agents.openai(server, "gpt-4o-mini", profile={"max_input_tokens": 900, "max_output_tokens": 100})
+        agent = agents.agent_of(
+            agents.openai(server),
+            *in_order(order, langchain_middleware.ModelFallbackMiddleware(small), agents.budget(3_000)),
+        )
+        state = agents.ask(
+            agent, {"messages": [*agents.long_history(100), HumanMessage("Who planted the apple tree?")]}
+        )
     first, second = server.received
     assert recount(first) > 800
     assert (recount(second) <= 800) == (order == LAST)
@@ -169,12 +162,12 @@ CHANGES: dict[str, tuple[Callable[[list[Any]], list[Any]], list[tuple[str, str]]
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_what_middleware_before_ours_does_to_a_request_is_seen_or_told(name: str) -> None:
-    for schema in [None, ListedState]:
+    for schema in [None, agents.ListedState]:
         change, seen = CHANGES[name]
-        ours, model = budget(), scripted()
-        agent = agent_of(model, changing(change), ours, state_schema=schema)
-        ask(agent, HumanMessage("One?"))
-        state = ask(agent, HumanMessage("Two?"))
+        ours, model = agents.budget(), agents.scripted()
+        agent = agents.agent_of(model, changing(change), ours, state_schema=schema)
+        agents.ask(agent, HumanMessage("One?"))
+        state = agents.ask(agent, HumanMessage("Two?"))
         assert said(model.seen[1]) == seen
         told = NOT_FOLLOWED in state["ctxbudget_report"]["failures"]
         assert told == (name in ("without the history", "another history"))
@@ -183,16 +176,19 @@ def test_what_middleware_before_ours_does_to_a_request_is_seen_or_told(name: str
 
 
 def test_added_messages_do_not_change_the_block_while_an_agent_loops() -> None:
-    model = scripted(wants("look_up", topic="tree"), "Done.")
-    ours = budget(settings={"layers": [clock_layer()]})
-    ask(agent_of(model, changing(lambda m: [FILE, *m]), ours, tools=[look_up]), HumanMessage("Which tree?", id="q"))
+    model = agents.scripted(agents.wants("look_up", topic="tree"), "Done.")
+    ours = agents.budget(settings={"layers": [agents.clock_layer()]})
+    agents.ask(
+        agents.agent_of(model, changing(lambda m: [FILE, *m]), ours, tools=[agents.look_up]),
+        HumanMessage("Which tree?", id="q"),
+    )
     assert model.seen[1][:2] == model.seen[0]
 
 
 def system_of(blocks: list[Any], **options: Any) -> tuple[SystemMessage, dict[str, Any]]:
-    model = scripted()
-    agent = agent_of(model, budget(**options), system_prompt=SystemMessage(blocks))
-    state = ask(agent, ("human", "Hi"))
+    model = agents.scripted()
+    agent = agents.agent_of(model, agents.budget(**options), system_prompt=SystemMessage(blocks))
+    state = agents.ask(agent, ("human", "Hi"))
     sent = model.seen[0][0]
     assert isinstance(sent, SystemMessage)
     return sent, state["ctxbudget_report"]

@@ -9,20 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.budget import (
-    MOST_EXCHANGES,
-    DynamicAllocation,
-    ElasticAllocation,
-    Exchange,
-    FixedAllocation,
-    Layer,
-    LayerSpec,
-    PrioritizedAllocation,
-    RatioAllocation,
-    Situation,
-    divide,
-    strategy_of,
-)
+from langchain_ctxbudget import budget
 from langchain_ctxbudget.errors import InvalidSettingsError, SystemPromptTooLargeError
 from langchain_ctxbudget.settings import CustomLayer
 from tests.integration_tests import strategies as made
@@ -35,12 +22,12 @@ OWN = ("open files", "weather")
 def specs(draw, name, most=300):
     low, ideal, high = sorted(draw(st.tuples(*[st.integers(0, most)] * 3)))
     priority, elasticity = draw(st.sampled_from([0, 1, 50, 65, 66, 90, 100])), draw(st.sampled_from([0.0, 0.3, 1.0]))
-    return LayerSpec(name, low, ideal, high, priority, elasticity, draw(st.none() | st.integers(0, 2 * most)))
+    return budget.LayerSpec(name, low, ideal, high, priority, elasticity, draw(st.none() | st.integers(0, 2 * most)))
 
 
 @st.composite
 def divisions(draw):
-    names = draw(st.lists(st.sampled_from((*Layer, *OWN)), unique=True, min_size=1, max_size=7))
+    names = draw(st.lists(st.sampled_from((*budget.Layer, *OWN)), unique=True, min_size=1, max_size=7))
     wanted = [draw(specs(name)) for name in names]
     return wanted, draw(st.integers(-10, 1_500)), draw(st.integers(0, len(wanted) - 1)), draw(st.integers(1, 300))
 
@@ -49,9 +36,9 @@ def divisions(draw):
 @given(case=divisions())
 def test_when_tokens_are_divided(case):
     wanted, available, number, more = case
-    tokens = divide(wanted, available)
+    tokens = budget.divide(wanted, available)
     assert sum(tokens.values()) <= max(0, available)
-    assert divide(wanted[::-1], available) == tokens, "the order of the layers does not matter"
+    assert budget.divide(wanted[::-1], available) == tokens, "the order of the layers does not matter"
     assert set(tokens) == {s.layer for s in wanted}
     assert all(tokens[s.layer] == 0 or s.min_tokens <= tokens[s.layer] <= s.limit_tokens for s in wanted)
     filled = [s for s in wanted if tokens[s.layer] > 0 or s.min_tokens == 0]
@@ -65,20 +52,20 @@ def test_when_tokens_are_divided(case):
         replace(one, ideal_tokens=min(one.max_tokens, ideal)),
         replace(one, ideal_tokens=ideal, max_tokens=max(ideal, one.max_tokens)),
     ):
-        after = divide([*wanted[:number], raised, *wanted[number + 1 :]], available)
+        after = budget.divide([*wanted[:number], raised, *wanted[number + 1 :]], available)
         assert after[one.layer] >= tokens[one.layer], "a higher priority or ideal never means less"
 
     enough = sum(s.min_tokens for s in wanted) + max(0, available)
-    small, large = divide(wanted, enough), divide(wanted, enough + more)
+    small, large = budget.divide(wanted, enough), budget.divide(wanted, enough + more)
     assert all(large[s.layer] >= small[s.layer] >= s.min_tokens for s in wanted), "more budget never means less"
     useful = min(enough, sum(s.limit_tokens for s in wanted))
     assert sum(small.values()) > useful - len(wanted), "rounding wastes less than a token per layer"
-    ideals = divide(wanted, sum(s.ideal_tokens for s in wanted))
+    ideals = budget.divide(wanted, sum(s.ideal_tokens for s in wanted))
     assert all(ideals[s.layer] >= s.ideal_tokens for s in wanted)
 
 
 def spec(layer, *, low=0, ideal=100, high=100, priority=50, elasticity=0.0, usable=None):
-    return LayerSpec(layer, low, ideal, high, priority, elasticity, usable)
+    return budget.LayerSpec(layer, low, ideal, high, priority, elasticity, usable)
 
 
 def test_a_division_by_hand():
@@ -99,7 +86,7 @@ def test_a_division_by_hand():
         ([spec("a", low=20, priority=10), spec("b", low=50, priority=90)], 60, {"a": 0, "b": 60}),
         ([], 100, {}),
     ):
-        assert divide(wanted, available) == expected
+        assert budget.divide(wanted, available) == expected
 
 
 @st.composite
@@ -107,9 +94,9 @@ def situations(draw):
     number = st.integers(0, 3_000)
     topics, entities = draw(st.integers(0, 4)), draw(st.integers(0, 12))
     history = draw(st.one_of(number, st.integers(0, 10**6)))
-    exchanges = draw(st.lists(st.integers(0, history // MOST_EXCHANGES), max_size=MOST_EXCHANGES))
+    exchanges = draw(st.lists(st.integers(0, history // budget.MOST_EXCHANGES), max_size=budget.MOST_EXCHANGES))
     total = draw(st.one_of(st.integers(1, 500), st.integers(1, 20_000), st.integers(1, 200_000)))
-    return Situation(
+    return budget.Situation(
         total_tokens=total,
         overhead_tokens=draw(st.integers(0, 300)),
         identity_tokens=draw(st.integers(0, min(total, 3_000))),  # more is refused before anything is divided
@@ -119,7 +106,7 @@ def situations(draw):
         message_count=draw(st.integers(0, 60) | st.integers(0, 100_000)),
         history_tokens=history,
         keep_tokens=draw(st.integers(0, min(history, 3_000))),
-        exchanges=tuple(Exchange(1 + size % 4, size) for size in exchanges),
+        exchanges=tuple(budget.Exchange(1 + size % 4, size) for size in exchanges),
         topic_count=topics,
         topic_tokens=draw(number) if topics else 0,
         entity_count=entities,
@@ -130,7 +117,7 @@ def situations(draw):
     )
 
 
-strategies = st.tuples(*made.allocations(OWN).values()).map(lambda values: [*map(strategy_of, values)])
+strategies = st.tuples(*made.allocations(OWN).values()).map(lambda values: [*map(budget.strategy_of, values)])
 
 
 @QUICK
@@ -146,14 +133,14 @@ def check_strategy(strategy, s, more):
     if s.overhead_tokens + s.identity_tokens + s.message_tokens <= s.total_tokens:
         assert sum(tokens.values()) + s.overhead_tokens + a.reserve_tokens <= s.total_tokens, "it fits"
     assert min(a.reserve_tokens, *tokens.values()) >= 0
-    assert set(tokens) == {*Layer, *OWN}
+    assert set(tokens) == {*budget.Layer, *OWN}
     assert all(0 <= w.min_tokens <= w.ideal_tokens <= w.max_tokens <= w.limit_tokens for w in a.specs)
     assert strategy.allocate(replace(s, custom=s.custom[::-1])).tokens == tokens, "own layers come in any order"
-    assert not a.fits_whole or tokens[Layer.HISTORY] == s.history_tokens
+    assert not a.fits_whole or tokens[budget.Layer.HISTORY] == s.history_tokens
 
-    assert tokens[Layer.TOPICS] <= s.topic_tokens
-    assert tokens[Layer.ENTITIES] <= s.entity_tokens
-    assert tokens[Layer.PREFERENCES] <= s.preferences_tokens + s.memory_tokens
+    assert tokens[budget.Layer.TOPICS] <= s.topic_tokens
+    assert tokens[budget.Layer.ENTITIES] <= s.entity_tokens
+    assert tokens[budget.Layer.PREFERENCES] <= s.preferences_tokens + s.memory_tokens
     for own in s.custom:
         assert tokens[own.layer] == 0 or own.min_tokens <= tokens[own.layer] <= own.limit_tokens
         others = [other for other in s.custom if other is not own]
@@ -163,24 +150,26 @@ def check_strategy(strategy, s, more):
             assert after.tokens[own.layer] >= tokens[own.layer], "a higher priority or ideal never means less"
 
     kept = s.keep_tokens
-    if isinstance(strategy, RatioAllocation):
+    if isinstance(strategy, budget.RatioAllocation):
         kept = sum(exchange.tokens for exchange in s.exchanges[: strategy.min_exchanges])
-    if not isinstance(strategy, ElasticAllocation) and kept <= s.free_tokens:
-        assert tokens[Layer.HISTORY] >= kept, "the newest messages that stay have room"
-    if isinstance(strategy, DynamicAllocation):  # over ten entities take it by the seed's own formula
+    if not isinstance(strategy, budget.ElasticAllocation) and kept <= s.free_tokens:
+        assert tokens[budget.Layer.HISTORY] >= kept, "the newest messages that stay have room"
+    if isinstance(strategy, budget.DynamicAllocation):  # over ten entities take it by the seed's own formula
         a = strategy.allocate(replace(s, custom=(), entity_count=min(10, s.entity_count)))
-        if not a.fits_whole and s.free_tokens - a.tokens[Layer.HISTORY] - a.tokens[Layer.ARC] > 10:
-            assert a.spec_of(Layer.RETRIEVAL).limit_tokens > 0, "a history that does not fit is retrieved from"
+        if not a.fits_whole and s.free_tokens - a.tokens[budget.Layer.HISTORY] - a.tokens[budget.Layer.ARC] > 10:
+            assert a.spec_of(budget.Layer.RETRIEVAL).limit_tokens > 0, "a history that does not fit is retrieved from"
 
 
 def situation(**changes):
     empty = dict.fromkeys(("overhead_tokens", "identity_tokens", "preferences_tokens", "message_tokens"), 0)
-    return Situation(**{**empty, "total_tokens": 10_000, "message_count": 25, "history_tokens": 50_000, **changes})
+    return budget.Situation(
+        **{**empty, "total_tokens": 10_000, "message_count": 25, "history_tokens": 50_000, **changes}
+    )
 
 
 def elastic(**changes):
     talk = {"total_tokens": 12_000, "identity_tokens": 100, "message_count": 400, "history_tokens": 40_000}
-    return ElasticAllocation().allocate(situation(**{**talk, **changes})).tokens
+    return budget.ElasticAllocation().allocate(situation(**{**talk, **changes})).tokens
 
 
 def test_a_strategy_comes_from_json_and_is_named_in_reports():
@@ -192,35 +181,37 @@ def test_a_strategy_comes_from_json_and_is_named_in_reports():
         ("dynamic", "dynamic"),
         ({"strategy": "prioritized", "order": ["retrieval", "history"]}, "prioritized: retrieval, history"),
     ):
-        strategy = strategy_of(json.loads(json.dumps(value)))
+        strategy = budget.strategy_of(json.loads(json.dumps(value)))
         assert strategy.name == strategy.allocate(situation()).strategy == name
 
 
 def test_ratios_further_from_one_are_refused():
     for sums_to in (0.5, 0.94, 1.06):
         with pytest.raises(InvalidSettingsError, match=rf"must add up to 1, give or take 0.05, not {sums_to:.2f}"):
-            RatioAllocation(memory=0.25, history=0.2, reserve=sums_to - 0.45)
+            budget.RatioAllocation(memory=0.25, history=0.2, reserve=sums_to - 0.45)
 
 
 def test_a_system_prompt_over_a_quarter_of_the_budget_is_refused():
     said = "2,501 tokens, over 25% of the budget, which is 2,500"
     with pytest.raises(SystemPromptTooLargeError, match=said) as caught:
-        RatioAllocation().allocate(situation(identity_tokens=2_501))
+        budget.RatioAllocation().allocate(situation(identity_tokens=2_501))
     assert caught.value.floors == {"L0 system prompt": 2_501}
     assert "max_system_share" in str(caught.value)
 
 
 def test_shares_of_more_than_everything_are_refused():
     with pytest.raises(InvalidSettingsError, match=r"at most 1 together, not 1\.10"):
-        FixedAllocation(system=0.1, history=0.4, entities=0.1, retrieval=0.4, query=0.1)
+        budget.FixedAllocation(system=0.1, history=0.4, entities=0.1, retrieval=0.4, query=0.1)
 
 
 def test_a_system_prompt_over_its_share_shrinks_the_others_together():
-    fixed = FixedAllocation(system=0.1, history=0.4, entities=0.1, retrieval=0.3, query=0.1)
+    fixed = budget.FixedAllocation(system=0.1, history=0.4, entities=0.1, retrieval=0.3, query=0.1)
     full = {"topic_count": 1, "topic_tokens": 5_000, "message_tokens": 1_000, "message_count": 0}
     for identity, expected in ((1_000, [4_000, 1_000, 3_000]), (5_000, [2_000, 500, 1_500])):
         tokens = fixed.allocate(situation(identity_tokens=identity, **full)).tokens
-        assert [tokens[layer] for layer in (Layer.HISTORY, Layer.TOPICS, Layer.RETRIEVAL)] == expected
+        assert [
+            tokens[layer] for layer in (budget.Layer.HISTORY, budget.Layer.TOPICS, budget.Layer.RETRIEVAL)
+        ] == expected
 
 
 FULL = {"preferences_tokens": 500, "topic_count": 2, "topic_tokens": 2_000, "entity_count": 1, "entity_tokens": 1_000}
@@ -235,11 +226,11 @@ def test_layers_are_filled_one_after_the_other():
         (("open files", "topics"), {"open files": 5_000, "L2": 2_000, "L1": 500, "L6": 2_500, "L3": 0}),
     ):
         talk = situation(history_tokens=8_000, message_count=0, custom=(FILES,), **FULL)
-        tokens = PrioritizedAllocation(order=order).allocate(talk).tokens
+        tokens = budget.PrioritizedAllocation(order=order).allocate(talk).tokens
         assert {layer: tokens[layer] for layer in expected} == expected
 
 
 def test_a_layer_that_is_not_there_is_refused_with_those_that_are():
     known = "the layers are preferences, history, topics, entities, retrieval, open files"
     with pytest.raises(InvalidSettingsError, match=f"order names 'files', 'weather'; {known}"):
-        PrioritizedAllocation(order=("history", "files", "weather")).allocate(situation(custom=(FILES,)))
+        budget.PrioritizedAllocation(order=("history", "files", "weather")).allocate(situation(custom=(FILES,)))

@@ -7,24 +7,15 @@ is given more than it holds.
 
 from __future__ import annotations
 
-from langchain_ctxbudget.budget import (
-    DynamicAllocation,
-    ElasticAllocation,
-    Exchange,
-    FixedAllocation,
-    Layer,
-    PrioritizedAllocation,
-    RatioAllocation,
-    Situation,
-)
+from langchain_ctxbudget import budget
 from langchain_ctxbudget.budget.strategies import memory_tokens, preferences_demand
 
-SEED = ElasticAllocation(profile="seed")
+SEED = budget.ElasticAllocation(profile="seed")
 
 
 def situation(**sizes):
     empty = dict.fromkeys(("overhead_tokens", "identity_tokens", "preferences_tokens", "message_tokens"), 0)
-    return Situation(**{**empty, "message_count": 0, "history_tokens": 0, **sizes})
+    return budget.Situation(**{**empty, "message_count": 0, "history_tokens": 0, **sizes})
 
 
 def check(strategy, sizes, *tokens):
@@ -186,7 +177,7 @@ def test_seed_001_memories_stand_beside_preferences_within_their_own_rule():
         sizes = {"total_tokens": 1_500, "identity_tokens": 300, "message_tokens": 100, "preferences_tokens": 100}
         talk = situation(**sizes, memory_tokens=held)
         assert preferences_demand(talk, talk.free_tokens).ideal_tokens == expected
-        assert ElasticAllocation().allocate(talk).tokens[Layer.PREFERENCES] == expected
+        assert budget.ElasticAllocation().allocate(talk).tokens[budget.Layer.PREFERENCES] == expected
 
 
 # Seed 002, "The Budget-Ratio Principle": 32,768 token window, a system prompt of about 300 tokens.
@@ -197,7 +188,7 @@ def test_seed_002_its_example():
     # the seed; here the reserve is what memory and history leave, so that nothing is lost: 9,741.
     # Inside history the arc has 150 * log2(301) = 1,235 (seed 000), below a fifth of it.
     window = {"total_tokens": 32_768, "identity_tokens": 300, "history_tokens": 120_000}
-    ratio = RatioAllocation()
+    ratio = budget.RatioAllocation()
     allocation = check(ratio, {**window, "message_count": 300}, 300, 0, 0, 0, 1_235, 9_740, 12_987 - 1_235, 0)
     assert allocation.reserve_tokens == 32_468 - 9_740 - 12_987 == 9_741
     # The seed counts the user's message as history. Here it is sent whole, so ratios divide what it leaves:
@@ -209,9 +200,9 @@ def test_seed_002_its_example():
 def test_seed_002_at_least_three_exchanges():
     # "Always keep minimum 3 exchanges (6 messages)", which "can overflow" in the seed. 1,000 tokens: memory 300,
     # history 400, reserve 300. Exchanges of 250 are 750, which is 350 over: memory gives its 300, the reserve 50.
-    exchanges = (Exchange(2, 250),) * 5
+    exchanges = (budget.Exchange(2, 250),) * 5
     talk = {"total_tokens": 1_000, "message_count": 10, "history_tokens": 1_250, "exchanges": exchanges}
-    allocation = check(RatioAllocation(), talk, 0, 0, 0, 0, 0, 0, 750, 0)
+    allocation = check(budget.RatioAllocation(), talk, 0, 0, 0, 0, 0, 0, 750, 0)
     assert (allocation.reserve_tokens, allocation.keep_messages) == (250, 6)
 
 
@@ -227,10 +218,10 @@ def test_seed_004_fixed_has_the_defaults_of_its_window():
     knowledge = {"topic_count": 1, "topic_tokens": 5_000, "entity_count": 1, "entity_tokens": 5_000}
     sizes = {"overhead_tokens": 36, "identity_tokens": 400, "preferences_tokens": 900, "message_tokens": 560}
     talk = {"total_tokens": 4_096, "message_count": 100, "history_tokens": 20_000, **sizes, **knowledge}
-    check(FixedAllocation(), talk, 400, 100, 300, 200, 200, 1_500, 800, 560)
+    check(budget.FixedAllocation(), talk, 400, 100, 300, 200, 200, 1_500, 800, 560)
     # 500 : 1,000 : 500 : 1,500 : 596 of 40,960 are ten times as much.
     talk = {"total_tokens": 40_960, "identity_tokens": 5_000, "message_tokens": 5_960, "history_tokens": 90_000}
-    check(FixedAllocation(), talk, 5_000, 0, 0, 0, 0, 15_000, 10_000, 5_960)
+    check(budget.FixedAllocation(), talk, 5_000, 0, 0, 0, 0, 15_000, 10_000, 5_960)
 
 
 # `allocate_dynamic`: remaining = total - query - 100. The margin of 100 stands for what framing costs; that is counted
@@ -253,10 +244,10 @@ def test_seed_004_dynamic_follows_turns_and_entities():
         (11, 11, 1_600, 1_300, 700),
     ):
         talk = {"preferences_tokens": 1_000, "message_count": turns, "history_tokens": 20_000, "entity_count": entities}
-        tokens = DynamicAllocation().allocate(situation(**FOUR_THOUSAND, **talk)).tokens
-        assert tokens[Layer.ARC] + tokens[Layer.HISTORY] == history
-        assert tokens[Layer.TOPICS] + tokens[Layer.ENTITIES] == knowledge
-        assert (tokens[Layer.RETRIEVAL], tokens[Layer.PREFERENCES]) == (retrieval, 400)
+        tokens = budget.DynamicAllocation().allocate(situation(**FOUR_THOUSAND, **talk)).tokens
+        assert tokens[budget.Layer.ARC] + tokens[budget.Layer.HISTORY] == history
+        assert tokens[budget.Layer.TOPICS] + tokens[budget.Layer.ENTITIES] == knowledge
+        assert (tokens[budget.Layer.RETRIEVAL], tokens[budget.Layer.PREFERENCES]) == (retrieval, 400)
 
 
 def test_seed_004_dynamic_without_chunks_shares_retrieval_between_history_and_entities():
@@ -267,9 +258,9 @@ def test_seed_004_dynamic_without_chunks_shares_retrieval_between_history_and_en
         (11, 2_100, 1_500),  # 1,600 + 1,000 / 2 and 1,000 + 1,000 / 2
     ):
         talk = {**FOUR_THOUSAND, "message_count": turns, "history_tokens": history, "entity_count": 1}
-        assert check(DynamicAllocation(), talk, 0, 0, 0, knowledge, 0, 0, history, 60).fits_whole
-        longer = DynamicAllocation().allocate(situation(**{**talk, "history_tokens": history + 1}))
-        assert (longer.fits_whole, longer.tokens[Layer.RETRIEVAL] > 0) == (False, True)
+        assert check(budget.DynamicAllocation(), talk, 0, 0, 0, knowledge, 0, 0, history, 60).fits_whole
+        longer = budget.DynamicAllocation().allocate(situation(**{**talk, "history_tokens": history + 1}))
+        assert (longer.fits_whole, longer.tokens[budget.Layer.RETRIEVAL] > 0) == (False, True)
 
 
 def test_seed_004_prioritized_fills_in_order_until_full():
@@ -279,7 +270,7 @@ def test_seed_004_prioritized_fills_in_order_until_full():
     sizes = {"total_tokens": 4_096, "identity_tokens": 400, "preferences_tokens": 200, "message_tokens": 596}
     topic = {"topic_count": 1, "topic_tokens": 500}
     short = {"message_count": 30, "history_tokens": 2_000, "entity_count": 1, "entity_tokens": 600}
-    check(PrioritizedAllocation(), {**sizes, **topic, **short}, 400, 200, 500, 400, 0, 0, 2_000, 596)
+    check(budget.PrioritizedAllocation(), {**sizes, **topic, **short}, 400, 200, 500, 400, 0, 0, 2_000, 596)
     # 3,100 - 200 = 2,900 for a history of 20,000. Its arc has 150 * log2(301) = 1,235, but at most a fifth of 3,100.
     long = {"message_count": 300, "history_tokens": 20_000}
-    check(PrioritizedAllocation(), {**sizes, **topic, **long}, 400, 200, 0, 0, 620, 0, 2_280, 596)
+    check(budget.PrioritizedAllocation(), {**sizes, **topic, **long}, 400, 200, 0, 0, 620, 0, 2_280, 596)

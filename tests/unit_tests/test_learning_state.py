@@ -7,16 +7,7 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, FunctionMessage, HumanMessage, SystemMessage, ToolMessage
 
-from langchain_ctxbudget.knowledge import (
-    BY_RULES,
-    BY_USER,
-    EntityProfile,
-    Fact,
-    Knowledge,
-    ProgressRecord,
-    Source,
-    TopicProfile,
-)
+from langchain_ctxbudget import knowledge
 from langchain_ctxbudget.knowledge.known import Kept
 from langchain_ctxbudget.knowledge.learning import MOST_PROFILES, Work, as_said, others_in, updated, without
 from langchain_ctxbudget.knowledge.records import Learned, PhraseRecord, TopicConversation
@@ -28,53 +19,55 @@ CUT = {"m0": "d0"}
 """What is left of a conversation."""
 
 
-def source(message: str, where: str = "c1") -> Source:
-    return Source(conversation_id=where, message_id=message, digest=message.replace("m", "d"))
+def source(message: str, where: str = "c1") -> knowledge.Source:
+    return knowledge.Source(conversation_id=where, message_id=message, digest=message.replace("m", "d"))
 
 
-def fact(name: str, *sources: Source, **fields: Any) -> Fact:
+def fact(name: str, *sources: knowledge.Source, **fields: Any) -> knowledge.Fact:
     times = {"created_at": NOW, "last_seen": NOW}
-    return Fact(**{"id": name, "text": name, "category": "preference", "sources": sources, **times, **fields})
+    return knowledge.Fact(**{"id": name, "text": name, "category": "preference", "sources": sources, **times, **fields})
 
 
-def ended(name: str, by: str, *sources: Source, **fields: Any) -> Fact:
+def ended(name: str, by: str, *sources: knowledge.Source, **fields: Any) -> knowledge.Fact:
     return fact(name, *sources, ended="superseded", ended_at=NOW, superseded_by=by, **fields)
 
 
 def test_what_they_superseded_counts_again() -> None:
-    state = Knowledge(facts=(fact("b", source("m1")),), ended=(ended("a", "b", source("m0")),))
+    state = knowledge.Knowledge(facts=(fact("b", source("m1")),), ended=(ended("a", "b", source("m0")),))
     after = without(state, "c1", CUT)
     assert after.ended == ()
     assert after.facts == (fact("a", source("m0")),)
 
 
 def test_an_entity_that_loses_a_source_loses_its_details() -> None:
-    sarah = EntityProfile(
+    sarah = knowledge.EntityProfile(
         id="e", name="Sarah", facts=("x",), attributes=(("a", "b"),), sources=(source("m0"), source("m1"))
     )
-    [left] = without(Knowledge(entities=(sarah,)), "c1", CUT).entities
+    [left] = without(knowledge.Knowledge(entities=(sarah,)), "c1", CUT).entities
     assert (left.facts, left.attributes, left.sources) == ((), (), (source("m0"),))
 
 
 def test_what_a_model_has_written_goes_with_any_message_that_it_comes_from() -> None:
     both = (source("m0"), source("m1"))
-    facts = [fact(by, *both, made_by=by) for by in ("a model", BY_RULES)]
-    assert [left.id for left in without(Knowledge(facts=tuple(facts)), "c1", CUT).facts] == [BY_RULES]
+    facts = [fact(by, *both, made_by=by) for by in ("a model", knowledge.BY_RULES)]
+    assert [left.id for left in without(knowledge.Knowledge(facts=tuple(facts)), "c1", CUT).facts] == [
+        knowledge.BY_RULES
+    ]
 
 
 def test_a_phrase_is_no_longer_counted_for_them() -> None:
     both = PhraseRecord(phrase="p", label="P", sources=(source("m0"), source("m1")))
     lost = PhraseRecord(phrase="q", label="Q", sources=(source("m1"),))
-    [left] = without(Knowledge(phrases=(both, lost)), "c1", CUT).phrases
+    [left] = without(knowledge.Knowledge(phrases=(both, lost)), "c1", CUT).phrases
     assert (left.phrase, left.sources) == ("p", (source("m0"),))
 
 
 def test_of_too_many_topics_the_least_important_go() -> None:
     many = []
-    for n, by in enumerate([BY_USER] * 2 + [BY_RULES] * MOST_PROFILES):
+    for n, by in enumerate([knowledge.BY_USER] * 2 + [knowledge.BY_RULES] * MOST_PROFILES):
         named = {"id": f"topic/t{n}", "slug": f"t{n}", "label": f"T{n}", "made_by": by}
         at = NOW - timedelta(hours=MOST_PROFILES + 2 - n)
-        many.append(TopicProfile(**named, sources=(source("m9", "c9"),), last_engaged_at=at))
+        many.append(knowledge.TopicProfile(**named, sources=(source("m9", "c9"),), last_engaged_at=at))
     links = {
         (one.id, "c9"): TopicConversation(
             topic_id=one.id, conversation_id="c9", messages=1, last_at=one.last_engaged_at
@@ -83,9 +76,15 @@ def test_of_too_many_topics_the_least_important_go() -> None:
     }
     work = opened("x").seen_with(COUNTER)
     todo = Work(
-        scope=SCOPE, entries=work.entries, costs=work.costs, first=0, progress=ProgressRecord(), there=None, kept=Kept()
+        scope=SCOPE,
+        entries=work.entries,
+        costs=work.costs,
+        first=0,
+        progress=knowledge.ProgressRecord(),
+        there=None,
+        kept=Kept(),
     )
-    state = updated(Knowledge(topics=tuple(many), links=links), todo, Learned(), NOW)
+    state = updated(knowledge.Knowledge(topics=tuple(many), links=links), todo, Learned(), NOW)
     assert {one.id for one in many} - {one.id for one in state.topics} == {"topic/t2", "topic/t3"}
     assert {name for name, _ in state.links} == {one.id for one in state.topics}
 

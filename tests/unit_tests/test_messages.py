@@ -13,17 +13,8 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
+from langchain_ctxbudget import messages
 from langchain_ctxbudget.errors import EmptyMessageError, UnsupportedContentError
-from langchain_ctxbudget.messages import (
-    as_sent,
-    checked,
-    current_turn,
-    date_of,
-    fingerprint,
-    plain_text,
-    plainly_same,
-    speaker,
-)
 
 CALL = {"name": "search", "args": {"q": "bike"}, "id": "a", "type": "tool_call"}
 IMAGE = {"type": "image_url", "image_url": {"url": "https://x.invalid/a.png"}}
@@ -39,15 +30,15 @@ def test_the_speaker_is_the_name_or_the_role():
         (HumanMessage("x", name="Ada\n## Topics"), "Ada ## Topics"),
         (HumanMessage("x", name="</context>"), "‹/context>"),
     ):
-        assert speaker(message) == name
+        assert messages.speaker(message) == name
     for name in ("assistant", "ａｓｓｉｓｔａｎｔ", "– assistant", "assistant:"):
-        assert speaker(HumanMessage("Hi.", name=name)).startswith("user named ")
+        assert messages.speaker(HumanMessage("Hi.", name=name)).startswith("user named ")
 
 
 def test_a_message_is_sent_with_an_accepted_name_and_its_heading():
-    sent = as_sent(HumanMessage("x", name="Ada L."), heading="[2024]")
+    sent = messages.as_sent(HumanMessage("x", name="Ada L."), heading="[2024]")
     assert (sent.name, sent.content) == ("Ada_L_", "[2024]\nx")
-    assert date_of(HumanMessage("x", additional_kwargs={"created_at": "2024-05-01T10:00:00Z"})) == "2024-05-01"
+    assert messages.date_of(HumanMessage("x", additional_kwargs={"created_at": "2024-05-01T10:00:00Z"})) == "2024-05-01"
 
 
 def test_plain_text_says_what_a_message_says():
@@ -59,7 +50,7 @@ def test_plain_text_says_what_a_message_says():
         (ToolMessage([{"type": "custom_tool_call_output", "output": "a.txt"}], tool_call_id="a"), "a.txt"),
         (HumanMessage([{"type": "text", "text": None}]), "[text]"),
     ):
-        assert plain_text(message) == text
+        assert messages.plain_text(message) == text
 
 
 DIFFERENT = [
@@ -77,7 +68,7 @@ DIFFERENT = [
 
 
 def test_messages_that_say_different_things_have_different_fingerprints():
-    assert len({fingerprint(message) for message in DIFFERENT}) == len(DIFFERENT)
+    assert len({messages.fingerprint(message) for message in DIFFERENT}) == len(DIFFERENT)
 
 
 ANY_TEXT = st.text(st.characters(codec=None), max_size=8)  # with halves of surrogate pairs
@@ -92,28 +83,28 @@ PLAIN = st.builds(
 
 @given(PLAIN, PLAIN)
 def test_plainly_the_same_have_the_same_fingerprint(one, other):
-    assert plainly_same(one, one.model_copy(update={"id": "other"}))
-    assert fingerprint(one) == fingerprint(other) or not plainly_same(one, other)
+    assert messages.plainly_same(one, one.model_copy(update={"id": "other"}))
+    assert messages.fingerprint(one) == messages.fingerprint(other) or not messages.plainly_same(one, other)
 
 
 def test_what_is_no_list_of_messages_is_refused_with_its_place_and_a_way_out():
     for wrong in ("hi", b"hi", {"role": "user"}, None, 5, HumanMessage("x"), iter([])):
         with pytest.raises(UnsupportedContentError, match="messages must be a list of LangChain messages"):
-            checked(wrong, "messages")
+            messages.checked(wrong, "messages")
     for wrong in (("user", "hi"), {"role": "user", "content": "hi"}, "hi", None):
         with pytest.raises(UnsupportedContentError, match=r"messages\[1\] is a \w+.*convert_to_messages"):
-            checked([HumanMessage("x"), wrong], "messages")
+            messages.checked([HumanMessage("x"), wrong], "messages")
     with pytest.raises(UnsupportedContentError, match=r"messages\[0\] is a RemoveMessage.*sync"):
-        checked([RemoveMessage(id="a")], "messages")
+        messages.checked([RemoveMessage(id="a")], "messages")
 
 
 def test_a_turn_is_a_string_a_human_message_or_a_list_with_something_to_answer():
     for given_ in ("hi", HumanMessage("hi"), [HumanMessage("hi")]):
-        assert current_turn(given_) == [HumanMessage("hi")]
+        assert messages.current_turn(given_) == [HumanMessage("hi")]
     empty = HumanMessage(" ")
     for nothing in (" \n", [], empty, [HumanMessage("hi"), empty], [ToolMessage("x", tool_call_id="a")]):
         with pytest.raises(EmptyMessageError):
-            current_turn(nothing)
+            messages.current_turn(nothing)
     for wrong in (AIMessage("x"), SystemMessage("x"), ToolMessage("x", tool_call_id="a")):
         with pytest.raises(UnsupportedContentError, match=f"not a single {type(wrong).__name__}"):
-            current_turn(wrong)
+            messages.current_turn(wrong)

@@ -7,17 +7,8 @@ from typing import Any
 
 from langgraph.store.memory import InMemoryStore
 
+from langchain_ctxbudget import knowledge
 from langchain_ctxbudget.flow import drive
-from langchain_ctxbudget.knowledge import (
-    NOTHING,
-    ClientPresence,
-    EntityProfile,
-    Heartbeat,
-    Knowledge,
-    Prediction,
-    TopicProfile,
-    presence,
-)
 from langchain_ctxbudget.knowledge.presence import heartbeat, predict
 from langchain_ctxbudget.knowledge.records import TopicConversation
 
@@ -25,16 +16,16 @@ NOW = datetime(2026, 3, 29, 9, 30, tzinfo=UTC)
 SECOND, MINUTE, HOUR, DAY = (timedelta(**{unit: 1}) for unit in ("seconds", "minutes", "hours", "days"))
 
 
-def beat(path: str | None = "/", **rest: Any) -> Heartbeat:
-    return Heartbeat(device_id=rest.pop("device_id", "phone"), path=path, **rest)
+def beat(path: str | None = "/", **rest: Any) -> knowledge.Heartbeat:
+    return knowledge.Heartbeat(device_id=rest.pop("device_id", "phone"), path=path, **rest)
 
 
-def topic(name: str, days_ago: float | None = None) -> TopicProfile:
-    return TopicProfile(id=name, slug=name, label=name, last_engaged_at=_ago(days_ago))
+def topic(name: str, days_ago: float | None = None) -> knowledge.TopicProfile:
+    return knowledge.TopicProfile(id=name, slug=name, label=name, last_engaged_at=_ago(days_ago))
 
 
-def entity(name: str, days_ago: float | None = None) -> EntityProfile:
-    return EntityProfile(id=name, name=name, last_engaged_at=_ago(days_ago))
+def entity(name: str, days_ago: float | None = None) -> knowledge.EntityProfile:
+    return knowledge.EntityProfile(id=name, name=name, last_engaged_at=_ago(days_ago))
 
 
 def _ago(days: float | None) -> datetime | None:
@@ -46,18 +37,20 @@ def link(name: str, conversation: str, relevance: float = 0.0, hours: dict[int, 
     return TopicConversation(topic_id=name, conversation_id=conversation, relevance_score=relevance, hours=histogram)
 
 
-def opened(active: str | None = None, *visible: str, ago: timedelta = timedelta(), name: str = "d") -> ClientPresence:
+def opened(
+    active: str | None = None, *visible: str, ago: timedelta = timedelta(), name: str = "d"
+) -> knowledge.ClientPresence:
     given = beat(device_id=name, active_conversation_id=active, visible_conversation_ids=visible)
     return heartbeat(None, given, NOW - ago)
 
 
-def predicted(devices: Any, topics: Any, entities: Any, links: Any, now: datetime) -> Prediction:
+def predicted(devices: Any, topics: Any, entities: Any, links: Any, now: datetime) -> knowledge.Prediction:
     of = {(one.topic_id, one.conversation_id): one for one in links}
-    return predict(devices, Knowledge(topics=tuple(topics), entities=tuple(entities), links=of), now)
+    return predict(devices, knowledge.Knowledge(topics=tuple(topics), entities=tuple(entities), links=of), now)
 
 
 def test_what_is_open_counts_half() -> None:
-    cases: list[tuple[list[ClientPresence], list[Any], float | None]] = [
+    cases: list[tuple[list[knowledge.ClientPresence], list[Any], float | None]] = [
         ([opened("c1")], [link("t", "c1", 0.8)], 0.4),  # .5 * 1.0 * .8
         ([opened(None, "c1")], [link("t", "c1", 0.8)], 0.24),  # .5 * .6 * .8
         ([opened("c1", "c2")], [link("t", "c1", 0.4), link("t", "c2", 0.8)], 0.24),  # .5 * max(1.0 * .4, .6 * .8)
@@ -68,14 +61,16 @@ def test_what_is_open_counts_half() -> None:
     ]
     for devices, links, score in cases:
         expected = () if score is None else (("t", score),)
-        assert predicted(devices, [topic("t")], [entity("t")], links, NOW) == Prediction(expected, expected)
+        assert predicted(devices, [topic("t")], [entity("t")], links, NOW) == knowledge.Prediction(expected, expected)
 
 
 def test_what_came_up_lately_counts_by_its_half_life() -> None:
     # .3 * .5 ** (days / 7); of 12 days that is below the floor, and -1 is another clock
     for days, score in ((0, 0.3), (7, 0.15), (3.5, 0.212132), (11, 0.100943), (12, None), (-1, 0.3), (None, None)):
         expected = () if score is None else (("t", score),)
-        assert predicted([], [topic("t", days)], [entity("t", days)], [], NOW) == Prediction(expected, expected)
+        assert predicted([], [topic("t", days)], [entity("t", days)], [], NOW) == knowledge.Prediction(
+            expected, expected
+        )
 
 
 def test_what_is_usual_at_this_hour_counts_by_its_share() -> None:
@@ -87,7 +82,7 @@ def test_what_is_usual_at_this_hour_counts_by_its_share() -> None:
     for hours, usual in cases:
         expected = (("t", round(0.3 + usual, 6)),)  # it came up just now
         links = [link("t", "c1", hours=hours)]
-        assert predicted([], [topic("t", 0)], [entity("t", 0)], links, NOW) == Prediction(expected, expected)
+        assert predicted([], [topic("t", 0)], [entity("t", 0)], links, NOW) == knowledge.Prediction(expected, expected)
     for hour, beside in ((0, 23), (23, 0)):
         links = [link("t", "c1", hours={hour: 55}), link("t", "c2", hours={beside: 40}), link("t", "c3")]
         now = NOW.replace(hour=hour).astimezone(timezone(5.5 * HOUR))
@@ -97,6 +92,6 @@ def test_what_is_usual_at_this_hour_counts_by_its_share() -> None:
 def test_a_device_is_forgotten_after_ninety_silent_days() -> None:
     for gap, names in ((90 * DAY, ["new", "old"]), (90 * DAY + SECOND, ["new"])):
         store = InMemoryStore()
-        drive(presence.renew(store, "ada", NOTHING, NOW, beat(device_id="old")))
-        drive(presence.renew(store, "ada", NOTHING, NOW + gap, beat(device_id="new")))
-        assert [one.device_id for one in drive(presence.devices(store, "ada", NOW))] == names
+        drive(knowledge.presence.renew(store, "ada", knowledge.NOTHING, NOW, beat(device_id="old")))
+        drive(knowledge.presence.renew(store, "ada", knowledge.NOTHING, NOW + gap, beat(device_id="new")))
+        assert [one.device_id for one in drive(knowledge.presence.devices(store, "ada", NOW))] == names

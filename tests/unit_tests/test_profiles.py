@@ -9,19 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.knowledge import BY_USER, EntityProfile, Knowledge, ProgressRecord, Source, TopicProfile
+from langchain_ctxbudget.knowledge import (
+    BY_USER,
+    EntityProfile,
+    Knowledge,
+    ProgressRecord,
+    Source,
+    TopicProfile,
+    profiles,
+)
 from langchain_ctxbudget.knowledge.known import Kept
 from langchain_ctxbudget.knowledge.learning import Work, updated
-from langchain_ctxbudget.knowledge.profiles import (
-    Engagement,
-    engaged,
-    importance_at,
-    is_called,
-    measured,
-    merge_entities,
-    merge_topics,
-    slug,
-)
 from langchain_ctxbudget.knowledge.records import Learned, LearnedEntity, LearnedTopic, TopicConversation
 from tests.conversations import COUNTER, SCOPE, opened
 
@@ -31,7 +29,7 @@ SOURCES = {f"m{n}": Source(conversation_id="c1", message_id=f"m{n}", digest=f"d{
 
 
 def topic(label: str = "Cycling", **rest: Any) -> TopicProfile:
-    return TopicProfile(id=f"topic/{slug(label)}", slug=slug(label), label=label, **rest)
+    return TopicProfile(id=f"topic/{profiles.slug(label)}", slug=profiles.slug(label), label=label, **rest)
 
 
 def test_topics_are_the_same_with_the_same_stems() -> None:
@@ -42,33 +40,35 @@ def test_topics_are_the_same_with_the_same_stems() -> None:
         ("C#", "C++", False),
         (".NET", "net", False),
     ):
-        assert is_called(topic(first), second) is is_called(topic(second), first) is same
+        assert profiles.is_called(topic(first), second) is profiles.is_called(topic(second), first) is same
 
 
 def at(day: int, hour: int = 9) -> datetime:
     return datetime(2026, 1, day, hour, tzinfo=UTC)
 
 
-def said(when: datetime | None = None, *, tokens: int = 10, from_user: bool = True) -> Engagement:
-    return Engagement(at=when, tokens=tokens, from_user=from_user)
+def said(when: datetime | None = None, *, tokens: int = 10, from_user: bool = True) -> profiles.Engagement:
+    return profiles.Engagement(at=when, tokens=tokens, from_user=from_user)
 
 
-def link(*messages: Engagement, conversation: str = "c1") -> TopicConversation:
-    return engaged(TopicConversation(topic_id="t", conversation_id=conversation), messages)
+def link(*messages: profiles.Engagement, conversation: str = "c1") -> TopicConversation:
+    return profiles.engaged(TopicConversation(topic_id="t", conversation_id=conversation), messages)
 
 
 MOMENTS = st.none() | st.datetimes(datetime(2025, 1, 1), datetime(2025, 3, 1), timezones=st.just(UTC))  # noqa: DTZ001
-SAID = st.lists(st.builds(Engagement, at=MOMENTS, tokens=st.integers(0, 99), from_user=st.booleans()))
+SAID = st.lists(st.builds(profiles.Engagement, at=MOMENTS, tokens=st.integers(0, 99), from_user=st.booleans()))
 
 
 @given(SAID, SAID)
-def test_counting_in_two_steps_is_counting_at_once(first: list[Engagement], second: list[Engagement]) -> None:
-    assert engaged(link(*first), second) == link(*first, *second)
+def test_counting_in_two_steps_is_counting_at_once(
+    first: list[profiles.Engagement], second: list[profiles.Engagement]
+) -> None:
+    assert profiles.engaged(link(*first), second) == link(*first, *second)
 
 
 def test_a_topic_adds_up_its_conversations() -> None:
     first = link(said(at(3)), said(at(3), from_user=False), said(at(4, 20)))
-    after = measured(topic(), [first, link(said(at(8), tokens=4), conversation="c2")])
+    after = profiles.measured(topic(), [first, link(said(at(8), tokens=4), conversation="c2")])
     assert (after.total_conversations, after.total_messages, after.total_acus) == (2, 4, 3)
     assert (after.total_tokens_spent, after.peak_hour) == (34, 9)
     assert (after.first_engaged_at, after.last_engaged_at) == (at(3), at(8))
@@ -77,7 +77,7 @@ def test_a_topic_adds_up_its_conversations() -> None:
 def test_a_streak_is_days_in_a_row_up_to_the_last_one() -> None:
     for days, streak in (([5], 1), ([3, 4, 5], 3), ([1, 2, 4, 5], 2), ([1, 2, 3, 9], 1), ([5, 5, 4], 2), ([], 0)):
         links = [link(*(said(at(day)) for day in days), said())]
-        assert measured(topic(), links).engagement_streak == streak
+        assert profiles.measured(topic(), links).engagement_streak == streak
 
 
 def test_importance_is_recency_frequency_and_breadth() -> None:
@@ -92,8 +92,8 @@ def test_importance_is_recency_frequency_and_breadth() -> None:
     for messages, conversations, days, score in cases:
         last = None if days is None else NOW - timedelta(days=days)
         one = topic(total_messages=messages, total_conversations=conversations, last_engaged_at=last)
-        assert importance_at(one, NOW) == pytest.approx(score, abs=1e-5)
-        assert importance_at(one.model_copy(update={"pinned": True}), NOW) == 1.0
+        assert profiles.importance_at(one, NOW) == pytest.approx(score, abs=1e-5)
+        assert profiles.importance_at(one.model_copy(update={"pinned": True}), NOW) == 1.0
 
 
 BEER = TopicProfile(id="topic/beer", slug="beer", label="Beer", aliases=("ale",), made_by=BY_USER)
@@ -125,12 +125,12 @@ def test_a_message_counts_once_however_often_it_names_something() -> None:
 
 def topics(known: tuple[TopicProfile, ...], *labels: str, **fields: Any) -> tuple[TopicProfile, ...]:
     new = tuple(LearnedTopic(label=label, **{"message_ids": ("m0",), **fields}) for label in labels)
-    return merge_topics(known, Learned(topics=new), SOURCES, NOW)
+    return profiles.merge_topics(known, Learned(topics=new), SOURCES, NOW)
 
 
 def entities(known: tuple[EntityProfile, ...], *names: str, **fields: Any) -> tuple[EntityProfile, ...]:
     new = tuple(LearnedEntity(name=name, **{"type": "person", "message_ids": ("m0",), **fields}) for name in names)
-    return merge_entities(known, Learned(entities=new), SOURCES, NOW)
+    return profiles.merge_entities(known, Learned(entities=new), SOURCES, NOW)
 
 
 def test_learning_again_from_the_same_messages_changes_nothing() -> None:
