@@ -9,6 +9,7 @@ from functools import partial
 from langchain_core.chat_history import BaseChatMessageHistory
 from langchain_core.messages import BaseMessage, HumanMessage
 
+from langchain_ctxbudget import prompt as prompts
 from langchain_ctxbudget.budget import Layer
 from langchain_ctxbudget.errors import BudgetTooSmallError, InputError, require_count
 from langchain_ctxbudget.flow import Flow, twins
@@ -16,15 +17,7 @@ from langchain_ctxbudget.history import CONTEXT_INTRO, Conversation, HistoryPlan
 from langchain_ctxbudget.integrations.options import require_pipeline
 from langchain_ctxbudget.messages import newest_that_fit, request_copy
 from langchain_ctxbudget.pipeline import ContextPipeline, Engine
-from langchain_ctxbudget.prompt import (
-    Content,
-    Request,
-    cut_key,
-    opening_note,
-    summary_text,
-    system_parts,
-    without_least,
-)
+from langchain_ctxbudget.prompt import Content, Request
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import Scope
 
@@ -126,7 +119,7 @@ def window_of(engine: Engine, scope: Scope, max_tokens: int, request: Request) -
     counter, whole = conversation.counter, not view.cut
     while (messages := _built(content, whole=whole)) and (excess := counter.count_messages(messages) - max_tokens) > 0:
         # Arc and summary give way first, then the oldest messages.
-        smaller, _ = without_least(content, counter, excess, (Layer.ARC, Layer.HISTORY))
+        smaller, _ = prompts.without_least(content, counter, excess, (Layer.ARC, Layer.HISTORY))
         if smaller == content:
             needed = {"a line that says that messages are left out": max_tokens + excess}
             raise BudgetTooSmallError(max_tokens, needed, "Raise max_tokens; a window of some hundred says something.")
@@ -147,7 +140,7 @@ def _plan(conversation: Conversation, settings: ContextSettings, *, max_tokens: 
         settings=settings,
         fits_whole=conversation.total_tokens <= room,
         # A prompt of the same budget has less room for history, and another cut.
-        cut_key=f"a window, {cut_key(settings, max_tokens, conversation.counter)}",
+        cut_key=f"a window, {prompts.cut_key(settings, max_tokens, conversation.counter)}",
         budget_tokens=max_tokens,
         history_tokens=room - arc,
         arc_tokens=arc,
@@ -157,12 +150,12 @@ def _plan(conversation: Conversation, settings: ContextSettings, *, max_tokens: 
 
 def _built(content: Content, *, whole: bool) -> list[BaseMessage]:
     """Returns the messages of a window; `whole` is True where it has every message."""
-    parts = [CONTEXT_INTRO + "".join(arc)] if (arc := system_parts(content)) else []
+    parts = [CONTEXT_INTRO + "".join(arc)] if (arc := prompts.system_parts(content)) else []
     if content.summary:
-        parts.append(summary_text(content))
+        parts.append(prompts.summary_text(content))
     elif not whole:
         parts.append(LEFT_OUT)
-    elif note := opening_note(content):
+    elif note := prompts.opening_note(content):
         parts.append(note)
     opening = [HumanMessage("\n".join(parts))] if parts else []
     return [*opening, *(message for part in content.history for message in part.messages)]

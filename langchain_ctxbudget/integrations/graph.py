@@ -15,23 +15,16 @@ from langgraph.runtime import get_runtime
 from langgraph.types import Checkpointer
 from typing_extensions import TypedDict
 
+from langchain_ctxbudget import prompt as prompts
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.integrations.options import ReportInState, in_state, newest, pipeline_of, require_report
 from langchain_ctxbudget.messages import instruction
 from langchain_ctxbudget.pipeline import ContextPipeline, RunContext, run_of
-from langchain_ctxbudget.prompt import (
-    LAST_STEP,
-    STEPS,
-    BudgetShares,
-    DetectedTopics,
-    Item,
-    Request,
-    SummarizedHistory,
-)  # fmt: skip
+from langchain_ctxbudget.prompt import Request
 from langchain_ctxbudget.settings import ContextSettings
 
-NODES = (*STEPS, LAST_STEP)
+NODES = (*prompts.STEPS, prompts.LAST_STEP)
 
 
 class ContextInput(TypedDict):
@@ -56,12 +49,12 @@ class ContextState(ContextInput, ContextOutput):
     channel, and sets to None what is out of date by that.
     """
 
-    detected: NotRequired[DetectedTopics | None]
-    budget: NotRequired[BudgetShares | None]
-    bundles: NotRequired[list[Item] | None]
+    detected: NotRequired[prompts.DetectedTopics | None]
+    budget: NotRequired[prompts.BudgetShares | None]
+    bundles: NotRequired[list[prompts.Item] | None]
     """Topics, entities and layers of the application's own, as they stand in front of the user's words."""
-    history: NotRequired[SummarizedHistory | None]
-    retrieved: NotRequired[list[Item] | None]
+    history: NotRequired[prompts.SummarizedHistory | None]
+    retrieved: NotRequired[list[prompts.Item] | None]
 
 
 class ContextNode(Runnable[ContextState, dict[str, Any]]):
@@ -139,7 +132,7 @@ def build_context_graph(
     for before, name in pairwise((START, *NODES)):
         graph.add_node(name, own.get(name) or ContextNode(name, step))
         graph.add_edge(before, name)
-    graph.add_edge(LAST_STEP, END)
+    graph.add_edge(prompts.LAST_STEP, END)
     return graph.compile(name="context_budget", checkpointer=checkpointer).with_config(tags=["ctxbudget"])
 
 

@@ -10,20 +10,9 @@ from dataclasses import replace
 
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage, ToolMessage
 
+from langchain_ctxbudget import budget as budgets
 from langchain_ctxbudget import errors
-from langchain_ctxbudget.budget import (
-    DEPTH_FACTOR,
-    MEMORIES_HEADING,
-    MOST_EXCHANGES,
-    Allocation,
-    Emphasis,
-    Exchange,
-    Fragment,
-    Layer,
-    Reason,
-    Situation,
-    Status,
-)
+from langchain_ctxbudget.budget import Allocation, Exchange, Fragment, Layer, Reason, Situation
 from langchain_ctxbudget.history import (
     CONTEXT_FRAME,
     Conversation,
@@ -42,7 +31,7 @@ from langchain_ctxbudget.prompt.plan import Plan, PlannedTurn, Preferences
 from langchain_ctxbudget.prompt.turn import Rooms, fit_turn
 from langchain_ctxbudget.retrieval import MIXED_SECTION, OWN_SECTION, Pool, recall_tool, select
 
-LEAST_WORTH: dict[Emphasis, float] = {"balanced": 0.35, "cache": 1.0}
+LEAST_WORTH: dict[budgets.Emphasis, float] = {"balanced": 0.35, "cache": 1.0}
 """A text goes in where it is needed with this probability for the whole budget, or a share of it for its share."""
 PRICED_TOKENS = 6_000
 """In smaller budgets, a token has the price that it has in this one."""
@@ -120,7 +109,9 @@ def _allocated(plan: Plan, identity: int) -> Plan:
         overhead_tokens=framing + sum(plan.extras.values()) + fences_tokens + plan.turn.work_tokens,
         identity_tokens=identity,
         preferences_tokens=sum(fragment.tokens for fragment in preferences),
-        memory_tokens=sum(part.tokens for part in memories) + (count(MEMORIES_HEADING) if memories else 0) + known,
+        memory_tokens=sum(part.tokens for part in memories)
+        + (count(budgets.MEMORIES_HEADING) if memories else 0)
+        + known,
         learned_tokens=max(0, known - by_hand),
         message_tokens=plan.turn.tokens + plan.turn.free_tokens,
         message_count=len(conversation.entries),
@@ -158,7 +149,7 @@ def newest_exchanges(conversation: Conversation) -> tuple[Exchange, ...]:
         if is_user(conversation.entries[at].message):
             exchanges.append(Exchange(messages, tokens))
             messages = tokens = 0
-            if len(exchanges) == MOST_EXCHANGES:
+            if len(exchanges) == budgets.MOST_EXCHANGES:
                 break
     return tuple(exchanges)
 
@@ -420,7 +411,7 @@ def with_leftovers(plan: Plan) -> Plan:
     elif plan.level_tokens:
         spare -= plan.limit_tokens - plan.level_tokens
     left = max(0, spare - frame - JOINS)
-    budgets = dict(allocation.tokens)
+    rooms = dict(allocation.tokens)
     own = {layer.name: layer for layer in layers}
     names = [Layer.TOPICS, Layer.ENTITIES, Layer.RETRIEVAL, *own]
     for spec in sorted(map(allocation.spec_of, names), key=lambda spec: (-spec.priority, spec.layer)):
@@ -429,12 +420,12 @@ def with_leftovers(plan: Plan) -> Plan:
         if name == Layer.RETRIEVAL:
             plan = _with_retrieved(plan, min(left, limit))
         elif _wants_more(plan, name):
-            wider = max(budgets[name], min(before + left, limit))
+            wider = max(rooms[name], min(before + left, limit))
             if wider >= max(spec.min_tokens, own[name].min_tokens if name in own else 0):
-                budgets[name] = wider
+                rooms[name] = wider
                 if name not in own:  # an allocation is for the lines alone
-                    budgets[name] -= count(subjects.SECTIONS[Layer(name)])
-                plan = plan.but(bundles=_bundles(plan, budgets))
+                    rooms[name] -= count(subjects.SECTIONS[Layer(name)])
+                plan = plan.but(bundles=_bundles(plan, rooms))
         left -= _used_tokens(plan, name) - before
     return plan
 
@@ -480,7 +471,7 @@ def _least_worth(plan: Plan, pool: Pool) -> float:
     if not plan.grows or (plan.cold and not plan.adds and not pool.evidence.is_weak):
         return 0.0
     settings = plan.request.settings
-    price = LEAST_WORTH[settings.emphasis] / DEPTH_FACTOR[settings.depth]
+    price = LEAST_WORTH[settings.emphasis] / budgets.DEPTH_FACTOR[settings.depth]
     price *= 1 if plan.adds or pool.evidence.is_weak else STEP_PRICE
     return price / max(plan.limit_tokens, PRICED_TOKENS)
 
@@ -488,7 +479,7 @@ def _least_worth(plan: Plan, pool: Pool) -> float:
 def _wants_more(plan: Plan, name: str) -> bool:
     if plan.bundles.is_given:
         return False
-    shrunk = any(part.layer == name and part.status is Status.SHRUNK for part in plan.bundles.fragments)
+    shrunk = any(part.layer == name and part.status is budgets.Status.SHRUNK for part in plan.bundles.fragments)
     return shrunk or any(layer == name and item.reason is Reason.NO_ROOM for layer, item in plan.bundles.omitted)
 
 
