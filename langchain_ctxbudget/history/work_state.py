@@ -33,7 +33,7 @@ PATHS, ERROR, TODO, CHANGED, COMMANDS, READ, NAMES = (
 )
 VALUES = {PATHS: 91.0, ERROR: 90.0, TODO: 89.0, CHANGED: 85.0, COMMANDS: 76.0, READ: 75.0, NAMES: 55.0}
 """The headings in the order in which they stand, and what their first lines are worth, beside those of the arc."""
-MOST_TOKENS, MOST_SHARE, TOKENS_PER_CALL = 1_000, 0.25, 125
+MOST_TOKENS, MOST_SHARE, TOKENS_PER_CALL = 1_000, 0.25, 80
 """The most that the work state costs: so many tokens, that share of the budget, so many for every call."""
 FACTS_SHARE = 0.3
 """The share of that for error, to-dos and commands; files and names get the rest."""

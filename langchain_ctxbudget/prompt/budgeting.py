@@ -44,6 +44,8 @@ WEAK_SHARE = 0.05
 TURN_SHARES = (0.25, 0.5, 0.75)
 """Of what the system prompt leaves, what a current turn that outgrows its room gets, stage by stage; after the last one
 its oldest calls give way."""
+RESULT_TOKENS = 4_000
+"""A result of a turn whose older steps give way costs no more than this, or than its share of a large budget."""
 FRAMED, FRAMES_TOKENS = 1.1, 64
 """About the cost of texts with the headings and fences around them: so many times as much, and so much more."""
 MESSAGES_OF_EXCHANGE = 2
@@ -227,7 +229,9 @@ def _planned_turn(plan: Plan, identity: int, framing: int) -> PlannedTurn:
         return numbers.get(message.id or getattr(message, "tool_call_id", ""))
 
     budget = whole if whole <= min(planned, room) else min(planned, most[-1])
-    rooms = Rooms(budget, room, own, settings.oversized_message == "clip", tuple(sorted(settings.tool_kinds.items())))
+    result = max(RESULT_TOKENS, int(plan.limit_tokens * compact.RESULT_SHARE)) if own else None
+    clips, kinds = settings.oversized_message == "clip", tuple(sorted(settings.tool_kinds.items()))
+    rooms = Rooms(budget, room, own, result, clips, kinds)
     key, turns = (rooms, len(plan.conversation.entries)), plan.conversation.columns.turns
     fitted = fit_turn(groups, counter, rooms, name=name, turns=turns, key=key)
     if isinstance(fitted, int):

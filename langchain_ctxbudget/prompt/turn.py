@@ -65,6 +65,8 @@ class Rooms(NamedTuple):
     """What it may never cost more than."""
     kept_tokens: int = 0
     """What of the budget is kept for the work state."""
+    result_tokens: int | None = None
+    """What each result may cost when it is first shown beside older steps; None: what there is room for."""
     clip_human: bool = False
     """Whether human messages may be clipped, too."""
     tool_kinds: tuple[tuple[str, ToolKind], ...] = ()
@@ -176,6 +178,11 @@ class GrowingTurn:
     def _grow(self, newest: int) -> None:
         """Shows a step, and brings a turn that is too large down to its target."""
         self._put(newest, self.whole[newest])
+        most, older_steps = self.rooms.result_tokens, len(self.shown) - len({*self.human, newest})
+        if most is not None and older_steps:  # once: what changed later would break a provider's cache
+            results = (m for m in self.whole[newest].messages if isinstance(m, ToolMessage))
+            if excess := sum(max(0, self.counter.count_message(result) - most) for result in results):
+                self._shorten(newest, self.costs[newest] - excess, SMALLEST_CLIP_TOKENS)
         budget_tokens = self.rooms.steps_tokens
         if self.total + (NOTE_TOKENS if self.dropped else 0) <= budget_tokens:
             return
@@ -212,7 +219,7 @@ class GrowingTurn:
 
     def _focus(self, number: int) -> frozenset[str]:
         """Returns what the results of a step are looked at for: the words of the user, and of the steps since."""
-        steps = (*self.human.values(), *self.whole[number : self.renewed])
+        steps = (*self.human.values(), *self.whole[number : max(self.renewed, number + 1)])
         return frozenset().union(*(_said(part.messages[0]) for part in steps))
 
     # Stale results

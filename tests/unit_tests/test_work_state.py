@@ -101,7 +101,7 @@ def test_the_folder_that_long_paths_share_is_named_once() -> None:
 def test_it_keeps_its_budget_and_grows_only_when_calls_have_doubled() -> None:
     steps = [("Read", {"file_path": f"src/file_{i}.py"}, "x") for i in range(100)]
     assert len(told(*steps, budget=500)) <= 500
-    assert [most_tokens(calls, 100_000) for calls in (0, 1, 2, 3, 4, 500)] == [0, 125, 250, 250, 500, 1_000]
+    assert [most_tokens(calls, 100_000) for calls in (0, 1, 2, 3, 4, 500)] == [0, 80, 160, 160, 320, 1_000]
     assert most_tokens(500, 2_000) == 500
 
 
@@ -134,3 +134,21 @@ def test_a_long_turn_with_a_call_that_was_never_answered_is_told_too() -> None:
     pipeline = ContextPipeline(settings=ContextSettings(max_context_tokens=3_000))
     context = pipeline.assemble(turn, user_id="ada", conversation_id="c1")
     assert "src/some_file_3.py" in repr(context.messages)
+
+
+def test_a_turn_of_300_calls_keeps_the_words_of_the_user_and_renews_its_work_state_at_steps_only() -> None:
+    steps = [
+        message
+        for i in range(300)
+        for message in a_call(i, "look_at", {"what": f"src/file_{i}.py"}, f"line {i} " * (20 + i % 50))
+    ]
+    pipeline = ContextPipeline({"max_context_tokens": 4_000, "tool_kinds": {"look_at": "read"}})
+    told = list[str]()
+    for end in range(560, 601, 2):
+        turn = [HumanMessage("Look at everything, please."), *steps[:end]]
+        context = pipeline.assemble(turn, user_id="ada", conversation_id="c1")
+        assert context.report.total_tokens <= 4_000
+        assert context.messages[-1].text.startswith(f"line {end // 2 - 1} ")
+        told.append(context.messages[0].text)
+    assert all(text.endswith("Look at everything, please.") and "# Files read\n" in text for text in told)
+    assert len(set(told)) < len(told) / 2
