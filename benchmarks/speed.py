@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import resource
 import shutil
@@ -88,6 +89,12 @@ class Clocks:
 
 def resident_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def cpu_seconds() -> float:
+    """Returns what this process and those that it has started have used."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
 
 
 def counting_store() -> Any:  # noqa: ANN401 - a class that is made where it is measured
@@ -267,7 +274,7 @@ def graph_row(length: int, budget: int, prompts: int) -> Row:
 
 
 def agent_row(calls: int, messages: int, budget: int, prompts: int) -> Row:
-    """One model call of an agent with many calls behind it, and the same agent without the middleware."""
+    """A turn of an agent with many calls behind it, less what the same agent's takes without the middleware."""
     from langchain.agents import create_agent  # noqa: PLC0415
     from langchain_core.language_models import FakeListChatModel  # noqa: PLC0415
 
@@ -284,9 +291,11 @@ def agent_row(calls: int, messages: int, budget: int, prompts: int) -> Row:
     for middleware in ([], [ContextBudgetMiddleware({"max_context_tokens": budget, "learn": False})]):
         agent = create_agent(FakeListChatModel(responses=["Yes."]), middleware=middleware)
         config: Any = {"configurable": {"thread_id": "c1", "user_id": "ada"}}
-        ask = lambda question, agent=agent, config=config: agent.invoke(  # noqa: E731
-            {"messages": [*said, HumanMessage(question, id="q")]}, config
-        )
+        state = [*said]
+
+        def ask(question: str, agent: Any = agent, state: list[BaseMessage] = state, config: Any = config) -> None:  # noqa: ANN401
+            state[:] = agent.invoke({"messages": [*state, HumanMessage(question)]}, config)["messages"]
+
         rows.append(timed("", generator, said, prompts, ask))
     return {
         "system": f"agent, {calls} calls, {messages:,} messages",
@@ -327,18 +336,20 @@ def open_row(length: int, folder: str, budget: int) -> Row:
         for _ in range(2):
             with clocks.running():
                 made.assemble(f"What about {Generator(length).text(6)}", **SCOPE)
-    return {"system": "open a folder", "first": clocks.wall[0], "wall": clocks.wall[1], "mb": resident_mb()}
+    found = {"wall": clocks.wall[1], "cpu": clocks.cpu[1], "first": clocks.wall[0], "first_cpu": clocks.cpu[0]}
+    return {"system": "open a folder", **found, "mb": resident_mb()}
 
 
 def import_row(statement: str) -> Row:
     """Milliseconds after `langchain_core.messages` has been imported, or of a whole command."""
-    started = time.perf_counter()
+    started, before = time.perf_counter(), cpu_seconds()
     if statement.startswith("ctxbudget"):
         program = Path(sys.executable).with_name("ctxbudget")
         subprocess.run([program, *statement.split()[1:]], check=True, capture_output=True)
     else:
         exec(statement)
-    return {"system": statement, "wall": (time.perf_counter() - started) * 1000}
+    wall, cpu = time.perf_counter() - started, cpu_seconds() - before
+    return {"system": statement, "wall": wall * 1000, "cpu": cpu * 1000}
 
 
 STATEMENTS = (
@@ -364,8 +375,10 @@ def measured(function: str, *args: object, **options: object) -> list[Row]:
     """
     command = [sys.executable, __file__, "--measure", json.dumps([function, args, options])]
     limit = PEER_SECONDS if function == "peer_row" else None
+    # Whoever has installed a package imports it compiled.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit, env=environment)
     except subprocess.TimeoutExpired:
         raise Failed(f"it takes more than {limit} s") from None
     if done.returncode:
@@ -385,7 +398,7 @@ def opened(length: int, budget: int) -> list[Row]:
 
 def median_of(count: int, statement: str) -> list[Row]:
     rows = [row for _ in range(count) for row in measured("import_row", statement)]
-    return [{**rows[0], "wall": statistics.median(row["wall"] for row in rows)}]
+    return [{**rows[0], **{name: statistics.median(row[name] for row in rows[1:]) for name in ("wall", "cpu")}}]
 
 
 def jobs(options: argparse.Namespace) -> Iterator[tuple[str, Row, Callable[[], list[Row]]]]:
@@ -410,12 +423,13 @@ def jobs(options: argparse.Namespace) -> Iterator[tuple[str, Row, Callable[[], l
     for length in lengths:
         yield "open", {"messages": length, "budget": middle}, partial(opened, length, middle)
     for statement in STATEMENTS:
-        yield "import", {}, partial(median_of, 5, statement)
+        yield "import", {}, partial(median_of, 6, statement)
 
 
 COLUMNS = {
     "messages": "messages", "budget": "budget", "system": "system", "wall": "wall ms", "cpu": "CPU ms",
-    "slowest": "slowest ms", "append": "append ms", "first": "first ms", "calls": "calls", "store": "store",
+    "slowest": "slowest ms", "append": "append ms", "first": "first ms", "first_cpu": "first CPU", "calls": "calls",
+    "store": "store",
     "mb": "MB", "disk": "disk MB",
 }  # fmt: skip
 

@@ -57,6 +57,8 @@ class OpenQuestions:
     alive: tuple[Sentence, ...] = ()
     """The open questions, the newest last."""
     _before: Line | None = None
+    digest: str = ""
+    """A digest of the messages that were read."""
 
     def read(self, lines: Iterable[Line]) -> OpenQuestions:
         """Returns the questions that are open after the next messages; those before `read_until` are passed over."""

@@ -88,8 +88,7 @@ def read(store: BaseStore, conversation: OpenConversation) -> Flow[None]:
     table.search_index.vectors_by = head.vectors_by
     table.trees = {tree.segment_messages: tree.shortened(len(table)) for tree in head.trees}
     table.made.extracted = {(key, date): digest for key, date, digest in head.extracted}
-    if head.questions.read_until <= len(table):
-        table.questions = head.questions
+    table.questions = head.questions
     lanes = head.blocks[whole - 1].lanes if whole else {}
 
     def holds(key: str) -> bool:

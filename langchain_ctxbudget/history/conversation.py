@@ -146,11 +146,11 @@ class Conversation:
 
     def read_questions(self, end: int) -> OpenQuestions:
         """Returns the questions that the messages before `end` leave open."""
-        known = self.table.questions
-        if known.read_until > end:  # the cut has moved back
+        known, table = self.table.questions, self.table
+        if known.read_until > end or not table.holds(known.read_until, known.digest):  # stored ones are of their time
             known = OpenQuestions()
-        self.table.questions = known = known.read(self.lines(known.read_until, end))
-        return known
+        table.questions = replace(known.read(self.lines(known.read_until, end)), digest=table.digest(end))
+        return table.questions
 
     def read_work(self, end: int, kinds: Mapping[str, ToolKind]) -> WorkState:
         """Returns what the calls before `end` have left behind."""

@@ -9,7 +9,7 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from hashlib import blake2b
 from typing import Any, overload
 
@@ -45,10 +45,6 @@ says it; what is to become of it, see `PRESERVATIONS`; digests."""
 CODED = ("lane", "date", "date_shown")
 PRESERVATIONS: tuple[Preservation | None, ...] = (None, "keep", "summarize", "drop")
 """By number; what is summarised or dropped is not quoted."""
-
-
-def _inflated(packed: bytes) -> list[bytes]:
-    return zlib.decompress(packed).split(b"\0")
 
 
 class MessageTable(Columns, Sequence[Entry]):
@@ -261,4 +257,4 @@ class MessageTable(Columns, Sequence[Entry]):
         self.names = {name: begin + at for name, at in data["names"].items()} | self.names
         for at, (waiting, early, age) in data["calls"]:
             self.open_calls[begin + at] = OpenCalls(tuple(waiting), tuple(early), age)
-        self._sealed[begin] = len(data["ids"]), cache(partial(_inflated, texts))
+        self._sealed[begin] = len(data["ids"]), cache(lambda: zlib.decompress(texts).split(b"\0"))

@@ -6,6 +6,7 @@ import json
 import zlib
 from base64 import b64decode
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import AssembledContext, ContextPipeline, TiktokenCounter
 from langchain_ctxbudget.history import BLOCKS, blocks
-from langchain_ctxbudget.stores import Scope
+from langchain_ctxbudget.stores import MessageRecord, Scope
 from tests.conversations import BagOfWords
 from tests.log_contract import Counting, Elsewhere, shown
 
@@ -101,6 +102,20 @@ def test_after_a_restart_no_old_text_is_tokenized_or_embedded_and_few_records_ar
         assert process.counter.calls <= 3 * tail + 60
         assert process.store.records_read <= tail + 5 * (count // BLOCK) + 20
         assert context.report.failures == ()
+
+
+def test_a_step_after_a_restart_reads_no_old_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, read, decoded = filled(1_100), list[MessageRecord](), MessageRecord.to_message
+
+    def counted(record: MessageRecord) -> BaseMessage:
+        read.append(record)
+        return decoded(record)
+
+    monkeypatch.setattr(MessageRecord, "to_message", counted)
+    later = datetime.now(UTC) + timedelta(hours=1)  # no provider's cache is warm any more
+    with ContextPipeline(SETTINGS, store=store, embeddings=BagOfWords(), clock=lambda: later) as pipeline:
+        assert pipeline.assemble(QUESTION, **ADA).report.stability.compaction_step
+    assert len(read) < 300
 
 
 def test_a_process_that_opens_blocks_has_the_prompts_of_one_that_reads_the_log() -> None:

@@ -15,6 +15,8 @@ from langgraph.store.base import BaseStore
 from langgraph.store.postgres import PostgresStore
 
 from langchain_ctxbudget import ChromaStore, ContextPipeline
+from langchain_ctxbudget.history.blocks import BLOCK_MESSAGES
+from tests.conversations import BagOfWords
 from tests.log_contract import ADA, Elsewhere, shown, texts
 from tests.processes import FORKED
 from tests.servers import LOOPBACK, new_chroma_database, new_postgres_schema
@@ -105,6 +107,27 @@ def test_eight_processes_append_to_one_conversation(address: Address) -> None:
         assert reads > 2
         new = ContextPipeline(SETTINGS, store=Elsewhere(store))
         check([pipeline.get_messages(**ADA) for pipeline in (before, during, new)], writers, each)
+
+
+def ask(address: Address, first: int, end: int) -> tuple[int, tuple[str, ...]]:
+    """Appends messages and asks; returns how many texts were embedded for it, and what failed."""
+    embeddings = BagOfWords()
+    settings = {**SETTINGS, "max_context_tokens": 1_000}
+    with connected(address) as store, ContextPipeline(settings, store=store, embeddings=embeddings) as pipeline:
+        pipeline.add_messages([message(0, number) for number in range(first, end)], **ADA)
+        context = pipeline.assemble("What of 7?", **ADA)
+        assert pipeline.flush(60)
+    return len(embeddings.asked), context.report.failures
+
+
+def test_processes_read_the_blocks_that_others_have_written(address: Address) -> None:
+    with FORKED.Pool(1, maxtasksperchild=1) as processes:  # each a new one
+        asked = [processes.apply(ask, (address, *part)) for part in ((0, 700), (700, 1_300), (1_300, 1_302))]
+    (embedded, then, last), failures = zip(*asked, strict=True)
+    assert failures == ((), (), ())
+    assert embedded >= 700
+    assert then <= 1_300 - BLOCK_MESSAGES
+    assert last <= 1_302 - 2 * BLOCK_MESSAGES
 
 
 def pipelines_of(
