@@ -70,14 +70,11 @@ class Reason(StrEnum):
     RANKED_LOWER = "ranked_lower", "others are worth more per token for the current message"
     LOW_RELEVANCE = "low_relevance", "less relevant than the average candidate"
     REMEMBERED = "remembered", "known about the user, and shown in this conversation"
-    NEXT_SNAPSHOT = (
-        "next_snapshot",
-        "learned since this conversation chose what it shows; waits for its next compaction step",
-    )
+    NEXT_SNAPSHOT = "next_snapshot", "learned since this conversation chose what it shows; waits for its next step"
     NOT_COMPILED = "not_compiled", "known, but its text is still being compiled in the background"
     NOT_DETECTED = "not_detected", "the current message does not name it"
     SWITCHED_OFF = "switched_off", "a setting leaves it out"
-    USAGE_LIMIT = ("usage_limit", "little of a usage limit is left, and others count more; `force_include` lets it in")
+    USAGE_LIMIT = "usage_limit", "little of a usage limit is left, and others count more; `force_include` lets it in"
     REPAIRED = "repaired", "cannot be sent as it stands; the repairs say why"
     CLIPPED = "clipped", "larger than the room there is: its middle is left out"
     COMPRESSED = "compressed", "made shorter or taken out as a last resort, as the exact count was over the budget"
@@ -232,10 +229,7 @@ def share_out(
     reserve_tokens: int = 0,
     keep_messages: int | None = None,
 ) -> Allocation:
-    """Divides the free tokens between layers; a layer that is not named gets nothing.
-
-    A custom layer that would get less than its floor gets nothing, and the others share its tokens.
-    """
+    """Divides the free tokens between layers; one that is not named, or a custom one below its floor, gets nothing."""
     reserve = min(max(0, reserve_tokens), situation.free_tokens)
     available = situation.free_tokens - reserve
     floors = {spec.layer: spec.min_tokens for spec in situation.custom}
@@ -257,12 +251,9 @@ def share_out(
 def divide(specs: Sequence[LayerSpec], available_tokens: int) -> dict[str, int]:
     """Divides tokens between layers, independent of the order in which they are given.
 
-    Floors first, those of the keenest layers (`priority * (1 - elasticity / 2)`) before the others: a layer whose
-    floor does not fit gets nothing. Then every layer grows from its floor to its ideal at a speed of
-    `(ideal - min) * keenness`, until the tokens are used up (seed 000, second pass, without its dependence on order).
-    The rest goes to the highest priorities, up to their maximum (third pass), and then past it, as far as it is usable.
-
-    More budget never means less for a layer (floors permitting), nor does a higher priority or ideal of its own.
+    Floors first, the keenest layers' before the others: one whose floor does not fit gets nothing. Then every layer
+    grows towards its ideal, as fast as `(ideal - min) * keenness`; the rest goes to the highest priorities. More budget
+    never means less for a layer (floors permitting), nor does a higher priority or ideal of its own.
     """
     left = max(0, available_tokens)
     tokens = {spec.layer: 0 for spec in specs}

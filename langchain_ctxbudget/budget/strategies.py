@@ -1,11 +1,7 @@
 """The strategies: layers that stretch and give way, shares, an order; and the demands that they have in common.
 
-Structure and constants of `elastic` are those of seed 000 (`8e3a336c631f9549`, "The Master Budget Algorithm") with the
-corrections of the design. Its profile `seed` has the seed's floors and caps; only history may pass its cap with what
-no one else wants. In the profile `adaptive` floors scale with the budget (the seed's alone add up to 1,150 tokens),
-and history and retrieval share one pool, because under the seed's caps retrieval gets 10 to 18 %, far too little when
-a history is many times the budget. `fixed`, `dynamic` and `ratio` divide the budget into buckets, and each bucket
-between its layers; a bucket that is not used up stays free.
+Structure and constants of `elastic` are those of seed 000. In the profile `adaptive` floors scale with the budget, and
+history and retrieval share one pool. `fixed`, `dynamic` and `ratio` divide it into buckets, and these between layers.
 """
 
 from __future__ import annotations
@@ -191,11 +187,7 @@ def memory_tokens(left_tokens: int) -> int:
 def preferences_demand(
     situation: Situation, room_tokens: int, learned_share: float = 1.0, *, taken_tokens: int = 0
 ) -> LayerSpec:
-    """Returns the demand of preferences as they are, and of facts about the user within the rule of seed 001.
-
-    They stand at the beginning of the prompt, so their size must not follow that of the current message: it is not
-    taken off, and up to a third of the room they do not shrink for others. `taken_tokens` are, before facts get theirs.
-    """
+    """Returns the demand of preferences, and of facts by seed 001's rule, whatever the current message costs."""
     left = situation.total_tokens - situation.identity_tokens - situation.preferences_tokens - taken_tokens
     learned = min(situation.learned_tokens, max(LEARNED_MIN, int(situation.total_tokens * learned_share)))
     memories = situation.memory_tokens - situation.learned_tokens + learned
@@ -256,10 +248,7 @@ Buckets: TypeAlias = Mapping[str, int]
 
 
 class RatioAllocation(Parameters):
-    """Memory, history and reserve as ratios of what system prompt, message and tools leave (seed 002).
-
-    Memory is everything known: preferences, topics, entities, custom layers, retrieval. The reserve stays free.
-    """
+    """Memory (all that is known or found), history and reserve as ratios of what must be sent leaves (seed 002)."""
 
     memory: ShareOrNone = 0.30
     history: ShareOrNone = 0.40
@@ -336,11 +325,7 @@ class FixedAllocation(Parameters):
 
 
 class DynamicAllocation(Parameters):
-    """Shares that follow the conversation: its length, its entities, what there is to retrieve (seed 004).
-
-    A turn of the seed is one speaker's, so turns are messages here. The seed's margin of 100 tokens for the query is
-    replaced by the counted cost of framing and tools.
-    """
+    """Shares that follow the conversation: its messages (the seed's turns), its entities, what is there (seed 004)."""
 
     name: ClassVar[str] = "dynamic"
 
@@ -368,11 +353,7 @@ class DynamicAllocation(Parameters):
 
 
 class PrioritizedAllocation(Parameters):
-    """Fills layers in a given order, each with all it can use, until the budget is full (seed 004).
-
-    Layers that the order does not name follow: the rest of the default order, then custom layers by their priority.
-    The newest messages stay in any order, as `keep_messages` says.
-    """
+    """Fills layers in a given order, each with all it can use (seed 004); others follow, custom ones by priority."""
 
     order: tuple[Text, ...] = ORDER
     """`preferences`, `history`, `topics`, `entities`, `retrieval`, or names of custom layers."""

@@ -1,7 +1,4 @@
-"""Usage limits, and how much a prompt may hold when little of them is left (seed 003's context tiers).
-
-The seed computes what is *used* and compares it as if it were what is *left*; here it is what is left.
-"""
+"""Usage limits, and how much a prompt may hold when little of them is left (seed 003's context tiers)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The history layer of one prompt: recent messages verbatim, a summary and an arc for what is older.
-
-A cut, where verbatim history begins, stays put between compaction steps.
-"""
+"""The history layer of one prompt: recent messages verbatim, a summary and an arc for what is older."""
 
 from __future__ import annotations
 
@@ -17,15 +14,14 @@ from langchain_ctxbudget.history import work_state
 from langchain_ctxbudget.history.arc import FOCUS_MESSAGES, arc_of
 from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.history.extractive import summary_lines
-from langchain_ctxbudget.history.turn_blocks import TurnBlock
+from langchain_ctxbudget.history.turn_blocks import TurnBlock, with_block
 from langchain_ctxbudget.messages import Count, Group, Repair, fences, group, one_line
 from langchain_ctxbudget.report import HistoryStrategy
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import CutRecord, SummaryLine
 
 SMALL_SHARE, KEEP_SHARE, LARGE_BUDGET = 0.12, 0.25, 16_384
-"""The newest messages stay verbatim whenever they fit this share of a small budget, or of a large one; nor may one of
-them take more."""
+"""The newest messages stay verbatim while they fit this share of a small, or of a large budget; none is larger."""
 RESULT_SHARE = 0.125
 """The share of the budget that one result of a tool may take."""
 CLEARED_TOKENS = 64
@@ -187,17 +183,21 @@ class HistoryPlan:
 
     def view(self, decision: Decision) -> HistoryView:
         """Returns the history as it goes into the prompt; messages since the step stand as they were sent."""
-        conversation, grows, whole = self.conversation, self.grows, decision.whole
+        conversation, grows, whole, key = self.conversation, self.grows, decision.whole, self.cut_key
         entries, count = conversation.entries, conversation.counter.count_text
         if not (self.end or grows):
             return HistoryView(strategy="empty", cut=0)
         record = decision.record or self._written(decision)
         begun = record.begun if grows else self.end
         clips = record.clipped or record.strategy != "full"
+        gone = range(*record.left_out)
         every = (*record.kept, *range(record.position, self.end))
-        positions = [at for at in every if entries[at].preservation != "drop"]
-        key, shortened, sent = self.cut_key, set[int](), list[BaseMessage]()
-        blocks = {at: block for at, block in conversation.sent.items() if at >= begun and block.cut_key == key}
+        positions = [at for at in every if entries[at].preservation != "drop" and at not in gone]
+        shortened, sent = {*gone}, list[BaseMessage]()
+        bare = range(gone.start, record.saved_until if gone else 0)
+        blocks = {
+            at: it for at, it in conversation.sent.items() if at >= begun and it.cut_key == key and at not in bare
+        }
         for at in positions:
             message, block, is_new = entries[at].sent, blocks.get(at), at >= begun
             as_sent = is_new and (block is not None or not self.clips_new)
@@ -207,6 +207,8 @@ class HistoryPlan:
                 message = shown(conversation, at, self.budget_tokens, record.cleared)[0]
             if entries[at].preservation == "summarize" or not (as_sent or message is entries[at].sent):
                 shortened.add(at)
+            if gone and at == gone.stop:
+                message = with_block(message, f"[Messages {gone.start + 1} to {at} are left out here.]\n")
             sent.append(message)
         groups, repairs = group(sent)
         renamed = (entries[at] for at in positions if entries[at].sent.name != entries[at].message.name)
@@ -228,7 +230,7 @@ class HistoryPlan:
             summary_outro=last,
             arc=fragments(Layer.ARC, record.arc, count),
             record=record if grows or not whole else None,
-            step=decision.record is None and (grows or not whole),
+            step=record is not self.record and (grows or not whole),
             made_by={name: makers[name] for name in sorted(makers)},
             waiting=record.waiting,
             next_cut=self._moved(cost, self.room_tokens) if conversation.table.made.maker and not whole else 0,
@@ -281,6 +283,7 @@ class HistoryPlan:
         read, begun = max(cut, decision.cleared), self.end if self.grows else 0
         digest = conversation.entries[read - 1].digest if read else ""
         made: dict[str, Any] = {"position": cut, "cut_key": self.cut_key, "digest": digest, "begun": begun}
+        made["saved_until"] = begun
         if decision.whole:
             return CutRecord(**made, strategy="full", clipped=self.clips_whole, summary=(), arc=())
         strategy = strategy_for(conversation.total_tokens, self.room_tokens + self.arc_tokens)

@@ -170,7 +170,7 @@ class Conversation:
         elif self.cuts:
             cut = list(self.cuts.values())[-1]
             covered = [(line.first, line.end) for line in (*cut.summary, *cut.arc) if line.first < line.end]
-            marks: dict[int, CoverageState] = dict.fromkeys(self.dropped, "omitted")
+            marks: dict[int, CoverageState] = dict.fromkeys((*self.dropped, *range(*cut.left_out)), "omitted")
             known = ranges(len(ids), cut.position, covered, marks | dict.fromkeys(cut.kept, "verbatim"))
         states: dict[CoverageState, list[str]] = {"verbatim": [], "summarized": [], "retrieved": [], "omitted": []}
         for part in known:
@@ -308,10 +308,11 @@ class OpenConversation:
 
     def cut_is_valid(self, cut: CutRecord) -> bool:
         """Returns whether a cut was made for the messages that stand before it now."""
-        read = max(cut.position, cut.cleared)
+        stands = max(cut.position, cut.left_out[1])
+        read = max(stands, cut.cleared)
         if cut.begun > len(self.table) or not (read or cut.strategy == "full"):
             return False
-        same = not cut.position or self.table.preserved(cut.position) == cut.preserved
+        same = not stands or self.table.preserved(stands) == cut.preserved
         return same and self.table.holds(read, cut.digest)
 
     def page(self, limit: int | None = None, before: str | None = None) -> MessagePage:

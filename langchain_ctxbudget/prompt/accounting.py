@@ -159,7 +159,7 @@ def _of_history(plan: Plan, content: Content) -> list[report.ReportItem]:
         if position not in shown:
             entry = conversation.entries[position]
             tokens, reason = conversation.costs[position], Reason.NO_ROOM
-            if position >= view.cut:
+            if position >= view.cut and position not in view.shortened:
                 tokens = counter.count_message(entry.sent)
                 reason = Reason.DROPPED if entry.preservation == "drop" else Reason.REPAIRED
             items.append(_item(entry.id, tokens, Status.OMITTED, reason, entry.text))

@@ -1,9 +1,7 @@
 """From what was chosen to the messages that are sent, measured to the token.
 
-Stable zone: one system message (system prompt, preferences, arc), the summary, recent messages. Volatile
-zone: a fenced block in front of the user's own words in the current turn's human message; with the layout
-`"system_first"` it ends the system message, and nothing is stable. The current turn comes last. The user's words and
-the system prompt stand in it byte for byte.
+Stable zone: one system message (system prompt, preferences, arc), the summary, recent messages. Volatile zone: a fenced
+block in front of the user's words in the current turn, or with the layout `"system_first"` at the system message's end.
 """
 
 from __future__ import annotations

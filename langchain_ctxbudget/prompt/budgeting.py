@@ -1,7 +1,4 @@
-"""Dividing a budget and filling it: what must be sent is measured, the rest divided, layers make texts within theirs.
-
-What cannot fit is refused. Tokens that a layer leaves flow to others that have more to say.
-"""
+"""Dividing a budget and filling it: what must be sent is measured, the rest divided; leftovers flow to other layers."""
 
 from __future__ import annotations
 
@@ -13,16 +10,7 @@ from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage, To
 from langchain_ctxbudget import budget as budgets
 from langchain_ctxbudget import errors
 from langchain_ctxbudget.budget import Allocation, Exchange, Fragment, Layer, Reason, Situation
-from langchain_ctxbudget.history import (
-    CONTEXT_FRAME,
-    Conversation,
-    HistoryPlan,
-    HistoryView,
-    compact,
-    fragments,
-    with_headings,
-    work_state,
-)
+from langchain_ctxbudget.history import CONTEXT_FRAME, Conversation, compact, with_headings, work_state
 from langchain_ctxbudget.knowledge import MAX_TOPICS, facts, subjects
 from langchain_ctxbudget.messages import as_sent, distinct, fences, group, is_user, newest_that_fit
 from langchain_ctxbudget.prompt.assembly import NO_FIRST_QUESTION, group_tokens, has_human, layer_tokens
@@ -31,7 +19,7 @@ from langchain_ctxbudget.prompt.plan import Plan, PlannedTurn, Preferences
 from langchain_ctxbudget.prompt.turn import Rooms, fit_turn
 from langchain_ctxbudget.retrieval import MIXED_SECTION, OWN_SECTION, Pool, recall_tool, select
 
-LEAST_WORTH: dict[budgets.Emphasis, float] = {"balanced": 0.35, "cache": 1.0}
+LEAST_WORTH: dict[budgets.Emphasis, float] = {"balanced": 0.2, "cache": 1.0}
 """A text goes in where it is needed with this probability for the whole budget, or a share of it for its share."""
 PRICED_TOKENS = 6_000
 """In smaller budgets, a token has the price that it has in this one."""
@@ -42,8 +30,7 @@ SUMMARY_SHARE = 0.04
 WEAK_SHARE = 0.05
 """The most of the budget for quotes where hardly anything that was said has to do with the message."""
 TURN_SHARES = (0.25, 0.5, 0.75)
-"""Of what the system prompt leaves, what a current turn that outgrows its room gets, stage by stage; after the last one
-its oldest calls give way."""
+"""What a current turn that outgrows its room gets of what the system prompt leaves, stage by stage."""
 RESULT_TOKENS = 4_000
 """A result of a turn whose older steps give way costs no more than this, or than its share of a large budget."""
 FRAMED, FRAMES_TOKENS = 1.1, 64
@@ -51,8 +38,7 @@ FRAMED, FRAMES_TOKENS = 1.1, 64
 MESSAGES_OF_EXCHANGE = 2
 """Of an exchange without calls: so `keep_messages` tells how many exchanges stay."""
 LAST_SHARE = 0.5
-"""The most that the last exchange costs to stay whole, calls and results included; of a larger one, its last messages
-do."""
+"""The most that the last exchange costs to stay whole, calls and results included."""
 LONGEST_WALK = 1_000
 """Messages that are looked at to find the newest exchanges."""
 
@@ -304,7 +290,8 @@ def _bundles(plan: Plan, tokens: Mapping[str, int]) -> subjects.Bundles:
 def with_preferences(plan: Plan) -> Plan:
     """Makes the text of preferences, and of what is known about the user, within the budget of their layer."""
     settings, tier, count = plan.request.settings, plan.request.tier, plan.counter.count_text
-    known = plan.request.remembered.renewed() if plan.history.step else plan.request.remembered
+    known = plan.request.remembered
+    known = known.renewed() if plan.history.step and not plan.adds else known
     given = facts.preference_fragments(settings, count)
     memories = facts.memory_fragments(settings, count)
     room, cut = plan.allocated.tokens[Layer.PREFERENCES], plan.history.record
@@ -328,10 +315,10 @@ def with_preferences(plan: Plan) -> Plan:
     return plan.but(preferences=replace(chosen, left_out=left_out))
 
 
-def history_plan(plan: Plan) -> HistoryPlan:
+def history_plan(plan: Plan) -> compact.HistoryPlan:
     """Returns the history's part of the budget, and what it is to decide."""
     allocation = plan.allocated
-    return HistoryPlan(
+    return compact.HistoryPlan(
         conversation=plan.conversation,
         settings=plan.request.settings,
         fits_whole=allocation.fits_whole,
@@ -350,7 +337,7 @@ def history_plan(plan: Plan) -> HistoryPlan:
     )
 
 
-def with_history(plan: Plan, view: HistoryView) -> Plan:
+def with_history(plan: Plan, view: compact.HistoryView) -> Plan:
     """Takes in the history, and makes the preferences, which change with it."""
     groups, repairs = distinct(plan.turn.groups, view.groups)
     turn = replace(plan.turn, groups=tuple(groups), repairs=(*plan.turn.repairs, *repairs))
@@ -366,7 +353,7 @@ def _calls(conversation: Conversation) -> int:
     return conversation.safe[-LONGEST_WALK:].count(False)
 
 
-def _work(plan: Plan, view: HistoryView) -> tuple[Fragment, ...]:
+def _work(plan: Plan, view: compact.HistoryView) -> tuple[Fragment, ...]:
     """Returns the work state of the turn as it was when steps of it gave way last."""
     turn, columns, end = plan.turn, plan.conversation.columns, len(plan.conversation.entries)
     most = turn.own_work_tokens - sum(
@@ -392,7 +379,7 @@ def _work(plan: Plan, view: HistoryView) -> tuple[Fragment, ...]:
         known.work.read(read)
         known.lines, known.read, known.key = known.work.lines(plan.counter.count_text, most, said), read, key
     columns.turn_work = known
-    return fragments(Layer.ARC, known.lines, plan.counter.count_text)
+    return compact.fragments(Layer.ARC, known.lines, plan.counter.count_text)
 
 
 def with_leftovers(plan: Plan) -> Plan:
@@ -462,7 +449,7 @@ def _with_retrieved(plan: Plan, budget_tokens: int) -> Plan:
         max(0, budget_tokens - max(map(counter.count_text, (OWN_SECTION, MIXED_SECTION)))),
         shown={*before, *history.quoted},
         given={part.id for part in sent},
-        in_short=history.shortened,
+        in_short=history.shortened.difference(history.quoted),
         least=_least_worth(plan, pool),
         numbered=bool(recall_tool(plan.request.tools)),
         limits=plan.request.settings.retrieval,

@@ -42,6 +42,8 @@ class BudgetShares(TypedDict, total=False):
     """The prompt is the last one and more at its end; else it is written anew."""
     cold: bool
     """No cache holds the last prompt any more."""
+    afforded_tokens: int | None
+    """What it may cost, by what was saved against sending everything."""
     limit_tokens: int
     """Of the whole prompt; a setting alone changes it."""
 
@@ -115,13 +117,13 @@ def _budget(plan: Plan) -> BudgetShares:
     if (allocation := plan.allocation) is None:
         return {}
     layers = {str(layer): tokens for layer, tokens in allocation.tokens.items()}
-    flags: BudgetShares = {"goes_on": plan.goes_on, "cold": plan.cold}
+    flags: BudgetShares = {"goes_on": plan.goes_on, "cold": plan.cold, "afforded_tokens": plan.afforded_tokens}
     return {"limit_tokens": plan.limit_tokens, "layers": layers, "keep_messages": allocation.keep_messages, **flags}
 
 
 def _with_budget(plan: Plan, given: BudgetShares) -> Plan:
     """Divides again where a prompt goes on, or begins anew, other than it would now: it may be later by the clock."""
-    flags = {name: given[name] for name in ("goes_on", "cold") if name in given}
+    flags = {name: given[name] for name in ("goes_on", "cold", "afforded_tokens") if name in given}
     if plan.allocation is None or any(getattr(plan, name) != flag for name, flag in flags.items()):
         so_far = {"detected": plan.detected, "asked": plan.asked, "failures": plan.failures}
         plan = divided(Plan.begin(plan.conversation, plan.request).but(**so_far, **flags, repeats=bool(flags)))
@@ -188,7 +190,10 @@ def _record(cut: CutRecord) -> dict[str, Any]:
 
 def _with_summary(plan: Plan, given: dict[str, Any]) -> Plan:
     """Takes a cut that the conversation knows as that, any other one as a compaction step."""
-    conversation, cut = plan.conversation, plan.conversation.cuts.get(plan.cut_key)
+    conversation, going = plan.conversation, plan.history.record
+    if going is not None and _record(going) == given:
+        return plan
+    cut = conversation.cuts.get(plan.cut_key)
     is_new = cut is None or _record(cut) != given
     if cut is None or is_new:
         end = len(conversation.entries)

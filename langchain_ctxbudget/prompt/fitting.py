@@ -1,8 +1,4 @@
-"""Fitting a finished prompt into its budget, by priorities or by the last resort.
-
-Order and numbers of the last resort are those of seed 004's `compress_at_level` (light, medium, heavy, extreme), then
-of seed 001's two stages. Nothing is summarised there: summary, arc and recall tool stand for older messages.
-"""
+"""Fitting a finished prompt into its budget, by priorities or by the last resort (seed 004, then seed 001)."""
 
 from __future__ import annotations
 

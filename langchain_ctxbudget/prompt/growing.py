@@ -1,7 +1,6 @@
 """Prompts that only grow: whether one goes on where the last one ended, and how far down a step goes.
 
-A prompt goes on while a provider's cache may hold the last one, nothing before its messages has changed, and there is
-room. Otherwise it is a step: everything is chosen anew, down to a level from which the next ones can grow.
+A full one goes on without its middle, or is a step, where all is chosen anew; both are paid from what was saved so far.
 """
 
 from __future__ import annotations
@@ -9,23 +8,25 @@ from __future__ import annotations
 from dataclasses import replace
 from hashlib import blake2b
 
-from langchain_core.messages import ToolMessage
+from langchain_core.messages import HumanMessage, ToolMessage
 
 from langchain_ctxbudget.budget import DEPTH_FACTOR, Emphasis, Layer
-from langchain_ctxbudget.prompt.assembly import STABLE_LAYERS, system_parts
+from langchain_ctxbudget.history import Decision
+from langchain_ctxbudget.prompt import budgeting
+from langchain_ctxbudget.prompt.assembly import STABLE_LAYERS, group_tokens, system_parts
 from langchain_ctxbudget.prompt.budgeting import history_plan, whole_turn, with_history, within
 from langchain_ctxbudget.prompt.fitting import excess_tokens
 from langchain_ctxbudget.prompt.plan import Plan
-from langchain_ctxbudget.tokens import CACHED_PRICE
+from langchain_ctxbudget.stores import CutRecord
+from langchain_ctxbudget.tokens import CACHED_PRICE, effective_tokens
 
-STEP_LEVELS: dict[Emphasis, float] = {"balanced": 0.55, "cache": 0.5}
-"""A step goes down to this share of what system prompt, tools and turn leave, and fills all where no cache is warm."""
+STEP_LEVEL, LOWEST_LEVEL = 0.4, 0.3
+"""A step goes down to this share of the budget, and to less where what was saved does not pay for it."""
+SHORTER_LEVEL, MOST_LEFT_OUT, NOTE_TOKENS = 0.85, 0.5, 16
+"""A full prompt's first part stays, as much as a step's, and the newest messages, together at most this share of the
+budget; once so much would be left out between them, it is time for a step. A line of about so many tokens says so."""
 NEW_SHARES: dict[Emphasis, float] = {"balanced": 0.2, "cache": 0.05}
 """The share of the budget that a turn's block may cost between two steps."""
-LOWER_LEVELS = (0.5, 0.4, 0.3)
-"""Where a step does not pay for itself, it goes down to the first of these at which it does, or to the last."""
-TYPICAL_BLOCK_SHARE = 0.03
-"""A turn's block, as a share of the budget."""
 
 
 def divided(plan: Plan) -> Plan:
@@ -38,62 +39,121 @@ def divided(plan: Plan) -> Plan:
     room = settings.max_context_tokens if window is None else max(0, window - plan.request.output_reserve_tokens)
     plan = plan.but(limit_tokens=min(settings.max_context_tokens, room), turn=whole_turn(plan))
     may_go_on = plan.grows and (plan.goes_on or not plan.repeats)
-    return (_going_on(plan) if may_go_on else None) or _step(within(plan.but(goes_on=False)))
+    plan = _going_on(plan) if may_go_on else plan
+    return plan if plan.goes_on else _step(within(plan))
 
 
-def _going_on(plan: Plan) -> Plan | None:
-    """Lets the prompt go on where the last one ended, if a cache may hold that and there is room; else None."""
+def _going_on(plan: Plan) -> Plan:
+    """Lets the prompt go on where the last one ended, if a cache may hold that and there is room; else it is a step."""
     called = any(isinstance(message, ToolMessage) for message in plan.request.turn)
+    end, costs = len(plan.conversation.entries), plan.conversation.costs
+    step = plan = plan.but(goes_on=False, cold=plan.repeats and plan.cold)
     for may_be_long in (False, True) if called else (False,):
         going = within(plan.but(goes_on=True, may_be_long=may_be_long))
         record = history_plan(going).record
         if record is None or (not plan.repeats and _is_cold(going)):
             continue
-        begins = record.begun == len(plan.conversation.entries)
+        begins = record.begun == end
         if begins and called and not may_be_long:
             continue  # a process that does not know the step yet must come to the same prompt
-        going = going.but(cold=plan.repeats and plan.cold)
         for clips_new in (False, True):
-            going = going.but(clips_new=clips_new)
-            history = history_plan(going)
-            going = with_history(going, history.view(history.decide()))
-            left = -excess_tokens(going, going.content)
-            if prefix_of(going) != record.prefix:
+            clipped = going.but(clips_new=clips_new)
+            history = history_plan(clipped)
+            full = with_history(clipped, history.view(history.decide()))
+            total = full.limit_tokens + excess_tokens(full, full.content)
+            if prefix_of(full) != record.prefix:
+                step = plan.but(cold=plan.cold or not called)  # nothing of another prompt is cached
                 break
             if begins:
                 level = record.level_tokens
-                same = within(going.but(again=True, cold=level >= plan.limit_tokens, level_tokens=level))
-                return with_history(same, going.history)
-            if left >= 0:
-                settings = plan.request.settings
-                share = NEW_SHARES[settings.emphasis] * DEPTH_FACTOR[settings.depth]
-                new = min(left, int(plan.limit_tokens * share))
-                return _with_less(going.but(new_tokens=new))
+                same = full.but(cold=level >= full.limit_tokens, afforded_tokens=record.saved_tokens + level)
+                return with_history(within(same.but(again=True, level_tokens=level)), full.history)
+            saved = _saved(full, record, total)
+            if total <= full.limit_tokens:
+                return _with_less(full, total, saved)
+            if not (clips_new or called):
+                newest = budgeting.newest_exchanges(plan.conversation)[:1]
+                new = full.turn.tokens + sum(one.tokens - costs[end - one.messages] for one in newest)
+                afforded = (saved or 0) + int(effective_tokens(total, max(0, total - new)))
+                if shorter := _without_middle(clipped, full, record, total, afforded):
+                    return shorter
+                step = plan.but(afforded_tokens=afforded)
+    return step
+
+
+def _without_middle(plan: Plan, full: Plan, record: CutRecord, total: int, afforded: int) -> Plan | None:
+    """Lets a full prompt go on without the middle of what was said, where that is enough and what was saved pays it."""
+    limit, history, conversation = plan.limit_tokens, history_plan(plan), plan.conversation
+    first, begun = record.left_out[0], record.begun if record.position else 0
+    behind = bare = full.turn.room_tokens if full.turn.free_tokens else full.turn.tokens
+    kept, ends = 0, list[tuple[int, int]]()
+    for part in reversed(full.history.groups):
+        at, behind = part.positions[0], behind + group_tokens(part, plan.counter)
+        bare += sum(conversation.costs[position] for position in part.positions)
+        if not isinstance(part.messages[0], HumanMessage) or at <= begun or at < record.left_out[1]:
+            continue
+        if at >= history.kept_from or not ends:
+            ends.append((at, bare))
+        if record.left_out[1] or total - behind >= limit * STEP_LEVEL:
+            first, kept = record.left_out[0] if record.left_out[1] else at, total - behind
+    most_gone = limit * MOST_LEFT_OUT if afforded >= limit * STEP_LEVEL else conversation.total_tokens
+    for end, tokens in reversed(ends):
+        cost = int(tokens + NOTE_TOKENS + kept * CACHED_PRICE)
+        too_much = tokens + kept > limit * SHORTER_LEVEL or (cost > afforded and end != ends[0][0])
+        if not kept or end <= first or too_much or conversation.cost_column[first:end].sum() > most_gone:
+            continue
+        if any(first <= at < end for at in conversation.kept):
+            return None
+        said = {"digest": conversation.entries[end - 1].digest, "preserved": conversation.table.preserved(end)}
+        saved = {"saved_tokens": afforded - cost, "saved_until": history.end}
+        without = record.model_copy(update={"left_out": (first, end), **said, **saved})
+        shorter = with_history(plan, history.view(Decision(record.position, record.cleared, record=without)))
+        return _with_less(shorter, limit + excess_tokens(shorter, shorter.content), afforded - cost)
     return None
+
+
+def _with_less(plan: Plan, total: int, saved: int | None) -> Plan:
+    """Returns a plan whose layers of the block share what is new, as far as what was saved pays for it."""
+    settings = plan.request.settings
+    share = NEW_SHARES[settings.emphasis] * DEPTH_FACTOR[settings.depth]
+    paid = plan.limit_tokens if saved is None else max(0, saved)
+    new = min(plan.limit_tokens - total, int(plan.limit_tokens * share), paid)
+    block = [name for name in plan.allocated.tokens if name not in (*STABLE_LAYERS, Layer.IDENTITY, Layer.MESSAGE)]
+    wanted = sum(plan.allocated.tokens[name] for name in block)
+    scale = min(1.0, new / wanted) if wanted else 0.0
+    tokens = {name: int(own * scale) if name in block else own for name, own in plan.allocated.tokens.items()}
+    return plan.but(new_tokens=new, allocation=replace(plan.allocated, tokens=tokens))
 
 
 def _step(plan: Plan) -> Plan:
     """Lets the prompt be written anew, down to a level from which the next ones can grow."""
     if not plan.grows:
         return plan
-    plan = plan.but(cold=plan.cold if plan.repeats else _is_cold(plan))
-    return plan.but(level_tokens=plan.limit_tokens) if plan.cold else within(plan.but(level_tokens=_level_tokens(plan)))
+    if plan.cold or (plan.afforded_tokens is None and not plan.repeats and _is_cold(plan)):
+        return plan.but(cold=True, level_tokens=plan.limit_tokens, afforded_tokens=whole_tokens(plan))
+    level = _level_tokens(plan)
+    afforded = level if plan.afforded_tokens is None else plan.afforded_tokens
+    return within(plan.but(level_tokens=min(level, max(_level_tokens(plan, LOWEST_LEVEL), afforded))))
 
 
-def _level_tokens(plan: Plan) -> int:
-    """Returns what a step goes down to: its level, or less where it would not pay for itself until the next step."""
-    limit, allocated, whole = plan.limit_tokens, plan.allocated, whole_tokens(plan)
-    required = allocated.tokens[Layer.IDENTITY] + allocated.tokens[Layer.MESSAGE] + sum(plan.extras.values())
-    exchange, block = _typical_turn(plan)
+def _level_tokens(plan: Plan, share: float = STEP_LEVEL) -> int:
+    """Returns what a step goes down to: what must be sent, and a share of the rest."""
+    allocated = plan.allocated.tokens
+    required = allocated[Layer.IDENTITY] + allocated[Layer.MESSAGE] + sum(plan.extras.values())
+    return required + int(max(0, plan.limit_tokens - required) * share)
 
-    def pays(level: int) -> bool:
-        turns = (limit - level) / max(1, exchange + block)
-        rewritten = level - exchange - (whole - exchange) * CACHED_PRICE + turns * block
-        return rewritten <= turns * CACHED_PRICE * (whole + turns * exchange / 2 - (level + limit) / 2)
 
-    shares = (STEP_LEVELS[plan.request.settings.emphasis], *LOWER_LEVELS)
-    levels = [required + int(max(0, limit - required) * share) for share in shares]
-    return next(filter(pays, levels), levels[-1])
+def _saved(plan: Plan, record: CutRecord, total: int) -> int | None:
+    """Returns what prompts have saved against sending all, when this one has no block; None: it sends all."""
+    if record.strategy == "full" and not record.left_out[1]:
+        return None
+    conversation, key = plan.conversation, plan.cut_key
+    since = range(record.saved_until, len(conversation.entries))
+    blocks = [block.fragments for at, block in conversation.sent.items() if at in since and block.cut_key == key]
+    sizes = [sum(part.tokens for part in block) for block in blocks if block]
+    spent = sum(int(budgeting.FRAMED * size) + budgeting.FRAMES_TOKENS for size in sizes)
+    less = whole_tokens(plan) - total + spent / 2
+    return record.saved_tokens + int(CACHED_PRICE * len(blocks) * less) - spent
 
 
 def whole_tokens(plan: Plan) -> int:
@@ -103,20 +163,13 @@ def whole_tokens(plan: Plan) -> int:
 
 
 def next_step(plan: Plan, tokens: int) -> tuple[int, int]:
-    """Returns in about how many turns a prompt of so many tokens has grown to its limit, and what the step costs."""
-    return int(max(0, plan.limit_tokens - tokens) / max(1, sum(_typical_turn(plan)))), _level_tokens(plan)
-
-
-def _typical_turn(plan: Plan) -> tuple[float, float]:
+    """Returns in about how many turns a prompt of so many tokens has grown to its limit, and what a step costs."""
     exchange = plan.conversation.total_tokens / max(1, plan.conversation.exchanges)
-    return exchange, plan.limit_tokens * TYPICAL_BLOCK_SHARE
+    return int(max(0, plan.limit_tokens - tokens) / max(1.0, exchange)), _level_tokens(plan)
 
 
 def _is_cold(plan: Plan) -> bool:
-    """Tells whether no cache holds the last prompt any more; in the middle of a turn it always may.
-
-    Only what is stored says so: every process must come to the same prompt.
-    """
+    """Tells, by what is stored alone, whether no cache holds the last prompt any more; within a turn one may."""
     now, conversation = plan.request.now, plan.conversation
     record, stored = conversation.cuts.get(plan.cut_key), len(conversation.entries)
     if record is None:
@@ -132,12 +185,3 @@ def prefix_of(plan: Plan) -> str:
     """Returns a digest of what stands before the messages of a prompt, of its tools and its model."""
     said = "".join(system_parts(plan.content)), sorted(plan.extras.items()), plan.request.model
     return blake2b(repr(said).encode(errors="surrogatepass"), digest_size=8).hexdigest()
-
-
-def _with_less(plan: Plan) -> Plan:
-    """Returns a plan whose layers of the block share what is new."""
-    block = [name for name in plan.allocated.tokens if name not in (*STABLE_LAYERS, Layer.IDENTITY, Layer.MESSAGE)]
-    wanted = sum(plan.allocated.tokens[name] for name in block)
-    scale = min(1.0, plan.new_tokens / wanted) if wanted else 0.0
-    tokens = {name: int(own * scale) if name in block else own for name, own in plan.allocated.tokens.items()}
-    return plan.but(allocation=replace(plan.allocated, tokens=tokens))

@@ -186,6 +186,8 @@ class Plan:
     """`goes_on` and `cold` are known already: another prompt is asked again."""
     level_tokens: int = 0
     """A step goes down to this, so that prompts can grow from there."""
+    afforded_tokens: int | None = None
+    """What it may cost, by what the prompts since the last step have saved against sending everything."""
     new_tokens: int = 0
     """Where the prompt goes on, the most that its block may cost."""
     extras: Mapping[str, int] = field(default_factory=dict)

@@ -210,13 +210,16 @@ def assemble(plan: Plan) -> Prompt:
     settings, remembered = plan.request.settings, plan.preferences.remembered
     used = {key: is_hit for texts in plan.compiled.values() for key, is_hit in texts.items()}
     cut = plan.history.record
-    if cut is not None and plan.history.step and plan.grows:
+    if cut is not None and plan.history.step and plan.grows and not plan.adds:
         cut = cut.model_copy(
             update={
                 "prefix": prefix_of(plan),
                 "at": plan.request.now,
                 "level_tokens": plan.level_tokens,
                 "preferences_tokens": plan.allocated.tokens[Layer.PREFERENCES],
+                "saved_tokens": (plan.afforded_tokens or 0)
+                + sum(p.tokens for p in content.volatile)
+                - measured.total_tokens,
             }
         )
     changes = Changes(
@@ -276,7 +279,7 @@ class WhatIf:
             failures=before.failures,
         )
         conversation = before.conversation.but(cuts=cuts, last=None, clips=dict(before.conversation.clips))
-        asked = {"goes_on": before.goes_on, "cold": before.cold, "repeats": True}
+        asked = {name: getattr(before, name) for name in ("goes_on", "cold", "afforded_tokens")} | {"repeats": True}
         plan = Plan.begin(conversation, request).but(detected=before.detected, own_items=before.own_items, **asked)
         plan = budgeting.with_bundles(divided(plan))
         if not plan.goes_on:

@@ -325,8 +325,6 @@ def dated(day: Numbers, dates: Iterable[NamedDate]) -> Scores:
     return result
 
 
-# How likely a text is needed for a message: what has nothing to do with it stays out
-#
 # Ranks are relative; what counts here is absolute. Two logistic regressions on RealMem's conversations (Apache-2.0): of
 # 212 evidence turns, and of 341 questions against small talk and general knowledge (docs/internals/decisions.md).
 

@@ -294,6 +294,11 @@ class CutRecord(Record):
     """The most that the prompt could cost for which it was made."""
     preferences_tokens: int = 0
     """The most that preferences and facts about the user may cost in front of it."""
+    left_out: tuple[int, int] = (0, 0)
+    """The first of the messages behind it that are left out since, and the one behind the last."""
+    saved_tokens: int = 0
+    """What prompts had saved against sending everything when there were `saved_until` messages."""
+    saved_until: int = 0
 
 
 class CutsRecord(Record):

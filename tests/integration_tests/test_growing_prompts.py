@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import random
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -17,6 +21,8 @@ from langgraph.store.memory import InMemoryStore
 from langchain_ctxbudget import AssembledContext, ContextPipeline, ContextReport
 from langchain_ctxbudget.budget import Reason
 from langchain_ctxbudget.demo import DEMO_QUESTION, demo_messages
+from langchain_ctxbudget.replay import replay
+from langchain_ctxbudget.tokens import effective_tokens
 
 SCOPE = {"user_id": "ada", "conversation_id": "c1"}
 BUDGET = 1_200
@@ -237,6 +243,68 @@ def test_whatever_happens_prompts_fit_and_the_report_adds_up(story: list[str], s
             pipeline.fork(f"fork {number}", **scope)
             scope["conversation_id"] = f"fork {number}"
         pipeline.add_messages([question, AIMessage(said(rng, 40))], **scope)
+
+
+def test_a_full_prompt_keeps_its_first_half_and_leaves_out_its_middle(clock: Clock) -> None:
+    prompts = list(talk(made(clock), clock, 60))
+    shorter = [(a, b) for a, b in pairwise(prompts) if "are left out here" in text_of(b.messages)[-BUDGET * 3 :]]
+    moved = [(a, b) for a, b in shorter if b.report.stability.compaction_step]
+    assert moved
+    for before, now in moved:
+        assert now.report.stability.prompt_share is not None
+        assert now.report.stability.prompt_share >= 0.4
+        gone = [part for part in now.report.coverage if part.state in ("omitted", "retrieved")]
+        assert gone
+        assert text_of(now.messages)[:400] == text_of(before.messages)[:400]
+
+
+@pytest.mark.parametrize("event", ["edit", "pin"])
+def test_what_is_edited_or_pinned_in_a_middle_that_is_left_out_makes_a_step(clock: Clock, event: str) -> None:
+    pipeline = made(clock)
+    for prompt in talk(pipeline, clock, 60):
+        if found := re.search(r"Messages (\d+) to (\d+) are left out here", text_of(prompt.messages)):
+            break
+    assert found
+    message = pipeline.get_messages(**SCOPE)[int(found[1])]
+    if event == "edit":
+        pipeline.edit_message(str(message.id), AIMessage("The piano is in Paris."), **SCOPE)
+    else:
+        pipeline.pin(str(message.id), **SCOPE)
+    clock.move(60)
+    text = text_of(pipeline.assemble("What about the violin concert?", **SCOPE).messages)
+    assert found[0] not in text
+    assert event == "edit" or message.text in text
+
+
+def of_eval(name: str, messages: int) -> list[BaseMessage]:
+    file = Path(__file__).parents[3] / "shared" / "eval" / "data" / f"{name}.dev.jsonl.gz"
+    if not file.exists():
+        pytest.skip(f"{file} is not there")
+    with gzip.open(file, "rt", encoding="utf-8") as lines:
+        turns = json.loads(next(lines))["turns"][:messages]
+    kinds: dict[bool, type[BaseMessage]] = {True: HumanMessage, False: AIMessage}
+    return [kinds[turn["speaker"] == turns[0]["speaker"]](turn["text"], name=turn["speaker"]) for turn in turns]
+
+
+@pytest.mark.parametrize(
+    ("name", "messages", "budget"),
+    [
+        ("demo", 160, 1_000),
+        ("demo", 160, 2_500),
+        ("locomo", 140, 1_000),
+        ("locomo", 140, 2_000),
+        ("realmem", 60, 5_000),
+    ],
+)
+def test_no_conversation_costs_more_than_sending_all_of_it(name: str, messages: int, budget: int) -> None:
+    said = demo_messages()[:messages] if name == "demo" else of_eval(name, messages)
+    own, whole = replay(said, ["elastic", "full"], budget=budget).tracks
+    for share in (0.1, 0.25, 0.5, 1.0):
+        spent = saved = 0.0
+        for one, other in zip(own.turns, whole.turns, strict=True):
+            spent += effective_tokens(one.tokens, one.cached_tokens, share)
+            saved += effective_tokens(other.tokens, other.cached_tokens, share)
+            assert spent <= saved * 1.05, (one.number, share)  # the last question is sent once more
 
 
 def test_depth_says_how_much_is_retrieved_and_what_nobody_planned_stays_empty(clock: Clock) -> None:
