@@ -48,7 +48,7 @@ class Beginning(Sequence[T]):
     def __getitem__(self, at: int | slice) -> T | list[T]:
         if isinstance(at, slice):
             return [self._all[i] for i in range(*at.indices(self._length))]
-        return self._all[range(self._length)[at]]
+        return self._all[at if 0 <= at < self._length else range(self._length)[at]]
 
 
 class Numbering(dict[W, int]):

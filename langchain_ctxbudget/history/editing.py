@@ -298,7 +298,7 @@ class Editor:
 
 def _added(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> Difference:
     table, new = conversation.table, dict[str, GivenMessage]()
-    identified = _identify(messages, table)
+    identified = _identify(messages, table, adds=True)
     for one in identified:
         at = table.positions.get(one.id)
         known = new.setdefault(one.id, one).fingerprint if at is None else table.fingerprint(at)
@@ -321,7 +321,7 @@ def _difference(
         ids[:known] == table.ids
         and len({*ids}) == len(ids)
         and all(message.id for message in new)
-        and all(_says(conversation, at, message) for at, message in enumerate(messages[:known]))
+        and all(_says(table, at, message) for at, message in enumerate(messages[:known]))
     ):  # as nearly always: what is stored, and then something new
         return Difference(ids, _given(new), state=lasting)
     wanted = {one.id: one for one in _recognized(conversation, messages)}
@@ -357,7 +357,7 @@ def _recognized(conversation: OpenConversation, messages: Sequence[BaseMessage])
     count only among the messages of the states that ids tell of, else of the newest one.
     """
     table, given = conversation.table, dict[str, GivenMessage]()
-    for one in _identify(messages):
+    for one in _identify(messages, table):
         if given.setdefault(one.id, one).fingerprint != one.fingerprint:
             raise MessageConflictError(f"messages has id {one.id!r} twice, with other content; ids must be unique")
     own = {key: at for key, one in given.items() if one.named and (at := table.positions.get(key)) is not None}
@@ -398,7 +398,7 @@ def read_sent(store: BaseStore, conversation: OpenConversation) -> Flow[None]:
 def hold(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> None:
     """Gives messages to a conversation that is in memory only, unless it has some already."""
     if not conversation.table:
-        conversation.take_in(News(_records(_identify(messages), "", 0, 0, 0)))
+        conversation.take_in(News(_records(_identify(messages, conversation.table), "", 0, 0, 0)))
 
 
 def _given(messages: Iterable[BaseMessage]) -> list[GivenMessage]:
@@ -410,24 +410,25 @@ def _records(new: Iterable[GivenMessage], lane: str, clock: int, first: int, sta
     return [stores.MessageRecord.of(one.message, place, named=one.named) for one, place in placed]
 
 
-def _says(conversation: OpenConversation, position: int, message: BaseMessage) -> bool:
+def _says(table: MessageTable, position: int, message: BaseMessage) -> bool:
     """Returns whether a message says what the one at a position says, without decoding that one."""
-    if entry := conversation.table.decoded.get(position):
+    if entry := table.decoded.get(position):
         return plainly_same(message, entry.message)
-    return fingerprint(message) == conversation.table.fingerprint(position)
+    return fingerprint(message) == table.fingerprint(position)
 
 
-def _identify(messages: Sequence[BaseMessage], table: MessageTable | None = None) -> list[GivenMessage]:
-    """Returns messages with ids, each with its fingerprint; an id is made of what a message says, and how often."""
+def _identify(messages: Sequence[BaseMessage], table: MessageTable, *, adds: bool = False) -> list[GivenMessage]:
+    """Returns messages with ids and fingerprints; an id is made of what a message says, and how often."""
     seen: Counter[str] = Counter()
     taken = {str(message.id) for message in messages if message.id}
     result: list[GivenMessage] = []
     for message in messages:
-        said = fingerprint(message)
-        if table is not None and said not in seen:
+        at = table.positions.get(message.id or "")
+        said = table.fingerprint(at) if at is not None and _says(table, at, message) else fingerprint(message)
+        if adds and said not in seen:
             seen[said] = table.times_said(said)
         seen[said] += 1
-        while not message.id and ((key := content_id(said, seen[said])) in taken or (table and key in table.positions)):
+        while not message.id and ((key := content_id(said, seen[said])) in taken or (adds and key in table.positions)):
             seen[said] += 1
         with_id = message if message.id else message.model_copy(update={"id": content_id(said, seen[said])})
         result.append(GivenMessage(with_id, said, named=bool(message.id)))

@@ -60,11 +60,6 @@ class Entry:
         """Its words."""
         return messages.plain_text(self.message)
 
-    @property
-    def date_heading(self) -> str:
-        """The line above quotes of its day; empty where that is not known."""
-        return f"[{self.date}]\n" if self.date else ""
-
     def quoted(self, reference: str = "") -> str:
         """Returns the line that quotes the message."""
         return messages.fences.item(self.speaker, self.text, reference)

@@ -80,7 +80,7 @@ class MessageTable(Columns, Sequence[Entry]):
     def __getitem__(self, at: int | slice) -> Entry | list[Entry]:
         if isinstance(at, slice):
             return [self._at(position) for position in range(*at.indices(len(self)))]
-        return self._at(range(len(self))[at])
+        return self.decoded.get(at) or self._at(range(len(self))[at])
 
     def _at(self, position: int) -> Entry:
         if entry := self.decoded.get(position):
@@ -249,7 +249,7 @@ class MessageTable(Columns, Sequence[Entry]):
         """Adds messages that were packed."""
         begin, facts = len(self), arrays["facts"].copy()
         for name in CODED:
-            facts[name] = [self._words[word] for word in data[name]]
+            facts[name] = [*map(self._words.__getitem__, data[name])]
         self.extend({**arrays, "facts": facts})
         self.ids += data["ids"]
         self.safe += facts["safe_cut"].tolist()

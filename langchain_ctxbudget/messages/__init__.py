@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from langchain_ctxbudget.messages import fences
 from langchain_ctxbudget.messages.calls import (
-    CALL_BLOCKS, block_types, blocks_of, call_ids, is_user, provider_name, text_of, with_calls,
+    CALL_BLOCKS, block_types, blocks_of, call_ids, is_text, is_user, provider_name, text_of, with_calls,
 )  # fmt: skip
 from langchain_ctxbudget.messages.clipping import Count, clip_message, clip_text, water_level
 from langchain_ctxbudget.messages.fences import CONTEXT, SUMMARY, as_data, as_item, closing, opening
@@ -26,9 +26,9 @@ from langchain_ctxbudget.messages.turns import (
 __all__ = [
     "CALL_BLOCKS", "CONTEXT", "MARKS", "MAX_SENTENCE_CHARACTERS", "STOP_WORDS", "SUMMARY", "UNSPACED", "Count",
     "Group", "OpenCalls", "Preservation", "Repair", "artifacts", "as_data", "as_item", "as_json_data", "as_note",
-    "as_sent", "begins_in_the_middle", "block_types", "blocks_of", "call_ids", "checked", "clip_message",
-    "clip_text", "closing", "content_id", "current_turn", "date_of", "digest", "distinct", "excerpt", "fences",
-    "fingerprint", "flattened", "fold", "forget_texts", "group", "head_end", "instruction", "is_user", "iso_date",
+    "as_sent", "begins_in_the_middle", "block_types", "blocks_of", "call_ids", "checked", "clip_message", "clip_text",
+    "closing", "content_id", "current_turn", "date_of", "digest", "distinct", "excerpt", "fences", "fingerprint",
+    "flattened", "fold", "forget_texts", "group", "head_end", "instruction", "is_text", "is_user", "iso_date",
     "mentions", "message_data", "model_of", "newest_that_fit", "one_line", "opening", "own_words", "plain_text",
     "plainly_same", "preservation_of", "provider_name", "remembering", "request_copy", "require_preservation",
     "says_more", "says_the_opposite", "says_the_same", "sentences", "speaker", "split_instructions", "split_turn",

@@ -46,6 +46,12 @@ def blocks_of(message: BaseMessage) -> list[Block]:
     return [message.content] if isinstance(message.content, str) else message.content
 
 
+def is_text(message: BaseMessage) -> bool:
+    """Tells at a glance if what a user or a model says is a text without calls, as most is."""
+    is_answer = type(message) is AIMessage and not (message.tool_calls or message.invalid_tool_calls)
+    return isinstance(message.content, str) and (is_answer or type(message) is HumanMessage)
+
+
 def block_types(message: BaseMessage) -> set[str]:
     """Returns the types of the blocks of a message."""
     return {_kind(block) for block in blocks_of(message)}
@@ -187,7 +193,8 @@ def _kind(block: Block) -> str:
 
 def item_ids(message: BaseMessage) -> set[str]:
     """Returns the ids of the items in a message."""
-    return {item[0] for block in blocks_of(message) if (item := _item(_opened(block)))}
+    blocks = () if isinstance(message.content, str) else message.content
+    return {item[0] for block in blocks if (item := _item(_opened(block)))}
 
 
 def _item(block: Mapping[str, Any]) -> tuple[str, bool] | None:

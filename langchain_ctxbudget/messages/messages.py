@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from datetime import UTC, datetime
 from hashlib import blake2b
 from itertools import takewhile
@@ -135,6 +136,8 @@ def _is_plain(message: BaseMessage) -> bool:
 
 def plainly_same(one: BaseMessage, other: BaseMessage) -> bool:
     """Tells at a glance if two messages have the same fingerprint; True and 1 are not the same."""
+    if one is other:
+        return True
     if type(one) is not type(other) or one.content != other.content or one.name != other.name:
         return False
     ours, theirs = one.__dict__, other.__dict__
@@ -245,7 +248,8 @@ def request_copy(message: BaseMessage) -> BaseMessage:
         changes["artifact"] = None
     if str(message.response_metadata.get("id", "")).startswith("resp_"):
         changes["response_metadata"] = {key: it for key, it in message.response_metadata.items() if key != "id"}
-    return message.model_copy(update=changes).model_copy(deep=True)
+    own = {name: deepcopy(it) for name, it in vars(message).items() if not (it is None or isinstance(it, str))}
+    return message.model_copy(update=own | changes)
 
 
 def as_sent(message: BaseMessage, *, heading: str | None = None) -> BaseMessage:

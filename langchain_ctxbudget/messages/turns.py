@@ -111,6 +111,9 @@ def group(messages: Sequence[BaseMessage], before: Iterable[Group] = ()) -> tupl
     for place, (position, part) in enumerate(parts):
         if isinstance(part, ToolMessage):
             continue
+        if calls.is_text(part):
+            groups.append(Group((part,), (position,)))
+            continue
         made = calls.listed_calls(part)
         given_ids, names = [call["id"] or "" for call in made], [call["name"] for call in made]
         ids, accepted = [_unused(call_id, used) for call_id in given_ids], list(map(calls.call_name, made))
@@ -151,6 +154,9 @@ def _parts(messages: Sequence[BaseMessage]) -> tuple[list[tuple[int, BaseMessage
     parts: list[tuple[int, BaseMessage]] = []
     repairs: list[Repair] = []
     for position, message in enumerate(messages):
+        if calls.is_text(message) and str(message.content).strip() and _OLD_FORMS.isdisjoint(message.additional_kwargs):
+            parts.append((position, message))
+            continue
         if is_empty(message):
             repairs.append(Repair("empty_message", message.id or "", "left out: it has no content"))
             continue
@@ -225,7 +231,7 @@ _MEDIA = frozenset(
 _NOT_SENT = frozenset({"id", "index", "annotations"})
 _RESPONSES_IMAGE = "ig_"
 _EMPTY = ("empty_content", "sent without the parts of its content that are empty")
-_OLD_FORMS = ("function_call", "reasoning", "tool_outputs", "__openai_function_call_ids__")
+_OLD_FORMS = frozenset({"function_call", "reasoning", "tool_outputs", "__openai_function_call_ids__"})
 """Keys of `additional_kwargs` for calls of 2023, and for items of Responses before version 1 of langchain-openai."""
 
 
@@ -250,7 +256,7 @@ def _with_contents(message: BaseMessage) -> tuple[BaseMessage, list[tuple[str, s
             changes.append(("content_form", "its texts are sent as blocks that every provider reads"))
         if changes:
             message = message.model_copy(update={"content": formed or ""})
-    if isinstance(message, AIMessage) and not message.additional_kwargs.keys().isdisjoint(_OLD_FORMS):
+    if isinstance(message, AIMessage) and not _OLD_FORMS.isdisjoint(message.additional_kwargs):
         changes.append(("call_form", "sent without calls and items that older versions kept beside the content"))
         others = {key: value for key, value in message.additional_kwargs.items() if key not in _OLD_FORMS}
         message = message.model_copy(update={"additional_kwargs": others})

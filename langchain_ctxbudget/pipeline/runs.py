@@ -9,7 +9,6 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import BaseMessage, MessageLikeRepresentation, convert_to_messages
-from langchain_core.prompt_values import PromptValue
 from langchain_core.runnables.config import RunnableConfig
 from langgraph.store.base import BaseStore
 
@@ -252,7 +251,7 @@ def _state(given: Mapping[str, Any]) -> list[BaseMessage]:
 
 def _turn(given: Any) -> tuple[list[str], list[BaseMessage]]:  # noqa: ANN401 - whatever a chain hands over
     """Returns the texts of the system messages in front of a turn, and the turn."""
-    given = given.to_messages() if isinstance(given, PromptValue) else given
+    given = given.to_messages() if hasattr(given, "to_messages") else given  # a prompt's value
     if not isinstance(given, list | tuple):
         return [], current_turn(given)
     instructions, said = split_instructions(checked(_converted(given), "messages"))

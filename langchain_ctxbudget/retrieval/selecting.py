@@ -126,7 +126,7 @@ def select(
     too_weak = min(too_weak, more)  # a reply is quoted for its question, however weak it is
     omitted = {Reason.RANKED_LOWER: more - too_weak, Reason.LOW_RELEVANCE: too_weak}
     ranked = [*(number for number, _ in chosen), *listed]
-    texts = [pool.text(number) for number in ranked]
+    texts, at = [pool.text(number) for number in ranked], np.array(ranked, np.intp)
     quoted = (pool.position(number) for number, part in chosen if part.status is Status.INCLUDED)
     return Retrieved(
         fragments=(*named, *(part for _, part in chosen)),
@@ -134,7 +134,7 @@ def select(
         left_out=tuple((pool.text(number), selection.price_about(number)) for number in listed),
         more_omitted={reason: number for reason, number in omitted.items() if number},
         scored={(_source(text), text.id): column for column, text in enumerate(texts)},
-        parts={name: part[ranked] for name, part in pool.ranking.components.items()},
+        parts={name: part[at] for name, part in pool.ranking.components.items()},
     )
 
 
@@ -321,7 +321,7 @@ class _Selection:
     def _heading(self, text: Candidate | Entry) -> str:
         """Returns the line that texts of one place or messages of one day stand under."""
         if isinstance(text, Entry):
-            return text.date_heading or (HERE if self.mixed else "")
+            return f"[{text.date}]\n" if text.date else HERE if self.mixed else ""
         if text.source == "memories":
             return "[known about the user]\n"
         if text.source == "documents":

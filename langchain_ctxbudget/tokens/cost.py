@@ -20,7 +20,7 @@ from langchain_core.utils.function_calling import convert_to_openai_function, co
 from pydantic import BaseModel
 
 from langchain_ctxbudget.errors import InputError
-from langchain_ctxbudget.messages import CALL_BLOCKS, Count, blocks_of, with_calls
+from langchain_ctxbudget.messages import CALL_BLOCKS, Count, is_text, with_calls
 
 REPLY_TOKENS = 3
 """Every reply is primed with the assistant's role."""
@@ -87,15 +87,17 @@ def message_tokens(message: BaseMessage, count: Count, framing: Framing) -> int:
         tokens += TOOL_CALL_ID_TOKENS
     elif name := message.name or message.additional_kwargs.get("name"):
         tokens += count(str(name)) + framing.name_tokens
-    message = with_calls(message)  # in the form in which they are sent
+    message = message if is_text(message) else with_calls(message)  # in the form in which they are sent
     calls = message.tool_calls if isinstance(message, AIMessage) else []
     for call in calls:
         tokens += count(json.dumps(call["args"], ensure_ascii=False, default=str)) + count(call["name"])
     if isinstance(message, AIMessage) and (spoken := message.additional_kwargs.get("audio")):
         sent = {"id": spoken["id"]} if isinstance(spoken, Mapping) and "id" in spoken else spoken
         tokens += count(str(sent))
+    if isinstance(message.content, str):
+        return tokens + count(message.content)
     sent_ids = [call["id"] for call in calls if call["id"]]
-    return tokens + sum(_block_tokens(block, sent_ids, count, framing.image) for block in blocks_of(message))
+    return tokens + sum(_block_tokens(block, sent_ids, count, framing.image) for block in message.content)
 
 
 def _role(message: BaseMessage) -> str:
