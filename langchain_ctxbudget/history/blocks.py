@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import zlib
 from base64 import b64decode, b64encode
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from hashlib import blake2b
 from itertools import islice, takewhile
 from typing import Any, Literal
@@ -26,7 +27,7 @@ from langchain_ctxbudget.history.arc import OpenQuestions
 from langchain_ctxbudget.history.columns import UNKNOWN, Arrays, Costs
 from langchain_ctxbudget.history.conversation import OpenConversation
 from langchain_ctxbudget.history.extractive import Digest
-from langchain_ctxbudget.history.log import Heads, read_items
+from langchain_ctxbudget.history.log import Heads
 from langchain_ctxbudget.history.table import FACTS, MessageTable
 from langchain_ctxbudget.history.tree import Tree, frontier
 from langchain_ctxbudget.stores import BlockRecord, MessageRecord, Record, Scope, read_all, written
@@ -37,7 +38,8 @@ TEXTS, LOG, VECTORS, COSTS = "texts", "log", "vectors ", "costs "
 BLOCK_MESSAGES = 512
 FOLLOWING = 64
 """A block is sealed when so many messages follow it."""
-SEALED_AT_ONCE = 2
+SEALED_AT_ONCE, READ_AT_ONCE = 2, 32
+"""Blocks that are written together, and read: what a store answers is larger than what is kept of it."""
 REMADE = "what was stored of older messages was damaged, or of another version; it is worked out again"
 
 
@@ -69,59 +71,69 @@ def read(store: BaseStore, conversation: OpenConversation) -> Flow[None]:
         head = Head.read(item.value, "the head of the blocks")
     except StoreDataError:
         return
-    vectors = VECTORS + head.vectors_by
-    asked = [
-        (number, name)
-        for number, block in enumerate(head.blocks)
-        for name in block.parts
-        if name == vectors or not name.startswith(VECTORS)
-    ]
-    parts: list[dict[str, bytes]] = [{} for _ in head.blocks]
-    whole = len(parts)  # what stands behind a damaged block is made again, too
-    items = yield from read_items(store, [GetOp(namespace, _key(*one)) for one in asked])
-    for (number, name), stored in zip(asked, items, strict=True):
-        if (raw := _checked(stored, head.blocks[number].parts[name])) is not None:
-            parts[number][name] = raw
-        else:
-            whole = min(whole, number)
-    conversation.table = table = _restored(parts[:whole])
+    vectors, table = VECTORS + head.vectors_by, MessageTable()
+    read_parts = partial(_read_parts, store, conversation.scope, table)
+    # What stands behind a damaged block is made again, too.
+    is_whole = yield from read_parts(head.blocks, lambda name: not name.startswith(VECTORS))
+    whole = [block for block in head.blocks if block.end <= len(table)]
+    embedded = [*takewhile(lambda block: vectors in block.parts, whole)]
+    is_whole &= yield from read_parts(embedded, vectors.__eq__)
+    for number, block in enumerate(embedded):
+        if block.end > len(table.search_index.vectors):
+            parts = {name: key for name, key in block.parts.items() if name != vectors}
+            whole[number] = block.model_copy(update={"parts": parts})
     table.search_index.vectors_by = head.vectors_by
     table.trees = {tree.segment_messages: tree.shortened(len(table)) for tree in head.trees}
     table.made.extracted = {(key, date): digest for key, date, digest in head.extracted}
     table.questions = head.questions
-    lanes = head.blocks[whole - 1].lanes if whole else {}
+    lanes = whole[-1].lanes if whole else {}
 
     def holds(key: str) -> bool:
         lane, _, number = key.rpartition("/")
         return lane in lanes and int(number) < lanes[lane].count
 
-    conversation.blocks, conversation.heads = [*head.blocks[:whole]], Heads(None, lanes)
-    conversation.remade = REMADE if whole < len(parts) else ""
+    conversation.table, conversation.blocks, conversation.heads = table, whole, Heads(None, lanes)
+    conversation.remade = "" if is_whole else REMADE
     conversation.newest_state = head.newest_state
     conversation.doubles = [record for record in head.doubles if holds(record.place.key)]
     conversation.archived = {key: name for key, name in head.archived.items() if holds(key)}
 
 
-def _restored(parts: Sequence[Mapping[str, bytes]]) -> MessageTable:
-    """Returns a table of the parts of blocks in a row, by name."""
-    table = MessageTable()
+def _read_parts(
+    store: BaseStore, scope: Scope, table: MessageTable, blocks: Sequence[BlockRecord], wanted: Callable[[str], bool]
+) -> Flow[bool]:
+    """Adds parts of blocks in a row to a table; returns False where it ends at one that is missing or damaged."""
+    namespace = scope.namespace(BLOCKS)
+    for first in range(0, len(blocks), READ_AT_ONCE):
+        some = blocks[first : first + READ_AT_ONCE]
+        asked = [(number, name) for number, block in enumerate(some) for name in block.parts if wanted(name)]
+        items = yield from batch(store, [GetOp(namespace, _key(first + number, name)) for number, name in asked])
+        found: list[dict[str, bytes]] = [{} for _ in some]
+        for (number, name), item in zip(asked, items, strict=True):
+            if (raw := _checked(item, some[number].parts[name])) is None:
+                some = some[:number]
+                break
+            found[number][name] = raw
+        _unpack(table, found[: len(some)])
+        if len(some) < len(found):
+            return False
+    return True
 
-    def unpacked(name: str, *, deflated: bool = True) -> list[tuple[dict[str, Any], Arrays]]:
-        """Reads a part of every block, as far as no block is without it."""
-        return [_unpacked(block[name], deflated=deflated) for block in takewhile(lambda own: name in own, parts)]
 
-    log = unpacked(LOG)
-    for (data, arrays), block in zip(log, parts, strict=True):
-        table.unpack(data, arrays, block[TEXTS])
+def _unpack(table: MessageTable, parts: Sequence[Mapping[str, bytes]]) -> None:
+    """Adds to a table what parts of the next blocks say, by name."""
+    log = [_unpacked(block[LOG]) for block in parts if LOG in block]
+    for number, block in enumerate(parts):
+        for name, raw in block.items():
+            if name.startswith(VECTORS):
+                table.search_index.restore_vectors(_unpacked(raw, deflated=False)[1], len(table) * 9 // 8)
+            elif name.startswith(COSTS):
+                costs = table.counted.setdefault(name.removeprefix(COSTS), Costs())
+                if len(costs.column) == len(table):  # no block before it is without them
+                    costs.extend(_unpacked(raw)[1])
+        if log:
+            table.unpack(*log[number], block[TEXTS])
     table.search_index.unpack(log)
-    for name in parts[0] if parts else ():
-        if name.startswith(VECTORS):
-            table.search_index.restore_vectors(unpacked(name, deflated=False))
-        elif name.startswith(COSTS):
-            costs = table.counted[name.removeprefix(COSTS)] = Costs()
-            for _, arrays in unpacked(name):
-                costs.extend(arrays)
-    return table
 
 
 def lacking(conversation: OpenConversation) -> Iterator[tuple[int, list[str]]]:

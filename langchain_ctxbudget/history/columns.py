@@ -215,7 +215,7 @@ class MessageIndex(Columns):
     def unpack(self, blocks: Sequence[tuple[Mapping[str, Any], Arrays]]) -> None:
         """Takes in what was packed, of blocks in a row."""
         for data, arrays in blocks:
-            self.extend({**arrays, "_speaker": np.array([self.speakers[name] for name in data["speakers"]])})
+            self.extend({**arrays, "_speaker": np.array([*map(self.speakers.__getitem__, data["speakers"])])})
             self.said.update(arrays["_said"].tolist())
         self.lexical.restore([(data["terms"], arrays) for data, arrays in blocks])
 
@@ -229,10 +229,10 @@ class MessageIndex(Columns):
         units = self.vectors.at(slice(first, end)).astype(np.float16)
         return {}, {"units": units, "_links": self._links.values[first:end]}
 
-    def restore_vectors(self, blocks: Sequence[tuple[Mapping[str, Any], Arrays]]) -> None:
-        """Takes in vectors that were packed, of blocks in a row."""
-        self.vectors.restore(np.concatenate([arrays["units"] for _, arrays in blocks]))
-        self._links.extend(np.concatenate([arrays["_links"] for _, arrays in blocks]))
+    def restore_vectors(self, arrays: Arrays, room: int) -> None:
+        """Takes in vectors that were packed, where so many are to come."""
+        self.vectors.restore(arrays["units"], room)
+        self._links.extend(arrays["_links"])
 
     def embedded_by(self, name: str) -> bool:
         """Notes which embeddings make the vectors; returns True if vectors of other embeddings were dropped for it."""

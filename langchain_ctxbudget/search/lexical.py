@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import count as counting
 from typing import Any
 
 import numpy as np
@@ -60,16 +61,16 @@ class LexicalIndex:
         return other
 
     def restore(self, blocks: Sequence[tuple[Sequence[str], Mapping[str, NDArray[Any]]]]) -> None:
-        """Adds texts to an empty index, as `packed_terms` gave them."""
-        numbers: dict[str, int] = {}
+        """Adds texts, as `packed_terms` gave them."""
+        numbers = defaultdict[str, int](counting().__next__)
         terms_of, texts, counts = [], [], []
         for words, arrays in blocks:
-            codes = np.array([numbers.setdefault(word, len(numbers)) for word in words], np.int32)
+            codes = np.array([*map(numbers.__getitem__, words)], np.int32)
             distinct = arrays["distinct"].astype(np.intc)
             text = np.repeat(np.arange(len(distinct), dtype=np.intc), distinct)
             terms_of.append(codes[arrays["term"]])
             texts.append(text + np.intc(len(self)))
-            counts.append(arrays["count"].astype(np.intc))
+            counts.append(arrays["count"])
             self._distinct.frombytes(distinct.tobytes())
             self._lengths.frombytes(np.bincount(text, counts[-1], len(distinct)).astype(np.intc).tobytes())
         if not numbers:
@@ -77,12 +78,13 @@ class LexicalIndex:
         every = np.concatenate(terms_of)
         short = every.astype(np.uint16) if len(numbers) <= np.iinfo(np.uint16).max else every
         order = np.argsort(short, kind="stable")
-        pairs = np.stack((np.concatenate(texts)[order], np.concatenate(counts)[order]), axis=1).tobytes()
+        pairs = np.empty((len(every), 2), np.intc)
+        pairs[:, 0], pairs[:, 1] = np.concatenate(texts)[order], np.concatenate(counts)[order]
+        stored = pairs.data.cast("B")
         ends = np.cumsum(np.bincount(every, minlength=len(numbers))) * 2 * np.dtype(np.intc).itemsize
         start = 0
         for word, end in zip(numbers, ends.tolist(), strict=True):
-            self.postings[word] = array("i")
-            self.postings[word].frombytes(pairs[start:end])
+            self.postings.setdefault(word, array("i")).frombytes(stored[start:end])
             start = end
         self.total_length = sum(self._lengths)
 

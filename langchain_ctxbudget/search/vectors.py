@@ -51,15 +51,15 @@ class Rows:
         """All of them, not copied; shape `(len(self),)` or `(len(self), width)`."""
         return self._buffer[: self._length]
 
-    def extend(self, new: Sequence[Any] | NDArray[Any]) -> None:
-        """Adds some; vectors of another width, or of different ones, are a `ValueError`."""
+    def extend(self, new: Sequence[Any] | NDArray[Any], room: int = 0) -> None:
+        """Adds some, of about `room` in all; vectors of another width, or of different ones, are a `ValueError`."""
         rows = np.asarray(new, dtype=self._buffer.dtype)
         if not len(rows):
             return
         width = self._buffer.shape[1:] if self._length else rows.shape[1:]
         end = self._length + len(rows)
         if not self._length or end > len(self._buffer):
-            bigger = np.zeros((max(end, 2 * self._length, _FIRST_CAPACITY), *width), rows.dtype)
+            bigger = np.zeros((max(end, 2 * self._length, room, _FIRST_CAPACITY), *width), rows.dtype)
             bigger[: self._length] = self.values if self._length else 0
             self._buffer = bigger
         self._buffer[self._length : end] = rows
@@ -97,9 +97,9 @@ class CentredVectors:
         """Adds some, of one width; those of zeros are similar to nothing."""
         self.restore(units(np.asarray(vectors, np.float32)).astype(np.float16))
 
-    def restore(self, units: NDArray[np.float16]) -> None:
-        """Adds some that have length 1, in the precision in which they are stored."""
-        self._rows.extend(units)
+    def restore(self, units: NDArray[np.float16], room: int = 0) -> None:
+        """Adds some that have length 1, in the precision in which they are stored, of about `room` in all."""
+        self._rows.extend(units, room)
 
     def truncate(self, length: int) -> None:
         """Keeps only the first ones."""
