@@ -303,7 +303,7 @@ def _worth(texts: Texts, question: Question, relevance: Scores, weights: Weights
         "speaker": weights.speaker * said,
         "first_person": weights.first_person * texts.first_person.astype(np.float64),
         "date": weights.date * dated(texts.day, question.dates),
-        "opening": weights.opening * short**2 * texts.opens,
+        "opening": weights.opening * short * texts.opens,
         "recency": -weights.recency * short * back,
     }
 
