@@ -250,8 +250,8 @@ def check_ledger(world: World, context: AssembledContext) -> None:
     """Every message is in one state, in order, and what is verbatim or retrieved stands in the prompt word for word.
 
     A verbatim message is found by its id. Above its words may stand one line with a date, a name or both
-    (`[2024-05-01 田中]`), one that tells what is left out, and of a system message the line that makes it a note; its own
-    name may have been sanitised. Apart from that, its text is the same.
+    (`[2024-05-01 田中]`), one that tells what is left out, and of a system message the line that makes it a note; its
+    own name may have been sanitised. Apart from that, its text is the same.
     """
     ledger = world.pipeline.coverage(**USER)
     stored = world.pipeline.get_messages(**USER)
