@@ -13,6 +13,8 @@ Emphasis = Literal["recall", "balanced", "cache"]
 Layout = Literal["cache_first", "system_first"]
 """The place of content chosen for a turn: in front of its human message, or in the system message."""
 MEMORIES_HEADING = "## What you know about this user\n"
+MOST_EXCHANGES = 10
+"""Newest exchanges that a situation lists."""
 
 
 class Layer(StrEnum):
@@ -110,10 +112,6 @@ class Fragment:
     def is_quoted_whole(self) -> bool:
         """True for a retrieved item that stands there word for word."""
         return self.layer == Layer.RETRIEVAL and self.status is Status.INCLUDED
-
-
-MOST_EXCHANGES = 10
-"""Newest exchanges that a situation lists."""
 
 
 class Exchange(NamedTuple):

@@ -52,11 +52,8 @@ class Parameters(BaseModel):
 def _problems(error: ValidationError, kind: type[Parameters]) -> Iterator[str]:
     """Words each problem as `field must be ..., not value`."""
     for problem in error.errors(include_url=False):
-        place = "".join(
-            f"[{part}]" if isinstance(part, int) else f".{part}"
-            for part in (kind.setting, *problem["loc"])
-            if part != ""
-        ).lstrip(".")
+        parts = (part for part in (kind.setting, *problem["loc"]) if part != "")
+        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).lstrip(".")
         said = problem["msg"].removeprefix("Value error, ").replace("Input should", "must")
         if problem["type"] == "extra_forbidden":
             known, near = sorted(kind.model_fields), meant(str(problem["loc"][-1]), kind.model_fields)

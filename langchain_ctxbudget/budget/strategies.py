@@ -155,10 +155,8 @@ def _seed_dialogue(situation: Situation) -> Iterable[LayerSpec]:
     retrieval_most = max(RETRIEVAL_FLOOR, int(budget * SEED_RETRIEVAL_CAP))
     retrieval = min(retrieval_most, max(RETRIEVAL_FLOOR, retrieval))
     dialogue_heavy = situation.message_count > SEED_MANY_MESSAGES and situation.prioritize_history
-    if held <= SEED_SMALL_TOKENS:
-        share = min(1.0, held / budget)
-    else:
-        share = next(share for most, share in SEED_HISTORY_SHARES if held <= most)
+    of_large = next(share for most, share in SEED_HISTORY_SHARES if held <= most)
+    share = min(1.0, held / budget) if held <= SEED_SMALL_TOKENS else of_large
     share *= SEED_PRIORITIZED if situation.prioritize_history else 1.0
     share *= SEED_DIALOGUE_HEAVY if dialogue_heavy else 1.0
     low = min(held, max(HISTORY_FLOOR, situation.keep_tokens))
