@@ -45,7 +45,6 @@ HEADERS: Mapping[str, str] = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-"""Of every answer."""
 STATIC = Path(__file__).parent / "static"
 API = "/api/context"
 OPERATIONS: tuple[tuple[str, str, Callable[..., Awaitable[Any]]], ...] = (
@@ -90,15 +89,9 @@ def create_app(pipeline: ContextPipeline, *, user_id: str | UserOf) -> Starlette
         answer.headers.update(HEADERS)
         return answer
 
+    api = [Route(path, _endpoint(how, handler, service, user_id), methods=[how]) for how, path, handler in OPERATIONS]
     app = Starlette(
-        routes=[
-            Route("/", page),
-            Mount("/assets", StaticFiles(directory=STATIC)),
-            *(
-                Route(path, _endpoint(how, handler, service, user_id), methods=[how])
-                for how, path, handler in OPERATIONS
-            ),
-        ],
+        routes=[Route("/", page), Mount("/assets", StaticFiles(directory=STATIC)), *api],
         middleware=[Middleware(BaseHTTPMiddleware, dispatch=guarded)],
         exception_handlers={HTTPException: _not_routed},
     )

@@ -45,7 +45,6 @@ WORDS = {
     "reasons": {str(reason): reason.meaning for reason in Reason},
     "states": {state: words for state, (words, _) in STATES.items()},
 }
-"""What the page calls things."""
 INSTRUCTIONS = ("manner ", "preference ")
 """Beginnings of the ids of items that say how to answer, and not what is known."""
 LONGEST_ID, LONGEST_TEXT, MOST_MESSAGES, MOST_POSITION = 2_000, 10_000, 200, 2**31 - 1
@@ -372,7 +371,6 @@ def _pruning_strategy(report: ContextReport, thresholds: tuple[float, ...]) -> A
 
 
 def _said(position: int, entry: Entry) -> Answer:
-    """A message as the page shows it."""
     message, text = entry.message, plain_text(entry.message)
     return {
         "position": position,

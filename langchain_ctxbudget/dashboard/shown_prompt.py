@@ -22,7 +22,6 @@ SYSTEM_PROMPT = "system prompt"
 SYSTEM, SUMMARY, SENT, SAID, TURN = range(5)
 """Kinds of messages, in the order of a prompt."""
 
-
 Piece: TypeAlias = tuple[str, str, str]
 """A text that may stand in a message: its layer, its item, the text."""
 
@@ -56,9 +55,8 @@ def _alike(one: str, other: str) -> int:
 def _pieces(prompt: Prompt) -> Iterator[list[Piece]]:
     """Yields what each message holds, in the order in which prompts are built."""
     content = prompt.plan.content
-    said = [(Layer.HISTORY, group) for group in content.bare_history] + [
-        (Layer.MESSAGE, group) for group in content.turn
-    ]
+    said = [(Layer.HISTORY, group) for group in content.bare_history]
+    said += [(Layer.MESSAGE, group) for group in content.turn]
     front = len(prompt.context.messages) - sum(len(group.messages) for _, group in said)
     for message in prompt.context.messages[:front]:
         if message.type == "system":
