@@ -157,8 +157,7 @@ class Catalogue:
 
     def listed(self, owner: str) -> Flow[list[DocumentInfo]]:
         """Returns an owner's documents, by source, as copies."""
-        shelves = yield from self._read([owner])
-        return [record.model_copy(deep=True) for shelf in shelves for record in shelf.records]
+        return [record.model_copy(deep=True) for shelf in (yield from self._read([owner])) for record in shelf.records]
 
     def whole_text(self, owner: str, record: DocumentInfo) -> Flow[str | None]:
         """Returns a document's text exactly as it was given; None where it is not there."""
@@ -207,8 +206,6 @@ class Catalogue:
         found.sort(key=lambda it: (-it[1]["score"], it[0].metadata["source"], it[0].id, it[0].place))
         return found[:limit]
 
-    # Reading
-
     def _read(self, owners: Sequence[str]) -> Flow[list[_Shelf]]:
         """Returns the shelves of owners, up to date; owners without documents are left out."""
         marks = yield from batch(self.store, [GetOp(namespace(owner), MARK) for owner in owners])
@@ -237,13 +234,10 @@ class Catalogue:
 
     def parts(self, owner: str, keys: Sequence[str]) -> Flow[dict[str, PartRecord]]:
         """Returns those parts that are there, by `document/hash`, in order."""
-        places = [key.split("/") for key in keys]
-        gets = [GetOp(namespace(owner, "parts", document), name) for document, name in places]
+        gets = [GetOp(namespace(owner, "parts", document), name) for document, name in (key.split("/") for key in keys)]
         items = cast("list[Item | None]", (yield from batch(self.store, gets)))
         read = zip(keys, items, strict=True)
         return {key: PartRecord.read(item.value, f"part {key!r}") for key, item in read if item}
-
-    # Searching
 
     def _words(self, shelf: _Shelf, problems: list[str]) -> Flow[LexicalIndex]:
         """Returns an index of the words of a shelf's chunks; none is read twice."""
@@ -322,9 +316,6 @@ def _fused(lexical: Mapping[str, float], dense: Mapping[str, float]) -> dict[str
 
     parts = [scaled(one) for one in ({**dict.fromkeys(dense, 0.0), **lexical}, dense) if one]
     return {key: round(sum(one.get(key, 0.0) for one in parts) / len(parts), 6) for key in dict(lexical) | dict(dense)}
-
-
-# Documents that messages name
 
 
 def names_of(title: str, source: str) -> list[str]:

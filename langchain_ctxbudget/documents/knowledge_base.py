@@ -169,8 +169,6 @@ class KnowledgeBase:
         found = yield from self._catalogue.search([self._owner], query, limit=k, embeddings=self.embeddings)
         return [Document(it.text, id=it.id, metadata=beside(it.metadata, {"id": it.id, **own})) for it, own in found]
 
-    # What is stored
-
     def _id_of(self, source: str) -> str:
         """Returns the id of a document: the same for one source, another for every user."""
         return digest(f"{self._owner}\0{source}")

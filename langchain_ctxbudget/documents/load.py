@@ -55,9 +55,6 @@ class NewDocument(NamedTuple):
     text: str
 
 
-# Reading.
-
-
 def by_source(given: Given | Iterable[Given], metadata: Mapping[str, Any]) -> list[list[Given]]:
     """Groups LangChain documents with the same source, such as pages; every other item is a group of its own."""
     single = isinstance(given, Document | str | PathLike) or not isinstance(given, Iterable)
@@ -178,9 +175,6 @@ def _as_json(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return cast("dict[str, Any]", as_json_data(dict(sorted(metadata.items()))))
 
 
-# Splitting.
-
-
 def split(text: str, counter: TokenCounter, chunk_tokens: int, overlap_tokens: int) -> list[str]:
     """Splits a text into chunks, in order, each a piece of it: at paragraphs, lines, sentences and words.
 
@@ -204,8 +198,7 @@ def split(text: str, counter: TokenCounter, chunk_tokens: int, overlap_tokens: i
     )
     fits = counter.count_text(text) <= chunk_tokens
     chunks = [text] if fits else [small for chunk in recursive.split_text(text) for small in within(chunk)]
-    trimmed = (_BLANK_LINES.sub("", chunk).rstrip() for chunk in chunks)
-    return [chunk for chunk in trimmed if chunk]
+    return [trimmed for chunk in chunks if (trimmed := _BLANK_LINES.sub("", chunk).rstrip())]
 
 
 def markdown_parts(text: str) -> list[Part]:
@@ -228,5 +221,4 @@ def markdown_parts(text: str) -> list[Part]:
         else:
             has_body = has_body or bool(line.strip())
         cut[-1][1].append(line)
-    parts = (Part("".join(lines), heading) for heading, lines in cut)
-    return [part for part in parts if part.text.strip()]
+    return [Part(text, heading) for heading, lines in cut if (text := "".join(lines)).strip()]
