@@ -299,8 +299,6 @@ class UserKnowledge:
         yield from locked(known.lock_of(self._store, require_id("user_id", user_id)), rewriting)
         return results[0]
 
-    # The public methods: blocking, and awaited
-
     list_facts, alist_facts = twins(_list_facts)
     list_topics, alist_topics = twins(_list_topics)
     list_entities, alist_entities = twins(_list_entities)

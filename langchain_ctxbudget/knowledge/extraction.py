@@ -79,8 +79,7 @@ def _name(value: object) -> str:
 
 
 def _pairs(notes: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    parts = (note.partition(":") for note in notes)
-    pairs = ((name.strip(), value.strip()) for name, _, value in parts)
+    pairs = ((name.strip(), value.strip()) for name, _, value in (note.partition(":") for note in notes))
     return tuple((name[:NAME_CHARACTERS], value) for name, value in pairs if name and value)
 
 
@@ -156,7 +155,6 @@ def _read(reply: str | Mapping[str, Any]) -> LearnedAboutUser:
 
 _WORDING = resources.files("langchain_ctxbudget.knowledge").joinpath("extraction.md").read_text(encoding="utf-8")
 _INSTRUCTIONS = _WORDING.strip().format(TEXT_CHARACTERS=TEXT_CHARACTERS, CONTEXT=CONTEXT)
-
 _AS_JSON = f"\n\nReply with one JSON object of this JSON schema and nothing else:\n{json.dumps(SCHEMA)}"
 
 FACTS_HEADING = "Known facts about the user:\n"
@@ -290,8 +288,7 @@ def _learned(reply: LearnedAboutUser, said: Sequence[Said], known: Sequence[Fact
 
     facts = []
     for fields in sourced(reply.facts):
-        named = dict.fromkeys(map(str.upper, fields["supersedes"]))
-        gone = tuple(by_id[name] for name in named if name in by_id)
+        gone = tuple(by_id[name] for name in dict.fromkeys(map(str.upper, fields["supersedes"])) if name in by_id)
         same, slot = by_id.get(fields.pop("updates").upper(), ""), fold(fields["slot"])
         fields["slot"] = "" if slot in get_args(FactCategory) else slot
         # What is no longer true is not said again.

@@ -166,8 +166,7 @@ def _was_learned(new: Fact, item: LearnedFact, other: Fact) -> bool:
     """Returns whether it was learned from the same messages before, whatever became of that."""
     if not new.sources or not {*new.sources} <= {*other.sources}:
         return False
-    first_said = other.id.partition("-")[0]
-    return other.id == item.same_as or first_said == new.id or says_the_same(other.text, new.text)
+    return new.id == other.id.partition("-")[0] or other.id == item.same_as or says_the_same(other.text, new.text)
 
 
 def _ends(item: LearnedFact, new: Fact, other: Fact) -> bool:
@@ -370,5 +369,4 @@ def all_candidates(
 ) -> Flow[tuple[Candidate, ...]]:
     """Reads everything that is known about a user, in no conversation in particular."""
     known = yield from read(store, user_id)
-    facts = (known if settings.learn else known.by_hand).facts
-    return as_candidates(memory_fragments(settings, count), facts)
+    return as_candidates(memory_fragments(settings, count), (known if settings.learn else known.by_hand).facts)

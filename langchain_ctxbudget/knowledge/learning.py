@@ -194,8 +194,7 @@ def _counted(state: Knowledge, work: Work) -> Knowledge:
             if (link := links.get((name, conversation))) is None or position >= link.until:
                 found[name].append(said)
     for name, messages in found.items():
-        blank = records.TopicConversation(topic_id=name, conversation_id=conversation)
-        link = links.get((name, conversation), blank)
+        link = links.get((name, conversation), records.TopicConversation(topic_id=name, conversation_id=conversation))
         links[name, conversation] = profiles.engaged(link, messages, until=len(work.entries))
     return replace(state, links=links)
 
@@ -374,8 +373,6 @@ class Learning:
         after = compiled(store, user_id, change(before), self.clock(), shown)
         yield from known.save(store, user_id, before, after, edited=edited)
         return after
-
-    # In the thread
 
     def _run(self, scope: Scope, cancelled: Cancelled) -> None:
         atexit.register(self.close)  # so that a job that is in the store ends first

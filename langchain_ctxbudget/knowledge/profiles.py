@@ -259,16 +259,14 @@ class Compiler:
         """Compiles what is known of a person or a thing, in the order of seed 004; nothing where that is its name."""
         values = {name: value for name, value in profile.attributes if value.strip()}  # the newest of each
         place = {name: number for number, name in enumerate(FIRST_ATTRIBUTES)}
-        names = sorted(values, key=lambda name: place.get(name.casefold(), len(place)))[
-            : self.entities.attributes_per_entity
-        ]
+        names = sorted(values, key=lambda name: place.get(name.casefold(), len(place)))
         most = MOST_RELATIONS if self.entities.relationships else 0
         related = ", ".join(one_line(" ".join(one)) for one in profile.relations[:most])
         head = f"{one_line(profile.name)} ({profile.type})"
         texts = [
             self._by_hand("entity", head, profile),
             profile.relationship or "",
-            *(f"{name}: {values[name]}" for name in names),
+            *(f"{name}: {values[name]}" for name in names[: self.entities.attributes_per_entity]),
             f"Related: {related}" if related else "",
             *reversed(profile.facts),
         ]
