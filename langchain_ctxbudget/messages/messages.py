@@ -12,18 +12,10 @@ from hashlib import blake2b
 from itertools import takewhile
 from typing import Any, Literal, cast, get_args
 
-from langchain_core.messages import (
-    AIMessage,
-    BaseMessage,
-    BaseMessageChunk,
-    ChatMessage,
-    HumanMessage,
-    RemoveMessage,
-    SystemMessage,
-    ToolMessage,
-    message_chunk_to_message,
-    message_to_dict,
-)
+from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages.base import BaseMessageChunk, message_to_dict
+from langchain_core.messages.modifier import RemoveMessage
+from langchain_core.messages.utils import message_chunk_to_message
 from pydantic_core import to_jsonable_python
 
 from langchain_ctxbudget.errors import EmptyMessageError, InputError, UnsupportedContentError

@@ -137,8 +137,7 @@ def group(messages: Sequence[BaseMessage], before: Iterable[Group] = ()) -> tupl
         groups.append(Group(tuple(members), tuple(positions)))
         repairs += [Repair(kind, part.id or "", detail) for kind, detail in changed]
     for orphan in orphans:
-        message_id = messages[parts[orphan][0]].id or ""
-        repairs.append(Repair("orphan_result", message_id, "left out: nothing calls for it"))
+        repairs.append(Repair("orphan_result", messages[parts[orphan][0]].id or "", "left out: nothing calls for it"))
     return groups, repairs
 
 
@@ -214,8 +213,7 @@ def split_turn(messages: Sequence[BaseMessage]) -> tuple[list[BaseMessage], list
 
 def newest_that_fit(costs: Sequence[int], budget_tokens: int) -> int:
     """Returns how many of the last items fit together into a budget."""
-    used = accumulate(reversed(costs))
-    return sum(1 for _ in takewhile(lambda tokens: tokens <= budget_tokens, used))
+    return sum(1 for _ in takewhile(lambda tokens: tokens <= budget_tokens, accumulate(reversed(costs))))
 
 
 # Contents: blocks that providers read, and none that says nothing
