@@ -122,10 +122,8 @@ def plot_replay(result: HasData) -> BudgetFigure:
         look: dict[str, Any] = {"color": STRATEGY_COLOURS[place % len(STRATEGY_COLOURS)], "linewidth": 1.5}
         numbers = [turn["number"] for turn in track["turns"]]
         upper.plot(numbers, [turn["tokens"] for turn in track["turns"]], **look)
-        paid = accumulate(
-            effective_tokens(turn["tokens"], turn["cached_tokens"], price_share) for turn in track["turns"]
-        )
-        [line] = lower.plot(numbers, list(paid), **look)
+        costs = [effective_tokens(turn["tokens"], turn["cached_tokens"], price_share) for turn in track["turns"]]
+        [line] = lower.plot(numbers, list(accumulate(costs)), **look)
         missing = f"\n({len(track['failures']):,} prompts missing)" if track["failures"] else ""
         cached = f"{track['tokens']:,} sent, {track['cached_share']:.0%} cached"
         line.set_label(f"{_words(track['name'])}: {track['effective_tokens']:,.0f}{missing}\n{cached}")

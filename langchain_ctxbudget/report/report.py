@@ -166,9 +166,8 @@ class ContextReport:
 
     def layer(self, layer: Layer | str) -> LayerReport:
         """Returns a layer by its short name, for instance `"L5"`, or by the name of a custom layer."""
-        for part in self.layers:
-            if part.layer == layer:
-                return part
+        if found := next((part for part in self.layers if part.layer == layer), None):
+            return found
         known = ", ".join(part.layer for part in self.layers)
         raise ValueError(f"no layer {str(layer)!r} in this report; it has {known}")
 
@@ -206,8 +205,7 @@ class ContextReport:
         """
         from langchain_ctxbudget.report.view import explained  # noqa: PLC0415 - when it is asked for
 
-        lines = explained(self, what)
-        if not lines:
+        if not (lines := explained(self, what)):
             last = self.coverage[-1].last if self.coverage else 0
             raise InputError(f"This report knows no {what!r}: it has messages 1 to {last:,} and the ids of its items")
         return "\n".join(lines)

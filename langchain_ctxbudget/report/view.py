@@ -100,8 +100,7 @@ def facts(report: ContextReport) -> list[tuple[str, str]]:
     by_model = report.summaries_waiting or set(report.summary_lines) - {"extraction"}
     steps = ", ".join(f"{name} {ms:.1f}" for name, ms in report.timings_ms.items())
     came_up = {*report.topics, *report.entities}.intersection(report.predicted)
-    misses = report.cache_misses
-    ready = [f"{hits} of {hits + misses[layer]} in {layer}" for layer, hits in report.cache_hits.items()]
+    ready = [f"{hits} of {hits + report.cache_misses[layer]} in {layer}" for layer, hits in report.cache_hits.items()]
     found = [
         ("Topics", ", ".join(report.topics)),
         ("Entities", ", ".join(report.entities)),
