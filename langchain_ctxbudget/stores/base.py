@@ -322,9 +322,6 @@ class PinsRecord(Record):
     pins: dict[str, Preservation] = {}
 
 
-# Settings that a user, or a persona of theirs, has saved.
-
-
 def settings_place(user_id: str, persona_id: str | None) -> GetOp:
     """Returns where settings are kept, always within the user's own labels."""
     key = "user" if persona_id is None else f"persona {label(require_id('persona_id', persona_id))}"
@@ -352,9 +349,6 @@ def write_settings(store: BaseStore, at: GetOp, changes: Mapping[str, Any]) -> F
             f"with a function belongs into the pipeline's settings"
         ) from error
     yield from batch(store, [PutOp(at.namespace, at.key, storable(plain) if plain else None, index=False)])
-
-
-# Times.
 
 
 def utc_now() -> datetime:

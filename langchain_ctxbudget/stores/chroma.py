@@ -239,8 +239,7 @@ def _found(chroma: _OpenChroma, op: SearchOp, query: NDArray[Any] | None) -> lis
     prefix, last = tuple(op.namespace_prefix), max(op.offset, 0) + max(op.limit, 0)
     found: list[tuple[str, _StoredItem, float | None]] = []
     if query is None:
-        items = chroma.read(chroma.ids_below(prefix)).items()
-        ranked = sorted(items, key=lambda item: (-item[1].updated, item[0]))
+        ranked = sorted(chroma.read(chroma.ids_below(prefix)).items(), key=lambda item: (-item[1].updated, item[0]))
         found = [(id_, item, None) for id_, item in ranked if _passes(item, op)]
     elif last and (vectors := chroma.vectors_below(prefix)):
         matrix = np.concatenate(list(vectors.values())).reshape(-1, len(query)).astype(np.float64)
@@ -336,8 +335,7 @@ def _namespace_of(item_id: str) -> Namespace:
 
 def _fingerprint(namespace: Namespace) -> int:
     """Returns a signed 64-bit hash of a namespace that is the same in every process."""
-    digest = blake2b(json.dumps(namespace).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big", signed=True)
+    return int.from_bytes(blake2b(json.dumps(namespace).encode(), digest_size=8).digest(), "big", signed=True)
 
 
 def _prefix_fields(namespace: Namespace) -> dict[str, int]:
@@ -547,7 +545,6 @@ def _locked(folder: Path) -> FileLock:
 
 @contextmanager
 def _typed_errors(where: str) -> Iterator[None]:
-    """Raises Chroma's errors as ours."""
     try:
         yield
     except BaseException as error:  # the engine panics on some damage, and a panic is no Exception
