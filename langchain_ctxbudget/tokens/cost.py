@@ -77,9 +77,6 @@ def compact_json(value: object) -> str:
         return repr(value)
 
 
-# Messages
-
-
 def message_tokens(message: BaseMessage, count: Count, framing: Framing) -> int:
     """Returns the tokens of one message."""
     tokens = framing.message_tokens + count(_role(message))
@@ -119,9 +116,6 @@ def _block_tokens(block: str | Mapping[str, Any], sent_ids: list[Any], count: Co
     if kind in CALL_BLOCKS and (block.get("id") in sent_ids or block.get("call_id") in sent_ids):
         return 0
     return count(compact_json(block))
-
-
-# Images
 
 
 def image_rate(model: str) -> ImageRate:
@@ -168,9 +162,6 @@ def image_size(image: str) -> tuple[int, int] | None:
         return Image.open(BytesIO(binascii.a2b_base64(plain[: len(plain) // 4 * 4]))).size
     except Exception:  # noqa: BLE001 - whatever a header, or the library that reads it, raises
         return None
-
-
-# Tools and response formats
 
 
 def require_schemas(tools: object, response_format: object) -> None:
@@ -222,9 +213,8 @@ def response_format_tokens(response_format: Any, count: Count) -> int:  # noqa: 
     """Returns the tokens of a response format as it is sent; 0 for None."""
     if response_format is None:
         return 0
-    schema = response_format
-    if not isinstance(schema, type | Mapping):
-        schema = getattr(schema, "schema", schema)
+    is_schema = isinstance(response_format, type | Mapping)
+    schema = response_format if is_schema else getattr(response_format, "schema", response_format)
     return max(count(compact_json(form)) for form in _sent_formats(schema)) + RESPONSE_FORMAT_TOKENS
 
 

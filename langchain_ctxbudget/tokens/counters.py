@@ -284,12 +284,11 @@ def counter_for(model: BaseChatModel | str | None) -> TokenCounter:
     """Returns the counter for a model: exact where its tokenizer is known and can be had, else an estimate."""
     if model is None:
         return TiktokenCounter()
-    for name in model_names(model):
-        if _encoding_name(name):
-            try:
-                return TiktokenCounter(name)
-            except TokenizerUnavailableError:
-                break
+    for name in filter(_encoding_name, model_names(model)):
+        try:
+            return TiktokenCounter(name)
+        except TokenizerUnavailableError:
+            break
     return EstimatingCounter()
 
 

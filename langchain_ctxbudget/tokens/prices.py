@@ -166,4 +166,3 @@ _FILE: dict[str, Any] = json.loads(
 PRICES: Mapping[str, Price] = MappingProxyType({name: Price.of(price) for name, price in _FILE["prices"].items()})
 """The packaged prices, by the name of the model."""
 PRICES_SOURCE: str = f"{_FILE['source']}, {_FILE['as_of']}"
-"""The source of the prices, and their day."""
