@@ -39,8 +39,7 @@ class BudgetTooSmallError(BudgetError):
     """The parts that must be sent do not fit into the budget."""
 
     def __init__(self, budget_tokens: int, floors: Mapping[str, int], advice: str) -> None:
-        needed = sum(floors.values())
-        problem = f"The budget is {budget_tokens:,} tokens, but what must be sent needs {needed:,}:"
+        problem = f"The budget is {budget_tokens:,} tokens, but what must be sent needs {sum(floors.values()):,}:"
         super().__init__(problem, budget_tokens, floors, advice)
 
 

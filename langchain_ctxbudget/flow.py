@@ -16,7 +16,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar, cast
 
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, Op, PutOp, Result
@@ -105,8 +105,7 @@ def drive(flow: Flow[T]) -> T:
             except Exception as caught:  # noqa: BLE001 - the flow decides what an error means
                 result, error = None, caught
     except StopIteration as done:
-        value: T = done.value
-        return value
+        return cast("T", done.value)
     finally:
         flow.close()
 
@@ -122,8 +121,7 @@ async def adrive(flow: Flow[T]) -> T:
             except Exception as caught:  # noqa: BLE001 - the flow decides what an error means
                 result, error = None, caught
     except StopIteration as done:
-        value: T = done.value
-        return value
+        return cast("T", done.value)
     finally:
         flow.close()
 

@@ -123,9 +123,6 @@ def _answers(turn: Sequence[BaseMessage]) -> list[int]:
     return [place for place, message in enumerate(turn) if place and isinstance(message, AIMessage)]
 
 
-# Who makes the prompts
-
-
 class ReplayedPrompt(NamedTuple):
     """One prompt, and the states of the messages before its turn."""
 
@@ -223,9 +220,6 @@ def contender(
     return Assembled(name, below.override({"max_context_tokens": budget, **own}), embeddings=embeddings, **common)
 
 
-# The numbers
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
     """The prompts that were sent: for one answer, in one turn, or in all of them."""
@@ -302,9 +296,7 @@ def _turns(
             tokens = tools_tokens + sum(costs) + counter.count_messages([])
             cached = common_prefix(prompt.messages, costs, before, counter).tokens + (tools_tokens if before else 0)
             steps = int(prompt.compaction_step)
-            sent.append(
-                Sent(calls=1, tokens=tokens, cached_tokens=cached, largest_tokens=tokens, compaction_steps=steps)
-            )
+            sent += [Sent(calls=1, tokens=tokens, cached_tokens=cached, largest_tokens=tokens, compaction_steps=steps)]
             before = prompt.messages
         if sent:
             asked, text = named.get(number), one_line("\n".join(message.text for message in prompt.messages))

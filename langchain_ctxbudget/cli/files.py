@@ -108,8 +108,7 @@ def _show(context: AssembledContext, options: argparse.Namespace) -> None:
     console.print()
     console.rule("[bold]the prompt")
     for number, message in enumerate(context.messages, 1):
-        heading = " ".join(filter(None, (f"{number:>3}", message.type, message.name)))
-        console.print(Text(heading, style="bold cyan"))
+        console.print(Text(" ".join(filter(None, (f"{number:>3}", message.type, message.name))), style="bold cyan"))
         text = terminal.printable(plain_text(message))
         console.print(Text(text if number == len(context.messages) else _shortened(text)), soft_wrap=True)
 
