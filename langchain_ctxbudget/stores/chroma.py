@@ -231,9 +231,6 @@ class ChromaStore(BaseStore):
         return dict(zip(wanted, vectors / np.where(norms > 0, norms, 1), strict=True))
 
 
-# Searches.
-
-
 def _found(chroma: _OpenChroma, op: SearchOp, query: NDArray[Any] | None) -> list[SearchItem]:
     """Finds items below a prefix: those updated last first, or the most similar to a query first, then by id."""
     prefix, last = tuple(op.namespace_prefix), max(op.offset, 0) + max(op.limit, 0)
@@ -353,8 +350,6 @@ def _by_bucket(ids: Iterable[str], size: int) -> Iterator[tuple[int, list[str]]]
             yield number, found[first : first + size]
 
 
-# Reading and writing.
-
 _opened: list[_OpenChroma] = []
 """All that are open. In the child of a fork those of the parent stay here for ever: its threads are not there, and its
 locks and connections are shared."""
@@ -463,9 +458,6 @@ class _OpenChroma:
                     known.pop(id_, None)
                     if item and item.vectors:
                         known[id_] = item.flat_vectors
-
-
-# Opening.
 
 
 class _Client(Client):
