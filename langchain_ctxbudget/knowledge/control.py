@@ -79,8 +79,7 @@ class UserKnowledge:
 
     def _list_bundles(self, *, user_id: str) -> Flow[list[records.ContextBundle]]:
         """Lists the texts that are compiled of what is known about a user, by id."""
-        knowledge = yield from known.read(self._store, user_id)
-        return [bundle for _, bundle in sorted(knowledge.bundles.items())]
+        return [bundle for _, bundle in sorted((yield from known.read(self._store, user_id)).bundles.items())]
 
     def _add_fact(
         self,

@@ -340,9 +340,6 @@ def packed(fragments: Sequence[Fragment], count: Count, budget_tokens: int) -> t
     return tuple(fragments[number] for number in sorted(taken))
 
 
-# For retrieval
-
-
 def as_candidates(
     memories: Iterable[Fragment], known: Iterable[Fact], *, conversation_id: str | None = None
 ) -> tuple[Candidate, ...]:

@@ -240,9 +240,6 @@ def without(state: Knowledge, conversation_id: str, there: Mapping[str, str]) ->
     )
 
 
-# Written
-
-
 def compiled(store: BaseStore, user_id: str, state: Knowledge, now: datetime, shown: EntityContext) -> Knowledge:
     """Returns the state with every missing or changed text compiled, and uses counted.
 
