@@ -169,9 +169,6 @@ def _seed_dialogue(situation: Situation) -> Iterable[LayerSpec]:
     )
 
 
-# Demands of single layers
-
-
 def share_of(tokens: int, share: float) -> int:
     """Returns a share of tokens, rounded down; 0.3 - 0.1 is a fifth, although in binary it is a little less."""
     return int(tokens * share + 1e-6)

@@ -400,8 +400,7 @@ class Evidence:
 
     def probabilities(self, order: NDArray[np.intp], costs: NDArray[np.int32]) -> Scores:
         """Returns how likely texts are needed, given in the order of their worth; costs are in tokens."""
-        ranks = np.arange(len(order))
-        odds = self.strength + PER_RANK * np.log1p(ranks) + PER_LENGTH * np.log(np.maximum(costs, 1))
+        odds = self.strength + PER_RANK * np.log1p(np.arange(len(order))) + PER_LENGTH * np.log(np.maximum(costs, 1))
         likely: Scores = np.maximum(1 / (1 + np.exp(-odds)), self.distinct[order])
         return likely
 
