@@ -193,11 +193,8 @@ def _more_omitted(plan: Plan, coverage: Sequence[report.CoverageRange]) -> dict[
     for part in coverage:
         counts[part.state] += max(0, min(part.last, cut) - part.first + 1)
     dropped = bisect_left(plan.conversation.dropped, cut)
-    history = {
-        Reason.SUMMARIZED: counts["summarized"] + counts["retrieved"],
-        Reason.DROPPED: dropped,
-        Reason.NO_ROOM: counts["omitted"] - dropped,
-    }
+    history = {Reason.SUMMARIZED: counts["summarized"] + counts["retrieved"]}
+    history |= {Reason.DROPPED: dropped, Reason.NO_ROOM: counts["omitted"] - dropped}
     more: dict[str, dict[Reason, int]] = {Layer.HISTORY: {reason: count for reason, count in history.items() if count}}
     more |= {layer: dict(reasons) for layer, reasons in plan.bundles.more_omitted.items()}
     if plan.retrieved.more_omitted:

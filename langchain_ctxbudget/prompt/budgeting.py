@@ -75,12 +75,10 @@ def _allocated(plan: Plan, identity: int) -> Plan:
         framing += counter.count_message(HumanMessage(NO_FIRST_QUESTION))
     plan = plan.but(turn=_planned_turn(plan, identity, framing))
     exchanges = newest_exchanges(conversation)
-    newest, last = _newest(plan, exchanges)
-    keep = max(last, newest_that_fit(newest, int(plan.limit_tokens * compact.keep_share(plan.limit_tokens))))
-    if tier.history_messages is not None:
-        keep = last
-    preferences = facts.preference_fragments(settings, count)
-    memories = facts.memory_fragments(settings, count)
+    newest, keep = _newest(plan, exchanges)
+    if tier.history_messages is None:
+        keep = max(keep, newest_that_fit(newest, int(plan.limit_tokens * compact.keep_share(plan.limit_tokens))))
+    preferences, memories = facts.preference_fragments(settings, count), facts.memory_fragments(settings, count)
     known, by_hand = (
         max(
             facts.facts_tokens([fact for fact in part if not only_by_hand or fact.is_kept_by_hand], count)
@@ -89,17 +87,15 @@ def _allocated(plan: Plan, identity: int) -> Plan:
         for only_by_hand in (False, True)
     )
     topics = [count(one.line) for one in plan.detected.topics if one.line][:MAX_TOPICS]
-    entities = [count(one.line) for one in plan.detected.entities if one.line]
-    entities = entities[: plan.request.settings.entity_context.most_entities]
+    entities = [count(one.line) for one in plan.detected.entities if one.line][: settings.entity_context.most_entities]
     fences_tokens = sum(map(count, _fence_texts(plan, has_preferences=bool(preferences))))
+    heading_tokens = count(budgets.MEMORIES_HEADING) if memories else 0
     situation = Situation(
         total_tokens=plan.level_tokens or plan.limit_tokens,
         overhead_tokens=framing + sum(plan.extras.values()) + fences_tokens + plan.turn.work_tokens,
         identity_tokens=identity,
         preferences_tokens=sum(fragment.tokens for fragment in preferences),
-        memory_tokens=sum(part.tokens for part in memories)
-        + (count(budgets.MEMORIES_HEADING) if memories else 0)
-        + known,
+        memory_tokens=known + sum(part.tokens for part in memories) + heading_tokens,
         learned_tokens=max(0, known - by_hand),
         message_tokens=plan.turn.tokens + plan.turn.free_tokens,
         message_count=len(conversation.entries),
@@ -292,8 +288,7 @@ def with_preferences(plan: Plan) -> Plan:
     settings, tier, count = plan.request.settings, plan.request.tier, plan.counter.count_text
     known = plan.request.remembered
     known = known.renewed() if plan.history.step and not plan.adds else known
-    given = facts.preference_fragments(settings, count)
-    memories = facts.memory_fragments(settings, count)
+    given, memories = facts.preference_fragments(settings, count), facts.memory_fragments(settings, count)
     room, cut = plan.allocated.tokens[Layer.PREFERENCES], plan.history.record
     if plan.goes_on and cut is not None:
         room = max(room, cut.preferences_tokens)  # with less, something would go that the last prompt has shown
@@ -302,12 +297,11 @@ def with_preferences(plan: Plan) -> Plan:
     most = subjects.facts_within(tier)
     shown = facts.packed(memories, count, room)[:most]
     room -= sum(fragment.tokens for fragment in shown) + (count(shown[0].heading) if shown else 0)
-    lines, facts_shown = facts.fact_fragments(
-        known.shown, count, room, titled=bool(shown), most=None if most is None else most - len(shown)
-    )
+    most_facts = None if most is None else most - len(shown)
+    lines, facts_shown = facts.fact_fragments(known.shown, count, room, titled=bool(shown), most=most_facts)
     chosen = Preferences(shown=(*preferences, *shown, *lines), facts=facts_shown, remembered=known)
     since = {fact.id for fact in known.learned_since}
-    limited = most is not None and len(facts_shown) >= most - len(shown)
+    limited = most_facts is not None and len(facts_shown) >= most_facts
     left_out = (
         *(part for part in (*given, *memories) if part not in chosen.shown),
         *(facts.left_out(fact, count, since=fact.id in since, limited=limited) for fact in chosen.facts_left_out),
@@ -356,9 +350,8 @@ def _calls(conversation: Conversation) -> int:
 def _work(plan: Plan, view: compact.HistoryView) -> tuple[Fragment, ...]:
     """Returns the work state of the turn as it was when steps of it gave way last."""
     turn, columns, end = plan.turn, plan.conversation.columns, len(plan.conversation.entries)
-    most = turn.own_work_tokens - sum(
-        map(plan.counter.count_text, (fences.opening(fences.ARC), fences.closing(fences.ARC)))
-    )
+    fence = (fences.opening(fences.ARC), fences.closing(fences.ARC))
+    most = turn.own_work_tokens - sum(map(plan.counter.count_text, fence))
     if not turn.renewed or most <= 0 or not has_human(turn.groups):
         return ()
     # A result that is missing stands in its group as a note, which has no position of its own.
@@ -391,19 +384,17 @@ def with_leftovers(plan: Plan) -> Plan:
     """
     if not has_human(plan.turn.groups):
         return plan
-    allocation, count, layers = plan.allocated, plan.counter.count_text, plan.request.settings.layers
-    content = plan.content
+    allocation, count, content = plan.allocated, plan.counter.count_text, plan.content
     frame = 0 if content.volatile else sum(map(count, CONTEXT_FRAME))
     spare = -excess_tokens(plan, content)
     if plan.adds:
-        spare = min(
-            spare, plan.new_tokens - sum(_used_tokens(plan, name) for name in {p.layer for p in content.volatile})
-        )
+        used = sum(_used_tokens(plan, name) for name in {part.layer for part in content.volatile})
+        spare = min(spare, plan.new_tokens - used)
     elif plan.level_tokens:
         spare -= plan.limit_tokens - plan.level_tokens
     left = max(0, spare - frame - JOINS)
     rooms = dict(allocation.tokens)
-    own = {layer.name: layer for layer in layers}
+    own = {layer.name: layer for layer in plan.request.settings.layers}
     names = [Layer.TOPICS, Layer.ENTITIES, Layer.RETRIEVAL, *own]
     for spec in sorted(map(allocation.spec_of, names), key=lambda spec: (-spec.priority, spec.layer)):
         name, limit = spec.layer, spec.limit_tokens
@@ -441,14 +432,13 @@ def _with_retrieved(plan: Plan, budget_tokens: int) -> Plan:
     if plan.grows and pool.evidence.is_weak:
         budget_tokens = min(budget_tokens, int(plan.limit_tokens * WEAK_SHARE))
     before = (position for part in history.groups for position in part.positions if position < history.cut)
-    sent = [part for block in history.blocks.values() for part in block.fragments]
     retrieved = select(
         plan.conversation,
         pool,
         history.cut,
         max(0, budget_tokens - max(map(counter.count_text, (OWN_SECTION, MIXED_SECTION)))),
         shown={*before, *history.quoted},
-        given={part.id for part in sent},
+        given={part.id for block in history.blocks.values() for part in block.fragments},
         in_short=history.shortened.difference(history.quoted),
         least=_least_worth(plan, pool),
         numbered=bool(recall_tool(plan.request.tools)),

@@ -38,8 +38,7 @@ def divided(plan: Plan) -> Plan:
         )
     room = settings.max_context_tokens if window is None else max(0, window - plan.request.output_reserve_tokens)
     plan = plan.but(limit_tokens=min(settings.max_context_tokens, room), turn=whole_turn(plan))
-    may_go_on = plan.grows and (plan.goes_on or not plan.repeats)
-    plan = _going_on(plan) if may_go_on else plan
+    plan = _going_on(plan) if plan.grows and (plan.goes_on or not plan.repeats) else plan
     return plan if plan.goes_on else _step(within(plan))
 
 

@@ -282,13 +282,10 @@ class Plan:
     @property
     def content(self) -> Content:
         """Everything that was chosen so far."""
-        view = self.history
+        view, block = self.history, self.chosen if has_human(self.turn.groups) else ()
         return Content(
             system_prompt=self.request.system_prompt,
-            fragments=(
-                *(*self.preferences.shown, *view.arc, *view.summary),
-                *(self.chosen if has_human(self.turn.groups) else ()),
-            ),
+            fragments=(*self.preferences.shown, *view.arc, *view.summary, *block),
             summary_intro=view.summary_intro,
             summary_outro=view.summary_outro,
             history=view.groups,
@@ -337,12 +334,6 @@ def cut_key(settings: ContextSettings, limit_tokens: int, counter: TokenCounter)
     """Returns what tells the compaction cuts of one budget, tokenizer and strategy from those of others."""
     rule = settings.allocation
     strategy = repr(rule) if isinstance(rule, Parameters) else rule.name
-    compaction = (
-        settings.compaction_trigger,
-        settings.compaction_target,
-        settings.keep_messages,
-        settings.segment_messages,
-        settings.emphasis,
-        settings.history_format,
-    )
+    sizes = (settings.compaction_trigger, settings.compaction_target, settings.keep_messages, settings.segment_messages)
+    compaction = (*sizes, settings.emphasis, settings.history_format)
     return f"{limit_tokens} tokens, {counter.name}, {strategy}, {compaction}"

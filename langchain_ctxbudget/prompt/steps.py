@@ -158,11 +158,8 @@ def retrieve(plan: Plan, access: Access) -> Flow[Plan]:
     others: tuple[Candidate, ...] = ()
     named: tuple[retrieval.Named, ...] = ()
     if access.sources is not None:
-        known = facts.as_candidates(
-            plan.preferences.left_out,
-            plan.preferences.facts_left_out,
-            conversation_id=conversation.scope.conversation_id,
-        )
+        preferences, name = plan.preferences, conversation.scope.conversation_id
+        known = facts.as_candidates(preferences.left_out, preferences.facts_left_out, conversation_id=name)
         memories = () if plan.request.tier.knowledge_items is not None else known
         sources = replace(access.sources, memories=memories)
         others = yield from sources.read(plan.query, problems, other_conversations=access.other_conversations)
@@ -211,17 +208,10 @@ def assemble(plan: Plan) -> Prompt:
     used = {key: is_hit for texts in plan.compiled.values() for key, is_hit in texts.items()}
     cut = plan.history.record
     if cut is not None and plan.history.step and plan.grows and not plan.adds:
-        cut = cut.model_copy(
-            update={
-                "prefix": prefix_of(plan),
-                "at": plan.request.now,
-                "level_tokens": plan.level_tokens,
-                "preferences_tokens": plan.allocated.tokens[Layer.PREFERENCES],
-                "saved_tokens": (plan.afforded_tokens or 0)
-                + sum(p.tokens for p in content.volatile)
-                - measured.total_tokens,
-            }
-        )
+        saved = (plan.afforded_tokens or 0) + sum(p.tokens for p in content.volatile) - measured.total_tokens
+        tokens = {"level_tokens": plan.level_tokens, "preferences_tokens": plan.allocated.tokens[Layer.PREFERENCES]}
+        noted = {"prefix": prefix_of(plan), "at": plan.request.now, "saved_tokens": saved}
+        cut = cut.model_copy(update={**noted, **tokens})
     changes = Changes(
         cut=cut,
         step=plan.history.step,

@@ -229,10 +229,8 @@ class GrowingTurn:
         first, *rest = self.whole[number].messages
         self.results |= {one.tool_call_id: one for one in rest if isinstance(one, ToolMessage)}
         for call in first.tool_calls if isinstance(first, AIMessage) else ():
-            call_id, use = (
-                call["id"] or "",
-                work_state.ToolUse.of(call["name"], call["args"], dict(self.rooms.tool_kinds)),
-            )
+            call_id = call["id"] or ""
+            use = work_state.ToolUse.of(call["name"], call["args"], dict(self.rooms.tool_kinds))
             result = self.results.get(call_id)
             if use.kind not in AGAIN or result is None or result.status == "error":
                 continue
