@@ -268,14 +268,9 @@ class HistoryPlan:
         return cut
 
     def _moved(self, cost: Cost, room_tokens: int) -> int:
+        safe, tree = self.conversation.safe, self.conversation.spans(self.settings.segment_messages).tree
         return move_cut(
-            cost,
-            self.conversation.safe,
-            self.conversation.spans(self.settings.segment_messages).tree,
-            room_tokens=room_tokens,
-            trigger=self.trigger,
-            target=self.target,
-            keep=self.keep,
+            cost, safe, tree, room_tokens=room_tokens, trigger=self.trigger, target=self.target, keep=self.keep
         )
 
     def _written(self, decision: Decision) -> CutRecord:

@@ -232,12 +232,9 @@ class OpenConversation:
 
     def seen_with(self, counter: TokenCounter) -> Conversation:
         """Returns the conversation as it is now, counted for a model."""
-        sent = {  # of messages that are stored
-            at: block
-            for at, block in self.sent.items()
-            if at < len(self.table) and words_of(self.table[at].message) == block.said
-        }
-        seen = Conversation(self.scope, self.table, counter)
+        table = self.table
+        sent = {at: it for at, it in self.sent.items() if at < len(table) and words_of(table[at].message) == it.said}
+        seen = Conversation(self.scope, table, counter)
         return seen.but(cuts=dict(self.cuts), snapshot=self.snapshot, last=self.last, sent=sent)
 
     def reset(self) -> None:

@@ -164,8 +164,7 @@ class MessageTable(Columns, Sequence[Entry]):
         known = said, chained.hexdigest(), date or (last.date if last else None), safe, shown
         entry = Entry(record.text, message, *known, pinned)
         place, words = record.place, (record.place.lane, entry.date, (date if is_human else None) or shown)
-        kept = PRESERVATIONS.index(entry.preservation)
-        flags = (record.named, safe, bool(entry.text), is_human, kept)
+        flags = (record.named, safe, bool(entry.text), is_human, PRESERVATIONS.index(entry.preservation))
         fact = (place.clock, place.number, place.state, *(self._words[word] for word in words), *flags)
         self.facts.extend(np.array([(*fact, said, entry.digest)], FACTS))
         self.ids.append(key)

@@ -22,17 +22,10 @@ from langchain_ctxbudget.messages import Count, fences, one_line, remembering
 from langchain_ctxbudget.settings import ToolKind
 from langchain_ctxbudget.stores import SummaryLine
 
-PATHS, ERROR, TODO, CHANGED, COMMANDS, READ, NAMES = (
-    "# Paths\n",
-    "# Last error\n",
-    "# To do\n",
-    "# Files made or changed\n",
-    "# Commands, the newest first\n",
-    "# Files read\n",
-    "# Names used\n",
-)
-VALUES = {PATHS: 91.0, ERROR: 90.0, TODO: 89.0, CHANGED: 85.0, COMMANDS: 76.0, READ: 75.0, NAMES: 55.0}
+VALUES = {"# Paths\n": 91.0, "# Last error\n": 90.0, "# To do\n": 89.0, "# Files made or changed\n": 85.0}
+VALUES |= {"# Commands, the newest first\n": 76.0, "# Files read\n": 75.0, "# Names used\n": 55.0}
 """The headings in the order in which they stand, and what their first lines are worth, beside those of the arc."""
+PATHS, ERROR, TODO, CHANGED, COMMANDS, READ, NAMES = VALUES
 MOST_TOKENS, MOST_SHARE, TOKENS_PER_CALL = 1_000, 0.25, 80
 """The most that the work state costs: so many tokens, that share of the budget, so many for every call."""
 FACTS_SHARE = 0.3
@@ -201,11 +194,10 @@ class WorkState:
 
     def _use(self, text: str, weight: float, *, shared: bool = False) -> None:
         names = names_in(text)
-        for name, is_path in names:
+        for name, _ in names:
             use = (self.calls, weight / len(names) if shared else weight)
             self.uses[name] = (*self.uses.get(name, ())[1 - MENTIONS :], use)
-            if is_path:
-                self.paths.add(name)
+        self.paths.update(name for name, is_path in names if is_path)
 
     def _ended(self, call: ToolUse, result: ToolMessage) -> None:
         text = result.text
