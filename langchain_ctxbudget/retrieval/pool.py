@@ -33,7 +33,6 @@ RENEWED = "embeddings: the stored vectors of the messages were made by others; a
 _CHARACTERS_PER_TOKEN = 4
 _WORD = re.compile(r"[^\W_]+")
 
-
 Named: TypeAlias = tuple[search.Candidate | None, search.Candidate]
 """A document that a message names, which comes first: whole (None where it is too large), and its summary."""
 

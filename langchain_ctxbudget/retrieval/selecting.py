@@ -266,7 +266,6 @@ class _Selection:
         start = most_about(text.text, self.pool.question.terms)
         if position is None or start is None:
             return
-
         room = self.left - self._price_of(self._heading(text))
         rest = text.text[start:][: _MOST_CHARACTERS_PER_TOKEN * max(room, 0)]
 
@@ -302,15 +301,13 @@ class _Selection:
         )
 
     def _line(self, number: int) -> str:
-        position = self.pool.position(number)
-        if position is not None:
+        if (position := self.pool.position(number)) is not None:
             return self.conversation.quoted(position, numbered=self.numbered)
         return fences.item(self.pool.others[number].speaker, self.pool.others[number].text)
 
     def _cost(self, number: int, most_tokens: int) -> int | None:
         """Returns the cost of a text's line; None where it is more than so much, which is not counted."""
-        position = self.pool.position(number)
-        if position is not None:
+        if (position := self.pool.position(number)) is not None:
             return self.conversation.count_quote(position, most_tokens, numbered=self.numbered)
         is_long = len(self.pool.others[number].text) > _MOST_CHARACTERS_PER_TOKEN * most_tokens
         return None if is_long else self.count(self._line(number))

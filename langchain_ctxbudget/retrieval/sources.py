@@ -61,13 +61,9 @@ class Sources:
         """Returns what a query may be about; a source that fails is empty."""
         found: list[Candidate] = []
         if "conversations" in self.names:
-            said = (other_conversations or OtherConversations()).read(
-                self.catalogue.store,
-                self.user_id,
-                query,
-                without_conversation=self.without_conversation,
-                limit=OTHER_MESSAGES,
-            )
+            others = other_conversations or OtherConversations()
+            store, opened = self.catalogue.store, self.without_conversation
+            said = others.read(store, self.user_id, query, without_conversation=opened, limit=OTHER_MESSAGES)
             found += yield from _or_nothing("other conversations", said, failures)
         if "documents" in self.names and not self.summaries_only:
             from langchain_ctxbudget.documents import SHARED, owner_of  # noqa: PLC0415 - where there may be some
