@@ -202,12 +202,11 @@ def _read(request: types.ModelRequest[Any]) -> tuple[list[BaseMessage], list[Bas
     history = [it for place, message in enumerate(before) for it in (message, *answers[place])]
     if not turn:
         history, turn = split_turn(given)
-    same = len(seen) == len(before) and all(map(plainly_same, seen, before))
-    failures = [] if same else [NOT_FOLLOWED]
-    system = request.system_message
-    failures += [] if system is None else flattened([system])
-    notes, turn = split_instructions(turn)
-    instructions = [*([] if system is None else [instruction(system)]), *notes]
+    failures = [] if len(seen) == len(before) and all(map(plainly_same, seen, before)) else [NOT_FOLLOWED]
+    instructions, turn = split_instructions(turn)
+    if (system := request.system_message) is not None:
+        failures += flattened([system])
+        instructions = [instruction(system), *instructions]
     return [*map(SystemMessage, instructions), *history], turn, failures
 
 

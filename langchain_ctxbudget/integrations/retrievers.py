@@ -99,8 +99,7 @@ class BudgetedRetriever(BaseRetriever):
         k, max_tokens = k or self.k, max_tokens or self.max_tokens
         config = ensure_config(run_config)
         # Whose run it is says the config, but not which conversation: a retriever has the one that it was made with.
-        configurable = {**(config.get("configurable") or {}), "thread_id": _NO_CONVERSATION}
-        config = {**config, "configurable": configurable}
+        config = {**config, "configurable": {**(config.get("configurable") or {}), "thread_id": _NO_CONVERSATION}}
         run = run_of(config, self.default_user, current_runtime(), only_user=self.user_id)
         if not query.strip():
             return []

@@ -14,20 +14,11 @@ from langchain_core.documents import BaseDocumentCompressor
 from langchain_core.messages import AIMessage, BaseMessage
 from langgraph.store.base import BaseStore, Op, PutOp
 
+from langchain_ctxbudget import history as histories
 from langchain_ctxbudget import prompt as prompts
 from langchain_ctxbudget.errors import BudgetError, InputError
 from langchain_ctxbudget.flow import Call, Flow, T, batch
-from langchain_ctxbudget.history import (
-    CUTS,
-    SENT,
-    Conversation,
-    HistoryPlan,
-    HistoryView,
-    OpenConversation,
-    TurnBlock,
-    editing,
-    is_of_earlier_turn,
-)
+from langchain_ctxbudget.history import Conversation, HistoryPlan, HistoryView, OpenConversation, TurnBlock, editing
 from langchain_ctxbudget.knowledge import facts, known, records
 from langchain_ctxbudget.messages import checked, current_turn, flattened, model_of, split_instructions, split_turn
 from langchain_ctxbudget.pipeline.bookkeeping import keep_report
@@ -279,7 +270,7 @@ class Engine:
         try:
             yield from editing.refresh(workspace.store, conversation)
             if given is not None:
-                goes_on = is_of_earlier_turn(request.block, turn)
+                goes_on = histories.is_of_earlier_turn(request.block, turn)
                 if goes_on and self.settings.cache_lifetime_seconds:
                     begun = TurnBlock.from_dict(request.block)  # perhaps of another process
                     conversation.sent[begun.position] = begun
@@ -452,11 +443,12 @@ class Engine:
         puts: list[Op] = []
         if cut is not None and step:
             gone = [at for at, block in conversation.sent.items() if at < cut.begun and block.cut_key == cut.cut_key]
-            puts += [PutOp(scope.namespace(SENT), str(at), None) for at in gone if at < len(conversation.table)]
+            sent = scope.namespace(histories.SENT)
+            puts += [PutOp(sent, str(at), None) for at in gone if at < len(conversation.table)]
             for at in gone:
                 del conversation.sent[at]
         if conversation.cuts_unsaved and conversation.table:  # else it is written with the first message
-            puts.append(written(scope.place(CUTS), CutsRecord(cuts=tuple(conversation.cuts.values()))))
+            puts.append(written(scope.place(histories.CUTS), CutsRecord(cuts=tuple(conversation.cuts.values()))))
         with_snapshot = with_snapshot and conversation.snapshot_unsaved
         if with_snapshot:
             puts.append(written(scope.place(records.SNAPSHOT), conversation.snapshot))
