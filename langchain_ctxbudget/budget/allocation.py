@@ -179,6 +179,8 @@ class Situation:
     depth: Depth = "standard"
     prioritize_history: bool = True
     emphasis: Emphasis = "balanced"
+    grown_tokens: int = 0
+    """What the prompt may grow to before its next step, where that is more than the total."""
 
     @property
     def free_tokens(self) -> int:

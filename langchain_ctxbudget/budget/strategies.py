@@ -113,7 +113,9 @@ def _floor(tokens: int, situation: Situation) -> int:
 def _compacted(situation: Situation, steady: int) -> Iterable[LayerSpec]:
     """Returns the demands of history and retrieval, from a pool that does not depend on this turn."""
     budget, held, lean = situation.total_tokens, situation.history_tokens, LEANS[situation.emphasis]
-    arc = int(min(arc_ideal(situation), steady * lean.arc_share)) if budget > ARC_FROM_TOKENS else 0
+    grown = max(1, budget, situation.grown_tokens)  # the arc stands while the prompt grows
+    arc_share = lean.arc_share * grown / max(1, budget)
+    arc = int(min(arc_ideal(situation), steady * arc_share)) if grown > ARC_FROM_TOKENS else 0
     retrieval = _floor(RETRIEVAL_FLOOR, situation)
     pool = max(0, steady - arc)
     least = min(held, max(situation.keep_tokens, _floor(HISTORY_FLOOR, situation)))
@@ -184,7 +186,8 @@ def preferences_demand(
 ) -> LayerSpec:
     """Returns the demand of preferences, and of facts by seed 001's rule, whatever the current message costs."""
     left = situation.total_tokens - situation.identity_tokens - situation.preferences_tokens - taken_tokens
-    learned = min(situation.learned_tokens, max(LEARNED_MIN, int(situation.total_tokens * learned_share)))
+    total = max(situation.total_tokens, situation.grown_tokens)
+    learned = min(situation.learned_tokens, max(LEARNED_MIN, int(total * learned_share)))
     memories = situation.memory_tokens - situation.learned_tokens + learned
     tokens = situation.preferences_tokens + min(memories, memory_tokens(left))
     floor = tokens if tokens <= room_tokens * PREFERENCES_SHARE else 0

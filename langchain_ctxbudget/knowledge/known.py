@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from heapq import nlargest
 from typing import Any, Literal, NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 from langgraph.store.base import BaseStore
@@ -263,7 +263,7 @@ class Kept:
 
 _stores: WeakKeyDictionary[BaseStore, OrderedDict[str, Kept]] = WeakKeyDictionary()
 _mutex = new_mutex()
-_locks = [Lock() for _ in range(256)]
+_locks: WeakValueDictionary[tuple[int, str], Lock] = WeakValueDictionary()
 
 
 def kept_of(store: BaseStore, user_id: str) -> Kept:
@@ -279,7 +279,8 @@ def kept_of(store: BaseStore, user_id: str) -> Kept:
 
 def lock_of(store: BaseStore, user_id: str) -> Lock:
     """Returns the lock to hold while a user's knowledge is changed, shared by every pipeline of this process."""
-    return _locks[hash((id(store), user_id)) % len(_locks)]
+    with _mutex:  # it lives while somebody holds it or waits for it, and so does the store
+        return _locks.setdefault((id(store), user_id), Lock())
 
 
 def interrupted(store: BaseStore, user_id: str) -> None:

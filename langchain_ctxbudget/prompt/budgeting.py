@@ -111,6 +111,7 @@ def _allocated(plan: Plan, identity: int) -> Plan:
         depth=settings.depth,
         prioritize_history=settings.prioritize_history,
         emphasis=settings.emphasis,
+        grown_tokens=plan.limit_tokens,
     )
     allocation = _checked(settings.allocation.allocate(situation), situation)
     if allocation.keep_messages is not None and tier.history_messages is None:

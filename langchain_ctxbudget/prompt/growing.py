@@ -27,6 +27,9 @@ SHORTER_LEVEL, MOST_LEFT_OUT, NOTE_TOKENS = 0.85, 0.5, 16
 budget; once so much would be left out between them, it is time for a step. A line of about so many tokens says so."""
 NEW_SHARES: dict[Emphasis, float] = {"balanced": 0.2, "cache": 0.05}
 """The share of the budget that a turn's block may cost between two steps."""
+LEAST_ROOM, UNPAID_SHARE = 0.25, 0.25
+"""A prompt is full where it has room for less than this share of the block that it may have; and the share of the most
+that a block may cost where nothing was saved yet, as behind a step: what answers the message comes first."""
 
 
 def divided(plan: Plan) -> Plan:
@@ -45,14 +48,13 @@ def divided(plan: Plan) -> Plan:
 def _going_on(plan: Plan) -> Plan:
     """Lets the prompt go on where the last one ended, if a cache may hold that and there is room; else it is a step."""
     called = any(isinstance(message, ToolMessage) for message in plan.request.turn)
-    end, costs = len(plan.conversation.entries), plan.conversation.costs
     step = plan = plan.but(goes_on=False, cold=plan.repeats and plan.cold)
     for may_be_long in (False, True) if called else (False,):
         going = within(plan.but(goes_on=True, may_be_long=may_be_long))
         record = history_plan(going).record
         if record is None or (not plan.repeats and _is_cold(going)):
             continue
-        begins = record.begun == end
+        begins = record.begun == len(plan.conversation.entries)
         if begins and called and not may_be_long:
             continue  # a process that does not know the step yet must come to the same prompt
         for clips_new in (False, True):
@@ -68,16 +70,23 @@ def _going_on(plan: Plan) -> Plan:
                 same = full.but(cold=level >= full.limit_tokens, afforded_tokens=record.saved_tokens + level)
                 return with_history(within(same.but(again=True, level_tokens=level)), full.history)
             saved = _saved(full, record, total)
-            if total <= full.limit_tokens:
-                return _with_less(full, total, saved)
+            going_on, room = _with_less(full, total, saved), full.limit_tokens - total
+            if room >= (0 if called or clips_new else _affordable(full, saved) * LEAST_ROOM):
+                return going_on
             if not (clips_new or called):
-                newest = budgeting.newest_exchanges(plan.conversation)[:1]
-                new = full.turn.tokens + sum(one.tokens - costs[end - one.messages] for one in newest)
-                afforded = (saved or 0) + int(effective_tokens(total, max(0, total - new)))
-                if shorter := _without_middle(clipped, full, record, total, afforded):
-                    return shorter
+                afforded = (saved or 0) + int(effective_tokens(total, max(0, total - _new_tokens(full))))
+                shorter = _without_middle(clipped, full, record, total, afforded)
+                if shorter or room >= 0:
+                    return shorter or going_on
                 step = plan.but(afforded_tokens=afforded)
     return step
+
+
+def _new_tokens(plan: Plan) -> int:
+    """Returns what the turn and the answer before it cost: no cache holds these yet."""
+    end, costs = len(plan.conversation.entries), plan.conversation.costs
+    newest = budgeting.newest_exchanges(plan.conversation)[:1]
+    return plan.turn.tokens + sum(one.tokens - costs[end - one.messages] for one in newest)
 
 
 def _without_middle(plan: Plan, full: Plan, record: CutRecord, total: int, afforded: int) -> Plan | None:
@@ -113,15 +122,19 @@ def _without_middle(plan: Plan, full: Plan, record: CutRecord, total: int, affor
 
 def _with_less(plan: Plan, total: int, saved: int | None) -> Plan:
     """Returns a plan whose layers of the block share what is new, as far as what was saved pays for it."""
-    settings = plan.request.settings
-    share = NEW_SHARES[settings.emphasis] * DEPTH_FACTOR[settings.depth]
-    paid = plan.limit_tokens if saved is None else max(0, saved)
-    new = min(plan.limit_tokens - total, int(plan.limit_tokens * share), paid)
+    new = max(0, min(plan.limit_tokens - total, _affordable(plan, saved)))
     block = [name for name in plan.allocated.tokens if name not in (*STABLE_LAYERS, Layer.IDENTITY, Layer.MESSAGE)]
     wanted = sum(plan.allocated.tokens[name] for name in block)
     scale = min(1.0, new / wanted) if wanted else 0.0
     tokens = {name: int(own * scale) if name in block else own for name, own in plan.allocated.tokens.items()}
     return plan.but(new_tokens=new, allocation=replace(plan.allocated, tokens=tokens))
+
+
+def _affordable(plan: Plan, saved: int | None) -> int:
+    """Returns the most that the block of a prompt that goes on may cost, as far as what was saved pays for it."""
+    settings = plan.request.settings
+    most = int(plan.limit_tokens * NEW_SHARES[settings.emphasis] * DEPTH_FACTOR[settings.depth])
+    return most if saved is None else min(most, max(saved, int(most * UNPAID_SHARE)))
 
 
 def _step(plan: Plan) -> Plan:

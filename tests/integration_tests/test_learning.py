@@ -359,8 +359,9 @@ def test_a_compaction_step_renews_it() -> None:
         shown = [system(pipeline.assemble("Hi", **HERE))]
         learn(pipeline, human("I like papaya.", *FILLER[:4], first=6))
         for turn in range(40):
-            learn(pipeline, human("It was a long day. " * 20, first=20 + turn))
-            context = pipeline.assemble("Hi", **HERE)
+            said = "It was a long day. " * 20
+            context = pipeline.assemble(said, **HERE)
+            learn(pipeline, human(said, first=20 + turn))
             shown.append(system(context))
             if "papaya" in shown[-1]:
                 break
