@@ -236,7 +236,12 @@ ToolKind: TypeAlias = Literal["read", "edit", "write", "run", "search", "todo", 
 
 
 class ContextSettings(budget.Parameters):
-    """The size of a prompt, and what the developer wants in it; out of range is an `InvalidSettingsError`."""
+    """The size of a prompt, and what the developer wants in it; out of range is an `InvalidSettingsError`.
+
+    Example:
+        >>> ContextSettings(max_context_tokens=8_000, preferences=["Answer briefly."]).preferences
+        ('Answer briefly.',)
+    """
 
     max_context_tokens: budget.Positive = 12_000
     """The most that messages, tool schemas and response format together may cost, in tokens."""

@@ -29,5 +29,11 @@ DEMO_FACTS: tuple[str, ...] = tuple(_known["facts"])
 
 
 def demo_messages() -> list[BaseMessage]:
-    """Returns the demo conversation, oldest message first; every message has an id and a time."""
+    """Returns the demo conversation, oldest message first; every message has an id and a time.
+
+    Example:
+        ```python
+        pipeline.add_messages(demo_messages(), user_id="maya", conversation_id="tool-library")
+        ```
+    """
     return convert_to_messages([json.loads(line) for line in _text("conversation.jsonl").splitlines()])

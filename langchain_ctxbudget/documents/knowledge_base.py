@@ -57,6 +57,16 @@ class KnowledgeBase:
 
     A store with an index searches by meaning itself. Without one, words are searched (BM25), and vectors that are made
     in this process. Threads and tasks may share it.
+
+    Example:
+        >>> from langchain_ctxbudget import ContextPipeline, KnowledgeBase
+        >>> pipeline = ContextPipeline()
+        >>> knowledge = KnowledgeBase(pipeline.store, user_id="ada")
+        >>> result = knowledge.add("The kettle is descaled with citric acid.", metadata={"source": "kettle.txt"})
+        >>> [found.page_content for found in knowledge.search("How do I descale it?")]
+        ['The kettle is descaled with citric acid.']
+        >>> knowledge.add("The kettle is descaled with citric acid.", metadata={"source": "kettle.txt"}).added
+        ()
     """
 
     def __init__(

@@ -181,7 +181,17 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class MessagePage:
-    """A part of a conversation."""
+    """A part of a conversation.
+
+    Example:
+        >>> from langchain_core.messages import HumanMessage
+        >>> from langchain_ctxbudget import ContextPipeline
+        >>> pipeline, ada = ContextPipeline(), {"user_id": "ada", "conversation_id": "c1"}
+        >>> _ = pipeline.add_messages([HumanMessage("one"), HumanMessage("two")], **ada)
+        >>> page = pipeline.get_page(limit=1, **ada)
+        >>> [message.content for message in pipeline.get_page(before=page.before, **ada).messages]
+        ['one']
+    """
 
     messages: list[BaseMessage]
     before: str | None

@@ -34,6 +34,17 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
     With `max_tokens`, `messages` is what fits (`window`), so that `RunnableWithMessageHistory` sends no more
     than that, and `all_messages` is everything that was said. Without it, both are everything. For new code, see
     `build_context_graph` and `ContextPipeline`, which also retrieve and report.
+
+    Example:
+        >>> from langchain_core.messages import AIMessage
+        >>> from langchain_ctxbudget import ContextPipeline
+        >>> history = BudgetedChatMessageHistory("c1", user_id="ada", pipeline=ContextPipeline())
+        >>> history.add_user_message("My bike is blue.")
+        >>> history.add_messages([AIMessage("Nice!")])
+        >>> [message.content for message in history.messages]
+        ['My bike is blue.', 'Nice!']
+        >>> [message.type for message in history.window(1_000)]
+        ['human', 'ai']
     """
 
     def __init__(

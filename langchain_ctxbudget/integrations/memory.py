@@ -29,6 +29,13 @@ class BudgetedMemory(BaseChatMemory):
     has deprecated. A chain reads the window of the conversation, between the prompt's system message and the input. Or,
     with `whole_prompt`, everything there is to send, the input included; then the chain's prompt is
     `ChatPromptTemplate([MessagesPlaceholder("history")])` alone. `input_key` and `output_key` are LangChain's.
+
+    Example:
+        >>> from langchain_ctxbudget import BudgetedMemory, ContextPipeline
+        >>> memory = BudgetedMemory(pipeline=ContextPipeline(), user_id="ada", conversation_id="c1")
+        >>> memory.save_context({"input": "My bike is blue."}, {"output": "Noted!"})
+        >>> [message.content for message in memory.load_memory_variables({})["history"]]
+        ['My bike is blue.', 'Noted!']
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")

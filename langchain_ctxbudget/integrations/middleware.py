@@ -64,6 +64,15 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
     Put it last in the list, so that additions of other middleware are counted; behind it belongs only what marks or
     repeats a finished request (prompt caching, retries). Middleware that changes messages before the current turn must
     change the state. It takes the place of `SummarizationMiddleware`, which deletes from the state.
+
+    Example:
+        >>> from langchain.agents import create_agent
+        >>> from langchain_core.language_models import FakeListChatModel
+        >>> budget = ContextBudgetMiddleware({"max_context_tokens": 4_000}, default_user="ada", report="numbers")
+        >>> agent = create_agent(FakeListChatModel(responses=["Hi!"]), middleware=[budget])
+        >>> state = agent.invoke({"messages": [("human", "Hello")]}, {"configurable": {"thread_id": "c1"}})
+        >>> state["messages"][-1].content, state["ctxbudget_report"]["budget_tokens"]
+        ('Hi!', 4000)
     """
 
     state_schema = ContextBudgetState

@@ -39,6 +39,16 @@ class BudgetedRetriever(BaseRetriever):
     or `documents`), `source`, `title`, `date`, `speaker`, `score`, its parts as `scores`, and `tokens`; a message's
     `conversation_id` and `reference`; a document's own. The user is `user_id`, else the run's, else `default_user`; a
     run that names another one than `user_id` is refused. A call may have its own limits: `invoke(query, k=1)`.
+
+    Example:
+        >>> from langchain_core.messages import HumanMessage
+        >>> from langchain_ctxbudget import BudgetedRetriever, ContextPipeline
+        >>> pipeline = ContextPipeline()
+        >>> said = [HumanMessage("My bike is blue."), HumanMessage("The garden needs water.")]
+        >>> ids = pipeline.add_messages(said, user_id="ada", conversation_id="c1")
+        >>> retriever = BudgetedRetriever(pipeline=pipeline, user_id="ada", k=1)
+        >>> [found.page_content for found in retriever.invoke("Which colour has the bike?")]
+        ['My bike is blue.']
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid", frozen=True)

@@ -57,6 +57,13 @@ class UserKnowledge:
 
     It is learned in the background and can be changed by hand here; a pipeline has it as `knowledge`. Every method has
     an async twin. Without a user, every method raises `MissingScopeError`.
+
+    Example:
+        >>> from langchain_ctxbudget import ContextPipeline
+        >>> pipeline = ContextPipeline()
+        >>> fact = pipeline.knowledge.add_fact("Lives in Lisbon", category="identity", user_id="ada")
+        >>> [fact.text for fact in pipeline.knowledge.list_facts(user_id="ada")]
+        ['Lives in Lisbon']
     """
 
     def __init__(self, learning: Learning) -> None:

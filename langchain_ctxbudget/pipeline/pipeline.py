@@ -149,7 +149,11 @@ class ContextPipeline:
             persona_id: the persona whose saved settings apply on top of the user's.
             device_id: where the user is: what was predicted from what is open there comes first.
 
-        Raises `BudgetTooSmallError`, which lists what is needed, where what must be sent does not fit.
+        Raises:
+            BudgetTooSmallError: what must be sent does not fit; the message lists what it needs.
+            EmptyMessageError: there is nothing to answer.
+            InvalidSettingsError: an override outside its range.
+            SystemPromptTooLargeError: the system prompt takes more than its share of the model's window.
         """
         asked: dict[str, Any] = {"settings": settings, "persona_id": persona_id, "device_id": device_id}
         request = Request(tools=tools, response_format=response_format, **asked)
@@ -169,6 +173,11 @@ class ContextPipeline:
         it join the system prompt); nothing is stored. Or an agent's state, `{"messages": [...]}`: then the stored
         conversation is first made equal to the messages before the current turn. Options are as for
         `build_context_graph`.
+
+        Example:
+            >>> step = ContextPipeline(system_prompt="You are helpful.").as_runnable(default_user="ada")
+            >>> [message.type for message in step.invoke("Hello", {"configurable": {"thread_id": "c1"}})]
+            ['system', 'human']
         """
         return context_runnable(self.engine, default_user, tools, response_format, runtime_store=runtime_store)
 
@@ -439,7 +448,17 @@ class ContextPipeline:
 
 
 class Chat:
-    """One conversation of a pipeline: its methods without `user_id` and `conversation_id`, in both forms."""
+    """One conversation of a pipeline: its methods without `user_id` and `conversation_id`, in both forms.
+
+    Example:
+        >>> from langchain_core.messages import AIMessage
+        >>> from langchain_ctxbudget import ContextPipeline
+        >>> chat = ContextPipeline().conversation("c1", user_id="ada")
+        >>> context = chat.assemble("My bike is blue.")
+        >>> ids = chat.add(context.turn, AIMessage("Noted!"))
+        >>> [message.text for message in chat.messages()]
+        ['My bike is blue.', 'Noted!']
+    """
 
     def __init__(self, pipeline: ContextPipeline, conversation_id: str, *, user_id: str) -> None:
         stores.Scope(user_id, conversation_id)

@@ -26,7 +26,14 @@ Overrides = ContextSettings | Mapping[str, Any] | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssembledContext:
-    """A prompt and its account."""
+    """A prompt and its account.
+
+    Example:
+        >>> from langchain_ctxbudget import ContextPipeline
+        >>> context = ContextPipeline(system_prompt="Be brief.").conversation("c1", user_id="ada").assemble("Hello")
+        >>> [message.type for message in context.messages], context.report.total_tokens
+        (['system', 'human'], 15)
+    """
 
     messages: list[BaseMessage]
     """Ready for `model.invoke`."""

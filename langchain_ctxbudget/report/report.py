@@ -111,6 +111,12 @@ class ContextReport:
 
     `sum(layer.used_tokens) + sum(overhead_tokens.values()) == total_tokens`, and the total is an independent
     count of the finished messages, tool schemas and response format.
+
+    Example:
+        >>> from langchain_ctxbudget import ContextPipeline
+        >>> context = ContextPipeline().assemble("Hello", user_id="ada", conversation_id="c1")
+        >>> context.report.total_tokens
+        8
     """
 
     user_id: str

@@ -47,6 +47,11 @@ class LocalEmbeddings(Embeddings):
 
     They are loaded when first used (about 0.1 s and 33 MB, once per process). A text without any token has the zero
     vector, which is similar to nothing. Threads may share an instance.
+
+    Example:
+        >>> from langchain_ctxbudget import LocalEmbeddings
+        >>> len(LocalEmbeddings().embed_query("Where is my umbrella?"))
+        256
     """
 
     model = "wordllama-l2-supercat-256-sif"

@@ -73,6 +73,12 @@ class ChromaStore(BaseStore):
     Behaves as LangGraph's SQL stores: without a query the most recently updated items come first, and a store without
     an index ignores a query. Values are JSON. The score of a search is the exact cosine similarity of an item's best
     text. The `a` methods work in a thread. Of several processes on one server, the last write of an item counts.
+
+    Example:
+        >>> with ChromaStore() as store:
+        ...     store.put(("users", "ada"), "home", {"city": "Paris"})
+        ...     store.get(("users", "ada"), "home").value
+        {'city': 'Paris'}
     """
 
     def __init__(

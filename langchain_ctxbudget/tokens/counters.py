@@ -45,6 +45,15 @@ class TokenCounter(ABC):
     """Counts tokens; a subclass gives `name`, `mode` and `_count`.
 
     Counts are cached by content, at most 65,536 of them, so a text is tokenized once. Threads may share a counter.
+
+    Example:
+        >>> class Characters(TokenCounter):
+        ...     name, mode = "characters", "estimated"
+        ...
+        ...     def _count(self, text):
+        ...         return len(text)
+        >>> Characters().count_text("four")
+        4
     """
 
     name: str
@@ -110,7 +119,12 @@ class TokenCounter(ABC):
 
 
 class TiktokenCounter(TokenCounter):
-    """Counts exactly, with one of OpenAI's tokenizers."""
+    """Counts exactly, with one of OpenAI's tokenizers.
+
+    Example:
+        >>> TiktokenCounter("gpt-4o").count_text("Hello, world!")
+        4
+    """
 
     mode = "exact"
     is_local = True
@@ -148,6 +162,10 @@ class EstimatingCounter(TokenCounter):
     """Estimates, for models whose tokenizer is not known: two fifths above the exact count of o200k_base.
 
     That is enough for 32,000 tokens on English, code, JSON and most European languages; reported usage corrects it.
+
+    Example:
+        >>> EstimatingCounter().count_text("The kettle is on.") >= TiktokenCounter().count_text("The kettle is on.")
+        True
     """
 
     name = "estimate"
@@ -164,6 +182,13 @@ class HuggingFaceCounter(TokenCounter):
     Takes a `tokenizers.Tokenizer`, which is copied (for a model of the hub `Tokenizer.from_pretrained(name)`), or the
     path of a `tokenizer.json`. Of the chat template it knows no more than `framing`: five tokens and the role per
     message, and five for the reply, cover those of Qwen, Llama 3 and Gemma, but not a date or a prompt of its own.
+
+    Example:
+        >>> from tokenizers import Tokenizer, models, pre_tokenizers
+        >>> words = Tokenizer(models.WordLevel({"hello": 0, "world": 1, "?": 2}, unk_token="?"))
+        >>> words.pre_tokenizer = pre_tokenizers.Whitespace()
+        >>> HuggingFaceCounter(words).count_text("hello world")
+        2
     """
 
     mode = "exact"
@@ -200,6 +225,12 @@ class ModelCounter(TokenCounter):
     """Counts texts with the model's own `get_num_tokens`; what stands around them, by this package's own rule.
 
     A model that counts over the network (Gemini) is asked once per new text, which `EstimatingCounter` avoids.
+
+    Example:
+        >>> from langchain_core.language_models import FakeListChatModel
+        >>> model = FakeListChatModel(responses=["x"], custom_get_token_ids=lambda text: list(map(ord, text)))
+        >>> ModelCounter(model).count_text("four")
+        4
     """
 
     def __init__(self, model: BaseChatModel) -> None:
