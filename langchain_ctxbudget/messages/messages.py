@@ -240,8 +240,8 @@ def request_copy(message: BaseMessage) -> BaseMessage:
         changes["artifact"] = None
     if str(message.response_metadata.get("id", "")).startswith("resp_"):
         changes["response_metadata"] = {key: it for key, it in message.response_metadata.items() if key != "id"}
-    own = {name: deepcopy(it) for name, it in vars(message).items() if not (it is None or isinstance(it, str))}
-    return message.model_copy(update=own | changes)
+    kept = {name: it for name, it in vars(message).items() if name not in changes and not isinstance(it, str)}
+    return message.model_copy(update={**deepcopy(kept), **changes})
 
 
 def as_sent(message: BaseMessage, *, heading: str | None = None) -> BaseMessage:
