@@ -1,6 +1,6 @@
 """Agents of other packages with our middleware or our graph, as the pages say: Deep Agents, supervisor, swarm.
 
-They are dependencies of the tests; where one is not installed beside the versions at hand, its test is skipped.
+They are the extra `recipes`, which CI installs for these tests alone; without one, its test is skipped.
 """
 
 from __future__ import annotations
