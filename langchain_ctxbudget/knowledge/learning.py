@@ -51,6 +51,8 @@ PAUSE_SECONDS = 0.25
 MOST_MESSAGES, BEFORE_MESSAGES, LOOK_BACK = 30, 4, 1_000
 """Messages that are read at once; those before them that a model is shown, and that tell who else writes."""
 MOST_MARKS = 32
+MOST_BEGUN = 256
+"""Conversations that are waited for; of more, the sessions of the oldest end."""
 MOST_FACTS = 10
 MOST_PROFILES = 1_000
 """Topics, and entities, of one user; of more, the least important ones go."""
@@ -329,7 +331,8 @@ class Learning:
             self._begun.pop(scope, None)
             if new is not None and new < settings.learn_every:
                 self._begun[scope] = now
-            idle = [one for one, at in islice(self._begun.items(), 2) if now - at > NEW_SESSION_AFTER]
+            full, oldest = len(self._begun) > MOST_BEGUN, islice(self._begun.items(), 2)
+            idle = [one for one, at in oldest if full or now - at > NEW_SESSION_AFTER]
         for ended in idle:
             self.end_session(ended)
 
