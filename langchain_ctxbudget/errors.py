@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
+from functools import wraps
+from inspect import iscoroutinefunction, isfunction, signature
+from typing import Any, TypeVar
 
 from langchain_core.exceptions import LangChainException
+
+Public = TypeVar("Public", bound=Callable[..., Any])
+ELSEWHERE = {"session_id": "conversation_id", "thread_id": "conversation_id"}
+"""What other packages call an argument of ours."""
 
 
 class CtxBudgetError(LangChainException):
@@ -146,7 +153,48 @@ def require_kind(name: str, value: object, kind: type) -> None:
 
 def meant(name: str, known: Iterable[str]) -> str:
     """Returns which name a misspelt one seems to mean, in brackets; nothing where none is near."""
-    return "".join(f" (is {near!r} meant?)" for near in get_close_matches(name, known, 1))
+    return "".join(f" (is {near!r} meant?)" for near in get_close_matches(ELSEWHERE.get(name, name), known, 1))
+
+
+def require_names(given: Mapping[str, object], known: Iterable[str], where: str, settings: Iterable[str] = ()) -> None:
+    """Raises `InvalidSettingsError` for an argument that there is none of, with the name that seems to be meant."""
+    names = [name for name in known if name != "self"]
+    place = next((one for one in ("settings", "pipeline") if one in names), None)
+    fields = [*settings] if place else []
+    for name in sorted({*given} - {*names}):
+        if name in fields:
+            raise InvalidSettingsError(f"{name} is a setting: pass {place}={{{name!r}: {given[name]!r}}}")
+        has = f"it has {', '.join(names) or 'none'}"
+        raise InvalidSettingsError(f"{where} has no argument {name!r}{meant(name, [*names, *fields])}; {has}")
+
+
+def checks_names(settings: Iterable[str] = ()) -> Callable[[Public], Public]:
+    """Has a function, or the public methods of a class, say what is meant by an argument that they do not have.
+
+    `settings` are names that may be given as settings, where a function takes those.
+    """
+
+    def with_checks(public: Any) -> Any:  # noqa: ANN401 - what it is given
+        if isinstance(public, type):
+            for name, method in [*vars(public).items()]:
+                if isfunction(method) and (name == "__init__" or not name.startswith("_")):
+                    setattr(public, name, with_checks(method))
+            return public
+        known, where = signature(public).parameters, public.__qualname__.removesuffix(".__init__")
+
+        @wraps(public)
+        def checked(*args: object, **given: object) -> Any:  # noqa: ANN401
+            require_names(given, known, where, settings)
+            return public(*args, **given)
+
+        @wraps(public)
+        async def awaited(*args: object, **given: object) -> object:
+            return await checked(*args, **given)
+
+        takes_any = any(one.kind is one.VAR_KEYWORD for one in known.values())
+        return public if takes_any else awaited if iscoroutinefunction(public) else checked
+
+    return with_checks
 
 
 def require_count(name: str, value: object) -> None:

@@ -20,7 +20,7 @@ from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, trim_
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget.budget import STRATEGIES, strategy_of
-from langchain_ctxbudget.errors import BudgetError, EmptyMessageError, InputError, InvalidSettingsError
+from langchain_ctxbudget.errors import BudgetError, EmptyMessageError, InputError, InvalidSettingsError, checks_names
 from langchain_ctxbudget.messages import checked, is_user, one_line, plain_text, split_instructions, time_of
 from langchain_ctxbudget.pipeline import ContextPipeline
 from langchain_ctxbudget.prompt import common_prefix
@@ -40,6 +40,7 @@ NAMES = (*STRATEGIES, *EMPHASES, RECENCY, FULL)
 SCOPE: Any = {"user_id": "replay", "conversation_id": "replay"}
 
 
+@checks_names(ContextSettings.model_fields)
 def replay(
     messages: Sequence[BaseMessage],
     strategies: Sequence[Strategy] = DEFAULT_STRATEGIES,

@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import wraps
 from importlib import resources
-from inspect import signature
-from typing import Annotated, Any, ClassVar, Literal, ParamSpec, Self, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, model_validator
 
 from langchain_ctxbudget import budget
-from langchain_ctxbudget.errors import InvalidSettingsError, meant
+from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.messages import one_line
 
 T = TypeVar("T")
-P = ParamSpec("P")
 Many: TypeAlias = Annotated[Sequence[T], AfterValidator(tuple)]
 
 Source = Literal["conversations", "memories", "documents"]
@@ -345,19 +342,3 @@ class ContextSettings(budget.Parameters):
         if changes is None:
             return self
         return self.of({**dict(self), **changes} if isinstance(changes, Mapping) else changes)
-
-
-def checks_names(function: Callable[P, T]) -> Callable[P, T]:
-    """Has a function say which argument is meant by one that it does not have."""
-    arguments, settings = signature(function).parameters, ContextSettings.model_fields
-    place = "settings" if "settings" in arguments else "pipeline"
-
-    @wraps(function)
-    def checked(*args: P.args, **given: P.kwargs) -> T:
-        for name in given.keys() - arguments.keys():
-            if name in settings:
-                raise InvalidSettingsError(f"{name} is a setting: pass {place}={{{name!r}: {given[name]!r}}}")
-            raise InvalidSettingsError(f"There is no argument {name!r}{meant(name, [*arguments, *settings])}")
-        return function(*args, **given)
-
-    return checked

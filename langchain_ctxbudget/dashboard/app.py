@@ -28,7 +28,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from langchain_ctxbudget.dashboard.service import DashboardService
-from langchain_ctxbudget.errors import BudgetError, InputError, InvalidSettingsError, MissingScopeError
+from langchain_ctxbudget.errors import BudgetError, InputError, InvalidSettingsError, MissingScopeError, checks_names
 from langchain_ctxbudget.pipeline import ContextPipeline
 
 UserOf: TypeAlias = Callable[[Request], str | None]
@@ -65,6 +65,7 @@ OPERATIONS: tuple[tuple[str, str, Callable[..., Awaitable[Any]]], ...] = (
 _log = logging.getLogger(__name__)
 
 
+@checks_names()
 def create_app(pipeline: ContextPipeline, *, user_id: str | UserOf) -> Starlette:
     """Returns the page and the API over the conversations of a pipeline.
 

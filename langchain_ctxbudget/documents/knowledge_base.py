@@ -47,6 +47,7 @@ class Added(NamedTuple):
     """Documents that were there and are the same: nothing was written."""
 
 
+@errors.checks_names()
 class KnowledgeBase:
     """Keeps documents of a user, or of everyone, that prompts may quote.
 
@@ -101,13 +102,10 @@ class KnowledgeBase:
         errors.require_kind("store", store, BaseStore)
         errors.require_kind("embeddings", embeddings, Embeddings)
         errors.require_kind("token_counter", token_counter, TokenCounter)
-        for size in (chunk_tokens, chunk_overlap_tokens):
-            if type(size) is not int:
-                raise errors.InvalidSettingsError(f"The sizes of chunks must be whole numbers, not {size!r}")
-        if chunk_tokens < SMALLEST_CHUNK_TOKENS:
-            raise errors.InvalidSettingsError(
-                f"chunk_tokens must be at least {SMALLEST_CHUNK_TOKENS}, not {chunk_tokens}"
-            )
+        if wrong := [size for size in (chunk_tokens, chunk_overlap_tokens) if type(size) is not int]:
+            raise errors.InvalidSettingsError(f"The sizes of chunks must be whole numbers, not {wrong[0]!r}")
+        if chunk_tokens < (least := SMALLEST_CHUNK_TOKENS):
+            raise errors.InvalidSettingsError(f"chunk_tokens must be at least {least}, not {chunk_tokens}")
         if not 0 <= chunk_overlap_tokens <= (most := chunk_tokens // 2):  # else chunks say mostly the same
             raise errors.InvalidSettingsError(f"chunk_overlap_tokens must be 0 to {most}, not {chunk_overlap_tokens}")
         self.user_id, self.store = user_id, PrivateStore() if store is None else store

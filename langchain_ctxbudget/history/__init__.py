@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from langchain_ctxbudget.history import blocks, compact, editing, log, work_state
 from langchain_ctxbudget.history.blocks import BLOCKS
-from langchain_ctxbudget.history.columns import UNKNOWN, Beginning, MessageIndex, saying, searched_text, short_digest
+from langchain_ctxbudget.history.columns import (
+    UNKNOWN, Beginning, Entry, MessageIndex, saying, searched_text, short_digest,
+)  # fmt: skip
 from langchain_ctxbudget.history.compact import Decision, HistoryPlan, HistoryView, fragments
 from langchain_ctxbudget.history.conversation import (
     Conversation, LastPrompt, MessagePage, OpenConversation, OpenConversations, require_known,
 )  # fmt: skip
 from langchain_ctxbudget.history.editing import Editor, OnRemoval
-from langchain_ctxbudget.history.entry import Entry
 from langchain_ctxbudget.history.extractive import Line, Sentence, choose, keep_sentences
 from langchain_ctxbudget.history.log import CUTS, JOINED, LANES, PINS, OtherConversations, message_reference
 from langchain_ctxbudget.history.summarizing import ConversationCompaction, Owner, Summarizing, compactions, look_up

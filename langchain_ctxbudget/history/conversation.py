@@ -15,8 +15,7 @@ from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow, Lock, T, locked
 from langchain_ctxbudget.history.arc import OpenQuestions
-from langchain_ctxbudget.history.columns import UNKNOWN, Beginning
-from langchain_ctxbudget.history.entry import Entry
+from langchain_ctxbudget.history.columns import UNKNOWN, Beginning, Entry
 from langchain_ctxbudget.history.extractive import Line
 from langchain_ctxbudget.history.log import Heads, News, OtherConversations, fold, in_order
 from langchain_ctxbudget.history.table import PRESERVATIONS, MessageTable

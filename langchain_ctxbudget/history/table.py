@@ -18,8 +18,7 @@ from langchain_core.messages import BaseMessage, ToolMessage
 
 from langchain_ctxbudget import messages
 from langchain_ctxbudget.history.arc import OpenQuestions
-from langchain_ctxbudget.history.columns import Arrays, Columns, Costs, MessageIndex, Numbering
-from langchain_ctxbudget.history.entry import Entry
+from langchain_ctxbudget.history.columns import Arrays, Columns, Costs, Entry, MessageIndex, Numbering
 from langchain_ctxbudget.history.extractive import candidates_of
 from langchain_ctxbudget.history.tree import KnownDigests, Spans, Tree
 from langchain_ctxbudget.history.work_state import WorkState

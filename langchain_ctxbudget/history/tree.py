@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
-from langchain_ctxbudget.history.entry import Entry
+from langchain_ctxbudget.history.columns import Entry
 from langchain_ctxbudget.history.extractive import Digest, Line, digest_messages, merge
 
 FAN_OUT = 5

@@ -15,7 +15,7 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import LLMResult
 
-from langchain_ctxbudget.errors import InputError
+from langchain_ctxbudget.errors import InputError, checks_names
 from langchain_ctxbudget.messages import model_of
 from langchain_ctxbudget.pipeline import ContextPipeline
 from langchain_ctxbudget.report import ContextReport
@@ -48,6 +48,7 @@ class ContextUsageHandler(BaseCallbackHandler):
     run_inline = True  # an async run would send every token of a stream through a thread
     ignore_agent = ignore_chain = ignore_custom_event = ignore_retriever = ignore_retry = True
 
+    @checks_names()
     def __init__(self, pipeline: ContextPipeline) -> None:
         """Serves the pipeline that makes the prompts."""
         super().__init__()

@@ -11,7 +11,7 @@ from langchain_core.messages import BaseMessage, HumanMessage
 
 from langchain_ctxbudget import prompt as prompts
 from langchain_ctxbudget.budget import Layer
-from langchain_ctxbudget.errors import BudgetTooSmallError, InputError, require_count
+from langchain_ctxbudget.errors import BudgetTooSmallError, InputError, checks_names, require_count
 from langchain_ctxbudget.flow import Flow, twins
 from langchain_ctxbudget.history import CONTEXT_INTRO, Conversation, HistoryPlan, compact
 from langchain_ctxbudget.integrations.options import require_pipeline
@@ -28,6 +28,7 @@ LEFT_OUT = "[Earlier messages are left out.]"
 _log = logging.getLogger(__name__)
 
 
+@checks_names()
 class BudgetedChatMessageHistory(BaseChatMessageHistory):
     """A conversation that is kept whole and read within a number of tokens; a view of it, over a shared pipeline.
 

@@ -16,7 +16,7 @@ from langgraph.types import Checkpointer
 from typing_extensions import TypedDict
 
 from langchain_ctxbudget import prompt as prompts
-from langchain_ctxbudget.errors import InvalidSettingsError
+from langchain_ctxbudget.errors import InvalidSettingsError, checks_names
 from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.integrations.options import ReportInState, in_state, newest, pipeline_of, require_report
 from langchain_ctxbudget.messages import instruction
@@ -72,6 +72,7 @@ class ContextNode(Runnable[ContextState, dict[str, Any]]):
         return await adrive(self._step(str(self.name), input, config or {}))
 
 
+@checks_names(ContextSettings.model_fields)
 def build_context_graph(
     pipeline: ContextPipeline | ContextSettings | Mapping[str, Any] | None = None,
     *,

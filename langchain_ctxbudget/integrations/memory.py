@@ -8,6 +8,7 @@ from typing import Any
 from langchain_core.messages import HumanMessage
 from pydantic import ConfigDict, Field, ValidationError
 
+from langchain_ctxbudget.errors import require_names
 from langchain_ctxbudget.flow import Flow, twins
 from langchain_ctxbudget.integrations.chat_history import BudgetedChatMessageHistory, window_of
 from langchain_ctxbudget.integrations.options import invalid_fields
@@ -53,6 +54,7 @@ class BudgetedMemory(BaseChatMemory):
     """True gives the whole prompt for the input, which must be there when variables are loaded."""
 
     def __init__(self, **fields: Any) -> None:  # noqa: ANN401 - the fields above; pydantic would hide our errors
+        require_names(fields, type(self).model_fields, "BudgetedMemory")
         user, name = fields.get("user_id", ""), fields.get("conversation_id", "")
         pipeline: Any = fields.get("pipeline")
         kept = BudgetedChatMessageHistory(name, user_id=user, pipeline=pipeline)

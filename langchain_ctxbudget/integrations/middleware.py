@@ -17,7 +17,7 @@ from langgraph.config import get_config
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
-from langchain_ctxbudget.errors import InputError
+from langchain_ctxbudget.errors import InputError, checks_names
 from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.integrations.callbacks import observed_elsewhere
 from langchain_ctxbudget.integrations.options import ReportInState, in_state, newest, pipeline_of, require_report
@@ -34,7 +34,7 @@ from langchain_ctxbudget.messages import (
 from langchain_ctxbudget.pipeline import ContextPipeline, Engine, Run, Session, is_task, run_of
 from langchain_ctxbudget.prompt import Request
 from langchain_ctxbudget.retrieval import recall_tool
-from langchain_ctxbudget.settings import ContextSettings, checks_names
+from langchain_ctxbudget.settings import ContextSettings
 
 NOT_FOLLOWED = (
     "other middleware changed messages before the current turn in the request only: they are shown as the agent's "
@@ -77,7 +77,7 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
 
     state_schema = ContextBudgetState
 
-    @checks_names
+    @checks_names(ContextSettings.model_fields)
     def __init__(
         self,
         pipeline: ContextPipeline | ContextSettings | Mapping[str, Any] | None = None,

@@ -12,7 +12,7 @@ from langchain_core.runnables import RunnableConfig, ensure_config
 from pydantic import ConfigDict, Field, ValidationError
 
 from langchain_ctxbudget.documents import beside
-from langchain_ctxbudget.errors import InputError, InvalidSettingsError
+from langchain_ctxbudget.errors import InputError, InvalidSettingsError, require_names
 from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.history import Conversation
 from langchain_ctxbudget.integrations.options import invalid_fields, require_pipeline
@@ -68,6 +68,7 @@ class BudgetedRetriever(BaseRetriever):
     tags: list[str] | None = Field(default=["ctxbudget"])
 
     def __init__(self, **fields: Any) -> None:  # noqa: ANN401 - the fields above; pydantic would hide our errors
+        require_names(fields, type(self).model_fields, "BudgetedRetriever")
         require_pipeline(fields.get("pipeline"), "give it the one that keeps the conversations")
         for name in ("user_id", "default_user", "conversation_id"):
             if fields.get(name) is not None:

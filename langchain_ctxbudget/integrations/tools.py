@@ -12,7 +12,7 @@ from langgraph.prebuilt import ToolRuntime
 from langgraph.runtime import get_runtime
 from pydantic import BaseModel, Field
 
-from langchain_ctxbudget.errors import InvalidSettingsError
+from langchain_ctxbudget.errors import InvalidSettingsError, checks_names
 from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.history import Conversation
 from langchain_ctxbudget.integrations.options import require_pipeline
@@ -55,6 +55,7 @@ class RecallInput(BaseModel):
     )
 
 
+@checks_names()
 def create_recall_tool(
     pipeline: ContextPipeline,
     *,

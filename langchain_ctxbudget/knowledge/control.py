@@ -14,7 +14,7 @@ from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore
 from pydantic import BaseModel, ValidationError
 
-from langchain_ctxbudget.errors import InputError
+from langchain_ctxbudget.errors import InputError, checks_names
 from langchain_ctxbudget.flow import Flow, T, locked, twins
 from langchain_ctxbudget.history import OpenConversation
 from langchain_ctxbudget.knowledge import facts, known, learning, presence, records
@@ -52,6 +52,7 @@ class SourceMessage:
     """It was edited since it was learned from."""
 
 
+@checks_names()
 class UserKnowledge:
     """Facts, topics and entities that are known about users, where they come from, and what users have open.
 

@@ -22,7 +22,7 @@ from langgraph.store.base import BaseStore, GetOp, Item
 from langchain_ctxbudget import history, stores
 from langchain_ctxbudget.background import BackgroundWorker
 from langchain_ctxbudget.budget import HEALTHY, Standing, Tier, UsageLimits, relaxed, standing, tier_of
-from langchain_ctxbudget.errors import BlockedLoopError, InputError, StoreDataError, require_count
+from langchain_ctxbudget.errors import BlockedLoopError, InputError, StoreDataError, checks_names, require_count
 from langchain_ctxbudget.flow import Flow, batch, drive, locked, running_loop, twins
 from langchain_ctxbudget.knowledge import known
 from langchain_ctxbudget.prompt import WhatIf, merged
@@ -273,6 +273,7 @@ class Bookkeeping:
 Snapshots: TypeAlias = "list[ContextSnapshot]"
 
 
+@checks_names()
 class UsageBook:
     """Usage in tokens and US dollars, per conversation and per user and month (UTC), and what is left of limits.
 
@@ -313,6 +314,7 @@ class UsageBook:
     standing, astanding = twins(_standing)
 
 
+@checks_names()
 class SnapshotBook:
     """The reports of earlier prompts, where `keep_snapshots` says that they are kept.
 

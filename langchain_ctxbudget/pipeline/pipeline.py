@@ -17,7 +17,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget import history, stores
-from langchain_ctxbudget.errors import InputError, InvalidSettingsError, require_count, require_kind
+from langchain_ctxbudget.errors import InputError, InvalidSettingsError, checks_names, require_count, require_kind
 from langchain_ctxbudget.flow import Call, Flow, batch, twins
 from langchain_ctxbudget.knowledge import UserKnowledge
 from langchain_ctxbudget.messages import Preservation, checked, require_preservation
@@ -27,7 +27,7 @@ from langchain_ctxbudget.pipeline.runs import context_runnable
 from langchain_ctxbudget.pipeline.workspace import ConversationStatus, Workspace
 from langchain_ctxbudget.prompt import AssembledContext, Request
 from langchain_ctxbudget.report import ContextReport, CoverageState
-from langchain_ctxbudget.settings import ContextSettings, checks_names
+from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.tokens import ModelTarget, TokenCounter
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from langchain_core.runnables import Runnable
 
 
+@checks_names(ContextSettings.model_fields)
 class ContextPipeline:
     """Decides what goes into the context window of every model call.
 
@@ -53,7 +54,6 @@ class ContextPipeline:
         ['system', 'human', 'ai', 'human']
     """
 
-    @checks_names
     def __init__(
         self,
         settings: ContextSettings | Mapping[str, Any] | None = None,
@@ -124,7 +124,6 @@ class ContextPipeline:
 
     # Prompts
 
-    @checks_names
     def _assemble(
         self,
         message: str | BaseMessage | Sequence[BaseMessage],
@@ -447,6 +446,7 @@ class ContextPipeline:
     flush, aflush = twins(_flush)
 
 
+@checks_names(ContextSettings.model_fields)
 class Chat:
     """One conversation of a pipeline: its methods without `user_id` and `conversation_id`, in both forms.
 

@@ -10,6 +10,7 @@ from io import BytesIO
 from itertools import accumulate
 from typing import Any, Protocol, TypeAlias
 
+from langchain_ctxbudget.errors import checks_names
 from langchain_ctxbudget.report.report import ContextReport
 from langchain_ctxbudget.report.view import FREE, LAYER_COLOURS, OTHERS, OVERHEAD, STATES, colours_of, label_of, plural
 from langchain_ctxbudget.tokens import effective_tokens
@@ -56,6 +57,7 @@ class BudgetFigure(Figure):
         return buffer.getvalue()
 
 
+@checks_names()
 def plot_what_if(reports: Sequence[ContextReport], *, shares: bool = False) -> BudgetFigure:
     """Draws the same prompt at several budgets, or by several strategies: its layers, and the states of the messages.
 

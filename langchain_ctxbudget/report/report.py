@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import Field, TypeAdapter, ValidationError
 
 from langchain_ctxbudget.budget import Forced, Layer, Reason, Status, TierName, title_of
-from langchain_ctxbudget.errors import InputError
+from langchain_ctxbudget.errors import InputError, checks_names
 from langchain_ctxbudget.messages import Repair
 
 LISTED_OMISSIONS = 50
@@ -105,6 +105,7 @@ class UsageState:
     forced: tuple[Forced, ...] = ()
 
 
+@checks_names()
 @dataclass(frozen=True, kw_only=True)
 class ContextReport:
     """The account of one assembly: numbers that add up, and a reason for every item.

@@ -81,6 +81,7 @@ class ChromaStore(BaseStore):
         {'city': 'Paris'}
     """
 
+    @errors.checks_names()
     def __init__(
         self,
         path: str | Path | None = None,

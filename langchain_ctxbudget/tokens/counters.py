@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from langchain_core.messages import BaseMessage
 
 from langchain_ctxbudget.background import new_mutex
-from langchain_ctxbudget.errors import InputError, TokenizerUnavailableError
+from langchain_ctxbudget.errors import InputError, TokenizerUnavailableError, checks_names
 from langchain_ctxbudget.messages import blocks_of, text_of
 from langchain_ctxbudget.tokens import cost, vocab
 from langchain_ctxbudget.tokens.cost import Framing
@@ -65,6 +65,7 @@ class TokenCounter(ABC):
     """The tokens that the model adds around a message."""
     _reply_tokens: int = cost.REPLY_TOKENS
 
+    @checks_names()
     def __init__(self) -> None:
         self._lock = new_mutex()
         self._cache: OrderedDict[tuple[int, int], int] = OrderedDict()
@@ -129,6 +130,7 @@ class TiktokenCounter(TokenCounter):
     mode = "exact"
     is_local = True
 
+    @checks_names()
     def __init__(self, encoding_or_model: str = "o200k_base") -> None:
         """Choose an encoding (`o200k_base`) or a model (`gpt-4o`, `openai:gpt-4.1`); an `InputError` for others."""
         super().__init__()
@@ -195,6 +197,7 @@ class HuggingFaceCounter(TokenCounter):
     is_local = True
     _reply_tokens = _CHAT_REPLY_TOKENS
 
+    @checks_names()
     def __init__(self, tokenizer: Tokenizer | PathLike[str] | str, *, framing: Framing = _CHAT_FRAMING) -> None:
         from tokenizers import Tokenizer  # noqa: PLC0415 - not needed by those who only import the package
 
@@ -233,6 +236,7 @@ class ModelCounter(TokenCounter):
         4
     """
 
+    @checks_names()
     def __init__(self, model: BaseChatModel) -> None:
         """Ask the model, which may be bound, for a first count; `TokenizerUnavailableError` where it cannot."""
         super().__init__()

@@ -38,9 +38,7 @@ def assemble(capsys: pytest.CaptureFixture[str], path: Path, *options: object) -
     return run(capsys, "assemble", "--conversation", path, "--message", "Which colour?", "--budget", 500, *options)
 
 
-def test_demo_shows_prompt_and_report_and_finds_what_was_said_near_the_start(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_demo_shows_prompt_and_report_and_finds_what_was_said_early(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "demo")
     assert code == 0
     assert all(text in out for text in (DEMO_QUESTION, "CONTEXT BUDGET", "Total"))

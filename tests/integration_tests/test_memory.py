@@ -77,7 +77,7 @@ def test_what_makes_no_sense_is_refused(pipeline: ContextPipeline) -> None:
         ({"max_tokens": 0}, "max_tokens=0"),
         ({"max_tokens": True}, "max_tokens=True"),
         ({"max_tokens": "900"}, "max_tokens='900'"),
-        ({"max_token_limit": 900}, "max_token_limit=900"),
+        ({"max_token_limit": 900}, "'max_token_limit' .is 'max_tokens' meant"),
         ({"memory_key": ""}, "memory_key=''"),
     ]:
         with pytest.raises(InvalidSettingsError, match=message):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any
+from functools import partial
+from inspect import isfunction, signature
+from typing import Any, cast
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
@@ -12,6 +14,7 @@ from langgraph.store.base import Op, PutOp, Result
 from langgraph.store.memory import InMemoryStore
 from starlette.testclient import TestClient
 
+import langchain_ctxbudget
 from langchain_ctxbudget import ChromaStore, ContextPipeline, ContextSettings, KnowledgeBase
 from langchain_ctxbudget.dashboard import create_app
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
@@ -98,7 +101,25 @@ def test_what_is_misspelt_or_of_another_kind_is_refused_by_name() -> None:
         lambda: pipeline.assemble("x", usr_id="ada", conversation_id="c"): "'usr_id' .is 'user_id' meant",
         lambda: middleware(max_context_tokens=4000): r"pass pipeline=\{'max_context_tokens': 4000\}",
         lambda: pipelines(clock=datetime.now(UTC)): "clock must be a function",
+        lambda: documents(user="ada"): "KnowledgeBase has no argument 'user' .is 'user_id' meant",
+        lambda: pipeline.clear(user_id="ada", thread_id="c"): "is 'conversation_id' meant",
         lambda: documents(shared=True, chunk_tokens=100.5): "whole numbers, not 100.5",
     }.items():
         with pytest.raises(InvalidSettingsError, match=message):
             call()
+
+
+async def test_every_public_method_names_an_argument_that_it_does_not_have() -> None:
+    pipeline = ContextPipeline({"learn": False})
+    chat, history = pipeline.conversation("c1", user_id="ada"), langchain_ctxbudget.BudgetedChatMessageHistory
+    parts = [pipeline, chat, pipeline.knowledge, pipeline.usage, pipeline.snapshots, KnowledgeBase(shared=True)]
+    parts += [history("c1", user_id="ada", pipeline=pipeline), (await chat.aassemble("Hello")).report]
+    others = {"AssembledContext", "ContextSettings", "LocalEmbeddings", "TokenCounter", "__version__"}
+    calls = [getattr(langchain_ctxbudget, name) for name in {*langchain_ctxbudget.__all__} - others]
+    for part in parts:
+        own = [name for name, method in vars(type(part)).items() if name[0] != "_" and isfunction(method)]
+        calls += [call for call in map(partial(getattr, part), own) if "**" not in str(signature(call))]
+    assert len(calls) > 100
+    for call in calls:
+        with pytest.raises(InvalidSettingsError, match=r"has no argument 'nonsense'.*; it has "):
+            await cast("Any", call(nonsense=1))
