@@ -129,10 +129,6 @@ class ByHand:
         except InputError as error:  # another has taken away what it was to work on
             self.done, self.value = True, error
 
-    def finish(self) -> None:
-        while not self.done:
-            self.step()
-
 
 def said(*texts: str) -> list[BaseMessage]:
     return [HumanMessage(text, id=text) for text in texts]
@@ -247,8 +243,6 @@ class LogContract:
                 with pytest.raises(InputError):
                     call(pipeline, "remove_messages", "a secret", on_removal="forget", **ADA)
             assert '\\"a secret\\"' not in "\n".join(call(new, "export_user", user_id="ada"))
-
-    # -- forks
 
     # -- clearing
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 Call = Callable[..., Any]
+Invoke = Callable[..., Any]
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
@@ -49,6 +50,12 @@ async def _end() -> None:
 def call() -> Call:
     """Calls a method by its name; that its async twin gives the same is what `test_both_forms` says."""
     return lambda it, name, /, *args, **kwargs: getattr(it, name)(*args, **kwargs)
+
+
+@pytest.fixture
+def invoke() -> Invoke:
+    """Awaits a runnable; `test_both_forms` says that the blocking form gives the same."""
+    return lambda runnable, *args, **kwargs: asyncio.run(runnable.ainvoke(*args, **kwargs))
 
 
 BACK_ENDS = {"test_export_and_erase", "test_isolation", "test_message_log"}
@@ -94,7 +101,6 @@ LONG = {
     "test_export_and_erase",
     "test_kills",
     "test_many_writers",
-    "test_other_models",
     "test_recall_tool",
     "test_same_prompt",
     "test_summary_faults",

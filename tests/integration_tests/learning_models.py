@@ -9,8 +9,6 @@ from typing import Any
 from langchain_ctxbudget.knowledge.extraction import MESSAGES_HEADING
 from tests.integration_tests.summary_models import Scripted, summary
 
-NOTHING = json.dumps({"facts": [], "topics": [], "entities": []})
-
 _NEW = re.compile(r"^- (\d+)\. (?:\[[\d-]+\] )?the user \(\w+\): (.*)$", re.MULTILINE)
 _COLOUR, _LIKES = re.compile(r"My favourite colour is (\w+)\."), re.compile(r"I like (\w+)\.")
 

@@ -38,7 +38,7 @@ def refuses(status: int) -> Fault:
 
 
 CUT, ENDS_EARLY, HANGS = Fault(cut=True), Fault(ends_early=True), Fault(hangs=True)
-GARBAGE, ANOTHER_PAGE = Fault(body=b"{]]\xff\x00 not an answer"), Fault(body=b"<html><p>Please log in.</p></html>")
+GARBAGE = Fault(body=b"{]]\xff\x00 not an answer")
 
 
 def says(text: str) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langchain_core.messages import BaseMessage, HumanMessage
 from langchain_openai import ChatOpenAI
 from langgraph.store.memory import InMemoryStore
 
@@ -19,6 +19,7 @@ from langchain_ctxbudget.errors import BudgetTooSmallError, InvalidAllocationErr
 from langchain_ctxbudget.settings import CustomLayer, LayerRequest
 from tests.integration_tests import strategies as made
 from tests.integration_tests.conftest import Call
+from tests.integration_tests.test_pipeline import chat
 from tests.integration_tests.test_promises import SCOPE, SYSTEM_PROMPT, check, check_adds_up, check_floors
 
 KINDS = tuple(made.allocations())
@@ -66,28 +67,6 @@ def test_prompt_and_output_reserve_fit_the_window(
     check_adds_up(context)
 
 
-# A conversation to divide a budget for
-
-PLACES = ("Bonn", "Oslo", "Lima", "Kyoto", "Quito", "Turin", "Accra", "Perth", "Malmö", "Davos")
-
-
-def talk(exchanges: int) -> list[BaseMessage]:
-    messages: list[BaseMessage] = []
-    for number in range(exchanges):
-        place = PLACES[number % len(PLACES)]
-        messages.append(HumanMessage(f"Trip {number}: what did we plan for {place}, and who has the tickets?"))
-        messages.append(
-            AIMessage(f"For {place} we planned day {number}: museum, harbour, dinner; Ada has ticket {number}.")
-        )
-    return messages
-
-
-# Two phases
-
-
-# Ratio
-
-
 # Strategies of the application's own
 
 
@@ -109,13 +88,9 @@ def test_a_strategy_that_gives_away_more_than_there_is_is_an_error_with_the_tabl
 # Layers of the application's own
 
 
-def files(items: Any, **sizes: Any) -> CustomLayer:
-    return CustomLayer(name="open files", items=items, **{"ideal_tokens": 200, **sizes})
-
-
-def with_layer(call: Call, layer: CustomLayer, message: Any = "What is open?", **changes: Any) -> Any:
-    pipeline = ContextPipeline({"max_context_tokens": 1_000, "layers": [layer], **changes}, store=InMemoryStore())
-    return call(pipeline, "assemble", message, **SCOPE)
+def pipeline_with(items: Any, **changes: Any) -> ContextPipeline:
+    layer = CustomLayer(name="open files", items=items, ideal_tokens=200)
+    return ContextPipeline({"max_context_tokens": 1_000, "layers": [layer], **changes}, store=InMemoryStore())
 
 
 @pytest.mark.parametrize("allocation", KINDS[:1] + KINDS[2:])
@@ -126,7 +101,7 @@ def test_the_items_of_an_own_layer_stand_in_the_prompt_and_in_the_report(call: C
         asked.append(request)
         return ["main.py: prints", "test.py: tests"]
 
-    context = with_layer(call, files(look), allocation=allocation)
+    context = call(pipeline_with(look, allocation=allocation), "assemble", "What is open?", **SCOPE)
     [request] = asked
     assert (request.query, request.user_id, request.conversation_id) == ("What is open?", "ada", "c1")
     assert request.budget_tokens > 0
@@ -150,18 +125,13 @@ def test_what_is_known_about_the_user_does_not_change_with_the_message(allocatio
     pipeline = ContextPipeline(
         {"max_context_tokens": 3_000, "memories": memories, "allocation": allocation}, store=InMemoryStore()
     )
-    pipeline.add_messages(talk(6), **SCOPE)
+    pipeline.add_messages(chat(6), **SCOPE)
     turns = ["Hi", "Hi " + "word " * 300, "Hi there", "Hi " + "word " * 500]
     first = {pipeline.assemble(turn, **SCOPE).messages[0].text for turn in turns}
     assert len(first) == 1
 
 
 # -- What the functions of an application's own layers may do, and what becomes of the turn when they do worse
-
-
-def pipeline_with(items: Any) -> ContextPipeline:
-    layer = CustomLayer(name="open files", items=items, ideal_tokens=200)
-    return ContextPipeline({"layers": [layer]}, store=InMemoryStore())
 
 
 async def awaited(_: LayerRequest) -> list[str]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from langchain.agents import create_agent
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage
 from langgraph.store.base import BaseStore, Op, PutOp
-from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ChromaStore, ContextPipeline
 from langchain_ctxbudget.flow import drive
@@ -24,68 +22,24 @@ from langchain_ctxbudget.stores import ROOT, Ledger, Scope, bulk, label, of_mont
 from langchain_ctxbudget.tokens import Usage
 from langchain_ctxbudget.tokens.prices import NO_USAGE
 from tests.integration_tests.conftest import Call
+from tests.stores import Failing
 
 SCOPE: Any = {"user_id": "ada", "conversation_id": "c1"}
 USAGE: Any = {"input_tokens": 100, "output_tokens": 10, "total_tokens": 110}
 SETTINGS = {"learn": False, "keep_snapshots": 3}
 
 
-class Store(InMemoryStore):
-    down = False
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.fast = threading.Event()
-        self.fast.set()
-        self.refused = threading.Event()
-
-    def batch(self, ops: Any) -> Any:
-        listed = list(ops)
-        self._admit(listed)
-        return super().batch(listed)
-
-    async def abatch(self, ops: Any) -> Any:
-        listed = list(ops)
-        self._admit(listed)
-        return await super().abatch(listed)
-
-    def _admit(self, ops: list[Op]) -> None:
-        if any(isinstance(op, PutOp) for op in ops):
-            self.fast.wait(30)
-            if self.down:
-                self.refused.set()
-                raise OSError("no space left")
-
-
-@pytest.fixture
-def store() -> Iterator[Store]:
-    made = Store()
-    yield made
-    made.fast.set()
-
-
-def written(store: Store, conversation_id: str = "c1") -> Usage:
-    return drive(Ledger().read(store, "ada", of_session(Scope("ada", conversation_id))))
-
-
-def answered(store: Store, call: Call, conversation_id: str = "c1") -> ContextPipeline:
-    it = ContextPipeline(SETTINGS, store=store)
-    context = call(it, "assemble", "Hello", user_id="ada", conversation_id=conversation_id)
-    it.observe_usage(USAGE, report=context.report)
-    return it
-
-
 @pytest.mark.parametrize("end", [ContextPipeline.flush, ContextPipeline.close], ids=["flush", "close"])
-def test_what_could_not_be_written_is_written_at_the_end(
-    store: Store, call: Call, end: Callable[[ContextPipeline], object]
-) -> None:
-    store.down = True
-    it = answered(store, call)
+def test_what_could_not_be_written_is_written_at_the_end(call: Call, end: Callable[[ContextPipeline], object]) -> None:
+    store, refused = Failing(), list[Op]()
+    store.fails = lambda op: isinstance(op, PutOp) and (refused.append(op) or True)
+    it = ContextPipeline(SETTINGS, store=store)
+    it.observe_usage(USAGE, report=call(it, "assemble", "Hello", **SCOPE).report)
     assert it.engine.workspace.bookkeeping.worker.flush(30)
-    assert store.refused.is_set()
-    store.down = False
+    assert refused
+    store.fails = lambda _: False
     end(it)
-    assert written(store).total_tokens == 110
+    assert drive(Ledger().read(store, "ada", of_session(Scope("ada", "c1")))).total_tokens == 110
 
 
 COUNTS = """
@@ -105,7 +59,7 @@ def test_a_process_that_ends_without_closing_anything_has_written_it(tmp_path: P
         assert len(it.snapshots.list(**SCOPE)) == 1
 
 
-def test_a_call_that_the_middleware_observes_is_not_counted_again_by_a_handler(store: Store) -> None:
+def test_a_call_that_the_middleware_observes_is_not_counted_again_by_a_handler(store: BaseStore) -> None:
     budget = ContextBudgetMiddleware(ContextPipeline(SETTINGS, store=store), default_user="ada", recall_tool=False)
     model = GenericFakeChatModel(messages=iter([AIMessage("Good day!", usage_metadata=USAGE)]))
     handler = ContextUsageHandler(budget.pipeline)

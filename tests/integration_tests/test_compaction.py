@@ -264,9 +264,6 @@ def test_a_result_for_messages_that_have_changed_is_not_applied(call: int) -> No
         assert "plover" not in everything(store)
 
 
-# -- what is shown
-
-
 # -- The newest exchanges stay word for word, also where an agent has called tools in them
 
 

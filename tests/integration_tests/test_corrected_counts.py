@@ -11,26 +11,29 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_openai import ChatOpenAI
-from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import AssembledContext, ContextPipeline, EstimatingCounter
+from langchain_ctxbudget.errors import BudgetTooSmallError, InputError
 from langchain_ctxbudget.integrations.callbacks import ContextUsageHandler, observed_elsewhere
+from langchain_ctxbudget.tokens import CalibratedCounter
+from tests.integration_tests import strategies as made
 from tests.integration_tests.openai_server import OpenAIServer, says
+from tests.integration_tests.test_promises import SYSTEM_PROMPT, check_adds_up, check_floors
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 
 SCOPE = {"user_id": "ada", "conversation_id": "c1"}
 BOB = {"user_id": "bob", "conversation_id": "c2"}
-CLAUDE = "claude-sonnet-4-5"
 LONG = "Tell me more. " * 150
-MODELS = pytest.mark.parametrize("model", ["gpt-4o", CLAUDE], ids=["exact", "estimated"])
 
 
-def pipeline(budget: int = 3_000, model: str = CLAUDE, store: BaseStore | None = None) -> ContextPipeline:
-    return ContextPipeline({"max_context_tokens": budget}, model=model, store=store or InMemoryStore())
+def pipeline() -> ContextPipeline:
+    return ContextPipeline({"max_context_tokens": 3_000}, model="claude-sonnet-4-5", store=InMemoryStore())
 
 
 def answer(tokens: int, **rest: Any) -> AIMessage:
@@ -56,6 +59,52 @@ def test_an_answer_for_which_the_provider_ran_tools_corrects_nothing_and_counts_
     calls: Any = [{"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "find", "arguments": "{}"}]
     it.observe_usage(answer(int(1.3 * report.total_tokens), content=calls), report=report)  # the application's own
     assert it.assemble(LONG, **BOB).report.total_tokens >= 1.3 * report.total_tokens
+
+
+UNUSABLE: list[Any] = [
+    *({"input_tokens": value} for value in (-1, "100", None, 1.5, True, float("nan"))),
+    *({}, {"total_tokens": 5}, "100", 100, [("input_tokens", 1)]),
+]
+
+
+def test_usage_that_is_none_is_an_error() -> None:
+    made_for = pipeline()
+    made_for.assemble("Hi", **SCOPE)
+    for usage in UNUSABLE:
+        with pytest.raises(InputError, match="input_tokens"):
+            made_for.observe_usage(usage)
+    assert made_for.observe_usage(None) == 1.0
+
+
+shares = st.floats(0.3, 3.0, allow_nan=False)
+
+
+@pytest.mark.slow
+@settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=40)
+@given(history=made.history, turn=made.turns, budget=made.budgets, share=shares, changes=made.settings)
+def test_with_any_correction_it_fits_and_adds_up(
+    history: list[BaseMessage], turn: Any, budget: int, share: float, changes: dict[str, Any]
+) -> None:
+    made_for = ContextPipeline(
+        {**changes, "max_context_tokens": budget},
+        system_prompt=SYSTEM_PROMPT,
+        store=InMemoryStore(),
+        token_counter=EstimatingCounter(),
+    )
+    known = made_for.assemble("word " * 300, settings={"max_context_tokens": 12_000}, **SCOPE).report
+    made_for.observe_usage({"input_tokens": max(1, round(known.total_tokens * share))}, report=known)
+    made_for.add_messages(history, **SCOPE)
+    try:
+        context = made_for.assemble(turn, **SCOPE)
+    except BudgetTooSmallError as error:
+        check_floors(error, budget)
+        return
+    counter = made_for.token_counter
+    if any("with the corrections by observed usage" in failure for failure in context.report.failures):
+        assert isinstance(counter, CalibratedCounter)
+        counter = counter.inner  # the corrections alone would have refused it
+    assert counter.count_messages(context.messages) == context.report.total_tokens <= budget
+    check_adds_up(context)
 
 
 # -- Usage that comes back by itself: a real client, a server on this machine, and the pipeline that made the prompt
@@ -109,23 +158,12 @@ def prompt(estimated: ContextPipeline, conversation_id: str = "c1", content: Any
     return estimated.assemble(HumanMessage(content), user_id="ada", conversation_id=conversation_id)
 
 
-def used(estimated: ContextPipeline, conversation_id: str) -> int:
-    return estimated.usage.of_session(user_id="ada", conversation_id=conversation_id).input_tokens
-
-
 @pytest.mark.parametrize("way", WAYS)
 def test_the_usage_of_an_answer_corrects_the_next(way: str, estimated: ContextPipeline, model: ChatOpenAI) -> None:
     handler, first = ContextUsageHandler(estimated), prompt(estimated)
     ask(model, first.messages, handler, way)
     assert handler.observed == 1
     assert first.report.total_tokens < measured(first) <= prompt(estimated).report.total_tokens
-
-
-def test_the_usage_belongs_to_its_prompt_and_not_to_the_last(estimated: ContextPipeline, model: ChatOpenAI) -> None:
-    context = prompt(estimated)
-    prompt(estimated, "c2", "Hello")
-    ask(model, context.messages, ContextUsageHandler(estimated))
-    assert (used(estimated, "c1"), used(estimated, "c2")) == (measured(context), 0)
 
 
 def test_a_prompt_to_which_something_was_added_is_unmatched_unless_it_is_observed_elsewhere(
@@ -151,12 +189,7 @@ def test_a_usage_that_cannot_be_is_logged_and_the_answer_stands(
     assert "cannot be its usage" in caplog.text
 
 
-def _in_threads(model: ChatOpenAI, prompts: list[Any], handler: ContextUsageHandler) -> None:
-    with ThreadPoolExecutor(len(prompts)) as pool:
-        list(pool.map(lambda messages: ask(model, messages, handler), prompts))
-
-
-def test_conversations_at_once_do_not_mix_up(
+def test_every_usage_belongs_to_its_prompt_also_of_conversations_at_once(
     estimated: ContextPipeline, model: ChatOpenAI, server: OpenAIServer
 ) -> None:
     handler = ContextUsageHandler(estimated)
@@ -168,6 +201,8 @@ def test_conversations_at_once_do_not_mix_up(
 
     server.answer = answer
     contexts = [prompt(estimated, f"c{n}", f"{n} {WORDS * (10 * n + 1)}") for n in range(CONVERSATIONS)]
-    _in_threads(model, [context.messages for context in contexts], handler)
-    assert [used(estimated, f"c{n}") for n in range(CONVERSATIONS)] == list(map(measured, contexts))
+    with ThreadPoolExecutor(CONVERSATIONS) as pool:
+        list(pool.map(lambda context: ask(model, context.messages, handler), contexts))
+    used = [estimated.usage.of_session(user_id="ada", conversation_id=f"c{n}") for n in range(CONVERSATIONS)]
+    assert [one.input_tokens for one in used] == list(map(measured, contexts))
     assert handler.observed == CONVERSATIONS

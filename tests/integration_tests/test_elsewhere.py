@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import pytest
 from langchain_core.messages import HumanMessage
@@ -11,7 +10,7 @@ from langgraph.store.base import BaseStore, IndexConfig
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline
-from langchain_ctxbudget.flow import adrive, drive
+from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.history import OtherConversations
 from langchain_ctxbudget.history.log import OVERFETCH
 from langchain_ctxbudget.search import Candidate
@@ -35,18 +34,16 @@ def _wrapped_stores_tell_of_their_index(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(log_contract.Elsewhere, "index_config", told, raising=False)
 
 
-class Reader:
-    def __init__(self, store: BaseStore) -> None:
-        self.store = store
-
-    def find(self, query: str = QUERY, **given: Any) -> list[Candidate]:
-        return drive(self._flow(query, **given))
-
-    async def afind(self, query: str = QUERY, **given: Any) -> list[Candidate]:
-        return await adrive(self._flow(query, **given))
-
-    def _flow(self, query: str, *, user: str = "ada", without: str | None = "open", limit: int = 20) -> Any:
-        return OtherConversations().read(self.store, user, query, without_conversation=without, limit=limit)
+def find(
+    store: BaseStore,
+    *,
+    user: str = "ada",
+    without: str = "open",
+    limit: int = 20,
+    cache: OtherConversations | None = None,
+) -> list[Candidate]:
+    flow = (cache or OtherConversations()).read(store, user, QUERY, without_conversation=without, limit=limit)
+    return drive(flow)
 
 
 @pytest.fixture(params=["indexed", "plain"])
@@ -75,13 +72,13 @@ def test_what_was_taken_out_or_is_not_to_be_quoted_is_no_candidate(store: BaseSt
         HumanMessage(f"{QUERY} {how}", id=how, additional_kwargs={"ctxbudget": how}) for how in ("drop", "summarize")
     ]
     call(pipeline, "add_messages", given, **at("c1"))
-    assert len(call(Reader(store), "find")) == 5
+    assert len(find(store)) == 5
     call(pipeline, "remove_messages", f"{QUERY} archived", **at("c1"))
     call(pipeline, "remove_messages", f"{QUERY} forgotten", on_removal="forget", **at("c1"))
     quiet = HumanMessage(f"{QUERY} dropped", additional_kwargs={"ctxbudget": "drop"})
     call(pipeline, "edit_message", f"{QUERY} dropped", quiet, **at("c1"))
     call(pipeline, "pin", f"{QUERY} pinned", preservation="summarize", **at("c1"))
-    assert texts(call(Reader(store), "find")) == [f"{QUERY} kept"]
+    assert texts(find(store)) == [f"{QUERY} kept"]
 
 
 def test_no_user_finds_what_another_has_said(store: BaseStore, call: Call) -> None:
@@ -91,10 +88,10 @@ def test_no_user_finds_what_another_has_said(store: BaseStore, call: Call) -> No
         for thread in CONVERSATIONS[:2]:
             call(pipeline, "add_messages", given, **at(thread, user))
     for user in USERS:
-        found = call(Reader(store), "find", user=user, without=CONVERSATIONS[0], limit=40)
+        found = find(store, user=user, without=CONVERSATIONS[0], limit=40)
         assert [(one.title, one.text) for one in found] == [(CONVERSATIONS[1], f"{QUERY} {mark(user)}")]
     for other in ("zoe", "zoexa3", "zoexa.", "z%"):
-        assert not call(Reader(store), "find", user=other)
+        assert not find(store, user=other)
 
 
 def test_what_is_read_is_bounded_by_what_is_asked_for(store: BaseStore, call: Call) -> None:
@@ -106,22 +103,14 @@ def test_what_is_read_is_bounded_by_what_is_asked_for(store: BaseStore, call: Ca
             given = said(*(f"{size} {thread} {number} lantern" for number in range(size)))
             call(pipeline, "add_messages", given, **at(thread))
         counting.reset()
-        found = call(Reader(counting), "find", limit=limit)
+        found = find(counting, limit=limit)
         assert 1 <= len(found) <= limit
         costs.append((counting.batches, counting.records_read))
     assert max(batches for batches, _ in costs) <= 3
     assert max(read for _, read in costs) <= OVERFETCH * limit + 4 * limit
 
 
-# -- what an index costs, and what none does
-
-
 # -- read once
-
-
-def read(cache: OtherConversations, store: BaseStore, query: str = QUERY, **other: Any) -> list[str]:
-    given: dict[str, Any] = {"without_conversation": "open", "limit": 20, **other}
-    return texts(drive(cache.read(store, given.pop("user_id", "ada"), query, **given)))
 
 
 @pytest.mark.parametrize("change", ["another conversation", "a pin", "a removal", "a clear"])
@@ -129,17 +118,17 @@ def test_without_an_index_every_change_elsewhere_is_seen(change: str) -> None:
     store = InMemoryStore()
     cache, pipeline = OtherConversations(), ContextPipeline(SETTINGS, store=store)
     pipeline.add_messages(said("lantern", "harbour"), **at("c1"))
-    assert sorted(read(cache, store)) == ["harbour", "lantern"]
+    assert sorted(texts(find(store, cache=cache))) == ["harbour", "lantern"]
     match change:
         case "another conversation":
             pipeline.add_messages(said("violet"), **at("c2"))
-            assert sorted(read(cache, store)) == ["harbour", "lantern", "violet"]
+            assert sorted(texts(find(store, cache=cache))) == ["harbour", "lantern", "violet"]
         case "a pin":
             pipeline.pin(["lantern"], preservation="drop", **at("c1"))
-            assert read(cache, store) == ["harbour"]
+            assert texts(find(store, cache=cache)) == ["harbour"]
         case "a removal":
             pipeline.remove_messages(["lantern"], **at("c1"))
-            assert read(cache, store) == ["harbour"]
+            assert texts(find(store, cache=cache)) == ["harbour"]
         case "a clear":
             pipeline.clear(**at("c1"))
-            assert read(cache, store) == []
+            assert texts(find(store, cache=cache)) == []

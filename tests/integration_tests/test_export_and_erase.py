@@ -5,20 +5,21 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from langchain_core.messages import BaseMessage, HumanMessage
-from langgraph.store.base import BaseStore
+from langgraph.store.base import BaseStore, IndexConfig
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import BudgetedChatMessageHistory, ChromaStore, ContextPipeline, create_recall_tool
 from langchain_ctxbudget.stores import label
 from tests.integration_tests.learning_models import asks_to_learn
 from tests.integration_tests.summary_models import Scripted, exchange, learned, summary
+from tests.stores import embed
 
 SETTINGS = {"max_context_tokens": 700, "segment_messages": 4, "keep_messages": 4}
 ADA, GRACE = "ada-who-leaves@example.com", "grace"
@@ -175,12 +176,7 @@ def rows(folder: Path) -> Iterator[tuple[str, str]]:
             yield from ((table, repr(row)) for row in database.execute(f'SELECT * FROM "{table}"'))
 
 
-class Letters:
-    def __call__(self, texts: Sequence[str]) -> list[list[float]]:
-        return [[float(text.count(letter)) + 0.5 for letter in "abcdefgh"] for text in texts]
-
-
-INDEX: Any = {"dims": 8, "embed": Letters(), "fields": ["$"]}
+INDEX: IndexConfig = {"dims": 64, "embed": embed}
 
 
 def work_and_erase(store: BaseStore) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -27,9 +28,11 @@ def words(messages: Sequence[BaseMessage]) -> list[str]:
 
 
 class Process:
+    own: Mapping[str, Any] = MappingProxyType({})
+
     def __init__(self, store: InMemoryStore, saver: InMemorySaver | None = None) -> None:
         self.pipeline = ContextPipeline({"max_context_tokens": 4_000, "learn": False}, store=store)
-        self.options: dict[str, Any] = {"checkpointer": saver or InMemorySaver()}
+        self.options: dict[str, Any] = {"checkpointer": saver or InMemorySaver(), **self.own}
 
     def failures(self) -> list[str]:
         report = self.pipeline.engine.recent.report
@@ -50,15 +53,11 @@ class Middleware(Process):
 
 
 class WithoutIds(Middleware):
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.options |= {"state_schema": ListedState}
+    own = MappingProxyType({"state_schema": ListedState})
 
 
 class NewestAlone(Middleware):
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.options = {"checkpointer": None}
+    own = MappingProxyType({"checkpointer": None})
 
 
 class Synced(Process):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,18 +11,11 @@ from langgraph.store.memory import InMemoryStore
 from langchain_ctxbudget import ContextPipeline, TiktokenCounter, build_context_graph
 from langchain_ctxbudget.errors import InvalidSettingsError
 from tests.integration_tests.agents import look_up
+from tests.integration_tests.conftest import Invoke
 from tests.integration_tests.test_pipeline import chat
 
 CONFIG: dict[str, Any] = {"configurable": {"thread_id": "t1", "user_id": "ada"}}
 NODES = ["detect_topics", "compute_budget", "fetch_bundles", "compact_history", "retrieve", "assemble"]
-
-Invoke = Callable[..., dict[str, Any]]
-
-
-@pytest.fixture
-def invoke() -> Invoke:
-    """Awaits a graph; `test_both_forms` says that the blocking form gives the same."""
-    return lambda graph, given, config, context=None: asyncio.run(graph.ainvoke(given, config, context=context))
 
 
 def make_pipeline(budget: int = 800) -> ContextPipeline:

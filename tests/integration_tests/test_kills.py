@@ -315,6 +315,3 @@ def test_a_deletion_that_was_cut_short_can_be_done_again(method: str) -> None:
         assert check_works(store) == exchange(100)
         if not killed:
             break
-
-
-# What is derived

@@ -245,9 +245,6 @@ def test_files_of_text_markdown_and_pdf(knowledge: KnowledgeBase, tmp_path: Path
     assert (len(again.added), len(again.updated), len(again.unchanged)) == (0, 1, 3)
 
 
-# What is written, embedded and read
-
-
 # What is found
 
 

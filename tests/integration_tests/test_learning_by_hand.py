@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -82,12 +81,6 @@ def knowing(store: BaseStore | None = None) -> Iterator[ContextPipeline]:
         drive(known.save(pipeline.store, "ada", NOTHING, LEARNED))
         pipeline.knowledge.prewarm(**ADA)
         yield pipeline
-
-
-def restarted(store: InMemoryStore) -> InMemoryStore:
-    new = InMemoryStore()
-    new._data = copy.deepcopy(store._data)
-    return new
 
 
 def texts(pipeline: ContextPipeline) -> list[str]:

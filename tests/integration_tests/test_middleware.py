@@ -148,12 +148,6 @@ def test_an_interrupt_is_resumed_elsewhere_with_the_same_prompt(by: str) -> None
     assert state["messages"][-1].text == "Done."
 
 
-# -- The recall tool
-
-
-# -- Whose run it is, and which store
-
-
 # -- Many at once, and inside of others
 
 

@@ -225,6 +225,3 @@ def test_a_system_prompt_over_its_share_of_the_window_is_an_error_that_says_so(c
     assert call(made, "assemble", "Hello", settings={"max_system_share": 0.5}, **SCOPE).messages[0].text
     made = ContextPipeline({"max_context_tokens": 300}, system_prompt="rule " * 260, store=InMemoryStore())
     assert call(made, "assemble", "Hello", **SCOPE).report.total_tokens <= 300  # there is no window
-
-
-# In the history

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -20,18 +19,11 @@ from langchain_ctxbudget import ContextPipeline, create_recall_tool
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.retrieval.recall import QUOTES
 from tests.integration_tests.agents import scripted
+from tests.integration_tests.conftest import Invoke
 
 SCOPE: dict[str, str] = {"user_id": "ada", "conversation_id": "t1"}
 CONFIG: dict[str, Any] = {"configurable": {"thread_id": "t1", "user_id": "ada"}}
 LOG = "".join(f"10:{i // 60 % 60:02}:{i % 60:02} INFO request {i * 7919:08x} took {i} ms\n" for i in range(4_000))
-
-Invoke = Callable[..., Any]
-
-
-@pytest.fixture
-def invoke() -> Invoke:
-    """Awaits a runnable; `test_both_forms` says that the blocking form gives the same."""
-    return lambda runnable, *args, **kwargs: asyncio.run(runnable.ainvoke(*args, **kwargs))
 
 
 def make_pipeline(store: BaseStore | None = None, messages: int = 40) -> ContextPipeline:
@@ -116,12 +108,6 @@ def test_another_user_gets_nothing_whatever_the_arguments_say(invoke: Invoke) ->
         state = invoke(agent(tool, asks(reference="m-bike", **{name: FORGED})), {"messages": ["?"]}, EVE)
         assert results(state)[0].startswith("There is no such message.")
         assert invoke(tool, {"reference": "m-bike", name: FORGED}, EVE) == NOTHING
-
-
-# In graphs
-
-
-# What a run brings along
 
 
 # The current turn

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 from langchain.agents import create_agent
 from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
-from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import create_retriever_tool
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
@@ -21,6 +19,7 @@ from langchain_ctxbudget import BudgetedRetriever, ContextPipeline, KnowledgeBas
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.integrations.retrievers import SEPARATOR
 from tests.integration_tests.agents import scripted
+from tests.integration_tests.conftest import Invoke
 
 SAID = (
     "My bicycle is blue and stands in the cellar.",
@@ -31,26 +30,12 @@ SAID = (
     "A bicycle tour along the river takes two days.",
 )
 
-Invoke = Callable[..., Any]
 
-
-@pytest.fixture
-def invoke() -> Invoke:
-    """Awaits a runnable; `test_both_forms` says that the blocking form gives the same."""
-    return lambda runnable, *args, **kwargs: asyncio.run(runnable.ainvoke(*args, **kwargs))
-
-
-def make_pipeline(
-    said: Sequence[str] = SAID, *, user: str = "ada", store: BaseStore | None = None, conversation: str = "c1"
-) -> ContextPipeline:
-    pipeline = ContextPipeline(store=store or InMemoryStore())
-    add(pipeline, said, user=user, conversation=conversation)
-    return pipeline
-
-
-def add(pipeline: ContextPipeline, said: Sequence[str], *, user: str = "ada", conversation: str = "c1") -> None:
+def make_pipeline(said: Sequence[str] = SAID) -> ContextPipeline:
+    pipeline = ContextPipeline(store=InMemoryStore())
     messages = [HumanMessage(text, id=f"m-{number}") for number, text in enumerate(said, 1)]
-    pipeline.add_messages(messages, user_id=user, conversation_id=conversation)
+    pipeline.add_messages(messages, user_id="ada", conversation_id="c1")
+    return pipeline
 
 
 def make_retriever(pipeline: ContextPipeline | None = None, **fields: Any) -> BudgetedRetriever:
@@ -60,10 +45,6 @@ def make_retriever(pipeline: ContextPipeline | None = None, **fields: Any) -> Bu
 
 def texts(documents: Sequence[Document]) -> list[str]:
     return [document.page_content for document in documents]
-
-
-def configured(**configurable: Any) -> RunnableConfig:
-    return {"configurable": configurable}
 
 
 # What it finds
@@ -97,9 +78,6 @@ def test_the_limits_are_never_exceeded(said: list[str], limit: int, k: int | Non
     assert len(found) <= (k or len(said))
 
 
-# Whose
-
-
 # Mistakes
 
 
@@ -118,6 +96,8 @@ def test_an_agent_searches_as_its_user(invoke: Invoke, user: str, is_found: bool
     tool = create_retriever_tool(BudgetedRetriever(pipeline=make_pipeline(), k=1), "search", "Search.")
     call = AIMessage("", tool_calls=[{"name": "search", "args": {"query": "lock code"}, "id": "call-1"}])
     agent: Any = create_agent(scripted(call, "Done."), tools=[tool])
-    state = invoke(agent, {"messages": [HumanMessage("The code?")]}, configured(user_id=user, thread_id="t9"))
+    state = invoke(
+        agent, {"messages": [HumanMessage("The code?")]}, {"configurable": {"user_id": user, "thread_id": "t9"}}
+    )
     [answer] = [message.content for message in state["messages"] if isinstance(message, ToolMessage)]
     assert ("7391" in answer) == is_found

@@ -13,21 +13,10 @@ from langgraph.store.memory import InMemoryStore
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.pipeline.bookkeeping import SNAPSHOTS, without_previews
 from langchain_ctxbudget.stores import Scope
+from tests.stores import Failing
 
 SCOPE: Any = {"user_id": "ada", "conversation_id": "c1"}
 PLACE = Scope(**SCOPE).namespace(SNAPSHOTS)
-
-
-class Watched(InMemoryStore):
-    def __init__(self) -> None:
-        super().__init__()
-        self.full = False
-
-    def batch(self, ops: Any) -> Any:
-        todo = list(ops)
-        if self.full and any(isinstance(op, PutOp) and SNAPSHOTS in op.namespace for op in todo):
-            raise OSError("no space left")
-        return super().batch(todo)
 
 
 def pipeline(store: BaseStore | None = None, keep: int = 3) -> ContextPipeline:
@@ -66,7 +55,7 @@ def test_erasing_leaves_none(store: BaseStore, gone: str) -> None:
 
 
 def test_nothing_that_was_said_is_in_a_snapshot() -> None:
-    store = Watched()
+    store = InMemoryStore()
     it = pipeline(store)
     it.add_messages([HumanMessage("The secret word is xylophone."), AIMessage("I will keep it.")], **SCOPE)
     ask(it, "What was the secret word?")
@@ -76,11 +65,11 @@ def test_nothing_that_was_said_is_in_a_snapshot() -> None:
 
 
 def test_where_one_cannot_be_written_its_report_says_so_and_the_next_is() -> None:
-    store = Watched()
+    store = Failing()
     it = pipeline(store)
-    store.full = True
+    store.fails = lambda op: isinstance(op, PutOp) and SNAPSHOTS in op.namespace
     [report] = ask(it, "one")
-    assert any("snapshot not written: OSError: no space left" in failure for failure in report.failures)
-    store.full = False
+    assert any("snapshot not written: OSError: the disk is gone" in failure for failure in report.failures)
+    store.fails = lambda _: False
     [report] = ask(it, "two")
     assert [one.report for one in it.snapshots.list(**SCOPE)] == [without_previews(report)]

@@ -91,9 +91,6 @@ def two_turns(pipe: ContextPipeline) -> tuple[AssembledContext, AssembledContext
     return first, pipe.assemble("And then?", **USER)
 
 
-# -- answers over HTTP
-
-
 # -- one fault after the other
 
 FAULTS: dict[str, tuple[Fault | str, dict[str, Any]]] = {
@@ -195,6 +192,3 @@ def test_fences_and_half_characters_in_a_reply_are_data(server: OpenAIServer) ->
     assert text.count("</conversation_arc>") <= 1
     assert text.encode()
     json.dumps([item.value for item in store.search((), limit=10_000)], ensure_ascii=False).encode()
-
-
-# -- tasks that are cancelled
