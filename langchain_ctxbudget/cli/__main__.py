@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
-from importlib import import_module
+from importlib import import_module, resources
 from importlib.metadata import version
 from typing import Any
 
@@ -23,17 +23,10 @@ COMMANDS = (
     ("dashboard", "show what is in the context, in a browser", "stored"),
 )
 """Name, help, and the module that adds the options."""
-COMPLETION = """\
-[ -n "$ZSH_VERSION" ] && autoload -U +X bashcompinit && bashcompinit
-_ctxbudget() {{
-  local words="{commands}"
-  [ "$COMP_CWORD" -gt 1 ] && case "${{COMP_WORDS[1]}}" in
-{cases}
-  esac
-  COMPREPLY=($(compgen -W "$words" -- "${{COMP_WORDS[COMP_CWORD]}}"))
-}}
-complete -o default -F _ctxbudget ctxbudget"""
-"""For bash and zsh; what is no option is completed as a file."""
+BASH = '    {name}) words="{options}" ;;'
+FISH = 'complete -c ctxbudget -n "__fish_seen_subcommand_from {name}" -a "{options}"'
+SHELLS = {"bash": BASH, "zsh": BASH, "fish": FISH}
+"""How each is told the options of a command."""
 
 
 class _Command(argparse.ArgumentParser):
@@ -50,14 +43,15 @@ class _Command(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
 
-def _completion(commands: Mapping[str, _Command]) -> str:
+def _completion(commands: Mapping[str, _Command], shell: str) -> str:
     """Returns a script for the shell that completes the names of commands and of their options."""
-    cases = list[str]()
+    lines = list[str]()
     for name, command in commands.items():
         command.configure()
         options = dict.fromkeys(re.findall(r"--[a-z-]+", command.format_help()))
-        cases.append(f'    {name}) words="{" ".join(options)}" ;;')
-    return COMPLETION.format(commands=" ".join(commands), cases="\n".join(cases))
+        lines.append(SHELLS[shell].format(name=name, options=" ".join(options)))
+    script = resources.files(__package__).joinpath(f"completion.{shell.replace('zsh', 'bash')}").read_text("utf-8")
+    return script.replace("COMMANDS", " ".join(commands)).replace("OPTIONS", "\n".join(lines))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -74,15 +68,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         formatter_class=partial(argparse.HelpFormatter, max_help_position=20),
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {version('langchain-ctxbudget')}")
-    completion = 'complete in bash and zsh: eval "$(%(prog)s --completion)"'
-    parser.add_argument("--completion", action="store_true", help=completion)
+    completion = 'bash, zsh: eval "$(%(prog)s --completion)"; fish: %(prog)s --completion fish | source'
+    parser.add_argument("--completion", nargs="?", const="bash", choices=SHELLS, metavar="SHELL", help=completion)
     commands = parser.add_subparsers(title="commands", prog="ctxbudget", metavar="COMMAND ...", parser_class=_Command)
     for name, help_text, module in COMMANDS:
         command = commands.add_parser(name, help=help_text)
         command.name, command.module = name, module
     options = parser.parse_args(arguments)
     if options.completion:
-        print(_completion(commands.choices))  # noqa: T201 - a program's output
+        print(_completion(commands.choices, options.completion), end="")  # noqa: T201 - a program's output
         return 0
     if "run" not in options:
         parser.print_help()

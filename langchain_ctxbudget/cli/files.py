@@ -49,8 +49,7 @@ def configure(command: str, parser: argparse.ArgumentParser) -> None:
         add("--system", default="", metavar="TEXT", help="a system prompt (default: the file's)")
         add("--model", help="count for this model, within its window (default: o200k_base, no window)")
     if command != "replay":
-        divided = "how the budget is divided (default: %(default)s)"
-        add("--allocation", default="elastic", choices=STRATEGIES, help=divided)
+        add("--allocation", default="elastic", choices=STRATEGIES, help="how the budget is divided (default: elastic)")
     add("--json", action="store_true", help="everything as JSON")
     parser.set_defaults(run={"demo": run_demo, "assemble": run_assemble, "replay": run_replay}[command])
 

@@ -87,8 +87,7 @@ def run_import(options: argparse.Namespace) -> None:
         for found, messages in zip(conversations, new, strict=True):
             write(messages, user_id=user, conversation_id=found.conversation_id)
             if found.title:
-                place = Scope(user, found.conversation_id).title
-                pipeline.store.put(place.namespace, place.key, {"text": found.title}, index=False)
+                _name(pipeline, Scope(user, found.conversation_id), found.title)
             progress.advance(task, len(found.messages))
         problems = list(_learn(pipeline, conversations, user, progress)) if learn else []
         learned = {kind: len(items) for kind, items in _known(pipeline, user, KINDS).items()}
@@ -103,6 +102,10 @@ def run_import(options: argparse.Namespace) -> None:
         numbers = ", ".join(f"{number:,} {kind}" for kind, number in learned.items())
         terminal.tell(f"Known about {user!r}: {numbers}.\nctxbudget inspect {where}")
     terminal.tell(f"ctxbudget dashboard {where}")
+
+
+def _name(pipeline: ContextPipeline, scope: Scope, title: str) -> None:
+    pipeline.store.put(scope.title.namespace, scope.title.key, {"text": title}, index=False)
 
 
 def _learn(
@@ -206,7 +209,8 @@ def run_dashboard(options: argparse.Namespace) -> None:
     with listener, opened as pipeline:
         app = create_app(pipeline, user_id=options.user)
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", server_header=False, proxy_headers=False))
-        look = urlencode({"session": DEMO_SESSION, "message": demo.DEMO_QUESTION}) if options.demo else ""
+        shown = {"session": DEMO_SESSION, "message": demo.DEMO_QUESTION, "part": demo.DEMO_EVIDENCE_IDS[0]}
+        look = urlencode(shown) if options.demo else ""
         address = f"http://{HOST}:{listener.getsockname()[1]}/{'#' * bool(look)}{look}"
         terminal.tell(f"The dashboard of {options.user!r} is at {address}\nCtrl-C ends it.")
         with suppress(KeyboardInterrupt):  # uvicorn has ended in order before it raises this
@@ -223,5 +227,7 @@ def _demo(user: str, about: Mapping[str, Any]) -> Iterator[ContextPipeline]:
     with ContextPipeline(**{**about, **own}) as pipeline:
         for fact in demo.DEMO_FACTS:
             pipeline.knowledge.add_fact(fact, user_id=user, category="identity")
-        have_again(pipeline, demo.demo_messages(), Scope(user, DEMO_SESSION))
+        scope = Scope(user, DEMO_SESSION)
+        have_again(pipeline, demo.demo_messages(), scope)
+        _name(pipeline, scope, demo.DEMO_TITLE)
         yield pipeline

@@ -19,6 +19,7 @@ def _text(name: str) -> str:
 
 
 _known: dict[str, Any] = json.loads(_text("known.json"))
+DEMO_TITLE: str = _known["title"]
 DEMO_SYSTEM_PROMPT: str = _known["system_prompt"]
 DEMO_QUESTION: str = _known["question"]
 DEMO_EVIDENCE_IDS: tuple[str, ...] = tuple(_known["evidence_ids"])

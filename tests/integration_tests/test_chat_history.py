@@ -107,9 +107,7 @@ def test_a_call_that_cannot_be_shortened_does_not_block_the_conversation(history
     assert [message.content for message in history.window(300)[-3:]] == ["It is written.", "Thanks.", "Welcome."]
 
 
-def test_a_window_with_room_for_nothing_is_an_error_that_says_what_it_needs(
-    history: BudgetedChatMessageHistory,
-) -> None:
+def test_a_window_without_room_is_an_error_that_says_what_it_needs(history: BudgetedChatMessageHistory) -> None:
     history.add_messages(demo_messages())
     with pytest.raises(BudgetTooSmallError, match="max_tokens") as caught:
         history.window(5)

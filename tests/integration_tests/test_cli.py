@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -56,11 +57,13 @@ def test_the_budget_is_divided_by_the_strategy_that_is_named(capsys: pytest.Capt
     assert (code, "Strategy   ratio 30/40/30\n" in out) == (0, True)
 
 
-def test_a_shell_completes_commands_and_options(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    code, script, _ = run(capsys, "--completion")
-    ask = "COMP_WORDS=(ctxbudget {}); COMP_CWORD={}; _ctxbudget; echo ${{COMPREPLY[@]}}"
+@pytest.mark.parametrize("shell", [one for one in ("bash", "fish") if shutil.which(one)])
+def test_a_shell_completes_commands_and_options(capsys: pytest.CaptureFixture[str], shell: str) -> None:
+    code, script, _ = run(capsys, "--completion", shell)
+    bash = "COMP_WORDS=(ctxbudget {}); COMP_CWORD={}; _ctxbudget; echo ${{COMPREPLY[@]}}"
+    ask = bash if shell == "bash" else "complete -C 'ctxbudget {}'"
     asked = "\n".join([ask.format("de", 1), ask.format("replay --se", 2), ask.format("dashboard --d", 2)])
-    said = subprocess.run(["bash"], input=f"{script}\n{asked}", capture_output=True, text=True, check=True)
+    said = subprocess.run([shell], input=f"{script}\n{asked}", capture_output=True, text=True, check=True)
     assert (code, said.stdout.split(), said.stderr) == (0, ["demo", "--settings", "--demo"], "")
 
 

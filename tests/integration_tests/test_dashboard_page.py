@@ -21,7 +21,7 @@ from starlette.types import ASGIApp
 from langchain_ctxbudget import ContextPipeline, KnowledgeBase
 from langchain_ctxbudget.budget import Reason
 from langchain_ctxbudget.dashboard import create_app
-from langchain_ctxbudget.demo import DEMO_QUESTION, DEMO_SYSTEM_PROMPT, demo_messages
+from langchain_ctxbudget.demo import DEMO_EVIDENCE_IDS, DEMO_QUESTION, DEMO_SYSTEM_PROMPT, demo_messages
 from langchain_ctxbudget.report import STATES
 from langchain_ctxbudget.report.view import CUSTOM_COLOURS, LAYER_COLOURS
 
@@ -225,7 +225,8 @@ def visible(text: str) -> str:
 
 
 def test_a_part_says_why_it_is_there_and_where_it_is_from(site: Site, visit: Visitor) -> None:
-    page = visit().opens(f"{site.url}#session={LONG}&message={quote(DEMO_QUESTION)}")
+    page = visit().opens(f"{site.url}#session={LONG}&message={quote(DEMO_QUESTION)}&part={DEMO_EVIDENCE_IDS[0]}")
+    expect(parts(page).and_(page.locator("[aria-pressed=true]"))).to_have_attribute("data-item", DEMO_EVIDENCE_IDS[0])
     quoted = parts(page).and_(page.locator("[data-layer=L5]")).last
     quoted.click()
     expect(quoted).to_have_attribute("aria-pressed", "true")

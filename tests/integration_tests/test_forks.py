@@ -87,9 +87,7 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ContextPi
         store.close()
 
 
-def test_what_the_parent_has_refuses_the_child_of_a_fork_and_the_parent_keeps_it(
-    opened: ContextPipeline, tmp_path: Path
-) -> None:
+def test_what_the_parent_has_refuses_the_child_and_stays(opened: ContextPipeline, tmp_path: Path) -> None:
     folder = tmp_path / "store"
     with busy(opened):
         for _ in range(2):

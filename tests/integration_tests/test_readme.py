@@ -8,6 +8,7 @@ import re
 import runpy
 import subprocess
 import sys
+import tomllib
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -159,6 +160,17 @@ def test_links_of_the_project_lead_somewhere(name: str) -> None:
         path, _, place = target.partition("#")
         assert "://" in target or (ROOT / path).exists(), target
         assert "://" in target or not place or place in headings(ROOT / path), target
+
+
+def test_a_release_has_the_version_of_its_tag_and_links_that_lead_somewhere_from_elsewhere() -> None:
+    release, address = runpy.run_path(str(ROOT / "scripts" / "release.py")), "https://example.org/repository"
+    project = tomllib.loads(
+        release["with_version"]((ROOT / "pyproject.toml").read_text(encoding="utf-8"), "1.2.3", address)
+    )["project"]
+    assert (project["version"], project["urls"]["Issues"]) == ("1.2.3", f"{address}/issues")
+    page = release["with_addresses"](README, "1.2.3", address)
+    assert f"({address}/raw/v1.2.3/docs/figures/peers.svg)" in page
+    assert all("://" in target for target in re.findall(r"\]\(([^)]+)\)", page))
 
 
 def headings(page: Path) -> set[str]:

@@ -99,9 +99,7 @@ def until_interrupted(name: str, url: str, folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["loop", *WAYS])
-def test_an_interrupt_that_is_resumed_in_another_process_goes_on_with_the_same_prompts(
-    name: str, tmp_path: Path
-) -> None:
+def test_an_interrupt_resumed_in_another_process_has_the_same_prompts(name: str, tmp_path: Path) -> None:
     with StrictOpenAIServer(SCRIPT.answer) as server:
         child = multiprocessing.get_context("spawn").Process(
             target=until_interrupted, args=(name, server.url, tmp_path)

@@ -107,9 +107,7 @@ def test_a_forecast_reads_writes_and_embeds_nothing() -> None:
 
 
 @pytest.mark.parametrize("allocation", ALLOCATIONS, ids=str)
-def test_at_the_same_budget_it_is_the_report_and_at_another_close_to_what_a_fresh_pipeline_gives(
-    allocation: Any,
-) -> None:
+def test_at_the_same_budget_it_is_the_report_and_at_another_close_to_a_fresh_pipeline(allocation: Any) -> None:
     """Within 8 % of the budget: the cut stays while it can."""
     changes, tools = {"allocation": allocation, **RICH}, [flat_tool(1), flat_tool(2)]
     asked = pipeline(2_500, chat(100), **changes)

@@ -98,9 +98,7 @@ def measured(chosen: Content, extras: int = 0) -> Measure:
 
 
 @given(CONTENTS, st.integers(0, 99))
-def test_the_total_is_a_count_of_messages_and_schemas_and_the_parts_of_a_measure_add_up_to_it(
-    chosen: Content, schemas: int
-) -> None:
+def test_the_total_is_a_count_of_messages_and_schemas_and_parts_add_up_to_it(chosen: Content, schemas: int) -> None:
     found, messages = measured(chosen, schemas), build(chosen).messages
     assert found.total_tokens == COUNTER.count_messages(messages) + schemas
     parts = found.items_tokens.total() + found.layer_overhead_tokens.total() + found.framing_tokens

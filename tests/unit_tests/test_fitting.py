@@ -194,9 +194,7 @@ rooms = st.integers(min_value=700, max_value=8_000)
 
 @settings(max_examples=40)
 @given(parts=grown, budget=rooms)
-def test_every_step_is_within_the_budget_and_what_was_shown_stays_until_the_next_would_not_fit(
-    parts: list[list[int]], budget: int
-) -> None:
+def test_every_step_fits_and_what_was_shown_stays_until_the_next_one(parts: list[list[int]], budget: int) -> None:
     before: PlannedTurn | None = None
     turns: dict[object, GrowingTurn] = {}
     whole = turn_of("What did we decide about the roof?", *parts)

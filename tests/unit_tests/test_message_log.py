@@ -68,9 +68,7 @@ def test_no_id_stands_for_two_messages_and_no_record_is_lost(records: list[Messa
 
 
 @given(_RECORDS, st.data())
-def test_a_conversation_read_in_parts_is_the_one_read_at_once(
-    records: list[MessageRecord], data: st.DataObject
-) -> None:
+def test_a_conversation_in_parts_is_the_one_read_at_once(records: list[MessageRecord], data: st.DataObject) -> None:
     whole = OpenConversation(ADAS)
     whole.take_in(News(in_order(records)), whole=True)
     parts = OpenConversation(ADAS)

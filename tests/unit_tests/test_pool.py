@@ -101,9 +101,7 @@ def test_the_parts_add_up_to_the_value_of_every_text(said: list[str], elsewhere:
         assert by_words(conversation(said)) == pool.ranking.keys.tolist()
 
 
-def test_of_many_messages_only_those_that_may_be_worth_it_are_ranked_about_as_among_all(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_of_many_messages_only_those_that_may_be_worth_it_are_ranked(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(4)
     words = [f"w{number}" for number in range(400)]
     said = [" ".join(rng.choices(words, k=8)) for _ in range(3_000)]

@@ -150,9 +150,7 @@ def test_a_model_is_known_by_its_names_or_estimated_without_a_download(no_encodi
     assert list(no_encodings.iterdir()) == []
 
 
-def test_the_vocabulary_is_tiktokens_own_and_made_by_the_build_script(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_vocabulary_is_tiktokens_and_made_by_the_script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tiktoken_ext.openai_public, "load_tiktoken_bpe", lambda _url, expected_hash: expected_hash)
     theirs = tiktoken_ext.openai_public.o200k_base()
     packed = (Path(vocab.__file__).parent / vocab.FILE_NAME).read_bytes()

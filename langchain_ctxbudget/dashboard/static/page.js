@@ -41,7 +41,7 @@ const prompt = new Prompt({
   },
 });
 
-/** Where the address says to look: #session=…&message=…&budget=…, so that it can be kept and shared. */
+/** Where the address says to look: #session=…&message=…&budget=…&part=…, so that it can be kept and shared. */
 const asked = () => Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
 
 /** Reads everything about a session; what is on the page stays there until the answer has come. */
@@ -59,7 +59,7 @@ async function load(wanted) {
     node("empty").hidden = Boolean(session);
     if (!session) return hide();
     const isOther = session !== view.session;
-    const { message = "", budget = null } = asked();
+    const { message = "", budget = null, part } = asked();
     if (isOther) Object.assign(view, { message, budget: budget && Number(budget), usual: null, picked: null });
     const [{ snapshots, replayed, input_price: price }, next, usage] = await Promise.all([
       api.snapshots(session),
@@ -80,6 +80,7 @@ async function load(wanted) {
     showForm();
     showUsage(usage);
     draw(shown);
+    if (isOther && part && !NARROW.matches) prompt.find(part);
   } catch (problem) {
     if (isStill()) failed(problem, wanted);
   } finally {

@@ -81,6 +81,13 @@ export class Prompt {
     fill(place("glance"), bar, el("p", { class: "below-bar small" }, below, el("span", { class: "rest muted" }, `${count(Math.max(0, budget - total))} free`)));
   }
 
+  /** Brings the last part that an item, a message for instance, has in the prompt into view, and says why it is there. */
+  find(id) {
+    const part = this.parts.findLast((one) => one.dataset.item.split(" + ").includes(id));
+    const message = part?.closest(".message");
+    if (part) this.goTo([...place("prompt").children].indexOf(message), part.dataset.layer, part.dataset.item);
+  }
+
   /** Brings a message of the prompt into view, and picks the part that is wanted of it. */
   goTo(index, layer = null, item = null) {
     const message = place("prompt").children[index];
