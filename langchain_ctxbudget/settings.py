@@ -105,6 +105,9 @@ class RetrievalSettings(budget.Parameters):
     last, one of a year ago by 1 / e of that."""
     entity_weight: budget.ShareOrNone = 0.0
     """Raises what names the message's entities: a text with all of them by 0.3 times this share of that distance."""
+    memory_weights: tuple[budget.ShareOrNone, budget.ShareOrNone, budget.ShareOrNone, budget.ShareOrNone] | None = None
+    """The order of memories among themselves by similarity, certainty (1 if pinned), `exp(-days / 365)` and type, for
+    instance `(0.4, 0.3, 0.2, 0.1)` (seed 002); None: by the one ranking of all texts."""
 
 
 class EntityContext(budget.Parameters):
@@ -308,6 +311,9 @@ class ContextSettings(budget.Parameters):
     keep_messages: budget.NonNegative = 6
     """The newest messages that stay verbatim while they fit a quarter of the budget (seed 001: the last 6), two for an
     exchange, whatever calls it has. The last exchange stays up to half of the budget; of a larger one, its end does."""
+    keep_important: budget.ShareOrNone = 0.0
+    """The share of the budget for older messages that say most, word for word: what was decided or left open, numbers,
+    names, code (seed 002: preservation by analysis, with the score of seed 000). Pinned ones come first."""
     compaction_trigger: budget.Share = 0.8
     """Compaction starts when verbatim history passes this share of its layer (seed 001: 80 %)."""
     compaction_target: budget.Share = 0.25

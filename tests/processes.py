@@ -1,7 +1,5 @@
 """Processes of their own that start at once: forked from one that has imported what takes seconds, and done nothing."""
 
-from __future__ import annotations
-
 from multiprocessing import get_context
 
 FORKED = get_context("forkserver")

@@ -3,8 +3,6 @@
 `docs/internals/budgeting.md` explains each with a figure, and how to write one of your own.
 """
 
-from __future__ import annotations
-
 from langchain_ctxbudget.budget.allocation import (
     MEMORIES_HEADING, MOST_EXCHANGES, TITLES, Allocation, AllocationStrategy, Depth, Emphasis, Exchange,
     Fragment, Layer, LayerSpec, Layout, Reason, Situation, Status, divide, share_out, title_of,

@@ -63,6 +63,7 @@ class Reason(StrEnum):
     RECENT = "recent", "among the newest messages, which are sent word for word"
     SUMMARY = "summary", "stands for older messages that are not sent themselves"
     PINNED = "pinned", "kept word for word because the application pinned it"
+    IMPORTANT = "important", "kept word for word because it says much, as `keep_important` has it"
     SHORTENED = "shortened", "sent in short: too large, an old result of a tool, or only to be summarised"
     DROPPED = "dropped", "left out because the application asked for it"
     RELEVANT = "relevant", "found for the current message, and worth its tokens"

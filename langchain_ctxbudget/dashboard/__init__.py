@@ -1,7 +1,5 @@
 """The dashboard: a page and a JSON API over the conversations of one user at a time; needs the extra `dashboard`."""
 
-from __future__ import annotations
-
 try:
     import starlette  # noqa: F401
 except ImportError as error:  # pragma: no cover - the tests have it

@@ -1,7 +1,5 @@
 """Conversations: their messages, their log in the store, and their compaction."""
 
-from __future__ import annotations
-
 from langchain_ctxbudget.history import blocks, compact, editing, log, work_state
 from langchain_ctxbudget.history.blocks import BLOCKS
 from langchain_ctxbudget.history.columns import (

@@ -10,6 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from itertools import chain
 
 from langchain_ctxbudget.history.columns import Entry
 from langchain_ctxbudget.history.extractive import Digest, Line, digest_messages, merge
@@ -207,8 +208,18 @@ class Spans:
 
     def before(self, cut: int) -> tuple[list[Digest], tuple[str, ...]]:
         """Returns the digests of everything before a cut, oldest and coarsest first, and the keys a model owes."""
+        nodes = self._nodes(cut)
+        keys = (self.key(span) for span in nodes if self.known.maker and self.tree.key(span))
+        return [*map(self.digest, nodes)], tuple(filter(self.known.lacks, keys))
+
+    def important(self, cut: int) -> list[int]:
+        """Returns the messages before a cut that have said most, by their best sentences, the most important first."""
+        worth: dict[int, float] = {}
+        for sentence in chain.from_iterable(self.extracted(span).sentences for span in self._nodes(cut)):
+            worth[sentence.position] = max(worth.get(sentence.position, 0.0), sentence.score)
+        return sorted(worth, key=lambda at: (-worth[at], at))
+
+    def _nodes(self, cut: int) -> list[Node]:
         segments = self.tree.segments_until(cut)
-        first, nodes = self.tree.starts[segments], frontier(self.tree.starts, segments)
-        waiting = tuple(filter(self.known.lacks, map(self.key, nodes))) if self.known.maker else ()
-        rest = [Node(first, cut, 1, segments)] if first < cut else []  # no whole segment yet
-        return [self.digest(span) for span in (*nodes, *rest)], waiting
+        rest = Node(self.tree.starts[segments], cut, 1, segments)  # no whole segment yet
+        return [*frontier(self.tree.starts, segments), *([rest] if rest.first < cut else [])]

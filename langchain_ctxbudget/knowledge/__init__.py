@@ -1,7 +1,5 @@
 """Knowledge of the user: facts, topics, entities, their compiled texts, presence, and how they are learned."""
 
-from __future__ import annotations
-
 from langchain_ctxbudget.knowledge import control, facts, known, presence, records, subjects
 from langchain_ctxbudget.knowledge.control import KnownItem, SourceMessage, UserKnowledge
 from langchain_ctxbudget.knowledge.facts import FactsLayer

@@ -356,8 +356,9 @@ def as_candidates(
             learned: Kind = "project" if fact.category == "project" else "fact"
             given: Kind = fact.memory_type or ("explicit" if fact.made_by == BY_USER else learned)
             kind: Kind = "core" if fact.pinned else given
-            date, place = fact.last_seen.date().isoformat(), len(found)
-            found.append(Candidate(id=fact.id, source="memories", text=fact.shown, place=place, kind=kind, date=date))
+            date, sure = fact.last_seen.date().isoformat(), 1.0 if fact.pinned else fact.confidence
+            about: dict[str, Any] = {"text": fact.shown, "place": len(found), "date": date, "certainty": sure}
+            found.append(Candidate(id=fact.id, source="memories", kind=kind, **about))
     return tuple(found)
 
 

@@ -1,7 +1,5 @@
 """Messages: what they hold, which live or die together, how they are clipped and fenced. Pure."""
 
-from __future__ import annotations
-
 from langchain_ctxbudget.messages import fences
 from langchain_ctxbudget.messages.calls import (
     CALL_BLOCKS, block_types, blocks_of, call_ids, is_text, is_user, provider_name, text_of, with_calls,

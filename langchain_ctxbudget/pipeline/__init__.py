@@ -1,7 +1,5 @@
 """`ContextPipeline`: the plain object over everything else; locks, workers and I/O."""
 
-from __future__ import annotations
-
 from langchain_ctxbudget.pipeline.bookkeeping import ContextSnapshot, Prices, SnapshotBook
 from langchain_ctxbudget.pipeline.engine import Engine, Session
 from langchain_ctxbudget.pipeline.pipeline import ContextPipeline

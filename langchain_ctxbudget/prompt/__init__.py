@@ -1,7 +1,5 @@
 """From a message and a conversation to a prompt: the six steps."""
 
-from __future__ import annotations
-
 from langchain_ctxbudget.prompt.assembly import (
     EPHEMERAL, Content, asking, common_prefix, group_tokens, opening_note, summary_text, system_parts,
     without_least,

@@ -142,20 +142,19 @@ def _of_history(plan: Plan, content: Content) -> list[report.ReportItem]:
     """Returns the verbatim part of the history: what is sent, what was pruned, what cannot be sent."""
     view, conversation, counter = plan.history, plan.conversation, plan.counter
     shortened = _shortened(plan, content)
-    sent = _positions(content.history)
+    sent, pinned = _positions(content.history), {*conversation.kept}
     items: list[report.ReportItem] = []
     for group in content.bare_history:
         status, reason = Status.INCLUDED, Reason.RECENT
         if shortened.intersection(group.positions):
             status, reason = Status.SHRUNK, Reason.SHORTENED
         elif group.positions[0] < view.cut:
-            reason = Reason.PINNED
+            reason = Reason.PINNED if pinned.intersection(group.positions) else Reason.IMPORTANT
         items.append(_of_group(group, counter, status, reason))
     gone = (group for group in view.groups if not sent.intersection(group.positions))
     items += [_of_group(group, counter, Status.OMITTED, Reason.PRUNED) for group in gone]
     shown = _positions(view.groups)
-    kept = [position for position in conversation.kept if position < view.cut]
-    for position in (*kept, *range(view.cut, len(conversation.entries))):
+    for position in sorted(pinned.union(range(view.cut, len(conversation.entries)))):
         if position not in shown:
             entry = conversation.entries[position]
             tokens, reason = conversation.costs[position], Reason.NO_ROOM

@@ -101,7 +101,7 @@ def _allocated(plan: Plan, identity: int) -> Plan:
         message_count=len(conversation.entries),
         history_tokens=compact.history_tokens(conversation, plan.limit_tokens),
         keep_tokens=sum(newest[len(newest) - keep :]),
-        pinned_tokens=compact.pinned_tokens(conversation, plan.limit_tokens),
+        pinned_tokens=compact.pinned_tokens(conversation, plan.limit_tokens, settings.keep_important),
         exchanges=exchanges,
         topic_count=len(topics),
         topic_tokens=sum(topics),

@@ -169,10 +169,10 @@ def retrieve(plan: Plan, access: Access) -> Flow[Plan]:
         pool, problem = yield from retrieval.gather(searched, plan.query, access.embeddings, others)
         pool = replace(pool, named=named)
         problems += [problem] if problem else []
-        limits, today = plan.request.settings.retrieval, plan.request.now
+        limits, today = plan.request.settings.retrieval, plan.request.now and plan.request.now.date()
         names_by_id = plan.request.knowledge.names_by_id
         names = [names_by_id.get(one.id, (one.id,))[0] for one in plan.detected.entities]
-        pool = retrieval.boosted(pool, limits, names, today.date() if today else None)
+        pool = retrieval.boosted(retrieval.weighted(pool, limits.memory_weights, today), limits, names, today)
         if access.reranker is not None:
             most = limits.candidates or retrieval.RERANKED
             pool, problem = yield from retrieval.rerank(pool, plan.query, access.reranker, conversation, most)

@@ -1,7 +1,5 @@
 """The report of a prompt, its renderers and its plots; they read its plain data and nothing else."""
 
-from __future__ import annotations
-
 from langchain_ctxbudget.report.report import (
     LISTED_OMISSIONS, ContextReport, CoverageRange, CoverageState, HistoryStrategy, LayerReport, ReportItem,
     Stability, UsageState, layer_report, preview, ranges,

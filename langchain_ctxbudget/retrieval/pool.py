@@ -54,6 +54,8 @@ class Pool:
     """Digests of who says what; `folded`, of what they say."""
     folded: NDArray[np.int64]
     searched: Searched
+    likeness: search.Scores = field(default_factory=lambda: np.zeros(0))
+    """Of what lies elsewhere: its cosine to the question or, without vectors, its share of the words; 0 to 1."""
     named: tuple[Named, ...] = ()
 
     def position(self, number: int) -> int | None:
@@ -171,7 +173,8 @@ def pooled(
     meant = np.concatenate((near, searched.quotable[places]))
     said = np.concatenate((sayings[:, 0], index.sayings.values[places]))
     folded = np.concatenate((sayings[:, 1], index.folded.values[places]))
-    return Pool(question, tuple(elsewhere), places, ranking, evidence, meant, said, folded, searched)
+    likeness = (covered if dense is None else dense)[:first].clip(0, 1)
+    return Pool(question, tuple(elsewhere), places, ranking, evidence, meant, said, folded, searched, likeness)
 
 
 def _worth_a_look(

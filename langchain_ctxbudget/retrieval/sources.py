@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.embeddings import Embeddings
+from numpy.typing import NDArray
 
 from langchain_ctxbudget.flow import Call, Flow, T
 from langchain_ctxbudget.history import Conversation, OtherConversations, message_reference
 from langchain_ctxbudget.messages import fold
 from langchain_ctxbudget.retrieval.pool import Named, Pool, Searched, gather
 from langchain_ctxbudget.retrieval.selecting import CANDIDATES
-from langchain_ctxbudget.search import Candidate
+from langchain_ctxbudget.search import PRIORITIES, Candidate
 from langchain_ctxbudget.settings import RetrievalSettings, Source
 
 if TYPE_CHECKING:
@@ -116,15 +117,36 @@ def boosted(pool: Pool, settings: RetrievalSettings, names: Collection[str], tod
     best = pool.best(pool.ranking.keys, settings.candidates or CANDIDATES)
     boost, called = np.zeros(len(pool.ranking.keys)), {fold(name) for name in names}
     for number in best:
-        text = pool.text(number)
-        if today and text.date:
-            days = max(0, (today - date.fromisoformat(text.date)).days)
-            boost[number] += settings.recency_weight * RECENCY_BOOST * np.exp(-days / YEAR_DAYS)
-        if called:
-            said = fold(text.text)
-            boost[number] += settings.entity_weight * NAMES_BOOST * sum(name in said for name in called) / len(called)
+        text, said = pool.text(number), fold(pool.text(number).text)
+        new = _recency(text.date, today) if text.date and today else 0.0
+        shared = sum(name in said for name in called) / max(1, len(called))
+        boost[number] = settings.recency_weight * RECENCY_BOOST * new + settings.entity_weight * NAMES_BOOST * shared
     distance = float(np.ptp(pool.ranking.keys[best])) if best else 0.0
     return replace(pool, ranking=pool.ranking.with_part("boost", boost * distance))
+
+
+def weighted(pool: Pool, weights: Sequence[float] | None, today: date | None) -> Pool:
+    """Gives the places that memories have in a ranking to these in the order of their weighted parts (seed 002)."""
+    at = np.array([number for number, text in enumerate(pool.others) if text.source == "memories"], np.intp)
+    if weights is None or not len(at := at[pool.meant[at]]):
+        return pool
+    memories = [pool.others[number] for number in at]
+    parts = [[one.certainty, _recency(one.date, today), PRIORITIES[one.kind] / 100] for one in memories]
+    scores = np.column_stack((pool.likeness[at], parts)) @ weights
+    return _in_order(pool, at[np.argsort(-scores, kind="stable")], "memories")
+
+
+def _in_order(pool: Pool, numbers: NDArray[np.intp], why: str) -> Pool:
+    """Gives the values of some texts to these in another order, best first."""
+    keys = pool.ranking.keys.copy()
+    keys[numbers] = np.sort(keys[numbers])[::-1]
+    return replace(pool, ranking=pool.ranking.with_part(why, keys - pool.ranking.keys))
+
+
+def _recency(said: str | None, today: date | None) -> float:
+    """Returns 1 for what was said today, or nobody knows when, and 1 / e for what was said a year ago."""
+    days = (today - date.fromisoformat(said)).days if said and today else 0
+    return float(np.exp(-max(0, days) / YEAR_DAYS))
 
 
 def rerank(
@@ -149,11 +171,9 @@ def rerank(
         chosen = list(dict.fromkeys(number for number in given if number is not None))
     except Exception as error:  # noqa: BLE001 - whatever a reranker raises, there is an order without it
         return pool, f"reranker {name}: {type(error).__name__}: {error}"
-    changed = pool.ranking.keys.copy()
-    changed[[*chosen, *(number for number in best if number not in chosen)]] = pool.ranking.keys[best]
+    pool = _in_order(pool, np.array(list(dict.fromkeys((*chosen, *best))), np.intp), "reranker")
     short = f"reranker {name}: gave back {len(chosen)} of {len(best)} documents; the others follow as found"
-    ranking = pool.ranking.with_part("reranker", changed - pool.ranking.keys)
-    return replace(pool, ranking=ranking), short if len(chosen) < len(best) else None
+    return pool, short if len(chosen) < len(best) else None
 
 
 def _hit(pool: Pool, number: int, conversation: Conversation | None) -> Hit:

@@ -1,13 +1,11 @@
 """Finding texts: words, vectors, ranking and packing. Pure."""
 
-from __future__ import annotations
-
 from langchain_ctxbudget.search.embeddings import LocalEmbeddings, local_embeddings_available
 from langchain_ctxbudget.search.lexical import LexicalIndex, most_about, packed_terms, scores_together
-from langchain_ctxbudget.search.packing import PRIORITIES, Candidate, Kind, pack, shrink_to
 from langchain_ctxbudget.search.ranking import (
-    ALL, NEGLIGIBLE, NEIGHBOURHOOD, NEWEST, Evidence, Numbers, Question, Ranking, Scores, Texts, about, called, dated,
-    day_number, first_person, highest, is_name, rank, shortness, spelled, z_scores,
+    ALL, NEGLIGIBLE, NEIGHBOURHOOD, NEWEST, PRIORITIES, Candidate, Evidence, Kind, Numbers, Question, Ranking, Scores,
+    Texts, about, called, dated, day_number, first_person, highest, is_name, pack, rank, shortness, shrink_to, spelled,
+    z_scores,
 )  # fmt: skip
 from langchain_ctxbudget.search.vectors import (
     AFTER, BEFORE, CentredVectors, Rows, Vectors, as_query, comparable, limit, links, subjects, units,

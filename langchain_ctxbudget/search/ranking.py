@@ -1,19 +1,21 @@
-"""Ranking of past texts for a message: relevance, and worth per token (docs/internals/retrieval.md)."""
+"""Ranking of texts for a message: relevance, worth per token (docs/internals/retrieval.md); and filling a budget."""
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from langchain_ctxbudget.messages import STOP_WORDS, fold, terms, without_mentions
+from langchain_ctxbudget.messages import STOP_WORDS, fold, sentences, terms, without_mentions
+from langchain_ctxbudget.settings import Source
 
 Scores: TypeAlias = NDArray[np.float64]
 Numbers: TypeAlias = NDArray[np.int32]
@@ -421,3 +423,69 @@ def _best(scores: Scores, most: int) -> float:
         return 0.0
     highest = np.partition(scores, len(scores) - most)[-most:] if len(scores) > most else scores
     return float(highest.mean())
+
+
+# Texts from elsewhere, and filling a budget
+
+Kind = Literal["core", "explicit", "fact", "project", "experience"]
+PRIORITIES: dict[Kind, int] = {"core": 100, "explicit": 90, "fact": 80, "project": 75, "experience": 70}
+"""The weight of each kind of text (seed 002)."""
+ELLIPSIS = " …"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A text from outside the open conversation: of another conversation, a memory, a document."""
+
+    id: str
+    """Unique among all of a user: `conversation/message`, `document#chunk`."""
+    source: Source
+    text: str
+    title: str = ""
+    """A document's title or a conversation's id; parts of one stand under one heading."""
+    place: int = 0
+    """Its place there, for the order."""
+    speaker: str = ""
+    """Empty for documents and memories."""
+    date: str | None = None
+    """`YYYY-MM-DD`, where it is known."""
+    kind: Kind = "experience"
+    certainty: float = 1.0
+    """Of a fact about the user, 0 to 1."""
+    metadata: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """Of a document: what it was given with, and where in it this stands."""
+
+
+def pack(order: Iterable[int], cost: Callable[[int], int], budget_tokens: int, smallest: int) -> list[int]:
+    """Takes items in order as long as they fit, and returns the numbers of those taken, best first.
+
+    The cost of an item is asked once, when its turn comes, and may depend on what was taken. None costs less than
+    `smallest`: packing ends when not even that is left.
+    """
+    taken: list[int] = []
+    left = budget_tokens
+    for number in order:
+        if left < smallest:
+            break
+        price = cost(number)
+        if price <= left:
+            taken.append(number)
+            left -= price
+    return taken
+
+
+def shrink_to(
+    text: str, count: Callable[[str], int], budget_tokens: int, split: Callable[[str], list[str]] = sentences
+) -> str | None:
+    """Returns the first sentences of a text that fit a budget, or None where not even one does."""
+    if budget_tokens <= 0:
+        return None  # nothing fits: not worth tokenizing
+    if count(text) <= budget_tokens:
+        return text
+    parts = split(text)
+
+    def first(number: int) -> str:
+        return " ".join(parts[:number]) + ELLIPSIS
+
+    fitting = bisect_right(range(1, len(parts) + 1), budget_tokens, key=lambda number: count(first(number)))
+    return first(fitting) if fitting else None

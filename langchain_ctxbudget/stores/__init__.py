@@ -1,7 +1,5 @@
 """Stores: LangGraph's and Chroma's, and the records that are kept in them."""
 
-from __future__ import annotations
-
 from langchain_ctxbudget.stores import bulk
 from langchain_ctxbudget.stores.base import (
     EXTRACTION, ROOT, SAID, UNQUOTED, BlockRecord, ChangeRecord, CutRecord, CutsRecord, LaneRecord, MessageRecord,

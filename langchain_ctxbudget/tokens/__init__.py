@@ -1,7 +1,5 @@
 """Tokens: counters, what providers charge for messages, tools and images, and how large windows are."""
 
-from __future__ import annotations
-
 from langchain_ctxbudget.tokens.cost import require_schemas
 from langchain_ctxbudget.tokens.counters import (
     CalibratedCounter, EstimatingCounter, HuggingFaceCounter, ModelCounter, TiktokenCounter, TokenCounter,

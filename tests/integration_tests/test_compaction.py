@@ -1,7 +1,5 @@
 """History that compacts without losing anything: what every compaction promises."""
 
-from __future__ import annotations
-
 import re
 import threading
 from collections.abc import Sequence
@@ -121,6 +119,19 @@ def test_a_kept_message_stays_verbatim_with_its_calls_and_outlasts_a_restart() -
         assert [key for key in sent if key in {"call", "r1", "r2", "q20"}] == ["call", "r1", "r2", "q20"]
         pipe.pin(["q20"], preservation=None, **USER)
         assert "q20" not in ids_of(pipe.assemble("Hello", **USER).messages)
+
+
+def test_what_says_most_stays_verbatim_within_its_share_and_is_not_told_twice() -> None:
+    decision = "We decided to use Postgres 16 for the ledger of Mrs. Field."
+    said = [*conversation(40), HumanMessage(decision, id="said"), *conversation(200)[40:]]
+    for share in (0.0, 0.1, 0.5, 1.0):
+        with pipeline(settings={"keep_important": share}) as pipe:
+            pipe.add_messages(said, **USER)
+            context = pipe.assemble("Hello", **USER)
+        kept = [item for item in context.report.layer("L6").items if item.reason == "important"]
+        assert sum(item.tokens for item in kept) <= share * 2_000
+        assert ("said" in [item.id for item in kept]) is bool(share)
+        assert str(context.messages[1:]).count(decision) == 1
 
 
 def test_a_message_to_be_dropped_is_in_no_prompt_and_no_summary() -> None:

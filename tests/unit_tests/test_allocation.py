@@ -1,7 +1,5 @@
 """Budgets are divided between layers by rules that can be relied on, under every strategy in every situation."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -5,8 +5,6 @@ prompt costs what it costs and is never a share; what framing and tools cost is 
 is given more than it holds.
 """
 
-from __future__ import annotations
-
 from langchain_ctxbudget import budget
 from langchain_ctxbudget.budget.strategies import memory_tokens, preferences_demand
 

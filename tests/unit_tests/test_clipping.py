@@ -1,7 +1,5 @@
 """Clipping what is too large, texts and messages."""
 
-from __future__ import annotations
-
 import json
 import re
 from copy import deepcopy

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from langchain_ctxbudget.knowledge import BY_USER, Fact, Source
-from langchain_ctxbudget.knowledge.facts import MOST_NAMED, eviction_score, is_expired, learn, pruned
+from langchain_ctxbudget.knowledge.facts import MOST_NAMED, is_expired, learn, pruned
 from langchain_ctxbudget.knowledge.records import LearnedFact
 from langchain_ctxbudget.messages import says_the_same
 
@@ -32,29 +32,11 @@ def ids(facts):
     return [fact.id for fact in facts]
 
 
-def test_the_eviction_score_is_age_by_weight_by_confidence():
-    for category, days, confidence, score in (
-        ("project", 10, 0.5, 16.0),  # 10 * 0.8 / 0.5
-        ("preference", 10, 0.5, 6.0),  # 10 * 0.3 / 0.5
-        ("identity", 10, 0.5, 10.0),  # 10 * 0.5 / 0.5
-    ):
-        assert eviction_score(fact(category=category, days=days, confidence=confidence), NOW) == pytest.approx(score)
-
-
 def test_a_fact_expires_past_the_days_of_its_category():
     for category, days in (("project", 60), ("preference", 180), ("identity", 365)):
         assert not is_expired(fact(category=category, days=days), NOW)
         assert is_expired(fact(category=category, days=days + 0.001), NOW)
         assert not is_expired(fact(category=category, days=9_999, pinned=True), NOW)
-
-
-def ended(facts):
-    return {each.id: (each.ended, each.ended_at) for each in facts if each.ended}
-
-
-def test_above_150_facts_are_evicted_down_to_120():
-    for count, gone in ((121, 0), (150, 0), (151, 31), (200, 80)):
-        assert list(ended(pruned(many(count, days=1), NOW)).values()) == [("evicted", NOW)] * gone
 
 
 facts_of_any_kind = st.lists(

@@ -1,7 +1,5 @@
 """The words, vectors and circumstances that retrieval knows of every message, read at once or bit by bit."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import numpy as np

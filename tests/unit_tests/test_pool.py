@@ -1,7 +1,5 @@
 """One ranking of everything that may be quoted for a message, and the search over it."""
 
-from __future__ import annotations
-
 import random
 from datetime import date
 from typing import Any
@@ -19,7 +17,7 @@ from pydantic import Field
 from langchain_ctxbudget.documents import Catalogue
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.history import Conversation, MessageIndex, MessageTable
-from langchain_ctxbudget.retrieval import Pool, Searched, Sources, boosted, gather, pooled, rerank, search
+from langchain_ctxbudget.retrieval import Pool, Searched, Sources, boosted, gather, pooled, rerank, search, weighted
 from langchain_ctxbudget.retrieval import pool as pools
 from langchain_ctxbudget.search import Candidate
 from langchain_ctxbudget.settings import RetrievalSettings
@@ -34,8 +32,8 @@ def message(number: int, text: str, *, title: str = "c2", **fields: Any) -> Cand
     return Candidate(id=f"{title}/{number}", source="conversations", text=text, title=title, place=number, **fields)
 
 
-def memory(number: int, text: str, kind: Any = "fact") -> Candidate:
-    return Candidate(id=f"memory {number}", source="memories", text=text, kind=kind)
+def memory(number: int, text: str, kind: Any = "fact", **fields: Any) -> Candidate:
+    return Candidate(id=f"memory {number}", source="memories", text=text, kind=kind, **fields)
 
 
 def ranked(view: Conversation, others: Any = (), embeddings: Embeddings | None = None) -> tuple[Pool, str | None]:
@@ -149,6 +147,25 @@ def test_a_reranker_hands_the_values_of_the_best_that_may_be_quoted_out_in_its_o
         assert sorted(new.ranking.keys) == pytest.approx(sorted(pool.ranking.keys))
         assert new.ranking.keys == pytest.approx(pool.ranking.keys + new.ranking.components.get("reranker", 0))
         assert problem is None
+
+
+def test_memories_stand_in_their_places_by_the_weights_of_seed_002() -> None:
+    others = [
+        memory(2, "The bike is sold.", "experience", date="2024-01-02"),
+        memory(1, "The blue bike.", "experience", certainty=0.2, date="2025-01-02"),
+        memory(0, "A bike, blue, or not.", "core", certainty=0.5, date="2025-01-02"),
+        memory(3, "Rain, and a bike.", "experience", certainty=0.1, date="2026-01-02"),
+        message(1, "A blue bike is in the rain."),
+    ]
+    pool, first = gathered(conversation(["A kettle."]), others, BagOfWords()), range(1, 5)
+    parts = np.array([[1, np.exp(-731 / 365), 0.7], [0.2, 1 / np.e, 0.7], [0.5, 1 / np.e, 1], [0.1, 1, 0.7]])
+    for weights in (*np.eye(4), (0.4, 0.3, 0.2, 0.1)):
+        scores = np.column_stack((pool.likeness[first], parts)) @ weights
+        new = weighted(pool, weights, date(2026, 1, 2)).ranking
+        assert np.all(np.diff(new.keys[first][np.argsort(-scores, kind="stable")]) <= 0)
+        assert sorted(new.keys[first]) == sorted(pool.ranking.keys[first])
+        assert new.keys[[0, 5]].tolist() == pool.ranking.keys[[0, 5]].tolist()
+    assert weighted(pool, None, None) is pool
 
 
 def test_new_texts_and_those_that_name_entities_are_raised_by_the_formula_of_seed_004() -> None:

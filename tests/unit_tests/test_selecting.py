@@ -1,7 +1,5 @@
 """Filling a budget with the texts that were found."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

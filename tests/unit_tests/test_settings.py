@@ -61,12 +61,7 @@ def test_an_override_changes_what_it_names() -> None:
 
 
 def test_the_tier_is_that_of_what_is_left_and_not_of_what_is_used() -> None:
-    for name, shares in (
-        ("healthy", (1, 0.8)),
-        ("caution", (0.79, 0.6)),
-        ("warning", (0.59, 0.4)),
-        ("critical", (0.39, 0)),
-    ):
+    for name, *shares in (("healthy", 1, 0.8), ("caution", 0.79, 0.6), ("warning", 0.59, 0.4), ("critical", 0.39, 0)):
         assert {tier_of(left).name for left in shares} == {name}
     assert [tier_of(left, (0.5, 0.3, 0.1)).name for left in (0.5, 0.4, 0.2, 0.05)] == [tier.name for tier in TIERS]
 

@@ -1,7 +1,5 @@
 """A chat model's digest: what it is asked, how its replies are read, what becomes of bad ones, and its cap."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
