@@ -5,8 +5,6 @@ another site's are refused, and changes are made by JSON alone, which no form se
 this machine only, by its own names (DNS rebinding).
 """
 
-from __future__ import annotations
-
 import ipaddress
 import json
 import logging

@@ -4,8 +4,6 @@ An operation is a method of the service, which is told the user and gives only w
 items by id, and the texts are read where they are kept: so nothing that was erased since comes back.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A prompt as the page shows it: message by message, and each in parts that a layer, an item and a cache own."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise

@@ -3,8 +3,6 @@
 A change by hand shows in every conversation at its next turn, and nothing that is learned later overrides its text.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Presence: heartbeats tell what a user has open on each device, and that predicts what comes up next."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterable

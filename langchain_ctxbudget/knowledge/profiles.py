@@ -4,8 +4,6 @@ Numbers are added up from one link per conversation; adding up or merging again 
 A text (a bundle) has one field per line, most important first, and never costs more than its cap.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections import Counter

@@ -4,8 +4,6 @@ Below `(ROOT, user, "knowledge")` every kind has a namespace with one item per r
 that every change renews. Progress and snapshots stand with their conversation. Nothing here gets into a vector index.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ quoted, pasted, retold or played as a role says nothing, nor does a message that
 sentence that no rule knows.
 """
 
-from __future__ import annotations
-
 import calendar
 import re
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """The topics and entities that a message is about (L2, L3), and layers of the application's own, as text."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Filling a budget with what was found: what is worth most per token, in the order of time, one line an item."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
