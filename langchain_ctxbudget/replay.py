@@ -209,15 +209,14 @@ def contender(
     else:
         base, at, other = strategy.strip().partition("@")
         if base not in NAMES or (at and not other.isdecimal()):
-            raise InvalidSettingsError(
-                f"There is no strategy {strategy!r} to replay; there are {', '.join(NAMES)}, each also with another "
-                f"budget (recency@4000), and settings"
-            )
+            known = f"{', '.join(NAMES)}, each also with another budget (recency@4000), and settings"
+            raise InvalidSettingsError(f"There is no strategy {strategy!r} to replay; there are {known}")
         budget = int(other) if at else budget
         name, own = f"{base}@{budget}" if at else base, {"emphasis" if base in EMPHASES else "allocation": base}
         if base in (RECENCY, FULL):
             return NewestMessages(name, budget if base == RECENCY else None, **common)
-    below = ContextSettings(learn=False, cache_lifetime_seconds=WARM_SECONDS).override(settings)
+    asked = settings.chosen if isinstance(settings, ContextSettings) else settings  # its defaults are not a replay's
+    below = ContextSettings(learn=False, cache_lifetime_seconds=WARM_SECONDS).override(asked)
     return Assembled(name, below.override({"max_context_tokens": budget, **own}), embeddings=embeddings, **common)
 
 

@@ -343,8 +343,13 @@ class ContextSettings(budget.Parameters):
         personality = (self.personality.text,) if self.personality else ()
         return (*personality, *(self.response_style.lines if self.response_style else ()))
 
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """What was said, without what are defaults."""
+        return {name: getattr(self, name) for name in self.model_fields_set}
+
     def override(self, changes: ContextSettings | Mapping[str, Any] | None) -> Self:
         """Returns these settings with some of them changed; whole settings replace these; None changes nothing."""
         if changes is None:
             return self
-        return self.of({**dict(self), **changes} if isinstance(changes, Mapping) else changes)
+        return self.of({**self.chosen, **changes} if isinstance(changes, Mapping) else changes)

@@ -166,7 +166,7 @@ def _list(pipeline: ContextPipeline, options: argparse.Namespace) -> None:
     if not any(found.values()):
         number = len(pipeline.list_conversations(user_id=options.user))
         said_of = options.kind or "facts, topics or entities"
-        terminal.tell(f"No {said_of} of {options.user!r} in this store; it has {number:,} conversations of theirs.")
+        terminal.tell(f"No {said_of} of {options.user!r} in this store; conversations of theirs: {number:,}.")
 
 
 def _day(at: object) -> str:
@@ -194,10 +194,7 @@ def run_dashboard(options: argparse.Namespace) -> None:
 
         from langchain_ctxbudget.dashboard import create_app  # noqa: PLC0415 - needs the extra
     except ImportError as error:
-        raise CtxBudgetError(
-            f"The dashboard needs packages that are not installed ({error}): "
-            f"pip install 'langchain-ctxbudget[dashboard]'"
-        ) from error
+        raise CtxBudgetError("The dashboard needs its extra: pip install 'langchain-ctxbudget[dashboard]'") from error
     if (options.store is None) != options.demo:
         raise InvalidSettingsError("Say what to show: --store FOLDER, or --demo for the bundled conversation")
     about = {"settings": terminal.settings_of(options), "system_prompt": options.system, "model": options.model}

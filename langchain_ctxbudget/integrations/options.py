@@ -19,9 +19,8 @@ def pipeline_of(given: ContextPipeline | ContextSettings | Mapping[str, Any] | N
     """Returns the given pipeline, or makes one of settings, which learns only if they say so: it has no model."""
     if isinstance(given, ContextPipeline):
         return given
-    if isinstance(given, ContextSettings):
-        given = {name: getattr(given, name) for name in given.model_fields_set}
-    return ContextPipeline({"learn": False, **(given or {})} if given is None or isinstance(given, Mapping) else given)
+    own = given.chosen if isinstance(given, ContextSettings) else given
+    return ContextPipeline({"learn": False, **(own or {})} if own is None or isinstance(own, Mapping) else own)
 
 
 def require_pipeline(pipeline: object, why: str) -> None:

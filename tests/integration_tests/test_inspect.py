@@ -112,7 +112,7 @@ async def test_the_dashboard_calls_a_conversation_what_its_file_calls_it(run: Ru
 
 def test_what_is_known_belongs_to_one_user(run: Run, inspect: Any, store: Path, tmp_path: Path) -> None:
     code, out, _ = run("inspect", "--store", store, "--user", "bo")
-    assert out == "No facts, topics or entities of 'bo' in this store; it has 0 conversations of theirs.\n"
+    assert out == "No facts, topics or entities of 'bo' in this store; conversations of theirs: 0.\n"
     code, out, err = run("inspect", "--store", store, "--user", "bo", "--why", id_of(inspect, "Lisbon"))
     assert (code, out, "Nothing with the id" in err) == (1, "", True)
     code, _, err = run("inspect", "--store", tmp_path / "missing", "--user", "ada")

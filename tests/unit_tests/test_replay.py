@@ -11,7 +11,7 @@ import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage, trim_messages
 from langgraph.store.memory import InMemoryStore
 
-from langchain_ctxbudget import ContextPipeline, TiktokenCounter
+from langchain_ctxbudget import ContextPipeline, ContextSettings, TiktokenCounter
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.replay import DEFAULT_STRATEGIES, NAMES, Turn, replay, split_turns
 from langchain_ctxbudget.tokens import Price
@@ -177,3 +177,11 @@ def test_numbers_out_of_range_are_an_error() -> None:
     ):
         with pytest.raises(InputError, match=problem):
             replay(LONG, ["full"], **{"budget": BUDGET, **options})
+
+
+def test_settings_are_those_that_were_said_whether_as_an_object_or_as_a_mapping() -> None:
+    said: dict[str, Any] = {"keep_messages": 4}
+    given = [said, ContextSettings(**said), ContextSettings().override(said)]
+    first, *others = [replay(LONG, ["elastic"], budget=BUDGET, settings=one).to_dict() for one in given]
+    assert others == [first, first]
+    assert first["strategies"][0]["cached_share"] > 0.5
