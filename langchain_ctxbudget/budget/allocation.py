@@ -1,7 +1,5 @@
 """The layers of a prompt, the situation that a budget is divided in, and the procedure that divides it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum

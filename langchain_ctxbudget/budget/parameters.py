@@ -1,7 +1,5 @@
 """Settings that pydantic checks; what it refuses becomes this package's error with field, value and limit."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from reprlib import repr as short_repr
 from typing import Annotated, ClassVar, Self, TypeAlias

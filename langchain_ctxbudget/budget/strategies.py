@@ -4,8 +4,6 @@ Structure and constants of `elastic` are those of seed 000. In the profile `adap
 history and retrieval share one pool. `fixed`, `dynamic` and `ratio` divide it into buckets, and these between layers.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

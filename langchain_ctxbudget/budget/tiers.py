@@ -1,7 +1,5 @@
 """Usage limits, and how much a prompt may hold when little of them is left (seed 003's context tiers)."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Self

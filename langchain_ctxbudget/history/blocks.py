@@ -6,8 +6,6 @@ how far into the lanes of the log it reaches: from there, what is new is read as
 missing, damaged or of another version is made again in the background; what stands behind a change is forgotten.
 """
 
-from __future__ import annotations
-
 import json
 import zlib
 from base64 import b64decode, b64encode

@@ -1,7 +1,5 @@
 """The history layer of one prompt: recent messages verbatim, a summary and an arc for what is older."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """An open conversation and its log: bring it up to date, and change it: add messages, make it equal to others, edit."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

@@ -18,7 +18,7 @@ from langchain_ctxbudget.history import OpenConversation
 from langchain_ctxbudget.knowledge import facts, known, learning, presence, records
 from langchain_ctxbudget.knowledge.known import Knowledge
 from langchain_ctxbudget.knowledge.learning import Learning
-from langchain_ctxbudget.knowledge.presence import Heartbeat, Prediction
+from langchain_ctxbudget.knowledge.presence import Heartbeat
 from langchain_ctxbudget.knowledge.profiles import as_of, slug
 from langchain_ctxbudget.knowledge.records import BY_USER, EntityProfile, Fact, LearnedFact, TopicProfile
 from langchain_ctxbudget.messages import fold, one_line, says_the_same, terms
@@ -84,8 +84,9 @@ class UserKnowledge:
         return _by_importance((yield from known.read(self._store, user_id)).entities, self._now)
 
     def _list_bundles(self, *, user_id: str) -> Flow[list[records.ContextBundle]]:
-        """Lists the texts that are compiled of what is known about a user, by id."""
-        return [bundle for _, bundle in sorted((yield from known.read(self._store, user_id)).bundles.items())]
+        """Lists the texts that are compiled of what is known about a user, by id, with the prompts that used each."""
+        bundles = (yield from known.read(self._store, user_id)).bundles
+        return list(learning.with_uses(bundles, known.kept_of(self._store, user_id).uses, self._now).values())
 
     def _add_fact(
         self,
@@ -254,34 +255,34 @@ class UserKnowledge:
         return "\n\n".join(parts) + "\n"
 
     def _heartbeat(self, /, *, user_id: str, device_id: str, **opened: Any) -> Flow[records.ClientPresence]:  # noqa: ANN401
-        """Notes what a user has open on a device, and predicts what is likely to come up.
+        """Notes what a user has open on a device, predicts what is likely to come up, and makes ready for it.
 
-        That is: `active_conversation_id` in front, `visible_conversation_ids` (at most 100), `active_notebook_id`,
+        Its texts are compiled; a conversation in front is read in the background, with what there is about it. Noted are
+        `active_conversation_id` in front, `visible_conversation_ids` (at most 100), `active_notebook_id`,
         `active_persona_id`, `path` in the application, `local_time` with its UTC offset, `idle` for a user who does
         nothing, which ends the session of the conversation in front. No text has more than 2,000 characters.
         """
         require_id("user_id", user_id)
-        beat, store, now = _made(Heartbeat, {"device_id": device_id, **opened}), self._store, self._now
-        state = yield from known.read(store, user_id)
-        yield from locked(known.lock_of(store, user_id), presence.renew(store, user_id, state, now, beat))
-        if beat.idle and beat.active_conversation_id:
-            self._learning.end_session(Scope(user_id, beat.active_conversation_id))
-        devices = yield from self._list_devices(user_id=user_id)
-        return next(device for device in devices if device.device_id == device_id)
+        beat, learning = _made(Heartbeat, {"device_id": device_id, **opened}), self._learning
+
+        def body() -> Flow[tuple[records.ClientPresence, list[str]]]:
+            state = yield from learning.rewritten(user_id, lambda state: state)
+            device = yield from presence.renew(self._store, user_id, state, self._now, beat)
+            likely = (*device.predicted_topics, *device.predicted_entities)
+            return device, [state.names_by_id[name][0] for name in likely]
+
+        device, names = yield from locked(known.lock_of(self._store, user_id), body())
+        if beat.active_conversation_id:
+            scope = Scope(user_id, beat.active_conversation_id)
+            if beat.idle:
+                learning.end_session(scope)
+            else:
+                learning.owner.read_ahead(scope, ", ".join(names))
+        return device
 
     def _list_devices(self, *, user_id: str) -> Flow[list[records.ClientPresence]]:
         """Lists what a user has open, a record for each device."""
         return presence.devices(self._store, user_id, self._now)
-
-    def _prewarm(self, *, user_id: str) -> Flow[Prediction]:
-        """Predicts what is likely to come up, by what a user has open, and compiles what is missing of its texts."""
-        store, now = self._store, self._now
-
-        def body() -> Flow[Prediction]:
-            state = yield from self._learning.rewritten(user_id, lambda state: state)
-            return (yield from presence.renew(store, user_id, state, now))
-
-        return (yield from locked(known.lock_of(store, require_id("user_id", user_id)), body()))
 
     @property
     def _store(self) -> BaseStore:
@@ -319,7 +320,6 @@ class UserKnowledge:
     describe, adescribe = twins(_describe)
     heartbeat, aheartbeat = twins(_heartbeat)
     list_devices, alist_devices = twins(_list_devices)
-    prewarm, aprewarm = twins(_prewarm)
 
 
 def _origin(item: KnownItem) -> str:

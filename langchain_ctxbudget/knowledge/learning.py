@@ -262,11 +262,19 @@ def compiled(store: BaseStore, user_id: str, state: Knowledge, now: datetime, sh
     texts = {text.id: text for text in made if "/" in text.id or text.compiled_prompt}
     kept = known.kept_of(store, user_id)
     uses, kept.uses = kept.uses, Counter()
+    return replace(state, bundles=with_uses(texts, uses, now))
+
+
+def with_uses(
+    texts: Mapping[str, records.ContextBundle], uses: Mapping[tuple[str, bool], int], now: datetime
+) -> dict[str, records.ContextBundle]:
+    """Returns compiled texts by id, with the hits and misses that were counted since they were written."""
+    counted = dict(sorted(texts.items()))
     for (key, is_hit), number in uses.items():
-        if old := texts.get(key):
+        if old := counted.get(key):
             counts = {"hit_count": old.hit_count + number} if is_hit else {"miss_count": old.miss_count + number}
-            texts[key] = old.model_copy(update={**counts, "last_used_at": now})
-    return replace(state, bundles=texts)
+            counted[key] = old.model_copy(update={**counts, "last_used_at": now})
+    return counted
 
 
 # In the background
@@ -280,6 +288,7 @@ class _Owner(Owner, Protocol):
     @property
     def embeddings(self) -> Embeddings | None: ...
     def using(self, scope: Scope, body: Callable[[OpenConversation], Flow[T]]) -> Flow[T]: ...
+    def read_ahead(self, scope: Scope, words: str) -> None: ...
 
 
 class Learning:

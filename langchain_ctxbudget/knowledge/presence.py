@@ -119,20 +119,17 @@ def is_online(device: ClientPresence, now: datetime) -> bool:
     return now - device.last_heartbeat_at <= OFFLINE_AFTER
 
 
-def renew(
-    store: BaseStore, user_id: str, state: Knowledge, now: datetime, beat: Heartbeat | None = None
-) -> Flow[Prediction]:
+def renew(store: BaseStore, user_id: str, state: Knowledge, now: datetime, beat: Heartbeat) -> Flow[ClientPresence]:
     """Writes what a heartbeat tells, and what is likely to come up; forgets devices that were silent for 90 days."""
     before = yield from devices(store, user_id, now)
     left = {one.device_id: one for one in before if now - one.last_heartbeat_at <= FORGOTTEN_AFTER}
-    if beat is not None:
-        left[beat.device_id] = heartbeat(left.get(beat.device_id), beat, now)
+    left[beat.device_id] = heartbeat(left.get(beat.device_id), beat, now)
     likely = predict(left.values(), state, now)
     topics, entities = (tuple(name for name, _ in some) for some in (likely.topics, likely.entities))
     told = {"predicted_topics": topics, "predicted_entities": entities}
-    renewed = [device.model_copy(update=told) if device.is_online else device for device in left.values()]
-    yield from bulk.write(store, PRESENCE.changes(user_id, before, renewed))
-    return likely
+    left |= {name: device.model_copy(update=told) for name, device in left.items() if device.is_online}
+    yield from bulk.write(store, PRESENCE.changes(user_id, before, left.values()))
+    return left[beat.device_id]
 
 
 def devices(store: BaseStore, user_id: str, now: datetime) -> Flow[list[ClientPresence]]:

@@ -296,7 +296,6 @@ class Engine:
         """Begins a prompt for a conversation that is up to date."""
         workspace, scope = self.workspace, conversation.scope
         failures = [*([] if scope.is_kept else [NO_THREAD]), *([conversation.remade] if conversation.remade else [])]
-        conversation.remade = ""
         for what, problem in (
             ("summaries", workspace.summarizing and workspace.summarizing.worker.failure_of(scope)),
             ("learning about the user", workspace.learning.worker.failure_of(scope)),
@@ -401,7 +400,7 @@ class Engine:
         knows = prompt.plan.request.knowledge.mark.mark != ""
         problems = yield from self._write(conversation, changes.cut, step=changes.step, with_snapshot=knows)
         known.note_use(workspace.store, scope.user_id, changes.hits, changes.misses)
-        conversation.last = changes.last
+        conversation.last, conversation.remade = changes.last, ""
         if prompt.plan.grows and (block := prompt.plan.block) is not None:
             conversation.sent[block.position] = block
         self._summarize(conversation, settings, prompt.plan.history)

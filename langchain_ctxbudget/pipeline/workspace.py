@@ -22,6 +22,7 @@ from langchain_ctxbudget.knowledge import ClientPresence, Knowledge, Learning, k
 from langchain_ctxbudget.messages import Preservation, checked, forget_texts, split_instructions
 from langchain_ctxbudget.pipeline.bookkeeping import Bookkeeping, Prices, RecentPrompts
 from langchain_ctxbudget.prompt import Request, merged
+from langchain_ctxbudget.retrieval import Searched, Sources, gather
 from langchain_ctxbudget.search import LocalEmbeddings, local_embeddings_available
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.tokens import TokenCounter
@@ -109,6 +110,8 @@ class Workspace:
         self._again = partial(Workspace, settings, counter, **same, prices=prices, recent=self.recent)
         self.summarizing = history.Summarizing(summary_model, self, clock) if summary_model is not None else None
         self.sealing: BackgroundWorker[stores.Scope] = BackgroundWorker(self._seal)
+        self._ahead: dict[stores.Scope, str] = {}
+        """What is likely to come up in conversations that are to be read ahead."""
         self.learning = Learning(self, summary_model, clock)
         self.bookkeeping = Bookkeeping(lambda: self.store, clock, prices)
 
@@ -209,9 +212,24 @@ class Workspace:
         if lasting and next(history.blocks.lacking(conversation), None):
             self.sealing.submit(conversation.scope)
 
+    def read_ahead(self, scope: stores.Scope, words: str) -> None:
+        """Has a conversation opened in the background, and ranked for some words: its next prompt embeds little."""
+        self._ahead[scope] = words
+        self.sealing.submit(scope)
+
     def _seal(self, scope: stores.Scope, cancelled: Cancelled) -> None:
-        while not cancelled and drive(self.recall(scope, partial(history.blocks.seal, self.store))):
-            pass
+        if (words := self._ahead.pop(scope, None)) is not None:
+            drive(self.recall(scope, partial(self._rank, words)))
+        while not (cancelled or isinstance(self.store, stores.PrivateStore)):
+            if not drive(self.recall(scope, partial(history.blocks.seal, self.store))):
+                break
+
+    def _rank(self, words: str, conversation: history.OpenConversation) -> Flow[None]:
+        scope, names = conversation.scope, self.settings.sources if words else ()
+        opened = scope.conversation_id
+        sources = Sources(self.catalogue, scope.user_id, names, self.embeddings, without_conversation=opened)
+        others = yield from sources.read(words, [], other_conversations=conversation.other_conversations)
+        yield from gather(Searched.of(conversation.seen_with(self.counter)), words, self.embeddings, others)
 
     def sync(
         self, messages: Sequence[BaseMessage], scope: stores.Scope, on_removal: history.OnRemoval, *, task: bool = False

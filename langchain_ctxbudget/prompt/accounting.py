@@ -1,7 +1,5 @@
 """From a finished plan to its report: every candidate with its reason, numbers that add up."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence

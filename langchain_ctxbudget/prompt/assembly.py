@@ -4,8 +4,6 @@ Stable zone: one system message (system prompt, preferences, arc), the summary, 
 block in front of the user's words in the current turn, or with the layout `"system_first"` at the system message's end.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

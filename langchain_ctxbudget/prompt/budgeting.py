@@ -1,7 +1,5 @@
 """Dividing a budget and filling it: what must be sent is measured, the rest divided; leftovers flow to other layers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ A channel gives what a plan has decided, and a plan that is decided as plain dat
 step itself, in this process or another one, or a node of the application's own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial

@@ -1,7 +1,5 @@
 """Fitting a finished prompt into its budget, by priorities or by the last resort (seed 004, then seed 001)."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence

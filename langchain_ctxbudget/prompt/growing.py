@@ -3,8 +3,6 @@
 A full one goes on without its middle, or is a step, where all is chosen anew; both are paid from what was saved so far.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from hashlib import blake2b
 

@@ -4,8 +4,6 @@ What decides is pure. The steps that ask somebody (embeddings, the application's
 flows, and only read: what a prompt changes is in its `Changes`, for whoever sends it to write.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """LangGraph stores as a whole: many items at once, and whether they search by meaning."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ Each ledger has a lane of its own in every place: a record of what it has counte
 so that no call counts twice. What was used in a place is the sum of its lanes. An erased lane begins anew.
 """
 
-from __future__ import annotations
-
 import re
 import threading
 from collections.abc import Callable, Iterable

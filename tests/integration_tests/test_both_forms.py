@@ -124,7 +124,6 @@ def knowledge(pipeline: ContextPipeline, do: Do, _folder: Path) -> list[Any]:
         *(do(known, f"list_{kind}", **USER) for kind in ("facts", "topics", "entities", "bundles")),
         do(known, "heartbeat", device_id="phone", current_page="/labels", **USER),
         do(known, "list_devices", **USER),
-        do(known, "prewarm", **USER),
         do(known, "add_topic", "Labels", domain="business", **USER),
         do(known, "add_entity", "Clara", type="person", **USER),
         do(known, "describe", **USER),

@@ -253,7 +253,6 @@ OPERATIONS: dict[str, Way] = {
     "knowledge_heartbeat": lambda it: it.know(
         "heartbeat", device_id=it.one_of(*DEVICES), active_conversation_id=it.conversation, path=f"/{mark(it.user)}"
     ),
-    "knowledge_prewarm": lambda it: it.know("prewarm"),
     "knowledge_add_topic": lambda it: it.know("add_topic", it.text(), compiled_context=it.text()),
     "knowledge_add_entity": lambda it: it.know("add_entity", it.text(), type="person", relationship=it.text()),
     "knowledge_describe": lambda it: it.know("describe"),
