@@ -128,13 +128,6 @@ def _own_layer(draw: st.DrawFn, name: str) -> CustomLayer:
 
 
 @st.composite
-def settings_by_strategy(draw: st.DrawFn) -> dict[str, dict[str, Any]]:
-    plain = {**draw(_plain_settings), "layers": draw(own_layers())}
-    choices = allocations([layer.name for layer in plain["layers"]])
-    return {kind: {**plain, "allocation": draw(values)} for kind, values in choices.items()}
-
-
-@st.composite
 def _settings(draw: st.DrawFn) -> dict[str, Any]:
     plain = {**draw(_plain_settings), "layers": draw(own_layers())}
     choices = allocations([layer.name for layer in plain["layers"]])

@@ -20,23 +20,11 @@ from langchain_ctxbudget.settings import CustomLayer, LayerRequest
 from tests.integration_tests import strategies as made
 from tests.integration_tests.conftest import Call
 from tests.integration_tests.test_pipeline import chat
-from tests.integration_tests.test_promises import SCOPE, SYSTEM_PROMPT, check, check_adds_up, check_floors
+from tests.integration_tests.test_promises import SCOPE, SYSTEM_PROMPT, check_adds_up, check_floors
 
 KINDS = tuple(made.allocations())
 COMMON = settings(deadline=None, suppress_health_check=list(HealthCheck))
 QUICK = settings(COMMON, max_examples=15)
-
-
-# P1: it fits, whatever the strategy
-
-
-@QUICK
-@given(history=made.history, turn=made.turns, budget=made.budgets, by_strategy=made.settings_by_strategy())
-def test_it_fits_under_every_strategy(
-    chat_openai: ChatOpenAI, history: list[BaseMessage], turn: Any, budget: int, by_strategy: dict[str, dict[str, Any]]
-) -> None:
-    for changes in by_strategy.values():
-        check(history, turn, budget, changes, chat_openai)
 
 
 @QUICK

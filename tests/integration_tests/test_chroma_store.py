@@ -114,6 +114,8 @@ def test_any_json_is_a_value_and_nothing_else(store: ChromaStore) -> None:
             store.put(("n",), "k", wrong)
     with pytest.raises(NotImplementedError, match="TTL"):
         store.put(("n",), "k", {}, ttl=1)
+    with pytest.raises(InputError, match="without `ttl`"):
+        store.batch([PutOp(("n",), "k", {}, ttl=1)])
 
 
 @pytest.mark.slow

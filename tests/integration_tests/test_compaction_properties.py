@@ -14,10 +14,10 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, System
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import AssembledContext, ContextPipeline, TiktokenCounter
-from langchain_ctxbudget.budget import Status
 from langchain_ctxbudget.messages import Preservation
 from tests.integration_tests.provider_rules import check_anthropic, check_openai
 from tests.integration_tests.summary_models import USER, words
+from tests.integration_tests.test_promises import check_adds_up
 
 SYSTEM_PROMPT = "You help."
 MOST_MESSAGES = 120
@@ -236,14 +236,9 @@ def copy_of(store: InMemoryStore) -> InMemoryStore:
 
 
 def check_fits_and_adds_up(context: AssembledContext, budget: int) -> None:
-    report = context.report
-    assert COUNTER.count_messages(context.messages) == report.total_tokens <= budget
-    for layer in report.layers:
-        included = sum(item.tokens for item in layer.items if item.status is not Status.OMITTED)
-        assert included + layer.overhead_tokens == layer.used_tokens
-    used = sum(layer.used_tokens for layer in report.layers)
-    assert used + sum(report.overhead_tokens.values()) == report.total_tokens
-    assert report.failures == ()
+    assert COUNTER.count_messages(context.messages) == context.report.total_tokens <= budget
+    check_adds_up(context)
+    assert context.report.failures == ()
 
 
 def check_ledger(world: World, context: AssembledContext) -> None:
@@ -291,7 +286,7 @@ def check_stable(world: World, context: AssembledContext) -> None:
     world.zone = zone
 
 
-def play(story: tuple[Any, int, Operation, list[Operation]]) -> None:
+def play(story: Any) -> None:
     allocation, budget, first, rest = story
     world = World(allocation, budget)
     for number, operation in enumerate([first, *rest]):
@@ -327,14 +322,6 @@ def test_what_broke_a_promise_once_holds(story: Any) -> None:
 common = settings(deadline=None, suppress_health_check=list(HealthCheck))
 
 
-@settings(common, max_examples=40)
-@given(story=stories)
-def test_every_promise_holds_after_every_operation(story: Any) -> None:
-    play(story)
-
-
-@pytest.mark.slow
-@settings(common, max_examples=80)
-@given(story=stories)
-def test_every_promise_holds_after_every_operation_of_many_more(story: Any) -> None:
-    play(story)
+@pytest.mark.parametrize("examples", [40, pytest.param(80, marks=pytest.mark.slow)])
+def test_every_promise_holds_after_every_operation(examples: int) -> None:
+    settings(common, max_examples=examples)(given(story=stories)(play))()

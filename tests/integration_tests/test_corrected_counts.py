@@ -63,7 +63,8 @@ def test_an_answer_for_which_the_provider_ran_tools_corrects_nothing_and_counts_
 
 UNUSABLE: list[Any] = [
     *({"input_tokens": value} for value in (-1, "100", None, 1.5, True, float("nan"))),
-    *({}, {"total_tokens": 5}, "100", 100, [("input_tokens", 1)]),
+    *({}, {"total_tokens": 5}, {"output_tokens": 5}, "100", 100, [("input_tokens", 1)]),
+    {"input_tokens": 5, "input_token_details": {"cache_read": -1}},
 ]
 
 
@@ -71,7 +72,7 @@ def test_usage_that_is_none_is_an_error() -> None:
     made_for = pipeline()
     made_for.assemble("Hi", **SCOPE)
     for usage in UNUSABLE:
-        with pytest.raises(InputError, match="input_tokens"):
+        with pytest.raises(InputError, match="input_tokens|cache_read"):
             made_for.observe_usage(usage)
     assert made_for.observe_usage(None) == 1.0
 

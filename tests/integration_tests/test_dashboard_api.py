@@ -358,10 +358,12 @@ async def test_an_unknown_session_and_that_of_another_user_are_answered_alike(pi
 
 async def test_a_change_that_cannot_be_meant_is_refused(pipeline: ContextPipeline) -> None:
     pin = {"session_id": "trip", "message_id": "belem-q1", "preservation": "keep"}
+    fact = pipeline.knowledge.add_fact("Likes tea", user_id="ada")
     wrong: list[tuple[str, object, int]] = [
         ("messages", {**pin, "message_id": "nobody's"}, 404),
         ("messages", {**pin, "session_id": "secret plans", "message_id": "zanzibar-q1"}, 404),
         ("facts", {"fact_id": "unknown", "pinned": True}, 404),
+        *(("facts", body, 400) for body in ([[1, 2]], *({"fact_id": fact.id, "pinned": it} for it in ("yes", 1)))),
         *(("messages", body, 400) for body in ({**pin, "preservation": "burn"}, {**pin, "user_id": "bo"}, [], "trip")),
     ]
     before = pipeline.export_user(user_id="ada"), pipeline.export_user(user_id="bo")

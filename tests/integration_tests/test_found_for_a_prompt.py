@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import re
 from typing import Any
 
 import pytest
@@ -84,7 +84,6 @@ def test_every_candidate_has_its_scores_and_a_message_that_is_quoted_whole_is_re
     items = report.layer("L5").items
     assert {item.status for item in items} >= {Status.INCLUDED, Status.OMITTED}
     assert all("priority" in item.scores for item in items)
-    assert ContextReport.from_dict(json.loads(json.dumps(report.to_dict()))) == report
     assert "well" in shown(report)
     assert next(part.state for part in report.coverage if part.first <= 5 <= part.last) == "retrieved"
 
@@ -95,7 +94,7 @@ def test_a_passage_is_shrunk_and_its_message_is_not_retrieved(call: Call) -> Non
     pipeline.add_messages([HumanMessage(long, id="long"), *talk(5)], **HERE)
     text, report = ask(call, pipeline)
     [item] = [item for item in report.layer("L5").items if item.id == "long"]
-    assert "#1 user: … " in text
+    assert re.search(r"- #1 user: … .* …\n", text)
     assert "under the bridge" in text
     assert item.status is Status.SHRUNK
     assert report.coverage[0].state != "retrieved"
@@ -189,7 +188,9 @@ def test_limits_and_weights_of_retrieval_change_what_a_prompt_quotes(call: Call)
     assert len(plain) > 3
     assert len(shown(of(most_items=2))) == 2
     assert len(shown(of(candidates=3))) <= 3
-    assert shown(of(min_relevance=0.9)) < plain
+    assert shown(of(most_items=0)) == set()
+    least = [len(shown(of(min_relevance=share))) for share in (0.0, 0.005, 0.02, 0.2, 1.0)]
+    assert (least[0], least[-1], least) == (len(plain), 0, sorted(least, reverse=True))
     boosts = [item.scores["boost"] for item in of(entity_weight=1.0).layer("L5").items if "boost" in item.scores]
     assert max(boosts) > 0
     with pytest.raises(InvalidSettingsError, match=r"retrieval.*min_relevance must be less than or equal to 1, not 3"):

@@ -210,24 +210,33 @@ def test_what_json_cannot_hold_is_an_error_before_anything_is_written(call: Call
 # -- Bad input: a clear error, and nothing lost
 
 
-@pytest.mark.parametrize("message", ["", "  \n", HumanMessage(""), HumanMessage([]), [], [HumanMessage(" ")]])
-def test_an_empty_message_is_an_error(call: Call, message: Any) -> None:
-    with pytest.raises(EmptyMessageError):
-        call(ContextPipeline(store=InMemoryStore()), "assemble", message, **SCOPE)
+EMPTY = HumanMessage(" ")
+RESULT = ToolMessage("x", tool_call_id="a")
+NO_TURN: list[tuple[Any, type[Exception], str]] = [
+    *((it, EmptyMessageError, "message") for it in ("", "  \n", HumanMessage(""), HumanMessage([]), EMPTY, [], [EMPTY])),
+    *((it, EmptyMessageError, "message") for it in ([HumanMessage("hi"), EMPTY], [RESULT])),
+    *((it, UnsupportedContentError, "message") for it in (42, None, b"hello", {"role": "user"}, [42])),
+    *((it, UnsupportedContentError, f"not a single {type(it).__name__}") for it in (AIMessage("x"), RESULT)),
+    ([RemoveMessage(id="x")], UnsupportedContentError, "message"),
+]
 
 
-@pytest.mark.parametrize(
-    "message", [42, None, b"hello", {"role": "user"}, [42], AIMessage("I answer myself"), [RemoveMessage(id="x")]]
-)
-def test_content_of_an_unknown_kind_is_an_error_that_says_what_it_was(call: Call, message: Any) -> None:
-    with pytest.raises(UnsupportedContentError, match="message"):
-        call(ContextPipeline(store=InMemoryStore()), "assemble", message, **SCOPE)
+def test_a_turn_with_nothing_to_answer_or_of_an_unknown_kind_is_an_error_that_says_what_it_was(call: Call) -> None:
+    for turn, error, told in NO_TURN:
+        with pytest.raises(error, match=told):
+            call(ContextPipeline(store=InMemoryStore()), "assemble", turn, **SCOPE)
 
 
-def test_one_bad_message_keeps_the_others_out_of_the_store(call: Call) -> None:
+def test_what_is_no_list_of_messages_is_refused_with_its_place_and_a_way_out_and_nothing_is_stored(call: Call) -> None:
     pipeline = ContextPipeline(store=InMemoryStore())
-    with pytest.raises(UnsupportedContentError, match=r"messages\[1\] is a dict"):
-        call(pipeline, "add_messages", [HumanMessage("a"), {"role": "user", "content": "b"}], **SCOPE)
+    for wrong in ("hi", b"hi", {"role": "user"}, None, 5, HumanMessage("x"), iter([])):
+        with pytest.raises(UnsupportedContentError, match="messages must be a list of LangChain messages"):
+            call(pipeline, "add_messages", wrong, **SCOPE)
+    for wrong in (("user", "hi"), {"role": "user", "content": "hi"}, "hi", None):
+        with pytest.raises(UnsupportedContentError, match=r"messages\[1\] is a \w+.*convert_to_messages"):
+            call(pipeline, "add_messages", [HumanMessage("x"), wrong], **SCOPE)
+    with pytest.raises(UnsupportedContentError, match=r"messages\[0\] is a RemoveMessage.*sync"):
+        call(pipeline, "add_messages", [RemoveMessage(id="a")], **SCOPE)
     assert call(pipeline, "get_messages", **SCOPE) == []
 
 

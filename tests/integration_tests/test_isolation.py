@@ -302,13 +302,9 @@ def walk(store: BaseStore, steps: int, seed: int) -> None:
     assert world.done == set(OPERATIONS)
 
 
-def test_random_operations_show_nothing_of_another_user() -> None:
-    walk(InMemoryStore(), 600, seed=1)
-
-
-@pytest.mark.slow
-def test_thousands_of_random_operations_show_nothing_of_another_user() -> None:
-    walk(InMemoryStore(), 2_500, seed=2)
+@pytest.mark.parametrize("steps", [600, pytest.param(2_500, marks=pytest.mark.slow)])
+def test_random_operations_show_nothing_of_another_user(steps: int) -> None:
+    walk(InMemoryStore(), steps, seed=1)
 
 
 @pytest.mark.slow

@@ -12,12 +12,10 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.base import Op, PutOp, Result
 from langgraph.store.memory import InMemoryStore
-from starlette.testclient import TestClient
 
 import langchain_ctxbudget
-from langchain_ctxbudget import ChromaStore, ContextPipeline, ContextSettings, KnowledgeBase
-from langchain_ctxbudget.dashboard import create_app
-from langchain_ctxbudget.errors import InputError, InvalidSettingsError
+from langchain_ctxbudget import ContextPipeline, ContextSettings, KnowledgeBase
+from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.flow import Flow, drive
 from langchain_ctxbudget.middleware import ContextBudgetMiddleware
 from langchain_ctxbudget.pipeline import RunContext
@@ -73,20 +71,6 @@ def test_usage_that_is_noted_while_there_is_nothing_to_write_is_kept(monkeypatch
 
     monkeypatch.setattr(usage_ledger, "batch", noting)
     drive(ledger.write(InMemoryStore(), "ada"))
-
-
-def test_a_body_is_an_object_of_strict_types() -> None:
-    pipeline = ContextPipeline({"learn": False})
-    fact = pipeline.knowledge.add_fact("Likes tea", category="preference", user_id="ada")
-    client = TestClient(create_app(pipeline, user_id="ada"), base_url="http://localhost", client=("127.0.0.1", 5))
-    bodies: list[Any] = [[[1, 2]], [], "x", *({"fact_id": fact.id, "pinned": pinned} for pinned in ("yes", 1))]
-    assert [client.post("/api/context/facts", json=body).status_code for body in bodies] == [400] * len(bodies)
-    assert client.post("/api/context/facts", json={"fact_id": fact.id, "pinned": True}).status_code == 200
-
-
-def test_a_chroma_store_refuses_items_that_end_by_themselves() -> None:
-    with ChromaStore() as store, pytest.raises(InputError, match="without `ttl`"):
-        store.batch([PutOp(("a",), "k", {"v": 1}, ttl=1.0)])
 
 
 def test_what_is_misspelt_or_of_another_kind_is_refused_by_name() -> None:

@@ -19,30 +19,9 @@ from pydantic import BaseModel, Field
 
 from tests.integration_tests import agents
 from tests.integration_tests.openai_server import calls, says
-from tests.integration_tests.scripted_agent import as_stored
 from tests.integration_tests.strict_openai_server import StrictOpenAIServer, recount
 
 pytestmark = [pytest.mark.allow_hosts(["127.0.0.1"]), pytest.mark.usefixtures("offline_tiktoken")]
-
-
-# -- State
-
-
-def test_state_s_messages_are_those_of_an_agent_without_the_middleware() -> None:
-    answers = [
-        "First.",
-        agents.wants("look_up", "look_up", "fail", topic="garden"),
-        "Second.",
-        agents.wants("look_up", key="b", topic="roof", lines=200),
-        "Third.",
-    ]
-    kept = []
-    for middleware in ([], [agents.budget()]):
-        agent = agents.agent_of(agents.scripted(*answers), *middleware, tools=[agents.look_up, agents.fail])
-        for n in range(3):
-            state = agents.ask(agent, HumanMessage(f"Question {n}?", id=f"q{n}"))
-        kept.append([as_stored(message) | {"id": None} for message in state["messages"]])
-    assert kept[0] == kept[1]
 
 
 def test_the_report_is_in_the_result_and_not_in_the_checkpoint() -> None:

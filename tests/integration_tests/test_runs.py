@@ -168,7 +168,7 @@ ADA: dict[str, Any] = {"user_id": "ada"}
 
 
 @every_way
-def test_a_run_without_a_thread_leaves_nothing_in_the_store_and_loses_nothing(way: str) -> None:
+def test_a_run_without_a_thread_leaves_nothing_in_the_store_loses_nothing_and_is_told_in_its_report(way: str) -> None:
     store = InMemoryStore()
     pipeline = ContextPipeline({"keep_snapshots": 5, "learn_every": 1, "max_context_tokens": 500}, store=store)
     pipeline.add_messages([HumanMessage("My boat is called Aurora.")], user_id="ada", conversation_id="t1")
@@ -177,12 +177,6 @@ def test_a_run_without_a_thread_leaves_nothing_in_the_store_and_loses_nothing(wa
     WAYS[way](pipeline, ADA, None)
     assert pipeline.flush(30)
     assert pipeline.export_user(user_id="ada") == before
-
-
-@every_way
-def test_a_run_without_a_thread_is_told_in_its_report(way: str) -> None:
-    pipeline = ContextPipeline(store=InMemoryStore())
-    WAYS[way](pipeline, ADA, None)
     report = pipeline.engine.recent.report
     assert report is not None
     assert [told for told in report.failures if "thread_id" in told]

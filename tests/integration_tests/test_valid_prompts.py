@@ -323,24 +323,16 @@ SAID = [
 ASKED = HumanMessage("And how wide?", id="h2")
 
 
-def keeping(*said: BaseMessage) -> ContextPipeline:
-    pipeline = ContextPipeline(store=InMemoryStore())
-    pipeline.add_messages(said, **SCOPE)
-    return pipeline
-
-
 def request_of(messages: list[BaseMessage]) -> dict[str, Any]:
     model = ChatOpenAI(model="gpt-5", api_key=SecretStr("x"), use_previous_response_id=True)
     return model._get_request_payload(messages)
 
 
-def test_without_the_package_only_what_comes_after_the_answer_is_sent() -> None:
-    sent = request_of([*SAID, ASKED])
-    assert (sent["previous_response_id"], len(sent["input"])) == ("resp_1", 1)
-
-
 def test_the_whole_prompt_or_window_is_sent_with_the_ids_of_its_items() -> None:
-    pipeline = keeping(*SAID)
+    without = request_of([*SAID, ASKED])
+    assert (without["previous_response_id"], len(without["input"])) == ("resp_1", 1)
+    pipeline = ContextPipeline(store=InMemoryStore())
+    pipeline.add_messages(SAID, **SCOPE)
     sent = request_of(pipeline.assemble(ASKED, **SCOPE).messages)
     assert "previous_response_id" not in sent
     assert [part.get("role", part["type"]) for part in sent["input"]] == ["user", "reasoning", "assistant", "user"]

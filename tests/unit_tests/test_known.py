@@ -183,16 +183,6 @@ def test_another_process_that_writes_at_the_same_time_makes_both_read_again() ->
         assert found.mark.edited != mine.mark.edited  # what was changed by hand is shown at once
 
 
-def test_where_another_process_erases_the_user_nothing_is_kept() -> None:
-    here = Counted()
-    mine = save(here, STATE)
-    here._data.clear()
-    with pytest.raises(StoreError, match="erased elsewhere"):
-        drive(known.save(here, "ada", mine, replace(mine, facts=(fact("mine"),))))
-    assert drive(known.read(here, "ada")) == NOTHING
-    assert here.search(("ctxbudget",)) == []
-
-
 class Erased(Counted):
     """Loses everything right after facts were written, once."""
 
@@ -207,10 +197,13 @@ class Erased(Counted):
         return result
 
 
-def test_where_the_user_is_erased_while_it_is_written_nothing_is_kept() -> None:
+@pytest.mark.parametrize("while_it_is_written", [False, True])
+def test_where_another_process_erases_the_user_nothing_is_kept(*, while_it_is_written: bool) -> None:
     store = Erased()
     mine = save(store, STATE)
-    store.armed = True
+    store.armed = while_it_is_written
+    if not while_it_is_written:
+        store._data.clear()
     with pytest.raises(StoreError, match="erased elsewhere"):
         drive(known.save(store, "ada", mine, replace(mine, facts=(fact("mine"),))))
     assert drive(known.read(store, "ada")) == NOTHING

@@ -1,6 +1,5 @@
 """Who said what when, which message it is, and how it is shown."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import (
@@ -8,13 +7,11 @@ from langchain_core.messages import (
     ChatMessage,
     FunctionMessage,
     HumanMessage,
-    RemoveMessage,
     SystemMessage,
     ToolMessage,
 )
 
 from langchain_ctxbudget import messages
-from langchain_ctxbudget.errors import EmptyMessageError, UnsupportedContentError
 
 CALL = {"name": "search", "args": {"q": "bike"}, "id": "a", "type": "tool_call"}
 IMAGE = {"type": "image_url", "image_url": {"url": "https://x.invalid/a.png"}}
@@ -85,26 +82,3 @@ PLAIN = st.builds(
 def test_plainly_the_same_have_the_same_fingerprint(one, other):
     assert messages.plainly_same(one, one.model_copy(update={"id": "other"}))
     assert messages.fingerprint(one) == messages.fingerprint(other) or not messages.plainly_same(one, other)
-
-
-def test_what_is_no_list_of_messages_is_refused_with_its_place_and_a_way_out():
-    for wrong in ("hi", b"hi", {"role": "user"}, None, 5, HumanMessage("x"), iter([])):
-        with pytest.raises(UnsupportedContentError, match="messages must be a list of LangChain messages"):
-            messages.checked(wrong, "messages")
-    for wrong in (("user", "hi"), {"role": "user", "content": "hi"}, "hi", None):
-        with pytest.raises(UnsupportedContentError, match=r"messages\[1\] is a \w+.*convert_to_messages"):
-            messages.checked([HumanMessage("x"), wrong], "messages")
-    with pytest.raises(UnsupportedContentError, match=r"messages\[0\] is a RemoveMessage.*sync"):
-        messages.checked([RemoveMessage(id="a")], "messages")
-
-
-def test_a_turn_is_a_string_a_human_message_or_a_list_with_something_to_answer():
-    for given_ in ("hi", HumanMessage("hi"), [HumanMessage("hi")]):
-        assert messages.current_turn(given_) == [HumanMessage("hi")]
-    empty = HumanMessage(" ")
-    for nothing in (" \n", [], empty, [HumanMessage("hi"), empty], [ToolMessage("x", tool_call_id="a")]):
-        with pytest.raises(EmptyMessageError):
-            messages.current_turn(nothing)
-    for wrong in (AIMessage("x"), SystemMessage("x"), ToolMessage("x", tool_call_id="a")):
-        with pytest.raises(UnsupportedContentError, match=f"not a single {type(wrong).__name__}"):
-            messages.current_turn(wrong)

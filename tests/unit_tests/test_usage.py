@@ -62,14 +62,6 @@ COSTS: list[tuple[dict[str, Any], float]] = [
     ({"input_tokens": 5, "output_tokens": 0, "input_token_details": None}, 5),
     ({"input_tokens": 5, "output_tokens": 0, "input_token_details": {"cache_read": None}}, 5),
 ]
-WRONG: list[Any] = [
-    {},
-    {"output_tokens": 5},
-    *({"input_tokens": value} for value in (None, -1, 5.0, True)),
-    {"input_tokens": 5, "input_token_details": {"cache_read": -1}},
-    [("input_tokens", 5)],
-    None,
-]
 
 
 def test_every_kind_of_tokens_has_its_price() -> None:
@@ -78,9 +70,6 @@ def test_every_kind_of_tokens_has_its_price() -> None:
     cached = metadata(100, cache_read=60, cache_creation=20)
     assert cost(cached, {"m": Price(input=100, output=1_000)}) == pytest.approx(100)
     assert cost(cached, {"m": Price(input=100, cached_input=0, cache_write=0, output=0)}) == pytest.approx(20)
-    for wrong in WRONG:
-        with pytest.raises(InputError, match="token"):
-            usage_of(wrong, "m", ROUND)
 
 
 def test_of_a_model_without_a_price_tokens_alone_are_counted() -> None:
