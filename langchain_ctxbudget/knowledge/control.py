@@ -257,7 +257,7 @@ class UserKnowledge:
     def _heartbeat(self, /, *, user_id: str, device_id: str, **opened: Any) -> Flow[records.ClientPresence]:  # noqa: ANN401
         """Notes what a user has open on a device, predicts what is likely to come up, and makes ready for it.
 
-        Its texts are compiled; a conversation in front is read in the background, with what there is about it. Noted are
+        Its texts are compiled; a conversation in front is read in the background, with all about it. Noted are
         `active_conversation_id` in front, `visible_conversation_ids` (at most 100), `active_notebook_id`,
         `active_persona_id`, `path` in the application, `local_time` with its UTC offset, `idle` for a user who does
         nothing, which ends the session of the conversation in front. No text has more than 2,000 characters.

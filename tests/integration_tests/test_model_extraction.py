@@ -8,13 +8,18 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from langchain_core.messages import HumanMessage
 from langchain_openai import ChatOpenAI
+from langgraph.store.memory import InMemoryStore
 
+from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.errors import ExtractionError
 from langchain_ctxbudget.knowledge import Fact, Knowledge
 from langchain_ctxbudget.knowledge.extraction import ChatModelExtractor
 from langchain_ctxbudget.knowledge.records import Learned, LearnedEntity, LearnedFact, LearnedTopic, Said
+from tests.integration_tests.learning_models import asks_to_learn, read
 from tests.integration_tests.openai_server import CUT, ENDS_EARLY, GARBAGE, HANGS, OpenAIServer, refuses, says
+from tests.integration_tests.summary_models import USER, conversation
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 
@@ -77,3 +82,27 @@ def test_a_server_that_fails_or_hangs_is_an_extraction_error(server: OpenAIServe
         server.fault = fault
         with pytest.raises(ExtractionError, match=f"attempt 2: {told}"):
             learn(extractor(server, **options))
+
+
+def test_one_model_learns_and_summarises_in_few_requests_and_never_twice(server: OpenAIServer) -> None:
+    said = [*conversation(100)]
+    for at, text in ((20, "I like tea."), (22, "My favourite colour is red."), (150, "My favourite colour is blue.")):
+        said[at] = HumanMessage(text, id=f"told {at}")
+
+    def prompt_of(body: Any) -> str:
+        return "\n".join(message["content"] for message in body["messages"])
+
+    server.answer = lambda body: says(read(prompt_of(body)))
+    model, store = ChatOpenAI(model="gpt-4o-mini", base_url=server.url, api_key="not-used"), InMemoryStore()
+    settings = {"max_context_tokens": 1_000, "emphasis": "cache", "cache_lifetime_seconds": 0}
+    for _restart in range(2):
+        with ContextPipeline(settings, summary_model=model, store=store) as pipeline:
+            pipeline.add_messages(said, **USER)
+            for _ in range(2):
+                prompt = pipeline.assemble("And now?", **USER)
+                assert pipeline.flush(60)
+            asked = [asks_to_learn(prompt_of(body)) for body in server.received]
+            assert (len(asked), sum(asked)) == (17, 7)  # 200 messages, 30 at a time; ten spans
+            assert "- Favourite colour is blue\n- Likes tea\n" in prompt.messages[0].text
+            assert "They talked." in str(prompt.messages)
+            assert prompt.report.failures == ()
