@@ -72,7 +72,7 @@ def test_usage_that_is_none_is_an_error() -> None:
     made_for = pipeline()
     made_for.assemble("Hi", **SCOPE)
     for usage in UNUSABLE:
-        with pytest.raises(InputError, match="input_tokens|cache_read"):
+        with pytest.raises(InputError, match=r"input_tokens|cache_read"):
             made_for.observe_usage(usage)
     assert made_for.observe_usage(None) == 1.0
 

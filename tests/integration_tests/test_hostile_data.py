@@ -213,8 +213,8 @@ def test_what_json_cannot_hold_is_an_error_before_anything_is_written(call: Call
 EMPTY = HumanMessage(" ")
 RESULT = ToolMessage("x", tool_call_id="a")
 NO_TURN: list[tuple[Any, type[Exception], str]] = [
-    *((it, EmptyMessageError, "message") for it in ("", "  \n", HumanMessage(""), HumanMessage([]), EMPTY, [], [EMPTY])),
-    *((it, EmptyMessageError, "message") for it in ([HumanMessage("hi"), EMPTY], [RESULT])),
+    *((it, EmptyMessageError, "message") for it in ("", "  \n", HumanMessage(""), HumanMessage([]), EMPTY)),
+    *((it, EmptyMessageError, "message") for it in ([], [EMPTY], [HumanMessage("hi"), EMPTY], [RESULT])),
     *((it, UnsupportedContentError, "message") for it in (42, None, b"hello", {"role": "user"}, [42])),
     *((it, UnsupportedContentError, f"not a single {type(it).__name__}") for it in (AIMessage("x"), RESULT)),
     ([RemoveMessage(id="x")], UnsupportedContentError, "message"),
