@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import tiktoken.registry
@@ -16,6 +17,8 @@ from langchain_ctxbudget.tokens import vocab
 from tests.servers import chroma_server, in_memory, postgres
 
 __all__ = ["chroma_server", "postgres"]
+
+EVALUATION_DATA = Path(os.environ.get("CTXBUDGET_EVALUATION_DATA", "evaluation-data"))
 
 settings.register_profile("package", deadline=None)  # other work may share the machine
 settings.load_profile("package")

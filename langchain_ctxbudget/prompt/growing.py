@@ -9,7 +9,7 @@ from hashlib import blake2b
 from langchain_core.messages import HumanMessage, ToolMessage
 
 from langchain_ctxbudget.budget import DEPTH_FACTOR, Emphasis, Layer
-from langchain_ctxbudget.history import Decision
+from langchain_ctxbudget.history import Decision, TurnBlock
 from langchain_ctxbudget.prompt import budgeting
 from langchain_ctxbudget.prompt.assembly import STABLE_LAYERS, group_tokens, system_parts
 from langchain_ctxbudget.prompt.budgeting import history_plan, whole_turn, with_history, within
@@ -102,7 +102,9 @@ def _without_middle(plan: Plan, full: Plan, record: CutRecord, total: int, affor
             ends.append((at, bare))
         if record.left_out[1] or total - behind >= limit * STEP_LEVEL:
             first, kept = record.left_out[0] if record.left_out[1] else at, total - behind
-    most_gone = limit * MOST_LEFT_OUT if afforded >= limit * STEP_LEVEL else conversation.total_tokens
+    sends_all = record.strategy == "full" and not record.left_out[1]
+    steps = afforded >= limit * STEP_LEVEL or not (sends_all or _blocks(full, record))
+    most_gone = limit * MOST_LEFT_OUT if steps else conversation.total_tokens
     for end, tokens in reversed(ends):
         cost = int(tokens + NOTE_TOKENS + kept * CACHED_PRICE)
         too_much = tokens + kept > limit * SHORTER_LEVEL or (cost > afforded and end != ends[0][0])
@@ -157,13 +159,17 @@ def _saved(plan: Plan, record: CutRecord, total: int) -> int | None:
     """Returns what prompts have saved against sending all, when this one has no block; None: it sends all."""
     if record.strategy == "full" and not record.left_out[1]:
         return None
-    conversation, key = plan.conversation, plan.cut_key
-    since = range(record.saved_until, len(conversation.entries))
-    blocks = [block.fragments for at, block in conversation.sent.items() if at in since and block.cut_key == key]
-    sizes = [sum(part.tokens for part in block) for block in blocks if block]
+    blocks = _blocks(plan, record)
+    sizes = [sum(part.tokens for part in block.fragments) for block in blocks if block.fragments]
     spent = sum(int(budgeting.FRAMED * size) + budgeting.FRAMES_TOKENS for size in sizes)
     less = whole_tokens(plan) - total + spent / 2
     return record.saved_tokens + int(CACHED_PRICE * len(blocks) * less) - spent
+
+
+def _blocks(plan: Plan, record: CutRecord) -> list[TurnBlock]:
+    """Returns the blocks of prompts whose saving is not counted yet; none where asked messages are not stored."""
+    since, key = range(record.saved_until, len(plan.conversation.entries)), plan.cut_key
+    return [block for at, block in plan.conversation.sent.items() if at in since and block.cut_key == key]
 
 
 def whole_tokens(plan: Plan) -> int:

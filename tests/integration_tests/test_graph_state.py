@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import random
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,6 +19,7 @@ from langgraph.store.memory import InMemoryStore
 from langchain_ctxbudget import ContextPipeline, build_context_graph
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
 from langchain_ctxbudget.integrations.graph import NODES, ContextState, context_nodes
+from tests.integration_tests import test_growing_prompts as growing
 from tests.integration_tests.agents import wants
 from tests.integration_tests.test_pipeline import chat
 
@@ -89,6 +92,26 @@ def test_a_checkpoint_between_two_nodes_gives_the_same_prompt_in_another_process
     reports = [{**one["context_report"], "timings_ms": {}, "tokenizer_calls": 0} for one in results]
     assert reports[1]["layers"] == reports[0]["layers"]
     assert reports[1]["coverage"] == reports[0]["coverage"]
+
+
+def test_a_middle_that_is_left_out_is_so_in_another_process_between_two_nodes() -> None:
+    store, rng, so_far, clock = InMemoryStore(), random.Random(1), list[BaseMessage](), growing.Clock()
+    for number in range(60):
+        clock.move(60)
+        given = {"messages": [*so_far, HumanMessage(growing.said(rng, 9), id=f"q{number}")]}
+        before = copy.deepcopy(store)
+        whole = build_context_graph(growing.made(clock, store)).invoke(given, CONFIG)["llm_input_messages"]
+        if "are left out here" in said(whole):
+            break
+        so_far = [*given["messages"], AIMessage(growing.said(rng, 40), id=f"a{number}")]
+    assert "are left out here" in said(whole)
+    for node in NODES[2:]:
+        saver, kept, later = InMemorySaver(), copy.deepcopy(before), copy.deepcopy(clock)
+        first = build_context_graph(growing.made(clock, kept), checkpointer=saver)
+        list(first.stream(given, CONFIG, interrupt_before=[node]))
+        later.move(3_600)
+        second = build_context_graph(growing.made(later, kept), checkpointer=saver)
+        assert second.invoke(None, CONFIG)["llm_input_messages"] == whole
 
 
 # -- Nodes of one's own

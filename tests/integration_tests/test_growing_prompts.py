@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -23,6 +22,7 @@ from langchain_ctxbudget.budget import Reason
 from langchain_ctxbudget.demo import DEMO_QUESTION, demo_messages
 from langchain_ctxbudget.replay import replay
 from langchain_ctxbudget.tokens import effective_tokens
+from tests.conftest import EVALUATION_DATA
 
 SCOPE = {"user_id": "ada", "conversation_id": "c1"}
 BUDGET = 1_200
@@ -277,26 +277,23 @@ def test_what_is_edited_or_pinned_in_a_middle_that_is_left_out_makes_a_step(cloc
 
 
 def of_eval(name: str, messages: int) -> list[BaseMessage]:
-    file = Path(__file__).parents[3] / "shared" / "eval" / "data" / f"{name}.dev.jsonl.gz"
+    file = EVALUATION_DATA / f"{name}.dev.jsonl.gz"
     if not file.exists():
-        pytest.skip(f"{file} is not there")
+        pytest.skip("CTXBUDGET_EVALUATION_DATA names no folder with it")
     with gzip.open(file, "rt", encoding="utf-8") as lines:
         turns = json.loads(next(lines))["turns"][:messages]
     kinds: dict[bool, type[BaseMessage]] = {True: HumanMessage, False: AIMessage}
     return [kinds[turn["speaker"] == turns[0]["speaker"]](turn["text"], name=turn["speaker"]) for turn in turns]
 
 
+REPLAYED = {"demo": (160, [1_000, 2_500]), "locomo": (140, [1_000, 2_000]), "realmem": (60, [5_000])}
+
+
 @pytest.mark.parametrize(
-    ("name", "messages", "budget"),
-    [
-        ("demo", 160, 1_000),
-        ("demo", 160, 2_500),
-        ("locomo", 140, 1_000),
-        ("locomo", 140, 2_000),
-        ("realmem", 60, 5_000),
-    ],
+    ("name", "budget"), [(name, one) for name, (_, several) in REPLAYED.items() for one in several]
 )
-def test_no_conversation_costs_more_than_sending_all_of_it(name: str, messages: int, budget: int) -> None:
+def test_no_conversation_costs_more_than_sending_all_of_it(name: str, budget: int) -> None:
+    messages = REPLAYED[name][0]
     said = demo_messages()[:messages] if name == "demo" else of_eval(name, messages)
     own, whole = replay(said, ["elastic", "full"], budget=budget).tracks
     for share in (0.1, 0.25, 0.5, 1.0):

@@ -353,15 +353,15 @@ def test_the_stable_zone_stays_as_it_is_while_facts_are_learned(where: Any) -> N
         assert reasons == {Reason.NEXT_SNAPSHOT}
 
 
-def test_a_compaction_step_renews_it() -> None:
+@pytest.mark.parametrize("asks", ["Hi", "It was a long day. " * 20], ids=["without storing it", "what it stores"])
+def test_a_compaction_step_renews_it(asks: str) -> None:
     with opened(max_context_tokens=2_000, segment_messages=4, keep_messages=2) as pipeline:
         learn(pipeline, human(*STORY))
         shown = [system(pipeline.assemble("Hi", **HERE))]
         learn(pipeline, human("I like papaya.", *FILLER[:4], first=6))
         for turn in range(40):
-            said = "It was a long day. " * 20
-            context = pipeline.assemble(said, **HERE)
-            learn(pipeline, human(said, first=20 + turn))
+            context = pipeline.assemble(asks, **HERE)
+            learn(pipeline, human("It was a long day. " * 20, first=20 + turn))
             shown.append(system(context))
             if "papaya" in shown[-1]:
                 break

@@ -6,7 +6,6 @@ import gzip
 import json
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count, islice
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +28,7 @@ from pydantic import SecretStr
 from langchain_ctxbudget import AssembledContext, BudgetedChatMessageHistory, ContextPipeline
 from langchain_ctxbudget.errors import BudgetTooSmallError
 from langchain_ctxbudget.messages import call_ids
+from tests.conftest import EVALUATION_DATA
 from tests.integration_tests import strategies
 from tests.integration_tests.provider_rules import ANTHROPIC, anthropic_problems, check_anthropic, check_openai
 from tests.integration_tests.strict_openai_server import chat_problems, recount, responses_problems
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.usefixtures("offline_tiktoken")
 
 SYSTEM_PROMPT = "You are a careful assistant."
 BUDGETS = (100, 150, 256, 512, 1024, 2048, 4096, 8000)
-TRACES = Path(__file__).parents[3] / "shared" / "eval" / "data" / "tau_airline.dev.jsonl.gz"
+TRACES = EVALUATION_DATA / "tau_airline.dev.jsonl.gz"
 TRACE_BUDGETS = (512, 2048)
 
 Messages = list[BaseMessage]
@@ -279,7 +279,7 @@ def traces() -> list[Messages]:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not TRACES.exists(), reason="the evaluation data is not beside this checkout")
+@pytest.mark.skipif(not TRACES.exists(), reason="CTXBUDGET_EVALUATION_DATA names no folder with them")
 def test_every_step_of_a_trace_becomes_a_prompt_that_providers_accept() -> None:
     """The traces of a real agent are not part of this repository; every third one is taken."""
     store = InMemoryStore()
