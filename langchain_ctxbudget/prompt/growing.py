@@ -25,9 +25,12 @@ SHORTER_LEVEL, MOST_LEFT_OUT, NOTE_TOKENS = 0.85, 0.5, 16
 budget; once so much would be left out between them, it is time for a step. A line of about so many tokens says so."""
 NEW_SHARES: dict[Emphasis, float] = {"balanced": 0.2, "cache": 0.05}
 """The share of the budget that a turn's block may cost between two steps."""
-LEAST_ROOM, UNPAID_SHARE = 0.25, 0.25
-"""A prompt is full where it has room for less than this share of the block that it may have; and the share of the most
-that a block may cost where nothing was saved yet, as behind a step: what answers the message comes first."""
+BLOCK_TOKENS, BLOCK_SHARE = 300, 0.4
+"""In a small window it may cost so many tokens, up to this share: what answers a message is as long there."""
+LEAST_ROOM, LEAST_ROOM_TOKENS, UNPAID_SHARE = 0.25, 120, 0.25
+"""A prompt is full where it has room for less than this share of the block that it may have, or so few tokens; and the
+share of the most that a block may cost where nothing was saved yet, as behind a step: what answers the message comes
+first."""
 
 
 def divided(plan: Plan) -> Plan:
@@ -68,16 +71,26 @@ def _going_on(plan: Plan) -> Plan:
                 same = full.but(cold=level >= full.limit_tokens, afforded_tokens=record.saved_tokens + level)
                 return with_history(within(same.but(again=True, level_tokens=level)), full.history)
             saved = _saved(full, record, total)
-            going_on, room = _with_less(full, total, saved), full.limit_tokens - total
-            if room >= (0 if called or clips_new else _affordable(full, saved) * LEAST_ROOM):
-                return going_on
+            if full.limit_tokens - total >= (0 if called or clips_new else _least_room(full, saved)):
+                return _with_less(full, total, saved)
             if not (clips_new or called):
-                afforded = (saved or 0) + int(effective_tokens(total, max(0, total - _new_tokens(full))))
-                shorter = _without_middle(clipped, full, record, total, afforded)
-                if shorter or room >= 0:
-                    return shorter or going_on
-                step = plan.but(afforded_tokens=afforded)
+                step = _when_full(plan, full, record, total, saved)
+                if step.goes_on or _pays_step(step, step.afforded_tokens or 0):
+                    return step
     return step
+
+
+def _when_full(plan: Plan, full: Plan, record: CutRecord, total: int, saved: int | None) -> Plan:
+    """Lets a full prompt go on without its middle; else it is a step where that is paid, or nothing fits."""
+    afforded = (saved or 0) + int(effective_tokens(total, max(0, total - _new_tokens(full))))
+    if shorter := _without_middle(full, record, total, afforded):
+        return shorter
+    goes_on = total <= full.limit_tokens and not _pays_step(plan, afforded)
+    return _with_less(full, total, saved) if goes_on else plan.but(afforded_tokens=afforded)
+
+
+def _pays_step(plan: Plan, afforded: int) -> bool:
+    return afforded >= plan.limit_tokens * STEP_LEVEL
 
 
 def _new_tokens(plan: Plan) -> int:
@@ -87,14 +100,14 @@ def _new_tokens(plan: Plan) -> int:
     return plan.turn.tokens + sum(one.tokens - costs[end - one.messages] for one in newest)
 
 
-def _without_middle(plan: Plan, full: Plan, record: CutRecord, total: int, afforded: int) -> Plan | None:
+def _without_middle(full: Plan, record: CutRecord, total: int, afforded: int) -> Plan | None:
     """Lets a full prompt go on without the middle of what was said, where that is enough and what was saved pays it."""
-    limit, history, conversation = plan.limit_tokens, history_plan(plan), plan.conversation
+    limit, history, conversation = full.limit_tokens, history_plan(full), full.conversation
     first, begun = record.left_out[0], record.begun if record.position else 0
     behind = bare = full.turn.room_tokens if full.turn.free_tokens else full.turn.tokens
     kept, ends = 0, list[tuple[int, int]]()
     for part in reversed(full.history.groups):
-        at, behind = part.positions[0], behind + group_tokens(part, plan.counter)
+        at, behind = part.positions[0], behind + group_tokens(part, full.counter)
         bare += sum(conversation.costs[position] for position in part.positions)
         if not isinstance(part.messages[0], HumanMessage) or at <= begun or at < record.left_out[1]:
             continue
@@ -103,7 +116,7 @@ def _without_middle(plan: Plan, full: Plan, record: CutRecord, total: int, affor
         if record.left_out[1] or total - behind >= limit * STEP_LEVEL:
             first, kept = record.left_out[0] if record.left_out[1] else at, total - behind
     sends_all = record.strategy == "full" and not record.left_out[1]
-    steps = afforded >= limit * STEP_LEVEL or not (sends_all or _blocks(full, record))
+    steps = _pays_step(full, afforded) or not (sends_all or _blocks(full, record))
     most_gone = limit * MOST_LEFT_OUT if steps else conversation.total_tokens
     for end, tokens in reversed(ends):
         cost = int(tokens + NOTE_TOKENS + kept * CACHED_PRICE)
@@ -115,7 +128,7 @@ def _without_middle(plan: Plan, full: Plan, record: CutRecord, total: int, affor
         said = {"digest": conversation.entries[end - 1].digest, "preserved": conversation.table.preserved(end)}
         saved = {"saved_tokens": afforded - cost, "saved_until": history.end}
         without = record.model_copy(update={"left_out": (first, end), **said, **saved})
-        shorter = with_history(plan, history.view(Decision(record.position, record.cleared, record=without)))
+        shorter = with_history(full, history.view(Decision(record.position, record.cleared, record=without)))
         return _with_less(shorter, limit + excess_tokens(shorter, shorter.content), afforded - cost)
     return None
 
@@ -132,9 +145,21 @@ def _with_less(plan: Plan, total: int, saved: int | None) -> Plan:
 
 def _affordable(plan: Plan, saved: int | None) -> int:
     """Returns the most that the block of a prompt that goes on may cost, as far as what was saved pays for it."""
-    settings = plan.request.settings
-    most = int(plan.limit_tokens * NEW_SHARES[settings.emphasis] * DEPTH_FACTOR[settings.depth])
+    most = _most_new(plan)
     return most if saved is None else min(most, max(saved, int(most * UNPAID_SHARE)))
+
+
+def _least_room(plan: Plan, saved: int | None) -> float:
+    """Returns the room with less of which a prompt is full, before its block."""
+    return max(_affordable(plan, saved) * LEAST_ROOM, min(_most_new(plan), LEAST_ROOM_TOKENS))
+
+
+def _most_new(plan: Plan) -> int:
+    """Returns the most that the block of a prompt that goes on may cost."""
+    settings, limit = plan.request.settings, plan.limit_tokens
+    share, floor = NEW_SHARES[settings.emphasis], min(BLOCK_TOKENS, limit * BLOCK_SHARE)
+    most = limit * share if settings.emphasis == "cache" else max(limit * share, floor)
+    return int(most * DEPTH_FACTOR[settings.depth])
 
 
 def _step(plan: Plan) -> Plan:

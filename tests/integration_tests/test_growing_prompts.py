@@ -258,6 +258,23 @@ def test_a_full_prompt_keeps_its_first_half_and_leaves_out_its_middle(clock: Clo
         assert text_of(now.messages)[:400] == text_of(before.messages)[:400]
 
 
+def test_a_small_window_finds_old_facts_however_full_it_is_when_the_question_comes(clock: Clock) -> None:
+    facts = {"What does the handheld scanner cost?": "£32", "What does the accessibility review cost?": "£900"}
+    facts |= {
+        DEMO_QUESTION: "38p",
+        "Why was Tomasz against the tablet?": "swells",
+        "When is the quiet hour?": "at four",
+    }
+    pipeline, said_so_far, found = made(clock, max_context_tokens=1_000), demo_messages(), list[int]()
+    pipeline.add_messages(said_so_far[:240], **SCOPE)
+    for at in range(240, 270, 2):
+        clock.move(60)
+        asked = [(text_of(pipeline.assemble(question, **SCOPE).messages), fact) for question, fact in facts.items()]
+        found.append(sum(fact in text for text, fact in asked))
+        pipeline.add_messages([*pipeline.assemble([said_so_far[at]], **SCOPE).turn, said_so_far[at + 1]], **SCOPE)
+    assert min(found) >= 3, found
+
+
 @pytest.mark.parametrize("event", ["edit", "pin"])
 def test_what_is_edited_or_pinned_in_a_middle_that_is_left_out_makes_a_step(clock: Clock, event: str) -> None:
     pipeline = made(clock)
