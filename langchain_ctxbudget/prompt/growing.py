@@ -71,36 +71,31 @@ def _going_on(plan: Plan) -> Plan:
                 same = full.but(cold=level >= full.limit_tokens, afforded_tokens=record.saved_tokens + level)
                 return with_history(within(same.but(again=True, level_tokens=level)), full.history)
             saved = _saved(full, record, total)
-            if full.limit_tokens - total >= (0 if called or clips_new else _least_room(full, saved)):
+            least = max(_affordable(full, saved) * LEAST_ROOM, min(_affordable(full), LEAST_ROOM_TOKENS))
+            if full.limit_tokens - total >= (0 if called or clips_new else least):
                 return _with_less(full, total, saved)
             if not (clips_new or called):
                 step = _when_full(plan, full, record, total, saved)
-                if step.goes_on or _pays_step(step, step.afforded_tokens or 0):
+                if step.goes_on or (step.afforded_tokens or 0) >= step.limit_tokens * STEP_LEVEL:
                     return step
     return step
 
 
 def _when_full(plan: Plan, full: Plan, record: CutRecord, total: int, saved: int | None) -> Plan:
     """Lets a full prompt go on without its middle; else it is a step where that is paid, or nothing fits."""
-    afforded = (saved or 0) + int(effective_tokens(total, max(0, total - _new_tokens(full))))
-    if shorter := _without_middle(full, record, total, afforded):
+    end, costs = len(full.conversation.entries), full.conversation.costs
+    answer = sum(one.tokens - costs[end - one.messages] for one in budgeting.newest_exchanges(full.conversation)[:1])
+    cached = max(0, total - full.turn.tokens - answer)
+    afforded = (saved or 0) + int(effective_tokens(total, cached))
+    pays = afforded >= plan.limit_tokens * STEP_LEVEL
+    due = pays or not (saved is None or _blocks(full, record))
+    if shorter := _without_middle(full, record, total, afforded, due=due):
         return shorter
-    goes_on = total <= full.limit_tokens and not _pays_step(plan, afforded)
+    goes_on = total <= full.limit_tokens and not pays
     return _with_less(full, total, saved) if goes_on else plan.but(afforded_tokens=afforded)
 
 
-def _pays_step(plan: Plan, afforded: int) -> bool:
-    return afforded >= plan.limit_tokens * STEP_LEVEL
-
-
-def _new_tokens(plan: Plan) -> int:
-    """Returns what the turn and the answer before it cost: no cache holds these yet."""
-    end, costs = len(plan.conversation.entries), plan.conversation.costs
-    newest = budgeting.newest_exchanges(plan.conversation)[:1]
-    return plan.turn.tokens + sum(one.tokens - costs[end - one.messages] for one in newest)
-
-
-def _without_middle(full: Plan, record: CutRecord, total: int, afforded: int) -> Plan | None:
+def _without_middle(full: Plan, record: CutRecord, total: int, afforded: int, *, due: bool) -> Plan | None:
     """Lets a full prompt go on without the middle of what was said, where that is enough and what was saved pays it."""
     limit, history, conversation = full.limit_tokens, history_plan(full), full.conversation
     first, begun = record.left_out[0], record.begun if record.position else 0
@@ -115,9 +110,7 @@ def _without_middle(full: Plan, record: CutRecord, total: int, afforded: int) ->
             ends.append((at, bare))
         if record.left_out[1] or total - behind >= limit * STEP_LEVEL:
             first, kept = record.left_out[0] if record.left_out[1] else at, total - behind
-    sends_all = record.strategy == "full" and not record.left_out[1]
-    steps = _pays_step(full, afforded) or not (sends_all or _blocks(full, record))
-    most_gone = limit * MOST_LEFT_OUT if steps else conversation.total_tokens
+    most_gone = limit * MOST_LEFT_OUT if due else conversation.total_tokens
     for end, tokens in reversed(ends):
         cost = int(tokens + NOTE_TOKENS + kept * CACHED_PRICE)
         too_much = tokens + kept > limit * SHORTER_LEVEL or (cost > afforded and end != ends[0][0])
@@ -143,23 +136,12 @@ def _with_less(plan: Plan, total: int, saved: int | None) -> Plan:
     return plan.but(new_tokens=new, allocation=replace(plan.allocated, tokens=tokens))
 
 
-def _affordable(plan: Plan, saved: int | None) -> int:
+def _affordable(plan: Plan, saved: int | None = None) -> int:
     """Returns the most that the block of a prompt that goes on may cost, as far as what was saved pays for it."""
-    most = _most_new(plan)
-    return most if saved is None else min(most, max(saved, int(most * UNPAID_SHARE)))
-
-
-def _least_room(plan: Plan, saved: int | None) -> float:
-    """Returns the room with less of which a prompt is full, before its block."""
-    return max(_affordable(plan, saved) * LEAST_ROOM, min(_most_new(plan), LEAST_ROOM_TOKENS))
-
-
-def _most_new(plan: Plan) -> int:
-    """Returns the most that the block of a prompt that goes on may cost."""
     settings, limit = plan.request.settings, plan.limit_tokens
-    share, floor = NEW_SHARES[settings.emphasis], min(BLOCK_TOKENS, limit * BLOCK_SHARE)
-    most = limit * share if settings.emphasis == "cache" else max(limit * share, floor)
-    return int(most * DEPTH_FACTOR[settings.depth])
+    floor = 0 if settings.emphasis == "cache" else min(BLOCK_TOKENS, limit * BLOCK_SHARE)
+    most = int(max(limit * NEW_SHARES[settings.emphasis], floor) * DEPTH_FACTOR[settings.depth])
+    return most if saved is None else min(most, max(saved, int(most * UNPAID_SHARE)))
 
 
 def _step(plan: Plan) -> Plan:

@@ -342,11 +342,6 @@ def _fingerprint(namespace: Namespace) -> int:
     return int.from_bytes(blake2b(json.dumps(namespace).encode(), digest_size=8).digest(), "big", signed=True)
 
 
-def _prefix_fields(namespace: Namespace) -> dict[str, int]:
-    """Returns the fingerprints of a namespace's prefixes, which find an item by any of them."""
-    return {f"p{length}": _fingerprint(namespace[:length]) for length in range(1, len(namespace) + 1)}
-
-
 def _by_bucket(ids: Iterable[str], size: int) -> Iterator[tuple[int, list[str]]]:
     """Splits item ids, each once, into requests to one bucket of a size that a server takes."""
     buckets: dict[int, list[str]] = defaultdict(list)
@@ -451,7 +446,10 @@ class _OpenChroma:
                 if collection := self._collection(number):
                     collection.delete(ids=some)
             for number, some in _by_bucket(new, WRITE_SIZE):
-                metadatas: list[Any] = [new[id_]._asdict() | _prefix_fields(_namespace_of(id_)) for id_ in some]
+                named = ((new[id_]._asdict(), _namespace_of(id_)) for id_ in some)
+                metadatas: list[Any] = [  # the fingerprint of each prefix of its namespace finds an item
+                    own | {f"p{n}": _fingerprint(name[:n]) for n in range(1, len(name) + 1)} for own, name in named
+                ]
                 # Chroma wants a vector of its own: a single number, never searched.
                 vectors = np.ones((len(some), 1), np.float32)
                 collection = cast("Collection", self._collection(number, make=True))
