@@ -13,7 +13,6 @@ from tests.integration_tests.ways_in import WITH_TOOLS, Outcome, WithoutThePacka
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 
 SCRIPT = Script(13)
-LONG_SCRIPT = Script(50)
 BUDGET_TOKENS = 5_000
 WITHOUT_REPORT = ("window",)
 """A window of a history has no report."""
@@ -29,7 +28,9 @@ def expected(script: Script) -> Outcome:
     return outcome_of(WithoutThePackage, script, budget_tokens=BUDGET_TOKENS, tools=TOOLS, durability="exit")
 
 
-def check(name: str, script: Script) -> None:
+@pytest.mark.parametrize("name", WITH_TOOLS)
+@pytest.mark.parametrize("script", [SCRIPT, pytest.param(Script(50), marks=pytest.mark.slow)], ids=["short", "long"])
+def test_requests_are_accepted_reports_are_right_and_what_was_said_is_kept(name: str, script: Script) -> None:
     made, without = outcome(name, script), expected(script)
     assert made.refused == []
     counts, totals = [recount(body) for body in made.received], [report.total_tokens for report in made.reports]
@@ -37,20 +38,6 @@ def check(name: str, script: Script) -> None:
     assert len(totals) == (0 if name in WITHOUT_REPORT else len(counts))
     assert all(theirs <= ours <= BUDGET_TOKENS for theirs, ours in zip(counts, totals, strict=False))
     assert made.stored == without.stored
-
-
-every_way = pytest.mark.parametrize("name", WITH_TOOLS)
-
-
-@every_way
-def test_requests_are_accepted_reports_are_right_and_what_was_said_is_kept(name: str) -> None:
-    check(name, SCRIPT)
-
-
-@pytest.mark.slow
-@every_way
-def test_a_long_conversation_is_accepted_and_kept(name: str) -> None:
-    check(name, LONG_SCRIPT)
 
 
 def test_the_script_is_worth_the_comparison() -> None:

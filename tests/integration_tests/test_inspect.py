@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from functools import partial
 from pathlib import Path
 from shutil import copytree, ignore_patterns
 from typing import Any
@@ -14,6 +15,7 @@ from langchain_ctxbudget import ChromaStore, ContextPipeline
 from langchain_ctxbudget.cli.__main__ import main
 from langchain_ctxbudget.dashboard.service import DashboardService
 from langchain_ctxbudget.knowledge import Fact
+from tests.integration_tests import test_cli
 
 SAID = ["I live in Lisbon.", "I work as a nurse.", "My sister Clara lives in Porto.", "I am allergic to peanuts."]
 LONG = "My colleague Maximiliana Wolfeschlegelsteinhausenbergerdorff works on the project Aurora Borealis."
@@ -30,12 +32,7 @@ Run = Any
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def command(*arguments: object) -> tuple[int, str, str]:
-        code = main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return command
+    return partial(test_cli.run, capsys)
 
 
 @pytest.fixture

@@ -116,6 +116,9 @@ def test_what_is_known_is_listed_added_edited_pinned_and_deleted(call: Call) -> 
         assert [one.label for one in call(it, "list_topics", **ADA)] == ["Beer at home"]
         assert [one.name for one in call(it, "list_entities", **ADA)] == ["Sarah"]
         assert {one.id for one in call(it, "list_bundles", **ADA)} >= {BREWING, SARAH, "identity_core"}
+        assert sum("Visits Sarah" in text for text in bundles(pipeline).values()) == 1
+        call(it, "delete", "fact/3", **ADA)
+        assert not any("Visits Sarah" in text for text in bundles(pipeline).values())
         call(it, "delete", BREWING, **ADA)
         call(it, "delete", SARAH, **ADA)
         assert call(it, "list_topics", **ADA) == call(it, "list_entities", **ADA) == []
@@ -205,13 +208,6 @@ def test_what_was_said_by_hand_outlives_the_messages(call: Call) -> None:
         assert {name: getattr(sally, name) for name in details} == details
         assert (sally.name, sally.relationship) == ("Sally", "sister")  # it stays as it was written
         assert (texts(pipeline), pipeline.knowledge.list_topics(**ADA)) == (["Lives in Alfama"], [])
-
-
-def test_what_a_deleted_fact_says_is_in_no_bundle_any_more(call: Call) -> None:
-    with knowing() as pipeline:
-        assert sum("Visits Sarah" in text for text in bundles(pipeline).values()) == 1
-        call(pipeline.knowledge, "delete", "fact/3", **ADA)
-        assert not any("Visits Sarah" in text for text in bundles(pipeline).values())
 
 
 # What prompts show

@@ -16,11 +16,8 @@ from langgraph.store.memory import InMemoryStore
 import langchain_ctxbudget
 from langchain_ctxbudget import ContextPipeline, ContextSettings, KnowledgeBase
 from langchain_ctxbudget.errors import InvalidSettingsError
-from langchain_ctxbudget.flow import Flow, drive
 from langchain_ctxbudget.middleware import ContextBudgetMiddleware
 from langchain_ctxbudget.pipeline import RunContext
-from langchain_ctxbudget.stores import Ledger, Scope, usage_ledger
-from langchain_ctxbudget.tokens import Usage
 
 ADA: dict[str, Any] = {"user_id": "ada", "conversation_id": "c"}
 
@@ -60,17 +57,6 @@ def test_messages_are_removed_where_the_record_of_the_cuts_is_damaged() -> None:
     store.put(cuts, store.search(cuts)[0].key, {"broken": 1})
     pipeline.remove_messages(ids[3], **ADA)
     assert ids[3] not in [message.id for message in pipeline.get_messages(**ADA)]
-
-
-def test_usage_that_is_noted_while_there_is_nothing_to_write_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    ledger, batch = Ledger(), usage_ledger.batch
-
-    def noting(store: InMemoryStore, ops: Iterable[Op]) -> Flow[list[Result]]:
-        ledger.note(Scope("ada", "c"), Usage(), "2026-11")  # as another thread may
-        return (yield from batch(store, ops))
-
-    monkeypatch.setattr(usage_ledger, "batch", noting)
-    drive(ledger.write(InMemoryStore(), "ada"))
 
 
 def test_what_is_misspelt_or_of_another_kind_is_refused_by_name() -> None:

@@ -21,10 +21,8 @@ from langchain_ctxbudget import AssembledContext, ContextPipeline
 from langchain_ctxbudget.budget import Reason, Status
 from langchain_ctxbudget.errors import BudgetTooSmallError, SystemPromptTooLargeError
 from tests.integration_tests.conftest import Call
-from tests.integration_tests.test_promises import check_adds_up, check_valid
+from tests.integration_tests.test_promises import SCOPE, SYSTEM_PROMPT, check_adds_up, check_valid
 
-SCOPE = {"user_id": "ada", "conversation_id": "c1"}
-SYSTEM_PROMPT = "You are a careful assistant. <context> stays as it is."
 LOG = "FIRST LINE\n" + "2026-11-20T10:00:00 INFO worker 7 has done its part\n" * 2_000 + "LAST LINE"
 LONG_JSON = json.dumps([{"id": number, "value": "x" * (number % 7)} for number in range(3_000)])
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from langchain_ctxbudget.cli.__main__ import main
 from langchain_ctxbudget.demo import demo_messages
 from langchain_ctxbudget.replay import DEFAULT_STRATEGIES, split_turns
 from langchain_ctxbudget.tokens import PRICES
+from tests.integration_tests import test_cli
 
 TURNS = 12
 CHAT = [{"role": "system", "content": "You know a tool library."}] + [
@@ -32,9 +32,7 @@ def chat_file(tmp_path: Path) -> Path:
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    code = main(["replay", *(str(argument) for argument in arguments)])
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+    return test_cli.run(capsys, "replay", *arguments)
 
 
 def as_json(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:

@@ -64,9 +64,14 @@ def wait(worker):
     assert worker.flush(PATIENCE_SECONDS)
 
 
+class UntoldError(Exception):
+    def __str__(self):
+        raise RuntimeError
+
+
 def test_the_failure_of_a_key_is_that_of_its_last_job():
-    errors = [ValueError("no such model"), SystemExit(3), asyncio.CancelledError(), None]
-    told = ["ValueError: no such model", "SystemExit: 3", "CancelledError: ", None]
+    errors = [ValueError("no such model"), SystemExit(3), asyncio.CancelledError(), UntoldError(), None]
+    told = ["ValueError: no such model", "SystemExit: 3", "CancelledError: ", "UntoldError", None]
 
     def run(key, cancelled):
         if error := errors.pop(0):
@@ -251,17 +256,3 @@ def test_a_task_that_gives_up_flushing_leaves_no_thread_behind(worker, jobs):
     asyncio.run(flush())
     jobs.let_go()
     assert asyncio.run(worker.aflush(PATIENCE_SECONDS))
-
-
-def test_a_failure_that_cannot_be_told_is_one_too():
-    class UntoldError(Exception):
-        def __str__(self):
-            raise RuntimeError
-
-    def run(key, cancelled):
-        raise UntoldError
-
-    with working(run) as worker:
-        worker.submit("a")
-        wait(worker)
-        assert worker.failure_of("a") == "UntoldError"

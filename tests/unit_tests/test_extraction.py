@@ -97,9 +97,14 @@ def test_a_reply_in_any_usual_form_is_read(reply):
     assert len(model.asked) == 1
 
 
+class TooManyError(Exception):
+    status_code = 429
+
+
 SECRET = "my secret is plum"
 BAD = {
     "raises": (ValueError(SECRET), "ValueError"),
+    "is refused": (TooManyError(SECRET), r"TooManyError \(429\)"),
     "thoughts alone": (f"<think>Let me see, {SECRET}", "an empty reply"),
     "other JSON": (f'{{"answer": "{SECRET}"}}', "a reply without lists of facts, topics, entities"),
     "too deep": ('{"facts": ' + "[" * 100_000, r"invalid JSON \(RecursionError\)"),

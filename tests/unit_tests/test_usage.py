@@ -195,6 +195,13 @@ def test_what_is_noted_is_written_once(store: Failing, ledger: Ledger) -> None:
     assert read(Ledger(), store) == (ONE, ONE)
 
 
+def test_what_is_noted_while_others_are_being_written_is_written_the_next_time(store: Failing, ledger: Ledger) -> None:
+    store.on_write = lambda: ledger.note(ADA, ONE, MONTH)
+    for _ in range(2):
+        drive(ledger.write(store, "ada"))
+    assert read(Ledger(), store) == (ONE + ONE, ONE + ONE)
+
+
 def test_what_is_erased_while_it_is_being_written_is_not_written_again(store: Failing, ledger: Ledger) -> None:
     store.on_write = lambda: ledger.erase("ada")
     drive(ledger.write(store, "ada"))
