@@ -232,3 +232,13 @@ def test_a_layer_that_is_not_there_is_refused_with_those_that_are():
     known = "the layers are preferences, history, topics, entities, retrieval, open files"
     with pytest.raises(InvalidSettingsError, match=f"order names 'files', 'weather'; {known}"):
         budget.PrioritizedAllocation(order=("history", "files", "weather")).allocate(situation(custom=(FILES,)))
+
+
+def test_a_step_gives_arc_and_learned_facts_their_share_of_what_the_prompt_may_grow_to():
+    long = {"message_count": 600, "history_tokens": 60_000, "memory_tokens": 900, "learned_tokens": 900}
+    at_once, at_a_step = (
+        budget.ElasticAllocation().allocate(situation(total_tokens=4_000, grown_tokens=grown, **long)).tokens
+        for grown in (0, 10_000)
+    )
+    for layer in (budget.Layer.ARC, budget.Layer.PREFERENCES):
+        assert at_once[layer] < at_a_step[layer] <= 2.5 * at_once[layer] + 1, layer

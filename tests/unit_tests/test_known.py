@@ -208,3 +208,12 @@ def test_where_another_process_erases_the_user_nothing_is_kept(*, while_it_is_wr
         drive(known.save(store, "ada", mine, replace(mine, facts=(fact("mine"),))))
     assert drive(known.read(store, "ada")) == NOTHING
     assert store.search(("ctxbudget",)) == []
+
+
+def test_users_share_a_lock_with_themselves_alone() -> None:
+    stores = InMemoryStore(), InMemoryStore()
+    locks = {
+        (place, number): known.lock_of(stores[place], f"user {number}") for place in (0, 1) for number in range(600)
+    }
+    assert len({*map(id, locks.values())}) == len(locks)
+    assert known.lock_of(stores[1], "user 7") is locks[1, 7]
