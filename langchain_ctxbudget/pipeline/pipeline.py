@@ -373,7 +373,11 @@ class ContextPipeline:
     # Users
 
     def _export_user(self, *, user_id: str) -> Flow[list[str]]:
-        """Returns all that is stored of a user, a line of JSON for each record; joined by line breaks, a JSONL file."""
+        """Returns all that is stored of a user, a line of JSON for each record; joined by line breaks, a JSONL file.
+
+        A line has its `kind` ("messages", "knowledge/facts", "settings"), the `conversation_id` where it is of one, its
+        `value` and times. Messages are in order, as `messages_from_dict` reads them.
+        """
         path = (stores.ROOT, stores.label(stores.require_id("user_id", user_id)))
         return stores.bulk.export_below(self.engine.workspace.store, path, without=history.BLOCKS)
 

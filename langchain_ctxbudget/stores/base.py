@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any, Self, TypeAlias
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 from uuid import uuid4
 
 from langchain_core.messages import BaseMessage, messages_from_dict
@@ -55,6 +55,16 @@ def label(text: str) -> str:
         digest = blake2b(text.encode(errors="surrogatepass"), digest_size=16).hexdigest()
         quoted = f"{quoted[:LONGEST_LABEL]}!{digest}"
     return f"{quoted}~"
+
+
+def is_label(part: str) -> bool:
+    """Returns whether a part of a namespace is the label of a text."""
+    return part.endswith("~")
+
+
+def unlabelled(name: str) -> str:
+    """Returns the text of a label; of a long one, its beginning and the hash."""
+    return unquote(name.removesuffix("~").replace("=", "%"), errors="surrogatepass")
 
 
 def storable(value: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from langgraph.store.base.embed import EmbeddingsLambda
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget.flow import Flow, batch
-from langchain_ctxbudget.stores.base import stored
+from langchain_ctxbudget.stores.base import is_label, stored, unlabelled
 
 Namespace = tuple[str, ...]
 
@@ -115,11 +115,21 @@ def delete_below(store: BaseStore, path: Namespace, last: str, first_key: str) -
 
 
 def export_below(store: BaseStore, path: Namespace, *, without: str) -> Flow[list[str]]:
-    """Returns every item of every namespace that begins with a path and has not this label, as lines of JSON."""
+    """Returns every item of every namespace that begins with a path and has not this label, as lines of JSON.
+
+    A line says in words what it is, and of which conversation; messages are LangChain's dicts, in their order.
+    """
     lines = []
-    items = [item for item in (yield from read_below(store, path)) if without not in item.namespace]
-    for item in sorted(items, key=lambda item: (item.namespace, item.key)):
-        line = {"namespace": list(item.namespace), "key": item.key, "value": stored(item.value)}
+    for item in (yield from read_below(store, path)):
+        below = item.namespace[len(path) :]
+        of = [("conversation_id", unlabelled(part)) for part in below if is_label(part)]
+        value, order = {**stored(item.value)}, list[Any]()
+        if "place" in value and "text" in value:
+            place = value.pop("place")
+            order = [place["clock"], place["lane"], place["number"]]
+            value = {"message": json.loads(value.pop("text")), **value}
+        kind = "/".join(part for part in below if not is_label(part))
         times = {"created_at": item.created_at.isoformat(), "updated_at": item.updated_at.isoformat()}
-        lines.append(json.dumps(line | times))
-    return lines
+        line = json.dumps({"kind": kind, **dict(of), "key": item.key, "value": value, **times})
+        lines.append(((item.namespace, order, item.key), line))
+    return [line for where, line in sorted(lines) if without not in where[0]]

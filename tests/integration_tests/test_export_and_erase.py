@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_core.messages import BaseMessage, HumanMessage
+from langchain_core.messages import BaseMessage, HumanMessage, messages_from_dict
 from langgraph.store.base import BaseStore, IndexConfig
 from langgraph.store.memory import InMemoryStore
 
@@ -78,21 +78,24 @@ def test_an_export_has_everything_of_a_user(store: BaseStore) -> None:
         fill(pipeline, GRACE, "nothing")
         assert pipeline.flush(30)
         records = [json.loads(line) for line in pipeline.export_user(user_id=ADA)]
-        assert all(record.keys() == {"namespace", "key", "value", "created_at", "updated_at"} for record in records)
-        assert {record["namespace"][1] for record in records} == {label(ADA)}
+        assert all({"kind", "key", "value", "created_at", "updated_at"} <= record.keys() for record in records)
         kinds: dict[str, list[dict[str, Any]]] = {}
         for record in records:
-            kinds.setdefault(record["namespace"][2], []).append(record)
+            kinds.setdefault(record["kind"].partition("/")[0], []).append(record)
         said = {"messages", "lanes", "cuts", "pins", "compactions", "settings"}
         assert set(kinds) == said | {"knowledge", "snapshot", "learning"}
-        facts = [each["value"]["text"] for each in kinds["knowledge"] if each["namespace"][-1] == "facts"]
+        facts = [each["value"]["text"] for each in kinds["knowledge"] if each["kind"] == "knowledge/facts"]
         assert facts == [fact.text for fact in pipeline.knowledge.list_facts(user_id=ADA)] != []
         for name in ("c1", "c2", "c3"):
-            values = [each["value"] for each in kinds["messages"] if each["namespace"][3] == label(name)]
-            texts = [json.loads(value["text"])["data"] for value in values if "place" in value]
-            shown = {one.id: one.content for one in pipeline.get_messages(user_id=ADA, conversation_id=name)}
-            archived = {} if name == "c3" else {"q1": told(1, SECRET)[0].content}
-            assert {text["id"]: text["content"] for text in texts} == {**shown, **archived}
+            values = [each["value"] for each in kinds["messages"] if each["conversation_id"] == name]
+            values = [value for value in values if "message" in value]
+            there = messages_from_dict([value["message"] for value in values if not value["archived"]])
+            kept = messages_from_dict([value["message"] for value in values if value["archived"]])
+            shown = pipeline.get_messages(user_id=ADA, conversation_id=name)
+            assert sorted((one.id, one.content) for one in there) == sorted((one.id, one.content) for one in shown)
+            assert [one.content for one in kept] == ([] if name == "c3" else [told(1, SECRET)[0].content])
+            unedited = [one.id for one in there if SECRET in str(one.content) and one.id != "q3"]
+            assert unedited == [one.id for one in shown if one.id in unedited]
         assert {"pins": {"q4": "keep", "a4": "keep"}} in [each["value"] for each in kinds["pins"]]
         settings = [each["value"] for each in kinds["settings"]]
         assert {"preferences": [f"Say {SECRET}."]} in settings
@@ -106,7 +109,7 @@ def test_a_file_of_an_export_is_read_line_by_line(tmp_path: Path) -> None:
         path = tmp_path / "ada.jsonl"
         path.write_text("\n".join(pipeline.export_user(user_id=ADA)), encoding="utf-8")
     values = [json.loads(line)["value"] for line in path.read_text(encoding="utf-8").splitlines()]
-    texts = [json.loads(value["text"])["data"]["content"] for value in values if "place" in value]
+    texts = [value["message"]["data"]["content"] for value in values if "message" in value]
     assert sorted(texts) == sorted(hostile)
 
 
