@@ -4,8 +4,6 @@ A worker's key names what is to be worked on (a conversation's scope), not the w
 when it begins. So a key is queued once however often it is submitted, and once more when it is submitted while it runs.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import threading

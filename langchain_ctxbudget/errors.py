@@ -1,7 +1,5 @@
 """Every error that this package raises on purpose: `CtxBudgetError` and its kinds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import wraps

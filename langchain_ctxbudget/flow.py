@@ -3,8 +3,6 @@
 `drive` runs it with the blocking form of every call, `adrive` with the awaitable one, as httpx's `auth_flow`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import logging

@@ -1,7 +1,5 @@
 """The command `ctxbudget`, also as `python -m langchain_ctxbudget.cli`."""
 
-from __future__ import annotations
-
 import argparse
 import io
 import re

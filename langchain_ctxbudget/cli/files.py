@@ -1,7 +1,5 @@
 """The commands `ctxbudget demo`, `assemble` and `replay`: prompts of a conversation in a file."""
 
-from __future__ import annotations
-
 import argparse
 import re
 import sys

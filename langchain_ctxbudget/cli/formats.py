@@ -4,8 +4,6 @@ A file is JSON or JSONL; the content tells the format, never the file's name. A 
 and every error names the file and the record.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

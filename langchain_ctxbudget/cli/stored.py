@@ -1,7 +1,5 @@
 """The commands `ctxbudget import`, `inspect` and `dashboard`: what is in a store, and what is known from it."""
 
-from __future__ import annotations
-
 import argparse
 import shlex
 import socket
@@ -26,12 +24,8 @@ from langchain_ctxbudget.stores import DATABASE_FILE, Scope
 
 QUOTED_CHARACTERS = 400
 """Characters of a message that is quoted."""
-KINDS = {
-    "facts": ("text", "last_seen"),
-    "topics": ("label", "last_engaged_at"),
-    "entities": ("name", "last_engaged_at"),
-}
-"""Kinds of what is known; the fields that are shown of each: what it is, and when it was said last."""
+KINDS = {"facts": "fact/", "topics": "topic/", "entities": "entity/"}
+"""Kinds of what is known, and how their ids begin."""
 DEMO_SESSION = "tool-library"
 HOST, PORT, DEMO_BUDGET = "127.0.0.1", 8642, 4_000
 
@@ -51,7 +45,9 @@ def configure(command: str, parser: argparse.ArgumentParser) -> None:
         add("--json", action="store_true", help="whole records as JSON")
         change = parser.add_mutually_exclusive_group()
         change.add_argument("--why", metavar="ITEM", help="the messages that a fact, topic or entity is known from")
-        change.add_argument("--pin", metavar="ITEM", help="keep a fact whatever happens, and show it first")
+        change.add_argument("--pin", metavar="ITEM", help="keep it whatever happens, and show it first")
+        change.add_argument("--unpin", metavar="ITEM", help="take that back")
+        change.add_argument("--correct", nargs=2, metavar=("ITEM", "TEXT"), help="say it in other words")
         change.add_argument("--delete", metavar="ITEM", help="forget it; the messages that it comes from stay")
     else:
         add("--demo", action="store_true", help="the bundled conversation, in memory, instead of a store")
@@ -143,8 +139,13 @@ def run_inspect(options: argparse.Namespace) -> None:
         elif options.delete:
             knowledge.delete(options.delete, user_id=user)
             terminal.tell(f"{options.delete} is forgotten. The messages that it comes from stay.")
-        elif options.pin:
-            terminal.tell(f"{knowledge.pin(options.pin, user_id=user).id} is pinned.")
+        elif options.pin or options.unpin:
+            item = knowledge.pin(options.pin or options.unpin, user_id=user, pinned=bool(options.pin))
+            terminal.tell(f"{item.id} is {'' if item.pinned else 'no longer '}pinned.")
+        elif options.correct:
+            item_id, text = options.correct
+            knowledge.edit(item_id, user_id=user, text=text)
+            terminal.tell(f"{item_id} is corrected.")
         else:
             _list(pipeline, options)
 
@@ -154,16 +155,17 @@ def _known(pipeline: ContextPipeline, user: str, kinds: Iterable[str]) -> dict[s
 
 
 def _list(pipeline: ContextPipeline, options: argparse.Namespace) -> None:
-    found = _known(pipeline, options.user, [options.kind] if options.kind else KINDS)
+    kinds = [options.kind] if options.kind else [*KINDS]
     if options.json:
-        terminal.print_json({"user_id": options.user, **found})
+        terminal.print_json({"user_id": options.user, **_known(pipeline, options.user, kinds)})
         return
-    for kind, items in found.items():
-        what, last = KINDS[kind]
-        said = (terminal.cell(getattr(one, what), "pinned" if getattr(one, "pinned", False) else "") for one in items)
-        if rows := [(one.id, text, _day(getattr(one, last))) for one, text in zip(items, said, strict=True)]:
-            terminal.print_table(f"{len(items):,} {kind}", ("id", what, "said last"), rows)
-    if not any(found.values()):
+    every = pipeline.knowledge.list_known(user_id=options.user)
+    for kind in kinds:
+        found = [one for one in every if one.id.startswith(KINDS[kind])]
+        said = (terminal.cell(one.text, "pinned" if one.pinned else "") for one in found)
+        if rows := [(one.id, text, _day(one.last_said)) for one, text in zip(found, said, strict=True)]:
+            terminal.print_table(f"{len(rows):,} {kind}", ("id", "known", "said last"), rows)
+    if not any(one.id.startswith(KINDS[kind]) for one in every for kind in kinds):
         number = len(pipeline.list_conversations(user_id=options.user))
         said_of = options.kind or "facts, topics or entities"
         terminal.tell(f"No {said_of} of {options.user!r} in this store; conversations of theirs: {number:,}.")

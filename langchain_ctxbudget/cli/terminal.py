@@ -1,7 +1,5 @@
 """Printing on a terminal: text that does not steer it, tables without frames, progress bars."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

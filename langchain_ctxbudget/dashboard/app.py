@@ -54,9 +54,9 @@ OPERATIONS: tuple[tuple[str, str, Callable[..., Awaitable[Any]]], ...] = (
     ("GET", f"{API}/messages", DashboardService.messages),
     ("POST", f"{API}/messages", DashboardService.pin),
     ("GET", f"{API}/usage", DashboardService.usage),
-    ("GET", f"{API}/facts", DashboardService.facts),
-    ("POST", f"{API}/facts", DashboardService.change),
-    ("GET", f"{API}/facts/why", DashboardService.why),
+    ("GET", f"{API}/known", DashboardService.known),
+    ("POST", f"{API}/known", DashboardService.change),
+    ("GET", f"{API}/known/why", DashboardService.why),
 )
 """What is asked is said by the types of the service's methods."""
 

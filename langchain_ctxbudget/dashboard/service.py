@@ -130,16 +130,14 @@ class DashboardService:
             "limits": (await self._settings(user_id)).usage_limits,
         }
 
-    async def facts(self, user_id: str) -> Answer:
-        """What is known about the user."""
-        found = await self._pipeline.knowledge.alist_facts(user_id=user_id)
-        fields = {"id", "text", "category", "confidence", "pinned", "last_seen"}
-        return {"facts": [fact.model_dump(include=fields) for fact in found]}
+    async def known(self, user_id: str) -> Answer:
+        """Everything that is known about the user: facts, topics, people and things."""
+        return {"known": [one._asdict() for one in await self._pipeline.knowledge.alist_known(user_id=user_id)]}
 
-    async def why(self, user_id: str, fact_id: Id) -> Answer:
-        """The messages that a fact is known from."""
-        with _known("fact"):
-            sources = await self._pipeline.knowledge.awhy(fact_id, user_id=user_id)
+    async def why(self, user_id: str, item_id: Id) -> Answer:
+        """The messages that something is known from."""
+        with _known("item"):
+            sources = await self._pipeline.knowledge.awhy(item_id, user_id=user_id)
         said = [(one.conversation_id, plain_text(one.message)) for one in sources if one.message]
         return {"sources": [{"session_id": session, "text": text[:LONGEST_TEXT]} for session, text in said]}
 
@@ -147,21 +145,21 @@ class DashboardService:
         self,
         user_id: str,
         *,
-        fact_id: Id,
+        item_id: Id,
         pinned: bool | None = None,
         text: Words | None = None,
         forgotten: bool = False,
     ) -> Answer:
-        """Pin, correct or forget a fact."""
+        """Pin, correct or forget something that is known."""
         knowledge, given = self._pipeline.knowledge, {"user_id": user_id}
-        with _known("fact"):
+        with _known("item"):
             if forgotten:
-                await knowledge.adelete(fact_id, **given)
+                await knowledge.adelete(item_id, **given)
             if text is not None:
-                await knowledge.aedit(fact_id, **given, text=text)
+                await knowledge.aedit(item_id, **given, text=text)
             if pinned is not None:
-                await knowledge.apin(fact_id, **given, pinned=pinned)
-        return {"fact_id": fact_id, "pinned": pinned, "text": text, "forgotten": forgotten}
+                await knowledge.apin(item_id, **given, pinned=pinned)
+        return {"item_id": item_id, "pinned": pinned, "text": text, "forgotten": forgotten}
 
     async def pin(self, user_id: str, *, session_id: Id, message_id: Id, preservation: Preservation | None) -> Answer:
         """Say what is to become of a message when its conversation is compacted; None takes back an earlier wish."""

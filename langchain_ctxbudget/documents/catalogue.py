@@ -6,8 +6,6 @@ manifest names is shown. Words are always searched in this process (BM25); vecto
 else here. What was read of an owner's documents is kept until their mark, which every change renews, is another one.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import threading

@@ -5,8 +5,6 @@ and texts; the manifest, which says what belongs to the document from now on; de
 processes that write the same document at the same moment, one may delete chunks of the other, which searches tell of.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from os import PathLike

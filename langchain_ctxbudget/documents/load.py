@@ -1,7 +1,5 @@
 """Reads documents: files (text, Markdown, PDF), texts and LangChain documents; and splits them into chunks."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress

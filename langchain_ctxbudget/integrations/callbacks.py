@@ -1,7 +1,5 @@
 """`ContextUsageHandler`: a callback handler that corrects a pipeline's counts by what the provider measured."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Iterator

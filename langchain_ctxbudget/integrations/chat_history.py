@@ -1,7 +1,5 @@
 """`BudgetedChatMessageHistory`: a conversation of a pipeline as LangChain's chat message history, and its window."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from functools import partial

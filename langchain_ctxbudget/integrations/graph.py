@@ -1,7 +1,5 @@
 """`build_context_graph`: the six steps of `ContextPipeline.assemble` as a LangGraph graph, one node a step."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Annotated, Any, NotRequired

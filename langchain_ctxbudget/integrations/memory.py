@@ -1,7 +1,5 @@
 """`BudgetedMemory`: a conversation of a pipeline as the memory of a LangChain chain."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`ContextBudgetMiddleware`: shows a LangChain agent's model what fits its budget; needs the extra `agents`."""
 
-from __future__ import annotations
-
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress

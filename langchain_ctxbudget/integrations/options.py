@@ -1,7 +1,5 @@
 """Shared parts of the adapters: a pipeline from settings, a run's request, what a state gets of a prompt."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias, get_args
 

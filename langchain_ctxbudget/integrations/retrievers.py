@@ -1,7 +1,5 @@
 """`BudgetedRetriever`: the search of a pipeline as a LangChain retriever."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from typing import Any

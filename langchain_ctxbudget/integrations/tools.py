@@ -1,7 +1,5 @@
 """Tools for a model: to look up messages that its prompt no longer shows, and to have its prompt made shorter now."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeAlias
 

@@ -1,7 +1,7 @@
 """Knowledge of the user: facts, topics, entities, their compiled texts, presence, and how they are learned."""
 
 from langchain_ctxbudget.knowledge import control, facts, known, presence, records, subjects
-from langchain_ctxbudget.knowledge.control import KnownItem, SourceMessage, UserKnowledge
+from langchain_ctxbudget.knowledge.control import KnownItem, KnownLine, SourceMessage, UserKnowledge
 from langchain_ctxbudget.knowledge.facts import FactsLayer
 from langchain_ctxbudget.knowledge.known import NOTHING, Knowledge
 from langchain_ctxbudget.knowledge.learning import Learning
@@ -14,8 +14,8 @@ from langchain_ctxbudget.knowledge.records import (
 from langchain_ctxbudget.knowledge.subjects import MAX_TOPICS, Bundles, Detected
 
 __all__ = [
-    "BY_RULES", "BY_USER", "MAX_TOPICS", "NOTHING", "Bundles", "ClientPresence", "ContextBundle",
-    "Detected", "EntityProfile", "Fact", "FactCategory", "FactsLayer", "Heartbeat", "Knowledge", "KnownItem",
+    "BY_RULES", "BY_USER", "MAX_TOPICS", "NOTHING", "Bundles", "ClientPresence", "ContextBundle", "Detected",
+    "EntityProfile", "Fact", "FactCategory", "FactsLayer", "Heartbeat", "Knowledge", "KnownItem", "KnownLine",
     "Learning", "Prediction", "ProgressRecord", "Source", "SourceMessage", "TopicProfile", "UserKnowledge", "as_of",
     "control", "facts", "known", "presence", "records", "subjects",
 ]  # fmt: skip

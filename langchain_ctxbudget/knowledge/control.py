@@ -3,10 +3,11 @@
 A change by hand shows in every conversation at its next turn, and nothing that is learned later overrides its text.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, TypeAlias, TypeVar
+from itertools import groupby
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore
@@ -35,6 +36,9 @@ EDITABLE: Mapping[type[BaseModel], tuple[str, ...]] = {
     EntityProfile: ("name", "type", *learning.DETAILS, "compiled_context"),
 }
 _TEXTS = ("text", "label", "name", "compiled_context")
+_SAID_BY: Mapping[str, str] = {"topic": "label", "entity": "name"}
+"""The fields of the words for a topic and an entity, by the beginning of its id."""
+_HEADINGS = [*(heading.rstrip(":") for heading in facts.HEADINGS.values()), "Topics", "People and things"]
 _PLACES: Mapping[type[BaseModel], str] = {Fact: "facts", TopicProfile: "topics", EntityProfile: "entities"}
 
 
@@ -51,6 +55,21 @@ class SourceMessage:
 
 
 @checks_names()
+class KnownLine(NamedTuple):
+    """A fact, a topic or an entity as a line to read."""
+
+    id: str
+    heading: str
+    text: str
+    """All of it that prompts may show."""
+    words: str
+    """The part that `edit(text=...)` says in other words: a fact, the label of a topic, the name of an entity."""
+    origin: str
+    """Whether it is pinned, and who has it from where: "pinned, from 3 messages, by rules"."""
+    pinned: bool
+    last_said: datetime | None
+
+
 class UserKnowledge:
     """Facts, topics and entities that are known about users, where they come from, and what users have open.
 
@@ -151,9 +170,11 @@ class UserKnowledge:
 
         Of a fact: `text`, `category`, `confidence`, `memory_type`; of a topic: `label`, `aliases`, `parent_slug`,
         `domain`, `proficiency_level`, `compiled_context`; of an entity: `name`, `type`, `aliases`, `relationship`,
-        `facts`, `attributes`, `relations`, `compiled_context`. Raises `InputError` where there is no such item, no such
-        field, or a value does not fit.
+        `facts`, `attributes`, `relations`, `compiled_context`. `text` of these two is the label, or the name. Raises
+        `InputError` where there is no such item, no such field, or a value does not fit.
         """
+        said_by = _SAID_BY.get(item_id.partition("/")[0], "text")
+        changes = {said_by if name == "text" else name: value for name, value in changes.items()}
 
         def change(state: Knowledge) -> tuple[Knowledge, KnownItem]:
             item = _find(state, item_id)
@@ -236,22 +257,20 @@ class UserKnowledge:
             yield from self._learning.owner.recall(Scope(user_id, conversation_id), look)
         return [found[source] for source in sources]
 
+    def _list_known(self, *, user_id: str) -> Flow[list[KnownLine]]:
+        """Lists everything that is known of a user as lines to read: facts, topics, people and things."""
+        state, now = (yield from known.read(self._store, user_id)), self._now
+        lines = [_line(fact, state.bundles) for fact in facts.ranked(state.facts)]
+        lines += [_line(topic, state.bundles) for topic in _by_importance(state.topics, now)]
+        lines += [_line(entity, state.bundles) for entity in _by_importance(state.entities, now)]
+        return sorted(lines, key=lambda line: _HEADINGS.index(line.heading))
+
     def _describe(self, *, user_id: str) -> Flow[str]:
         """Returns all that is known of a user as a text to read, with the days on which it was said."""
-        state = yield from known.read(self._store, user_id)
-        ranked = [
-            (fact, f"{fact.text} ({_origin(fact)}, {fact.last_seen.date()})") for fact in facts.ranked(state.facts)
-        ]
-        shown = {head: [text for one, text in ranked if one.category == kind] for kind, head in facts.HEADINGS.items()}
-        named: dict[str, Sequence[TopicProfile | EntityProfile]] = {
-            "Topics": _by_importance(state.topics, self._now),
-            "People and things": _by_importance(state.entities, self._now),
-        }
-        for head, profiles in named.items():
-            texts = ((one, state.bundles[one.id].compiled_prompt or one.names[0]) for one in profiles)
-            shown[head] = [f"{'; '.join(text.splitlines())} ({_origin(one)})" for one, text in texts]
         parts = [f"# What is known about {user_id}"]
-        parts += [f"## {head.rstrip(':')}\n\n- " + "\n- ".join(items) for head, items in shown.items() if items]
+        for heading, lines in groupby((yield from self._list_known(user_id=user_id)), key=lambda line: line.heading):
+            told = ((line, f", {line.last_said.date()}" if line.last_said else "") for line in lines)
+            parts.append(f"## {heading}\n\n" + "\n".join(f"- {line.text} ({line.origin}{day})" for line, day in told))
         return "\n\n".join(parts) + "\n"
 
     def _heartbeat(self, /, *, user_id: str, device_id: str, **opened: Any) -> Flow[records.ClientPresence]:  # noqa: ANN401
@@ -309,6 +328,7 @@ class UserKnowledge:
     list_topics, alist_topics = twins(_list_topics)
     list_entities, alist_entities = twins(_list_entities)
     list_bundles, alist_bundles = twins(_list_bundles)
+    list_known, alist_known = twins(_list_known)
     add_fact, aadd_fact = twins(_add_fact)
     add_topic, aadd_topic = twins(_add_topic)
     add_entity, aadd_entity = twins(_add_entity)
@@ -322,9 +342,15 @@ class UserKnowledge:
     list_devices, alist_devices = twins(_list_devices)
 
 
-def _origin(item: KnownItem) -> str:
-    pinned = "pinned, " if item.pinned else ""
-    return pinned + ("by hand" if item.made_by == BY_USER else f"from {len(item.sources)} messages, by {item.made_by}")
+def _line(item: KnownItem, bundles: Mapping[str, records.ContextBundle]) -> KnownLine:
+    by = "by hand" if item.made_by == BY_USER else f"from {len(item.sources)} messages, by {item.made_by}"
+    origin = f"{'pinned, ' if item.pinned else ''}{by}"
+    if isinstance(item, Fact):
+        heading = facts.HEADINGS[item.category].rstrip(":")
+        return KnownLine(item.id, heading, item.text, item.text, origin, item.pinned, item.last_seen)
+    heading, words = _HEADINGS[-2 if isinstance(item, TopicProfile) else -1], item.names[0]
+    text = "; ".join(bundles[item.id].compiled_prompt.splitlines()) or words
+    return KnownLine(item.id, heading, text, words, origin, item.pinned, item.last_engaged_at)
 
 
 def _by_importance(profiles: Iterable[P], now: datetime) -> list[P]:

@@ -12,8 +12,6 @@ a message is sent with the ids of all its items, or without them and without its
 run itself (a search, for example) is known by its id alone: a second time, it is left out.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import defaultdict

@@ -5,8 +5,6 @@ get half of the characters each, cut at white space where some is near. Only wha
 included, is returned, so the bound holds for any counter.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from langchain_core.messages import BaseMessage, ToolMessage

@@ -7,8 +7,6 @@ Lines inside a fence begin with a mark (`-`, `[`, `#`) and end with a line break
 Further lines of a text are blank, or indented by one space.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from functools import cache

@@ -1,7 +1,5 @@
 """Messages: who said what when, which one it is, and how it is shown to a model."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Sequence

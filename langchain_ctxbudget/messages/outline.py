@@ -5,8 +5,6 @@ and hunks, search hits by the first of every file, code by its signatures, prose
 that share rare words with what the text was looked at for. JSON is written anew with shorter lists and texts.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

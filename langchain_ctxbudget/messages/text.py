@@ -1,7 +1,5 @@
 """Words, sentences, dates and names of code in texts of any language."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 import unicodedata

@@ -3,8 +3,6 @@
 A notebook shows the figure, `figure.savefig("budget.svg")` keeps it. Colours stay apart for the colour-blind.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from itertools import accumulate

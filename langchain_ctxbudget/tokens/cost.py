@@ -6,8 +6,6 @@ the size cannot be read, an image costs the dearest. Any other block costs its c
 cookbook says or more, a response format its compact JSON and a frame.
 """
 
-from __future__ import annotations
-
 import binascii
 import json
 from collections.abc import Mapping, Sequence

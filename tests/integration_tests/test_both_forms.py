@@ -121,7 +121,7 @@ def knowledge(pipeline: ContextPipeline, do: Do, _folder: Path) -> list[Any]:
         do(known, "edit", fact.id, text="Lives in Porto", **USER),
         do(known, "pin", fact.id, **USER),
         do(known, "why", fact.id, **USER),
-        *(do(known, f"list_{kind}", **USER) for kind in ("facts", "topics", "entities", "bundles")),
+        *(do(known, f"list_{kind}", **USER) for kind in ("facts", "topics", "entities", "bundles", "known")),
         do(known, "heartbeat", device_id="phone", current_page="/labels", **USER),
         do(known, "list_devices", **USER),
         do(known, "add_topic", "Labels", domain="business", **USER),

@@ -39,7 +39,7 @@ ADA = {"user_id": "ada", "conversation_id": "trip"}
 BO = {"user_id": "bo", "conversation_id": "secret plans"}
 API = "/api/context"
 FIELDS = ["session_id", "snapshot_id", "limit", "budget", "message", "first", "last", "message_id", "preservation"]
-FIELDS += ["fact_id", "pinned", "text", "forgotten"]
+FIELDS += ["item_id", "pinned", "text", "forgotten"]
 OF_SESSION = ("status", "snapshots", "snapshots/any", "preview", "messages", "usage")
 
 
@@ -261,7 +261,7 @@ async def test_looking_writes_nothing_asks_no_model_and_leaves_the_next_prompts_
     seen, unseen = made(), made()
     stored, asked = sorted(seen.export_user(user_id="ada")), len(model.read)
     async with served(seen) as client:
-        for path in ("sessions", "status", "snapshots", "messages", "usage", "facts"):
+        for path in ("sessions", "status", "snapshots", "messages", "usage", "known"):
             await get(client, path, session_id="trip")
         tried: list[dict[str, Any]] = [{}, {"message": "word " * 300}, {"budget": 3_000}, {}]
         shown = [await get(client, "preview", **{"session_id": "trip", "message": "And now?"} | one) for one in tried]
@@ -306,22 +306,35 @@ async def test_a_pin_is_shown_and_changes_the_next_preview(pipeline: ContextPipe
     assert "pinned" in {item["reason"] for item in items_of(shown, "L6") if item["id"] == "belem-q0"}
 
 
-async def test_a_fact_is_explained_pinned_corrected_and_forgotten(pipeline: ContextPipeline) -> None:
-    fact = pipeline.knowledge.add_fact("Lives in Porto", user_id="ada")
-    others = pipeline.knowledge.add_fact("Lives in Zanzibar", user_id="bo")
-    async with served(pipeline) as client:
-        [listed] = (await get(client, "facts"))["facts"]
-        assert (listed["id"], listed["text"], listed["pinned"]) == (fact.id, "Lives in Porto", False)
-        assert await get(client, "facts/why", fact_id=fact.id) == {"sources": []}
-        await post(client, "facts", {"fact_id": fact.id, "pinned": True, "text": "Lives in Lisbon"})
-        [changed] = (await get(client, "facts"))["facts"]
-        assert (changed["text"], changed["pinned"]) == ("Lives in Lisbon", True)
-        await post(client, "facts", {"fact_id": changed["id"], "forgotten": True})
-        assert await get(client, "facts") == {"facts": []}
-        for foreign in (others.id, "fact/none"):
-            await get(client, "facts/why", 404, fact_id=foreign)
-            await post(client, "facts", {"fact_id": foreign, "forgotten": True}, 404)
-    assert [one.text for one in pipeline.knowledge.list_facts(user_id="bo")] == ["Lives in Zanzibar"]
+async def test_what_is_known_is_explained_pinned_corrected_and_forgotten(pipeline: ContextPipeline) -> None:
+    knowledge, ada = pipeline.knowledge, {"user_id": "ada"}
+    others = knowledge.add_fact("Lives in Zanzibar", user_id="bo")
+    for item, shown, words, better in (
+        (knowledge.add_fact("Lives in Porto", **ada), "Lives in Porto", "Lives in Porto", "Lives in Lisbon"),
+        (knowledge.add_topic("Trams", compiled_context="On rails.", **ada), "Trams; On rails.", "Trams", "Tramways"),
+        (
+            knowledge.add_entity("Rui", type="person", relationship="uncle", **ada),
+            "Rui (person); uncle",
+            "Rui",
+            "Rui C",
+        ),
+    ):
+        async with served(pipeline) as client:
+            [listed] = (await get(client, "known"))["known"]
+            told = (item.id, shown, words, False, "by hand")
+            assert tuple(listed[name] for name in ("id", "text", "words", "pinned", "origin")) == told
+            assert await get(client, "known/why", item_id=item.id) == {"sources": []}
+            await post(client, "known", {"item_id": item.id, "pinned": True, "text": better})
+            [changed] = (await get(client, "known"))["known"]
+            assert (changed["words"], changed["pinned"], changed["origin"]) == (better, True, "pinned, by hand")
+            await post(client, "known", {"item_id": item.id, "pinned": False})
+            assert [one["pinned"] for one in (await get(client, "known"))["known"]] == [False]
+            await post(client, "known", {"item_id": item.id, "forgotten": True})
+            assert await get(client, "known") == {"known": []}
+            for foreign in (others.id, "fact/none"):
+                await get(client, "known/why", 404, item_id=foreign)
+                await post(client, "known", {"item_id": foreign, "forgotten": True}, 404)
+    assert [one.text for one in knowledge.list_facts(user_id="bo")] == ["Lives in Zanzibar"]
 
 
 # What is refused
@@ -362,8 +375,8 @@ async def test_a_change_that_cannot_be_meant_is_refused(pipeline: ContextPipelin
     wrong: list[tuple[str, object, int]] = [
         ("messages", {**pin, "message_id": "nobody's"}, 404),
         ("messages", {**pin, "session_id": "secret plans", "message_id": "zanzibar-q1"}, 404),
-        ("facts", {"fact_id": "unknown", "pinned": True}, 404),
-        *(("facts", body, 400) for body in ([[1, 2]], *({"fact_id": fact.id, "pinned": it} for it in ("yes", 1)))),
+        ("known", {"item_id": "unknown", "pinned": True}, 404),
+        *(("known", body, 400) for body in ([[1, 2]], *({"item_id": fact.id, "pinned": it} for it in ("yes", 1)))),
         *(("messages", body, 400) for body in ({**pin, "preservation": "burn"}, {**pin, "user_id": "bo"}, [], "trip")),
     ]
     before = pipeline.export_user(user_id="ada"), pipeline.export_user(user_id="bo")

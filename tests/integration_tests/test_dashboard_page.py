@@ -276,11 +276,20 @@ def test_a_message_is_pinned_and_a_fact_is_corrected_and_forgotten(site: Site, v
     page.locator("#refresh").click()
     known = page.locator("#known")
     known.get_by_role("button", name="Rides a green bike").click()
-    page.get_by_label("The fact in other words").fill("Rides a blue bike")
+    page.get_by_label("In other words").fill("Rides a blue bike")
     known.get_by_role("button", name="Correct").click()
     known.get_by_role("button", name="Rides a blue bike").click()
     known.get_by_role("button", name="Forget").click()
     expect(known).not_to_contain_text("bike")
+    site.pipeline.knowledge.add_entity("Zoltan", type="person", relationship="uncle", user_id=USER)
+    page.locator("#refresh").click()
+    expect(known.get_by_role("heading", name="People and things")).to_be_visible()
+    known.get_by_role("button", name="Zoltan (person); uncle").click()
+    page.get_by_label("In other words").fill("Zoltan Kiss")
+    known.get_by_role("button", name="Correct").click()
+    known.get_by_role("button", name="Zoltan Kiss (person); uncle").click()
+    known.get_by_role("button", name="Forget").click()
+    expect(known).not_to_contain_text("Zoltan")
     assert added.id not in {fact.id for fact in site.pipeline.knowledge.list_facts(user_id=USER)}
 
 

@@ -149,13 +149,17 @@ def test_why_gives_the_messages_word_for_word(run: Run, inspect: Any, store: Pat
     inspect("--why", "fact/none", error="Nothing with the id 'fact/none'")
 
 
-def test_a_fact_is_pinned_and_deleted(run: Run, inspect: Any, store: Path) -> None:
+def test_what_is_known_is_pinned_corrected_and_deleted(run: Run, inspect: Any, store: Path) -> None:
     added = add_fact(store, "Builds a kayak")
     last = inspect("facts")["facts"][-1]
     where = ("inspect", "--store", store, "--user", "ada")
     assert run(*where, "--pin", last["id"])[:2] == (0, f"{last['id']} is pinned.\n")
     assert inspect("facts")["facts"][0]["pinned"]
     assert texts(inspect)[0] == last["text"]
+    assert run(*where, "--unpin", last["id"])[:2] == (0, f"{last['id']} is no longer pinned.\n")
+    assert not any(fact["pinned"] for fact in inspect("facts")["facts"])
+    assert run(*where, "--correct", "entity/person/clara", "Clara Diaz")[1] == "entity/person/clara is corrected.\n"
+    assert "Clara Diaz (person)" in run(*where, "entities")[1]
     assert run(*where, "--delete", added)[1].startswith(f"{added} is forgotten.")
     assert "Builds a kayak" not in texts(inspect)
     with ChromaStore(store) as kept, ContextPipeline({"learn": False}, store=kept) as pipeline:

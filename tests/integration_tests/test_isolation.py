@@ -243,6 +243,7 @@ OPERATIONS: dict[str, Way] = {
     "knowledge_list_entities": lambda it: it.know("list_entities"),
     "knowledge_list_bundles": lambda it: it.know("list_bundles"),
     "knowledge_list_devices": lambda it: it.know("list_devices"),
+    "knowledge_list_known": lambda it: it.know("list_known"),
     "knowledge_add_fact": lambda it: it.know("add_fact", f"Likes {it.text()}"),
     "knowledge_edit": lambda it: it.know("edit", it.item(), **{it.one_of("text", "label", "name"): it.text()}),
     "knowledge_delete": lambda it: it.know("delete", it.item()),

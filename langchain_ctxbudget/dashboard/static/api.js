@@ -32,7 +32,7 @@ export const api = {
   messages: (session, first, last) => request("messages", of(session, { first, last })),
   pin: (session, message, preservation) => request("messages", null, of(session, { message_id: message, preservation })),
   usage: (session) => request("usage", of(session)),
-  facts: () => request("facts"),
-  why: (fact) => request("facts/why", { fact_id: fact }),
-  change: (fact, change) => request("facts", null, { fact_id: fact, ...change }),
+  known: () => request("known"),
+  why: (item) => request("known/why", { item_id: item }),
+  change: (item, change) => request("known", null, { item_id: item, ...change }),
 };

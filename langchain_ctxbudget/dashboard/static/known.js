@@ -1,7 +1,7 @@
 // What is known about the user: to pin, correct, forget, and to ask where it is from.
 
 import { api } from "./api.js";
-import { addressOf, el, fill, plural, said } from "./dom.js";
+import { addressOf, el, fill, said } from "./dom.js";
 
 export class Known {
   constructor({ failed, changed }) {
@@ -10,8 +10,7 @@ export class Known {
   }
 
   async load() {
-    const { facts } = await api.facts();
-    this.facts = facts.sort((a, b) => b.pinned - a.pinned);
+    this.items = (await api.known()).known;
     this.draw();
   }
 
@@ -19,46 +18,46 @@ export class Known {
     const none = el(
       "p",
       { class: "hint" },
-      "Nothing yet: facts are learned from what users say, or added with pipeline.knowledge.",
+      "Nothing yet: it is learned from what users say, or added with pipeline.knowledge.",
     );
-    fill(
-      this.place,
-      this.facts.length
-        ? el(
-            "ul",
-            { class: "entries" },
-            this.facts.map((fact) => this.entry(fact)),
-          )
-        : none,
-    );
+    const headings = [...new Set(this.items.map((item) => item.heading))];
+    const parts = headings.flatMap((heading) => [
+      el("h3", {}, heading),
+      el(
+        "ul",
+        { class: "entries" },
+        this.items.filter((item) => item.heading === heading).map((item) => this.entry(item)),
+      ),
+    ]);
+    fill(this.place, parts.length ? parts : none);
   }
 
-  entry(fact) {
-    const isOpen = this.open?.id === fact.id;
+  entry(item) {
+    const isOpen = this.open?.id === item.id;
     const button = (label, act, more = {}) =>
-      el("button", { type: "button", data: { key: `${label} ${fact.id}` }, on: { click: act }, ...more }, label);
+      el("button", { type: "button", data: { key: `${label} ${item.id}` }, on: { click: act }, ...more }, label);
     const text = el(
       "button",
       {
         type: "button",
         class: "link",
         "aria-expanded": String(isOpen),
-        data: { key: fact.id },
-        on: { click: () => this.toggle(fact) },
+        data: { key: item.id },
+        on: { click: () => this.toggle(item) },
       },
-      said(fact.text),
+      said(item.text),
     );
-    if (!isOpen) return el("li", {}, text, fact.pinned ? el("span", { class: "tag" }, "pinned") : null);
+    if (!isOpen) return el("li", {}, text, item.pinned ? el("span", { class: "tag" }, "pinned") : null);
     const typed = (event) => {
       this.open.text = event.target.value; // what is being typed outlives a redraw
     };
     const field = el("input", {
       type: "text",
-      value: this.open.text ?? fact.text,
+      value: this.open.text ?? item.words,
       maxlength: 2000,
-      "aria-label": "The fact in other words",
+      "aria-label": "In other words",
       dir: "auto",
-      data: { key: `text ${fact.id}` },
+      data: { key: `text ${item.id}` },
       on: { input: typed },
     });
     return el(
@@ -68,8 +67,7 @@ export class Known {
       el(
         "p",
         { class: "muted small" },
-        `${fact.category}, sure to ${Math.round(fact.confidence * 100)} %. `,
-        this.open.sources.length ? `Known from ${plural(this.open.sources.length, "message")}:` : "Said by hand.",
+        `${item.origin[0].toUpperCase()}${item.origin.slice(1)}${this.open.sources.length ? ":" : "."}`,
       ),
       el(
         "ul",
@@ -82,27 +80,27 @@ export class Known {
         "p",
         { class: "row" },
         field,
-        button("Correct", () => this.change(fact, { text: field.value })),
+        button("Correct", () => this.change(item, { text: field.value })),
       ),
       el(
         "p",
         { class: "row" },
-        button(fact.pinned ? "Unpin" : "Pin", () => this.change(fact, { pinned: !fact.pinned })),
-        button("Forget", () => this.change(fact, { forgotten: true }), { class: "danger" }),
+        button(item.pinned ? "Unpin" : "Pin", () => this.change(item, { pinned: !item.pinned })),
+        button("Forget", () => this.change(item, { forgotten: true }), { class: "danger" }),
       ),
     );
   }
 
-  async toggle(fact) {
+  async toggle(item) {
     await this.attempt(async () => {
-      this.open = this.open?.id === fact.id ? null : { id: fact.id, sources: (await api.why(fact.id)).sources };
+      this.open = this.open?.id === item.id ? null : { id: item.id, sources: (await api.why(item.id)).sources };
       this.draw();
     });
   }
 
-  async change(fact, change) {
+  async change(item, change) {
     await this.attempt(async () => {
-      await api.change(fact.id, change);
+      await api.change(item.id, change);
       this.open = null;
       await this.load();
       this.changed();
