@@ -100,7 +100,8 @@ function draw(answer) {
     ? "an earlier prompt, as it would have been"
     : `the prompt of ${when(answer.last_updated)}, as far as its texts are kept`;
   const kind = answer.source === "snapshot" ? earlier : "the next prompt, as it would be now";
-  fill(node("facts"), said(view.session), ` · ${plural(session?.messages ?? 0, "message")} · ${kind}`);
+  const id = session?.title === view.session ? "" : [said(view.session), " · "];
+  fill(node("facts"), id, `${plural(session?.messages ?? 0, "message")} · ${kind}`);
   showTiles(report);
   showTurns(view, lineOf(view.next.current_context), look);
   prompt.show(answer);
@@ -136,7 +137,7 @@ function showSessions() {
           .join(" · ");
         const inside = [
           el("strong", {}, said(title || id)),
-          title ? said(id, { class: "muted small" }) : null,
+          title && title !== id ? said(id, { class: "muted small" }) : null,
           el("span", { class: "muted small" }, facts),
         ];
         // Half of a pair of surrogates, which a stored name may have, is nothing that an address can hold.
