@@ -172,11 +172,6 @@ def _stands_alone(sentence: Sentence) -> bool:
     return is_whole and (extractive.is_question(text) or not begins_in_the_middle(text))
 
 
-def _is_told(sentence: Sentence) -> bool:
-    """Returns whether a model wrote it, or a person of something of theirs."""
-    return not sentence.speaker or (sentence.speaker != "assistant" and bool(extractive.OF_US.search(sentence.text)))
-
-
 def _says_something(sentence: Sentence) -> bool:
     return sentence.kind is Kind.PLAIN and len(sentence.matter) > 1 and _stands_alone(sentence)
 
@@ -190,7 +185,8 @@ def _story(digests: Sequence[Digest], strategy: str) -> list[SummaryLine]:
         part = digests[start:end]
         told = [s for digest in part for s in digest.sentences]
         often = Counter(chain.from_iterable(s.matter for s in told))
-        plain = [s for s in told if _says_something(s) and s.text[-1] in _ENDS and _is_told(s)]
+        plain = [s for s in told if _says_something(s) and s.text[-1] in _ENDS]  # of a model, or a person's own matter
+        plain = [s for s in plain if not s.speaker or (s.speaker != "assistant" and extractive.OF_US.search(s.text))]
         overviews = [s for s in plain if not s.speaker and not s.order]
 
         def gain(s: Sentence, often: Counter[str] = often) -> float:

@@ -47,7 +47,7 @@ class RecallInput(BaseModel):
         default=None,
         description=(
             'Which messages to quote: an id or a reference that you were shown ("m-abc"), a message number ("41"), '
-            'a range ("41-60"), or a place in a long message ("41@1200": from character 1200 on). '
+            'a range ("41-60"), lines of one ("41:10-20"), or a place in it ("41@1200": from character 1200 on). '
             "Leave it out when you give a query."
         ),
     )

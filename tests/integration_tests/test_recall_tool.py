@@ -106,7 +106,7 @@ def test_another_user_gets_nothing_whatever_the_arguments_say(invoke: Invoke) ->
         assert invoke(tool, arguments, EVE) == NOTHING
     for name in ["runtime", "config", "state", "store", "context", "run_manager", "callbacks"]:
         state = invoke(agent(tool, asks(reference="m-bike", **{name: FORGED})), {"messages": ["?"]}, EVE)
-        assert results(state)[0].startswith("There is no such message.")
+        assert results(state)[0].startswith("There is no such message")
         assert invoke(tool, {"reference": "m-bike", name: FORGED}, EVE) == NOTHING
 
 

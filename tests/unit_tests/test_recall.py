@@ -85,6 +85,22 @@ def test_a_reference_names_messages():
     assert said(by_reference(shown, "#2", 200)) == [(2, "Second.")]  # a number sign means a number, and no id
 
 
+def test_a_reference_names_lines_of_a_message():
+    said = [
+        HumanMessage("one", id="m1"),
+        ToolMessage("\n".join(f"line {n}" for n in range(1, 31)), tool_call_id="c", id="m:2"),
+    ]
+    for reference, lines in {
+        "2:10-12": "line 10|line 11|line 12",
+        "#2:30": "line 30",
+        "m:2:29-99": "line 29|line 30",
+    }.items():
+        answer = by_reference(transcript(said), reference, 500)
+        assert [line.split(": ")[-1].strip() for line in answer.splitlines()[1:] if line.strip()] == lines.split("|"), (
+            answer
+        )
+
+
 def test_a_message_has_its_number_date_and_speaker_and_its_calls_are_told():
     answer = by_reference(transcript(numbered()), "m-5", 200)
     assert answer == f"{QUOTES}#5 [2024-05-06] eve: Message 5 is about the garden.\n"
@@ -97,7 +113,7 @@ def test_a_reference_to_nothing_is_told_which_forms_there_are():
     shown = transcript(numbered())
     for reference in ("nope", "", "0", "101", "#101", "9" * 5_000, "41@", "m-1@3", "m-1@x", "1-2-3", "-4", "٤"):
         answer = by_reference(shown, reference, 200)
-        assert answer.startswith("There is no such message. The conversation has messages 1 to 100."), reference
+        assert answer.startswith("There is no such message, only 1 to 100."), reference
         assert '"41-60"' in answer
     assert by_reference(shown, "7@500", 200) == "Message #7 has no more than 30 characters."
 
@@ -161,7 +177,7 @@ def test_a_query_finds_messages_with_number_and_date_in_the_order_of_time():
     assert {1, 32} <= set(numbers(answer))
     assert numbers(answer) == sorted(numbers(answer))
     assert numbers(search(transcript([BIKE]), "bicycle")) == [1]
-    assert search(transcript(messages), "zebra").startswith("Nothing in the stored conversation is about that.")
+    assert search(transcript(messages), "zebra").startswith("Nothing stored is about that.")
 
 
 def test_a_large_message_is_shown_where_it_has_the_words_with_references_to_the_rest():
