@@ -8,11 +8,16 @@ Look at the diff before you commit it: what changed there is what users will see
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from PIL import Image
+from playwright.sync_api import sync_playwright
 
 ROOT = Path(__file__).parents[1]
 END_OF_TABLE = "\n\n"
@@ -60,6 +65,30 @@ def renew_readme() -> None:
     (ROOT / "README.md").write_text(before + heading + "\n".join(lines) + gap + rest, encoding="utf-8")
 
 
+def renew_dashboard() -> None:
+    """Takes the picture of the demo's dashboard, in few colours; where there is no Chromium, the old one stays."""
+    program, path = shutil.which("chromium"), DOCS / "figures" / "dashboard.png"
+    if program is None:
+        sys.stderr.write("There is no chromium: the picture of the dashboard is not renewed\n")
+        return
+    command = [sys.executable, "-m", "langchain_ctxbudget.cli", "dashboard", "--demo", "--port", "0"]
+    with (
+        subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server,  # noqa: S603 - our own
+        sync_playwright() as playwright,
+    ):
+        address = str(server.stdout and server.stdout.readline()).split()[-1]
+        browser = playwright.chromium.launch(executable_path=program, args=[] if os.geteuid() else ["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1240, "height": 1420}, color_scheme="light")
+        page.goto(address)
+        page.locator("#why.open").wait_for()
+        page.screenshot(path=path)
+        browser.close()
+        server.terminate()
+    with Image.open(path) as taken:
+        few = taken.convert("RGB").quantize(200, dither=Image.Dither.NONE)
+    few.save(path, optimize=True)
+
+
 def renew_notebooks() -> None:
     """Runs them, and keeps their ids and metadata, so that the diff shows outputs alone."""
     paths = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -80,6 +109,7 @@ def main() -> None:
     for figures in ("scripts/budgeting_figures.py", "scripts/retrieval_figures.py"):
         run(figures)
     renew_readme()
+    renew_dashboard()
     renew_notebooks()
 
 
