@@ -47,10 +47,9 @@ ENGLISH = messages.vocabulary("history")
 _DECISION = _ignoring_case(ENGLISH["decision"])
 # Narrower than the words that make a text important: "answer" and "final" alone decide nothing.
 _DECIDES = _ignoring_case(ENGLISH["decides"])
-# "You should not order before the number is settled."
-_LEANS_BEHIND = _ignoring_case(r"\W*(?:it|them|those|these|him|her)\b")
+_LEANS_BEHIND, _SUPPOSES = _ignoring_case(ENGLISH["leans_behind"]), _ignoring_case(ENGLISH["supposes"])
 _LEANS_BEFORE = _ignoring_case(r"\b(?:what|which|how|where)(?: \w+)?\s*$")
-"""Who "chose them" has decided nothing that stands by itself, nor has "what we agreed"."""
+_THAT = _ignoring_case(r"(?<=decided|.agreed|settled) that (?=\w)")
 _CONDITION = _ignoring_case(ENGLISH["condition"])
 _PROBLEM = _ignoring_case(ENGLISH["problem"])
 _OPEN = _ignoring_case(ENGLISH["open"])
@@ -167,12 +166,14 @@ def kind_of(sentence: str) -> Kind:
     if opens := _OPEN.search(sentence):
         conditional = _CONDITION.search(sentence[: opens.start()])
         return Kind.PLAIN if conditional or _ASKS_WHAT_IS_OPEN.search(sentence) else Kind.OPEN
-    if is_question(sentence) or not (decides := _DECIDES.search(sentence)):
+    if is_question(sentence) or _SUPPOSES.search(sentence) or not (decides := _DECIDES.search(sentence)):
         return Kind.PLAIN
     before, after = sentence[: decides.start()], sentence[decides.end() :]
     told = f"{before} {after}" if decides[0].startswith(_PASSIVE) else after
     has_object = not generic_terms().issuperset(terms(told))
-    leans = _LEANS_BEHIND.match(after) or _LEANS_BEFORE.search(before)
+    complement = _THAT.match(sentence, decides.end())
+    behind = after[5:] if complement else after
+    leans = _LEANS_BEHIND.match(behind) or _LEANS_BEFORE.search(before)
     return Kind.DECISION if has_object and not leans and not _CONDITION.search(before[-80:]) else Kind.PLAIN
 
 

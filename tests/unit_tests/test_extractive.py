@@ -41,7 +41,8 @@ KINDS = {
     Kind.DECISION: (
         "We decided on Redis.|Let's go with blue.|AGREED: Friday.|New launch date: Saturday 17 October."
         "|Note it as final: no late fees.|Recorded: launch on 17 October."
-        "|Yesterday we picked oak.|The plan was approved."
+        "|Yesterday we picked oak.|The plan was approved.|We agreed that further planning waits for the money."
+        "|Let's go with that first step, **Agent training**.|Ann has agreed to pay 400 EUR.|Ann and I have agreed on oak."
     ),
     Kind.OPEN: (
         "[OPEN] Which database?|Still to be decided: the colour.|The date is TBD.|Write it down as open."
@@ -54,6 +55,10 @@ KINDS = {
         "|You should not order before the numbering is settled.|Have we decided？|My bike is blue.||Decided."
         "|Agreed, Dave!|I finally picked up a book.|I'll go with you.|Just the details we've agreed on – dates, prices."
         "|If it remains unresolved, write it down.|Update it whenever a request is approved or rejected."
+        "|I've decided that's the one, as it seems cheap.|I picked that spot because it had great views."
+        "|So yeah, let's go with that first type.|I'm glad we decided to keep it simple.|Let's go with option 1."
+        "|In the event that Ann has agreed to pay, write to us.|Prompt ends, user decided to split up the commits."
+        "|what do you need to know, as we will use Twitter|I have no record of which places you decided to check."
     ),
 }
 

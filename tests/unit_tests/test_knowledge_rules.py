@@ -100,6 +100,7 @@ I'm having trouble with the install
 I'm going to try that
 I'm working on it
 I love it, thanks!
+They made the props, and I love their work
 """.strip().split("\n")
 
 
