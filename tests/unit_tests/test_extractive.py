@@ -42,7 +42,7 @@ KINDS = {
         "We decided on Redis.|Let's go with blue.|AGREED: Friday.|New launch date: Saturday 17 October."
         "|Note it as final: no late fees.|Recorded: launch on 17 October."
         "|Yesterday we picked oak.|The plan was approved.|We agreed that further planning waits for the money."
-        "|Let's go with that first step, **Agent training**.|Ann has agreed to pay 400 EUR.|Ann and I have agreed on oak."
+        "|Let's go with that first step, **Agent training**.|Ann has agreed to pay 400 EUR.|Ann and I agreed on oak."
     ),
     Kind.OPEN: (
         "[OPEN] Which database?|Still to be decided: the colour.|The date is TBD.|Write it down as open."
