@@ -1,7 +1,5 @@
 """Decides what goes into the context window of every model call, for LangChain and LangGraph."""
 
-from __future__ import annotations
-
 from importlib import import_module, metadata
 from typing import TYPE_CHECKING
 

@@ -1,7 +1,5 @@
 """One question to a chat model, with a time limit. Background jobs ask it, so it has no async form."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading
@@ -45,7 +43,7 @@ class StructuredModel:
 
     def __init__(
         self,
-        model: BaseChatModel,
+        model: "BaseChatModel",
         schema: dict[str, Any],
         timeout_seconds: float,
         window_tokens: int,
@@ -91,7 +89,7 @@ class StructuredModel:
             failures.append(f"attempt {number}: {failure}")
         raise NoReplyError("; ".join(failures))
 
-    def _begun(self, runnable: Runnable[Any, Any], messages: Sequence[BaseMessage]) -> Future[Any]:
+    def _begun(self, runnable: "Runnable[Any, Any]", messages: Sequence[BaseMessage]) -> Future[Any]:
         """Asks in a thread that nothing waits for but who wants the reply: a call that takes too long is left alone."""
         from langgraph.constants import TAG_NOSTREAM  # noqa: PLC0415 - not needed before a model is called
 
@@ -110,7 +108,7 @@ class StructuredModel:
         return reply
 
 
-def _bound_to_schema(model: BaseChatModel, schema: dict[str, Any]) -> Runnable[Any, Any] | None:
+def _bound_to_schema(model: "BaseChatModel", schema: dict[str, Any]) -> "Runnable[Any, Any] | None":
     """Returns the model bound to the JSON schema of its reply; None where it cannot be.
 
     Without the parser behind it, which throws prose away and takes JSON that was cut off for whole.

@@ -4,8 +4,6 @@ A turn is everything from a message of the user up to the next one. Before every
 application would have made it: from what was said before, and what the turn has so far. Nothing is sent.
 """
 
-from __future__ import annotations
-
 import json
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -54,7 +52,7 @@ def replay(
     price: Price | None = None,
     evidence: Mapping[int, Iterable[str]] | None = None,
     on_turn: Callable[[str, int], None] | None = None,
-) -> ReplayResult:
+) -> "ReplayResult":
     """Goes through a conversation with each of several strategies, each with a store of its own, and counts.
 
     Args:

@@ -1,7 +1,5 @@
 """The settings of a developer: frozen, and checked when they are made."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -348,7 +346,7 @@ class ContextSettings(budget.Parameters):
         """What was said, without what are defaults."""
         return {name: getattr(self, name) for name in self.model_fields_set}
 
-    def override(self, changes: ContextSettings | Mapping[str, Any] | None) -> Self:
+    def override(self, changes: "ContextSettings | Mapping[str, Any] | None") -> Self:
         """Returns these settings with some of them changed; whole settings replace these; None changes nothing."""
         if changes is None:
             return self

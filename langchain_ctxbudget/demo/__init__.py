@@ -5,8 +5,6 @@ messages with `id` and `created_at`. The people and places are invented. What `D
 said in the first session and never again.
 """
 
-from __future__ import annotations
-
 import json
 from importlib.resources import files
 from typing import Any

@@ -4,8 +4,6 @@ It says what somebody has said, in whole sentences that stand by themselves; whe
 Closing a question wrongly hides it, so doubt keeps it open.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter
@@ -60,7 +58,7 @@ class OpenQuestions:
     digest: str = ""
     """A digest of the messages that were read."""
 
-    def read(self, lines: Iterable[Line]) -> OpenQuestions:
+    def read(self, lines: Iterable[Line]) -> "OpenQuestions":
         """Returns the questions that are open after the next messages; those before `read_until` are passed over."""
         alive, before, until = self.alive, self._before, self.read_until
         for line in lines:

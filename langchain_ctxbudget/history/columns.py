@@ -1,7 +1,5 @@
 """The messages of a conversation, and the columns of what is known of each by number: only ever added to."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -136,7 +134,7 @@ class Columns:
             if name in arrays:
                 rows.extend(arrays[name])
 
-    def take_columns(self, other: Columns, length: int) -> None:
+    def take_columns(self, other: "Columns", length: int) -> None:
         """Takes what another object's columns say of the first messages."""
         for name, rows in other.rows().items():
             own = deepcopy(rows)
@@ -155,6 +153,7 @@ class Costs(Columns):
         self.clips: Clips = {}
         self.turns: dict[object, Any] = {}
         """Turns as far as they were fitted into their rooms, to go on with."""
+        self.turn_read: Any = None  # the turn as it was read last, to go on with
         self.turn_work: TurnWork | None = None
         """The work state that was written last for a turn."""
 
@@ -168,7 +167,7 @@ class Costs(Columns):
         self.numbered_quote.extend([UNKNOWN] * len(new))
         self.quote.extend([count(entry.quoted()) if len(entry.text) <= ahead else UNKNOWN for entry in new])
 
-    def changed(self, length: int, positions: Sequence[int]) -> Costs:
+    def changed(self, length: int, positions: Sequence[int]) -> "Costs":
         """Returns the costs of so many messages, of which those at some positions, ascending, are shown otherwise."""
         other = Costs()
         other.take_columns(self, length)
@@ -248,7 +247,7 @@ class MessageIndex(Columns):
         start = len(self.vectors)
         return [entry.text for entry in entries[start : start + EMBEDDED_AT_ONCE]]
 
-    def first(self, length: int) -> MessageIndex:
+    def first(self, length: int) -> "MessageIndex":
         """Returns the index of the first messages alone; words are read again, vectors stay."""
         if length >= len(self) and length >= len(self.vectors):
             return self

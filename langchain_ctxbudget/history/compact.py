@@ -92,8 +92,12 @@ def cost_in(conversation: Conversation, budget_tokens: int, cleared: int = 0) ->
 
 def newest_costs(conversation: Conversation, messages: int, budget_tokens: int) -> list[int]:
     """Returns what the newest messages cost as a request of a budget would show them, oldest first."""
-    end = len(conversation.entries)
-    return [*map(cost_in(conversation, budget_tokens), range(max(0, end - messages), end))]
+    first = max(0, len(conversation.entries) - messages)
+    column, cost = conversation.cost_column[first:], cost_in(conversation, budget_tokens)
+    costs, least = column.tolist(), int(budget_tokens * min(keep_share(budget_tokens), RESULT_SHARE))
+    for at in (column > max(SMALLEST_ITEM_TOKENS, least)).nonzero()[0].tolist():
+        costs[at] = cost(first + at)
+    return list(costs)
 
 
 def history_tokens(conversation: Conversation, budget_tokens: int) -> int:

@@ -1,11 +1,10 @@
 """A conversation as it is in memory between prompts, as one prompt sees it, and those that are open."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -83,7 +82,7 @@ class Conversation:
         self.last: LastPrompt | None = None
         self.sent: Mapping[int, TurnBlock] = {}
 
-    def but(self, **changes: object) -> Conversation:
+    def but(self, **changes: object) -> "Conversation":
         """Returns it with some of its parts replaced."""
         other = copy(self)
         vars(other).update(changes)
@@ -199,6 +198,16 @@ class MessagePage:
     """Another one as soon as a message is added, changed or removed."""
 
 
+class AgentState(NamedTuple):
+    """The messages of an agent when they were found to be what is stored, or the first of that."""
+
+    messages: Sequence[BaseMessage] = ()
+    contents: Sequence[object] = ()
+    beside: Sequence[object] = ()
+    """What stood in each, and beside that, as these may be changed in place."""
+    digest: str = ""  # of what was stored
+
+
 @dataclass(slots=True)
 class OpenConversation:
     """A conversation in memory; whoever uses it holds its lock."""
@@ -216,6 +225,7 @@ class OpenConversation:
     """Ids of messages that were taken out and kept aside, by the keys of their records."""
     newest_state: int = 0
     """The last one of the agent's states that wrote here, or that is about to; see `Place`."""
+    state: AgentState = field(default_factory=AgentState)
     forgotten: int = 0
     """The number of stored messages that the last state had forgotten, where it held none of them."""
     warned: bool = False

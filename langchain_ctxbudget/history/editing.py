@@ -4,6 +4,7 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from functools import partial
 from itertools import count
 from typing import Literal, NamedTuple
@@ -15,12 +16,12 @@ from langchain_ctxbudget import stores
 from langchain_ctxbudget.errors import InputError, MessageConflictError, StoreDataError, StoreError
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.history import blocks, log
-from langchain_ctxbudget.history.conversation import OpenConversation, require_known
+from langchain_ctxbudget.history.conversation import AgentState, OpenConversation, require_known
 from langchain_ctxbudget.history.log import CUTS, PINS, SURE, Heads, News
 from langchain_ctxbudget.history.summarizing import COMPACTIONS
 from langchain_ctxbudget.history.table import MessageTable
 from langchain_ctxbudget.history.turn_blocks import SENT, TurnBlock, words_of
-from langchain_ctxbudget.messages import Preservation, content_id, fingerprint, is_user, plainly_same
+from langchain_ctxbudget.messages import Preservation, content_id, fingerprint, is_user, plainly_same, same_beginning
 
 OnRemoval = Literal["archive", "forget"]
 GOES_ON = (
@@ -32,6 +33,7 @@ TASK = -1
 MOST_ATTEMPTS = 10
 """How often a writer announces its lane while somebody deletes the conversation."""
 
+_NO_MORE: dict[str, object] = {}
 _log = logging.getLogger(__name__)
 
 
@@ -159,7 +161,7 @@ class Editor:
         moved = [key for name in todo.moved for key in conversation.keys_of(name)]
         names = yield from self._append(todo.appended, todo.state, beside)
         yield from self._change(on_removal, removed=todo.removed, moved=moved)
-        return [names.get(key, key) for key in todo.ids]
+        return [names.get(key, key) for key in todo.ids] if names else [*todo.ids]
 
     def _append(self, new: Sequence[GivenMessage], state: int | None, beside: Sequence[PutOp]) -> Flow[dict[str, str]]:
         """Writes messages at the end of the lane; returns their ids, which are others where somebody took theirs."""
@@ -312,16 +314,11 @@ def _added(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> D
 def _difference(
     conversation: OpenConversation, messages: Sequence[BaseMessage], *, goes_on: bool, task: bool
 ) -> Difference:
-    table, ids = conversation.table, [str(message.id) for message in messages]
-    known, new = len(table), messages[len(table) :]
-    lasting = TASK if task else conversation.newest_state
-    if (
-        ids[:known] == table.ids
-        and len({*ids}) == len(ids)
-        and all(message.id for message in new)
-        and all(_says(table, at, message) for at, message in enumerate(messages[:known]))
-    ):  # as nearly always: what is stored, and then something new
-        return Difference(ids, _given(new), state=lasting)
+    table, new = conversation.table, messages[len(conversation.table) :]
+    lasting, ids = TASK if task else conversation.newest_state, [message.id for message in new]
+    is_new = all(ids) and len({*ids}) == len(ids) and table.positions.keys().isdisjoint(ids)
+    if is_new and _goes_on(conversation, messages):  # as nearly always: what is stored, and then something new
+        return Difference([*table.ids, *map(str, ids)], _given(new), state=lasting)
     wanted = {one.id: one for one in _recognized(conversation, messages)}
     order = list(wanted)
     state_of = dict(zip(table.ids, table.facts.values["state"].tolist(), strict=True))
@@ -406,6 +403,28 @@ def _given(messages: Iterable[BaseMessage]) -> list[GivenMessage]:
 def _records(new: Iterable[GivenMessage], lane: str, clock: int, first: int, state: int) -> list[stores.MessageRecord]:
     placed = ((one, stores.Place(clock=clock, lane=lane, number=at, state=state)) for at, one in enumerate(new, first))
     return [stores.MessageRecord.of(one.message, place, named=one.named) for one, place in placed]
+
+
+def _goes_on(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> bool:
+    """Returns whether an agent's messages begin with what is stored; those found so before are known by identity."""
+    table, state, end = conversation.table, conversation.state, len(conversation.table)
+    known = len(state.messages)
+    if not (
+        table.holds(known, state.digest)
+        and same_beginning(state.messages, messages)
+        and [message.content for message in state.messages] == state.contents
+        and [message.additional_kwargs for message in state.messages] == state.beside
+    ):
+        known = 0
+    new = messages[known:end]
+    if [message.id for message in new] != table.ids[known:] or not all(map(partial(_says, table), count(known), new)):
+        return False
+    if known < end:
+        contents = [one.content if isinstance(one.content, str) else deepcopy(one.content) for one in new]
+        beside = [deepcopy(one.additional_kwargs) if one.additional_kwargs else _NO_MORE for one in new]
+        own = [*state.contents[:known], *contents], [*state.beside[:known], *beside]
+        conversation.state = AgentState(messages[:end], *own, table.digest())
+    return True
 
 
 def _says(table: MessageTable, position: int, message: BaseMessage) -> bool:

@@ -4,8 +4,6 @@ A sentence is judged by its look alone (seed 000, `scoreMessageImportance`). A s
 one if `windowed`; if `compacted` one for the older 40 of 75 messages, and one; if `multi_level` one for every level.
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 import re
@@ -154,7 +152,7 @@ class Digest:
     open_questions: tuple[str, ...] = ()
     """A model's: everything that is open at the end of the span, also from before it."""
 
-    def placed(self, first: int) -> Digest:
+    def placed(self, first: int) -> "Digest":
         """Returns the digest of the same messages at another place of the conversation."""
         shift = first - self.first
         sentences = (replace(sentence, position=sentence.position + shift) for sentence in self.sentences)

@@ -9,8 +9,6 @@ lists them again when `joined` is another. So of two writers that join at the sa
 For the same reason a writer looks at the heads again after it has written its own.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -55,7 +53,7 @@ class Heads:
         """Returns the lanes that are asked for each time: those that were written last."""
         return sorted(self.lanes, key=lambda name: (-self.lanes[name].clock, name))[:most]
 
-    def goes_on(self, known: Heads) -> bool:
+    def goes_on(self, known: "Heads") -> bool:
         """Returns whether everything that was known is still there, so that only what is new has to be read."""
         return (self.joined is not None or known.joined is None) and all(
             (lane := self.lanes.get(name)) and lane.born == before.born and lane.count >= before.count

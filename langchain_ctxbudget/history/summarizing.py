@@ -4,8 +4,6 @@ The wording follows `compactMessages` and `compactText` of seed 000. Everything 
 fences. A reply that is late, empty or unreadable is asked for once more; then extraction stands.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -162,7 +160,7 @@ class ChatModelSummarizer:
     """Makes digests with any chat model; one call may take so many seconds, its own retries included."""
 
     def __init__(
-        self, model: BaseChatModel, *, timeout_seconds: float = 60.0, window_tokens: int = llm.DEFAULT_WINDOW_TOKENS
+        self, model: "BaseChatModel", *, timeout_seconds: float = 60.0, window_tokens: int = llm.DEFAULT_WINDOW_TOKENS
     ) -> None:
         names = ("summarize_history", "summarization")
         self.model = llm.StructuredModel(model, SCHEMA, timeout_seconds, window_tokens, names=names, quotes=True)
@@ -342,7 +340,7 @@ class Owner(Protocol):
 class Summarizing:
     """One summary model, and one thread in which it works."""
 
-    def __init__(self, model: BaseChatModel, owner: Owner, clock: Callable[[], datetime] | None = None) -> None:
+    def __init__(self, model: "BaseChatModel", owner: Owner, clock: Callable[[], datetime] | None = None) -> None:
         self.model, self.clock = model, clock or utc_now
         self.summarizer = ChatModelSummarizer(model)
         self._owner = owner

@@ -3,8 +3,6 @@
 Whoever changes messages makes another table. Texts of sealed messages are inflated when somebody looks.
 """
 
-from __future__ import annotations
-
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -175,7 +173,7 @@ class MessageTable(Columns, Sequence[Entry]):
         if message.name and not isinstance(message, ToolMessage):
             self.names.setdefault(message.name, position)
 
-    def changed(self, length: int, pins: Mapping[int, Preservation | None] | None = None) -> MessageTable:
+    def changed(self, length: int, pins: Mapping[int, Preservation | None] | None = None) -> "MessageTable":
         """Returns the table of the first messages, some with other pins; what was made of the others stays."""
         if length >= len(self) and not pins:
             return self

@@ -4,8 +4,6 @@ Five segments make a node of the next level, five of those one of the next. The 
 messages themselves (content-defined chunking, Muthitacharoen et al. 2001): a message that is removed changes two.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -49,7 +47,7 @@ class Tree:
     keys: tuple[str, ...] = ()
     """The hashes of the segments; equal content has the same hash wherever it stands."""
 
-    def grow(self, entries: Sequence[Entry]) -> Tree:
+    def grow(self, entries: Sequence[Entry]) -> "Tree":
         """Returns the tree with the segments that have ended by now; only messages after the last start are read."""
         shortest = max(1, int(self.segment_messages * SHORTEST))
         longest = max(1, int(self.segment_messages * LONGEST))
@@ -68,7 +66,7 @@ class Tree:
         new = (_hash(*map(_content, entries[edges[i] : edges[i + 1]])) for i in range(known, len(edges) - 1))
         return replace(self, starts=tuple(edges), keys=(*self.keys, *new))
 
-    def shortened(self, length: int) -> Tree:
+    def shortened(self, length: int) -> "Tree":
         """Returns the tree without every segment that a message from `length` on belongs to, or ended."""
         starts = self.starts[: max(1, bisect_left(self.starts, length))]
         return replace(self, starts=starts, keys=self.keys[: len(starts) - 1])
@@ -148,7 +146,7 @@ class KnownDigests:
     asked_until: int = 0
     """The position up to which it was asked to."""
 
-    def copy(self, trees: Iterable[Tree]) -> KnownDigests:
+    def copy(self, trees: Iterable[Tree]) -> "KnownDigests":
         """Returns the same for another table, but for the extractions of spans that stand in none of its trees."""
         contents = {tree.key(node) for tree in trees for node in tree.complete(tree.starts[-1])}
         return replace(self, extracted={key: made for key, made in self.extracted.items() if key[0] in contents})

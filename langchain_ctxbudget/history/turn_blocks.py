@@ -1,7 +1,5 @@
 """The context block in front of a user's words: chosen once, and sent with them until the next compaction step."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -13,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from langchain_ctxbudget.budget import Fragment
 from langchain_ctxbudget.errors import InputError
-from langchain_ctxbudget.messages import fences, fingerprint
+from langchain_ctxbudget.messages import fences, fingerprint, remembering
 from langchain_ctxbudget.stores import SummaryLine
 from langchain_ctxbudget.tokens import TokenCounter
 
@@ -47,7 +45,11 @@ def with_headings(fragments: Iterable[Fragment | SummaryLine]) -> list[str]:
 
 def words_of(message: BaseMessage) -> str:
     """Returns a digest of what a message says, whoever says it and when."""
-    return fingerprint(HumanMessage(message.content))
+    said = message.content
+    return _text_digest(said) if isinstance(said, str) else fingerprint(HumanMessage(said))
+
+
+_text_digest = remembering(4_096)(lambda text: fingerprint(HumanMessage(text)))
 
 
 def with_block(message: BaseMessage, block: str) -> BaseMessage:
@@ -109,7 +111,7 @@ class TurnBlock:
         return data
 
     @classmethod
-    def from_dict(cls, data: object) -> TurnBlock:
+    def from_dict(cls, data: object) -> "TurnBlock":
         """Reads plain data; what is none of a block's is an `InputError`."""
         try:
             return _BLOCK.validate_python(data)

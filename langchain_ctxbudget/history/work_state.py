@@ -7,8 +7,6 @@ What a result says is one use that all its names share: one of three files that 
 one of 300 names in a file is not.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter
@@ -18,7 +16,7 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
-from langchain_ctxbudget.messages import Count, fences, one_line, remembering
+from langchain_ctxbudget.messages import Count, Group, fences, one_line, remembering
 from langchain_ctxbudget.settings import ToolKind
 from langchain_ctxbudget.stores import SummaryLine
 
@@ -108,7 +106,7 @@ class ToolUse:
     todos: tuple[Mapping[str, Any], ...] = ()
 
     @classmethod
-    def of(cls, name: str, args: Mapping[str, Any], kinds: Mapping[str, ToolKind]) -> ToolUse:
+    def of(cls, name: str, args: Mapping[str, Any], kinds: Mapping[str, ToolKind]) -> "ToolUse":
         """Reads a call by its arguments; what the application says of its tool comes first."""
         texts = {key: value for key, value in args.items() if isinstance(value, str)}
         lists = (value for value in args.values() if isinstance(value, list))
@@ -163,12 +161,12 @@ class WorkState:
     _open: dict[str, ToolUse] = field(default_factory=dict)
     """Calls that wait for their results, by id."""
 
-    def copy(self) -> WorkState:
+    def copy(self) -> "WorkState":
         """Returns one that can read on."""
         own = ("uses", "paths", "files", "commands", "_open")
         return replace(self, **{name: getattr(self, name).copy() for name in own})
 
-    def read(self, messages: Iterable[tuple[int, BaseMessage]]) -> WorkState:
+    def read(self, messages: Iterable[tuple[int, BaseMessage]]) -> "WorkState":
         """Reads messages with their positions, in order; those that it has read are passed over."""
         for position, message in messages:
             if position < self.read_until:
@@ -274,7 +272,8 @@ class TurnWork:
     before: WorkState
     """That of the messages before the turn."""
     work: WorkState
-    read: list[tuple[int, BaseMessage]] = field(default_factory=list)
+    parts: Sequence[Group] = ()
+    """The groups of the turn that were read."""
     key: object = None
     """What its lines were written for."""
     lines: list[SummaryLine] = field(default_factory=list)

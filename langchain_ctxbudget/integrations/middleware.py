@@ -26,6 +26,7 @@ from langchain_ctxbudget.messages import (
     flattened,
     instruction,
     plainly_same,
+    same_beginning,
     split_instructions,
     split_turn,
 )
@@ -194,22 +195,25 @@ def _read(request: types.ModelRequest[Any]) -> tuple[list[BaseMessage], list[Bas
     """
     given = convert_to_messages(request.messages)
     kept = convert_to_messages(request.state.get("messages") or given)
-    before, _ = split_turn(kept)
-    seen, turn = list[BaseMessage](), list[BaseMessage]()
-    answers: defaultdict[int, list[BaseMessage]] = defaultdict(list)
-    last = len(before)
-    for message, place in zip(given, _places(kept, given), strict=True):
-        if place is not None:
-            last = place
-            (seen if place < len(before) else turn).append(message)
-        elif last < len(before) and _answers_unreadable(message, before[last]):
-            answers[last].append(message)  # the state gets it with the next one
-        elif not _repairs(message, before):
-            turn.append(message)
-    history = [it for place, message in enumerate(before) for it in (message, *answers[place])]
-    if not turn:
-        history, turn = split_turn(given)
-    failures = [] if len(seen) == len(before) and all(map(plainly_same, seen, before)) else [NOT_FOLLOWED]
+    before, turn = split_turn(kept)
+    history, followed = before, True
+    if len(given) != len(kept) or not same_beginning(given, kept):
+        seen, turn = list[BaseMessage](), []
+        answers: defaultdict[int, list[BaseMessage]] = defaultdict(list)
+        last = len(before)
+        for message, place in zip(given, _places(kept, given), strict=True):
+            if place is not None:
+                last = place
+                (seen if place < len(before) else turn).append(message)
+            elif last < len(before) and _answers_unreadable(message, before[last]):
+                answers[last].append(message)  # the state gets it with the next one
+            elif not _repairs(message, before):
+                turn.append(message)
+        history = [it for place, message in enumerate(before) for it in (message, *answers[place])]
+        followed = len(seen) == len(before) and all(map(plainly_same, seen, before))
+        if not turn:
+            history, turn = split_turn(given)
+    failures = [] if followed else [NOT_FOLLOWED]
     instructions, turn = split_instructions(turn)
     if (system := request.system_message) is not None:
         failures += flattened([system])

@@ -5,8 +5,6 @@ as its sources; known facts have short ids (F1, F2, ...), so that the reply upda
 cannot be used is left out, and never takes the rest with it.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -173,7 +171,7 @@ class ChatModelExtractor:
     """
 
     def __init__(
-        self, model: BaseChatModel, *, timeout_seconds: float = 60.0, window_tokens: int = llm.DEFAULT_WINDOW_TOKENS
+        self, model: "BaseChatModel", *, timeout_seconds: float = 60.0, window_tokens: int = llm.DEFAULT_WINDOW_TOKENS
     ) -> None:
         names = ("learn_about_user", "knowledge_extraction")
         self.model = llm.StructuredModel(model, SCHEMA, timeout_seconds, window_tokens, names=names, quotes=False)

@@ -4,8 +4,6 @@ The stable zone of a prompt begins with L1, so a conversation shows the same fac
 changes something by hand, or until one of them ends. Retrieval may quote what was learned since.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -215,7 +213,7 @@ class FactsLayer:
         """Every fact that may be known in this conversation."""
         return (*self.shown, *self.learned_since)
 
-    def renewed(self) -> FactsLayer:
+    def renewed(self) -> "FactsLayer":
         """Returns the same with a new snapshot due."""
         return FactsLayer(shown=self.all, edited=self.edited) if self.is_read else self
 

@@ -6,8 +6,6 @@ Of the ways from a message to a topic or an entity, the surest counts: its name 
 all terms of a name; the message's vector is far nearer to it than to the others; it was named just before.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections import Counter, OrderedDict, defaultdict
@@ -72,12 +70,12 @@ class Knowledge:
     phrases: tuple[PhraseRecord, ...] = ()
 
     @cached_property
-    def topic_detector(self) -> Detector:
+    def topic_detector(self) -> "Detector":
         """Finds topics in a message."""
         return detector(self.topics, self.vectors_made_by)
 
     @cached_property
-    def entity_detector(self) -> Detector:
+    def entity_detector(self) -> "Detector":
         """Finds entities in a message."""
         return detector(self.entities, self.vectors_made_by)
 
@@ -102,7 +100,7 @@ class Knowledge:
         return (*self.topics, *self.entities)
 
     @cached_property
-    def by_hand(self) -> Knowledge:
+    def by_hand(self) -> "Knowledge":
         """What the user or the application said by hand, and nothing that was learned."""
         facts = tuple(one for one in self.facts if one.made_by == records.BY_USER)
         topics = tuple(one for one in self.topics if one.made_by == records.BY_USER and not one.sources)
@@ -112,7 +110,7 @@ class Knowledge:
         made += [compiler.of_facts(kind, facts) for kind in OF_FACTS]
         return replace(self, facts=facts, topics=topics, entities=entities, bundles={one.id: one for one in made})
 
-    def with_facts(self, every: Iterable[Fact]) -> Knowledge:
+    def with_facts(self, every: Iterable[Fact]) -> "Knowledge":
         """Returns the same with these facts, current ones and others."""
         given = list(every)
         current, ended = (tuple(fact for fact in given if fact.is_current is which) for which in (True, False))

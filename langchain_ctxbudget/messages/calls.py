@@ -91,7 +91,7 @@ def call_ids(message: BaseMessage) -> tuple[str, ...]:
 
 def is_user(message: BaseMessage) -> bool:
     """Tells if the user says a message."""
-    return isinstance(message, HumanMessage)
+    return HumanMessage in type(message).__mro__  # many times as fast as what pydantic makes of `isinstance`
 
 
 def with_calls(message: BaseMessage) -> BaseMessage:

@@ -4,12 +4,11 @@ A group is one message, or an AI message with calls together with all its result
 form that a provider would refuse is repaired in the view, never in the store, and reported.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby, takewhile
+from operator import is_
 from typing import Any, NamedTuple
 
 from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, HumanMessage, SystemMessage, ToolMessage
@@ -71,7 +70,7 @@ class OpenCalls(NamedTuple):
     age: int = 0
     """For how many messages besides results there was no safe cut."""
 
-    def after(self, message: BaseMessage) -> tuple[bool, OpenCalls]:
+    def after(self, message: BaseMessage) -> "tuple[bool, OpenCalls]":
         """Tells if a cut right before a message leaves calls and results together, and what is open after it.
 
         A call is waited for until the user speaks, and for `HELD_MESSAGES` messages besides results at most.
@@ -96,17 +95,26 @@ class OpenCalls(NamedTuple):
         return not held, OpenCalls(tuple(waiting), tuple(early), age)
 
 
-def group(messages: Sequence[BaseMessage], before: Iterable[Group] = ()) -> tuple[list[Group], list[Repair]]:
-    """Returns groups that every provider accepts, in order and behind those before them, and the repairs.
+Used = tuple[dict[str, int], set[str]]
+"""Ids of calls, with how often each was asked for, and of items: those behind them may not use them again."""
+
+
+def ids_used(groups: Iterable[Group] = ()) -> Used:
+    """Returns the ids that groups have used."""
+    sent = [message for part in groups for message in part.messages]
+    used = {call["id"] or "": 1 for message in sent for call in calls.listed_calls(message)}
+    return used, {key for message in sent for key in calls.item_ids(message)}
+
+
+def group(messages: Sequence[BaseMessage], before: Used | None = None, at: int = 0) -> tuple[list[Group], list[Repair]]:
+    """Returns groups that every provider accepts, in order, and the repairs; the first message stands `at` a place.
 
     Results move right behind their call, in the order of the calls; what has no call is left out, and a stand-in
-    answers for what is missing.
+    answers for what is missing. The ids that it uses are added to those of the groups before.
     """
-    parts, repairs = _parts(messages)
+    parts, repairs = _parts(messages, at)
     answers, orphans = calls.answered([part for _, part in parts])
-    sent = [message for part in before for message in part.messages]
-    used = {call["id"] or "": 1 for message in sent for call in calls.listed_calls(message)}
-    items = {key for message in sent for key in calls.item_ids(message)}
+    used, items = before or ids_used()
     groups: list[Group] = []
     for place, (position, part) in enumerate(parts):
         if isinstance(part, ToolMessage):
@@ -123,7 +131,7 @@ def group(messages: Sequence[BaseMessage], before: Iterable[Group] = ()) -> tupl
         if repeated := calls.item_ids(message) & items:
             message = calls.without_items(message, items)
             changed.append(("item_id", f"sent without ids and reasoning: {sorted(repeated)} again"))
-        items |= calls.item_ids(message)
+        items.update(calls.item_ids(message))
         members, positions = [message], [position]
         for number, call_id in enumerate(ids):
             if (found := answers.get((place, number))) is not None:
@@ -137,22 +145,24 @@ def group(messages: Sequence[BaseMessage], before: Iterable[Group] = ()) -> tupl
         groups.append(Group(tuple(members), tuple(positions)))
         repairs += [Repair(kind, part.id or "", detail) for kind, detail in changed]
     for orphan in orphans:
-        repairs.append(Repair("orphan_result", messages[parts[orphan][0]].id or "", "left out: nothing calls for it"))
+        repairs.append(
+            Repair("orphan_result", messages[parts[orphan][0] - at].id or "", "left out: nothing calls for it")
+        )
     return groups, repairs
 
 
 def distinct(groups: Sequence[Group], before: Iterable[Group]) -> tuple[list[Group], list[Repair]]:
     """Replaces ids of calls and items that the groups before these use; returns the groups and the repairs."""
-    changed, repairs = group([message for part in groups for message in part.messages], before)
+    changed, repairs = group([message for part in groups for message in part.messages], ids_used(before))
     same = [Group(new.messages, old.positions) for new, old in zip(changed, groups, strict=True)]
     return (same, repairs) if repairs else (list(groups), [])
 
 
-def _parts(messages: Sequence[BaseMessage]) -> tuple[list[tuple[int, BaseMessage]], list[Repair]]:
+def _parts(messages: Sequence[BaseMessage], first: int) -> tuple[list[tuple[int, BaseMessage]], list[Repair]]:
     """Returns messages in the form in which they are sent, with their positions, and the repairs."""
     parts: list[tuple[int, BaseMessage]] = []
     repairs: list[Repair] = []
-    for position, message in enumerate(messages):
+    for position, message in enumerate(messages, first):
         if calls.is_text(message) and str(message.content).strip() and _OLD_FORMS.isdisjoint(message.additional_kwargs):
             parts.append((position, message))
             continue
@@ -209,6 +219,11 @@ def split_turn(messages: Sequence[BaseMessage]) -> tuple[list[BaseMessage], list
     """Splits an agent's messages into history and current turn, which starts at the user's last own message."""
     start = next((at for at in range(len(messages) - 1, -1, -1) if calls.is_user(messages[at])), 0)
     return list(messages[:start]), list(messages[start:])
+
+
+def same_beginning(known: Sequence[object], given: Sequence[object]) -> bool:
+    """Tells if what is given begins with the very objects that are known."""
+    return len(known) <= len(given) and all(map(is_, known, given))
 
 
 def newest_that_fit(costs: Sequence[int], budget_tokens: int) -> int:

@@ -1,7 +1,5 @@
 """Bookkeeping: the latest reports, snapshots of them, and the usage of models."""
 
-from __future__ import annotations
-
 import atexit
 import json
 import os
@@ -45,7 +43,7 @@ class _Noted(NamedTuple):
     scope: stores.Scope
     report: Account
     key: Callable[[], bytes]
-    books: Bookkeeping
+    books: "Bookkeeping"
     what_if: WhatIf | None
 
 
@@ -71,7 +69,12 @@ class RecentPrompts:
         return self._last.what_if if self._last else None
 
     def note(
-        self, messages: Sequence[BaseMessage], report: Account, scope: stores.Scope, books: Bookkeeping, what_if: WhatIf
+        self,
+        messages: Sequence[BaseMessage],
+        report: Account,
+        scope: stores.Scope,
+        books: "Bookkeeping",
+        what_if: WhatIf,
     ) -> None:
         """Remembers a prompt, and the books of its store."""
         noted = _Noted(scope, report, cache(partial(_digest, messages)), books, what_if)
@@ -123,7 +126,7 @@ class ContextSnapshot:
     """Without previews."""
 
     @classmethod
-    def of_item(cls, scope: stores.Scope, item: Item) -> ContextSnapshot:
+    def of_item(cls, scope: stores.Scope, item: Item) -> "ContextSnapshot":
         """Reads a snapshot of a conversation."""
         record = ReportRecord.read(item.value, f"the snapshot {item.key!r}")
         key = scope.conversation_id

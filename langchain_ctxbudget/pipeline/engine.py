@@ -1,7 +1,5 @@
 """The flows that make prompts: a conversation is opened, the six steps run, and what they change is written."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -73,14 +71,14 @@ class Engine:
         self._of_runs: Latest[Engine] = Latest()
         self._loaded = False
 
-    def over(self, store: BaseStore | None) -> Engine:
+    def over(self, store: BaseStore | None) -> "Engine":
         """Returns the same over the store that a run brought along; None is the engine's own."""
         workspace = self.workspace.over(store)
         if workspace is self.workspace:
             return self
         return self._of_runs.find(id(workspace), lambda: self._twin(workspace, self.target))
 
-    def for_model(self, model: BaseChatModel) -> Engine:
+    def for_model(self, model: "BaseChatModel") -> "Engine":
         """Returns the engine for the model of a run; what that does not tell of itself is taken for the engine's."""
         named = any(model_names(model))
         if unwrapped(model) is unwrapped(self.target.model) or not (named or getattr(model, "profile", None)):
@@ -88,7 +86,7 @@ class Engine:
         counter = self.target.given_counter or (None if named else self.target.tokenizer)
         return self._of_runs.find(target_key(model), lambda: self._twin(self.workspace, ModelTarget(model, counter)))
 
-    def _twin(self, workspace: Workspace, target: ModelTarget) -> Engine:
+    def _twin(self, workspace: Workspace, target: ModelTarget) -> "Engine":
         return Engine(workspace, target, self.system_prompt, self.reranker)
 
     def ready(self) -> Flow[None]:

@@ -1,7 +1,5 @@
 """`ContextPipeline`: the plain object over everything else; and `Chat`, one conversation of it."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -59,11 +57,11 @@ class ContextPipeline:
         settings: ContextSettings | Mapping[str, Any] | None = None,
         *,
         system_prompt: str = "",
-        model: BaseChatModel | str | None = None,
+        model: "BaseChatModel | str | None" = None,
         store: BaseStore | None = None,
         embeddings: Embeddings | None = None,
         token_counter: TokenCounter | None = None,
-        summary_model: BaseChatModel | None = None,
+        summary_model: "BaseChatModel | None" = None,
         reranker: BaseDocumentCompressor | None = None,
         writer_id: str | None = None,
         clock: Callable[[], datetime] | None = None,
@@ -165,7 +163,7 @@ class ContextPipeline:
         tools: Sequence[Any] = (),
         response_format: object = None,
         runtime_store: bool = True,
-    ) -> Runnable[Any, list[BaseMessage]]:
+    ) -> "Runnable[Any, list[BaseMessage]]":
         """Returns a step of a chain: what is to be answered comes in, the messages to send come out.
 
         In comes the current turn, as `assemble` takes it or as a prompt template gives it (system messages in front of
@@ -210,7 +208,7 @@ class ContextPipeline:
 
     # Conversations
 
-    def conversation(self, conversation_id: str, *, user_id: str) -> Chat:
+    def conversation(self, conversation_id: str, *, user_id: str) -> "Chat":
         """Returns a conversation with the methods of the pipeline, so that its ids are said once."""
         return Chat(self, conversation_id, user_id=user_id)
 
@@ -512,7 +510,7 @@ class Chat:
         """Says what is to become of messages when the conversation is compacted; see `ContextPipeline.pin`."""
         return self.pipeline._pin(message_ids, preservation=preservation, **self._ids)
 
-    def _fork(self, new_conversation_id: str, *, until: str | None = None) -> Flow[Chat]:
+    def _fork(self, new_conversation_id: str, *, until: str | None = None) -> "Flow[Chat]":
         """Begins a new conversation with the messages of this one, up to an id or all, and returns it."""
         yield from self.pipeline._fork(new_conversation_id, until=until, **self._ids)
         return Chat(self.pipeline, new_conversation_id, user_id=self.user_id)

@@ -1,7 +1,5 @@
 """Runs of LangGraph and LangChain: whose they are, and a pipeline as a step of a chain."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -216,7 +214,7 @@ def _text(key: object) -> str:
 
 def context_runnable(
     engine: Engine, default_user: str | None, tools: Sequence[Any], response_format: object, *, runtime_store: bool
-) -> Runnable[Any, list[BaseMessage]]:
+) -> "Runnable[Any, list[BaseMessage]]":
     """Returns a runnable from the turn to answer to the messages to send; see `ContextPipeline.as_runnable`."""
     same_for_all = Request(tools=tools, response_format=response_format)
 

@@ -1,7 +1,5 @@
 """A store, the conversations in it that are open, and the workers over them."""
 
-from __future__ import annotations
-
 import logging
 import os
 import threading
@@ -92,7 +90,7 @@ class Workspace:
         store: BaseStore | None = None,
         embeddings: Embeddings | None = None,
         writer_id: str | None = None,
-        summary_model: BaseChatModel | None = None,
+        summary_model: "BaseChatModel | None" = None,
         clock: Callable[[], datetime] | None = None,
         prices: Prices | None = None,
         recent: RecentPrompts | None = None,
@@ -125,7 +123,7 @@ class Workspace:
         return self._store
 
     @cached_property
-    def catalogue(self) -> Catalogue:
+    def catalogue(self) -> "Catalogue":
         """The documents in the store, as far as they were read."""
         from langchain_ctxbudget.documents import Catalogue  # noqa: PLC0415 - it reads files, too
 
@@ -136,7 +134,7 @@ class Workspace:
         """The embeddings of retrieval; None where none were given and none are installed."""
         return self._embeddings or (LocalEmbeddings() if local_embeddings_available() else None)
 
-    def over(self, store: BaseStore | None) -> Workspace:
+    def over(self, store: BaseStore | None) -> "Workspace":
         """Returns the same over the store that a run brought along; None is this one."""
         if store is None or store is self._store:
             return self

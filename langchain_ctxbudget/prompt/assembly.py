@@ -15,7 +15,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, System
 
 from langchain_ctxbudget.budget import Fragment, Layer, Layout
 from langchain_ctxbudget.history import block_lines, by_layer, with_block, with_headings
-from langchain_ctxbudget.messages import Group, fences, fingerprint
+from langchain_ctxbudget.messages import Group, fences, fingerprint, is_user
 from langchain_ctxbudget.tokens import TokenCounter
 
 NO_FIRST_QUESTION = "[The conversation begins.]"
@@ -133,7 +133,7 @@ def asking(turn: Sequence[BaseMessage]) -> int | None:
 
 def has_human(turn: Iterable[Group]) -> bool:
     """Tells whether a turn has a human message for the volatile zone to stand in."""
-    return any(isinstance(message, HumanMessage) for group in turn for message in group.messages)
+    return any(is_user(message) for group in turn for message in group.messages)
 
 
 def system_parts(content: Content) -> list[str]:

@@ -3,18 +3,18 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import HumanMessage, SystemMessage, ToolMessage
 
 from langchain_ctxbudget import budget as budgets
 from langchain_ctxbudget import errors
 from langchain_ctxbudget.budget import Allocation, Exchange, Fragment, Layer, Reason, Situation
 from langchain_ctxbudget.history import CONTEXT_FRAME, Conversation, compact, with_headings, work_state
 from langchain_ctxbudget.knowledge import MAX_TOPICS, facts, subjects
-from langchain_ctxbudget.messages import as_sent, distinct, fences, group, is_user, newest_that_fit
+from langchain_ctxbudget.messages import distinct, fences, is_user, newest_that_fit, same_beginning
 from langchain_ctxbudget.prompt.assembly import NO_FIRST_QUESTION, group_tokens, has_human, layer_tokens
 from langchain_ctxbudget.prompt.fitting import JOINS, advice, counted_extras, excess_tokens, floors, pruned
 from langchain_ctxbudget.prompt.plan import Plan, PlannedTurn, Preferences
-from langchain_ctxbudget.prompt.turn import Rooms, fit_turn
+from langchain_ctxbudget.prompt.turn import MOST_TURNS, GrowingTurn, ReadTurn, Rooms, reference_of
 from langchain_ctxbudget.retrieval import MIXED_SECTION, OWN_SECTION, Pool, recall_tool, select
 
 LEAST_WORTH: dict[budgets.Emphasis, float] = {"balanced": 0.2, "cache": 1.0}
@@ -168,9 +168,10 @@ def _checked(allocation: object, situation: Situation) -> Allocation:
 
 def whole_turn(plan: Plan) -> PlannedTurn:
     """Returns the turn as it was given, counted once for all the ways in which the prompt may be divided."""
-    groups, repairs = group([as_sent(message) for message in plan.request.turn])
-    costs = tuple(group_tokens(part, plan.counter) for part in groups)
-    return PlannedTurn(whole=tuple(groups), costs=costs, given_repairs=tuple(repairs))
+    columns = plan.conversation.columns
+    read: ReadTurn = (columns.turn_read or ReadTurn()).read(plan.request.turn, plan.counter)
+    columns.turn_read = read
+    return read.planned
 
 
 def _planned_turn(plan: Plan, identity: int, framing: int) -> PlannedTurn:
@@ -181,9 +182,8 @@ def _planned_turn(plan: Plan, identity: int, framing: int) -> PlannedTurn:
     history and context block are planned anew for what it leaves them.
     """
     counter, request, settings = plan.counter, plan.request, plan.request.settings
-    groups, costs = plan.turn.whole, plan.turn.costs
+    groups, whole, said = plan.turn.whole, sum(plan.turn.costs), plan.turn.said_tokens
     room = plan.limit_tokens - identity - framing - sum(plan.extras.values())
-    whole, said = sum(costs), sum(cost for part, cost in zip(groups, costs, strict=True) if has_human([part]))
     known = sum(map(counter.count_text, (*settings.manner, *settings.preferences, *settings.memories)))
     planned = said + (int(max(0, room - said) * settings.tool_reserve) if request.tools else 0)
     beside = plan.conversation.total_tokens + known + sum(part.tokens for part in plan.fixed or ())
@@ -198,23 +198,21 @@ def _planned_turn(plan: Plan, identity: int, framing: int) -> PlannedTurn:
     work = work_state.most_tokens(_calls(plan.conversation), plan.limit_tokens)
     work = work if plan.conversation.total_tokens + planned > room else 0
     if whole > most[-1]:  # what its older steps have left behind is told in their place
-        calls = sum(isinstance(message, ToolMessage) for part in groups for message in part.messages)
+        calls = sum(isinstance(message, ToolMessage) for part in groups for message in part.messages[1:])
         own, work = work_state.most_tokens(_calls(plan.conversation) + calls, plan.limit_tokens), 0
-    # The numbers by which the recall tool gives messages of the turn follow those that are stored.
-    numbers: dict[object, str] = {
-        message.id or getattr(message, "tool_call_id", None): f"#{number}"
-        for number, message in enumerate(request.turn, start=len(plan.conversation.entries) + 1)
-    }
-
-    def name(message: BaseMessage) -> str | None:
-        return numbers.get(message.id or getattr(message, "tool_call_id", ""))
-
+    first, places = len(plan.conversation.entries) + 1, plan.turn.places
     budget = whole if whole <= min(planned, room) else min(planned, most[-1])
     result = max(RESULT_TOKENS, int(plan.limit_tokens * compact.RESULT_SHARE)) if own else None
     clips, kinds = settings.oversized_message == "clip", tuple(sorted(settings.tool_kinds.items()))
     rooms = Rooms(budget, room, own, result, clips, kinds)
     key, turns = (rooms, len(plan.conversation.entries)), plan.conversation.columns.turns
-    fitted = fit_turn(groups, counter, rooms, name=name, turns=turns, key=key)
+    turn = turns.pop(key, None) or GrowingTurn(counter, rooms)  # nobody else goes on with it meanwhile
+    # The numbers by which the recall tool gives messages of the turn follow those that are stored.
+    turn.name = lambda one: f"#{first + places[key]}" if (key := reference_of(one)) in places else None
+    fitted = turn.fitted(groups)
+    turns[key] = turn
+    while len(turns) > MOST_TURNS:
+        del turns[next(iter(turns))]
     if isinstance(fitted, int):
         needed_tokens = floors(identity, fitted, plan.extras, framing)
         raise errors.BudgetTooSmallError(plan.limit_tokens, needed_tokens, advice(plan))
@@ -226,9 +224,12 @@ def _planned_turn(plan: Plan, identity: int, framing: int) -> PlannedTurn:
         cost = counter.count_text(note) + JOINS
         note, tokens = (note, tokens + cost) if tokens + cost <= room else ("", tokens)
     return replace(
-        fitted,
-        costs=costs,
-        given_repairs=plan.turn.given_repairs,
+        plan.turn,
+        groups=fitted.groups,
+        left_out=fitted.left_out,
+        clipped=fitted.clipped,
+        renewed=fitted.renewed,
+        work=(),
         repairs=plan.turn.given_repairs,
         note=note,
         tokens=tokens,
@@ -353,23 +354,23 @@ def _work(plan: Plan, view: compact.HistoryView) -> tuple[Fragment, ...]:
     most = turn.own_work_tokens - sum(map(plan.counter.count_text, fence))
     if not turn.renewed or most <= 0 or not has_human(turn.groups):
         return ()
-    # A result that is missing stands in its group as a note, which has no position of its own.
-    read = [
-        (end + part.positions[min(place, len(part.positions) - 1)], message)
-        for part in turn.whole[: turn.renewed]
-        for place, message in enumerate(part.messages)
-    ]
+    parts = turn.whole[: turn.renewed]
     # What is sent of later steps changes nothing: the work state is written at steps only.
     later = {part.positions for part in turn.whole[turn.renewed :]}
     shown = (*view.groups, *(part for part in turn.groups if part.positions not in later))
     said = "".join(part.text for part in view.arc) + work_state.told_by(m for part in shown for m in part.messages)
     before = plan.conversation.read_work(end, plan.request.settings.tool_kinds)
     known, columns.turn_work = columns.turn_work, None  # nobody else reads on meanwhile
-    if known is None or known.before is not before or read[: len(known.read)] != known.read:
+    if known is None or known.before is not before or not same_beginning(known.parts, parts):
         known = work_state.TurnWork(before, before.copy())
-    if known.key != (key := (len(read), most, said)):
-        known.work.read(read)
-        known.lines, known.read, known.key = known.work.lines(plan.counter.count_text, most, said), read, key
+    if known.key != (key := (len(parts), most, said)):
+        # A result that is missing stands in its group as a note, which has no position of its own.
+        known.work.read(
+            (end + part.positions[min(place, len(part.positions) - 1)], message)
+            for part in parts[len(known.parts) :]
+            for place, message in enumerate(part.messages)
+        )
+        known.lines, known.parts, known.key = known.work.lines(plan.counter.count_text, most, said), parts, key
     columns.turn_work = known
     return compact.fragments(Layer.ARC, known.lines, plan.counter.count_text)
 

@@ -1,7 +1,5 @@
 """A prompt on its way from step to step: the request, everything chosen so far, and the finished prompt."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -132,6 +130,10 @@ class PlannedTurn:
     costs: tuple[int, ...] = ()
     """What each of these costs."""
     given_repairs: tuple[Repair, ...] = ()
+    said_tokens: int = 0
+    """What the user's own messages in it cost."""
+    places: Mapping[object, int] = field(default_factory=dict)
+    """Where its messages stand, see `reference_of`."""
     groups: tuple[Group, ...] = ()
     left_out: tuple[Group, ...] = ()
     clipped: frozenset[int] = frozenset()
@@ -219,20 +221,20 @@ class Plan:
     failures: tuple[str, ...] = ()
 
     @classmethod
-    def begin(cls, conversation: Conversation, request: PromptRequest) -> Plan:
+    def begin(cls, conversation: Conversation, request: PromptRequest) -> "Plan":
         """Begins a prompt."""
         plan = cls(conversation=conversation, request=request, counter=conversation.counter, failures=request.failures)
         return plan.with_block(request.block)
 
-    def but(self, **changes: Any) -> Plan:  # noqa: ANN401 - fields of any kind
+    def but(self, **changes: Any) -> "Plan":  # noqa: ANN401 - fields of any kind
         """Returns the plan with some of its parts replaced."""
         return replace(self, **changes)
 
-    def failed(self, *problems: str) -> Plan:
+    def failed(self, *problems: str) -> "Plan":
         """Returns the plan with more to report."""
         return replace(self, failures=(*self.failures, *problems)) if problems else self
 
-    def with_block(self, block: TurnBlock | None) -> Plan:
+    def with_block(self, block: TurnBlock | None) -> "Plan":
         """Returns the plan with a context block that was chosen before, whole."""
         if block is None:
             return self

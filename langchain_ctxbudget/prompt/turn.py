@@ -6,14 +6,13 @@ is brought down to `TARGET_SHARE` of its room at once, so that between two such 
 follows from the steps alone, so a process that goes on with a turn shows of it what the one before showed.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
+from langchain_ctxbudget import messages
 from langchain_ctxbudget.history import work_state
 from langchain_ctxbudget.messages import Group, call_ids, clip_message, remembering, terms, water_level
 from langchain_ctxbudget.prompt.assembly import group_tokens, has_human
@@ -52,10 +51,6 @@ Name = Callable[[BaseMessage], str | None]
 """Returns the reference under which the recall tool gives a message."""
 
 
-def _unnamed(_message: BaseMessage) -> None:
-    return None
-
-
 class Rooms(NamedTuple):
     """The room of a turn, and what may be done to fit it in."""
 
@@ -78,33 +73,43 @@ class Rooms(NamedTuple):
         return self.budget_tokens - self.kept_tokens
 
 
-def fit_turn(
-    groups: Sequence[Group],
-    counter: TokenCounter,
-    rooms: Rooms,
-    *,
-    name: Name = _unnamed,
-    turns: dict[object, GrowingTurn] | None = None,
-    key: object = None,
-) -> PlannedTurn | int:
-    """Returns the part of a turn that is sent, or the tokens that it needs at least where these are over its room.
+class ReadTurn(NamedTuple):
+    """A turn in groups, with what each costs; while an agent loops, only what is new at its end is read."""
 
-    It goes on with what was fitted last for the same `key`, which `turns` keeps.
-    """
-    known = {} if turns is None else turns
-    turn = known.pop(key, None) or GrowingTurn(counter, rooms)  # nobody else goes on with it meanwhile
-    turn.name = name
-    fitted = turn.fitted(groups)
-    known[key] = turn
-    while len(known) > MOST_TURNS:
-        del known[next(iter(known))]
-    return fitted
+    planned: PlannedTurn = PlannedTurn()
+    given: Sequence[BaseMessage] = ()
+    contents: tuple[object, ...] = ()
+    used: messages.Used = ({}, set())
+
+    def read(self, turn: Sequence[BaseMessage], counter: TokenCounter) -> "ReadTurn":
+        """Returns a turn that goes on from this one, or is read anew where messages have changed or were repaired."""
+        before, known = self.planned, len(self.given)
+        same = messages.same_beginning(self.given, turn) and _contents(turn[:known]) == self.contents
+        if not same or before.given_repairs:
+            return ReadTurn().read(turn, counter)
+        new, used = turn[known:], (dict(self.used[0]), set(self.used[1]))
+        groups, repairs = messages.group([*map(messages.as_sent, new)], used, known)
+        costs = [group_tokens(part, counter) for part in groups]
+        said = sum(cost for part, cost in zip(groups, costs, strict=True) if has_human([part]))
+        planned = PlannedTurn(
+            whole=(*before.whole, *groups),
+            costs=(*before.costs, *costs),
+            given_repairs=tuple(repairs),
+            said_tokens=before.said_tokens + said,
+            places={**before.places, **{reference_of(message): at for at, message in enumerate(new, known)}},
+        )
+        return ReadTurn(planned, turn, (*self.contents, *_contents(new)), used)
+
+
+def reference_of(message: BaseMessage) -> object:
+    """Returns what tells a message of a turn from the others; of several with the same, the last one counts."""
+    return message.id or getattr(message, "tool_call_id", None)
 
 
 class GrowingTurn:
     """The shown part of a turn, to which one step after the other is added; it can go on where a call left it."""
 
-    def __init__(self, counter: TokenCounter, rooms: Rooms, name: Name = _unnamed) -> None:
+    def __init__(self, counter: TokenCounter, rooms: Rooms, name: Name = lambda _: None) -> None:
         self.counter, self.rooms, self.name = counter, rooms, name
         self.begin(())
 
@@ -125,21 +130,20 @@ class GrowingTurn:
         self.stale: dict[str, tuple[str, str]] = {}
         """Calls whose results are stale, by their ids: the call that came later, and what it did."""
         self.results: dict[str, ToolMessage] = {}
-        self._contents: list[tuple[object, ...]] = []
+        self._given: list[Group] = []
         for number, part in self.human.items():
             self._put(number, part)
 
     def fitted(self, groups: Sequence[Group]) -> PlannedTurn | int:
         """Returns the part of a turn that is sent, or the tokens that it needs at least where these are over its room.
 
-        Groups that it knows from the last time, unchanged, are not looked at again.
+        Groups that it knows from the last time are not looked at again.
         """
-        contents = [_content(part) for part in groups]
-        known = len(self._contents)
-        if contents[:known] != self._contents or any(has_human([part]) for part in groups[known:]):
+        known = len(self._given)
+        if not messages.same_beginning(self._given, groups) or has_human(groups[known:]):
             self.begin(groups)
-        for number in range(len(self._contents), len(groups)):
-            self._contents.append(contents[number])
+        for number in range(len(self._given), len(groups)):
+            self._given.append(groups[number])
             self.whole.append(groups[number])
             if number not in self.human:
                 self._add(number)
@@ -157,7 +161,7 @@ class GrowingTurn:
             whole=tuple(groups),
             groups=tuple(shown[i] for i in sorted(shown)),
             left_out=tuple(part for i, part in enumerate(groups) if i not in shown),
-            clipped=frozenset(part.positions[0] for i, part in enumerate(groups) if shown.get(i, part) != part),
+            clipped=frozenset(groups[i].positions[0] for i, part in shown.items() if part != groups[i]),
             renewed=renewed,
         )
 
@@ -326,9 +330,9 @@ def _newest(groups: Mapping[int, Group] | Sequence[Group], numbers: Sequence[int
     return {*numbers[-1:], *[i for i in numbers if call_ids(groups[i].messages[0])][-1:]}
 
 
-def _content(part: Group) -> tuple[object, ...]:
-    """Returns what tells whether a group is as it was, where somebody changed a message in place, too."""
-    return tuple((message, message.content, getattr(message, "tool_calls", None)) for message in part.messages)
+def _contents(turn: Sequence[BaseMessage]) -> tuple[object, ...]:
+    """Returns what tells whether messages are as they were, where somebody changed one in place, too."""
+    return tuple((message.content, vars(message).get("tool_calls")) for message in turn)
 
 
 def _said(message: BaseMessage) -> frozenset[str]:

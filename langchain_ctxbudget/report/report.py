@@ -1,7 +1,5 @@
 """The account of one prompt as plain data: items with reasons, tokens that add up, and how it is read and shown."""
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -196,7 +194,7 @@ class ContextReport:
         return data
 
     @classmethod
-    def from_dict(cls, data: object) -> ContextReport:
+    def from_dict(cls, data: object) -> "ContextReport":
         """Reads a report from the data of `to_dict`."""
         try:
             return _adapter().validate_python(data)

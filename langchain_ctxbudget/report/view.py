@@ -1,7 +1,5 @@
 """A report as a text chart (seed 000), as a card for notebooks, and in words: the same numbers, words and colours."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
@@ -18,7 +16,7 @@ CUSTOM_COLOURS = ("#CC66A5", "#8BB85E", "#31145C")
 """For custom layers, in the order in which they are declared."""
 OVERHEAD, FREE = "tools and framing", "free"
 OTHERS = {OVERHEAD: "#C0C0C0", FREE: "#FFFFFF"}
-STATES: dict[CoverageState, tuple[str, str]] = {
+STATES: "dict[CoverageState, tuple[str, str]]" = {
     "verbatim": ("verbatim", "#1F4FA3"),
     "retrieved": ("retrieved", "#E8702A"),
     "summarized": ("behind the summary", "#75CBF0"),
@@ -75,7 +73,7 @@ def shown(text: str) -> str:
     return _OBEYED.sub(picture, text)
 
 
-def facts(report: ContextReport) -> list[tuple[str, str]]:
+def facts(report: "ContextReport") -> list[tuple[str, str]]:
     """Returns labels and their texts, in the order in which they are shown."""
     stable, counts = report.stability, report.coverage_counts()
     states = ", ".join(f"{counts[state]:,} {said}" for state, (said, _) in STATES.items() if counts[state])
@@ -125,14 +123,14 @@ def facts(report: ContextReport) -> list[tuple[str, str]]:
     return [(label, text) for label, text in found if text]
 
 
-def _usage(usage: UsageState) -> str:
+def _usage(usage: "UsageState") -> str:
     money = "$" if usage.limit.endswith("cost") else ""
     used, allowed = (f"{money}{part:,.{2 if money else 0}f}" for part in (usage.used, usage.allowed))
     forced = f"; {', '.join(usage.forced)} forced" if usage.forced else ""
     return f"{usage.tier}: {usage.left:.0%} of {usage.limit} left ({used} of {allowed} used){forced}"
 
 
-def explained(report: ContextReport, what: str | int) -> list[str]:
+def explained(report: "ContextReport", what: str | int) -> list[str]:
     """Returns lines about a message or an item; none where the report does not know it."""
     lines, name = list[str](), f"message {what}" if isinstance(what, int) else what
     for around in report.coverage:
@@ -154,12 +152,12 @@ def explained(report: ContextReport, what: str | int) -> list[str]:
     return list(map(shown, lines))
 
 
-def render_text(report: ContextReport, width: int) -> str:
+def render_text(report: "ContextReport", width: int) -> str:
     """Draws a bar chart with the facts below it; `ContextReport.to_text` says how wide."""
     return _chart(report, width, lambda text, _colour: text)
 
 
-def render_html(report: ContextReport) -> str:
+def render_html(report: "ContextReport") -> str:
     """Draws the same chart in colour, with all items behind a fold; preformatted, it is alike in every notebook."""
     label = plural(sum(len(layer.items) for layer in report.layers), "item")
     if further := sum(sum(layer.more_omitted.values()) for layer in report.layers):
@@ -168,7 +166,7 @@ def render_html(report: ContextReport) -> str:
     return f"<pre style='{_CARD}'>{_chart(report, CARD_COLUMNS, _coloured)}\n<details>{fold}</details></pre>"
 
 
-def _chart(report: ContextReport, width: int, draw: Callable[[str, str], str]) -> str:
+def _chart(report: "ContextReport", width: int, draw: Callable[[str, str], str]) -> str:
     """Draws a chart; `draw` writes a text in a colour, or in none."""
     from rich.console import Console  # noqa: PLC0415 - when something is drawn
     from rich.text import Text  # noqa: PLC0415
@@ -215,7 +213,7 @@ def _coloured(text: str, colour: str) -> str:
     return f"<span style='color:{mixed}'>{escape(text)}</span>" if colour else escape(text)
 
 
-def _items(report: ContextReport) -> Iterator[str]:
+def _items(report: "ContextReport") -> Iterator[str]:
     """Yields a line for every item, and for those of each reason that are only counted."""
     colours = colours_of(layer.layer for layer in report.layers)
     for layer in report.layers:

@@ -1,7 +1,5 @@
 """Everything that may be quoted for a message, in one ranking: the conversation's messages and what lies elsewhere."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -53,7 +51,7 @@ class Pool:
     said: NDArray[np.int64]
     """Digests of who says what; `folded`, of what they say."""
     folded: NDArray[np.int64]
-    searched: Searched
+    searched: "Searched"
     likeness: search.Scores = field(default_factory=lambda: np.zeros(0))
     """Of what lies elsewhere: its cosine to the question or, without vectors, its share of the words; 0 to 1."""
     named: tuple[Named, ...] = ()
@@ -87,7 +85,7 @@ class Searched:
     """A query that was embedded already, and its vector."""
 
     @classmethod
-    def of(cls, conversation: Conversation, index: MessageIndex | None = None) -> Searched:
+    def of(cls, conversation: Conversation, index: MessageIndex | None = None) -> "Searched":
         """Reads what is new into the index; whoever does not hold the conversation's lock gives an index of its own."""
         index = index or (conversation.table.search_index if conversation.is_newest else MessageIndex())
         index.read(conversation.entries)

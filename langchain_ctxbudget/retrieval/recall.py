@@ -5,8 +5,6 @@ to 20, and `#41@1200` from its character 1,200 on. What does not fit ends by nam
 that everything can be read. Lines of a message but the first are indented: none can pass for another message.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -66,7 +64,7 @@ class Transcript:
     @classmethod
     def of(
         cls, conversation: Conversation, state: Sequence[BaseMessage] | None = None, *, tool: str = ""
-    ) -> Transcript:
+    ) -> "Transcript":
         """Returns what can be quoted now."""
         given = (conversation.last.turn if conversation.last else ()) if state is None else state
         rest: dict[str, Entry] = {}

@@ -1,7 +1,5 @@
 """One search over what a user has said, what is known about them, and their documents; and its reranking."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -45,7 +43,7 @@ class Hit:
 class Sources:
     """Where a search looks besides the open conversation."""
 
-    catalogue: Catalogue
+    catalogue: "Catalogue"
     """The documents of a store, which is searched for messages, too."""
     user_id: str
     names: Collection[Source]

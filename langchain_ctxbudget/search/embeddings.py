@@ -6,8 +6,6 @@ weighing less: `a / (a + p)` with a token's probability `p` (Arora, Liang and Ma
 Zipf's law from its place in the tokenizer's list: merged tokens, then single characters, each roughly by frequency.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
@@ -35,7 +33,7 @@ _BATCH, _MOST_CHARACTERS = 64, 32_768
 
 
 class _Model(NamedTuple):
-    tokenizer: Tokenizer
+    tokenizer: "Tokenizer"
     vectors: npt.NDArray[np.float32]
     """A row per token, its weight multiplied in."""
     weights: npt.NDArray[np.float32]

@@ -1,7 +1,5 @@
 """Searching texts by their words: BM25, and where in a long text a query is answered."""
 
-from __future__ import annotations
-
 import math
 import re
 from array import array
@@ -50,7 +48,7 @@ class LexicalIndex:
             self._distinct.append(len(counts))
             self.total_length += len(text)
 
-    def first(self, length: int) -> LexicalIndex:
+    def first(self, length: int) -> "LexicalIndex":
         """Returns the index of the first texts alone."""
         other = LexicalIndex()
         for term, postings in self.postings.items():
@@ -89,7 +87,7 @@ class LexicalIndex:
         self.total_length = sum(self._lengths)
 
     def scores(
-        self, query: Iterable[str], *, groups: Numbers | None = None, background: LexicalIndex | None = None
+        self, query: Iterable[str], *, groups: Numbers | None = None, background: "LexicalIndex | None" = None
     ) -> Scores:
         """Returns the score of every text for the different terms of a query, or of every group (from 0 on, rising).
 
@@ -118,7 +116,7 @@ class LexicalIndex:
             scores[numbers] += _rarity(having, size) * (counts * (BM25_K1 + 1) / (counts + norms[numbers]))
         return scores
 
-    def rarities(self, query: Iterable[str], background: LexicalIndex | None = None) -> dict[str, float]:
+    def rarities(self, query: Iterable[str], background: "LexicalIndex | None" = None) -> dict[str, float]:
         """Returns how rare every term of a query is among all texts: about what a text scores that has it once."""
         others = background or LexicalIndex()
         size = len(self) + len(others)
@@ -165,6 +163,6 @@ def packed_terms(texts: Iterable[str]) -> tuple[list[str], dict[str, NDArray[Any
     return list(numbers), {name: np.array(values, narrow[name]) for name, values in arrays.items()}
 
 
-def _view(numbers: array[int]) -> Numbers:
+def _view(numbers: "array[int]") -> Numbers:
     """Returns an array's memory, not copied; while the view lives the array cannot grow."""
     return np.frombuffer(numbers, dtype=np.intc) if numbers else np.zeros(0, np.intc)

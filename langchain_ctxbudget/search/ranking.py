@@ -1,7 +1,5 @@
 """Ranking of texts for a message: relevance, worth per token (docs/internals/retrieval.md); and filling a budget."""
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
@@ -127,7 +125,7 @@ class Question:
     text: str = ""
 
     @classmethod
-    def of(cls, text: str, names: Sequence[str] = ()) -> Question:
+    def of(cls, text: str, names: Sequence[str] = ()) -> "Question":
         """Reads a message; where one name is part of another, the longest one is meant."""
         known: defaultdict[str, set[int]] = defaultdict(set)
         for number, own in enumerate(called(names)):
@@ -153,7 +151,7 @@ class Ranking:
     components: Mapping[str, Scores] = field(default_factory=dict)
     """The parts that keys and relevance are sums of."""
 
-    def with_part(self, name: str, part: Scores) -> Ranking:
+    def with_part(self, name: str, part: Scores) -> "Ranking":
         """Returns the ranking with one part more in its keys."""
         return replace(self, keys=self.keys + part, components={**self.components, name: part})
 
@@ -372,7 +370,7 @@ class Evidence:
         *,
         documents: NDArray[np.bool_],
         names_speaker: bool,
-    ) -> Evidence:
+    ) -> "Evidence":
         """Weighs the terms that a message asks for against texts in the order of time, the newest messages last.
 
         `words` are BM25 scores for the terms, `covered` the shares of their `weight` that the texts have.

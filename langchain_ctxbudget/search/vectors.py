@@ -5,8 +5,6 @@ taken off before a cosine is. The mean is that of the first texts, renewed when 
 the texts alone, and between two of its changes a new text costs nothing for the others.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -114,11 +112,12 @@ class CentredVectors:
         mean = self._common()
         for start in range(len(self._signs), len(self), _AT_ONCE):
             self._signs.extend(_signs(self.at(slice(start, start + _AT_ONCE)) - mean))
-        other = np.bitwise_count(self._signs.values ^ _signs((target - mean)[np.newaxis]))
-        alike: NDArray[np.int16] = np.int16(self.width) - other.sum(axis=1, dtype=np.int16)
+        alike = np.full(len(self), self.width, np.int16)
+        for unlike in np.bitwise_count(self._signs.values ^ _signs((target - mean)[np.newaxis])).T:
+            alike -= unlike  # a few columns take a third of the time of a sum over each row
         return alike
 
-    def compared(self, others: Vectors | None = None, places: slice | NDArray[np.intp] = slice(None)) -> Compared:
+    def compared(self, others: Vectors | None = None, places: slice | NDArray[np.intp] = slice(None)) -> "Compared":
         """Returns what can be compared with a query: first others, then those of its own at some places."""
         rows = self.at(places)
         if others is not None and len(others):

@@ -1,7 +1,5 @@
 """The records of conversations and the labels under which they are stored; saved settings; clocks."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from copy import deepcopy
@@ -211,7 +209,7 @@ class MessageRecord(Record):
         return {**value, SAID: said} if said else value
 
     @classmethod
-    def of(cls, message: BaseMessage, place: Place, *, named: bool = True) -> MessageRecord:
+    def of(cls, message: BaseMessage, place: Place, *, named: bool = True) -> "MessageRecord":
         """Makes the record of a message that has an id; bytes become base64, what else is not JSON becomes text."""
         data = message_data(message)
         text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))

@@ -5,8 +5,6 @@ is killed leaves one without the other. A search ranks all vectors below its pre
 neighbour in six where texts repeat. `docs/internals/decisions.md` has the figures behind it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import operator
@@ -238,7 +236,7 @@ class ChromaStore(BaseStore):
         return dict(zip(wanted, vectors / np.where(norms > 0, norms, 1), strict=True))
 
 
-def _found(chroma: _OpenChroma, op: SearchOp, query: NDArray[Any] | None) -> list[SearchItem]:
+def _found(chroma: "_OpenChroma", op: SearchOp, query: NDArray[Any] | None) -> list[SearchItem]:
     """Finds items below a prefix: those updated last first, or the most similar to a query first, then by id."""
     prefix, last = tuple(op.namespace_prefix), max(op.offset, 0) + max(op.limit, 0)
     found: list[tuple[str, _StoredItem, float | None]] = []
@@ -258,7 +256,7 @@ def _found(chroma: _OpenChroma, op: SearchOp, query: NDArray[Any] | None) -> lis
     return [SearchItem(**item.answer(id_), score=score) for id_, item, score in _page(found, op)]
 
 
-def _namespaces(chroma: _OpenChroma, op: langgraph_store.ListNamespacesOp) -> list[Namespace]:
+def _namespaces(chroma: "_OpenChroma", op: langgraph_store.ListNamespacesOp) -> list[Namespace]:
     """Lists the namespaces that hold something, sorted, cut to the depth and page that are asked for."""
     conditions = op.match_conditions or ()
     prefixes = [condition.path for condition in conditions if condition.match_type == "prefix"]
@@ -284,7 +282,7 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 }  # fmt: skip
 
 
-def _passes(item: _StoredItem, op: SearchOp) -> bool:
+def _passes(item: "_StoredItem", op: SearchOp) -> bool:
     """Returns whether each field that a filter names is what it wants; one that is missing counts as `None`."""
     if not op.filter:
         return True
@@ -352,7 +350,7 @@ def _by_bucket(ids: Iterable[str], size: int) -> Iterator[tuple[int, list[str]]]
             yield number, found[first : first + size]
 
 
-_opened: list[_OpenChroma] = []
+_opened: "list[_OpenChroma]" = []
 """All that are open. In the child of a fork those of the parent stay here for ever: its threads are not there, and its
 locks and connections are shared."""
 _opening = threading.RLock()  # a garbage collection inside the lock may release another store

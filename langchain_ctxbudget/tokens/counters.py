@@ -3,8 +3,6 @@
 The package carries the vocabulary of o200k_base (gpt-4o and everything after it); older ones are fetched by tiktoken.
 """
 
-from __future__ import annotations
-
 import re
 from abc import ABC, abstractmethod
 from collections import OrderedDict
@@ -198,7 +196,7 @@ class HuggingFaceCounter(TokenCounter):
     _reply_tokens = _CHAT_REPLY_TOKENS
 
     @checks_names()
-    def __init__(self, tokenizer: Tokenizer | PathLike[str] | str, *, framing: Framing = _CHAT_FRAMING) -> None:
+    def __init__(self, tokenizer: "Tokenizer | PathLike[str] | str", *, framing: Framing = _CHAT_FRAMING) -> None:
         from tokenizers import Tokenizer  # noqa: PLC0415 - not needed by those who only import the package
 
         super().__init__()
@@ -237,7 +235,7 @@ class ModelCounter(TokenCounter):
     """
 
     @checks_names()
-    def __init__(self, model: BaseChatModel) -> None:
+    def __init__(self, model: "BaseChatModel") -> None:
         """Ask the model, which may be bound, for a first count; `TokenizerUnavailableError` where it cannot."""
         super().__init__()
         from langchain_core.language_models import BaseLanguageModel  # noqa: PLC0415 - takes 0.2 s
@@ -315,7 +313,7 @@ class CalibratedCounter(TokenCounter):
         return ceil(tokens * self._ratio)
 
 
-def counter_for(model: BaseChatModel | str | None) -> TokenCounter:
+def counter_for(model: "BaseChatModel | str | None") -> TokenCounter:
     """Returns the counter for a model: exact where its tokenizer is known and can be had, else an estimate."""
     if model is None:
         return TiktokenCounter()
@@ -334,7 +332,7 @@ def unwrapped(model: Any) -> Any:  # noqa: ANN401 - a binding passes for a model
     return model
 
 
-def model_names(model: BaseChatModel | str) -> Iterator[str]:
+def model_names(model: "BaseChatModel | str") -> Iterator[str]:
     """Yields the names by which a model may be known, the one that says most first."""
     inner = unwrapped(model)
     names = [inner] if isinstance(inner, str) else [getattr(inner, name, None) for name in _NAME_ATTRIBUTES]

@@ -4,8 +4,6 @@ Prices are data: `prices.json` says where its figures come from and how old they
 over them. Of a model that is in neither, only tokens are counted.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -66,7 +64,7 @@ class Usage:
     def __post_init__(self) -> None:
         object.__setattr__(self, "cost", round(float(self.cost), 9))
 
-    def __add__(self, other: Usage) -> Usage:
+    def __add__(self, other: "Usage") -> "Usage":
         if not isinstance(other, Usage):
             return NotImplemented
         return Usage(**{one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)})

@@ -4,8 +4,6 @@ The window is that of the model's profile, else what its server says: Ollama (`/
 models as OpenAI-compatible servers and LM Studio give it. OpenAI and Azure are never asked.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -34,7 +32,7 @@ _SERVERS = ("openai_api_base", "base_url", "azure_endpoint", "endpoint", "anthro
 Model: TypeAlias = "BaseChatModel | str | None"
 
 
-def target_key(model: BaseChatModel) -> tuple[object, ...]:
+def target_key(model: "BaseChatModel") -> tuple[object, ...]:
     """Returns all that a model's counts and its window depend on; models for which it is equal share a target."""
     inner = counters.unwrapped(model)
     profile = getattr(inner, "profile", None) or {}
@@ -92,7 +90,7 @@ class ModelTarget:
             if factor != (self.counter.factor if isinstance(self.counter, counters.CalibratedCounter) else 1.0):
                 self.counter = self.tokenizer if factor == 1.0 else counters.CalibratedCounter(self.tokenizer, factor)
 
-    def find_window(self) -> Flow[Window]:
+    def find_window(self) -> "Flow[Window]":
         """Finds the model's window, once."""
         if self._window is None:
             self._window = yield from find_window(self.model)
@@ -142,7 +140,7 @@ class Calibration:
     requests: tuple[tuple[int, int], ...] = ()
     """The latest requests, oldest first: tokens as we count them, and as the provider did."""
 
-    def observe(self, counted_tokens: int, measured_tokens: int) -> Calibration:
+    def observe(self, counted_tokens: int, measured_tokens: int) -> "Calibration":
         """Returns the calibration after one more request."""
         if counted_tokens < RELIABLE_TOKENS or measured_tokens <= 0:
             return self
@@ -186,7 +184,7 @@ class Window:
     failure: str | None = None
     """Why a server that should tell did not."""
 
-    def or_setting(self, window_tokens: int | None) -> Window:
+    def or_setting(self, window_tokens: int | None) -> "Window":
         """Returns the window, or the setting (in tokens) where the window is not known."""
         if self.tokens is not None or window_tokens is None:
             return self

@@ -9,11 +9,11 @@ from statistics import median
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langgraph.store.base import Op
 from langgraph.store.memory import InMemoryStore
 
-from langchain_ctxbudget import ContextPipeline
+from langchain_ctxbudget import ContextPipeline, TiktokenCounter
 from tests.conversations import BagOfWords
 
 SCOPE = {"user_id": "ada", "conversation_id": "c1"}
@@ -66,3 +66,57 @@ def test_it_is_the_same_in_a_short_and_in_a_long_conversation(lengths: tuple[int
     *long_counts, long_size = [median(each) for each in long]
     assert short_counts == long_counts
     assert long_size <= 1.1 * short_size  # numbers are longer
+
+
+class CountingCounter(TiktokenCounter):
+    counted = 0
+
+    def count_message(self, message: BaseMessage) -> int:
+        type(self).counted += 1
+        return super().count_message(message)
+
+
+def turn_of(calls: int) -> list[BaseMessage]:
+    turn: list[BaseMessage] = [HumanMessage("Find the leak.", id="job")]
+    for n in range(calls):
+        turn.append(AIMessage("", id=f"c{n}", tool_calls=[{"name": "look", "args": {"at": n}, "id": f"t{n}"}]))
+        turn.append(ToolMessage(f"Valve {n} is shut, " * 8, id=f"r{n}", tool_call_id=f"t{n}"))
+    return turn
+
+
+def test_a_call_of_an_agent_counts_no_more_messages_late_in_its_turn_than_early() -> None:
+    turn = turn_of(400)
+    counted = {}
+    with ContextPipeline({"max_context_tokens": 4_096, "learn": False}, token_counter=CountingCounter()) as pipeline:
+        for calls in range(401):
+            CountingCounter.counted = 0
+            pipeline.assemble(turn[: 1 + 2 * calls], tools=[{"name": "look", "description": "Looks."}], **SCOPE)
+            counted[calls] = CountingCounter.counted
+    early, late = ([counted[calls] for calls in range(end - 100, end)] for end in (200, 400))
+    assert sum(late) <= 1.05 * sum(early)
+
+
+@pytest.mark.parametrize("change", [{"content": "Valve 3 is open."}, {"tool_calls": []}])
+def test_a_message_of_the_turn_that_is_changed_in_place_is_read_again(change: dict[str, Any]) -> None:
+    def prompts(*, known: bool) -> list[str]:
+        turn = turn_of(6)
+        with ContextPipeline({"max_context_tokens": 4_096, "learn": False}) as pipeline:
+            if known:
+                pipeline.assemble(turn, **SCOPE)
+            message = turn[8] if "content" in change else turn[7]
+            for name, value in change.items():
+                setattr(message, name, value)
+            return [str(message.content) for message in pipeline.assemble(turn, **SCOPE).messages]
+
+    assert prompts(known=True) == prompts(known=False)
+
+
+def test_a_message_of_an_agents_history_that_is_changed_in_place_is_an_edit() -> None:
+    history: list[BaseMessage] = [HumanMessage("My bike is blue.", id="a"), AIMessage("Noted.", id="b")]
+    with ContextPipeline({"learn": False}) as pipeline:
+        for text, mark in (("My bike is blue.", None), ("My bike is red.", None), ("My bike is red.", "keep")):
+            history[0].content = text
+            history[0].additional_kwargs.update({"ctxbudget": mark} if mark else {})
+            pipeline.sync(history, **SCOPE)
+            stored = pipeline.get_messages(**SCOPE)[0]
+            assert (stored.content, stored.additional_kwargs.get("ctxbudget")) == (text, mark)

@@ -16,7 +16,7 @@ from langchain_ctxbudget.prompt import Content, group_tokens
 from langchain_ctxbudget.prompt.assembly import build
 from langchain_ctxbudget.prompt.fitting import LADDER, reduce
 from langchain_ctxbudget.prompt.plan import PlannedTurn
-from langchain_ctxbudget.prompt.turn import NOTE_TOKENS, GrowingTurn, Rooms, fit_turn
+from langchain_ctxbudget.prompt.turn import NOTE_TOKENS, GrowingTurn, Rooms
 from langchain_ctxbudget.tokens import TiktokenCounter
 from tests.unit_tests.test_assembly import CONTENTS
 
@@ -155,7 +155,7 @@ def turn_of(*parts: str | Sequence[int]) -> list[Group]:
 
 
 def fitted(groups: Sequence[Group], budget: int, room: int | None = None, *, clip_human: bool = False) -> PlannedTurn:
-    result = fit_turn(groups, COUNTER, Rooms(budget, room or budget, clip_human=clip_human))
+    result = GrowingTurn(COUNTER, Rooms(budget, room or budget, clip_human=clip_human)).fitted(groups)
     assert isinstance(result, PlannedTurn)
     return result
 
@@ -196,11 +196,10 @@ rooms = st.integers(min_value=700, max_value=8_000)
 @given(parts=grown, budget=rooms)
 def test_every_step_fits_and_what_was_shown_stays_until_the_next_one(parts: list[list[int]], budget: int) -> None:
     before: PlannedTurn | None = None
-    turns: dict[object, GrowingTurn] = {}
-    whole = turn_of("What did we decide about the roof?", *parts)
+    turn, whole = GrowingTurn(COUNTER, Rooms(budget, budget)), turn_of("What did we decide about the roof?", *parts)
     for end in range(2, len(whole) + 1):
         groups, now = whole[:end], fitted(whole[:end], budget)
-        assert fit_turn(groups, COUNTER, Rooms(budget, budget), turns=turns) == now, "it goes on as it would begin anew"
+        assert turn.fitted(groups) == now, "it goes on as it would begin anew"
         assert sorted(positions([*now.groups, *now.left_out])) == positions(groups)
         assert cost(now.groups) + (NOTE_TOKENS if now.left_out else 0) <= budget
         assert now.groups[0] == groups[0]
@@ -243,7 +242,7 @@ def test_a_result_that_a_later_call_made_stale_gives_way_first_to_a_line_that_sa
             *used(3, "look", TEXT, about="garden"),
         ]
         groups = groups_of(HumanMessage("Go."), *messages)
-        result = fit_turn(groups, COUNTER, Rooms(cost(groups) - 40, 10**6), name=lambda message: message.id)
+        result = GrowingTurn(COUNTER, Rooms(cost(groups) - 40, 10**6), lambda message: message.id).fitted(groups)
         assert isinstance(result, PlannedTurn)
         said = {message.id: message.text for part in result.groups for message in part.messages[1:]}
         assert (said["m0"] == TEXT, "left out: " in said["m1"]) == (name in STALE, name in STALE), name
@@ -257,23 +256,22 @@ def test_a_newer_call_that_failed_makes_nothing_stale() -> None:
     failed = used(2, "Read", "no such file", path="a.py")
     failed[1] = ToolMessage("no such file", tool_call_id="u2", id="m2", status="error")
     groups = groups_of(HumanMessage("Go."), *used(1, "Read", TEXT, path="a.py"), *failed, *used(3, "look", TEXT))
-    result = fit_turn(groups, COUNTER, Rooms(cost(groups) - 40, 10**6))
+    result = GrowingTurn(COUNTER, Rooms(cost(groups) - 40, 10**6)).fitted(groups)
     assert isinstance(result, PlannedTurn)
     assert "tokens left out" in result.groups[1].messages[1].text
 
 
 def test_a_turn_that_was_changed_is_fitted_anew() -> None:
-    turns: dict[object, GrowingTurn] = {}
+    turn = GrowingTurn(COUNTER, Rooms(3_000, 3_000))
     for change in (
         lambda _: None,
-        lambda turn: setattr(turn[1].messages[1], "content", "Short."),
+        lambda turn: turn.__setitem__(1, groups_of(*used(0, "look", "Short."))[0]),
         lambda turn: turn.pop(),
     ):
         groups = turn_of("Go on.", *[[1_000]] * 6)
-        fit_turn(groups, COUNTER, Rooms(3_000, 3_000), turns=turns)
+        turn.fitted(groups)
         change(groups)
-        now = fit_turn(groups, COUNTER, Rooms(3_000, 3_000), turns=turns)
-        assert now == fit_turn(groups, COUNTER, Rooms(3_000, 3_000))
+        assert turn.fitted(groups) == GrowingTurn(COUNTER, Rooms(3_000, 3_000)).fitted(groups)
 
 
 def test_words_that_come_after_steps_count_from_the_first_step_on() -> None:

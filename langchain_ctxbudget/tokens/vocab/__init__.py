@@ -5,8 +5,6 @@ byte each, then the tokens one after another, compressed with zlib (0.99 MB; xz 
 `scripts/build_vocab.py` makes it from tiktoken's own file. See NOTICE for its licence.
 """
 
-from __future__ import annotations
-
 import io
 import re
 import zlib
@@ -56,7 +54,7 @@ def ranks(packed: bytes) -> dict[bytes, int]:
 
 
 @cache
-def encoding() -> Encoding:
+def encoding() -> "Encoding":
     """Returns the o200k_base encoding, built when first asked for."""
     from tiktoken import Encoding  # noqa: PLC0415 - not needed by those who only import the package
 
@@ -65,7 +63,7 @@ def encoding() -> Encoding:
     return Encoding("o200k_base", pat_str=PATTERN, mergeable_ranks=known, special_tokens=SPECIAL_TOKENS)
 
 
-def count_tokens(encoding: Encoding, text: str) -> int:
+def count_tokens(encoding: "Encoding", text: str) -> int:
     """Counts the tokens of a text, in parts where it has a run of white space that tiktoken cannot take."""
     if len(text) <= _LONGEST_RUN:
         return len(encoding.encode_ordinary(text))
