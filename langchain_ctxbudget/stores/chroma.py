@@ -448,10 +448,9 @@ class _OpenChroma:
                 metadatas: list[Any] = [  # the fingerprint of each prefix of its namespace finds an item
                     own | {f"p{n}": _fingerprint(name[:n]) for n in range(1, len(name) + 1)} for own, name in named
                 ]
-                # Chroma wants a vector of its own: a single number, never searched.
-                vectors = np.ones((len(some), 1), np.float32)
-                collection = cast("Collection", self._collection(number, make=True))
-                collection.upsert(ids=some, embeddings=vectors, metadatas=metadatas)
+                vectors = np.ones((len(some), 1), np.float32)  # Chroma wants one of its own: it is never searched
+                made = cast("Collection", self._collection(number, make=True))
+                made.upsert(ids=some, embeddings=vectors, metadatas=metadatas)
         except BaseException:  # nobody knows how far it came
             self.known.clear()
             raise
@@ -514,17 +513,20 @@ def _locked(folder: Path) -> FileLock:
     """Makes a folder where it is missing, and keeps other processes out until the lock is released.
 
     SQLite keeps a write-ahead log, where the file system lets it: a write takes 4 ms instead of 30. That is set before
-    Chroma opens the file, because below its connections it would break them (chroma-core/chroma#7040).
+    Chroma opens the file, because below its connections it would break them (chroma-core/chroma#7040), and once: those
+    of a store that was closed just now may still be there, and beside them another SQLite would end the process.
     """
     database = folder / DATABASE_FILE
-    # Threads share the lock, and the garbage collector may release it from any of them.
-    lock = FileLock(folder / "ctxbudget.lock", timeout=0, thread_local=False)
+    lock = FileLock(folder / "ctxbudget.lock", timeout=0, thread_local=False)  # garbage is collected in any thread
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire()
-        with closing(sqlite3.connect(database)) as connection:
-            connection.execute("SELECT name FROM sqlite_master").fetchall()  # a damaged file has no list of tables
-            connection.execute("PRAGMA journal_mode=WAL")
+        with database.open("ab+") as file:
+            has_log = file.seek(18) and file.read(2) == b"\2\2"
+        if not has_log:
+            with closing(sqlite3.connect(database)) as connection:
+                connection.execute("SELECT name FROM sqlite_master").fetchall()  # a damaged file has no list of tables
+                connection.execute("PRAGMA journal_mode=WAL")
     except Timeout:
         raise errors.StoreLockedError(
             f"The store in {folder} is open in another process. Close it there first, or let both "

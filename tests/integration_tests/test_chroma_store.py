@@ -40,6 +40,19 @@ def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
+def test_a_folder_is_opened_again_and_again_in_one_process(tmp_path: Path) -> None:
+    """Chroma closes its connections in its own time; a second SQLite beside them ended the process (SIGBUS)."""
+    done = run(
+        "import sys\nfrom langchain_ctxbudget import ChromaStore\n"
+        "for number in range(400):\n    with ChromaStore(sys.argv[1]) as store:\n"
+        "        store.put(('a', 'b'), f'key {number % 7}', {'x': number})\n        store.search(('a',))\n"
+        "print(number)",
+        str(tmp_path),
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "399"), done.stderr
+
+
 # A model: random operations on the store and on a plain dict.
 
 LABELS = st.sampled_from(["a", "b", "it's", "ü 😀", "x" * 300])
