@@ -448,9 +448,10 @@ class _OpenChroma:
                 metadatas: list[Any] = [  # the fingerprint of each prefix of its namespace finds an item
                     own | {f"p{n}": _fingerprint(name[:n]) for n in range(1, len(name) + 1)} for own, name in named
                 ]
-                vectors = np.ones((len(some), 1), np.float32)  # Chroma wants one of its own: it is never searched
-                made = cast("Collection", self._collection(number, make=True))
-                made.upsert(ids=some, embeddings=vectors, metadatas=metadatas)
+                made = cast(
+                    "Collection", self._collection(number, make=True)
+                )  # it wants vectors, which nobody searches
+                made.upsert(ids=some, embeddings=np.ones((len(some), 1), np.float32), metadatas=metadatas)
         except BaseException:  # nobody knows how far it came
             self.known.clear()
             raise
