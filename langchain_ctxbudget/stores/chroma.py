@@ -32,7 +32,7 @@ from chromadb.api.models.Collection import Collection
 from chromadb.config import Settings, System
 from chromadb.errors import NotFoundError
 from filelock import FileLock, Timeout
-from langgraph.store import base as langgraph_store
+from langgraph.store import base as base_store
 from langgraph.store.base import BaseStore, GetOp, IndexConfig, Item, Op, PutOp, Result, SearchItem, SearchOp
 from numpy.typing import NDArray
 
@@ -112,7 +112,7 @@ class ChromaStore(BaseStore):
         if "://" in str(path):
             raise errors.StoreError(f"{str(path)!r} is a URL, not a folder. Pass it as `url`.")
         self.index_config = index
-        self.embeddings = langgraph_store.ensure_embeddings(index["embed"]) if index else None
+        self.embeddings = base_store.ensure_embeddings(index["embed"]) if index else None
         self._fields = (index.get("fields") or ["$"]) if index else []
         self._dims = index["dims"] if index else 0
         self._clock = with_offset(clock)
@@ -165,9 +165,7 @@ class ChromaStore(BaseStore):
                 elif isinstance(op, SearchOp):
                     results.append(_found(chroma, op, asked.get(op.query or "")))
                 else:
-                    results.append(
-                        _namespaces(chroma, op) if isinstance(op, langgraph_store.ListNamespacesOp) else None
-                    )
+                    results.append(_namespaces(chroma, op) if isinstance(op, base_store.ListNamespacesOp) else None)
             new: dict[str, _StoredItem | None] = {}
             for id_, (value, texts) in puts.items():
                 flat = b64encode(b"".join(vectors[text].astype("<f4").tobytes() for text in texts)).decode()
@@ -199,7 +197,7 @@ class ChromaStore(BaseStore):
         """Checks a batch and returns its writes by item id; the last put of a key counts."""
         puts: dict[str, _Put] = {}
         for op in ops:
-            langgraph_store.validate_op_namespace(op)
+            base_store.validate_op_namespace(op)
             if isinstance(op, PutOp):
                 if op.ttl is not None:
                     raise errors.InputError("Items of a ChromaStore do not end by themselves: put them without `ttl`.")
@@ -214,8 +212,8 @@ class ChromaStore(BaseStore):
         if encodable(text) != text:  # half of a surrogate pair, which only an escape can carry
             text = json.dumps(value, separators=(",", ":"))
         paths = [] if op.index is False or not self._fields else op.index or self._fields
-        places = (path if path == "$" else langgraph_store.tokenize_path(path) for path in paths)
-        found = [langgraph_store.get_text_at_path(value, place) for place in places]
+        places = (path if path == "$" else base_store.tokenize_path(path) for path in paths)
+        found = [base_store.get_text_at_path(value, place) for place in places]
         return text, list(dict.fromkeys(part for parts in found for part in parts if part.strip()))
 
     def _embedded(self, texts: Iterable[str], *, as_queries: bool = False) -> dict[str, NDArray[Any]]:
@@ -256,7 +254,7 @@ def _found(chroma: "_OpenChroma", op: SearchOp, query: NDArray[Any] | None) -> l
     return [SearchItem(**item.answer(id_), score=score) for id_, item, score in _page(found, op)]
 
 
-def _namespaces(chroma: "_OpenChroma", op: langgraph_store.ListNamespacesOp) -> list[Namespace]:
+def _namespaces(chroma: "_OpenChroma", op: base_store.ListNamespacesOp) -> list[Namespace]:
     """Lists the namespaces that hold something, sorted, cut to the depth and page that are asked for."""
     conditions = op.match_conditions or ()
     prefixes = [condition.path for condition in conditions if condition.match_type == "prefix"]
@@ -271,7 +269,7 @@ def _namespaces(chroma: "_OpenChroma", op: langgraph_store.ListNamespacesOp) -> 
     return _page(sorted(found), op)
 
 
-def _page(found: Sequence[T], op: SearchOp | langgraph_store.ListNamespacesOp) -> list[T]:
+def _page(found: Sequence[T], op: SearchOp | base_store.ListNamespacesOp) -> list[T]:
     """Returns the elements that an operation asks for; none where its limit or offset makes no sense."""
     return list(found[max(op.offset, 0) : max(op.offset, 0) + max(op.limit, 0)])
 
