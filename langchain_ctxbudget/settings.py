@@ -1,6 +1,7 @@
 """The settings of a developer: frozen, and checked when they are made."""
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -119,6 +120,9 @@ class EntityContext(budget.Parameters):
     relationships: budget.Flag = True
 
 
+_FIELD = re.compile(r"\{(speaker|text)\}")
+
+
 class HistoryFormat(budget.Parameters):
     """How the summary of compacted history is written (seed 004: `HistoryFormatterConfig`)."""
 
@@ -126,6 +130,13 @@ class HistoryFormat(budget.Parameters):
     summary_tokens: budget.NonNegative | None = None
     speakers: budget.Flag = True
     timestamps: budget.Flag = True
+    template: Annotated[str, Field(pattern=r"^[^\r\n]*\{text\}[^\r\n]*$")] = "{speaker}: {text}"
+    """A line with its speaker, for instance `"{text} ({speaker})"`."""
+
+    def line(self, speaker: str, text: str) -> str:
+        """Returns a line of a summary; the text alone where no speaker is named."""
+        given = {"speaker": speaker, "text": text}
+        return _FIELD.sub(lambda found: given[found[1]], self.template) if speaker and self.speakers else text
 
 
 class _Declared(budget.Parameters):

@@ -169,8 +169,7 @@ def kind_of(sentence: str) -> Kind:
     before, after = sentence[: decides.start()], sentence[decides.end() :]
     told = f"{before} {after}" if decides[0].startswith(_PASSIVE) else after
     has_object = not generic_terms().issuperset(terms(told))
-    complement = _THAT.match(sentence, decides.end())
-    behind = after[5:] if complement else after
+    behind = after[5:] if _THAT.match(sentence, decides.end()) else after
     leans = _LEANS_BEHIND.match(behind) or _LEANS_BEFORE.search(before)
     return Kind.DECISION if has_object and not leans and not _CONDITION.search(before[-80:]) else Kind.PLAIN
 
@@ -342,12 +341,11 @@ def _zone_lines(
             if (is_open and sentence.text not in alive) or any(sentence.text in line for line in said):
                 continue
             mark = "[OPEN] " if is_open and "[OPEN]" not in sentence.text else ""
-            speaker = f"{sentence.speaker}: " if sentence.speaker and form.speakers else ""
             line = SummaryLine(
                 position=sentence.position,
                 order=sentence.order,
                 heading=f"[{sentence.date}]\n" if sentence.date and form.timestamps else "",
-                text=f"- {speaker}{mark}{fences.as_data(sentence.text)}\n",
+                text=f"- {form.line(sentence.speaker, mark + fences.as_data(sentence.text))}\n",
                 first=digest.first,
                 end=digest.end,
                 made_by=digest.made_by,

@@ -5,7 +5,7 @@ from langchain_ctxbudget.knowledge.control import KnownItem, KnownLine, SourceMe
 from langchain_ctxbudget.knowledge.facts import FactsLayer
 from langchain_ctxbudget.knowledge.known import NOTHING, Knowledge
 from langchain_ctxbudget.knowledge.learning import Learning
-from langchain_ctxbudget.knowledge.presence import Heartbeat, Prediction
+from langchain_ctxbudget.knowledge.presence import Heartbeat
 from langchain_ctxbudget.knowledge.profiles import as_of
 from langchain_ctxbudget.knowledge.records import (
     BY_RULES, BY_USER, ClientPresence, ContextBundle, EntityProfile, Fact, FactCategory, ProgressRecord, Source,
@@ -16,6 +16,6 @@ from langchain_ctxbudget.knowledge.subjects import MAX_TOPICS, Bundles, Detected
 __all__ = [
     "BY_RULES", "BY_USER", "MAX_TOPICS", "NOTHING", "Bundles", "ClientPresence", "ContextBundle", "Detected",
     "EntityProfile", "Fact", "FactCategory", "FactsLayer", "Heartbeat", "Knowledge", "KnownItem", "KnownLine",
-    "Learning", "Prediction", "ProgressRecord", "Source", "SourceMessage", "TopicProfile", "UserKnowledge", "as_of",
+    "Learning", "ProgressRecord", "Source", "SourceMessage", "TopicProfile", "UserKnowledge", "as_of",
     "control", "facts", "known", "presence", "records", "subjects",
 ]  # fmt: skip

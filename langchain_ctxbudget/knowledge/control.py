@@ -260,10 +260,9 @@ class UserKnowledge:
     def _list_known(self, *, user_id: str) -> Flow[list[KnownLine]]:
         """Lists everything that is known of a user as lines to read: facts, topics, people and things."""
         state, now = (yield from known.read(self._store, user_id)), self._now
-        lines = [_line(fact, state.bundles) for fact in facts.ranked(state.facts)]
-        lines += [_line(topic, state.bundles) for topic in _by_importance(state.topics, now)]
-        lines += [_line(entity, state.bundles) for entity in _by_importance(state.entities, now)]
-        return sorted(lines, key=lambda line: _HEADINGS.index(line.heading))
+        items: list[KnownItem] = [*facts.ranked(state.facts), *_by_importance(state.topics, now)]
+        items += _by_importance(state.entities, now)
+        return sorted((_line(item, state.bundles) for item in items), key=lambda line: _HEADINGS.index(line.heading))
 
     def _describe(self, *, user_id: str) -> Flow[str]:
         """Returns all that is known of a user as a text to read, with the days on which it was said."""

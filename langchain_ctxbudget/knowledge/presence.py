@@ -3,9 +3,8 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 from langgraph.store.base import BaseStore
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
@@ -33,6 +32,8 @@ FLOOR, MOST_PREDICTED = 0.1, 5
 
 _NO_WORD = re.compile(r"[\W_]+")
 _Text = Annotated[str, Field(max_length=MOST_CHARACTERS)]
+Scored: TypeAlias = tuple[tuple[str, float], ...]
+"""Ids of what is likely to come up next, with their scores from 0 to 1, highest first."""
 
 
 class Heartbeat(BaseModel):
@@ -49,14 +50,6 @@ class Heartbeat(BaseModel):
     """The place in the application; None: the same as before."""
     local_time: AwareDatetime | None = None
     idle: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """Topics and entities that are likely to come up next: ids with their scores from 0 to 1, highest first."""
-
-    topics: tuple[tuple[str, float], ...] = ()
-    entities: tuple[tuple[str, float], ...] = ()
 
 
 def heartbeat(old: ClientPresence | None, beat: Heartbeat, now: datetime) -> ClientPresence:
@@ -79,8 +72,8 @@ def heartbeat(old: ClientPresence | None, beat: Heartbeat, now: datetime) -> Cli
     return before.model_copy(update=opened | changes)
 
 
-def predict(devices: Iterable[ClientPresence], state: Knowledge, now: datetime) -> Prediction:
-    """Predicts what is likely to come up next.
+def predict(devices: Iterable[ClientPresence], state: Knowledge, now: datetime) -> tuple[Scored, Scored]:
+    """Predicts the topics and the entities that are likely to come up next.
 
     A score is `OPEN` times its relevance to what is open on a device that is online, plus `RECENT` times
     `0.5 ** (age / HALF_LIFE)`, plus `USUAL` times the share of its messages at this hour. A score below `FLOOR` is
@@ -107,11 +100,11 @@ def predict(devices: Iterable[ClientPresence], state: Knowledge, now: datetime) 
         near = usual[hour] + BESIDE * (usual[hour - 1] + usual[(hour + 1) % 24])
         return round(OPEN * opened[profile.id] + RECENT * recent + USUAL * near / (sum(usual) + NO_HABIT), 6)
 
-    def likeliest(profiles: Iterable[Profile]) -> tuple[tuple[str, float], ...]:
+    def likeliest(profiles: Iterable[Profile]) -> Scored:
         scores = sorted((-score(profile), profile.id) for profile in profiles)
         return tuple((name, -negative) for negative, name in scores[:MOST_PREDICTED] if -negative >= FLOOR)
 
-    return Prediction(likeliest(state.topics), likeliest(state.entities))
+    return likeliest(state.topics), likeliest(state.entities)
 
 
 def is_online(device: ClientPresence, now: datetime) -> bool:
@@ -124,8 +117,7 @@ def renew(store: BaseStore, user_id: str, state: Knowledge, now: datetime, beat:
     before = yield from devices(store, user_id, now)
     left = {one.device_id: one for one in before if now - one.last_heartbeat_at <= FORGOTTEN_AFTER}
     left[beat.device_id] = heartbeat(left.get(beat.device_id), beat, now)
-    likely = predict(left.values(), state, now)
-    topics, entities = (tuple(name for name, _ in some) for some in (likely.topics, likely.entities))
+    topics, entities = (tuple(name for name, _ in some) for some in predict(left.values(), state, now))
     told = {"predicted_topics": topics, "predicted_entities": entities}
     left |= {name: device.model_copy(update=told) for name, device in left.items() if device.is_online}
     yield from bulk.write(store, PRESENCE.changes(user_id, before, left.values()))

@@ -8,7 +8,7 @@ from typing import Any
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status, Tier
 from langchain_ctxbudget.flow import Flow, in_thread
 from langchain_ctxbudget.knowledge.known import NOTHING, Detection, Detector, Knowledge, Named, Vector
-from langchain_ctxbudget.messages import Count, clip_text, fences, fold, one_line, remembering
+from langchain_ctxbudget.messages import Count, clip_text, fences, fold, one_line, remembering, water_level
 from langchain_ctxbudget.report import LISTED_OMISSIONS, ReportItem, preview
 from langchain_ctxbudget.search import pack, shrink_to
 from langchain_ctxbudget.settings import ContextSettings, CustomLayer, Entity, LayerRequest, Topic
@@ -180,16 +180,16 @@ def render(
 ) -> Bundles:
     """Writes the detected topics and entities within the budgets of their layers.
 
-    The first topic gets 70 %, the second what it leaves (seed 000); entities share theirs equally. Where the whole does
-    not fit into its share, its first lines stand for it, or the first sentences of a declared one.
+    The first topic gets 70 %, the second what it leaves (seed 000); entities share theirs equally, and what one leaves.
+    Where the whole does not fit into its share, its first lines stand for it, or the first sentences of a declared one.
     """
     fragments: list[Fragment] = []
     omitted = list(detected.omitted)
     for layer, subjects in ((Layer.TOPICS, detected.topics), (Layer.ENTITIES, detected.entities)):
         compiled = [one for one in subjects if one.line]
         omitted += [(layer, _left_out(one.id, one.id, Reason.NOT_COMPILED, count)) for one in subjects if not one.line]
-        shown, primary = min(len(compiled), most_entities), topic_tokens * PRIMARY_PERCENT // 100
-        rooms = [entity_tokens // max(1, shown)] * shown
+        primary, costs = topic_tokens * PRIMARY_PERCENT // 100, [count(one.line) for one in compiled[:most_entities]]
+        rooms = [water_level(costs, entity_tokens)] * len(costs)
         if layer is Layer.TOPICS:
             rooms = [primary, topic_tokens - primary] if len(compiled) >= MAX_TOPICS else [topic_tokens]
         for rank, subject in enumerate(compiled):

@@ -124,7 +124,7 @@ def water_level(costs: Sequence[int], budget_tokens: int) -> int:
         if cost > share:
             return share
         left_tokens -= cost
-    return max(costs)
+    return max(costs, default=0)
 
 
 def _marker(left_out_tokens: int, reference: str | None) -> str:

@@ -402,11 +402,10 @@ def with_leftovers(plan: Plan) -> Plan:
         if name == Layer.RETRIEVAL:
             plan = _with_retrieved(plan, min(left, limit))
         elif _wants_more(plan, name):
-            wider = max(rooms[name], min(before + left, limit))
+            heading = 0 if name in own else count(subjects.SECTIONS[Layer(name)])  # others' rooms are for lines alone
+            wider = max(rooms[name], min(before + left - heading, limit))
             if wider >= max(spec.min_tokens, own[name].min_tokens if name in own else 0):
                 rooms[name] = wider
-                if name not in own:  # an allocation is for the lines alone
-                    rooms[name] -= count(subjects.SECTIONS[Layer(name)])
                 plan = plan.but(bundles=_bundles(plan, rooms))
         left -= _used_tokens(plan, name) - before
     return plan

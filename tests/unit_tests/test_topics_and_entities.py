@@ -172,6 +172,12 @@ def test_at_most_two_topics_share_seventy_to_thirty_and_three_entities_equally()
         *((name, 33) for name in names[:3]),
     ]
     assert {item.reason for _, item in result.omitted} == {Reason.RANKED_LOWER}
+    short = declared(
+        entities=[entity(name, context="Word. " * size) for name, size in zip(names, (1, 2, 60), strict=False)]
+    )
+    for room, largest in ((75, 63), (40, 31)):  # what the short ones leave is for the long one
+        found = rendered("one two three", short, entity_tokens=room).fragments
+        assert [(f.id, f.tokens) for f in found] == [("One", 4), ("Two", 5), ("Three", largest)]
 
 
 def reasons(text, *args, **tokens):
