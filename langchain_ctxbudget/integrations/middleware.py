@@ -193,12 +193,11 @@ def _read(request: types.ModelRequest[Any]) -> tuple[list[BaseMessage], list[Bas
     state has before the current turn, with the agent's answers to calls in it that could not be read. Everything else
     in the request belongs to the turn; system messages at its beginning are instructions.
     """
-    given = convert_to_messages(request.messages)
-    kept = convert_to_messages(request.state.get("messages") or given)
-    before, turn = split_turn(kept)
+    asked, state = request.messages, request.state.get("messages") or request.messages
+    before, turn = split_turn(kept := convert_to_messages(state))
     history, followed = before, True
-    if len(given) != len(kept) or not same_beginning(given, kept):
-        seen, turn = list[BaseMessage](), []
+    if len(asked) != len(state) or not same_beginning(asked, state):
+        seen, turn, given = list[BaseMessage](), list[BaseMessage](), convert_to_messages(asked)
         answers: defaultdict[int, list[BaseMessage]] = defaultdict(list)
         last = len(before)
         for message, place in zip(given, _places(kept, given), strict=True):

@@ -131,7 +131,7 @@ def pooled(
     query = search.spelled(query, list(index.speakers), index.lexical.postings)
     question = search.Question.of(query, list(index.speakers))
     shelf = search.LexicalIndex()
-    shelf.extend(_terms_of(searched_text(other.speaker, other.text)) for other in elsewhere)
+    shelf.extend((_terms_of(searched_text(other.speaker, other.text)) for other in elsewhere), question.terms)
     keys = [(other.source, other.date, other.title) for other in elsewhere]  # one title and date: a session
     groups = np.cumsum([bool(at) and key != keys[at - 1] for at, key in enumerate(keys)], dtype=np.int32)
     session = index.subjects()

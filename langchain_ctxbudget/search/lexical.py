@@ -38,12 +38,12 @@ class LexicalIndex:
         """The number of different terms of each text, shape `(len(self),)`."""
         return _view(self._distinct)
 
-    def extend(self, texts: Iterable[Sequence[str]]) -> None:
-        """Adds texts, each as its terms."""
-        for text in texts:
+    def extend(self, texts: Iterable[Sequence[str]], query: Collection[str] | None = None) -> None:
+        """Adds texts, each as its terms; those of one `query` are enough where no other is asked."""
+        for number, text in enumerate(texts, len(self)):
             counts = Counter(text)
-            for term, count in counts.items():
-                self.postings.setdefault(term, array("i")).extend((len(self), count))
+            for term in counts if query is None else counts.keys() & query:
+                self.postings.setdefault(term, array("i")).extend((number, counts[term]))
             self._lengths.append(len(text))
             self._distinct.append(len(counts))
             self.total_length += len(text)

@@ -194,7 +194,7 @@ def first_person(text: str, *, from_user: bool = False) -> float:
     if from_user and _STANDING.search(text):
         return 1.0
     words = _WORD.findall(text.lower())
-    return sum(word in _FIRST_PERSON for word in words) / len(words) if words else 0.0
+    return sum(map(_FIRST_PERSON.__contains__, words)) / len(words) if words else 0.0
 
 
 def day_number(iso_date: str | None) -> int:
