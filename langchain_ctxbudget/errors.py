@@ -154,16 +154,16 @@ def meant(name: str, known: Iterable[str]) -> str:
     return "".join(f" (is {near!r} meant?)" for near in get_close_matches(ELSEWHERE.get(name, name), known, 1))
 
 
-def require_names(given: Mapping[str, object], known: Iterable[str], where: str, settings: Iterable[str] = ()) -> None:
+def require_names(given: Mapping[str, object], own: Iterable[str], where: str, settings: Iterable[str] = ()) -> None:
     """Raises `InvalidSettingsError` for an argument that there is none of, with the name that seems to be meant."""
-    names = [name for name in known if name != "self"]
+    names = [name for name in own if name != "self"]
     place = next((one for one in ("settings", "pipeline") if one in names), None)
-    fields = [*settings] if place else []
+    known = [*names, *settings] if place else names
     for name in sorted({*given} - {*names}):
-        if name in fields:
+        if name in known:
             raise InvalidSettingsError(f"{name} is a setting: pass {place}={{{name!r}: {given[name]!r}}}")
-        has = f"it has {', '.join(names) or 'none'}"
-        raise InvalidSettingsError(f"{where} has no argument {name!r}{meant(name, [*names, *fields])}; {has}")
+        has = ", ".join(names) or "none"
+        raise InvalidSettingsError(f"{where} has no argument {name!r}{meant(name, known)}; it has {has}")
 
 
 def checks_names(settings: Iterable[str] = ()) -> Callable[[Public], Public]:

@@ -15,10 +15,11 @@ from langchain_ctxbudget.budget import STRATEGIES
 from langchain_ctxbudget.cli import terminal
 from langchain_ctxbudget.cli.formats import read_one
 from langchain_ctxbudget.errors import InputError
-from langchain_ctxbudget.messages import plain_text, split_turn
-from langchain_ctxbudget.pipeline import ContextPipeline
+from langchain_ctxbudget.messages import plain_text
+from langchain_ctxbudget.pipeline import ContextPipeline, have_again
 from langchain_ctxbudget.prompt import AssembledContext
 from langchain_ctxbudget.replay import DEFAULT_STRATEGIES, NAMES, contender, replay, split_turns
+from langchain_ctxbudget.stores import Scope
 from langchain_ctxbudget.tokens import PRICES, price_of
 
 DEMO_BUDGET, REPLAY_BUDGET = 4_000, 8_000
@@ -60,14 +61,10 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
 def run_demo(options: argparse.Namespace) -> None:
     """Assembles and shows the prompt for a question about the bundled conversation."""
     messages, system_prompt = demo.demo_messages(), demo.DEMO_SYSTEM_PROMPT
-    who: Any = {"user_id": "maya", "conversation_id": "demo"}
-    history, turn = split_turn(messages)
     with ContextPipeline({**_settings(options), **demo.DEMO_SETTINGS}, system_prompt=system_prompt) as pipeline:
-        # The turn before the question as well, as an application would: the report then tells what both share.
-        pipeline.add_messages(history, **who)
-        pipeline.assemble(turn[:1], **who)
-        pipeline.add_messages(turn, **who)
-        context = pipeline.assemble(options.message or demo.DEMO_QUESTION, **who)
+        # The turns before the question as well, as an application would: the report tells what their prompts share.
+        have_again(pipeline, messages, Scope("maya", "demo"))
+        context = pipeline.assemble(options.message or demo.DEMO_QUESTION, user_id="maya", conversation_id="demo")
     _show(context, options)
     if not (options.json or options.message):
         newest = contender("recency", options.budget, system_prompt=system_prompt).prompt(messages, context.turn)

@@ -19,7 +19,7 @@ from langchain_ctxbudget.cli.formats import ConversationFile, pick_conversation,
 from langchain_ctxbudget.errors import CtxBudgetError, InvalidSettingsError, MessageConflictError, StoreError
 from langchain_ctxbudget.knowledge import SourceMessage
 from langchain_ctxbudget.messages import fingerprint
-from langchain_ctxbudget.pipeline import ContextPipeline
+from langchain_ctxbudget.pipeline import REPLAYED_TURNS, ContextPipeline, have_again
 from langchain_ctxbudget.stores import DATABASE_FILE, Scope
 
 QUOTED_CHARACTERS = 400
@@ -219,8 +219,6 @@ def run_dashboard(options: argparse.Namespace) -> None:
 @contextmanager
 def _demo(user: str, about: Mapping[str, Any]) -> Iterator[ContextPipeline]:
     """Opens the bundled conversation, whose last turns had prompts."""
-    from langchain_ctxbudget.dashboard.service import REPLAYED_TURNS, have_again  # noqa: PLC0415 - needs the extra
-
     shown = {"max_context_tokens": DEMO_BUDGET, "keep_snapshots": REPLAYED_TURNS, **demo.DEMO_SETTINGS}
     own = {"settings": shown | about["settings"], "system_prompt": about["system_prompt"] or demo.DEMO_SYSTEM_PROMPT}
     with ContextPipeline(**{**about, **own}) as pipeline:

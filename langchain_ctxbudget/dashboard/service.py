@@ -6,14 +6,14 @@ items by id, and the texts are read where they are kept: so nothing that was era
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Annotated, Any, TypeAlias
 
-from langchain_core.messages import BaseMessage, HumanMessage
+from langchain_core.messages import HumanMessage
 from pydantic import Field
 from starlette.exceptions import HTTPException
 
@@ -21,11 +21,11 @@ from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.budget import HEALTHY, THRESHOLDS, TIERS, TITLES, Layer, Reason, Status, UsageLimits, relaxed
 from langchain_ctxbudget.dashboard.shown_prompt import SYSTEM_PROMPT, Shown, exact, outlined
 from langchain_ctxbudget.documents import KnowledgeBase
-from langchain_ctxbudget.errors import BudgetError, EmptyMessageError, FactError, InputError
+from langchain_ctxbudget.errors import FactError, InputError
 from langchain_ctxbudget.flow import Flow, adrive
 from langchain_ctxbudget.history import Entry, MessageTable, OpenConversation
-from langchain_ctxbudget.messages import Preservation, is_user, plain_text, time_of
-from langchain_ctxbudget.pipeline import ContextPipeline, ContextSnapshot, SnapshotBook
+from langchain_ctxbudget.messages import Preservation, plain_text, time_of
+from langchain_ctxbudget.pipeline import REPLAYED_TURNS, ContextPipeline, ContextSnapshot, SnapshotBook, have_again
 from langchain_ctxbudget.prompt import NOTHING_ELSE, Request, merged
 from langchain_ctxbudget.report import JOINED, STATES, ContextReport, LayerReport, ReportItem, preview
 from langchain_ctxbudget.settings import ContextSettings
@@ -45,10 +45,8 @@ WORDS = {
 }
 INSTRUCTIONS = ("manner ", "preference ")
 """Beginnings of the ids of items that say how to answer, and not what is known."""
-LONGEST_ID, LONGEST_TEXT, MOST_MESSAGES, MOST_POSITION = 2_000, 10_000, 200, 2**31 - 1
-"""Characters of an id and of a question, or shown of a message; messages in one answer."""
-REPLAYED_TURNS, MOST_REPLAYED = 24, 5_000
-"""The last turns of a conversation that are had again; a longer one is not, as it would keep whoever looks waiting."""
+LONGEST_ID, LONGEST_TEXT, MOST_MESSAGES, MOST_POSITION, MOST_REPLAYED = 2_000, 10_000, 200, 2**31 - 1, 5_000
+"""Characters of an id and of a question, or shown of a message; messages in an answer, or whose turns are had again."""
 
 Answer: TypeAlias = dict[str, Any]
 Id: TypeAlias = Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]
@@ -204,14 +202,11 @@ class DashboardService:
         def find() -> ContextPipeline:
             with self._mutex:
                 if self._replayed is None or self._replayed[0] != key:
-                    engine = self._pipeline.engine
-                    made = ContextPipeline(
-                        settings.override({"keep_snapshots": REPLAYED_TURNS, "learn": False}),
-                        system_prompt=engine.system_prompt,
-                        model=engine.target.model,
-                        token_counter=engine.target.given_counter,
-                        embeddings=engine.workspace.embeddings,
-                    )
+                    engine, target = self._pipeline.engine, self._pipeline.engine.target
+                    about: Any = {"system_prompt": engine.system_prompt, "embeddings": engine.workspace.embeddings}
+                    about |= {"model": target.model, "token_counter": target.given_counter}
+                    asked = settings.override({"keep_snapshots": REPLAYED_TURNS, "learn": False})
+                    made = ContextPipeline(asked, **about)
                     have_again(made, [entry.message for entry in table], scope)
                     self._replayed = key, made
                 return self._replayed[1]
@@ -303,18 +298,6 @@ def _known(what: str) -> Iterator[None]:
         raise HTTPException(CONFLICT, str(error)) from error
     except InputError as error:
         raise HTTPException(UNKNOWN, f"There is no such {what}") from error
-
-
-def have_again(pipeline: ContextPipeline, messages: Sequence[BaseMessage], scope: Scope) -> None:
-    """Stores a conversation, and makes a prompt for each of its last turns on the way."""
-    who: Any = {"user_id": scope.user_id, "conversation_id": scope.conversation_id}
-    begins = [place for place, message in enumerate(messages) if is_user(message)][-REPLAYED_TURNS:]
-    pipeline.add_messages(messages[: begins[0] if begins else None], **who)
-    for begin, end in pairwise([*begins, len(messages)]):
-        with suppress(BudgetError, EmptyMessageError):
-            pipeline.assemble(messages[begin : begin + 1], **who)
-        pipeline.add_messages(messages[begin:end], **who)
-    pipeline.flush()
 
 
 def _line(snapshot: ContextSnapshot) -> Answer:

@@ -4,12 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 from langchain_core.messages import HumanMessage
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field
 
-from langchain_ctxbudget.errors import require_names
 from langchain_ctxbudget.flow import Flow, twins
 from langchain_ctxbudget.integrations.chat_history import BudgetedChatMessageHistory, window_of
-from langchain_ctxbudget.integrations.options import invalid_fields
+from langchain_ctxbudget.integrations.options import taking
 from langchain_ctxbudget.pipeline import ContextPipeline
 from langchain_ctxbudget.prompt import Request
 from langchain_ctxbudget.stores import Scope
@@ -52,14 +51,11 @@ class BudgetedMemory(BaseChatMemory):
     """True gives the whole prompt for the input, which must be there when variables are loaded."""
 
     def __init__(self, **fields: Any) -> None:  # noqa: ANN401 - the fields above; pydantic would hide our errors
-        require_names(fields, type(self).model_fields, "BudgetedMemory")
         user, name = fields.get("user_id", ""), fields.get("conversation_id", "")
         pipeline: Any = fields.get("pipeline")
-        kept = BudgetedChatMessageHistory(name, user_id=user, pipeline=pipeline)
-        try:
+        with taking(fields, type(self)):
+            kept = BudgetedChatMessageHistory(name, user_id=user, pipeline=pipeline)
             super().__init__(**{**fields, "chat_memory": kept})
-        except ValidationError as error:
-            raise invalid_fields("BudgetedMemory", error) from error
 
     @property
     def memory_variables(self) -> list[str]:

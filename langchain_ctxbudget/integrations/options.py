@@ -1,11 +1,12 @@
 """Shared parts of the adapters: a pipeline from settings, a run's request, what a state gets of a prompt."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Literal, TypeAlias, get_args
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from langchain_ctxbudget.errors import InvalidSettingsError
+from langchain_ctxbudget.errors import InvalidSettingsError, require_names
 from langchain_ctxbudget.pipeline import ContextPipeline, Session
 from langchain_ctxbudget.settings import ContextSettings
 
@@ -27,10 +28,15 @@ def require_pipeline(pipeline: object, why: str) -> None:
         raise InvalidSettingsError(f"pipeline must be a ContextPipeline, not {type(pipeline).__name__}: {why}")
 
 
-def invalid_fields(name: str, error: ValidationError) -> InvalidSettingsError:
-    """Returns pydantic's error about the fields of a class as one of ours."""
-    wrong = (f"{'.'.join(map(str, each['loc']))}={each['input']!r}: {each['msg']}" for each in error.errors())
-    return InvalidSettingsError(f"{name} cannot have {'; '.join(wrong)}")
+@contextmanager
+def taking(fields: Mapping[str, Any], kind: type[BaseModel]) -> Iterator[None]:
+    """Refuses fields that a class does not have, and makes pydantic's error about others one of ours."""
+    require_names(fields, kind.model_fields, kind.__name__)
+    try:
+        yield
+    except ValidationError as error:
+        wrong = (f"{'.'.join(map(str, each['loc']))}={each['input']!r}: {each['msg']}" for each in error.errors())
+        raise InvalidSettingsError(f"{kind.__name__} cannot have {'; '.join(wrong)}") from error
 
 
 def require_report(wanted: ReportInState) -> ReportInState:

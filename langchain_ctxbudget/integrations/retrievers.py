@@ -7,13 +7,13 @@ from typing import Any
 from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import RunnableConfig, ensure_config
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field
 
 from langchain_ctxbudget.documents import beside
-from langchain_ctxbudget.errors import InputError, InvalidSettingsError, require_names
+from langchain_ctxbudget.errors import InputError, InvalidSettingsError
 from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.history import Conversation
-from langchain_ctxbudget.integrations.options import invalid_fields, require_pipeline
+from langchain_ctxbudget.integrations.options import require_pipeline, taking
 from langchain_ctxbudget.knowledge import facts
 from langchain_ctxbudget.messages import Count
 from langchain_ctxbudget.pipeline import ContextPipeline, Engine, current_runtime, run_of
@@ -66,15 +66,12 @@ class BudgetedRetriever(BaseRetriever):
     tags: list[str] | None = Field(default=["ctxbudget"])
 
     def __init__(self, **fields: Any) -> None:  # noqa: ANN401 - the fields above; pydantic would hide our errors
-        require_names(fields, type(self).model_fields, "BudgetedRetriever")
-        require_pipeline(fields.get("pipeline"), "give it the one that keeps the conversations")
-        for name in ("user_id", "default_user", "conversation_id"):
-            if fields.get(name) is not None:
-                require_id(name, fields[name])
-        try:
+        with taking(fields, type(self)):
+            require_pipeline(fields.get("pipeline"), "give it the one that keeps the conversations")
+            for name in ("user_id", "default_user", "conversation_id"):
+                if fields.get(name) is not None:
+                    require_id(name, fields[name])
             super().__init__(**fields)
-        except ValidationError as error:
-            raise invalid_fields("BudgetedRetriever", error) from error
         if self.user_id is not None and self.default_user is not None:
             raise InvalidSettingsError("user_id is the user of every run, so default_user has no use: leave one out")
 

@@ -54,7 +54,6 @@ class SourceMessage:
     """It was edited since it was learned from."""
 
 
-@checks_names()
 class KnownLine(NamedTuple):
     """A fact, a topic or an entity as a line to read."""
 
@@ -70,6 +69,7 @@ class KnownLine(NamedTuple):
     last_said: datetime | None
 
 
+@checks_names()
 class UserKnowledge:
     """Facts, topics and entities that are known about users, where they come from, and what users have open.
 

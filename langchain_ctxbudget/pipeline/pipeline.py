@@ -3,9 +3,11 @@
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from itertools import pairwise
 from math import inf
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,11 +16,11 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.messages import AIMessage, BaseMessage
 from langgraph.store.base import BaseStore
 
-from langchain_ctxbudget import history, stores
+from langchain_ctxbudget import errors, history, stores
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError, checks_names, require_count, require_kind
 from langchain_ctxbudget.flow import Call, Flow, batch, twins
 from langchain_ctxbudget.knowledge import UserKnowledge
-from langchain_ctxbudget.messages import Preservation, checked, require_preservation
+from langchain_ctxbudget.messages import Preservation, checked, is_user, require_preservation
 from langchain_ctxbudget.pipeline.bookkeeping import Prices, SnapshotBook, UsageBook
 from langchain_ctxbudget.pipeline.engine import Engine
 from langchain_ctxbudget.pipeline.runs import context_runnable
@@ -31,6 +33,8 @@ from langchain_ctxbudget.tokens import ModelTarget, TokenCounter
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel  # takes 0.2 s to import
     from langchain_core.runnables import Runnable
+
+REPLAYED_TURNS = 24  # the last ones of a conversation whose prompts were not kept
 
 
 @checks_names(ContextSettings.model_fields)
@@ -555,6 +559,18 @@ class Chat:
     end_session, aend_session = twins(_end_session)
     status, astatus = twins(_status)
     clear, aclear = twins(_clear)
+
+
+def have_again(pipeline: ContextPipeline, messages: Sequence[BaseMessage], scope: stores.Scope) -> None:
+    """Stores a conversation, and makes a prompt for each of its last turns on the way."""
+    who: Any = {"user_id": scope.user_id, "conversation_id": scope.conversation_id}
+    begins = [place for place, message in enumerate(messages) if is_user(message)][-REPLAYED_TURNS:]
+    pipeline.add_messages(messages[: begins[0] if begins else None], **who)
+    for begin, end in pairwise([*begins, len(messages)]):
+        with suppress(errors.BudgetError, errors.EmptyMessageError):
+            pipeline.assemble(messages[begin : begin + 1], **who)
+        pipeline.add_messages(messages[begin:end], **who)
+    pipeline.flush()
 
 
 def _ids(message_ids: str | Sequence[str]) -> list[str]:
