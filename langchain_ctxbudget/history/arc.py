@@ -43,6 +43,7 @@ _SETTLES, _DOUBT = re.compile(extractive.ENGLISH["settles"]), re.compile(extract
 _PLANS, _JOINT = re.compile(extractive.ENGLISH["plans"]), re.compile(extractive.ENGLISH["together"])
 """What makes a sentence that settles nothing expressly a plan, or talk about the matter; and what both have decided: an
 assistant writes "We will use email" in many a text that it drafts."""
+_BEGINS = re.compile(r"(?![\w-]+-[\w-]+: )(?:[^\W_]|[\"'`\u201c\u2018\u00bf\u00a1])")
 _NAMED_AS_CODE = re.compile(r"[a-z0-9][A-Z]|\w[_./]\w")
 
 
@@ -166,7 +167,7 @@ def _line(
 def _stands_alone(sentence: Sentence) -> bool:
     """Returns whether a sentence is a whole one of a person's or a model's, which needs none before it."""
     text = sentence.text.removeprefix("[OPEN]").strip()
-    is_whole = text[:1] not in ("[", "*", "") and text[-1] not in "…:,;" and not sentence.speaker.startswith("tool")
+    is_whole = bool(_BEGINS.match(text)) and text[-1] not in "…:,;" and not sentence.speaker.startswith("tool")
     return is_whole and (extractive.is_question(text) or not begins_in_the_middle(text))
 
 
