@@ -139,6 +139,11 @@ class _Profile(Record):
     """Days in a row, up to the last one, on which it came up."""
     peak_hour: int | None = None
 
+    @property
+    def avg_session_depth(self) -> float:
+        """How many messages of a conversation are about it, on average."""
+        return self.total_messages / self.total_conversations if self.total_conversations else 0.0
+
 
 class TopicProfile(_Profile):
     """A topic that a user comes back to (seed 000); its id is `topic/` and the slug."""

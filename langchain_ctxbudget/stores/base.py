@@ -55,11 +55,6 @@ def label(text: str) -> str:
     return f"{quoted}~"
 
 
-def is_label(part: str) -> bool:
-    """Returns whether a part of a namespace is the label of a text."""
-    return part.endswith("~")
-
-
 def unlabelled(name: str) -> str:
     """Returns the text of a label; of a long one, its beginning and the hash."""
     return unquote(name.removesuffix("~").replace("=", "%"), errors="surrogatepass")

@@ -11,7 +11,7 @@ from langgraph.store.base.embed import EmbeddingsLambda
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget.flow import Flow, batch
-from langchain_ctxbudget.stores.base import is_label, stored, unlabelled
+from langchain_ctxbudget.stores.base import stored, unlabelled
 
 Namespace = tuple[str, ...]
 
@@ -122,13 +122,13 @@ def export_below(store: BaseStore, path: Namespace, *, without: str) -> Flow[lis
     lines = []
     for item in (yield from read_below(store, path)):
         below = item.namespace[len(path) :]
-        of = [("conversation_id", unlabelled(part)) for part in below if is_label(part)]
+        of = [("conversation_id", unlabelled(part)) for part in below if part.endswith("~")]
         value, order = {**stored(item.value)}, list[Any]()
         if "place" in value and "text" in value:
             place = value.pop("place")
             order = [place["clock"], place["lane"], place["number"]]
             value = {"message": json.loads(value.pop("text")), **value}
-        kind = "/".join(part for part in below if not is_label(part))
+        kind = "/".join(part for part in below if not part.endswith("~"))
         times = {"created_at": item.created_at.isoformat(), "updated_at": item.updated_at.isoformat()}
         line = json.dumps({"kind": kind, **dict(of), "key": item.key, "value": value, **times})
         lines.append(((item.namespace, order, item.key), line))
