@@ -62,7 +62,7 @@ _UNSURE = re.compile(_ENGLISH["unsure"])
 _LEANING = re.compile(_ENGLISH["leaning"])
 """What a statement cannot be understood with, out of its place, and what says too little."""
 _OPENING = re.compile(_ENGLISH["opening"])
-_CLOSING = re.compile(r"(?:,? (?:too|either|though|btw|as well|again|anyway|then))+$", re.IGNORECASE)
+_CLOSING = re.compile(r"(?:,? (?:too|either|though|btw|as well|again|anyway|then|please))+$", re.IGNORECASE)
 _CLAUSE_END = re.compile(_ENGLISH["clause_end"])
 _WRITTEN_OUT = [line.split(" > ") for line in _ENGLISH["written_out"].strip().split("\n")]
 _CLAUSE = re.compile(_ENGLISH["clause"])

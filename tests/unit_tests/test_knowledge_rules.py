@@ -73,6 +73,7 @@ def test_a_message_is_read_clause_by_clause() -> None:
     for message, found in (
         ("I live in Lisbon and I work at Siemens.", ["Lives in Lisbon", "Works at Siemens"]),
         ("I love tea but I hate coffee", ["Loves tea", "Hates coffee"]),
+        ("I live in Madrid and want to move.", ["Lives in Madrid"]),
         ("Thanks! By the way, I moved to Oslo. Is it cold?", ["Moved to Oslo"]),
         ("Since I'm allergic to nuts, which bars are safe?", []),
         ("btw, also I live in Rome. Yes, I live in Rome.", ["Lives in Rome"]),
@@ -101,6 +102,18 @@ I'm going to try that
 I'm working on it
 I love it, thanks!
 They made the props, and I love their work
+Subject: Hello. I live in Madrid and want to apply for the job.
+I live in fear of spiders
+My name is on the list
+I play the fool sometimes
+I'm writing an email to my boss
+I decided to restart the server
+My favourite part is the ending
+My budget is fine
+My goal for today is to finish the slides
+I moved to the next chapter
+I joined the team meeting
+Never use that word again
 """.strip().split("\n")
 
 
