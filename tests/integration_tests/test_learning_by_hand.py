@@ -19,6 +19,7 @@ from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.knowledge import BY_USER, NOTHING, EntityProfile, Fact, Knowledge, Source, TopicProfile, known
 from langchain_ctxbudget.knowledge.records import TopicConversation
 from langchain_ctxbudget.messages import fingerprint
+from tests.conversations import BagOfWords
 from tests.integration_tests.conftest import Call
 
 ADA: Any = {"user_id": "ada"}
@@ -257,3 +258,18 @@ def test_what_a_device_has_open_is_predicted_compiled_and_preferred(call: Call) 
         assert device.predicted_topics == (BREWING,)
         hits = {one.id: one.hit_count for one in call(pipeline.knowledge, "list_bundles", **ADA)}
         assert (hits[SARAH], hits[BREWING]) == (2, 0)
+
+
+def test_a_conversation_in_front_is_read_ahead_with_what_others_say_of_what_is_predicted(call: Call) -> None:
+    store, other = InMemoryStore(), "Sarah sent hops for the home brewing."
+    with knowing(store) as pipeline:
+        pipeline.add_messages([HumanMessage(other)], **THERE)
+    every = {other, *(one.text for one in SAID)}
+    for in_front, ahead in (("c1", every), (None, set())):
+        embeddings = BagOfWords()
+        with ContextPipeline({"learn": False}, store=store, embeddings=embeddings, clock=lambda: NOW) as pipeline:
+            call(pipeline.knowledge, "heartbeat", device_id="phone", active_conversation_id=in_front, **ADA)
+            assert pipeline.flush(10)
+            assert set(embeddings.asked) == ahead
+            call(pipeline, "assemble", "What of Sarah's brewing?", device_id="phone", **HERE)
+            assert sorted(embeddings.asked) == sorted(every)  # each once

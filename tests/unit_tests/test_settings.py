@@ -16,7 +16,7 @@ from langchain_ctxbudget import errors
 from langchain_ctxbudget.budget import TIERS, UsageLimits, standing, tier_of
 from langchain_ctxbudget.budget.tiers import LIMITS
 from langchain_ctxbudget.errors import BudgetTooSmallError, CtxBudgetError, InvalidSettingsError
-from langchain_ctxbudget.settings import STYLES, ContextSettings, Personality
+from langchain_ctxbudget.settings import STYLES, ContextSettings, HistoryFormat, Personality
 
 TOPIC = {"label": "Billing", "context": "Invoices go out on the 1st."}
 FILES = {"name": "files", "items": ["a.py"], "ideal_tokens": 10}
@@ -103,6 +103,20 @@ def test_instructions_stand_in_the_order_of_the_fields_the_personality_first():
     assert settings.manner == (expert, *(next(iter(texts.values())) for _, texts in MANNERS))
     assert ContextSettings(response_style={}).manner == ()
     assert Personality.of(PERSONALITIES[3]).text == "You are a pirate.\nSpeak so."
+
+
+def test_a_line_of_a_summary_follows_its_template_where_its_speaker_is_named():
+    for form, speaker, line in (
+        ({}, "Ada", "Ada: Hi {speaker}."),
+        ({"template": "{text} ({speaker})"}, "Ada", "Hi {speaker}. (Ada)"),
+        ({"template": "{text}!"}, "Ada", "Hi {speaker}.!"),
+        ({"speakers": False}, "Ada", "Hi {speaker}."),
+        ({}, "", "Hi {speaker}."),
+    ):
+        assert HistoryFormat(**form).line(speaker, "Hi {speaker}.") == line
+    for wrong in ("{speaker}", "{text}\n"):
+        with pytest.raises(InvalidSettingsError):
+            HistoryFormat(template=wrong)
 
 
 def test_a_wrong_value_is_refused_with_the_choices():
