@@ -27,11 +27,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.documents import Document
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage, trim_messages
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, trim_messages
 from rich.console import Console
 from rich.table import Table
 
@@ -274,35 +275,36 @@ def graph_row(length: int, budget: int, prompts: int) -> Row:
 
 
 def agent_row(calls: int, messages: int, budget: int, prompts: int) -> Row:
-    """A turn of an agent with many calls behind it, less what the same agent's takes without the middleware."""
+    """The last calls of an agent's turn after some messages, less what these take without the middleware."""
     from langchain.agents import create_agent  # noqa: PLC0415
-    from langchain_core.language_models import FakeListChatModel  # noqa: PLC0415
+    from langchain_core.language_models import FakeMessagesListChatModel  # noqa: PLC0415
+    from langchain_core.tools import tool  # noqa: PLC0415
 
     from langchain_ctxbudget.middleware import ContextBudgetMiddleware  # noqa: PLC0415
 
-    generator = Generator(calls)
-    said: list[BaseMessage] = generator.messages(messages)
-    said.append(HumanMessage("Find it.", id="job"))
-    for n in range(calls):
-        said.append(AIMessage("", id=f"c{n}", tool_calls=[{"name": "look", "args": {"n": n}, "id": f"t{n}"}]))
-        said.append(ToolMessage(generator.text(60), id=f"r{n}", tool_call_id=f"t{n}"))
-    said.append(AIMessage("Here.", id="done"))
-    rows = []
+    generator, rows = Generator(calls), list[list[float]]()
+    look = tool("look", description="Looks at a place.")(lambda n: f"{n}: {generator.text(60)}")
+    said = [*generator.messages(messages), HumanMessage("Find it.", id="job")]
+    config: Any = {"configurable": {"thread_id": "c1", "user_id": "ada"}, "recursion_limit": 10 * calls}
     for middleware in ([], [ContextBudgetMiddleware({"max_context_tokens": budget, "learn": False})]):
-        agent = create_agent(FakeListChatModel(responses=["Yes."]), middleware=middleware)
-        config: Any = {"configurable": {"thread_id": "c1", "user_id": "ada"}}
-        state = [*said]
+        asked: list[tuple[float, float]] = []
 
-        def ask(question: str, agent: Any = agent, state: list[BaseMessage] = state, config: Any = config) -> None:  # noqa: ANN401
-            state[:] = agent.invoke({"messages": [*state, HumanMessage(question)]}, config)["messages"]
+        class Model(FakeMessagesListChatModel):
+            def bind_tools(self, *_: object, **__: object) -> Any:  # noqa: ANN401
+                return self
 
-        rows.append(timed("", generator, said, prompts, ask))
-    return {
-        "system": f"agent, {calls} calls, {messages:,} messages",
-        "wall": rows[1]["wall"] - rows[0]["wall"],
-        "cpu": rows[1]["cpu"] - rows[0]["cpu"],
-        "mb": resident_mb(),
-    }
+            def _generate(self, *args: Any, asked: Any = asked, **options: Any) -> Any:  # noqa: ANN401
+                asked.append((time.perf_counter() * 1000, time.process_time() * 1000))
+                return super()._generate(*args, **options)
+
+        uses = ([{"name": "look", "args": {"n": n}, "id": f"t{n}"}] for n in range(calls))
+        model = Model(responses=[*(AIMessage("", tool_calls=use) for use in uses), AIMessage("Here.")])
+        agent: Any = create_agent(model, [look], middleware=middleware)
+        agent.invoke({"messages": said}, config)
+        taken = [(two[0] - one[0], two[1] - one[1]) for one, two in pairwise(asked[-prompts:])]
+        rows.append([*map(statistics.median, zip(*taken, strict=True))])
+    wall, cpu = (two - one for one, two in zip(*rows, strict=True))
+    return {"system": f"agent, call {calls}, {messages:,} before", "wall": wall, "cpu": cpu, "mb": resident_mb()}
 
 
 def fill_row(length: int, folder: str) -> Row:
@@ -417,7 +419,7 @@ def jobs(options: argparse.Namespace) -> Iterator[tuple[str, Row, Callable[[], l
     for length in lengths:
         cell = {"messages": length, "budget": middle}
         yield "graph", cell, partial(measured, "graph_row", length, middle, prompts)
-    for calls, length in ((50, 1_000), (300, 1_000), (300, 8_000)):
+    for calls, length in ((60, 1_000), (300, 1_000), (600, 1_000), (300, 8_000)):
         cell = {"messages": length + 2 * calls, "budget": middle}
         yield "agent", cell, partial(measured, "agent_row", calls, length, middle, 10)
     for length in lengths:

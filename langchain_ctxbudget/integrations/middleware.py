@@ -21,6 +21,7 @@ from langchain_ctxbudget.integrations.callbacks import observed_elsewhere
 from langchain_ctxbudget.integrations.options import ReportInState, in_state, newest, pipeline_of, require_report
 from langchain_ctxbudget.integrations.tools import create_compaction_tool, create_recall_tool
 from langchain_ctxbudget.messages import (
+    WHOLE,
     call_ids,
     fingerprint,
     flattened,
@@ -194,7 +195,8 @@ def _read(request: types.ModelRequest[Any]) -> tuple[list[BaseMessage], list[Bas
     in the request belongs to the turn; system messages at its beginning are instructions.
     """
     asked, state = request.messages, request.state.get("messages") or request.messages
-    before, turn = split_turn(kept := convert_to_messages(state))
+    kept = list(state) if WHOLE.issuperset(map(type, state)) else convert_to_messages(state)
+    before, turn = split_turn(kept)
     history, followed = before, True
     if len(asked) != len(state) or not same_beginning(asked, state):
         seen, turn, given = list[BaseMessage](), list[BaseMessage](), convert_to_messages(asked)

@@ -7,7 +7,7 @@ from langchain_ctxbudget.messages.calls import (
 from langchain_ctxbudget.messages.clipping import Count, clip_message, clip_text, water_level
 from langchain_ctxbudget.messages.fences import CONTEXT, SUMMARY, as_data, as_item, closing, opening
 from langchain_ctxbudget.messages.messages import (
-    Preservation, as_json_data, as_sent, checked, content_id, current_turn, date_of, excerpt, fingerprint,
+    WHOLE, Preservation, as_json_data, as_sent, checked, content_id, current_turn, date_of, excerpt, fingerprint,
     flattened, instruction, message_data, model_of, own_words, plain_text, plainly_same, preservation_of,
     request_copy, require_preservation, speaker, split_instructions, time_of,
 )  # fmt: skip
@@ -22,14 +22,14 @@ from langchain_ctxbudget.messages.turns import (
 )  # fmt: skip
 
 __all__ = [
-    "CALL_BLOCKS", "CONTEXT", "MARKS", "MAX_SENTENCE_CHARACTERS", "STOP_WORDS", "SUMMARY", "UNSPACED", "Count",
-    "Group", "OpenCalls", "Preservation", "Repair", "Used", "artifacts", "as_data", "as_item", "as_json_data",
-    "as_note", "as_sent", "begins_in_the_middle", "block_types", "blocks_of", "call_ids", "checked", "clip_message",
-    "clip_text", "closing", "content_id", "current_turn", "date_of", "digest", "distinct", "excerpt", "fences",
-    "fingerprint", "flattened", "fold", "forget_texts", "group", "head_end", "ids_used", "instruction", "is_text",
-    "is_user", "iso_date", "mentions", "message_data", "model_of", "newest_that_fit", "one_line", "opening",
-    "own_words", "plain_text", "plainly_same", "preservation_of", "provider_name", "remembering", "request_copy",
-    "require_preservation", "same_beginning", "says_more", "says_the_opposite", "says_the_same", "sentences",
-    "speaker", "split_instructions", "split_turn", "stem", "terms", "text_of", "time_of", "units", "vocabulary",
-    "water_level", "with_calls", "without_mentions", "without_pasted", "word_count",
+    "CALL_BLOCKS", "CONTEXT", "MARKS", "MAX_SENTENCE_CHARACTERS", "STOP_WORDS", "SUMMARY", "UNSPACED", "WHOLE",
+    "Count", "Group", "OpenCalls", "Preservation", "Repair", "Used", "artifacts", "as_data", "as_item",
+    "as_json_data", "as_note", "as_sent", "begins_in_the_middle", "block_types", "blocks_of", "call_ids", "checked",
+    "clip_message", "clip_text", "closing", "content_id", "current_turn", "date_of", "digest", "distinct", "excerpt",
+    "fences", "fingerprint", "flattened", "fold", "forget_texts", "group", "head_end", "ids_used", "instruction",
+    "is_text", "is_user", "iso_date", "mentions", "message_data", "model_of", "newest_that_fit", "one_line",
+    "opening", "own_words", "plain_text", "plainly_same", "preservation_of", "provider_name", "remembering",
+    "request_copy", "require_preservation", "same_beginning", "says_more", "says_the_opposite", "says_the_same",
+    "sentences", "speaker", "split_instructions", "split_turn", "stem", "terms", "text_of", "time_of", "units",
+    "vocabulary", "water_level", "with_calls", "without_mentions", "without_pasted", "word_count",
 ]  # fmt: skip

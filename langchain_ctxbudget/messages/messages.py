@@ -170,7 +170,7 @@ def checked(messages: Sequence[BaseMessage], argument: str) -> list[BaseMessage]
     """Returns messages as whole messages, chunks of a stream merged into their plain class; refuses all else."""
     if isinstance(messages, str | bytes | dict) or not isinstance(messages, Sequence):
         raise UnsupportedContentError(f"{argument} must be a list of LangChain messages, not {type(messages).__name__}")
-    if _WHOLE.issuperset(map(type, messages)) and not any(KEY in message.additional_kwargs for message in messages):
+    if WHOLE.issuperset(map(type, messages)) and not any(KEY in message.additional_kwargs for message in messages):
         return list(messages)
     for index, message in enumerate(messages):
         place = f"{argument}[{index}]"
@@ -261,7 +261,7 @@ Preservation = Literal["keep", "summarize", "drop"]
 
 KEY = "ctxbudget"
 """The key in `additional_kwargs`."""
-_WHOLE = frozenset({HumanMessage, AIMessage, ToolMessage, SystemMessage})
+WHOLE = frozenset({HumanMessage, AIMessage, ToolMessage, SystemMessage})
 EXCERPT_CHARACTERS = 100
 """The length of an excerpt of a message that is only summarised (seed 002)."""
 
