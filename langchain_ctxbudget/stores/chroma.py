@@ -375,6 +375,7 @@ class _OpenChroma:
     collections: dict[str, Collection] = field(default_factory=dict)
     known: dict[Namespace, dict[str, Vectors]] = field(default_factory=dict)
     """The vectors below the prefixes that were searched, in step with every write."""
+    listed: dict[Namespace, dict[str, None]] = field(default_factory=dict)  # likewise ids: Chroma looks at every item
 
     def __post_init__(self) -> None:
         _opened.append(self)
@@ -404,12 +405,17 @@ class _OpenChroma:
 
     def ids_below(self, prefix: Namespace) -> list[str]:
         """Returns the ids of the items below a prefix, which some are found by, and all told by their labels."""
+        if prefix in self.listed:
+            return [*self.listed[prefix]]
         where: dict[str, Any] | None = {f"p{len(prefix)}": _fingerprint(prefix)} if prefix else None
         begin = json.dumps(prefix)[:-1] + ", " if prefix else "["
         found: list[str] = []
         for number in [_fingerprint(prefix[:2]) % BUCKETS] if len(prefix) > 1 else range(BUCKETS):
             if collection := self._collection(number):
                 found += [id_ for id_ in collection.get(where=where, include=[])["ids"] if id_.startswith(begin)]
+        if self.is_private and (room := KNOWN_VECTORS - len(found)) > 0:
+            others = self.listed if sum(1 + len(ids) for ids in self.listed.values()) < room else {}
+            self.listed = {**others, prefix: dict.fromkeys(found)}
         return found
 
     def read(self, ids: Iterable[str]) -> dict[str, _StoredItem]:
@@ -446,19 +452,19 @@ class _OpenChroma:
                 metadatas: list[Any] = [  # the fingerprint of each prefix of its namespace finds an item
                     own | {f"p{n}": _fingerprint(name[:n]) for n in range(1, len(name) + 1)} for own, name in named
                 ]
-                made = cast(
-                    "Collection", self._collection(number, make=True)
-                )  # it wants vectors, which nobody searches
-                made.upsert(ids=some, embeddings=np.ones((len(some), 1), np.float32), metadatas=metadatas)
+                made = cast("Collection", self._collection(number, make=True))
+                vectors = np.ones((len(some), 1), np.float32)  # it wants some, which nobody searches
+                made.upsert(ids=some, embeddings=vectors, metadatas=metadatas)
         except BaseException:  # nobody knows how far it came
-            self.known.clear()
+            self.known, self.listed = {}, {}
             raise
-        for prefix, known in self.known.items():
-            for id_, item in items.items():
-                if _namespace_of(id_)[: len(prefix)] == prefix:
-                    known.pop(id_, None)
-                    if item and item.vectors:
-                        known[id_] = item.flat_vectors
+        for id_, item in items.items() if self.known or self.listed else ():
+            name = _namespace_of(id_)
+            for prefix in (name[:length] for length in range(len(name) + 1)):
+                self.listed.get(prefix, {}).pop(id_, None)
+                self.known.get(prefix, {}).pop(id_, None)
+                self.listed.get(prefix, {}).update({id_: None} if item else {})
+                self.known.get(prefix, {}).update({id_: item.flat_vectors} if item and item.vectors else {})
 
 
 class _Client(Client):

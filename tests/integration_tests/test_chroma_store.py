@@ -299,3 +299,24 @@ def test_an_operation_that_makes_no_sense_spoils_its_batch() -> None:
             with pytest.raises(InvalidNamespaceError):
                 store.batch([PutOp(("n",), "good", {}), op])
         assert store.search(()) == []
+
+
+def test_a_search_in_a_folder_asks_chroma_for_ids_once_and_still_finds_what_was_written_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filtered: list[object] = []
+    get = chromadb.Collection.get
+
+    def counted(self: Any, *args: Any, where: Any = None, **options: Any) -> Any:
+        filtered.extend([where] if where else [])
+        return get(self, *args, where=where, **options)
+
+    monkeypatch.setattr(chromadb.Collection, "get", counted)
+    with ChromaStore(tmp_path) as store:
+        store.put(("ada", "lanes", "c1"), "w", {"count": 1})
+        for count in range(1, 4):
+            assert len(store.search(("ada", "lanes"))) == count
+            store.put(("ada", "lanes", f"d{count}"), "w", {"count": count})
+        store.delete(("ada", "lanes", "c1"), "w")
+        assert sorted(item.namespace[-1] for item in store.search(("ada", "lanes"))) == ["d1", "d2", "d3"]
+    assert len(filtered) == 1
