@@ -87,7 +87,9 @@ DIFF = "".join(
 HITS = "".join(f"src/m{i // 60}.py:{i % 60}: budget = {i}\n" for i in range(600))
 CODE = "".join(f"def job{i}(room):\n" + f"    room.add({i})\n" * 40 for i in range(12))
 NOTES = "".join(f"## Part {i}\n\n" + SENTENCE * 12 + "\n\n" for i in range(12))
+TABLE = "| id | name | price |\n|---|---|--:|\n" + "".join(f"| {i} | tool {i} | {i % 17}.99 |\n" for i in range(900))
 KINDS = {
+    "a table": (TABLE, ("| id | name | price |\n|---|---|--:|\n| 0 |", "| 437 | tool 437 |", "| 899 |"), ("437",)),
     "a log": (REPORT[:9_000] + ERROR + REPORT[9_000:], (ERROR,), ()),
     "a diff": (DIFF, tuple(f"diff --git a/m{i}.py" for i in range(12)), ()),
     "search hits": (HITS, tuple(f"src/m{i}.py:0:" for i in range(10)), ()),
