@@ -43,6 +43,7 @@ KINDS = {
         "|Note it as final: no late fees.|Recorded: launch on 17 October."
         "|Yesterday we picked oak.|The plan was approved.|We agreed that further planning waits for the money."
         "|Let's go with that first step, **Agent training**.|Ann has agreed to pay 400 EUR.|Ann and I agreed on oak."
+        "|Agreed, then it is decided: build, keep it small, and spend the grant."
     ),
     Kind.OPEN: (
         "[OPEN] Which database?|Still to be decided: the colour.|The date is TBD.|Write it down as open."
