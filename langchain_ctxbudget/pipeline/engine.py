@@ -298,7 +298,7 @@ class Engine:
             ("summaries", workspace.summarizing and workspace.summarizing.worker.failure_of(scope)),
             ("learning about the user", workspace.learning.worker.failure_of(scope)),
             ("usage not written", workspace.bookkeeping.worker.failure_of(scope.user_id)),
-            ("blocks of older messages not written", workspace.sealing.failure_of(scope)),
+            ("blocks of older messages not written, or read ahead", workspace.sealing.failure_of(scope)),
         ):
             failures += [f"{what}: {problem}"] if problem else []
         stored = yield from workspace.read_stored(conversation, request, failures)
