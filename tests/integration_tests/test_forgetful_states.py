@@ -117,7 +117,7 @@ def test_that_it_goes_on_from_the_store_is_in_the_report_and_once_in_the_log(
 
 def archived(pipeline: ContextPipeline) -> list[str]:
     values = [json.loads(line)["value"] for line in pipeline.export_user(user_id="ada")]
-    return sorted(json.loads(value["text"])["data"]["content"] for value in values if value.get("archived"))
+    return sorted(value["message"]["data"]["content"] for value in values if value.get("archived"))
 
 
 def state(*numbers: int, ids: bool = True) -> list[BaseMessage]:
