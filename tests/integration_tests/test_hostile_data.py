@@ -129,7 +129,7 @@ def check_round(store: BaseStore, call: Call, given: Sequence[BaseMessage], want
     call(other, "edit_message", ids[-1], named[-1], **SCOPE)
     assert [as_given(message) for message in call(pipeline, "get_messages", **SCOPE)] == expected
     lines = [json.loads(line)["value"] for line in call(pipeline, "export_user", user_id=SCOPE["user_id"])]
-    exported = {(data := json.loads(line["text"])["data"])["id"]: data for line in lines if "place" in line}
+    exported = {(data := line["message"]["data"])["id"]: data for line in lines if "message" in line}
     assert list(map(exported.get, ids)) == expected
     call(pipeline, "remove_messages", ids, on_removal="forget", **SCOPE)
     assert call(other, "get_messages", **SCOPE) == []

@@ -62,7 +62,7 @@ def check_valid(context: AssembledContext, turn: Any, *, may_clip: bool = False)
     sent = [m for m in context.messages if isinstance(m, HumanMessage)][-1]
     if context.report.layer("L7").items[0].status is Status.SHRUNK:
         assert may_clip, "the user's words are clipped only where the settings say so"
-        assert re.search(r"\[… [\d,]+ tokens left out …\]", sent.text), "a clip without a marker"
+        assert re.search(r"\[… [\d,]+ tokens left out[^\]]*…\]", sent.text), "a clip without a marker"
     else:
         assert sent.text.endswith(human.text), "the user's words are byte-identical"
     assert context.messages[0].text.startswith(SYSTEM_PROMPT), "so is the system prompt"

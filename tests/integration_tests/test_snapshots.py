@@ -41,7 +41,7 @@ def test_the_latest_so_many_are_the_reports_of_their_prompts(store: BaseStore) -
     assert it.snapshots.list(user_id="bob", conversation_id="c1") == []
     for other in ({"user_id": "bob", "conversation_id": "c1"}, {"user_id": "ada", "conversation_id": "c2"}):
         assert it.snapshots.get(found[2].id, **other) is None
-    assert sum(SNAPSHOTS in json.loads(line)["namespace"] for line in it.export_user(user_id="ada")) == 3
+    assert sum(json.loads(line)["kind"] == SNAPSHOTS for line in it.export_user(user_id="ada")) == 3
 
 
 @pytest.mark.parametrize("gone", ["clear", "erase_user"])
