@@ -114,13 +114,11 @@ def _compacted(situation: Situation, steady: int) -> Iterable[LayerSpec]:
     grown = max(1, budget, situation.grown_tokens)  # the arc stands while the prompt grows
     arc_share = lean.arc_share * grown / max(1, budget)
     arc = int(min(arc_ideal(situation), steady * arc_share)) if grown > ARC_FROM_TOKENS else 0
-    retrieval = _floor(RETRIEVAL_FLOOR, situation)
-    pool = max(0, steady - arc)
+    retrieval, pool = _floor(RETRIEVAL_FLOOR, situation), max(0, steady - arc)
     least = min(held, max(situation.keep_tokens, _floor(HISTORY_FLOOR, situation)))
     share = max(lean.least_share, 1.0 / max(held / max(1, pool), 1.0) ** lean.falls)  # less of a longer one
     share /= max(1.0, DEPTH_FACTOR[situation.depth])
-    pinned = min(situation.pinned_tokens, int(pool * PINNED_SHARE))
-    history = min(held, pinned + max(least, int(pool * share)))
+    history = min(held, min(situation.pinned_tokens, int(pool * PINNED_SHARE)) + max(least, int(pool * share)))
     is_minimal = situation.depth == "minimal"  # what is left stays empty
     wanted = max(retrieval, int((pool - history) * min(1.0, DEPTH_FACTOR[situation.depth])))
     retrieval_most = wanted if is_minimal else max(wanted, budget)
@@ -137,11 +135,9 @@ def _compacted(situation: Situation, steady: int) -> Iterable[LayerSpec]:
 def _seed_preferences(situation: Situation, conversation_tokens: int = 0) -> LayerSpec:
     """Returns the demand of L1, "non-negotiable" in the seed: its ideal is its floor, and it has to fit."""
     wanted = preferences_demand(situation, situation.free_tokens, taken_tokens=conversation_tokens)
-    held = wanted.ideal_tokens
-    share = int(situation.total_tokens * SEED_PREFERENCES_SHARE)
+    held, share = wanted.ideal_tokens, int(situation.total_tokens * SEED_PREFERENCES_SHARE)
     ideal = max(SEED_PREFERENCES_FLOOR, min(SEED_PREFERENCES_IDEAL, share))
-    least = min(held, ideal if wanted.min_tokens else SEED_PREFERENCES_FLOOR)
-    most = min(held, SEED_PREFERENCES_MAX)
+    least, most = min(held, ideal if wanted.min_tokens else SEED_PREFERENCES_FLOOR), min(held, SEED_PREFERENCES_MAX)
     return LayerSpec(Layer.PREFERENCES, least, min(held, ideal), most, PREFERENCES_PRIORITY, elasticity=0.1)
 
 
@@ -361,8 +357,7 @@ class PrioritizedAllocation(Parameters):
 
     def allocate(self, situation: Situation) -> Allocation:
         """Fills the layers one after the other; raises where the order names a layer that is not there."""
-        free = situation.free_tokens
-        custom = {spec.layer: spec for spec in situation.custom}
+        free, custom = situation.free_tokens, {spec.layer: spec for spec in situation.custom}
         most = {
             "preferences": preferences_demand(situation, free).ideal_tokens,
             "history": situation.history_tokens,
@@ -416,8 +411,7 @@ def strategy_of(value: object) -> AllocationStrategy:
 
 def _with_kept(situation: Situation, preferences: int, history: int, knowledge: int, retrieval: int) -> Buckets:
     """Returns buckets that fit together, history with room for the newest messages that stay."""
-    free = situation.free_tokens
-    others = {"preferences": preferences, "knowledge": knowledge, "retrieval": retrieval}
+    free, others = situation.free_tokens, {"preferences": preferences, "knowledge": knowledge, "retrieval": retrieval}
     history = min(free, max(_scaled({"history": history, **others}, free)["history"], situation.keep_tokens))
     return {"history": history, **_scaled(others, free - history)}
 

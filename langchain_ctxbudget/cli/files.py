@@ -93,8 +93,7 @@ def _show(context: AssembledContext, options: argparse.Namespace) -> None:
     if options.json:
         terminal.print_json({"messages": messages_to_dict(context.messages), "report": report.to_dict()})
         return
-    console = Console(highlight=False)
-    counts = report.coverage_counts()
+    console, counts = Console(highlight=False), report.coverage_counts()
     messages = f"{counts['verbatim']:,} of {sum(counts.values()):,} messages word for word"
     took = f"{counts['retrieved']:,} looked up, in {sum(report.timings_ms.values()):,.0f} ms and without a model"
     terminal.tell(f"{report.total_tokens:,} of {report.budget_tokens:,} tokens: {messages}, {took}", style="bold")

@@ -72,8 +72,7 @@ class DashboardService:
     async def sessions(self, user_id: str) -> Answer:
         """The conversations of the user, the last updated first; tokens and tier are those of the newest snapshot."""
         names = sorted(await self._pipeline.alist_conversations(user_id=user_id))
-        found = [await self._summary(Scope(user_id, name)) for name in names]
-        oldest = datetime.min.replace(tzinfo=UTC)
+        found, oldest = [await self._summary(Scope(user_id, name)) for name in names], datetime.min.replace(tzinfo=UTC)
         found.sort(key=lambda one: one["last_updated"] or oldest, reverse=True)
         return {"user_id": user_id, "sessions": found, "words": WORDS}
 

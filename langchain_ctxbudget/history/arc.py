@@ -178,8 +178,7 @@ def _says_something(sentence: Sentence) -> bool:
 def _story(digests: Sequence[Digest], strategy: str) -> list[SummaryLine]:
     """Returns the story, a sentence of each part: a model's overview, else the best plain sentence."""
     # About as many digests in each part; none is empty.
-    number = min(STORY_LINES.get(strategy, len(digests)), len(digests))
-    lines = []
+    number, lines = min(STORY_LINES.get(strategy, len(digests)), len(digests)), []
     for start, end in pairwise(len(digests) * i // number for i in range(number + 1)):
         part = digests[start:end]
         told = [s for digest in part for s in digest.sentences]

@@ -149,8 +149,7 @@ def lacking(conversation: OpenConversation) -> Iterator[tuple[int, list[str]]]:
 def seal(store: BaseStore, conversation: OpenConversation) -> Flow[bool]:
     """Writes the next parts of blocks that are known and not stored yet; returns whether there may be more."""
     table, blocks, pins = conversation.table, conversation.blocks, conversation.pins
-    namespace = conversation.scope.namespace(BLOCKS)
-    lanes = conversation.heads.lanes if conversation.heads else {}
+    namespace, lanes = conversation.scope.namespace(BLOCKS), conversation.heads.lanes if conversation.heads else {}
     puts: list[PutOp] = []
     for number, names in islice(lacking(conversation), SEALED_AT_ONCE):
         first, end = number * BLOCK_MESSAGES, (number + 1) * BLOCK_MESSAGES
@@ -230,8 +229,7 @@ def _key(number: int, part: str) -> str:
 
 def _packed(data: tuple[dict[str, Any], Arrays], *, deflated: bool = True) -> bytes:
     plain, arrays = data
-    shapes = [(name, array.dtype.str, array.shape) for name, array in arrays.items()]
-    text = json.dumps([plain, shapes]).encode()
+    text = json.dumps([plain, [(name, array.dtype.str, array.shape) for name, array in arrays.items()]]).encode()
     raw = b"".join([len(text).to_bytes(4, "little"), text, *(array.tobytes() for array in arrays.values())])
     return zlib.compress(raw, 1) if deflated else raw
 
@@ -243,8 +241,7 @@ def _unpacked(stored: bytes, *, deflated: bool = True) -> tuple[dict[str, Any], 
     plain, shapes = json.loads(bytes(raw[4:begin]))
     arrays: dict[str, NDArray[Any]] = {}
     for name, kind, shape in shapes:
-        dtype = FACTS if name == "facts" else np.dtype(kind)
-        size = int(np.prod(shape))
+        dtype, size = FACTS if name == "facts" else np.dtype(kind), int(np.prod(shape))
         arrays[name] = np.frombuffer(raw, dtype, size, begin).reshape(shape)
         begin += size * dtype.itemsize
     return plain, arrays

@@ -206,8 +206,7 @@ class MessageIndex(Columns):
         start = len(self)
         new = entries[start:]
         self.lexical.extend(terms(searched_text(entry.speaker, entry.text)) for entry in new)
-        session = int(self._session.values[-1]) if start else 0
-        rows = []
+        session, rows = int(self._session.values[-1]) if start else 0, []
         for position, entry in enumerate(new, start):
             session += bool(position) and _begins_session(entries[position - 1], entry)
             human, day = is_user(entry.message), search.day_number(entry.date)

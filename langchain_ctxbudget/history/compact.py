@@ -191,8 +191,7 @@ class HistoryPlan:
         if not (self.end or grows):
             return HistoryView(strategy="empty", cut=0)
         record = decision.record or self._written(decision)
-        begun = record.begun if grows else self.end
-        clips = record.clipped or record.strategy != "full"
+        begun, clips = record.begun if grows else self.end, record.clipped or record.strategy != "full"
         gone = range(*record.left_out)
         every = (*record.kept, *range(record.position, self.end))
         positions = [at for at in every if entries[at].preservation != "drop" and at not in gone]
@@ -259,8 +258,7 @@ class HistoryPlan:
 
     def _next(self, record: CutRecord | None) -> int:
         """Returns the next cut: old results of tools give way first; where that is not enough, the oldest messages."""
-        cost = cost_in(self.conversation, self.budget_tokens, self.kept_from)
-        cut = record.position if record else 0
+        cost, cut = cost_in(self.conversation, self.budget_tokens, self.kept_from), record.position if record else 0
         full = record is None or not self._is_within_trigger(record)
         most = (self.target + self.trigger) / 2 if full else self.trigger
         room = self.room_tokens - sum(map(self.cost, self._kept(self.end, 0)))
@@ -376,8 +374,7 @@ def _name(line: SummaryLine) -> str:
 
 
 def _group_around(safe: Sequence[bool], position: int, cut: int) -> list[int]:
-    end = next((at for at in range(position + 1, cut) if safe[at]), cut)
-    return list(range(safe_at(safe, position), end))
+    return list(range(safe_at(safe, position), next((at for at in range(position + 1, cut) if safe[at]), cut)))
 
 
 def strategy_for(history_tokens: int, room_tokens: int) -> HistoryStrategy:

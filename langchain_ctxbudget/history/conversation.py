@@ -139,8 +139,7 @@ class Conversation:
 
     def sent_again(self, position: int, block: TurnBlock) -> BaseMessage:
         """Returns a message whole, as it was sent with its block."""
-        message = self.entries[position].message
-        return with_block(as_sent(message.model_copy(update={"name": block.name})), block.text)
+        return with_block(as_sent(self.entries[position].message.model_copy(update={"name": block.name})), block.text)
 
     def read_questions(self, end: int) -> OpenQuestions:
         """Returns the questions that the messages before `end` leave open."""
@@ -295,8 +294,7 @@ class OpenConversation:
     def _first_touched(self, news: News) -> int:
         """Returns the position of the first message that news may change."""
         changed = [record for record in news.changed.values() if record is not None]
-        orders = [record.place.order for record in (*news.messages[:1], *changed)]
-        every = range(len(self.table))
+        orders, every = [record.place.order for record in (*news.messages[:1], *changed)], range(len(self.table))
         starts = [bisect_left(every, order, key=lambda at: self.table.place(at).order) for order in orders]
         starts += [at for key in news.changed if (at := self.table.at_place(key)) is not None]
         return min(starts, default=len(self.table))
@@ -326,7 +324,7 @@ class OpenConversation:
         """Returns whether a cut was made for the messages that stand before it now."""
         stands = max(cut.position, cut.left_out[1])
         read = max(stands, cut.cleared)
-        if cut.begun > len(self.table) or not (read or cut.strategy == "full"):
+        if cut.begun > len(self.table) or not (read or cut.begun or cut.strategy == "full"):
             return False
         same = not stands or self.table.preserved(stands) == cut.preserved
         return same and self.table.holds(read, cut.digest)
@@ -357,8 +355,7 @@ class OpenConversations:
     def using(self, scope: Scope, body: Callable[[OpenConversation], Flow[T]]) -> Flow[T]:
         """Runs a flow with a conversation, alone."""
         with self._mutex:
-            lock = self._locks.setdefault(scope, Lock())
-            conversation = self._open.pop(scope, None) or OpenConversation(scope, lock)
+            conversation = self._open.pop(scope, None) or OpenConversation(scope, self._locks.setdefault(scope, Lock()))
             self._open[scope] = conversation
             while len(self._open) > MAX_OPEN:  # whoever is using it goes on with it
                 del self._open[next(iter(self._open))]

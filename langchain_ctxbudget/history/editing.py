@@ -320,12 +320,10 @@ def _difference(
     if is_new and _goes_on(conversation, messages):  # as nearly always: what is stored, and then something new
         return Difference([*table.ids, *map(str, ids)], _given(new), state=lasting)
     wanted = {one.id: one for one in _recognized(conversation, messages)}
-    order = list(wanted)
-    state_of = dict(zip(table.ids, table.facts.values["state"].tolist(), strict=True))
+    order, state_of = list(wanted), dict(zip(table.ids, table.facts.values["state"].tolist(), strict=True))
     stay, gone = ([key for key in table.ids if (key in wanted) is there] for there in (True, False))
     kept = next((i for i, (one, other) in enumerate(zip(stay, order, strict=False)) if one != other), len(stay))
-    held = {state_of[key] for key in stay} | {TASK}
-    last = max((state_of[key] for key in gone), default=TASK)
+    held, last = {state_of[key] for key in stay} | {TASK}, max((state_of[key] for key in gone), default=TASK)
     if forgets := not task and held == {TASK} and last > TASK:
         forgets = not goes_on or last < conversation.newest_state
         held.add(last + forgets)

@@ -355,8 +355,7 @@ def _zone_lines(
             lines.append(line)
         if len(lines) > begin:
             best_first.append(sorted(range(begin, len(lines)), key=lambda i: -lines[i].value))
-    costs = [count(line.text) for line in lines]
-    room = room_tokens
+    costs, room = [count(line.text) for line in lines], room_tokens
     while room > 0:  # what the headings cost is known once sentences are chosen
         best, left = set[int](), room
         for waiting, own in reversed([*enumerate(best_first, 1)]):  # the newest span first

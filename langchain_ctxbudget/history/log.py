@@ -63,8 +63,7 @@ class Heads:
 
 def read_heads(store: BaseStore, scope: stores.Scope, known: Heads | None = None) -> Flow[Heads]:
     """Reads how far the writers have come, by id; listed only where a writer has joined or a lane is gone."""
-    namespace = scope.namespace(LANES)
-    polled = known.polled() if known else []
+    namespace, polled = scope.namespace(LANES), known.polled() if known else []
     joined, *found = yield from batch(store, [GetOp(namespace, JOINED), *(GetOp(namespace, lane) for lane in polled)])
     # A damaged one, too, is only compared with what it was before.
     text = str(stores.stored(joined.value).get("text", joined.value)) if isinstance(joined, Item) else None

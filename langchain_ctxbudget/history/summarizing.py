@@ -177,8 +177,7 @@ class ChatModelSummarizer:
         instructions = _WORDING.format(**limits, fields=fields, CONTEXT=CONTEXT, SUMMARY=SUMMARY)
         data = self._data(request, estimate_tokens(instructions))
         try:
-            read = partial(read_reply, request, self.model.name, counter)
-            return self.model.ask(instructions, _AS_JSON, data, read)
+            return self.model.ask(instructions, _AS_JSON, data, partial(read_reply, request, self.model.name, counter))
         except llm.NoReplyError as error:
             span = f"messages {request.node.first} to {request.node.end}"
             raise SummaryError(f"{self.model.name} gave no summary of {span}: {error}") from None
@@ -210,8 +209,7 @@ def _within(text: str, most_tokens: int) -> str:
 
 
 def _rendered(line: Line) -> str:
-    date = f"[{line.date}] " if line.date else ""
-    speaker = llm.clipped(encodable(line.speaker), llm.SPEAKER_CHARACTERS)
+    date, speaker = f"[{line.date}] " if line.date else "", llm.clipped(encodable(line.speaker), llm.SPEAKER_CHARACTERS)
     return f"- {date}{fences.as_data(speaker)}{': ' if speaker else ''}{fences.as_item(encodable(line.text))}"
 
 

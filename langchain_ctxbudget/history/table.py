@@ -178,8 +178,7 @@ class MessageTable(Columns, Sequence[Entry]):
         if length >= len(self) and not pins:
             return self
         pins = pins or {}
-        same = min(pins, default=length)
-        other = MessageTable()
+        same, other = min(pins, default=length), MessageTable()
         other.take_columns(self, length)
         other.ids, other.safe = self.ids[:length], self.safe[:length]
         other.positions = dict(zip(other.ids, range(length), strict=True))

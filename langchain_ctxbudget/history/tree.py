@@ -50,8 +50,7 @@ class Tree:
     def grow(self, entries: Sequence[Entry]) -> "Tree":
         """Returns the tree with the segments that have ended by now; only messages after the last start are read."""
         shortest = max(1, int(self.segment_messages * SHORTEST))
-        longest = max(1, int(self.segment_messages * LONGEST))
-        edges = [*self.starts]
+        longest, edges = max(1, int(self.segment_messages * LONGEST)), [*self.starts]
         characters = 0
         for at in range(edges[-1], len(entries)):
             count = at - edges[-1]

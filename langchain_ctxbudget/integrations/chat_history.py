@@ -141,8 +141,7 @@ def window_of(engine: Engine, scope: Scope, max_tokens: int, request: Request) -
 
 def _plan(conversation: Conversation, settings: ContextSettings, *, max_tokens: int) -> HistoryPlan:
     room = max(0, max_tokens - conversation.counter.count_messages([]))
-    arc = int(room * ARC_SHARE)
-    newest = compact.newest_costs(conversation, settings.keep_messages, max_tokens)
+    arc, newest = int(room * ARC_SHARE), compact.newest_costs(conversation, settings.keep_messages, max_tokens)
     # Calls and results stay together: at least what stands behind the newest place for a cut.
     last = next((n for n, safe in enumerate(reversed(conversation.safe), start=1) if safe), 0)
     return HistoryPlan(

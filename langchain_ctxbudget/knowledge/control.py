@@ -127,8 +127,7 @@ class UserKnowledge:
         blank = Fact(id="", text="", category="preference", created_at=now, last_seen=now)
         said = {"text": text, "category": category, "confidence": confidence}
         given = _checked(blank, {**said, "memory_type": memory_type})
-        memory_type = given.pop("memory_type")
-        new = LearnedFact(**given, slot=one_line(slot))
+        memory_type, new = given.pop("memory_type"), LearnedFact(**given, slot=one_line(slot))
 
         def change(state: Knowledge) -> tuple[Knowledge, Fact]:
             # A fact by hand is the newest, also where another computer's clock is ahead.

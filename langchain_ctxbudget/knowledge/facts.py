@@ -272,8 +272,7 @@ def fact_fragments(
             left -= cost
             headings.setdefault(fact.category, above)
             chosen.append(fact)
-    in_order = [fact for category in HEADINGS for fact in chosen if fact.category == category]
-    fragments = []
+    in_order, fragments = [fact for category in HEADINGS for fact in chosen if fact.category == category], []
     for place, fact in enumerate(in_order):
         is_sure = fact.category == "preference" and fact.confidence > KEPT_PREFERENCES_ABOVE
         part = _fragment(

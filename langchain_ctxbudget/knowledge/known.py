@@ -205,8 +205,7 @@ class Detector:
     def _named(self, message: str) -> dict[int, tuple[bool, int]]:
         """Returns each thing that a message names: if by its label, and how often; no name inside a longer one."""
         found: dict[int, tuple[bool, int]] = {}
-        compared = _tokens(message)
-        covered = 0
+        compared, covered = _tokens(message), 0
         for start, token in enumerate(compared):
             for end in (start + length for length in self._lengths.get(token, ())):
                 if named := self._names.get(tuple(compared[start:end])) if end > covered else None:

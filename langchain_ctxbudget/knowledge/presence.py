@@ -55,8 +55,7 @@ class Heartbeat(BaseModel):
 def heartbeat(old: ClientPresence | None, beat: Heartbeat, now: datetime) -> ClientPresence:
     """Returns what is known of a device after a heartbeat, given what was known before."""
     before = old or ClientPresence(device_id=beat.device_id, session_started_at=now, last_heartbeat_at=now)
-    is_new = now - before.last_heartbeat_at > NEW_SESSION_AFTER
-    history = before.navigation_history
+    is_new, history = now - before.last_heartbeat_at > NEW_SESSION_AFTER, before.navigation_history
     if beat.path not in (None, before.last_navigation_path):
         history = (*history, (beat.path, now))[-MOST_VISITS:]
     changes = {

@@ -88,8 +88,7 @@ def detect(
         (Layer.TOPICS, settings.topics, knowledge.topic_detector, True),
         (Layer.ENTITIES, settings.entities, knowledge.entity_detector, settings.include_entities),
     ):
-        before = () if layer is Layer.TOPICS else recent
-        own = _declared(text, tuple(declared)) if is_on else []
+        before, own = () if layer is Layer.TOPICS else recent, _declared(text, tuple(declared)) if is_on else []
         others = detector.detect(text, query=query, recent=before) if is_on else []
         if layer is Layer.ENTITIES:
             others = [one for one in others if one.confidence >= settings.entity_context.min_relevance]
@@ -259,8 +258,7 @@ def own_section(layer: CustomLayer) -> str:
 
 def render_own(layer: CustomLayer, items: Sequence[str], count: Count, budget_tokens: int) -> Bundles:
     """Writes the items of a layer that fit a budget, heading included; the first that does not fit is shrunk."""
-    section = own_section(layer)
-    given = {place: item.strip() for place, item in enumerate(items, 1) if item.strip()}
+    section, given = own_section(layer), {place: item.strip() for place, item in enumerate(items, 1) if item.strip()}
     room = budget_tokens - count(section)
     costs = {place: count(_line(item)) if room > 0 else 0 for place, item in given.items()}
     taken = set(pack(given, costs.__getitem__, room, SMALLEST_ITEM_TOKENS))

@@ -141,8 +141,7 @@ def plainly_same(one: BaseMessage, other: BaseMessage) -> bool:
 def as_json_data(value: object) -> Any:  # noqa: ANN401 - JSON can be anything
     """Returns a value as JSON can hold it: bytes as base64, NaN and infinities as text, all else as its `repr`."""
     try:
-        plain = to_jsonable_python(value, bytes_mode="base64", fallback=repr)
-        return json.loads(json.dumps(plain), parse_constant=str)
+        return json.loads(json.dumps(to_jsonable_python(value, bytes_mode="base64", fallback=repr)), parse_constant=str)
     except (ValueError, RecursionError) as error:
         raise UnsupportedContentError(
             f"A message has something that JSON cannot hold ({error}): it is nested too deeply, contains itself, or "

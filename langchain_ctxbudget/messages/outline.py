@@ -52,8 +52,7 @@ def outlined(text: str, characters: int, focus: frozenset[str], mark: Callable[[
     if form := _shorter_json(text, characters):
         return form + mark(len(text) - len(form))
     pieces, marked, ends = _read(text, focus)
-    chosen = [False] * len(pieces)
-    left = characters
+    chosen, left = [False] * len(pieces), characters
     for worth, reserved in ((marked, int(characters * (1 - MARKED_SHARE))), (ends, 0)):
         open_ones = [i for i, value in enumerate(worth) if value > 0 and not chosen[i]]
         for i in sorted(open_ones, key=lambda i: (-worth[i], i)):
@@ -172,8 +171,7 @@ def _smaller(value: Any, items: int, characters: int) -> Any:  # noqa: ANN401 - 
     if isinstance(value, str):
         return value if len(value) <= characters else f"{value[:characters]}… {len(value) - characters:,} more"
     if isinstance(value, list):
-        left_out = len(value) - items
-        last = value[-(items // 2) :] if items > 1 else []
+        left_out, last = len(value) - items, value[-(items // 2) :] if items > 1 else []
         ends = value if left_out <= 0 else [*value[: items - len(last)], f"… {left_out:,} more", *last]
         return [_smaller(one, items, characters) for one in ends]
     if isinstance(value, dict):

@@ -137,8 +137,7 @@ def without_mentions(folded: str, name: str) -> str:
 def _whole_words(name: str) -> re.Pattern[str]:
     """Returns the pattern of a name as whole words, in scripts with spaces."""
     parts = fold(name).split()
-    pattern = r"\s+".join(map(re.escape, parts))
-    left = rf"(?<![\w{MARKS}])" if _has_borders(parts[0][0]) else ""
+    pattern, left = r"\s+".join(map(re.escape, parts)), rf"(?<![\w{MARKS}])" if _has_borders(parts[0][0]) else ""
     right = rf"(?![\w{MARKS}])" if _has_borders(parts[-1][-1]) else ""
     return re.compile(f"{left}{pattern}{right}")
 

@@ -128,8 +128,7 @@ class ContextSnapshot:
     @classmethod
     def of_item(cls, scope: stores.Scope, item: Item) -> "ContextSnapshot":
         """Reads a snapshot of a conversation."""
-        record = ReportRecord.read(item.value, f"the snapshot {item.key!r}")
-        key = scope.conversation_id
+        record, key = ReportRecord.read(item.value, f"the snapshot {item.key!r}"), scope.conversation_id
         try:
             report = ContextReport.from_dict({**record.report, "user_id": scope.user_id, "conversation_id": key})
         except ValueError as error:

@@ -187,8 +187,7 @@ class Engine:
         def body(conversation: OpenConversation) -> Flow[tuple[HistoryView, Conversation, list[str]]]:
             problems: list[str] = []
             settings = (yield from workspace.read_stored(conversation, request, problems)).settings
-            seen = conversation.seen_with(self.target.counter)
-            access = Access(store=workspace.store)
+            seen, access = conversation.seen_with(self.target.counter), Access(store=workspace.store)
             view, failures = yield from prompts.choose_history(planned(seen, settings), access)
             failures += yield from self._write(conversation, view.record, step=view.step, with_snapshot=False)
             self._summarize(conversation, settings, view)
@@ -408,8 +407,7 @@ class Engine:
 
         def told() -> ContextReport:
             made = context.report
-            failures = tuple(dict.fromkeys((*made.failures, *problems)))
-            return replace(made, timings_ms=timings, failures=failures)
+            return replace(made, timings_ms=timings, failures=tuple(dict.fromkeys((*made.failures, *problems))))
 
         if scope.is_kept and (keep := settings.keep_snapshots):
             try:
@@ -444,7 +442,8 @@ class Engine:
             puts += [PutOp(sent, str(at), None) for at in gone if at < len(conversation.table)]
             for at in gone:
                 del conversation.sent[at]
-        if conversation.cuts_unsaved and conversation.table:  # else it is written with the first message
+        has_calls = cut is not None and cut.turn_groups > 1
+        if conversation.cuts_unsaved and (conversation.table or has_calls):  # else it is written with the first message
             puts.append(written(scope.place(histories.CUTS), CutsRecord(cuts=tuple(conversation.cuts.values()))))
         with_snapshot = with_snapshot and conversation.snapshot_unsaved
         if with_snapshot:
@@ -453,6 +452,6 @@ class Engine:
             yield from batch(self.workspace.store, puts if scope.is_kept else [])
         except Exception as error:  # noqa: BLE001 - derived data: the next step writes it again
             return [f"compaction cuts not saved: {type(error).__name__}: {error}"]
-        conversation.cuts_unsaved &= not conversation.table
+        conversation.cuts_unsaved &= not (conversation.table or has_calls)
         conversation.snapshot_unsaved &= not with_snapshot
         return []

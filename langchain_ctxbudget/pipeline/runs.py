@@ -102,8 +102,7 @@ def run_of(
     conversation is that of the context, else `thread_id`, else `session_id`, each `agent` with its own; a run without
     one is told by its first messages. Another user than the server's, or than `only_user`, is a `ForeignUserError`.
     """
-    configurable = config.get("configurable") or {}
-    context = getattr(runtime, "context", None)
+    configurable, context = config.get("configurable") or {}, getattr(runtime, "context", None)
     user = _user_of(configurable, context, runtime, default_user, only_user)
     conversation = _said("conversation_id", context)
     for source, name in product((configurable, context), ("thread_id", "session_id")):
@@ -145,8 +144,7 @@ def _user_of(
 ) -> str:
     named = _said("user_id", context, configurable)
     server = configurable.get("langgraph_auth_user") or getattr(getattr(runtime, "server_info", None), "user", None)
-    signed_in = _said("identity", server)
-    served = configurable.get("assistant_id") or configurable.get("graph_id")
+    signed_in, served = _said("identity", server), configurable.get("assistant_id") or configurable.get("graph_id")
     if served and None not in (named, signed_in) and str(named) != str(signed_in):
         raise errors.ForeignUserError(
             f"The run is that of the authenticated user {str(signed_in)!r}, but names the user {str(named)!r}. Leave "

@@ -370,8 +370,7 @@ def _read(record: type[R], found: object, what: str, failures: list[str]) -> R |
 
 
 def _take_up_pins(conversation: history.OpenConversation, found: object, failures: list[str]) -> None:
-    before = len(failures)
-    record = _read(stores.PinsRecord, found, "pins", failures)
+    before, record = len(failures), _read(stores.PinsRecord, found, "pins", failures)
     pins: Mapping[str, Preservation] = record.pins if record else {}
     if len(failures) == before and pins != conversation.pins:
         conversation.pin(pins)

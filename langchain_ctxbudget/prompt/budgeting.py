@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from langchain_core.messages import HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import HumanMessage, SystemMessage
 
 from langchain_ctxbudget import budget as budgets
 from langchain_ctxbudget import errors
@@ -13,8 +13,8 @@ from langchain_ctxbudget.knowledge import MAX_TOPICS, facts, subjects
 from langchain_ctxbudget.messages import distinct, fences, is_user, newest_that_fit, same_beginning
 from langchain_ctxbudget.prompt.assembly import NO_FIRST_QUESTION, group_tokens, has_human, layer_tokens
 from langchain_ctxbudget.prompt.fitting import JOINS, advice, counted_extras, excess_tokens, floors, pruned
-from langchain_ctxbudget.prompt.plan import Plan, PlannedTurn, Preferences
-from langchain_ctxbudget.prompt.turn import MOST_TURNS, GrowingTurn, ReadTurn, Rooms, reference_of
+from langchain_ctxbudget.prompt.plan import LAST_STAGE, Plan, PlannedTurn, Preferences
+from langchain_ctxbudget.prompt.turn import MOST_TURNS, GrowingTurn, ReadTurn, Rooms, next_tokens, reference_of
 from langchain_ctxbudget.retrieval import MIXED_SECTION, OWN_SECTION, Pool, recall_tool, select
 
 LEAST_WORTH: dict[budgets.Emphasis, float] = {"balanced": 0.2, "cache": 1.0}
@@ -29,14 +29,14 @@ WEAK_SHARE = 0.05
 """The most of the budget for quotes where hardly anything that was said has to do with the message."""
 TURN_SHARES = (0.25, 0.5, 0.75)
 """What a current turn that outgrows its room gets of what the system prompt leaves, stage by stage."""
-RESULT_TOKENS = 4_000
-"""A result of a turn whose older steps give way costs no more than this, or than its share of a large budget."""
 FRAMED, FRAMES_TOKENS = 1.1, 64
 """About the cost of texts with the headings and fences around them: so many times as much, and so much more."""
 MESSAGES_OF_EXCHANGE = 2
 """Of an exchange without calls: so `keep_messages` tells how many exchanges stay."""
 LAST_SHARE = 0.5
 """The most that the last exchange costs to stay whole, calls and results included."""
+RECENT_MESSAGES = 20
+"""A conversation whose newest messages have calls is an agent's, whose next turn has some too."""
 LONGEST_WALK = 1_000
 """Messages that are looked at to find the newest exchanges."""
 
@@ -71,8 +71,7 @@ def _allocated(plan: Plan, identity: int) -> Plan:
     framing = counter.count_messages([]) + (counter.count_message(SystemMessage("")) if identity else 0)
     if not isinstance(request.turn[0], HumanMessage):
         framing += counter.count_message(HumanMessage(NO_FIRST_QUESTION))
-    plan = plan.but(turn=_planned_turn(plan, identity, framing))
-    exchanges = newest_exchanges(conversation)
+    plan, exchanges = plan.but(turn=_planned_turn(plan, identity, framing)), newest_exchanges(conversation)
     newest, keep = _newest(plan, exchanges)
     if tier.history_messages is None:
         keep = max(keep, newest_that_fit(newest, int(plan.limit_tokens * compact.keep_share(plan.limit_tokens))))
@@ -174,50 +173,57 @@ def whole_turn(plan: Plan) -> PlannedTurn:
     return read.planned
 
 
+def _room_of_turn(plan: Plan, room: int) -> tuple[int, int, int]:
+    """Returns what of a prompt's room its turn may take, the stage, and the groups it had when that was planned.
+
+    A share is kept free for calls and results, so that nothing before them changes while an agent loops. A turn that
+    outgrows it gets what its next steps will need as well, up to `TURN_SHARES[-1]`, until they have taken that.
+    """
+    settings, turn, conversation = plan.request.settings, plan.turn, plan.conversation
+    steps = [cost for part, cost in zip(turn.whole, turn.costs, strict=True) if not has_human([part])]
+    whole, said = sum(turn.costs), turn.said_tokens
+    begun, last = (cut if cut and cut.begun == len(conversation.entries) else None for cut in plan.cuts)
+    if plan.goes_on and begun is last is None:
+        return whole, 0, 0
+    has_calls = bool(plan.request.tools or steps or _calls(conversation, RECENT_MESSAGES))
+    planned = said + (int(max(0, room - said) * settings.tool_reserve) if has_calls else 0)
+    last = last if last and plan.grows and last.turn_groups <= len(turn.whole) else None
+    if last is None and whole <= planned:
+        return planned, 0, 0
+    if last and plan.goes_on and (whole <= last.turn_tokens or last.long == LAST_STAGE):
+        return last.turn_tokens, last.long, last.turn_groups
+    texts = (*settings.manner, *settings.preferences, *settings.memories)
+    beside = conversation.total_tokens + sum(map(plan.counter.count_text, texts))
+    beside += sum(part.tokens for part in plan.fixed or ())
+    beside = int(beside * FRAMED) + FRAMES_TOKENS if beside else 0  # all else that could go into the prompt
+    most = [room - min(int(room * (1 - share)), beside) for share in TURN_SHARES]
+    ahead = next_tokens(steps, room) if plan.grows else 0
+    stages = [(tokens, long) for long, tokens in enumerate(most, start=1) if long >= (last.long if last else 1)]
+    tokens, long = next((it for it in stages if whole + ahead <= it[0]), (most[-1], LAST_STAGE))
+    if plan.grows and long < LAST_STAGE:
+        tokens = min(tokens, whole + max(ahead, whole // 2))
+    return tokens, long, len(turn.whole) if plan.grows else 0
+
+
 def _planned_turn(plan: Plan, identity: int, framing: int) -> PlannedTurn:
     """Plans the room of the current turn, and fits the turn into it.
 
-    Where the request has tools, a share is kept free for calls and results, so that nothing before them changes while
-    an agent loops. A turn that grows larger than its room gets more in a few stages, up to `TURN_SHARES[-1]`; at each,
-    history and context block are planned anew for what it leaves them.
+    Where it is too large for the last stage, older steps give way, and what they have left behind is told.
     """
-    counter, request, settings = plan.counter, plan.request, plan.request.settings
-    groups, whole, said = plan.turn.whole, sum(plan.turn.costs), plan.turn.said_tokens
+    counter, settings, whole = plan.counter, plan.request.settings, sum(plan.turn.costs)
     room = plan.limit_tokens - identity - framing - sum(plan.extras.values())
-    known = sum(map(counter.count_text, (*settings.manner, *settings.preferences, *settings.memories)))
-    planned = said + (int(max(0, room - said) * settings.tool_reserve) if request.tools else 0)
-    beside = plan.conversation.total_tokens + known + sum(part.tokens for part in plan.fixed or ())
-    beside = int(beside * FRAMED) + FRAMES_TOKENS if beside else 0  # all else that could go into the prompt
-    most = [room - min(int(room * (1 - share)), beside) for share in TURN_SHARES]
-    long = own = 0
-    if plan.goes_on and not plan.may_be_long:
-        planned = whole
-    elif whole > planned:
-        long = next((stage for stage, tokens in enumerate(most, start=1) if whole <= tokens), len(most))
-        planned = most[long - 1]
+    planned, long, step_groups = _room_of_turn(plan, room)
     work = work_state.most_tokens(_calls(plan.conversation), plan.limit_tokens)
-    work = work if plan.conversation.total_tokens + planned > room else 0
-    if whole > most[-1]:  # what its older steps have left behind is told in their place
-        calls = sum(isinstance(message, ToolMessage) for part in groups for message in part.messages[1:])
-        own, work = work_state.most_tokens(_calls(plan.conversation) + calls, plan.limit_tokens), 0
-    first, places = len(plan.conversation.entries) + 1, plan.turn.places
-    budget = whole if whole <= min(planned, room) else min(planned, most[-1])
-    result = max(RESULT_TOKENS, int(plan.limit_tokens * compact.RESULT_SHARE)) if own else None
+    work, own = work if plan.conversation.total_tokens + planned > room else 0, 0
+    if long == LAST_STAGE:
+        own, work = work_state.most_tokens(LONGEST_WALK, plan.limit_tokens), 0
     clips, kinds = settings.oversized_message == "clip", tuple(sorted(settings.tool_kinds.items()))
-    rooms = Rooms(budget, room, own, result, clips, kinds)
-    key, turns = (rooms, len(plan.conversation.entries)), plan.conversation.columns.turns
-    turn = turns.pop(key, None) or GrowingTurn(counter, rooms)  # nobody else goes on with it meanwhile
-    # The numbers by which the recall tool gives messages of the turn follow those that are stored.
-    turn.name = lambda one: f"#{first + places[key]}" if (key := reference_of(one)) in places else None
-    fitted = turn.fitted(groups)
-    turns[key] = turn
-    while len(turns) > MOST_TURNS:
-        del turns[next(iter(turns))]
+    rooms = Rooms(min(planned, room), room, own, step_groups, clips, kinds)
+    fitted = _fitted(plan, rooms) if own or whole > rooms.budget_tokens else PlannedTurn(groups=plan.turn.whole)
     if isinstance(fitted, int):
         needed_tokens = floors(identity, fitted, plan.extras, framing)
         raise errors.BudgetTooSmallError(plan.limit_tokens, needed_tokens, advice(plan))
-    tokens = sum(group_tokens(part, counter) for part in fitted.groups)
-    note = ""
+    tokens, note = sum(group_tokens(part, counter) for part in fitted.groups), ""
     if fitted.left_out and has_human(fitted.groups):
         steps = len(fitted.left_out)
         note = f"[Left out: {steps} of the steps taken for this message, calls with their results.]\n"
@@ -239,6 +245,19 @@ def _planned_turn(plan: Plan, identity: int, framing: int) -> PlannedTurn:
         work_tokens=work,
         own_work_tokens=own if tokens + own <= planned else 0,
     )
+
+
+def _fitted(plan: Plan, rooms: Rooms) -> PlannedTurn | int:
+    first, places = len(plan.conversation.entries) + 1, plan.turn.places
+    key, turns = (rooms, first), plan.conversation.columns.turns
+    turn = turns.pop(key, None) or GrowingTurn(plan.counter, rooms)  # nobody else goes on with it meanwhile
+    # The numbers by which the recall tool gives messages of the turn follow those that are stored.
+    turn.name = lambda one: f"#{first + places[key]}" if (key := reference_of(one)) in places else None
+    fitted: PlannedTurn | int = turn.fitted(plan.turn.whole)
+    turns[key] = turn
+    while len(turns) > MOST_TURNS:
+        del turns[next(iter(turns))]
+    return fitted
 
 
 def _fence_texts(plan: Plan, *, has_preferences: bool) -> list[str]:
@@ -342,9 +361,9 @@ def with_history(plan: Plan, view: compact.HistoryView) -> Plan:
     return with_preferences(plan.but(turn=turn, history=view))
 
 
-def _calls(conversation: Conversation) -> int:
+def _calls(conversation: Conversation, messages: int = LONGEST_WALK) -> int:
     """Returns about how many calls the newest messages of a conversation have: nothing is parted from its results."""
-    return conversation.safe[-LONGEST_WALK:].count(False)
+    return conversation.safe[-messages:].count(False)
 
 
 def _work(plan: Plan, view: compact.HistoryView) -> tuple[Fragment, ...]:
@@ -385,15 +404,13 @@ def with_leftovers(plan: Plan) -> Plan:
     if not has_human(plan.turn.groups):
         return plan
     allocation, count, content = plan.allocated, plan.counter.count_text, plan.content
-    frame = 0 if content.volatile else sum(map(count, CONTEXT_FRAME))
-    spare = -excess_tokens(plan, content)
+    frame, spare = 0 if content.volatile else sum(map(count, CONTEXT_FRAME)), -excess_tokens(plan, content)
     if plan.adds:
         used = sum(_used_tokens(plan, name) for name in {part.layer for part in content.volatile})
         spare = min(spare, plan.new_tokens - used)
     elif plan.level_tokens:
         spare -= plan.limit_tokens - plan.level_tokens
-    left = max(0, spare - frame - JOINS)
-    rooms = dict(allocation.tokens)
+    left, rooms = max(0, spare - frame - JOINS), dict(allocation.tokens)
     own = {layer.name: layer for layer in plan.request.settings.layers}
     names = [Layer.TOPICS, Layer.ENTITIES, Layer.RETRIEVAL, *own]
     for spec in sorted(map(allocation.spec_of, names), key=lambda spec: (-spec.priority, spec.layer)):

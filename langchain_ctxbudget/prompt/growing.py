@@ -48,45 +48,47 @@ def divided(plan: Plan) -> Plan:
 
 def _going_on(plan: Plan) -> Plan:
     """Lets the prompt go on where the last one ended, if a cache may hold that and there is room; else it is a step."""
-    called = any(isinstance(message, ToolMessage) for message in plan.request.turn)
-    step = plan = plan.but(goes_on=False, cold=plan.repeats and plan.cold)
-    for may_be_long in (False, True) if called else (False,):
-        going = within(plan.but(goes_on=True, may_be_long=may_be_long))
-        record = history_plan(going).record
-        if record is None or (not plan.repeats and _is_cold(going)):
-            continue
-        begins = record.begun == len(plan.conversation.entries)
-        if begins and called and not may_be_long:
-            continue  # a process that does not know the step yet must come to the same prompt
-        for clips_new in (False, True):
-            clipped = going.but(clips_new=clips_new)
-            history = history_plan(clipped)
-            full = with_history(clipped, history.view(history.decide()))
-            total = full.limit_tokens + excess_tokens(full, full.content)
-            if prefix_of(full) != record.prefix:
-                step = plan.but(cold=plan.cold or not called)  # nothing of another prompt is cached
-                break
-            if begins:
-                level = record.level_tokens
-                same = full.but(cold=level >= full.limit_tokens, afforded_tokens=record.saved_tokens + level)
-                return with_history(within(same.but(again=True, level_tokens=level)), full.history)
-            saved = _saved(full, record, total)
-            least = max(_affordable(full, saved) * LEAST_ROOM, min(_affordable(full), LEAST_ROOM_TOKENS))
-            if full.limit_tokens - total >= (0 if called or clips_new else least):
-                return _with_less(full, total, saved)
-            if not (clips_new or called):
-                step = _when_full(plan, full, record, total, saved)
-                if step.goes_on or (step.afforded_tokens or 0) >= step.limit_tokens * STEP_LEVEL:
-                    return step
-    return step
+    step = plan.but(goes_on=False, cold=plan.repeats and plan.cold)
+    going = within(step.but(goes_on=True))
+    record, turn = history_plan(going).record, going.turn
+    if record is None or (not plan.repeats and _is_cold(going)):
+        return step
+    if record.begun == len(plan.conversation.entries):  # in the turn of a step, what was planned for it stays
+        goes_on = not turn.long or (turn.long, turn.room_tokens) == (record.long, record.turn_tokens)
+    else:
+        goes_on = not turn.long and not turn.renewed
+    return _with_more(step, going, record) if goes_on else step
+
+
+def _with_more(step: Plan, going: Plan, record: CutRecord) -> Plan:
+    called, left = any(isinstance(message, ToolMessage) for message in going.request.turn), step
+    for clips_new in (False, True):
+        clipped = going.but(clips_new=clips_new)
+        history = history_plan(clipped)
+        full = with_history(clipped, history.view(history.decide()))
+        total = full.limit_tokens + excess_tokens(full, full.content)
+        if prefix_of(full) != record.prefix:
+            return step.but(cold=step.cold or not called)  # nothing of another prompt is cached
+        if record.begun == history.end:  # it is the prompt of the step again, and what the turn has got since
+            level = record.level_tokens
+            same = full.but(cold=level >= full.limit_tokens, afforded_tokens=record.saved_tokens + level)
+            return with_history(within(same.but(again=True, level_tokens=level)), full.history)
+        saved = _saved(full, record, total)
+        least = max(_affordable(full, saved) * LEAST_ROOM, min(_affordable(full), LEAST_ROOM_TOKENS))
+        if full.limit_tokens - total >= (0 if called or clips_new else least):
+            return _with_less(full, total, saved)
+        if not (clips_new or called):
+            left = _when_full(step, full, record, total, saved)
+            if left.goes_on or (left.afforded_tokens or 0) >= left.limit_tokens * STEP_LEVEL:
+                return left
+    return left
 
 
 def _when_full(plan: Plan, full: Plan, record: CutRecord, total: int, saved: int | None) -> Plan:
     """Lets a full prompt go on without its middle; else it is a step where that is paid, or nothing fits."""
     end, costs = len(full.conversation.entries), full.conversation.costs
     answer = sum(one.tokens - costs[end - one.messages] for one in budgeting.newest_exchanges(full.conversation)[:1])
-    cached = max(0, total - full.turn.tokens - answer)
-    afforded = (saved or 0) + int(effective_tokens(total, cached))
+    afforded = (saved or 0) + int(effective_tokens(total, max(0, total - full.turn.tokens - answer)))
     pays = afforded >= plan.limit_tokens * STEP_LEVEL
     due = pays or not (saved is None or _blocks(full, record))
     if shorter := _without_middle(full, record, total, afforded, due=due):
@@ -148,9 +150,12 @@ def _step(plan: Plan) -> Plan:
     """Lets the prompt be written anew, down to a level from which the next ones can grow."""
     if not plan.grows:
         return plan
-    if plan.cold or (plan.afforded_tokens is None and not plan.repeats and _is_cold(plan)):
+    is_cold = plan.cold or (plan.afforded_tokens is None and not plan.repeats and _is_cold(plan))
+    if is_cold or plan.turn.long:  # a long turn has its room already, so nothing else grows
         return plan.but(cold=True, level_tokens=plan.limit_tokens, afforded_tokens=whole_tokens(plan))
-    level = _level_tokens(plan)
+    level, last = _level_tokens(plan), plan.conversation.cuts.get(plan.cut_key)
+    if plan.turn.free_tokens and (last is None or last.prefix):  # ten calls pay for it; where it was asked for, room is
+        level = max(level, min(plan.limit_tokens - 1, whole_tokens(plan) // 2))
     afforded = level if plan.afforded_tokens is None else plan.afforded_tokens
     return within(plan.but(level_tokens=min(level, max(_level_tokens(plan, LOWEST_LEVEL), afforded))))
 
@@ -194,10 +199,10 @@ def next_step(plan: Plan, tokens: int) -> tuple[int, int]:
 def _is_cold(plan: Plan) -> bool:
     """Tells, by what is stored alone, whether no cache holds the last prompt any more; within a turn one may."""
     now, conversation = plan.request.now, plan.conversation
-    record, stored = conversation.cuts.get(plan.cut_key), len(conversation.entries)
-    if record is None:
+    cuts, stored = [cut for cut in plan.cuts if cut is not None], len(conversation.entries)
+    if not cuts:
         return True
-    times = [record.at, *(block.at for at, block in conversation.sent.items() if at < stored)]
+    times = [*(cut.at for cut in cuts), *(block.at for at, block in conversation.sent.items() if at < stored)]
     newest = max((at for at in times if at is not None), default=None)
     if plan.fixed is not None or now is None or newest is None:
         return False

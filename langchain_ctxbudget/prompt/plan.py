@@ -19,6 +19,8 @@ from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import CutRecord, SnapshotRecord
 from langchain_ctxbudget.tokens import TokenCounter, Window
 
+LAST_STAGE = 4
+"""The last of the stages in which a turn outgrows its room: older steps give way."""
 Overrides = ContextSettings | Mapping[str, Any] | None
 
 
@@ -183,8 +185,6 @@ class Plan:
     limit_tokens: int = 0
     goes_on: bool = False
     """It is the last prompt and more at its end; else it is a step: everything is chosen anew."""
-    may_be_long: bool = True
-    """Its turn may be one that had outgrown its room; else it goes on whole."""
     clips_new: bool = False
     """It goes on, but what was said since the step is shown in short where it is large."""
     again: bool = False
@@ -255,12 +255,17 @@ class Plan:
     @property
     def cut_key(self) -> str:
         """The name of the compaction cut that belongs to prompts like this."""
-        tier = self.request.tier
-        kind = f"a long turn ({self.turn.long}), " if self.turn.long else ""
+        tier, kind = self.request.tier, f"a long turn ({self.grows or self.turn.long}), " if self.turn.long else ""
         if tier.history_messages is not None:
             kind += f"at most {tier.history_messages} messages, "
         kind += "only growing, " if self.grows else ""
         return f"{kind}{cut_key(self.request.settings, self.limit_tokens, self.counter)}"
+
+    @property
+    def cuts(self) -> list[CutRecord | None]:
+        """The last cuts for prompts like this: with a turn within its planned room, and with one that outgrew it."""
+        keys = (self.but(turn=replace(self.turn, long=long)).cut_key for long in (0, 1))
+        return [self.conversation.cuts.get(key) for key in keys]
 
     @property
     def adds(self) -> bool:

@@ -48,8 +48,7 @@ class Access:
 def detect_topics(plan: Plan, access: Access) -> Flow[Plan]:
     """Finds the topics and entities that the message is about, declared and learned."""
     request, embeddings = plan.request, access.embeddings
-    made_by = request.knowledge.vectors_made_by
-    vector = None
+    made_by, vector = request.knowledge.vectors_made_by, None
     if embeddings is not None and plan.query and made_by:
         text = retrieval.without_names(plan.query, list(plan.conversation.names))
         try:
@@ -57,8 +56,7 @@ def detect_topics(plan: Plan, access: Access) -> Flow[Plan]:
         except Exception as error:  # noqa: BLE001 - names and words find topics, too
             plan = plan.failed(f"topics not compared by vectors: {type(error).__name__}: {error}")
         else:
-            plan = plan.but(asked=(text, asked))
-            vector = np.asarray(asked, np.float32)
+            plan, vector = plan.but(asked=(text, asked)), np.asarray(asked, np.float32)
             if made_by != (mine := (embeddings_name(embeddings), vector.size)):
                 theirs, ours = (f"{model} ({size} dimensions)" for model, size in (made_by, mine))
                 plan = plan.failed(f"topics found by their words alone: their vectors are of {theirs}, not of {ours}")
@@ -203,13 +201,13 @@ def assemble(plan: Plan) -> Prompt:
     plan, content, built, measured = settled.plan, settled.content, settled.built, settled.measured
     report = account(plan, content, built, measured)
     settings, remembered = plan.request.settings, plan.preferences.remembered
-    used = {key: is_hit for texts in plan.compiled.values() for key, is_hit in texts.items()}
-    cut = plan.history.record
+    used, cut = {key: is_hit for texts in plan.compiled.values() for key, is_hit in texts.items()}, plan.history.record
     if cut is not None and plan.history.step and plan.grows and not plan.adds:
         saved = (plan.afforded_tokens or 0) + sum(p.tokens for p in content.volatile) - measured.total_tokens
         tokens = {"level_tokens": plan.level_tokens, "preferences_tokens": plan.allocated.tokens[Layer.PREFERENCES]}
         noted = {"prefix": prefix_of(plan), "at": plan.request.now, "saved_tokens": saved}
-        cut = cut.model_copy(update={**noted, **tokens})
+        turn = {"long": plan.turn.long, "turn_tokens": plan.turn.room_tokens, "turn_groups": len(plan.turn.whole)}
+        cut = cut.model_copy(update={**noted, **tokens, **turn})
     changes = Changes(
         cut=cut,
         step=plan.history.step,

@@ -21,10 +21,15 @@ from langchain_ctxbudget.settings import ToolKind
 from langchain_ctxbudget.tokens import TokenCounter
 
 NEWEST_SHARE = 0.75
-"""The newest step's share of the room that the human message leaves, where not all steps fit."""
-TARGET_SHARE = 0.7
-"""A turn that is too large goes down to this share at once; beside a large newest step the older ones keep half of the
-rest."""
+"""The newest step's share of the room that the human message and the next steps leave, where not all steps fit."""
+NEXT_STEPS, LEAST_STEPS, RECENT_STEPS, NEXT_SHARE = 4, 2, 8, 0.35
+"""A turn that is too large leaves room for so many steps, as large as its last ones were, and for two large ones at
+least, but never more than this share."""
+LARGE_TOKENS, LARGE_SHARE = 1_500, 0.125
+"""What a large step counts for: so many tokens, or that share of a small room."""
+NEW_SHARE, USEFUL_SHARE = 0.35, 0.025
+"""A new step takes at most this share of what is left, as long as that is this share of the room; else older ones give
+way."""
 WORDS_SHARE = 0.5
 """The share of the turn's budget for human messages that may be clipped and leave no room for a step."""
 OLD_RESULT_TOKENS = 256
@@ -60,8 +65,8 @@ class Rooms(NamedTuple):
     """What it may never cost more than."""
     kept_tokens: int = 0
     """What of the budget is kept for the work state."""
-    result_tokens: int | None = None
-    """What each result may cost when it is first shown beside older steps; None: what there is room for."""
+    step_groups: int = 0
+    """The number of groups of the turn when its prompt was written anew: they are fitted at once, as then."""
     clip_human: bool = False
     """Whether human messages may be clipped, too."""
     tool_kinds: tuple[tuple[str, ToolKind], ...] = ()
@@ -106,6 +111,15 @@ def reference_of(message: BaseMessage) -> object:
     return message.id or getattr(message, "tool_call_id", None)
 
 
+def next_tokens(sizes: Sequence[int], room_tokens: int) -> int:
+    """Returns about what the next steps of a turn will cost, by what its last ones cost whole."""
+    if not sizes:
+        return 0
+    large = min(LARGE_TOKENS, int(room_tokens * LARGE_SHARE))
+    recent = [min(size, large) for size in sizes[-RECENT_STEPS:]]
+    return min(int(room_tokens * NEXT_SHARE), max(LEAST_STEPS * large, NEXT_STEPS * sum(recent) // len(recent)))
+
+
 class GrowingTurn:
     """The shown part of a turn, to which one step after the other is added; it can go on where a call left it."""
 
@@ -121,6 +135,8 @@ class GrowingTurn:
         self.shown: dict[int, Group] = {}
         self.costs: dict[int, int] = {}
         self.total = self.renewed = 0
+        self.sizes: list[int] = []
+        """What each step costs whole."""
         self.dropped = False
         """True where steps are left out, which a line will tell."""
         self.shortest: set[int] = set()
@@ -180,37 +196,56 @@ class GrowingTurn:
         self.shown[number], self.costs[number] = part, tokens
 
     def _grow(self, newest: int) -> None:
-        """Shows a step, and brings a turn that is too large down to its target."""
+        """Shows a step, in short if that is enough; else older ones give way to it.
+
+        The steps up to the one at which the prompt was written anew are fitted with that one.
+        """
         self._put(newest, self.whole[newest])
-        most, older_steps = self.rooms.result_tokens, len(self.shown) - len({*self.human, newest})
-        if most is not None and older_steps:  # once: what changed later would break a provider's cache
-            results = (m for m in self.whole[newest].messages if isinstance(m, ToolMessage))
-            if excess := sum(max(0, self.counter.count_message(result) - most) for result in results):
-                self._shorten(newest, self.costs[newest] - excess, SMALLEST_CLIP_TOKENS)
-        budget_tokens = self.rooms.steps_tokens
-        if self.total + (NOTE_TOKENS if self.dropped else 0) <= budget_tokens:
+        self.sizes.append(self.costs[newest])
+        budget_tokens = self.rooms.steps_tokens - (NOTE_TOKENS if self.dropped else 0)
+        ahead, steps = next_tokens(self.sizes, budget_tokens), self.rooms.step_groups
+        if newest < steps - 1 or (newest == steps - 1 and self.total <= budget_tokens - ahead):
             return
+        if newest >= steps:
+            left, useful = budget_tokens - self.total + self.costs[newest], int(budget_tokens * USEFUL_SHARE)
+            most = max(int(left * NEW_SHARE), min(left, useful))
+            if self.costs[newest] > most >= useful and len(self.sizes) > 1:
+                self._shorten(newest, most, SMALLEST_CLIP_TOKENS)  # once: what changed later would break a cache
+            if self.total <= budget_tokens:
+                return
+            self._put(newest, self.whole[newest])
+        self._give_way(newest, ahead)
+
+    def _give_way(self, newest: int, ahead_tokens: int) -> None:
+        """Shortens older steps, the oldest and stale ones first, and leaves out what has no room even so."""
         self.renewed = newest + 1
         older = sorted(i for i in self.shown if i != newest and i not in self.human)
-        budget_tokens -= NOTE_TOKENS if older or self.dropped else 0
+        budget_tokens = self.rooms.steps_tokens - ahead_tokens - (NOTE_TOKENS if older or self.dropped else 0)
         said = sum(self.costs[i] for i in self.human)
-        most = int((budget_tokens - said) * NEWEST_SHARE)
+        most = max(int((budget_tokens - said) * NEWEST_SHARE), budget_tokens - said - sum(self.costs[i] for i in older))
         if self.costs[newest] > most:
             self._shorten(newest, max(0, most), SMALLEST_CLIP_TOKENS)
-        needed = said + self.costs[newest]
-        target = max(int(budget_tokens * TARGET_SHARE), needed, (needed + budget_tokens) // 2)
-        keep = _newest(self.shown, [*older, newest])
+        target, keep = max(budget_tokens, said + self.costs[newest]), _newest(self.shown, [*older, newest])
         for number in older:
             self._tell_stale(number)
         older.sort(key=lambda number: (not self._is_stale(number), number))
+        least = {number: self._least_tokens(number) for number in older}
+        excess = self.total - sum(self.costs[i] for i in older) + sum(least.values()) - target
         for number in older:
-            if self.total > target and number not in self.shortest:
-                self._shorten(number, self.costs[number] - (self.total - target), OLD_RESULT_TOKENS)
-        for number in older:
-            if self.total > target and number not in keep:
+            if excess > 0 and number not in keep:
+                excess -= least[number]
                 self.total -= self.costs.pop(number)
                 del self.shown[number]
                 self.dropped = True
+        for number in older:
+            if self.total > target and number in self.shown and number not in self.shortest:
+                self._shorten(number, self.costs[number] - (self.total - target), OLD_RESULT_TOKENS)
+
+    def _least_tokens(self, number: int) -> int:
+        """Returns what an older step costs once its results are in short."""
+        results = (m for m in self.shown[number].messages if isinstance(m, ToolMessage))
+        longer = (self.counter.count_message(result) - OLD_RESULT_TOKENS for result in results)
+        return self.costs[number] - sum(tokens for tokens in longer if tokens > 0)
 
     def _shorten(self, number: int, budget_tokens: int, smallest_tokens: int) -> None:
         if self.costs[number] > smallest_tokens:

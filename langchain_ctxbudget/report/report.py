@@ -238,8 +238,7 @@ def layer_report(
 ) -> LayerReport:
     """Makes a layer's report; beyond `LISTED_OMISSIONS`, omitted candidates become counts, like those of `more`."""
     listed: list[ReportItem] = []
-    counts = Counter(more)
-    omitted = 0
+    counts, omitted = Counter(more), 0
     for item in items:
         omitted += item.status is Status.OMITTED
         if item.status is Status.OMITTED and omitted > LISTED_OMISSIONS:

@@ -129,13 +129,11 @@ def pooled(
     """Ranks the messages of a conversation and texts from elsewhere, by words and, where they are known, by vectors."""
     index, first = searched.index, len(elsewhere)
     query = search.spelled(query, list(index.speakers), index.lexical.postings)
-    question = search.Question.of(query, list(index.speakers))
-    shelf = search.LexicalIndex()
+    question, shelf = search.Question.of(query, list(index.speakers)), search.LexicalIndex()
     shelf.extend((_terms_of(searched_text(other.speaker, other.text)) for other in elsewhere), question.terms)
     keys = [(other.source, other.date, other.title) for other in elsewhere]  # one title and date: a session
     groups = np.cumsum([bool(at) and key != keys[at - 1] for at, key in enumerate(keys)], dtype=np.int32)
-    session = index.subjects()
-    words = search.scores_together(shelf, index.lexical, question.terms)
+    session, words = index.subjects(), search.scores_together(shelf, index.lexical, question.terms)
     in_groups = shelf.scores(question.terms, groups=groups)[groups]
     sessions = np.concatenate((in_groups, index.lexical.scores(question.terms, groups=session)[session]))
     places, short = np.arange(len(index)), None

@@ -97,8 +97,7 @@ def select(
     stands = np.zeros(len(quotable), np.bool_)
     stands[end:] = stands[[position for position in shown if position < end]] = True
     stands[[*in_short]] = False
-    may_be_quoted = quotable & ~stands
-    asked = saying("", pool.question.text)[1]
+    may_be_quoted, asked = quotable & ~stands, saying("", pool.question.text)[1]
     may_come = may_be_quoted & (pool.searched.index.folded.values[: len(quotable)] != asked)
     selection = _Selection(conversation, pool, budget_tokens, may_come, limits.most_items, numbered=numbered)
     named = selection.take_named()

@@ -63,8 +63,7 @@ class LexicalIndex:
         numbers = defaultdict[str, int](counting().__next__)
         terms_of, texts, counts = [], [], []
         for words, arrays in blocks:
-            codes = np.array([*map(numbers.__getitem__, words)], np.int32)
-            distinct = arrays["distinct"].astype(np.intc)
+            codes, distinct = np.array([*map(numbers.__getitem__, words)], np.int32), arrays["distinct"].astype(np.intc)
             text = np.repeat(np.arange(len(distinct), dtype=np.intc), distinct)
             terms_of.append(codes[arrays["term"]])
             texts.append(text + np.intc(len(self)))
@@ -75,12 +74,10 @@ class LexicalIndex:
             return
         every = np.concatenate(terms_of)
         short = every.astype(np.uint16) if len(numbers) <= np.iinfo(np.uint16).max else every
-        order = np.argsort(short, kind="stable")
-        pairs = np.empty((len(every), 2), np.intc)
+        order, pairs = np.argsort(short, kind="stable"), np.empty((len(every), 2), np.intc)
         pairs[:, 0], pairs[:, 1] = np.concatenate(texts)[order], np.concatenate(counts)[order]
         stored = pairs.data.cast("B")
-        ends = np.cumsum(np.bincount(every, minlength=len(numbers))) * 2 * np.dtype(np.intc).itemsize
-        start = 0
+        ends, start = np.cumsum(np.bincount(every, minlength=len(numbers))) * 2 * np.dtype(np.intc).itemsize, 0
         for word, end in zip(numbers, ends.tolist(), strict=True):
             self.postings.setdefault(word, array("i")).frombytes(stored[start:end])
             start = end

@@ -248,8 +248,7 @@ def rank(
     """
     if not len(texts):
         return Ranking(np.zeros(0), np.zeros(0))
-    short = shortness(texts.session) if short is None else short
-    meaning = words if meaning is None else meaning
+    short, meaning = shortness(texts.session) if short is None else short, words if meaning is None else meaning
     own, starts = words + meaning, np.flatnonzero(np.diff(texts.session, prepend=texts.session[:1] - 1))
     lengths = np.diff(starts, append=len(texts))
     within = np.repeat(weights.session_best * np.maximum.reduceat(own, starts), lengths)
@@ -287,13 +286,11 @@ def _lent(texts: Texts, own: Scores) -> Scores:
 def _worth(texts: Texts, question: Question, relevance: Scores, weights: Weights, short: float) -> dict[str, Scores]:
     """Returns the parts of a key: what speaks for spending tokens on a text."""
     low, high = relevance.min(), relevance.max()
-    scaled = (relevance - low) / (high - low) if high > low else np.ones_like(relevance)
-    speakers = texts.speaker + 1
+    scaled, speakers = (relevance - low) / (high - low) if high > low else np.ones_like(relevance), texts.speaker + 1
     counts = np.bincount(speakers)
     longer = np.log(np.bincount(speakers, texts.costs) / np.maximum(counts, 1) + 1)  # than the texts of others
     longer -= longer[counts > 0].mean()
-    back = np.log1p((texts.session[-1] - texts.session).astype(np.float64))
-    costs = np.log(texts.costs + LENGTH_OFFSET)
+    back, costs = np.log1p((texts.session[-1] - texts.session).astype(np.float64)), np.log(texts.costs + LENGTH_OFFSET)
     said = np.isin(texts.speaker, list(question.speakers)) if len(question.speakers) == 1 else np.zeros(len(texts))
     return {
         "relevance": weights.relevance * np.log(scaled + RELEVANCE_OFFSET),
@@ -380,8 +377,7 @@ class Evidence:
         change = 0.0
         if cosines is not None and older:
             change = _best(cosines[:older], BEST) - _best(cosines[older:], NEWEST_BEST)
-        shared = np.log1p(_best(words[:older], BEST))
-        asked = dict.fromkeys(asked)
+        shared, asked = np.log1p(_best(words[:older], BEST)), dict.fromkeys(asked)
         share = np.minimum(words / weight, 1.0) if weight > 0 else np.zeros(len(words))
         has_rare = (covered >= LEAST_COVERED) & (covered * weight * per_word >= LEAST_WEIGHT)
         share = np.where(has_rare, np.maximum(covered, share), share)

@@ -54,8 +54,7 @@ class Rows:
         rows = np.asarray(new, dtype=self._buffer.dtype)
         if not len(rows):
             return
-        width = self._buffer.shape[1:] if self._length else rows.shape[1:]
-        end = self._length + len(rows)
+        width, end = self._buffer.shape[1:] if self._length else rows.shape[1:], self._length + len(rows)
         if not self._length or end > len(self._buffer):
             bigger = np.zeros((max(end, 2 * self._length, room, _FIRST_CAPACITY), *width), rows.dtype)
             bigger[: self._length] = self.values if self._length else 0
@@ -227,7 +226,6 @@ def links(vectors: Vectors, start: int = 0) -> Vectors:
 
 def subjects(session: Numbers, links: Vectors, limits: Vectors) -> Numbers:
     """Returns the number of every text's subject, from 0 and never falling: sessions, cut where a subject begins."""
-    starts = np.diff(session, prepend=session[:1]) > 0
-    known = min(len(links), len(limits), len(session))
+    starts, known = np.diff(session, prepend=session[:1]) > 0, min(len(links), len(limits), len(session))
     starts[:known] |= links[:known] < limits[:known]
     return np.cumsum(starts, dtype=np.int32)

@@ -302,6 +302,10 @@ class CutRecord(Record):
     saved_tokens: int = 0
     """What prompts had saved against sending everything when there were `saved_until` messages."""
     saved_until: int = 0
+    long: int = 0
+    turn_tokens: int = 0
+    turn_groups: int = 0
+    """The stage of the turn, its room, and the number of its groups, when it was made."""
 
 
 class CutsRecord(Record):

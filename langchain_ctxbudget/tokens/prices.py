@@ -137,8 +137,7 @@ def usage_of(usage_metadata: Mapping[str, Any], model: str | None, prices: Mappi
     cached = min(given, _tokens(details, "cache_read", 0))
     parts = sum(_tokens(details, name, 0) for name in _WRITTEN_FOR)
     written = min(given - cached, max(_tokens(details, "cache_creation", 0), parts))
-    used = Usage(calls=1, input_tokens=given, cached_tokens=cached, output_tokens=made)
-    price = price_of(model, prices)
+    used, price = Usage(calls=1, input_tokens=given, cached_tokens=cached, output_tokens=made), price_of(model, prices)
     if price is None:
         return replace(used, unpriced_calls=1)
     of_cached, of_written = (price.input if one is None else one for one in (price.cached_input, price.cache_write))

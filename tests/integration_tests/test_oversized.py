@@ -83,7 +83,7 @@ def test_a_giant_result_keeps_its_head_and_its_tail(chat_openai: ChatOpenAI, res
         head, tail = re.split(r"\n?\[… [\d,]+ tokens left out[^\]]*…\]", shown.text)
         is_json = result.startswith("[{")  # it is written anew in front of the marker
         assert (head[:10], (head.strip() if is_json else tail)[-2:]) == (result[:10], result[-2:])
-        assert context.report.total_tokens > 0.6 * budget, "what there is, is used"
+        assert context.report.total_tokens > 0.45 * budget, "what there is, is used, but for the room of the next steps"
 
 
 def test_a_clipped_result_is_in_the_report_the_marker_says_how_much_is_left_out_and_nothing_given_is_changed(

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
-from itertools import count, pairwise
+from itertools import count, pairwise, takewhile
 from typing import Any
 
 import pytest
@@ -321,8 +321,8 @@ def check_every_process_agrees(loop: Loop) -> None:
         check_same(session, Process(loop, process.store).answer(turn))
         if block is not None:
             check_same(session, Process(loop, process.store).answer(turn, block))
-        as_planned = as_planned and bool(session.plan.turn.free_tokens or not session.plan.turn.long)
-        if as_planned:  # else cuts that were made for earlier calls of the turn are not in another store
+        as_planned = as_planned and not session.plan.turn.long
+        if as_planned:  # else steps that were made for earlier calls of the turn are not in another store
             check_same(session, Process(loop).answer(turn))
         block = saved(session)
 
@@ -388,3 +388,27 @@ def test_an_earlier_message_that_is_taken_out_is_not_quoted_from_the_state() -> 
     assert after.plan.block is not None
     assert not quoted.keys() & {part.id for part in after.plan.block.fragments}
     assert not [text for text in quoted.values() if text in prompt and "[called" not in text]
+
+
+@pytest.mark.parametrize("budget", [2_000, 4_000, 8_000])
+def test_the_calls_behind_a_prompt_in_the_middle_of_a_turn_only_add_to_it(budget: int) -> None:
+    loop = looking(steps=44, size=budget // 20, max_context_tokens=budget)
+    process, turns = Process(loop), [*loop.turns()][-4:]
+    prompts = [sent(process.answer(turn)) for turn in turns]
+    assert all(now[: len(before)] == before for before, now in pairwise(prompts))
+
+
+@pytest.mark.parametrize("budget", [2_000, 8_000, 16_000])
+def test_a_long_turn_costs_less_than_sending_everything(budget: int) -> None:
+    steps = tuple(Step(sizes=(size,), words=10) for size in (60, 300, 900, 10, 3_000, 300) * 8)
+    loop = Loop(history=60, steps=steps, options={"max_context_tokens": budget})
+    process, told, whole, of_each = Process(loop), 0.0, 0.0, counter().count_message
+    previous, said = list[BaseMessage](), list[BaseMessage]()
+    for turn in loop.turns():
+        prompt, everything = sent(process.answer(turn)), [*loop.before(), *turn]
+        shared = len([*takewhile(lambda pair: pair[0] == pair[1], zip(previous, prompt, strict=False))])
+        told += sum(map(of_each, prompt)) - 0.9 * sum(map(of_each, prompt[:shared]))
+        whole += sum(map(of_each, everything)) - 0.9 * sum(map(of_each, said))
+        assert shared == len(previous) or sum(map(of_each, everything)) > 0.9 * budget, "what fits is not written anew"
+        previous, said = prompt, everything
+    assert told <= 0.7 * whole

@@ -16,7 +16,14 @@ from langchain_ctxbudget.prompt import Content, group_tokens
 from langchain_ctxbudget.prompt.assembly import build
 from langchain_ctxbudget.prompt.fitting import LADDER, reduce
 from langchain_ctxbudget.prompt.plan import PlannedTurn
-from langchain_ctxbudget.prompt.turn import NOTE_TOKENS, GrowingTurn, Rooms
+from langchain_ctxbudget.prompt.turn import (
+    NEW_SHARE,
+    NEXT_STEPS,
+    NOTE_TOKENS,
+    GrowingTurn,
+    Rooms,
+    next_tokens,
+)
 from langchain_ctxbudget.tokens import TiktokenCounter
 from tests.unit_tests.test_assembly import CONTENTS
 
@@ -168,13 +175,39 @@ def positions(groups: Sequence[Group]) -> list[int]:
     return [part.positions[0] for part in groups]
 
 
+def at_once(groups: Sequence[Group], missing: int) -> PlannedTurn:
+    """The turn at a step whose room has so many tokens less than the turn and its next steps need."""
+    room = next(room for room in range(cost(groups), 10**6) if room - next_tokens([1_000], room) >= cost(groups))
+    rooms = Rooms(room - missing, 10**6, step_groups=len(groups))
+    result = GrowingTurn(COUNTER, rooms, lambda message: message.id).fitted(groups)
+    assert isinstance(result, PlannedTurn)
+    return result
+
+
 def test_a_turn_that_fits_is_sent_as_it_is_and_one_token_too_few_shortens_the_oldest_results_alone() -> None:
     groups = turn_of("Go on.", *[[1_000]] * 6)
-    assert fitted(groups, cost(groups)) == PlannedTurn(whole=tuple(groups), groups=tuple(groups))
-    result = fitted(groups, cost(groups) - 1)
-    assert result.clipped == set(positions(groups[1:4]))
+    assert at_once(groups, 0) == PlannedTurn(whole=tuple(groups), groups=tuple(groups))
+    result = at_once(groups, 1)
+    assert result.clipped == set(positions(groups[1:2]))
     assert result.left_out == ()
-    assert result.groups[4:] == tuple(groups[4:])
+    assert result.groups[2:] == tuple(groups[2:])
+
+
+def test_a_step_leaves_room_for_the_next_ones_as_large_as_the_last() -> None:
+    for size in (100, 600):
+        steps = turn_of("Go on.", *[[size]] * 60)
+        rooms = Rooms(12_000, 12_000, step_groups=50)
+        before, now = (GrowingTurn(COUNTER, rooms).fitted(steps[:end]) for end in (50, 50 + NEXT_STEPS // 2))
+        assert isinstance(before, PlannedTurn)
+        assert isinstance(now, PlannedTurn)
+        assert now.groups == (*before.groups, *steps[50 : 50 + NEXT_STEPS // 2])
+
+
+def test_a_new_result_that_is_too_large_is_shown_in_short_before_older_steps_give_way() -> None:
+    groups = turn_of("Go on.", *[[200]] * 8, [9_000])
+    before, now = fitted(groups[:-1], 4_000), fitted(groups, 4_000)
+    assert (now.renewed, now.groups[:-1]) == (0, before.groups)
+    assert now.clipped == {groups[-1].positions[0]}
 
 
 def test_a_result_that_is_shortened_again_tells_what_is_left_out_of_all_of_it() -> None:
@@ -206,8 +239,11 @@ def test_every_step_fits_and_what_was_shown_stays_until_the_next_one(parts: list
         assert now.groups[-1].positions == groups[-1].positions
         sizes = {part.positions: len(part.messages) for part in groups}
         assert all(len(part.messages) == sizes[part.positions] for part in now.groups)
-        if before and cost(before.groups) + cost(groups[-1:]) + (NOTE_TOKENS if before.left_out else 0) <= budget:
+        note = NOTE_TOKENS if before and before.left_out else 0
+        if before and cost(groups[-1:]) <= (budget - cost(before.groups) - note) * NEW_SHARE:
             assert now.groups == (*before.groups, groups[-1])
+        if before and now.renewed == before.renewed:
+            assert now.groups[:-1] == before.groups
             assert now.left_out == before.left_out
         before = now
 
@@ -242,8 +278,7 @@ def test_a_result_that_a_later_call_made_stale_gives_way_first_to_a_line_that_sa
             *used(3, "look", TEXT, about="garden"),
         ]
         groups = groups_of(HumanMessage("Go."), *messages)
-        result = GrowingTurn(COUNTER, Rooms(cost(groups) - 40, 10**6), lambda message: message.id).fitted(groups)
-        assert isinstance(result, PlannedTurn)
+        result = at_once(groups, 40)
         said = {message.id: message.text for part in result.groups for message in part.messages[1:]}
         assert (said["m0"] == TEXT, "left out: " in said["m1"]) == (name in STALE, name in STALE), name
         if name in STALE:
@@ -256,8 +291,7 @@ def test_a_newer_call_that_failed_makes_nothing_stale() -> None:
     failed = used(2, "Read", "no such file", path="a.py")
     failed[1] = ToolMessage("no such file", tool_call_id="u2", id="m2", status="error")
     groups = groups_of(HumanMessage("Go."), *used(1, "Read", TEXT, path="a.py"), *failed, *used(3, "look", TEXT))
-    result = GrowingTurn(COUNTER, Rooms(cost(groups) - 40, 10**6)).fitted(groups)
-    assert isinstance(result, PlannedTurn)
+    result = at_once(groups, 40)
     assert "tokens left out" in result.groups[1].messages[1].text
 
 

@@ -49,8 +49,7 @@ def ranks(packed: bytes) -> dict[bytes, int]:
             "Reinstall the package: pip install --force-reinstall --no-deps langchain-ctxbudget"
         )
     stream = io.BytesIO(zlib.decompress(packed))
-    lengths = stream.read(TOKENS)
-    return dict(zip(map(stream.read, lengths), count(), strict=False))
+    return dict(zip(map(stream.read, stream.read(TOKENS)), count(), strict=False))
 
 
 @cache
