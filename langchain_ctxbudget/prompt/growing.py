@@ -28,9 +28,8 @@ NEW_SHARES: dict[Emphasis, float] = {"balanced": 0.2, "cache": 0.05}
 BLOCK_TOKENS, BLOCK_SHARE = 300, 0.4
 """In a small window it may cost so many tokens, up to this share: what answers a message is as long there."""
 LEAST_ROOM, LEAST_ROOM_TOKENS, UNPAID_SHARE = 0.25, 120, 0.25
-"""A prompt is full where it has room for less than this share of the block that it may have, or so few tokens; and the
-share of the most that a block may cost where nothing was saved yet, as behind a step: what answers the message comes
-first."""
+"""A prompt is full with less room than this share of its block, or so few tokens; and the share that a block may cost
+where nothing was saved yet: what answers the message comes first."""
 
 
 def divided(plan: Plan) -> Plan:
@@ -75,11 +74,12 @@ def _with_more(step: Plan, going: Plan, record: CutRecord) -> Plan:
             return with_history(within(same.but(again=True, level_tokens=level)), full.history)
         saved = _saved(full, record, total)
         least = max(_affordable(full, saved) * LEAST_ROOM, min(_affordable(full), LEAST_ROOM_TOKENS))
-        if full.limit_tokens - total >= (0 if called or clips_new else least):
+        is_paid = (left.afforded_tokens or 0) >= full.limit_tokens * STEP_LEVEL
+        if full.limit_tokens - total >= (0 if called or (clips_new and not is_paid) else least):
             return _with_less(full, total, saved)
         if not (clips_new or called):
             left = _when_full(step, full, record, total, saved)
-            if left.goes_on or (left.afforded_tokens or 0) >= left.limit_tokens * STEP_LEVEL:
+            if left.goes_on or total <= full.limit_tokens:  # else it may fit with what is new in short
                 return left
     return left
 
@@ -142,8 +142,9 @@ def _affordable(plan: Plan, saved: int | None = None) -> int:
     """Returns the most that the block of a prompt that goes on may cost, as far as what was saved pays for it."""
     settings, limit = plan.request.settings, plan.limit_tokens
     floor = 0 if settings.emphasis == "cache" else min(BLOCK_TOKENS, limit * BLOCK_SHARE)
-    most = int(max(limit * NEW_SHARES[settings.emphasis], floor) * DEPTH_FACTOR[settings.depth])
-    return most if saved is None else min(most, max(saved, int(most * UNPAID_SHARE)))
+    share = limit * NEW_SHARES[settings.emphasis]
+    most, unpaid = (int(one * DEPTH_FACTOR[settings.depth]) for one in (max(share, floor), share * UNPAID_SHARE))
+    return most if saved is None else min(most, max(saved, unpaid))
 
 
 def _step(plan: Plan) -> Plan:
@@ -186,8 +187,8 @@ def _blocks(plan: Plan, record: CutRecord) -> list[TurnBlock]:
 
 def whole_tokens(plan: Plan) -> int:
     """Returns what everything that was said so far would cost, with the system prompt and the tools."""
-    identity = plan.allocated.tokens[Layer.IDENTITY]
-    return plan.conversation.total_tokens + plan.turn.tokens + identity + sum(plan.extras.values())
+    said = plan.conversation.total_tokens + plan.turn.tokens
+    return said + plan.allocated.tokens[Layer.IDENTITY] + sum(plan.extras.values())
 
 
 def next_step(plan: Plan, tokens: int) -> tuple[int, int]:
@@ -198,11 +199,10 @@ def next_step(plan: Plan, tokens: int) -> tuple[int, int]:
 
 def _is_cold(plan: Plan) -> bool:
     """Tells, by what is stored alone, whether no cache holds the last prompt any more; within a turn one may."""
-    now, conversation = plan.request.now, plan.conversation
-    cuts, stored = [cut for cut in plan.cuts if cut is not None], len(conversation.entries)
-    if not cuts:
+    now, times = plan.request.now, [cut.at for cut in plan.cuts if cut is not None]
+    if not times:
         return True
-    times = [*(cut.at for cut in cuts), *(block.at for at, block in conversation.sent.items() if at < stored)]
+    times += [block.at for at, block in plan.conversation.sent.items() if at < len(plan.conversation.entries)]
     newest = max((at for at in times if at is not None), default=None)
     if plan.fixed is not None or now is None or newest is None:
         return False

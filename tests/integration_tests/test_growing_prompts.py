@@ -331,3 +331,15 @@ def test_depth_says_how_much_is_retrieved_and_what_nobody_planned_stays_empty(cl
     assert minimal < standard * 0.6
     assert standard < deep
     assert reports["minimal"].total_tokens < 8_000 * 0.7
+
+
+def test_a_result_that_is_clipped_where_it_stands_is_no_reason_for_a_step(clock: Clock) -> None:
+    pipeline, log, steps = made(clock, max_context_tokens=8_000), "GET /tools/1001 719 ms\n" * 4_000, list[bool]()
+    for day in range(6):
+        clock.move(60)
+        call = {"name": "read_log", "args": {"day": day}, "id": f"call-{day}", "type": "tool_call"}
+        asked = pipeline.assemble(f"Anything in the log of day {day}?", **SCOPE)
+        steps.append(asked.report.stability.compaction_step)
+        result = ToolMessage(log, tool_call_id=f"call-{day}")
+        pipeline.add_messages([*asked.turn, AIMessage("", tool_calls=[call]), result, AIMessage("Quiet.")], **SCOPE)
+    assert not any(steps[1:])
