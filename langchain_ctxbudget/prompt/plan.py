@@ -108,19 +108,15 @@ def merged(
 ) -> tuple[ContextSettings, tuple[str, ...]]:
     """Returns a call's settings and where they came from: saved ones lie over the pipeline's, its own over all."""
     sources = ["pipeline"]
-    for source, changes in saved.items():
-        if not changes:
-            continue
+    for source in filter(saved.get, saved):
         try:
-            settings = settings.override(changes)
+            settings = settings.override(saved[source])
             sources.append(source)
         except InvalidSettingsError as error:
             failures.append(f"saved settings of the {source} not used: {error}")
     if isinstance(overrides, ContextSettings):
         return overrides, ("call",)
-    if overrides is not None:
-        sources.append("call")
-    return settings.override(overrides), tuple(sources)
+    return settings.override(overrides), (*sources, "call") if overrides is not None else tuple(sources)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,9 +251,9 @@ class Plan:
     @property
     def cut_key(self) -> str:
         """The name of the compaction cut that belongs to prompts like this."""
-        tier, kind = self.request.tier, f"a long turn ({self.grows or self.turn.long}), " if self.turn.long else ""
-        if tier.history_messages is not None:
-            kind += f"at most {tier.history_messages} messages, "
+        most, turn = self.request.tier.history_messages, self.turn
+        kind = f"a long turn ({self.grows or turn.long}), " if turn.long else ""
+        kind += "" if most is None else f"at most {most} messages, "
         kind += "only growing, " if self.grows else ""
         return f"{kind}{cut_key(self.request.settings, self.limit_tokens, self.counter)}"
 
@@ -349,5 +345,5 @@ def cut_key(settings: ContextSettings, limit_tokens: int, counter: TokenCounter)
     rule = settings.allocation
     strategy = repr(rule) if isinstance(rule, Parameters) else rule.name
     sizes = (settings.compaction_trigger, settings.compaction_target, settings.keep_messages, settings.segment_messages)
-    compaction = (*sizes, settings.emphasis, settings.history_format)
+    compaction = (*sizes, settings.keep_important, settings.emphasis, settings.history_format)
     return f"{limit_tokens} tokens, {counter.name}, {strategy}, {compaction}"

@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, cast
 
 from langchain_core.embeddings import Embeddings
@@ -11,7 +12,7 @@ from langgraph.store.base.embed import EmbeddingsLambda
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget.flow import Flow, batch
-from langchain_ctxbudget.stores.base import stored, unlabelled
+from langchain_ctxbudget.stores.base import Place, stored, unlabelled
 
 Namespace = tuple[str, ...]
 
@@ -69,8 +70,7 @@ def _every(store: BaseStore, op: SearchOp | ListNamespacesOp) -> Flow[list[Any]]
     found: list[Any] = []
     while True:
         [result] = yield from batch(store, [op._replace(limit=PAGE, offset=len(found))])
-        page = cast("list[Any]", result)
-        found += page
+        found += (page := cast("list[Any]", result))
         if len(page) < PAGE:
             return found
 
@@ -117,19 +117,20 @@ def delete_below(store: BaseStore, path: Namespace, last: str, first_key: str) -
 def export_below(store: BaseStore, path: Namespace, *, without: str) -> Flow[list[str]]:
     """Returns every item of every namespace that begins with a path and has not this label, as lines of JSON.
 
-    A line says in words what it is, and of which conversation; messages are LangChain's dicts, in their order.
+    A line says in words what it is, and of which conversation; messages are LangChain's dicts, in their order, but for
+    damaged ones: they are exported as they are stored.
     """
-    lines = []
-    for item in (yield from read_below(store, path)):
+    lines, found = [], (yield from read_below(store, path))
+    for item in (one for one in found if without not in one.namespace):
         below = item.namespace[len(path) :]
         of = [("conversation_id", unlabelled(part)) for part in below if part.endswith("~")]
-        value, order = {**stored(item.value)}, list[Any]()
-        if "place" in value and "text" in value:
-            place = value.pop("place")
-            order = [place["clock"], place["lane"], place["number"]]
-            value = {"message": json.loads(value.pop("text")), **value}
+        value, order = stored(item.value), tuple[Any, ...]()
+        if {"place", "text"} <= value.keys():
+            with suppress(TypeError, ValueError, RecursionError):
+                message, order = json.loads(value["text"]), Place.model_validate(value["place"]).order
+                value = {"message": message} | {key: value[key] for key in value if key not in ("place", "text")}
         kind = "/".join(part for part in below if not part.endswith("~"))
         times = {"created_at": item.created_at.isoformat(), "updated_at": item.updated_at.isoformat()}
         line = json.dumps({"kind": kind, **dict(of), "key": item.key, "value": value, **times})
         lines.append(((item.namespace, order, item.key), line))
-    return [line for where, line in sorted(lines) if without not in where[0]]
+    return [line for _, line in sorted(lines)]

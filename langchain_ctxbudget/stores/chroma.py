@@ -538,6 +538,7 @@ def _locked(folder: Path) -> FileLock:
             f"processes use one Chroma server (`chroma run --path {folder}`)."
         ) from None
     except OSError as error:
+        lock.release()
         raise errors.StoreError(f"The folder {folder} cannot be opened and written: {error}") from error
     except sqlite3.DatabaseError as error:
         lock.release()
@@ -558,4 +559,6 @@ def _typed_errors(where: str) -> Iterator[None]:
                 f"The Chroma server {where} cannot be reached, or does not answer ({type(error).__name__}: {error}). "
                 "Check the URL, or start a server: `chroma run --path FOLDER`."
             ) from error
-        raise errors.StoreError(f"Chroma failed on the store {where}: {error}") from error
+        is_damaged = any(said in str(error) for said in ("disk image is malformed", "file is not a database"))
+        kind = errors.StoreDataError if is_damaged else errors.StoreError
+        raise kind(f"Chroma failed on the store {where}: {error}") from error

@@ -23,7 +23,7 @@ from langgraph.store.base import GetOp, IndexConfig, InvalidNamespaceError, PutO
 from langgraph.store.memory import _compare_values
 
 from langchain_ctxbudget import ChromaStore
-from langchain_ctxbudget.errors import EmbeddingMismatchError, InputError, StoreError, StoreLockedError
+from langchain_ctxbudget.errors import EmbeddingMismatchError, InputError, StoreDataError, StoreError, StoreLockedError
 from langchain_ctxbudget.stores.chroma import matches
 from tests.stores import INDEX, embed, keys
 
@@ -252,10 +252,18 @@ def test_a_folder_that_cannot_be_used_is_named_and_left_alone(tmp_path: Path) ->
         time.sleep(0.05)
     whole = path.read_bytes()
     half = whole[: 40 * 4096] + b"\xff" * (len(whole) - 40 * 4096)
-    for damage in (b"no database" * 100, b"SQLite format 3\0" + b"\xff" * 9000, half):
+    unnamed, no_tables = b"x" * 16 + whole[16:], whole[:100] + b"\xff" * 3996 + whole[4096:]
+    for damage in (b"no database" * 100, b"SQLite format 3\0" + b"\xff" * 9000, half, unnamed, no_tables, whole[:50]):
         path.write_bytes(damage)
-        with pytest.raises(StoreError, match=str(folder)), ChromaStore(folder) as store:
+        with pytest.raises(StoreDataError, match=str(folder)), ChromaStore(folder) as store:
             store.search((), limit=1_000)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(StoreError, match="cannot be opened") as refused:
+        ChromaStore(folder)
+    path.rmdir()
+    ChromaStore(folder).close()  # it is not locked by an opening that failed
+    del refused  # which was not collected until now
 
 
 # Filters, and puts that make no sense.

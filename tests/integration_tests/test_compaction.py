@@ -132,6 +132,10 @@ def test_what_says_most_stays_verbatim_within_its_share_and_is_not_told_twice() 
         assert sum(item.tokens for item in kept) <= share * 2_000
         assert ("said" in [item.id for item in kept]) is bool(share)
         assert str(context.messages[1:]).count(decision) == 1
+    with pipeline() as pipe:  # it counts for a call, too, after one without it
+        pipe.add_messages(said, **USER)
+        reports = [pipe.assemble("Hello", settings={"keep_important": share}, **USER).report for share in (0, 0.1)]
+    assert [("said", "important") in reasons(report) for report in reports] == [False, True]
 
 
 def test_a_message_to_be_dropped_is_in_no_prompt_and_no_summary() -> None:

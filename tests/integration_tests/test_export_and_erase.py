@@ -113,6 +113,21 @@ def test_a_file_of_an_export_is_read_line_by_line(tmp_path: Path) -> None:
     assert sorted(texts) == sorted(hostile)
 
 
+def test_a_damaged_message_is_exported_as_it_is_stored_and_all_others_in_their_order() -> None:
+    damages: list[dict[str, Any]] = [{"text": "{not json"}, {"text": 5}, {"place": "x"}, {"place": {"clock": "a"}}]
+    for damage in damages:
+        store = InMemoryStore()
+        with new_pipeline(store) as pipeline:
+            pipeline.add_messages([HumanMessage(str(n)) for n in range(12)], **SCOPE)
+            [first, *_] = [one for one in store.search((), limit=100) if one.key.endswith("/1")]
+            store.put(first.namespace, first.key, {**first.value, **damage})
+            lines = [json.loads(line) for line in pipeline.export_user(user_id=ADA)]
+        values = [line["value"] for line in lines if line["kind"] == "messages"]
+        texts = [value["message"]["data"]["content"] for value in values if "message" in value]
+        assert texts == [str(n) for n in range(12) if n != 1]
+        assert [value for value in values if "message" not in value] == [{**first.value, **damage}]
+
+
 # Erase
 
 
