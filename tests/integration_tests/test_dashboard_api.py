@@ -309,16 +309,18 @@ async def test_a_pin_is_shown_and_changes_the_next_preview(pipeline: ContextPipe
 async def test_what_is_known_is_explained_pinned_corrected_and_forgotten(pipeline: ContextPipeline) -> None:
     knowledge, ada = pipeline.knowledge, {"user_id": "ada"}
     others = knowledge.add_fact("Lives in Zanzibar", user_id="bo")
-    for item, shown, words, better in (
-        (knowledge.add_fact("Lives in Porto", **ada), "Lives in Porto", "Lives in Porto", "Lives in Lisbon"),
-        (knowledge.add_topic("Trams", compiled_context="On rails.", **ada), "Trams; On rails.", "Trams", "Tramways"),
+    rui = {"type": "person", "relationship": "uncle"}
+    for add, shown, words, better in (
+        (lambda: knowledge.add_fact("Lives in Porto", **ada), "Lives in Porto", "Lives in Porto", "Lives in Lisbon"),
         (
-            knowledge.add_entity("Rui", type="person", relationship="uncle", **ada),
-            "Rui (person); uncle",
-            "Rui",
-            "Rui C",
+            lambda: knowledge.add_topic("Trams", compiled_context="On rails.", **ada),
+            "Trams; On rails.",
+            "Trams",
+            "Trains",
         ),
+        (lambda: knowledge.add_entity("Rui", **rui, **ada), "Rui (person); uncle", "Rui", "Rui C"),
     ):
+        item: Any = add()
         async with served(pipeline) as client:
             [listed] = (await get(client, "known"))["known"]
             told = (item.id, shown, words, False, "by hand")
