@@ -4,7 +4,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
-from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -21,7 +20,7 @@ from langchain_ctxbudget.history.table import PRESERVATIONS, MessageTable
 from langchain_ctxbudget.history.tree import Spans
 from langchain_ctxbudget.history.turn_blocks import TurnBlock, with_block, words_of
 from langchain_ctxbudget.history.work_state import MOST_MESSAGES, WorkState
-from langchain_ctxbudget.messages import Preservation, as_note, as_sent, clip_message
+from langchain_ctxbudget.messages import Preservation, SeenMessages, as_note, as_sent, clip_message
 from langchain_ctxbudget.report import CoverageRange, CoverageState, ranges
 from langchain_ctxbudget.search import Numbers
 from langchain_ctxbudget.settings import ContextSettings, ToolKind
@@ -197,16 +196,6 @@ class MessagePage:
     """Another one as soon as a message is added, changed or removed."""
 
 
-class AgentState(NamedTuple):
-    """The messages of an agent when they were found to be what is stored, or the first of that."""
-
-    messages: Sequence[BaseMessage] = ()
-    contents: Sequence[object] = ()
-    beside: Sequence[object] = ()
-    """What stood in each, and beside that, as these may be changed in place."""
-    digest: str = ""  # of what was stored
-
-
 @dataclass(slots=True)
 class OpenConversation:
     """A conversation in memory; whoever uses it holds its lock."""
@@ -224,7 +213,8 @@ class OpenConversation:
     """Ids of messages that were taken out and kept aside, by the keys of their records."""
     newest_state: int = 0
     """The last one of the agent's states that wrote here, or that is about to; see `Place`."""
-    state: AgentState = field(default_factory=AgentState)
+    seen: tuple[SeenMessages, str] = (SeenMessages(), "")
+    """The messages of an agent when they were found to be what is stored, or the first of that, and its digest."""
     forgotten: int = 0
     """The number of stored messages that the last state had forgotten, where it held none of them."""
     warned: bool = False
@@ -280,6 +270,7 @@ class OpenConversation:
         same = next(differ, min(len(old), len(folded.messages)))
         if position + same < len(self.table):
             self.table = self.table.changed(position + same)
+            self.seen = SeenMessages(), ""  # or it would keep what is forgotten
             self.blocks = [block for block in self.blocks if block.end <= position + same]
             self.last = self.last and replace(self.last, coverage=None, turn=(), block=None)
         for record, message in folded.messages[same:]:

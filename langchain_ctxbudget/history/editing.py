@@ -4,7 +4,6 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from copy import deepcopy
 from functools import partial
 from itertools import count
 from typing import Literal, NamedTuple
@@ -16,12 +15,12 @@ from langchain_ctxbudget import stores
 from langchain_ctxbudget.errors import InputError, MessageConflictError, StoreDataError, StoreError
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.history import blocks, log
-from langchain_ctxbudget.history.conversation import AgentState, OpenConversation, require_known
+from langchain_ctxbudget.history.conversation import OpenConversation, require_known
 from langchain_ctxbudget.history.log import CUTS, PINS, SURE, Heads, News
 from langchain_ctxbudget.history.summarizing import COMPACTIONS
 from langchain_ctxbudget.history.table import MessageTable
 from langchain_ctxbudget.history.turn_blocks import SENT, TurnBlock, words_of
-from langchain_ctxbudget.messages import Preservation, content_id, fingerprint, is_user, plainly_same, same_beginning
+from langchain_ctxbudget.messages import Preservation, SeenMessages, content_id, fingerprint, is_user, plainly_same
 
 OnRemoval = Literal["archive", "forget"]
 GOES_ON = (
@@ -33,7 +32,6 @@ TASK = -1
 MOST_ATTEMPTS = 10
 """How often a writer announces its lane while somebody deletes the conversation."""
 
-_NO_MORE: dict[str, object] = {}
 _log = logging.getLogger(__name__)
 
 
@@ -405,23 +403,14 @@ def _records(new: Iterable[GivenMessage], lane: str, clock: int, first: int, sta
 
 def _goes_on(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> bool:
     """Returns whether an agent's messages begin with what is stored; those found so before are known by identity."""
-    table, state, end = conversation.table, conversation.state, len(conversation.table)
-    known = len(state.messages)
-    if not (
-        table.holds(known, state.digest)
-        and same_beginning(state.messages, messages)
-        and [message.content for message in state.messages] == state.contents
-        and [message.additional_kwargs for message in state.messages] == state.beside
-    ):
-        known = 0
-    new = messages[known:end]
+    table, (seen, digest), end = conversation.table, conversation.seen, len(conversation.table)
+    if not (table.holds(len(seen.messages), digest) and seen.begin(messages)):
+        seen = SeenMessages()
+    new = messages[(known := len(seen.messages)) : end]
     if [message.id for message in new] != table.ids[known:] or not all(map(partial(_says, table), count(known), new)):
         return False
     if known < end:
-        contents = [one.content if isinstance(one.content, str) else deepcopy(one.content) for one in new]
-        beside = [deepcopy(one.additional_kwargs) if one.additional_kwargs else _NO_MORE for one in new]
-        own = [*state.contents[:known], *contents], [*state.beside[:known], *beside]
-        conversation.state = AgentState(messages[:end], *own, table.digest())
+        conversation.seen = seen.grown(messages[:end]), table.digest()
     return True
 
 

@@ -7,9 +7,9 @@ from langchain_ctxbudget.messages.calls import (
 from langchain_ctxbudget.messages.clipping import Count, clip_message, clip_text, water_level
 from langchain_ctxbudget.messages.fences import CONTEXT, SUMMARY, as_data, as_item, closing, opening
 from langchain_ctxbudget.messages.messages import (
-    WHOLE, Preservation, as_json_data, as_sent, checked, content_id, current_turn, date_of, excerpt, fingerprint,
-    flattened, instruction, message_data, model_of, own_words, plain_text, plainly_same, preservation_of,
-    request_copy, require_preservation, speaker, split_instructions, time_of,
+    WHOLE, Preservation, SeenMessages, as_json_data, as_sent, checked, content_id, current_turn, date_of, excerpt,
+    fingerprint, flattened, instruction, message_data, model_of, own_words, plain_text, plainly_same,
+    preservation_of, request_copy, require_preservation, speaker, split_instructions, time_of,
 )  # fmt: skip
 from langchain_ctxbudget.messages.outline import head_end
 from langchain_ctxbudget.messages.text import (
@@ -23,7 +23,7 @@ from langchain_ctxbudget.messages.turns import (
 
 __all__ = [
     "CALL_BLOCKS", "CONTEXT", "MARKS", "MAX_SENTENCE_CHARACTERS", "STOP_WORDS", "SUMMARY", "UNSPACED", "WHOLE",
-    "Count", "Group", "OpenCalls", "Preservation", "Repair", "Used", "artifacts", "as_data", "as_item",
+    "Count", "Group", "OpenCalls", "Preservation", "Repair", "SeenMessages", "Used", "artifacts", "as_data", "as_item",
     "as_json_data", "as_note", "as_sent", "begins_in_the_middle", "block_types", "blocks_of", "call_ids", "checked",
     "clip_message", "clip_text", "closing", "content_id", "current_turn", "date_of", "digest", "distinct", "excerpt",
     "fences", "fingerprint", "flattened", "fold", "forget_texts", "group", "head_end", "ids_used", "instruction",

@@ -2,13 +2,13 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from copy import deepcopy
+from copy import copy, deepcopy
 from datetime import UTC, datetime
 from hashlib import blake2b
 from itertools import takewhile
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.messages.base import BaseMessageChunk, message_to_dict
@@ -20,7 +20,7 @@ from langchain_ctxbudget.errors import EmptyMessageError, InputError, Unsupporte
 from langchain_ctxbudget.messages import calls, fences
 from langchain_ctxbudget.messages.calls import Block, blocks_of
 from langchain_ctxbudget.messages.text import fold, iso_date, one_line, without_pasted
-from langchain_ctxbudget.messages.turns import group, is_empty
+from langchain_ctxbudget.messages.turns import group, is_empty, same_beginning
 
 _MARKS = "-#[]* "
 """Lines and headings begin with these: a name must not look like one."""
@@ -32,6 +32,7 @@ _PLAIN_BLOCK = {"type", "text", "id", "index"}
 _PLAIN_TYPES = {"human", "ai", "system"}
 _CALLS = ("tool_calls", "invalid_tool_calls")
 _COMPARED = ("additional_kwargs", *_CALLS, "tool_call_id", "status", "role")
+_SEEN = {"id", "content", "name", *_COMPARED}
 _sorted_json = json.JSONEncoder(sort_keys=True).encode
 _ROLES = {"human": "user", "ai": "assistant", "system": "system", "function": "function"}
 
@@ -136,6 +137,28 @@ def plainly_same(one: BaseMessage, other: BaseMessage) -> bool:
         for name in (_COMPARED if isinstance(one.content, str) else (*_COMPARED, "content"))
         if ours.get(name) or theirs.get(name)
     )
+
+
+class SeenMessages(NamedTuple):
+    """Messages, and a copy of what each said when it was looked at, as somebody may change it in place."""
+
+    messages: Sequence[BaseMessage] = ()
+    said: Sequence[Mapping[str, object]] = ()
+
+    def begin(self, given: Sequence[BaseMessage]) -> bool:
+        """Tells if what is given begins with these very messages, and they say what they said."""
+        same = (said.items() <= vars(message).items() for said, message in zip(self.said, self.messages, strict=True))
+        return same_beginning(self.messages, given) and all(same)
+
+    def grown(self, given: Sequence[BaseMessage]) -> "SeenMessages":
+        """Returns all messages of what is given, which begins with these, as they are now."""
+        return SeenMessages(given, [*self.said, *map(_as_seen, given[len(self.said) :])])
+
+
+def _as_seen(message: BaseMessage) -> dict[str, object]:
+    """Returns what a message says, as a copy; most of it is text, or there is none, and that is copied fast."""
+    said = ((name, it) for name, it in vars(message).items() if name in _SEEN)
+    return {name: it if isinstance(it, str) else deepcopy(it) if it else copy(it) for name, it in said}
 
 
 def as_json_data(value: object) -> Any:  # noqa: ANN401 - JSON can be anything

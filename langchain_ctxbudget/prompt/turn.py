@@ -82,17 +82,16 @@ class ReadTurn(NamedTuple):
     """A turn in groups, with what each costs; while an agent loops, only what is new at its end is read."""
 
     planned: PlannedTurn = PlannedTurn()
-    given: Sequence[BaseMessage] = ()
-    contents: tuple[object, ...] = ()
+    seen: messages.SeenMessages = messages.SeenMessages()
     used: messages.Used = ({}, set())
 
     def read(self, turn: Sequence[BaseMessage], counter: TokenCounter) -> "ReadTurn":
         """Returns a turn that goes on from this one, or is read anew where messages have changed or were repaired."""
-        before, known = self.planned, len(self.given)
-        same = messages.same_beginning(self.given, turn) and _contents(turn[:known]) == self.contents
-        if not same or before.given_repairs:
-            return ReadTurn().read(turn, counter)
+        before, known = self.planned, len(self.seen.messages)
         new, used = turn[known:], (dict(self.used[0]), set(self.used[1]))
+        answers_again = any(getattr(message, "tool_call_id", None) in used[0] for message in new)
+        if before.given_repairs or answers_again or not self.seen.begin(turn):
+            return ReadTurn().read(turn, counter)
         groups, repairs = messages.group([*map(messages.as_sent, new)], used, known)
         costs = [group_tokens(part, counter) for part in groups]
         said = sum(cost for part, cost in zip(groups, costs, strict=True) if has_human([part]))
@@ -103,7 +102,7 @@ class ReadTurn(NamedTuple):
             said_tokens=before.said_tokens + said,
             places={**before.places, **{reference_of(message): at for at, message in enumerate(new, known)}},
         )
-        return ReadTurn(planned, turn, (*self.contents, *_contents(new)), used)
+        return ReadTurn(planned, self.seen.grown(turn), used)
 
 
 def reference_of(message: BaseMessage) -> object:
@@ -363,11 +362,6 @@ class GrowingTurn:
 def _newest(groups: Mapping[int, Group] | Sequence[Group], numbers: Sequence[int]) -> set[int]:
     """Returns the last of some groups, and the last of them that has calls."""
     return {*numbers[-1:], *[i for i in numbers if call_ids(groups[i].messages[0])][-1:]}
-
-
-def _contents(turn: Sequence[BaseMessage]) -> tuple[object, ...]:
-    """Returns what tells whether messages are as they were, where somebody changed one in place, too."""
-    return tuple((message.content, vars(message).get("tool_calls")) for message in turn)
 
 
 def _said(message: BaseMessage) -> frozenset[str]:

@@ -85,6 +85,16 @@ def test_no_object_of_the_process_has_a_word_of_what_was_erased(how: Any, counte
         assert not found(secret())
 
 
+def test_no_object_of_the_process_has_a_word_that_an_agents_state_made_it_forget() -> None:
+    with ContextPipeline(store=InMemoryStore()) as pipeline:
+        scope, kept = {**ADA, "conversation_id": "c1"}, [HumanMessage("Hello.", id="a"), AIMessage("Hello!", id="b")]
+        for state in ([*kept, HumanMessage(f"I am {secret()}.", id="c")] for _ in range(2)):
+            pipeline.sync(state, **scope)
+        del state
+        pipeline.sync(kept, on_removal="forget", **scope)
+        assert not found(secret())
+
+
 def test_of_many_users_no_more_is_kept_in_memory_than_of_some() -> None:
     with ContextPipeline(store=InMemoryStore()) as pipeline:
         for number in range(USERS):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from statistics import median
 from typing import Any
 
@@ -96,19 +96,73 @@ def test_a_call_of_an_agent_counts_no_more_messages_late_in_its_turn_than_early(
     assert sum(late) <= 1.05 * sum(early)
 
 
-@pytest.mark.parametrize("change", [{"content": "Valve 3 is open."}, {"tool_calls": []}])
-def test_a_message_of_the_turn_that_is_changed_in_place_is_read_again(change: dict[str, Any]) -> None:
-    def prompts(*, known: bool) -> list[str]:
-        turn = turn_of(6)
+def change_content(turn: list[BaseMessage]) -> None:
+    turn[8].content = "Valve 3 is open."
+
+
+def change_block(turn: list[BaseMessage]) -> None:
+    turn[8].content[1]["text"] = "Valve 3 is open. " * 900  # type: ignore[index]
+
+
+def change_calls(turn: list[BaseMessage]) -> None:
+    turn[7].tool_calls = []  # type: ignore[attr-defined]
+
+
+def change_args(turn: list[BaseMessage]) -> None:
+    turn[7].tool_calls[0]["args"]["at"] = "the second floor " * 100  # type: ignore[attr-defined]
+
+
+def change_name(turn: list[BaseMessage]) -> None:
+    turn[0].name = "Bob of the second floor"
+
+
+def change_mark(turn: list[BaseMessage]) -> None:
+    turn[0].additional_kwargs["function_call"] = {"name": "look", "arguments": "{}"}
+
+
+def change_status(turn: list[BaseMessage]) -> None:
+    turn[8].status = "error"  # type: ignore[attr-defined]
+
+
+CHANGES = [change_content, change_block, change_calls, change_args, change_name, change_mark, change_status]
+
+
+def turn_with_blocks() -> list[BaseMessage]:
+    turn = turn_of(6)
+    turn[8].content = [
+        {"type": "image", "url": "https://valves.example/3.png"},
+        {"type": "text", "text": "It is shut."},
+    ]
+    return turn
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_message_of_the_turn_that_is_changed_in_place_is_read_again(
+    change: Callable[[list[BaseMessage]], None],
+) -> None:
+    def prompts(*, known: bool) -> list[tuple[list[BaseMessage], int]]:
+        turn = turn_with_blocks()
         with ContextPipeline({"max_context_tokens": 4_096, "learn": False}) as pipeline:
             if known:
                 pipeline.assemble(turn, **SCOPE)
-            message = turn[8] if "content" in change else turn[7]
-            for name, value in change.items():
-                setattr(message, name, value)
-            return [str(message.content) for message in pipeline.assemble(turn, **SCOPE).messages]
+            change(turn)
+            contexts = [pipeline.assemble(turn, **SCOPE) for _ in range(2)]
+        return [(context.messages, context.report.total_tokens) for context in contexts]
 
     assert prompts(known=True) == prompts(known=False)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_message_of_an_agents_history_is_stored_as_it_is_changed_in_place(
+    change: Callable[[list[BaseMessage]], None],
+) -> None:
+    history = turn_with_blocks()
+    with ContextPipeline({"learn": False}) as pipeline:
+        for _ in range(2):
+            pipeline.sync(history, **SCOPE)
+        change(history)
+        pipeline.sync(history, **SCOPE)
+        assert pipeline.get_messages(**SCOPE) == history
 
 
 def test_a_message_of_an_agents_history_that_is_changed_in_place_is_an_edit() -> None:

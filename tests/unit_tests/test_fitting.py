@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
@@ -21,6 +21,7 @@ from langchain_ctxbudget.prompt.turn import (
     NEXT_STEPS,
     NOTE_TOKENS,
     GrowingTurn,
+    ReadTurn,
     Rooms,
     next_tokens,
 )
@@ -316,3 +317,20 @@ def test_words_that_come_after_steps_count_from_the_first_step_on() -> None:
             "Go on.",
             "No, the roof.",
         ]
+
+
+SAID = {
+    "call": AIMessage("", tool_calls=[{"name": "f", "args": {}, "id": "a"}]),
+    "result": ToolMessage("It is blue.", tool_call_id="a"),
+}
+SAID |= {"answer": AIMessage("Yes."), "": HumanMessage(""), "question": HumanMessage("And the roof?")}
+
+
+@given(kinds=st.lists(st.sampled_from([*SAID]), max_size=8), parts=st.sets(st.integers(0, 8)))
+@example(kinds=["result", "call", "", "result"], parts={1, 2})
+@example(kinds=["result", "call", "result"], parts={2})
+def test_a_turn_that_is_read_in_parts_is_the_same_as_read_whole(kinds: list[str], parts: set[int]) -> None:
+    turn, read = [SAID[kind].model_copy(update={"id": f"m{at}"}) for at, kind in enumerate(kinds)], ReadTurn()
+    for end in sorted({*parts, len(turn)}):
+        read = read.read(turn[:end], COUNTER)
+    assert read.planned == ReadTurn().read(turn, COUNTER).planned
