@@ -31,7 +31,9 @@ def require_pipeline(pipeline: object, why: str) -> None:
 @contextmanager
 def taking(fields: Mapping[str, Any], kind: type[BaseModel]) -> Iterator[None]:
     """Refuses fields that a class does not have, and makes pydantic's error about others one of ours."""
-    require_names(fields, kind.model_fields, kind.__name__)
+    aliases = (field.validation_alias for field in kind.model_fields.values())
+    names = [name for alias in aliases for name in getattr(alias, "choices", [alias]) if isinstance(name, str)]
+    require_names(fields, [*kind.model_fields, *names], kind.__name__)
     try:
         yield
     except ValidationError as error:

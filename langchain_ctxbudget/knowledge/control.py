@@ -172,7 +172,7 @@ class UserKnowledge:
         `facts`, `attributes`, `relations`, `compiled_context`. `text` of these two is the label, or the name. Raises
         `InputError` where there is no such item, no such field, or a value does not fit.
         """
-        said_by = _SAID_BY.get(item_id.partition("/")[0], "text")
+        said_by = _SAID_BY.get(str(item_id).partition("/")[0], "text")
         changes = {said_by if name == "text" else name: value for name, value in changes.items()}
 
         def change(state: Knowledge) -> tuple[Knowledge, KnownItem]:
@@ -357,7 +357,7 @@ def _by_importance(profiles: Iterable[P], now: datetime) -> list[P]:
 
 
 def _find(state: Knowledge, item_id: str) -> KnownItem:
-    if (item := state.by_id.get(item_id)) is None:
+    if not isinstance(item_id, str) or (item := state.by_id.get(item_id)) is None:
         raise InputError(
             f"Nothing with the id {item_id!r} is known about this user; list facts, topics and entities for their ids"
         )

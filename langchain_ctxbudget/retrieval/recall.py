@@ -36,10 +36,9 @@ _MOST_ITEMS, _LEAST_ITEM_TOKENS = 4, 48
 _SPEAKER_CHARACTERS = 24
 
 _NUMBER = "[0-9]{1,12}"
-_NUMBERS = re.compile(
-    rf"(?:messages?\s*)?#?({_NUMBER})(?:@({_NUMBER}))?(?:\s*(?:[-\u2010-\u2015]|to)\s*#?({_NUMBER}))?", re.IGNORECASE
-)
-_LINES = re.compile(rf"(.+):({_NUMBER})(?:-({_NUMBER}))?")
+_TO = rf"(?:\s*(?:[-\u2010-\u2015]|to)\s*#?({_NUMBER}))?"
+_NUMBERS = re.compile(rf"(?:messages?\s*)?#?({_NUMBER})(?:@({_NUMBER}))?{_TO}", re.IGNORECASE)
+_LINES = re.compile(rf"(.+):({_NUMBER}){_TO}", re.IGNORECASE)
 _QUOTATION = "\"'`“”‘’[]() \t\r\n."  # noqa: RUF001 - what models put around a reference
 _LINE_BREAK = re.compile(r"(\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])")
 
@@ -67,8 +66,7 @@ class Transcript:
     ) -> "Transcript":
         """Returns what can be quoted now."""
         given = (conversation.last.turn if conversation.last else ()) if state is None else state
-        rest: dict[str, Entry] = {}
-        date = conversation.entries[-1].date if conversation.entries else None
+        rest, date = dict[str, Entry](), conversation.entries[-1].date if conversation.entries else None
         for message in dropwhile(lambda message: isinstance(message, SystemMessage), given):
             if not isinstance(message, BaseMessage) or conversation.position(message.id) is not None:
                 continue
@@ -107,34 +105,40 @@ class Transcript:
 
 
 class Reference(NamedTuple):
-    """Messages by position, and the characters of the first one to begin at, and to end before where it is alone."""
+    """Messages by position, and the characters of the first one to begin at, and to end before where it has `lines`."""
 
     first: int
     last: int
     offset: int = 0
     end: int | None = None
+    lines: str = ""
 
     def __str__(self) -> str:
         """In the form in which the next call can give it."""
-        place = f"#{self.first + 1}" + (f"@{self.offset}" if self.offset else "")
+        place = f"#{self.first + 1}" + (f"@{self.offset}" if self.offset else "") + self.lines
         return place if self.first == self.last else f"{place}-{self.last + 1}"
 
 
 def _resolved(transcript: Transcript, reference: str) -> Reference | None:
-    """Returns the messages that a reference names: `#` begins a number; else ids come first, which may look like it."""
+    """Returns the messages that a reference names, or the lines of one, from the character on that it names."""
+    whole = _named(transcript, reference)
+    lines = None if whole else _LINES.fullmatch(reference.strip(_QUOTATION))
+    if lines is None or (whole := _named(transcript, lines[1])) is None:
+        return whole
+    starts = [0, *(found.end() for found in _LINE_BREAK.finditer(fences.as_data(transcript[whole.first].text)))]
+    first, last = sorted(min(max(1, int(line)), len(starts)) for line in (lines[2], lines[3] or lines[2]))
+    offset, end = max(whole.offset, starts[first - 1]), starts[last] if last < len(starts) else None
+    return Reference(whole.first, whole.first, offset, end, f":{first}-{last}")
+
+
+def _named(transcript: Transcript, reference: str) -> Reference | None:
+    """Returns the messages of a reference: `#` begins a number; else ids come first, which may look like it."""
     plain, end, numbers = reference.strip(_QUOTATION), len(transcript), None
     parts = _NUMBERS.fullmatch(plain)
     if parts and 1 <= (first := min(int(parts[1]), int(parts[3] or parts[1]))) <= end:
         numbers = Reference(first - 1, min(max(int(parts[1]), int(parts[3] or 0)), end) - 1, int(parts[2] or 0))
-    if numbers and plain.startswith("#"):
-        return numbers
-    if (position := transcript.position(plain)) is not None:
-        return Reference(position, position)
-    if (lines := _LINES.fullmatch(plain)) and (whole := _resolved(transcript, lines[1])):
-        starts = [0, *(found.end() for found in _LINE_BREAK.finditer(fences.as_data(transcript[whole.first].text)))]
-        first, last = sorted(min(max(1, int(line)), len(starts)) for line in (lines[2], lines[3] or lines[2]))
-        return Reference(whole.first, whole.first, starts[first - 1], starts[last] if last < len(starts) else None)
-    return numbers
+    position = None if numbers and plain.startswith("#") else transcript.position(plain)
+    return numbers if position is None else Reference(position, position)
 
 
 # Answers
@@ -145,21 +149,17 @@ def by_reference(transcript: Transcript, reference: str, budget_tokens: int) -> 
     wanted = _resolved(transcript, reference)
     if wanted is None:
         return _unknown(transcript)
-    length = len(transcript[wanted.first].text)
-    if wanted.offset and wanted.offset >= length:
-        return f"Message #{wanted.first + 1} has no more than {length} characters."
-
-    def continues(following: Reference | None) -> str:
-        return f'Continue with reference "{following}".\n' if following else ""
-
-    return _page(transcript, wanted, budget_tokens, continues, QUOTES) or _NO_ROOM
+    end = wanted.end or len(transcript[wanted.first].text)
+    if wanted.offset and wanted.offset >= end:
+        return f"Message #{wanted.first + 1}{wanted.lines} ends at character {end}."
+    line = 'Continue with reference "{}".\n'
+    return _page(transcript, wanted, budget_tokens, lambda rest: line.format(rest) if rest else "", QUOTES) or _NO_ROOM
 
 
 def by_query(transcript: Transcript, query: str, embeddings: Embeddings | None, budget_tokens: int) -> Flow[str]:
     """Returns the messages that are most relevant to a query, in the order of time, of large ones the best part."""
     count = transcript.conversation.counter.count_text
-    found = yield from _ranked(transcript, query, embeddings)
-    if not found:
+    if not (found := (yield from _ranked(transcript, query, embeddings))):
         return f"Nothing stored is about that. Try other words, or {FORMS}." if transcript else _unknown(transcript)
     wanted, items = set(terms(query)), dict[int, str]()
     left_tokens = budget_tokens - count(QUOTES)
@@ -196,9 +196,8 @@ def _ranked(transcript: Transcript, query: str, embeddings: Embeddings | None) -
 
 
 def _unknown(transcript: Transcript) -> str:
-    if not transcript:
-        return "Nothing is stored of this conversation yet."
-    return f"There is no such message, only 1 to {len(transcript)}. Give {FORMS}."
+    numbers = f"There is no such message, only 1 to {len(transcript)}. Give {FORMS}."
+    return numbers if transcript else "Nothing is stored of this conversation yet."
 
 
 def _item(transcript: Transcript, position: int, said: str, start: int = 0) -> str:
@@ -230,9 +229,8 @@ def _page(
         for position, text in enumerate(texts, wanted.first):
             if size < max(1, len(text)) and position > wanted.first:
                 break
-            end = len(text)
-            if size < end:  # cut where it harms least, but not before the first character
-                end = head_end(text[: size + 1], size) or size
+            # Cut where it harms least, but not before the first character.
+            end = len(text) if size >= len(text) else head_end(text[: size + 1], size) or size
             said += _item(transcript, position, text[:end], following.offset)
             if end < len(text):
                 return said + last_line(following._replace(offset=following.offset + end))

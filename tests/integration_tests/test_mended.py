@@ -12,10 +12,11 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.base import Op, PutOp, Result
 from langgraph.store.memory import InMemoryStore
+from pydantic import AliasChoices, Field
 
 import langchain_ctxbudget
 from langchain_ctxbudget import ContextPipeline, ContextSettings, KnowledgeBase
-from langchain_ctxbudget.errors import InvalidSettingsError
+from langchain_ctxbudget.errors import InputError, InvalidSettingsError
 from langchain_ctxbudget.middleware import ContextBudgetMiddleware
 from langchain_ctxbudget.pipeline import RunContext
 
@@ -77,6 +78,18 @@ def test_what_is_misspelt_or_of_another_kind_is_refused_by_name() -> None:
     }.items():
         with pytest.raises(InvalidSettingsError, match=message):
             call()
+    with pytest.raises(InputError, match="Nothing with the id 5 is known"):
+        pipeline.knowledge.edit(5, text="x", user_id="ada")
+
+
+def test_a_field_of_a_subclass_is_given_by_its_aliases() -> None:
+    class Own(langchain_ctxbudget.BudgetedRetriever):
+        more: int = Field(default=0, alias="mehr")
+        less: int = Field(default=0, validation_alias=AliasChoices("weniger", "moins"))
+
+    given: dict[str, Any] = {"mehr": 3, "moins": 2}
+    own = Own(pipeline=ContextPipeline({"learn": False}), user_id="ada", **given)
+    assert (own.more, own.less) == (3, 2)
 
 
 async def test_every_public_method_names_an_argument_that_it_does_not_have() -> None:

@@ -91,7 +91,7 @@ def test_a_reference_names_lines_of_a_message():
         ToolMessage("\n".join(f"line {n}" for n in range(1, 31)), tool_call_id="c", id="m:2"),
     ]
     for reference, lines in {
-        "2:10-12": "line 10|line 11|line 12",
+        **dict.fromkeys(("2:10-12", "2:10–12", "2:10 to 12", "2:12 - 10"), "line 10|line 11|line 12"),
         "#2:30": "line 30",
         "m:2:29-99": "line 29|line 30",
     }.items():
@@ -115,7 +115,8 @@ def test_a_reference_to_nothing_is_told_which_forms_there_are():
         answer = by_reference(shown, reference, 200)
         assert answer.startswith("There is no such message, only 1 to 100."), reference
         assert '"41-60"' in answer
-    assert by_reference(shown, "7@500", 200) == "Message #7 has no more than 30 characters."
+    assert by_reference(shown, "1" + ":1" * 2_000, 200).startswith("There is no such message")
+    assert by_reference(shown, "7@500", 200) == "Message #7 ends at character 30."
 
 
 def test_a_range_is_given_in_whole_messages_and_ends_by_naming_what_continues_it():
@@ -156,6 +157,19 @@ def test_following_the_references_gives_every_character(counter, stored, turn, b
         assert not following or following[1] != reference
         reference = following[1] if following else None
     assert found == {at + 1: fences.as_data(shown[at].text) or "(no text)" for at in range(len(shown))}
+
+
+@given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=20), st.integers(1, 30), st.integers(0, 9))
+def test_following_the_references_gives_the_lines_that_were_asked_for_and_no_more(pieces, first, more):
+    shown = transcript([HumanMessage("x" + "\n".join(pieces) + "x"), HumanMessage("after")])
+    lines = fences.as_data(shown[0].text).splitlines(keepends=True)
+    found, reference = "", f"1:{first}-{first + more}"
+    while reference:
+        answer = by_reference(shown, reference, 80)
+        [(_, text)] = said(answer)
+        found, following = found + text, NEXT.search(answer)
+        reference = following[1] if following else None
+    assert found == "".join(lines[first - 1 : first + more] or lines[-1:])
 
 
 def test_a_line_of_a_message_cannot_pass_for_a_message_or_a_fence():
