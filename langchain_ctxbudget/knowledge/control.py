@@ -144,14 +144,14 @@ class UserKnowledge:
 
     def _add_topic(self, /, label: str, *, user_id: str, **fields: Any) -> Flow[TopicProfile]:  # noqa: ANN401 - any field
         """Adds a topic by hand, with the fields that `edit` takes; `InputError` where there is one of this name."""
-        key = slug(label)
-        blank = TopicProfile(id=f"topic/{key}", slug=key, label=label, made_by=BY_USER, created_at=self._now)
+        key = slug(str(label))
+        blank = TopicProfile(id=f"topic/{key}", slug=key, label=str(label), made_by=BY_USER, created_at=self._now)
         return self._adding(user_id, blank, {"label": label, **fields})
 
     def _add_entity(self, /, name: str, *, user_id: str, **fields: Any) -> Flow[EntityProfile]:  # noqa: ANN401 - any field
         """Adds a person or a thing by hand, with the fields that `edit` takes; `InputError` where there is one."""
-        key = f"entity/{fields.get('type', 'concept')}/{one_line(fold(name))}"
-        blank = EntityProfile(id=key, name=name, made_by=BY_USER, created_at=self._now)
+        key = f"entity/{fields.get('type', 'concept')}/{one_line(fold(str(name)))}"
+        blank = EntityProfile(id=key, name=str(name), made_by=BY_USER, created_at=self._now)
         return self._adding(user_id, blank, {"name": name, **fields})
 
     def _adding(self, user_id: str, blank: P, fields: Mapping[str, Any]) -> Flow[P]:

@@ -78,8 +78,14 @@ def test_what_is_misspelt_or_of_another_kind_is_refused_by_name() -> None:
     }.items():
         with pytest.raises(InvalidSettingsError, match=message):
             call()
-    with pytest.raises(InputError, match="Nothing with the id 5 is known"):
-        pipeline.knowledge.edit(5, text="x", user_id="ada")
+    known = pipeline.knowledge
+    for call, message in {
+        lambda: known.edit(5, text="x", user_id="ada"): "Nothing with the id 5 is known",
+        lambda: known.add_topic(5, user_id="ada"): "label cannot be 5",
+        lambda: known.add_entity(5, user_id="ada"): "name cannot be 5",
+    }.items():
+        with pytest.raises(InputError, match=message):
+            call()
 
 
 def test_a_field_of_a_subclass_is_given_by_its_aliases() -> None:
