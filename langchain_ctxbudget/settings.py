@@ -78,8 +78,7 @@ class ResponseStyle(budget.Parameters):
     @property
     def lines(self) -> tuple[str, ...]:
         """One instruction for every point that is settled."""
-        given = self.model_dump(exclude_none=True)
-        return tuple(STYLES[name][str(value).lower()] for name, value in given.items())
+        return tuple(STYLES[name][str(value).lower()] for name, value in self.model_dump(exclude_none=True).items())
 
 
 class RetrievalSettings(budget.Parameters):

@@ -426,8 +426,7 @@ def _divided(name: str, situation: Situation, buckets: Buckets, kept_tokens: int
     held, room = situation.history_tokens, buckets["history"]
     fits_whole = held <= room
     arc = 0 if fits_whole else max(0, min(arc_ideal(situation), int(room * ARC_SHARE), room - kept_tokens))
-    history = held if fits_whole else room - arc
-    sizes = {Layer.ARC: (arc, ARC_PRIORITY), Layer.HISTORY: (history, HISTORY_PRIORITY)}
+    sizes = {Layer.ARC: (arc, ARC_PRIORITY), Layer.HISTORY: (held if fits_whole else room - arc, HISTORY_PRIORITY)}
     specs = [LayerSpec(layer, 0, tokens, tokens, priority) for layer, (tokens, priority) in sizes.items()]
     for bucket, tokens in buckets.items():
         wanted = _knowledge(bucket, situation, tokens, fits_whole=fits_whole)

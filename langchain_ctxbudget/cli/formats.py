@@ -157,8 +157,7 @@ def _of_chatgpt(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
         place = tree[place].get("parent")
     for said in reversed(path):
         content = said.get("content") or {}
-        parts = content.get("parts") or [content.get("text")]
-        text = "\n".join(part for part in parts if isinstance(part, str))
+        text = "\n".join(part for part in content.get("parts") or [content.get("text")] if isinstance(part, str))
         hidden = (said.get("metadata") or {}).get("is_visually_hidden_from_conversation") or said.get("weight") == 0
         if text.strip() and not hidden and content.get("content_type") in TYPED:
             role = said["author"]["role"].replace("tool", "assistant")  # no call stands before what a tool says

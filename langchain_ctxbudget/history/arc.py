@@ -244,8 +244,7 @@ def _open(last: Digest, open_questions: Sequence[Sentence], later: Sequence[Line
         open_questions = [s for s in open_questions if s.position >= last.end]
     for s in filter(_stands_alone, open_questions):
         found.append((replace(s, text=_marked(s.text)).told, s.position, EXTRACTION, (s.position, s.position + 1)))
-    ranked = enumerate(found, 1)
-    return [_line(OPEN, *question, worth=rank / len(found)) for rank, question in ranked][::-1]
+    return [_line(OPEN, *question, worth=rank / len(found)) for rank, question in enumerate(found, 1)][::-1]
 
 
 def _marked(question: str) -> str:

@@ -60,8 +60,7 @@ class Head(Record):
 
 def read(store: BaseStore, conversation: OpenConversation) -> Flow[None]:
     """Begins a conversation with what is stored of its messages; what has come since is read from the log."""
-    namespace = conversation.scope.namespace(BLOCKS)
-    [item] = yield from batch(store, [GetOp(namespace, HEAD)])
+    [item] = yield from batch(store, [GetOp(conversation.scope.namespace(BLOCKS), HEAD)])
     if not isinstance(item, Item):
         return
     conversation.remade = REMADE

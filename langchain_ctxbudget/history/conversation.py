@@ -317,8 +317,7 @@ class OpenConversation:
         read = max(stands, cut.cleared)
         if cut.begun > len(self.table) or not (read or cut.begun or cut.strategy == "full"):
             return False
-        same = not stands or self.table.preserved(stands) == cut.preserved
-        return same and self.table.holds(read, cut.digest)
+        return (not stands or self.table.preserved(stands) == cut.preserved) and self.table.holds(read, cut.digest)
 
     def page(self, limit: int | None = None, before: str | None = None) -> MessagePage:
         """Returns the newest messages, or the newest before one, by its id; all where there is no limit."""

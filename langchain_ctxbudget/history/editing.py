@@ -169,11 +169,7 @@ class Editor:
         made = _records(new, self.lane, clock, head.count, conversation.newest_state if state is None else state)
         was_known = conversation.sent_read >= len(conversation.table)
         places = ((conversation.sent.get(at), one.message) for at, one in enumerate(new, len(conversation.table)))
-        puts = [
-            PutOp(self.scope.namespace(SENT), str(block.position), stores.storable(block.to_dict()), index=False)
-            for block, message in places
-            if block is not None and block.said == words_of(message)
-        ]
+        puts = [put_sent(self.scope, block) for block, one in places if block and block.said == words_of(one)]
         if cuts := () if conversation.table else conversation.cuts:  # of the prompt for the first message
             puts.append(stores.written(self.scope.place(CUTS), stores.CutsRecord(cuts=tuple(cuts.values()))))
         yield from self._commit(made, News(made), [*beside, *puts])
@@ -377,13 +373,24 @@ def read_sent(store: BaseStore, conversation: OpenConversation) -> Flow[None]:
     end, read = len(conversation.table), conversation.sent_read
     begun = min((cut.begun for cut in conversation.cuts.values() if cut.prefix), default=end)
     asked = [at for at in range(max(begun, read), end) if is_user(conversation.table[at].message)]
-    namespace = conversation.scope.namespace(SENT)
-    items = yield from batch(store, [GetOp(namespace, str(at)) for at in asked])
-    for at, item in zip(asked, items, strict=True):
+    conversation.sent |= yield from sent_at(store, conversation.scope, asked)
+    conversation.sent_read = end
+
+
+def sent_at(store: BaseStore, scope: stores.Scope, positions: Sequence[int]) -> Flow[dict[int, TurnBlock]]:
+    """Returns the blocks that are stored of the messages at some positions."""
+    items = yield from batch(store, [GetOp(scope.namespace(SENT), str(at)) for at in positions])
+    found = dict[int, TurnBlock]()
+    for at, item in zip(positions, items, strict=True):
         if isinstance(item, Item):
             with suppress(InputError):  # derived: the message is shown without it
-                conversation.sent[at] = TurnBlock.from_dict(stores.stored(item.value))
-    conversation.sent_read = end
+                found[at] = TurnBlock.from_dict(stores.stored(item.value))
+    return found
+
+
+def put_sent(scope: stores.Scope, block: TurnBlock) -> PutOp:
+    """Returns what stores the block of a message."""
+    return PutOp(scope.namespace(SENT), str(block.position), stores.storable(block.to_dict()), index=False)
 
 
 def hold(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> None:

@@ -114,8 +114,7 @@ def read_reply(request: SummaryRequest, made_by: str, counter: TokenCounter, rep
     made = []
     for order, (text, kind) in enumerate(kinds.values()):
         bonus = (_OVERVIEW_BONUS if not order else 0) + (0 if kind is Kind.PLAIN else _LIST_BONUS)
-        score = importance(text, from_user=False) + bonus
-        made.append(Sentence(node.first, order, "", date, text, score, kind))
+        made.append(Sentence(node.first, order, "", date, text, importance(text, from_user=False) + bonus, kind))
     kept = choose(made, [counter.count_text(sentence.text) for sentence in made], request.cap_tokens)
     return Digest(
         first=node.first,
@@ -318,8 +317,7 @@ def wanted(spans: Spans) -> list[tuple[Node, str]]:
     """Returns the spans that a model is to write about, each after its parts."""
     known = spans.known
     nodes = spans.tree.complete(min(known.until, len(spans.entries))) if known.maker else []
-    keys = ((node, spans.key(node)) for node in nodes)
-    return [(node, key) for node, key in keys if known.lacks(key)]
+    return [(node, key) for node in nodes if known.lacks(key := spans.key(node))]
 
 
 class Owner(Protocol):
@@ -387,5 +385,4 @@ class Summarizing:
             known.digests[job.key] = made
             known.failures.pop(job.key, None)
             record = ConversationCompaction.of(made, seen, job.key, self.clock())
-            place = GetOp(seen.scope.namespace(COMPACTIONS), record.id)
-            yield from batch(self._owner.store, [written(place, record)])
+            yield from batch(self._owner.store, [written(GetOp(seen.scope.namespace(COMPACTIONS), record.id), record)])

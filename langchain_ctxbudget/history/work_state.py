@@ -208,8 +208,7 @@ class WorkState:
             self.error = (subject, why)
         if call.kind == "todo":
             titles = (next((str(item[key]) for key in _TITLE_KEYS if item.get(key)), "") for item in call.todos)
-            states = (str(item.get("status", "pending")) for item in call.todos)
-            self.todos = tuple(zip(titles, states, strict=True))
+            self.todos = tuple(zip(titles, (str(item.get("status", "pending")) for item in call.todos), strict=True))
         elif call.kind == "run":
             self.commands.pop(subject, None)
             self.commands[subject] = Outcome("run", failed=why)

@@ -118,8 +118,7 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
 def window_of(engine: Engine, scope: Scope, max_tokens: int, request: Request) -> Flow[list[BaseMessage]]:
     """Returns the messages of a conversation that fit a request; see `BudgetedChatMessageHistory.window`."""
     require_count("max_tokens", max_tokens)
-    plan = partial(_plan, max_tokens=max_tokens)
-    view, conversation, failures = yield from engine.history(scope, plan, request)
+    view, conversation, failures = yield from engine.history(scope, partial(_plan, max_tokens=max_tokens), request)
     content = Content(
         fragments=(*view.arc, *view.summary),
         summary_intro=view.summary_intro,

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import takewhile
@@ -346,8 +347,9 @@ class Engine:
     def _with_block(self, plan: Plan, access: Access, given: object) -> Flow[Plan]:
         """Goes on with the context block that was chosen when the turn began, where an agent is in the middle of one.
 
-        It is what the agent's state has, else what this process remembers, else what is chosen for the human message
-        alone: that follows from what was stored before it, as it did when the turn began.
+        It is what the agent's state has, else what this process remembers, else what was stored as the prompt was
+        written anew within the turn. Where it was not, it is what is chosen for the human message alone: that follows
+        from what was stored before it, as it did when the turn began.
         """
         turn, history, last = plan.request.turn, plan.conversation.digest, plan.conversation.last
         first = prompts.asking(turn)
@@ -368,8 +370,11 @@ class Engine:
                 begun = prompts.settle(begun).plan
             except BudgetError:  # the prompt itself tells what it needs
                 begun = begun.but(block=None)
-            position = len(plan.conversation.entries) + first
+            position, keys = len(plan.conversation.entries) + first, [cut.cut_key for cut in begun.cuts if cut]
             block = begun.block or TurnBlock.of(turn[first], history, (), position=position)
+            with suppress(Exception):  # derived: it is chosen again
+                stored = (yield from editing.sent_at(access.store, plan.conversation.scope, [position])).get(position)
+                block = stored if stored and stored.cut_key in keys and stored.is_for(turn[first], history) else block
             plan = plan.failed(*begun.failures)
         return plan.but(request=replace(plan.request, block=block)).with_block(block)
 
@@ -395,11 +400,11 @@ class Engine:
             conversation.snapshot = changes.snapshot
         # One that shows nothing because nothing is known is written by whoever learns something.
         knows = prompt.plan.request.knowledge.mark.mark != ""
+        if prompt.plan.grows and (block := prompt.plan.block) is not None:
+            conversation.sent[block.position] = block
         problems = yield from self._write(conversation, changes.cut, step=changes.step, with_snapshot=knows)
         known.note_use(workspace.store, scope.user_id, changes.hits, changes.misses)
         conversation.last, conversation.remade = changes.last, ""
-        if prompt.plan.grows and (block := prompt.plan.block) is not None:
-            conversation.sent[block.position] = block
         self._summarize(conversation, settings, prompt.plan.history)
         workspace.note_blocks(conversation)
         order, measured, context = ("open", *STEPS, prompts.LAST_STEP), session.timings_ms, prompt.context
@@ -411,8 +416,7 @@ class Engine:
 
         if scope.is_kept and (keep := settings.keep_snapshots):
             try:
-                now = workspace.bookkeeping.clock()
-                yield from keep_report(workspace.store, conversation, told(), now, keep)
+                yield from keep_report(workspace.store, conversation, told(), workspace.bookkeeping.clock(), keep)
             except Exception as error:  # noqa: BLE001 - derived data: the prompt is made
                 problems.append(f"snapshot not written: {type(error).__name__}: {error}")
         report = cache(told)
@@ -431,18 +435,19 @@ class Engine:
         self, conversation: OpenConversation, cut: CutRecord | None, *, step: bool, with_snapshot: bool
     ) -> Flow[list[str]]:
         """Stores a new cut, so that a restart goes on with it, and what is shown of the facts about the user."""
-        scope = conversation.scope
+        scope, end, puts = conversation.scope, len(conversation.table), list[Op]()
+        has_calls = cut is not None and cut.turn_groups > 1
         if cut is not None:
             conversation.use(cut)
             conversation.cuts_unsaved |= step
-        puts: list[Op] = []
         if cut is not None and step:
             gone = [at for at, block in conversation.sent.items() if at < cut.begun and block.cut_key == cut.cut_key]
             sent = scope.namespace(histories.SENT)
-            puts += [PutOp(sent, str(at), None) for at in gone if at < len(conversation.table)]
+            puts += [PutOp(sent, str(at), None) for at in gone if at < end]
             for at in gone:
                 del conversation.sent[at]
-        has_calls = cut is not None and cut.turn_groups > 1
+            if has_calls:  # the turn's block was chosen with another cut, which is gone
+                puts += [editing.put_sent(scope, block) for at, block in conversation.sent.items() if at >= end]
         if conversation.cuts_unsaved and (conversation.table or has_calls):  # else it is written with the first message
             puts.append(written(scope.place(histories.CUTS), CutsRecord(cuts=tuple(conversation.cuts.values()))))
         with_snapshot = with_snapshot and conversation.snapshot_unsaved

@@ -154,8 +154,7 @@ class GrowingTurn:
 
         Groups that it knows from the last time are not looked at again.
         """
-        known = len(self._given)
-        if not messages.same_beginning(self._given, groups) or has_human(groups[known:]):
+        if not messages.same_beginning(self._given, groups) or has_human(groups[len(self._given) :]):
             self.begin(groups)
         for number in range(len(self._given), len(groups)):
             self._given.append(groups[number])

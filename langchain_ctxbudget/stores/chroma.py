@@ -432,8 +432,7 @@ class _OpenChroma:
         """Returns all vectors below a prefix, by item."""
         if prefix in self.known:
             return self.known[prefix]
-        items = self.read(self.ids_below(prefix))
-        vectors = {id_: item.flat_vectors for id_, item in items.items() if item.vectors}
+        vectors = {id_: item.flat_vectors for id_, item in self.read(self.ids_below(prefix)).items() if item.vectors}
         if self.is_private and len(vectors) <= KNOWN_VECTORS:
             if sum(map(len, self.known.values())) + len(vectors) > KNOWN_VECTORS:
                 self.known.clear()

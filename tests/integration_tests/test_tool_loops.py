@@ -398,6 +398,15 @@ def test_the_calls_behind_a_prompt_in_the_middle_of_a_turn_only_add_to_it(budget
     assert all(now[: len(before)] == before for before, now in pairwise(prompts))
 
 
+@pytest.mark.parametrize("budget", [1_200, 4_000])
+def test_a_process_that_takes_up_a_turn_goes_on_with_the_block_of_a_prompt_written_anew_in_it(budget: int) -> None:
+    loop = looking(history=40, steps=6, size=300, max_context_tokens=budget)
+    process, before = Process(loop), loop.before()
+    drive(process.pipeline.engine.answer(SCOPE, before[:-2], before[-2:-1], loop.request()))
+    for turn in loop.turns():
+        check_same(process.answer(turn), Process(loop, process.store).answer(turn))
+
+
 @pytest.mark.parametrize("budget", [2_000, 8_000, 16_000])
 def test_a_long_turn_costs_less_than_sending_everything(budget: int) -> None:
     steps = tuple(Step(sizes=(size,), words=10) for size in (60, 300, 900, 10, 3_000, 300) * 8)
