@@ -132,11 +132,13 @@ def plainly_same(one: BaseMessage, other: BaseMessage) -> bool:
     if type(one) is not type(other) or one.content != other.content or one.name != other.name:
         return False
     ours, theirs = one.__dict__, other.__dict__
-    return all(
-        (mine := ours.get(name)) is (their := theirs.get(name)) or (mine == their and repr(mine) == repr(their))
-        for name in (_COMPARED if isinstance(one.content, str) else (*_COMPARED, "content"))
-        if ours.get(name) or theirs.get(name)
-    )
+    with suppress(ValueError):  # arrays do not say whether they are equal
+        return all(
+            (mine := ours.get(name)) is (their := theirs.get(name)) or (mine == their and repr(mine) == repr(their))
+            for name in (_COMPARED if isinstance(one.content, str) else (*_COMPARED, "content"))
+            if ours.get(name) or theirs.get(name)
+        )
+    return False
 
 
 class SeenMessages(NamedTuple):
@@ -146,9 +148,11 @@ class SeenMessages(NamedTuple):
     said: Sequence[Mapping[str, object]] = ()
 
     def begin(self, given: Sequence[BaseMessage]) -> bool:
-        """Tells if what is given begins with these very messages, and they say what they said."""
+        """Tells if what is given begins with these very messages, and they say what they said, as far as that shows."""
         same = (said.items() <= vars(message).items() for said, message in zip(self.said, self.messages, strict=True))
-        return same_beginning(self.messages, given) and all(same)
+        with suppress(ValueError):  # as above
+            return same_beginning(self.messages, given) and all(same)
+        return False
 
     def grown(self, given: Sequence[BaseMessage]) -> "SeenMessages":
         """Returns all messages of what is given, which begins with these, as they are now."""

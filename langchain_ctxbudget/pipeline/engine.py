@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import takewhile
@@ -348,8 +347,7 @@ class Engine:
         """Goes on with the context block that was chosen when the turn began, where an agent is in the middle of one.
 
         It is what the agent's state has, else what this process remembers, else what was stored as the prompt was
-        written anew within the turn. Where it was not, it is what is chosen for the human message alone: that follows
-        from what was stored before it, as it did when the turn began.
+        written anew within the turn, else what is chosen for the human message alone, as when the turn began.
         """
         turn, history, last = plan.request.turn, plan.conversation.digest, plan.conversation.last
         first = prompts.asking(turn)
@@ -372,9 +370,11 @@ class Engine:
                 begun = begun.but(block=None)
             position, keys = len(plan.conversation.entries) + first, [cut.cut_key for cut in begun.cuts if cut]
             block = begun.block or TurnBlock.of(turn[first], history, (), position=position)
-            with suppress(Exception):  # derived: it is chosen again
+            try:
                 stored = (yield from editing.sent_at(access.store, plan.conversation.scope, [position])).get(position)
                 block = stored if stored and stored.cut_key in keys and stored.is_for(turn[first], history) else block
+            except Exception as error:  # noqa: BLE001 - derived: it is chosen again
+                plan = plan.failed(f"the turn's context block not read: {type(error).__name__}: {error}")
             plan = plan.failed(*begun.failures)
         return plan.but(request=replace(plan.request, block=block)).with_block(block)
 

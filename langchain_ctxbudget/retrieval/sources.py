@@ -115,7 +115,7 @@ def boosted(pool: Pool, settings: RetrievalSettings, names: Collection[str], tod
     best = pool.best(pool.ranking.keys, settings.candidates or CANDIDATES)
     boost, called = np.zeros(len(pool.ranking.keys)), {fold(name) for name in names}
     for number in best:
-        text, said = pool.text(number), fold(pool.text(number).text)
+        text, said = pool.text(number), fold(pool.text(number).text) if called else ""
         new = _recency(text.date, today) if text.date and today else 0.0
         shared = sum(name in said for name in called) / max(1, len(called))
         boost[number] = settings.recency_weight * RECENCY_BOOST * new + settings.entity_weight * NAMES_BOOST * shared

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from statistics import median
 from typing import Any
 
+import numpy as np
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langgraph.store.base import Op
@@ -174,3 +175,11 @@ def test_a_message_of_an_agents_history_that_is_changed_in_place_is_an_edit() ->
             pipeline.sync(history, **SCOPE)
             stored = pipeline.get_messages(**SCOPE)[0]
             assert (stored.content, stored.additional_kwargs.get("ctxbudget")) == (text, mark)
+
+
+def test_what_cannot_say_whether_it_is_equal_is_taken_for_changed() -> None:
+    asked = HumanMessage("Hi", id="q", additional_kwargs={"vector": np.array([1.0, 2.0])})
+    with ContextPipeline({"learn": False}) as pipeline:
+        for answer in (AIMessage("One.", id="a"), AIMessage("Two.", id="b")):
+            assert pipeline.assemble([asked, answer], **SCOPE).messages[-1].text == answer.text
+            pipeline.sync([asked, answer], user_id="ada", conversation_id="state")
