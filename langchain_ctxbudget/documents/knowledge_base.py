@@ -107,8 +107,7 @@ class KnowledgeBase:
         if not 0 <= chunk_overlap_tokens <= (most := chunk_tokens // 2):  # else chunks say mostly the same
             raise errors.InvalidSettingsError(f"chunk_overlap_tokens must be 0 to {most}, not {chunk_overlap_tokens}")
         self.user_id, self.store = user_id, PrivateStore() if store is None else store
-        local = LocalEmbeddings() if embeddings is None and local_embeddings_available() else None
-        self.embeddings = embeddings or local
+        self.embeddings = embeddings or (LocalEmbeddings() if local_embeddings_available() else None)
         """For a store without an index; None where none were given and none are installed."""
         self._owner, self._catalogue = catalogue.owner_of(user_id), Catalogue(self.store)
         self._manifest = namespace(self._owner, "manifest")
@@ -198,7 +197,7 @@ class KnowledgeBase:
         return PutOp(namespace(self._owner), catalogue.MARK, {"mark": new_token()}, index=False)
 
     def _clear(self, id_: str, kept: set[str]) -> Flow[None]:
-        """Deletes the parts of a document but for some, also those that a writer left behind who was killed."""
+        """Deletes the parts of a document but for some, which also clears up after a writer who was killed."""
         where = namespace(self._owner, "parts", id_)
         there = [item.key for item in (yield from read_all(self.store, where)) if item.key not in kept]
         yield from bulk.write(self.store, [PutOp(where, key, None) for key in there])
@@ -209,6 +208,7 @@ class KnowledgeBase:
         made_from = digest(repr((new.about, cut, self._sizes, self._counter.name, has_index(self.store))))
         old = yield from self._record(id_)
         if old and old.made_from == made_from:
+            yield from self._clear(id_, old.keys)
             return "unchanged"
         record, parts = yield in_thread(partial(self._split, id_, new, made_from))
         yield from bulk.write(self.store, [part for part in parts if not old or part.key not in old.keys])
