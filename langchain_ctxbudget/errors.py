@@ -123,12 +123,8 @@ class StoreDataError(StoreError):
     """The store holds a record that this version cannot read."""
 
 
-class SummaryError(CtxBudgetError):
-    """A chat model was asked for a summary and gave none that can be used; names what happened at each attempt."""
-
-
-class ExtractionError(CtxBudgetError):
-    """A chat model was asked what messages tell of the user and gave nothing that can be used; names each attempt."""
+class ModelReplyError(CtxBudgetError):
+    """A chat model was asked in the background and gave nothing that can be used; tells what each attempt gave."""
 
 
 class BlockedLoopError(CtxBudgetError, RuntimeError):

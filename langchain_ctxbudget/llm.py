@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
 
+from langchain_ctxbudget.errors import ModelReplyError
 from langchain_ctxbudget.messages import one_line
 from langchain_ctxbudget.tokens import token_count, unwrapped
 
@@ -27,10 +28,6 @@ MOST_REPLY_CHARACTERS = 200_000
 SPEAKER_CHARACTERS = 40
 _ERROR_CHARACTERS = 300
 _THOUGHTS = re.compile(r"\A\s*<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
-
-
-class NoReplyError(Exception):
-    """The model gave no reply that could be read; the text says why, attempt by attempt."""
 
 
 class StructuredModel:
@@ -62,14 +59,13 @@ class StructuredModel:
         self._seconds, self._quotes, self._names = timeout_seconds, quotes, names
         self._bound = _bound_to_schema(model, schema)
 
-    def ask(self, instructions: str, in_words: str, data: str, read: Callable[[str | Mapping[str, Any]], T]) -> T:
+    def ask(
+        self, instructions: str, in_words: str, data: str, read: Callable[[str | Mapping[str, Any]], T], *, failed: str
+    ) -> T:
         """Asks twice at most; returns the first reply that `read` takes, whose `ValueError` says why it does not.
 
         `instructions` are the system message, with `in_words` at its end where no schema asks for the format; `data`
-        is the human message.
-
-        Raises:
-            NoReplyError: neither reply could be read.
+        is the human message. Where neither reply can be read, that is a `ModelReplyError` about what has `failed`.
         """
         failures = []
         for number, bound in enumerate((self._bound, None), 1):  # a server that garbles a schema may follow words
@@ -87,7 +83,7 @@ class StructuredModel:
                 except ValueError as error:
                     failure = str(error)
             failures.append(f"attempt {number}: {failure}")
-        raise NoReplyError("; ".join(failures))
+        raise ModelReplyError(f"{self.name} {failed}: {'; '.join(failures)}")
 
     def _begun(self, runnable: "Runnable[Any, Any]", messages: Sequence[BaseMessage]) -> Future[Any]:
         """Asks in a thread that nothing waits for but who wants the reply: a call that takes too long is left alone."""

@@ -1,7 +1,7 @@
 """The dashboard: a page and a JSON API over the conversations of one user at a time; needs the extra `dashboard`."""
 
 try:
-    import starlette  # noqa: F401
+    import starlette
 except ImportError as error:  # pragma: no cover - the tests have it
     raise ImportError("The dashboard needs starlette: pip install 'langchain-ctxbudget[dashboard]'") from error
 

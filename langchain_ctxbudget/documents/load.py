@@ -134,7 +134,7 @@ def _merged(documents: Sequence[Document], metadata: Mapping[str, Any]) -> NewDo
     parts: list[Part] = []
     for document in documents:
         own = {name: value for name, value in document.metadata.items() if name not in known and name != "source"}
-        page = searchable(document.page_content)
+        page = encodable(document.page_content).replace("\0", "")  # an index refuses NUL and half characters
         for part in markdown_parts(page) if kind == "markdown" else [Part(page)]:
             parts += [replace(part, metadata=_as_json(own))] if part.text.strip() else []
     headed = next((part.heading.split(HEADINGS)[0] for part in parts if part.heading), "")
@@ -155,11 +155,6 @@ def _merged(documents: Sequence[Document], metadata: Mapping[str, Any]) -> NewDo
 def digest(text: str) -> str:
     """Returns a short hash of a text."""
     return blake2b(text.encode(errors="surrogatepass"), digest_size=12).hexdigest()
-
-
-def searchable(text: str) -> str:
-    """Returns a text without NUL and half characters, which an index refuses."""
-    return encodable(text).replace("\0", "")
 
 
 def _date(value: object, source: str) -> str | None:

@@ -18,13 +18,3 @@ from langchain_ctxbudget.history.turn_blocks import (
     CONTEXT_FRAME, CONTEXT_INTRO, SENT, TurnBlock, block_lines, by_layer, is_of_earlier_turn, with_block,
     with_headings,
 )  # fmt: skip
-
-__all__ = [
-    "BLOCKS", "CONTEXT_FRAME", "CONTEXT_INTRO", "CUTS", "JOINED", "LANES", "PINS", "SENT", "UNKNOWN", "Beginning",
-    "Conversation", "ConversationCompaction", "Decision", "Editor", "Entry", "HistoryPlan", "HistoryView", "LastPrompt",
-    "Line", "MessageIndex", "MessagePage", "MessageTable", "OnRemoval", "OpenConversation", "OpenConversations",
-    "OtherConversations", "Owner", "Sentence", "Summarizing", "TurnBlock", "block_lines", "blocks", "by_layer",
-    "choose", "compact", "compactions", "editing", "fragments", "is_of_earlier_turn", "keep_sentences", "log",
-    "look_up", "message_reference", "require_known", "saying", "searched_text", "short_digest",
-    "with_block", "with_headings", "work_state",
-]  # fmt: skip

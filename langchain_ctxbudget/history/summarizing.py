@@ -19,7 +19,7 @@ from langgraph.store.base import BaseStore, GetOp
 
 from langchain_ctxbudget import llm, messages
 from langchain_ctxbudget.background import BackgroundWorker, Cancelled
-from langchain_ctxbudget.errors import StoreDataError, SummaryError
+from langchain_ctxbudget.errors import ModelReplyError, StoreDataError
 from langchain_ctxbudget.flow import Flow, T, batch, drive
 from langchain_ctxbudget.history.conversation import Conversation, OpenConversation
 from langchain_ctxbudget.history.extractive import Digest, Kind, Line, Sentence, choose, importance, kind_of
@@ -170,16 +170,14 @@ class ChatModelSummarizer:
         return f"{self.model.kind}/{VERSION}"
 
     def summarize(self, request: SummaryRequest, counter: TokenCounter) -> Digest:
-        """Sums up a span; `counter` measures the cap. A `SummaryError` says why there is no summary."""
+        """Sums up a span; `counter` measures the cap. A `ModelReplyError` says why there is no summary."""
         limits = {"tokens": request.cap_tokens, "characters": int(request.cap_tokens * _CHARACTERS_PER_TOKEN)}
         fields = "".join(f"\n- {name}: {text}" for name, text in _FIELDS.items())
         instructions = _WORDING.format(**limits, fields=fields, CONTEXT=CONTEXT, SUMMARY=SUMMARY)
         data = self._data(request, estimate_tokens(instructions))
-        try:
-            return self.model.ask(instructions, _AS_JSON, data, partial(read_reply, request, self.model.name, counter))
-        except llm.NoReplyError as error:
-            span = f"messages {request.node.first} to {request.node.end}"
-            raise SummaryError(f"{self.model.name} gave no summary of {span}: {error}") from None
+        read = partial(read_reply, request, self.model.name, counter)
+        failed = f"gave no summary of messages {request.node.first} to {request.node.end}"
+        return self.model.ask(instructions, _AS_JSON, data, read, failed=failed)
 
     def _data(self, request: SummaryRequest, taken: int) -> str:
         """Returns what was before the span and its lines, of which the largest are clipped where they do not fit."""
@@ -194,7 +192,7 @@ class ChatModelSummarizer:
         taken += sum(map(estimate_tokens, (_AS_JSON, before, fences.closing(CONTEXT)))) + llm.FRAMING_TOKENS
         taken += min(2 * request.cap_tokens + REPLY_EXTRA_TOKENS, window // 3)
         if window - taken < LEAST_ROOM_TOKENS:
-            raise SummaryError(
+            raise ModelReplyError(
                 f"{self.model.name} has a window of {window:,} tokens; the prompt and the reply take {taken:,} "
                 f"of it and leave less than {LEAST_ROOM_TOKENS} for messages. Use a summary model with a larger window"
             )
@@ -359,7 +357,7 @@ class Summarizing:
         while not cancelled and (job := (yield from self._owner.recall(scope, self._next))):
             try:
                 made: Digest | str = self.summarizer.summarize(job, self._owner.counter)
-            except SummaryError as error:
+            except ModelReplyError as error:
                 made = str(error)
             if not cancelled:
                 yield from self._owner.recall(scope, partial(self._take, job, made))

@@ -84,9 +84,8 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
 
     async def aget_messages(self) -> list[BaseMessage]:
         """Returns what `messages` is."""
-        if self.max_tokens is None:
-            return await self.pipeline.aget_messages(**self._ids)
-        return await self.awindow(self.max_tokens)
+        most = self.max_tokens
+        return await (self.pipeline.aget_messages(**self._ids) if most is None else self.awindow(most))
 
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
         """Appends messages, as `ContextPipeline.add_messages`: those whose id is known already are left alone."""

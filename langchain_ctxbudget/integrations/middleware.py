@@ -16,7 +16,7 @@ from langgraph.runtime import Runtime
 from langgraph.types import Command
 
 from langchain_ctxbudget.errors import InputError, checks_names
-from langchain_ctxbudget.flow import Flow, adrive, drive
+from langchain_ctxbudget.flow import Flow, adrive, drive, twins
 from langchain_ctxbudget.integrations.callbacks import observed_elsewhere
 from langchain_ctxbudget.integrations.options import ReportInState, in_state, newest, pipeline_of, require_report
 from langchain_ctxbudget.integrations.tools import create_compaction_tool, create_recall_tool
@@ -130,14 +130,6 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
             response = await handler(shaped)
         return self._finished(engine, session, response)
 
-    def after_agent(self, state: ContextBudgetState, runtime: Runtime[Any]) -> None:
-        """Stores the turn that has ended; where that fails, the next turn does it."""
-        drive(self._store(state, runtime))
-
-    async def aafter_agent(self, state: ContextBudgetState, runtime: Runtime[Any]) -> None:
-        """Stores the turn that has ended; see `after_agent`."""
-        await adrive(self._store(state, runtime))
-
     def _shape(self, request: types.ModelRequest[Any]) -> Flow[tuple[Engine, Session, types.ModelRequest[Any]]]:
         """Assembles the prompt of one model call, for the model that answers."""
         request, failures = self._with_recall(request)
@@ -164,13 +156,16 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
         update = in_state(session, self._report, "ctxbudget_report")
         return types.ExtendedModelResponse(model_response=whole, command=Command(update=update))
 
-    def _store(self, state: ContextBudgetState, runtime: Runtime[Any]) -> Flow[None]:
+    def _after_agent(self, state: ContextBudgetState, runtime: Runtime[Any]) -> Flow[None]:
+        """Stores the turn that has ended; where that fails, the next turn does it."""
         run, engine = self._run(runtime, state)
         if run.scope.is_kept:
             messages = convert_to_messages(state["messages"])
             yield from engine.workspace.copy_state(run.scope, messages, task=is_task(get_config()))
         else:
             engine.workspace.open_conversations.drop(run.scope)
+
+    after_agent, aafter_agent = twins(_after_agent)
 
     def _run(self, runtime: Runtime[Any] | None, state: Mapping[str, Any]) -> tuple[Run, Engine]:
         messages = state.get("messages") or ()

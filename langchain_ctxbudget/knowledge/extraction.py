@@ -18,7 +18,7 @@ from langchain_core.utils.function_calling import convert_to_json_schema
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, OnErrorOmit, WrapValidator
 
 from langchain_ctxbudget import llm
-from langchain_ctxbudget.errors import ExtractionError
+from langchain_ctxbudget.errors import ModelReplyError
 from langchain_ctxbudget.knowledge import records
 from langchain_ctxbudget.knowledge.known import Knowledge
 from langchain_ctxbudget.knowledge.records import Fact, FactCategory, Profile, Said
@@ -185,14 +185,14 @@ class ChatModelExtractor:
         """Learns from some messages, of which the longest are clipped where not all fit.
 
         Of the messages `before` them, and of what is known, the model sees what fits: the last ones, the most relevant.
-        An `ExtractionError` says why both attempts failed, or that the window is too small.
+        A `ModelReplyError` says why both attempts failed, or that the window is too small.
         """
         room = int(self._room_tokens * (1 - KNOWN_SHARE - EARLIER_SHARE))
         whole = [_message(one, room, f"{number}. ") for number, one in enumerate(said, 1)]
         most = water_level([estimate_tokens(item) for item in whole], room)
         shown = [_message(one, most, f"{number}. ") for number, one in enumerate(said, 1)]
         if not any(shown):
-            raise ExtractionError(
+            raise ModelReplyError(
                 f"{self.model.name} has a window of {self.model.window_tokens:,} tokens, of which the prompt and the "
                 f"reply leave {max(0, room):,} for {len(said)} messages. Use a model with a larger window"
             )
@@ -200,10 +200,8 @@ class ChatModelExtractor:
         room = int(self._room_tokens * EARLIER_SHARE)
         earlier = _taken((_message(one, EARLIER_TOKENS) for one in reversed(before)), room)[::-1]
         blocks += [_block(EARLIER_HEADING, earlier), _block(MESSAGES_HEADING, shown)]
-        try:
-            reply = self.model.ask(_INSTRUCTIONS, _AS_JSON, "".join(blocks), _read)
-        except llm.NoReplyError as error:
-            raise ExtractionError(f"{self.model.name} told nothing that can be used: {error}") from None
+        failed = "told nothing that can be used"
+        reply = self.model.ask(_INSTRUCTIONS, _AS_JSON, "".join(blocks), _read, failed=failed)
         return _learned(reply, said, facts, self.model.name)
 
 

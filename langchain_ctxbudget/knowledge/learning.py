@@ -24,7 +24,7 @@ from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget import stores
 from langchain_ctxbudget.background import BackgroundWorker, Cancelled, new_mutex
-from langchain_ctxbudget.errors import BlockedLoopError, ExtractionError, InvalidSettingsError
+from langchain_ctxbudget.errors import BlockedLoopError, InvalidSettingsError, ModelReplyError
 from langchain_ctxbudget.flow import Flow, T, batch, drive, embed, locked, running_loop
 from langchain_ctxbudget.history import Beginning, Entry, OpenConversation, Owner, editing
 from langchain_ctxbudget.knowledge import facts, known, profiles, records
@@ -414,7 +414,7 @@ class Learning:
                 self._asking = True
                 try:
                     learned = extractor.extract(said, work.said(BEFORE_MESSAGES), knowledge)
-                except ExtractionError as error:
+                except ModelReplyError as error:
                     problem = error
                 finally:
                     self._asking = False
@@ -424,7 +424,7 @@ class Learning:
         if not cancelled and self.owner.embeddings:
             drive(locked(known.lock_of(store, user), self._embed(user, self.owner.embeddings)))
         if problem:
-            raise ExtractionError(f"{problem}; rules have learned instead")
+            raise ModelReplyError(f"{problem}; rules have learned instead")
 
     def _next(self, conversation: OpenConversation, at_least: int) -> Flow[Work | None]:
         """Returns the next messages to learn from; None where there are too few new ones."""

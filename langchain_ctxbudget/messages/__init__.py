@@ -20,16 +20,3 @@ from langchain_ctxbudget.messages.text import (
 from langchain_ctxbudget.messages.turns import (
     Group, OpenCalls, Repair, Used, as_note, distinct, group, ids_used, newest_that_fit, same_beginning, split_turn,
 )  # fmt: skip
-
-__all__ = [
-    "CALL_BLOCKS", "CONTEXT", "MARKS", "MAX_SENTENCE_CHARACTERS", "STOP_WORDS", "SUMMARY", "UNSPACED", "WHOLE",
-    "Count", "Group", "OpenCalls", "Preservation", "Repair", "SeenMessages", "Used", "artifacts", "as_data", "as_item",
-    "as_json_data", "as_note", "as_sent", "begins_in_the_middle", "block_types", "blocks_of", "call_ids", "checked",
-    "clip_message", "clip_text", "closing", "content_id", "current_turn", "date_of", "digest", "distinct", "excerpt",
-    "fences", "fingerprint", "flattened", "fold", "forget_texts", "group", "head_end", "ids_used", "instruction",
-    "is_text", "is_user", "iso_date", "mentions", "message_data", "model_of", "newest_that_fit", "one_line",
-    "opening", "own_words", "plain_text", "plainly_same", "preservation_of", "provider_name", "remembering",
-    "request_copy", "require_preservation", "same_beginning", "says_more", "says_the_opposite", "says_the_same",
-    "sentences", "speaker", "split_instructions", "split_turn", "stem", "terms", "text_of", "time_of", "units",
-    "vocabulary", "water_level", "with_calls", "without_mentions", "without_pasted", "word_count",
-]  # fmt: skip

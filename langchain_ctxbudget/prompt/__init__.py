@@ -9,10 +9,3 @@ from langchain_ctxbudget.prompt.plan import (
     NOTHING_ELSE, AssembledContext, Plan, Prompt, PromptRequest, Request, cut_key, merged,
 )  # fmt: skip
 from langchain_ctxbudget.prompt.steps import LAST_STEP, STEPS, Access, WhatIf, assemble, choose_history, settle
-
-__all__ = [
-    "CHANNELS", "EPHEMERAL", "LAST_STEP", "NOTHING_ELSE", "STEPS", "Access", "AssembledContext", "BudgetShares",
-    "Content", "DetectedTopics", "Item", "Plan", "Prompt", "PromptRequest", "Request", "SummarizedHistory", "WhatIf",
-    "asking", "assemble", "choose_history", "common_prefix", "cut_key", "group_tokens", "merged", "opening_note",
-    "settle", "summary_text", "system_parts", "without_least",
-]  # fmt: skip

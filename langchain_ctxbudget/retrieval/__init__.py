@@ -4,9 +4,3 @@ from langchain_ctxbudget.retrieval.pool import Named, Pool, Searched, gather, po
 from langchain_ctxbudget.retrieval.recall import IS_RECALL, USAGE, Transcript, by_query, by_reference, recall_tool
 from langchain_ctxbudget.retrieval.selecting import MIXED_SECTION, OWN_SECTION, Retrieved, select
 from langchain_ctxbudget.retrieval.sources import RERANKED, Hit, Sources, boosted, document, rerank, search, weighted
-
-__all__ = [
-    "IS_RECALL", "MIXED_SECTION", "OWN_SECTION", "RERANKED", "USAGE", "Hit", "Named", "Pool", "Retrieved",
-    "Searched", "Sources", "Transcript", "boosted", "by_query", "by_reference", "document", "gather", "pooled",
-    "recall_tool", "rerank", "search", "select", "weighted", "without_names",
-]  # fmt: skip

@@ -10,11 +10,3 @@ from langchain_ctxbudget.search.ranking import (
 from langchain_ctxbudget.search.vectors import (
     AFTER, BEFORE, CentredVectors, Rows, Vectors, as_query, comparable, limit, links, subjects, units,
 )  # fmt: skip
-
-__all__ = [
-    "AFTER", "ALL", "BEFORE", "NEGLIGIBLE", "NEIGHBOURHOOD", "NEWEST", "PRIORITIES", "Candidate",
-    "CentredVectors", "Evidence", "Kind", "LexicalIndex", "LocalEmbeddings", "Numbers", "Question", "Ranking", "Rows",
-    "Scores", "Texts", "Vectors", "about", "as_query", "called", "comparable", "dated", "day_number", "first_person",
-    "highest", "is_name", "limit", "links", "local_embeddings_available", "most_about", "pack", "packed_terms",
-    "rank", "scores_together", "shortness", "shrink_to", "spelled", "subjects", "units", "z_scores",
-]  # fmt: skip

@@ -11,11 +11,3 @@ from langchain_ctxbudget.stores.bulk import (
     CHUNK, DATABASE_FILE, PrivateStore, embeddings_name, has_index, read_all, read_namespaces,
 )  # fmt: skip
 from langchain_ctxbudget.stores.usage_ledger import Ledger, month_of, of_month, of_session
-
-__all__ = [
-    "CHUNK", "DATABASE_FILE", "EXTRACTION", "ROOT", "SAID", "UNQUOTED", "BlockRecord", "ChangeRecord",
-    "CutRecord", "CutsRecord", "LaneRecord", "Ledger", "MessageRecord", "PinsRecord", "Place", "PrivateStore", "Record",
-    "Scope", "SnapshotRecord", "SummaryLine", "bulk", "embeddings_name", "has_index", "label", "month_of",
-    "new_token", "of_month", "of_session", "place_key", "read_all", "read_namespaces", "read_settings", "require_id",
-    "settings_in", "settings_place", "storable", "stored", "utc", "utc_now", "with_offset", "write_settings", "written",
-]  # fmt: skip

@@ -79,12 +79,9 @@ class Usage:
         return {**asdict(self), "total_tokens": self.total_tokens}
 
 
-NO_USAGE = Usage()
-
-
 def total(usages: Iterable[Usage]) -> Usage:
     """Returns the sum of usages."""
-    return sum(usages, NO_USAGE)
+    return sum(usages, Usage())
 
 
 def effective_tokens(tokens: int, cached_tokens: int, cached_price: float = CACHED_PRICE) -> float:

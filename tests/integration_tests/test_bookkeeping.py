@@ -20,7 +20,6 @@ from langchain_ctxbudget.integrations.callbacks import ContextUsageHandler
 from langchain_ctxbudget.middleware import ContextBudgetMiddleware
 from langchain_ctxbudget.stores import ROOT, Ledger, Scope, bulk, label, of_month, of_session
 from langchain_ctxbudget.tokens import Usage
-from langchain_ctxbudget.tokens.prices import NO_USAGE
 from tests.integration_tests.conftest import Call
 from tests.stores import Failing
 
@@ -95,8 +94,8 @@ def test_clearing_leaves_the_month_and_erasing_nothing(store: BaseStore) -> None
             ledger.forget(scope)
             pipeline.clear(user_id="ada", conversation_id=conversation)
             drive(ledger.write(store, "ada"))
-            assert read(ledger, store, scope)[0] == NO_USAGE
-        assert read(Ledger(), store) == (NO_USAGE, ONE + ONE)
+            assert read(ledger, store, scope)[0] == Usage()
+        assert read(Ledger(), store) == (Usage(), ONE + ONE)
         used(ledger := Ledger(), store)
         used(ledger, store, Scope("ada2", "c1"))
         lines = pipeline.export_user(user_id="ada")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage
 
 from langchain_ctxbudget import TiktokenCounter
-from langchain_ctxbudget.errors import ExtractionError
+from langchain_ctxbudget.errors import ModelReplyError
 from langchain_ctxbudget.knowledge import EntityProfile, Fact, Knowledge, TopicProfile, extraction
 from langchain_ctxbudget.knowledge.extraction import ChatModelExtractor
 from langchain_ctxbudget.knowledge.records import Learned, LearnedEntity, LearnedFact, LearnedTopic, Said
@@ -116,7 +116,7 @@ BAD = {
 def test_a_bad_reply_is_an_extraction_error_after_two_attempts(reply, told):
     model = scripted(reply)
     with pytest.raises(
-        ExtractionError, match=f"scripted-1 told nothing that can be used: .*attempt 2: {told}"
+        ModelReplyError, match=f"scripted-1 told nothing that can be used: .*attempt 2: {told}"
     ) as caught:
         run(ChatModelExtractor(model))
     assert len(model.asked) == 2
@@ -233,6 +233,6 @@ def test_a_prompt_with_its_reply_never_exceeds_the_window(window_tokens, kind):
 def test_a_window_without_room_for_a_message_is_an_error_that_says_so():
     model = scripted(EMPTY)
     extractor = ChatModelExtractor(model, window_tokens=1_000)
-    with pytest.raises(ExtractionError, match=r"scripted-1 has a window of 1,000 tokens, .* leave 0 for 3 messages"):
+    with pytest.raises(ModelReplyError, match=r"scripted-1 has a window of 1,000 tokens, .* leave 0 for 3 messages"):
         run(extractor)
     assert not model.asked

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage
 
 from langchain_ctxbudget import TiktokenCounter
-from langchain_ctxbudget.errors import SummaryError
+from langchain_ctxbudget.errors import ModelReplyError
 from langchain_ctxbudget.history import Line, summarizing
 from langchain_ctxbudget.history.extractive import Kind
 from langchain_ctxbudget.history.summarizing import ChatModelSummarizer, SummaryRequest
@@ -110,7 +110,7 @@ def test_a_reply_in_any_usual_form_is_read():
 def test_a_bad_reply_is_asked_for_again_and_then_a_summary_error():
     for name, (reply, told) in BAD.items():
         with pytest.raises(
-            SummaryError, match=f"scripted-1 gave no summary of messages 7 to 8: .*attempt 2: .*{told}"
+            ModelReplyError, match=f"scripted-1 gave no summary of messages 7 to 8: .*attempt 2: .*{told}"
         ) as e:
             ask(reply)
         assert len(str(e.value)) < 1_000, name
@@ -118,7 +118,7 @@ def test_a_bad_reply_is_asked_for_again_and_then_a_summary_error():
         digest, asked = ask(reply, "Ada takes oak.")
         assert (texts(digest), len(asked)) == (["Ada takes oak."], 2), name
     with pytest.raises(
-        SummaryError, match=r"attempt 1: no reply within 0\.05 seconds; attempt 2: no reply within 0\.05"
+        ModelReplyError, match=r"attempt 1: no reply within 0\.05 seconds; attempt 2: no reply within 0\.05"
     ):
         ask(hang, timeout_seconds=0.05)
     hanging = [thread for thread in threading.enumerate() if thread.name == "ctxbudget-model-call"]
@@ -128,7 +128,7 @@ def test_a_bad_reply_is_asked_for_again_and_then_a_summary_error():
 def test_an_interruption_passes_and_a_models_own_cancellation_is_a_failure():
     with pytest.raises(KeyboardInterrupt):
         digest_of(KeyboardInterrupt())
-    with pytest.raises(SummaryError, match="Cancelled"):
+    with pytest.raises(ModelReplyError, match="Cancelled"):
         digest_of(asyncio.CancelledError())
 
 
@@ -157,7 +157,7 @@ def test_every_message_reaches_the_model_within_its_window_and_large_ones_are_cl
     assert all(text in human for text in ("The prior summary.", "- Who pays?", *(one.text.strip() for one in lines)))
     assert re.search(r"first w0 .*tokens left out.* w11999 last", human, re.DOTALL)
     assert COUNTER.count_text(system) + COUNTER.count_text(human) < 8_000 - 200
-    with pytest.raises(SummaryError, match="window of 800 tokens; the prompt and the reply take"):
+    with pytest.raises(ModelReplyError, match="window of 800 tokens; the prompt and the reply take"):
         prompts(asking(), window_tokens=800)
 
 
