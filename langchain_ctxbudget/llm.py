@@ -34,8 +34,8 @@ class StructuredModel:
     """A chat model that is asked for JSON of a schema: bound to the schema where it can be, then in words.
 
     One call takes at most `timeout_seconds`, its own retries included. `window_tokens` is the window where the model's
-    profile does not tell it; `names` are those of its calls in traces, and of their source; with `quotes` a failure is
-    told with its text, which may repeat what users said.
+    profile does not tell it; `names` are the name of its runs in traces and that of their source; `quotes` says whether
+    a failure is told with the error's text, which may repeat what users said.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class StructuredModel:
         raise ModelReplyError(f"{self.name} {failed}: {'; '.join(failures)}")
 
     def _begun(self, runnable: "Runnable[Any, Any]", messages: Sequence[BaseMessage]) -> Future[Any]:
-        """Asks in a thread that nothing waits for but who wants the reply: a call that takes too long is left alone."""
+        """Asks in a thread of its own, so that a call that takes too long can be left behind."""
         from langgraph.constants import TAG_NOSTREAM  # noqa: PLC0415 - not needed before a model is called
 
         # Traced as what it is, and kept out of the tokens that an agent streams to its user.

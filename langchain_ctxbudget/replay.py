@@ -31,7 +31,7 @@ Strategy: TypeAlias = str | Mapping[str, Any]
 
 DEFAULT_STRATEGIES = ("elastic", "recency", "ratio", "prioritized")
 WARM_SECONDS = 1e9
-"""A replay takes the cache for warm, whatever the time between two messages: so its prompts go on, too."""
+"""A replay assumes that the cache is warm, however much time is between two messages."""
 RECENCY, FULL = "recency", "full"
 EMPHASES = ("recall", "cache")
 NAMES = (*STRATEGIES, *EMPHASES, RECENCY, FULL)
@@ -183,7 +183,7 @@ class NewestMessages:
         return ReplayedPrompt(messages, {"verbatim": shown, "omitted": len(history) - shown})
 
     def close(self) -> None:
-        """Holds nothing to give back."""
+        """Does nothing: there is nothing to close."""
 
 
 def contender(

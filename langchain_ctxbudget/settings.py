@@ -109,7 +109,7 @@ class RetrievalSettings(budget.Parameters):
 
 
 class EntityContext(budget.Parameters):
-    """How much a prompt says of people and things (seed 004); the last two are the pipeline's: texts are made ahead."""
+    """How much a prompt says of people and things (seed 004); the last two hold for a whole pipeline."""
 
     setting: ClassVar[str] = "entity_context"
     most_entities: budget.NonNegative = 3
@@ -261,7 +261,7 @@ class ContextSettings(budget.Parameters):
     """The way the budget is divided: `"elastic"`, `"ratio"`, `"fixed"`, `"dynamic"`, `"prioritized"`, a mapping such as
     `{"strategy": "ratio", "memory": 0.35, "history": 0.35, "reserve": 0.3}`, or a strategy of your own."""
     oversized_message: Literal["error", "clip"] = "error"
-    """The way with a user's message that does not fit: an error, or in short around a marker."""
+    """What happens to a user's message that does not fit: an error, or it is shortened around a marker."""
     tool_reserve: budget.ShareOrNone = 0.25
     """Kept free for the calls and results of a turn where the request has tools, as a share of what system prompt,
     tools and message leave."""
@@ -280,9 +280,9 @@ class ContextSettings(budget.Parameters):
     max_system_share: budget.Share = 0.25
     """The largest share of the model's window, where it is known, that the system prompt may take."""
     depth: budget.Depth = "standard"
-    """The appetite of topics and retrieval; in the profile `seed` of the arc, too (seed 000: knowledge depth)."""
+    """How much topics and retrieval would like; in the profile `seed` the arc, too (seed 000: knowledge depth)."""
     emphasis: budget.Emphasis = "balanced"
-    """The side that counts where both cannot be had: finding what was said before (`"recall"`: history gives way to
+    """What comes first where both cannot be had: finding what was said before (`"recall"`: history gives way to
     retrieval), or prompts that begin as the last one did (`"cache"`)."""
     sources: Many[Source] = SOURCES
     """The places where retrieval looks besides the open conversation: the user's other `"conversations"`, `"memories"`,
@@ -303,7 +303,7 @@ class ContextSettings(budget.Parameters):
     response_style: Annotated[ResponseStyle | None, _or_none(ResponseStyle.of)] = None
     """The style of the answers (seed 004), for instance `{"verbosity": "concise", "bullets": True}`."""
     preferences: Many[budget.Text] = ()
-    """The style of the answers, in words of their own, one line each."""
+    """How to answer, in the application's own words, one line each."""
     learn: Literal["model", "rules"] | budget.Flag = True
     """Facts, topics and entities are learned from conversations in the background, and shown: by the summary model, by
     rules, or by the model where there is one and else by rules (True)."""
@@ -317,8 +317,8 @@ class ContextSettings(budget.Parameters):
     layers: Annotated[tuple[CustomLayer, ...], AfterValidator(_different)] = ()
     """Layers of the application's own."""
     keep_messages: budget.NonNegative = 6
-    """The newest messages that stay verbatim while they fit a quarter of the budget (seed 001: the last 6), two for an
-    exchange, whatever calls it has. The last exchange stays up to half of the budget; of a larger one, its end does."""
+    """The newest messages that stay verbatim while they fit a quarter of the budget (seed 001: the last 6); two stand
+    for an exchange, however many calls it has. Of the last exchange, as much stays as fits half of the budget."""
     keep_important: budget.ShareOrNone = 0.0
     """The share of the budget for older messages that say most, word for word: what was decided or left open, numbers,
     names, code (seed 002: preservation by analysis, with the score of seed 000). Pinned ones come first."""

@@ -16,7 +16,7 @@ from langchain_ctxbudget.cli import terminal
 from langchain_ctxbudget.cli.formats import read_one
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.messages import plain_text
-from langchain_ctxbudget.pipeline import ContextPipeline, have_again
+from langchain_ctxbudget.pipeline import ContextPipeline, replay_last_turns
 from langchain_ctxbudget.prompt import AssembledContext
 from langchain_ctxbudget.replay import DEFAULT_STRATEGIES, NAMES, contender, replay, split_turns
 from langchain_ctxbudget.stores import Scope
@@ -63,7 +63,7 @@ def run_demo(options: argparse.Namespace) -> None:
     messages, system_prompt = demo.demo_messages(), demo.DEMO_SYSTEM_PROMPT
     with ContextPipeline({**_settings(options), **demo.DEMO_SETTINGS}, system_prompt=system_prompt) as pipeline:
         # The turns before the question as well, as an application would: the report tells what their prompts share.
-        have_again(pipeline, messages, Scope("maya", "demo"))
+        replay_last_turns(pipeline, messages, Scope("maya", "demo"))
         context = pipeline.assemble(options.message or demo.DEMO_QUESTION, user_id="maya", conversation_id="demo")
     _show(context, options)
     if not (options.json or options.message):

@@ -19,7 +19,7 @@ from langchain_ctxbudget.cli.formats import ConversationFile, pick_conversation,
 from langchain_ctxbudget.errors import CtxBudgetError, InvalidSettingsError, MessageConflictError, StoreError
 from langchain_ctxbudget.knowledge import SourceMessage
 from langchain_ctxbudget.messages import fingerprint
-from langchain_ctxbudget.pipeline import REPLAYED_TURNS, ContextPipeline, have_again
+from langchain_ctxbudget.pipeline import REPLAYED_TURNS, ContextPipeline, replay_last_turns
 from langchain_ctxbudget.stores import DATABASE_FILE, Scope
 
 QUOTED_CHARACTERS = 400
@@ -225,6 +225,6 @@ def _demo(user: str, about: Mapping[str, Any]) -> Iterator[ContextPipeline]:
         for fact in demo.DEMO_FACTS:
             pipeline.knowledge.add_fact(fact, user_id=user, category="identity")
         scope = Scope(user, DEMO_SESSION)
-        have_again(pipeline, demo.demo_messages(), scope)
+        replay_last_turns(pipeline, demo.demo_messages(), scope)
         _name(pipeline, scope, demo.DEMO_TITLE)
         yield pipeline

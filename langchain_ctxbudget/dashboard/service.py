@@ -25,7 +25,13 @@ from langchain_ctxbudget.errors import FactError, InputError
 from langchain_ctxbudget.flow import Flow, adrive
 from langchain_ctxbudget.history import Entry, MessageTable, OpenConversation
 from langchain_ctxbudget.messages import Preservation, plain_text, time_of
-from langchain_ctxbudget.pipeline import REPLAYED_TURNS, ContextPipeline, ContextSnapshot, SnapshotBook, have_again
+from langchain_ctxbudget.pipeline import (
+    REPLAYED_TURNS,
+    ContextPipeline,
+    ContextSnapshot,
+    SnapshotBook,
+    replay_last_turns,
+)
 from langchain_ctxbudget.prompt import NOTHING_ELSE, Request, merged
 from langchain_ctxbudget.report import JOINED, STATES, ContextReport, LayerReport, ReportItem, preview
 from langchain_ctxbudget.settings import ContextSettings
@@ -46,7 +52,7 @@ WORDS = {
 INSTRUCTIONS = ("manner ", "preference ")
 """Beginnings of the ids of items that say how to answer, and not what is known."""
 LONGEST_ID, LONGEST_TEXT, MOST_MESSAGES, MOST_POSITION, MOST_REPLAYED = 2_000, 10_000, 200, 2**31 - 1, 5_000
-"""Characters of an id and of a question, or shown of a message; messages in an answer, or whose turns are had again."""
+"""Characters of an id; of a question or a shown message; messages in an answer; those of a replayed conversation."""
 
 Answer: TypeAlias = dict[str, Any]
 Id: TypeAlias = Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]
@@ -66,7 +72,7 @@ class DashboardService:
     def __init__(self, pipeline: ContextPipeline) -> None:
         self._pipeline = pipeline
         self._replayed: tuple[Any, ContextPipeline] | None = None
-        """The conversation that was had again last."""
+        """The conversation whose last turns were replayed most recently."""
         self._mutex = new_mutex()
 
     async def sessions(self, user_id: str) -> Answer:
@@ -192,7 +198,7 @@ class DashboardService:
         return merged(self._pipeline.settings, {"user": saved}, None, [])[0]
 
     async def _book(self, scope: Scope, table: MessageTable) -> tuple[SnapshotBook, bool]:
-        """The snapshots of a conversation; where none were kept, those of its last turns had again in memory."""
+        """The snapshots of a conversation; where none were kept, those of its last turns, replayed in memory."""
         if not 0 < len(table) <= MOST_REPLAYED or await self._latest(scope):
             return self._pipeline.snapshots, False
         settings = await self._settings(scope.user_id)
@@ -206,7 +212,7 @@ class DashboardService:
                     about |= {"model": target.model, "token_counter": target.given_counter}
                     asked = settings.override({"keep_snapshots": REPLAYED_TURNS, "learn": False})
                     made = ContextPipeline(asked, **about)
-                    have_again(made, [entry.message for entry in table], scope)
+                    replay_last_turns(made, [entry.message for entry in table], scope)
                     self._replayed = key, made
                 return self._replayed[1]
 

@@ -30,7 +30,7 @@ SHARED = "shared"
 MARK = "version"
 
 LEAST_POOL = 50
-"""The fewest chunks taken by words and by vectors each, so that both can change the order."""
+"""At least this many chunks are taken by words, and as many by vectors, so that both can change the order."""
 NAMED_DOCUMENTS, KEPT_OWNERS = 3, 64
 NAME_CHARACTERS, READ_CHARACTERS = 3, 50_000
 """A shorter name names nothing; the part of a message that is searched for names."""
@@ -266,7 +266,7 @@ class Catalogue:
     def _similar(
         self, shelves: Sequence[_Shelf], query: str, limit: int, embeddings: Embeddings
     ) -> Flow[dict[str, float]]:
-        """Returns similarities by vectors that are made here, none twice, without what the chunks have in common."""
+        """Returns cosines of vectors that this process makes, each once, after the mean of the chunks is taken off."""
         width = next((shelf.vectors.width for shelf in shelves if shelf.vectors), 0)
         target = as_query((yield from embed_query(embeddings, query)), width)
         for shelf in shelves:
@@ -278,7 +278,7 @@ class Catalogue:
                 vectors = CentredVectors()
                 vectors.extend(np.stack([shelf.rows[key] for key in shelf.chunks]))
                 shelf.vectors = vectors
-        # The few of one owner have no mean of their own: they join the others.
+        # A few chunks have no mean worth taking off: those of the smaller owner are compared with the larger one's.
         made = sorted(((it.vectors, it.chunks) for it in shelves if it.vectors), key=lambda it: len(it[1]))
         *others, (largest, _) = made
         scores = largest.compared(np.concatenate([it.at() for it, _ in others]) if others else None).cosines(target)
@@ -319,7 +319,7 @@ def _fused(lexical: Mapping[str, float], dense: Mapping[str, float]) -> dict[str
 def names_of(title: str, source: str) -> list[str]:
     """Returns what a document is called, folded: its address or path, the name of its file, its title.
 
-    Other parts of a path, and a title of one word, could be any word; such a title counts in quotation marks.
+    Other parts of a path could be any word and do not count; a title of one word counts in quotation marks only.
     """
     place, called = fold(_SCHEME.sub("", source.replace("\\", "/"))).strip("/"), one_line(fold(title))
     file = place.rpartition("/")[2]
@@ -331,7 +331,7 @@ def names_of(title: str, source: str) -> list[str]:
 def newest_mentions(names: Sequence[Sequence[str]], texts: Sequence[str]) -> list[int]:
     """Returns the numbers of the documents that messages (oldest first) name, the last named first.
 
-    Of files with one name, those are meant whose whole path is named.
+    Where several files have the same name, only those whose whole path is named count.
     """
     found: dict[int, None] = {}
     for text in reversed(texts):

@@ -560,7 +560,7 @@ class Chat:
     clear, aclear = twins(_clear)
 
 
-def have_again(pipeline: ContextPipeline, messages: Sequence[BaseMessage], scope: stores.Scope) -> None:
+def replay_last_turns(pipeline: ContextPipeline, messages: Sequence[BaseMessage], scope: stores.Scope) -> None:
     """Stores a conversation, and makes a prompt for each of its last turns on the way."""
     who: Any = {"user_id": scope.user_id, "conversation_id": scope.conversation_id}
     begins = [place for place, message in enumerate(messages) if is_user(message)][-REPLAYED_TURNS:]

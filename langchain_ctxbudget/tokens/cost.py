@@ -2,8 +2,8 @@
 
 For text, names, roles, tool calls, tool results and images this is, to the token, what
 `ChatOpenAI.get_num_tokens_from_messages` answers. As there, Pillow reads the size of an image; without it, and where
-the size cannot be read, an image costs the dearest. Any other block costs its compact JSON, tools what OpenAI's
-cookbook says or more, a response format its compact JSON and a frame.
+the size cannot be read, an image counts as the most expensive one. Any other block costs its compact JSON, tools what
+OpenAI's cookbook says or more, a response format its compact JSON and a frame.
 """
 
 import binascii
@@ -131,7 +131,7 @@ def _image_block_tokens(block: Mapping[str, Any], rate: ImageRate) -> int:
 
 
 def image_tokens(image: str | None, *, low_detail: bool = False, rate: ImageRate = ImageRate()) -> int:  # noqa: B008
-    """Returns the tokens of an image; the dearest that the rule can give where its size cannot be read."""
+    """Returns the tokens of an image; the most that the rule can give where its size cannot be read."""
     if low_detail and not rate.patch_tokens:
         return rate.base_tokens
     tiles, patches = _MOST_TILES, _MOST_PATCHES
