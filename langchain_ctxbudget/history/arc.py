@@ -4,7 +4,6 @@ It says what somebody has said, in whole sentences that stand by themselves; whe
 Closing a question wrongly hides it, so doubt keeps it open.
 """
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -24,6 +23,8 @@ NEWEST_VALUE, SPREAD = 100.0, 10.0
 """The worth of the newest line of the story, and the most by which lines of one section differ."""
 STORY_LINES = {"windowed": 1, "compacted": 3}
 """Lines of the story; where several levels are compacted, one for every span (seed 000)."""
+FEWEST_TERMS, SPOKEN_OF = 3, 0.5
+"""What a person's line of the story has at least: so many terms, and so many mentions elsewhere for each of them."""
 SMALLEST_STORY_TOKENS = 100
 """In less, extraction adds only decisions and open questions."""
 LIGHT_ITEMS = 5
@@ -175,6 +176,12 @@ def _says_something(sentence: Sentence) -> bool:
     return sentence.kind is Kind.PLAIN and len(sentence.matter) > 1 and _stands_alone(sentence)
 
 
+def _is_of_a_persons_matter(sentence: Sentence, shared: int) -> bool:
+    """Returns whether a person says something of their own that is spoken of elsewhere: `shared` is how often."""
+    is_theirs = sentence.speaker != "assistant" and extractive.OF_US.search(sentence.text)
+    return bool(is_theirs) and len(sentence.matter) >= FEWEST_TERMS and shared >= SPOKEN_OF * len(sentence.matter)
+
+
 def _story(digests: Sequence[Digest], strategy: str) -> list[SummaryLine]:
     """Returns the story, a sentence of each part: a model's overview, else the best plain sentence."""
     # About as many digests in each part; none is empty.
@@ -183,15 +190,12 @@ def _story(digests: Sequence[Digest], strategy: str) -> list[SummaryLine]:
         part = digests[start:end]
         told = [s for digest in part for s in digest.sentences]
         often = Counter(chain.from_iterable(s.matter for s in told))
-        plain = [s for s in told if _says_something(s) and s.text[-1] in _ENDS]  # of a model, or a person's own matter
-        plain = [s for s in plain if not s.speaker or (s.speaker != "assistant" and extractive.OF_US.search(s.text))]
+        shared = {s: sum(often[term] - 1 for term in s.matter) for s in told}
+        plain = [s for s in told if _says_something(s) and s.text[-1] in _ENDS]
+        plain = [s for s in plain if not s.speaker or _is_of_a_persons_matter(s, shared[s])]
         overviews = [s for s in plain if not s.speaker and not s.order]
-
-        def gain(s: Sentence, often: Counter[str] = often) -> float:
-            return sum(often[term] - 1 for term in s.matter) * s.score / math.sqrt(len(s.text))
-
         if plain:
-            best = overviews[-1] if overviews else max(plain, key=gain)
+            best = overviews[-1] if overviews else max(plain, key=lambda s: shared[s] * s.score / len(s.text) ** 0.5)
             maker = next(digest.made_by for digest in part if best in digest.sentences)
             span, worth = (part[0].first, part[-1].end), start / len(digests)
             lines.append(_line(NARRATIVE, best.told, best.position, maker, span, worth=worth))
@@ -203,7 +207,8 @@ def _story(digests: Sequence[Digest], strategy: str) -> list[SummaryLine]:
 def _now(digests: Sequence[Digest], focus: Sequence[Line]) -> list[SummaryLine]:
     """Returns what the conversation is about now: what the user wished for last, and the names that count most."""
     said = extractive.keep_sentences([line for line in focus if line.from_user][-WISHES:])
-    wish = max(filter(_says_something, said), key=lambda s: (s.score, s.position), default=None)
+    wishes = (s for s in said if _says_something(s) and (s.text[-1] in _ENDS or extractive.OF_US.search(s.text)))
+    wish = max(wishes, key=lambda s: (s.score, s.position), default=None)
     named = [name for name in extractive.merged_artifacts(reversed(digests)) if _NAMED_AS_CODE.search(name)]
     last, text = digests[-1], ", ".join(named[:ARTIFACT_NAMES])
     lines = [_line(FOCUS, wish.told, wish.position, EXTRACTION, (0, 0))] if wish else []

@@ -24,6 +24,8 @@ phrases of a user."""
 
 Read = tuple[Said, Sequence[str]]
 _ENGLISH = vocabulary("knowledge")
+_NOT_SAID = re.compile(r"(?m)^[^\S\n]*(?:[-*+\u2022|$#]|\d+[.)] |//)[^\n]*|(?s::[^\S\n]*\n.*)")
+"""Lines of a list or of code, and what stands below a line that introduces it."""
 _NO_SENTENCE = re.compile(r"^\[.*\]$|[{}=<>|\\%]|;$|\*\*", re.DOTALL)
 _ASKS_FOR_TEXT = re.compile(_ENGLISH["asks_for_text"])
 """A message that asks for a text, or gives out roles: nobody knows whose "I" it speaks with."""
@@ -50,7 +52,7 @@ def learn(
 
 def _read(text: str) -> list[str]:
     """Returns the sentences that a user wrote; none of what looks like a pasted document or asks for a text."""
-    own = without_pasted(text) if len(text) <= MOST_CHARACTERS else ""
+    own = _NOT_SAID.sub("", without_pasted(text)) if len(text) <= MOST_CHARACTERS else ""
     found = [] if _ASKS_FOR_TEXT.search(own) else [unit for unit in units(own) if not _NO_SENTENCE.search(unit)]
     return found if len(found) <= MOST_SENTENCES else []
 
@@ -76,7 +78,8 @@ _NAME = r"[A-Z][\w'\u2019-]*[a-z](?: [A-Z][\w'\u2019-]*[a-z])*"
 _MINE = re.compile(_ENGLISH["mine"])
 _OF_KIN = re.compile(
     rf"(?i:my|our) (?P<said>(?i:{_KIN})(?:,? {_NAME}\b,?)? (?:(?:lives|works|studies|teaches|loves|likes|hates|plays"
-    r"|speaks) (?!to |it\b|up)|is (?:an? |from |allergic |called |named )).+)"
+    r"|speaks) (?!to |it\b|up|me\b|us\b|too\b|hard\b)|is (?:from |allergic to |(?:called|named) [A-Z]"
+    rf"|an? {_ENGLISH['role']})).*)"
 )
 _CALL_ME = re.compile(r"(?i:please |just |you can )*(?i:call me|i go by|my friends call me) (?P<name>[A-Z][\w'-]+)")
 _STANDING = re.compile(_ENGLISH["standing"])

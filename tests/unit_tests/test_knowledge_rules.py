@@ -58,7 +58,7 @@ Never use emojis | Wants the assistant to never use emojis | preference |
 I'm writing my master's thesis | Writing their master's thesis | project |
 We're moving to Oslo in May | Moving to Oslo in May | project | next home
 I'm planning a trip to Japan in April | Planning a trip to Japan in April | project |
-Our budget is 20,000 euros | Budget is 20,000 euros | project | budget
+Our budget for the trip is 2,000 euros | Budget for the trip is 2,000 euros | project | budget for the trip
 """.strip().split("\n")
 
 
@@ -82,39 +82,7 @@ def test_a_message_is_read_clause_by_clause() -> None:
 
 
 # What teaches nothing, whatever it looks like.
-SILENT = r"""
-Do I live in a flood zone?
-Imagine I'm a pirate. I live on a ship.
-You are the dragon and I'm a knight. I live in a castle.
-She said I love cats.
-"I live in Paris" is my example sentence.
-> I live in Lisbon
-Translate this: I live in Lisbon and work as a nurse.
-Write a story: I live in a castle and have a dragon.
-My sister thinks I'm lazy
-```\nI live in Lisbon\n```
-| I live in | Lisbon |\n|---|---|\n| my | dog |
-I want you to write a poem about autumn
-I'm looking for a way to sort a list
-Call me back when it is done
-I'm having trouble with the install
-I'm going to try that
-I'm working on it
-I love it, thanks!
-They made the props, and I love their work
-Subject: Hello. I live in Madrid and want to apply for the job.
-I live in fear of spiders
-My name is on the list
-I play the fool sometimes
-I'm writing an email to my boss
-I decided to restart the server
-My favourite part is the ending
-My budget is fine
-My goal for today is to finish the slides
-I moved to the next chapter
-I joined the team meeting
-Never use that word again
-""".strip().split("\n")
+SILENT = (Path(__file__).parents[1] / "data/silent.txt").read_text(encoding="utf-8").splitlines()
 
 
 def test_what_is_asked_supposed_quoted_pasted_played_or_momentary_says_nothing() -> None:
