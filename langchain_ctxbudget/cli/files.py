@@ -19,6 +19,7 @@ from langchain_ctxbudget.messages import plain_text
 from langchain_ctxbudget.pipeline import ContextPipeline, replay_last_turns
 from langchain_ctxbudget.prompt import AssembledContext
 from langchain_ctxbudget.replay import DEFAULT_STRATEGIES, NAMES, contender, replay, split_turns
+from langchain_ctxbudget.report import plural
 from langchain_ctxbudget.stores import Scope
 from langchain_ctxbudget.tokens import PRICES, price_of
 
@@ -94,7 +95,7 @@ def _show(context: AssembledContext, options: argparse.Namespace) -> None:
         terminal.print_json({"messages": messages_to_dict(context.messages), "report": report.to_dict()})
         return
     console, counts = Console(highlight=False), report.coverage_counts()
-    messages = f"{counts['verbatim']:,} of {sum(counts.values()):,} messages word for word"
+    messages = f"{counts['verbatim']:,} of {plural(sum(counts.values()), 'message')} word for word"
     took = f"{counts['retrieved']:,} looked up, in {sum(report.timings_ms.values()):,.0f} ms and without a model"
     terminal.tell(f"{report.total_tokens:,} of {report.budget_tokens:,} tokens: {messages}, {took}", style="bold")
     console.print(Text(report.to_text(console.width)), soft_wrap=True)

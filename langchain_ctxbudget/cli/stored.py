@@ -20,6 +20,7 @@ from langchain_ctxbudget.errors import CtxBudgetError, InvalidSettingsError, Mes
 from langchain_ctxbudget.knowledge import SourceMessage
 from langchain_ctxbudget.messages import fingerprint
 from langchain_ctxbudget.pipeline import REPLAYED_TURNS, ContextPipeline, replay_last_turns
+from langchain_ctxbudget.report import plural
 from langchain_ctxbudget.stores import DATABASE_FILE, Scope
 
 QUOTED_CHARACTERS = 400
@@ -90,12 +91,12 @@ def run_import(options: argparse.Namespace) -> None:
     rows = [(found.conversation_id, found.title or "", f"{len(found.messages):,}") for found in conversations]
     terminal.print_table(f"{options.file.name} → {options.store}", ("conversation", "title", "messages"), rows)
     if problems:
-        terminal.tell(f"{len(problems):,} conversations could not be learned from: {problems[0]}", style="red")
+        terminal.tell(f"{plural(len(problems), 'conversation')} could not be learned from: {problems[0]}", style="red")
     if not learn:
         terminal.tell("Nothing was learned from them: that is done when a pipeline adds the next message to them.")
     where = f"--store {shlex.quote(str(options.store))} --user {shlex.quote(user)}"
     if any(learned.values()):
-        numbers = ", ".join(f"{number:,} {kind}" for kind, number in learned.items())
+        numbers = ", ".join(plural(number, KINDS[kind][:-1]) for kind, number in learned.items())
         terminal.tell(f"Known about {user!r}: {numbers}.\nctxbudget inspect {where}")
     terminal.tell(f"ctxbudget dashboard {where}")
 
@@ -164,7 +165,7 @@ def _list(pipeline: ContextPipeline, options: argparse.Namespace) -> None:
         found = [one for one in every if one.id.startswith(KINDS[kind])]
         said = (terminal.cell(one.text, "pinned" if one.pinned else "") for one in found)
         if rows := [(one.id, text, _day(one.last_said)) for one, text in zip(found, said, strict=True)]:
-            terminal.print_table(f"{len(rows):,} {kind}", ("id", "known", "said last"), rows)
+            terminal.print_table(plural(len(rows), KINDS[kind][:-1]), ("id", "known", "said last"), rows)
     if not any(one.id.startswith(KINDS[kind]) for one in every for kind in kinds):
         number = len(pipeline.list_conversations(user_id=options.user))
         said_of = options.kind or "facts, topics or entities"
@@ -185,8 +186,8 @@ def _show_sources(sources: Sequence[SourceMessage], options: argparse.Namespace)
         said = one.message.text if one.message else "(no longer there)"
         text = terminal.cell(said[:QUOTED_CHARACTERS], "edited since" if one.message and one.changed else "")
         rows.append((one.conversation_id, text, _day(one.message and one.message.additional_kwargs.get("created_at"))))
-    title = f"{options.why}: known from {len(sources):,} messages" if sources else f"{options.why}: said by hand"
-    terminal.print_table(title, ("conversation", "message", "said"), rows)
+    known = f"known from {plural(len(sources), 'message')}" if sources else "said by hand"
+    terminal.print_table(f"{options.why}: {known}", ("conversation", "message", "said"), rows)
 
 
 def run_dashboard(options: argparse.Namespace) -> None:

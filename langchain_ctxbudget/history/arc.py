@@ -176,12 +176,6 @@ def _says_something(sentence: Sentence) -> bool:
     return sentence.kind is Kind.PLAIN and len(sentence.matter) > 1 and _stands_alone(sentence)
 
 
-def _is_of_a_persons_matter(sentence: Sentence, shared: int) -> bool:
-    """Returns whether a person says something of their own that is spoken of elsewhere: `shared` is how often."""
-    is_theirs = sentence.speaker != "assistant" and extractive.OF_US.search(sentence.text)
-    return bool(is_theirs) and len(sentence.matter) >= FEWEST_TERMS and shared >= SPOKEN_OF * len(sentence.matter)
-
-
 def _story(digests: Sequence[Digest], strategy: str) -> list[SummaryLine]:
     """Returns the story, a sentence of each part: a model's overview, else the best plain sentence."""
     # About as many digests in each part; none is empty.
@@ -192,10 +186,12 @@ def _story(digests: Sequence[Digest], strategy: str) -> list[SummaryLine]:
         often = Counter(chain.from_iterable(s.matter for s in told))
         shared = {s: sum(often[term] - 1 for term in s.matter) for s in told}
         plain = [s for s in told if _says_something(s) and s.text[-1] in _ENDS]
-        plain = [s for s in plain if not s.speaker or _is_of_a_persons_matter(s, shared[s])]
-        overviews = [s for s in plain if not s.speaker and not s.order]
-        if plain:
-            best = overviews[-1] if overviews else max(plain, key=lambda s: shared[s] * s.score / len(s.text) ** 0.5)
+        written = [s for s in plain if not s.speaker]
+        own = (s for s in plain if s.speaker not in ("", "assistant") and extractive.OF_US.search(s.text))
+        own = (s for s in own if len(s.matter) >= FEWEST_TERMS and shared[s] >= SPOKEN_OF * len(s.matter))
+        overviews = [s for s in written if not s.order]
+        if said := [*written, *own]:
+            best = overviews[-1] if overviews else max(said, key=lambda s: shared[s] * s.score / len(s.text) ** 0.5)
             maker = next(digest.made_by for digest in part if best in digest.sentences)
             span, worth = (part[0].first, part[-1].end), start / len(digests)
             lines.append(_line(NARRATIVE, best.told, best.position, maker, span, worth=worth))

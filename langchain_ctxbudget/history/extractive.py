@@ -55,7 +55,7 @@ _OPEN = _ignoring_case(ENGLISH["open"])
 _ASKS_WHAT_IS_OPEN = _ignoring_case(ENGLISH["asks_what_is_open"])
 _REACTS = _ignoring_case(ENGLISH["reacts"])
 """A heading, or what is said to the other one."""
-OF_US = _ignoring_case(r"\b(?:I|we|my|our|me|us)\b")
+OF_US = _ignoring_case(r"\b(?:I|we|my|our|me|(?-i:us))\b")
 _ENDS = re.compile("[.!\u3002\uff01][^\\w\\s]*$")
 _NUMBER = re.compile(r"\d")
 _NAME = re.compile(r"(?<=[a-z,;:] )[A-Z][\w'-]+")

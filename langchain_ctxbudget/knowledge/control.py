@@ -23,6 +23,7 @@ from langchain_ctxbudget.knowledge.presence import Heartbeat
 from langchain_ctxbudget.knowledge.profiles import as_of, slug
 from langchain_ctxbudget.knowledge.records import BY_USER, EntityProfile, Fact, LearnedFact, TopicProfile
 from langchain_ctxbudget.messages import fold, one_line, says_the_same, terms
+from langchain_ctxbudget.report import plural
 from langchain_ctxbudget.stores import Scope, require_id
 
 KnownItem: TypeAlias = Fact | TopicProfile | EntityProfile
@@ -341,7 +342,7 @@ class UserKnowledge:
 
 
 def _line(item: KnownItem, bundles: Mapping[str, records.ContextBundle]) -> KnownLine:
-    by = "by hand" if item.made_by == BY_USER else f"from {len(item.sources)} messages, by {item.made_by}"
+    by = "by hand" if item.made_by == BY_USER else f"from {plural(len(item.sources), 'message')}, by {item.made_by}"
     origin = f"{'pinned, ' if item.pinned else ''}{by}"
     if isinstance(item, Fact):
         heading = facts.HEADINGS[item.category].rstrip(":")

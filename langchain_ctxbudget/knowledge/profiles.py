@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeVar
 from langchain_ctxbudget.knowledge import records
 from langchain_ctxbudget.knowledge.records import ContextBundle, EntityProfile, Fact, Profile, Source, TopicProfile
 from langchain_ctxbudget.messages import digest, fold, one_line, terms
+from langchain_ctxbudget.report import plural
 from langchain_ctxbudget.search import shrink_to
 from langchain_ctxbudget.settings import EntityContext
 from langchain_ctxbudget.stores import utc
@@ -247,10 +248,10 @@ class Compiler:
         lines = [head, self._by_hand("topic", head, profile)]
         if profile.proficiency_level != "unknown":
             lines.append(f"The user's level: {profile.proficiency_level}")
-        if number := profile.total_conversations:
+        if profile.total_conversations:
             times = (time for time in (profile.first_engaged_at, profile.last_engaged_at) if time)
             span = " to ".join(dict.fromkeys(utc(time).date().isoformat() for time in times))
-            lines.append(f"Came up in {number} conversation{'s' * (number > 1)}{', ' * bool(span)}{span}")
+            lines.append(f"Came up in {plural(profile.total_conversations, 'conversation')}{', ' * bool(span)}{span}")
         return self._made("topic", lines if lines[1] or facts else [], facts, profile)
 
     def entity(self, profile: EntityProfile, facts: Sequence[Fact] = ()) -> ContextBundle:

@@ -74,13 +74,8 @@ _READ_RULES = [
     for kind, slot, said in (line.split("|", 2) for line in _RULES.strip().split("\n"))
 ]
 _KIN = _ENGLISH["kin"]
-_NAME = r"[A-Z][\w'\u2019-]*[a-z](?: [A-Z][\w'\u2019-]*[a-z])*"
 _MINE = re.compile(_ENGLISH["mine"])
-_OF_KIN = re.compile(
-    rf"(?i:my|our) (?P<said>(?i:{_KIN})(?:,? {_NAME}\b,?)? (?:(?:lives|works|studies|teaches|loves|likes|hates|plays"
-    r"|speaks) (?!to |it\b|up|me\b|us\b|too\b|hard\b)|is (?:from |allergic to |(?:called|named) [A-Z]"
-    rf"|an? {_ENGLISH['role']})).*)"
-)
+_OF_KIN = re.compile(_ENGLISH["of_kin"].format(_KIN=_KIN, _ROLE=_ENGLISH["role"]))
 _CALL_ME = re.compile(r"(?i:please |just |you can )*(?i:call me|i go by|my friends call me) (?P<name>[A-Z][\w'-]+)")
 _STANDING = re.compile(_ENGLISH["standing"])
 _PERSONS = dict(zip(*(_ENGLISH[words].split() for words in ("first_person", "third_person")), strict=True))
@@ -160,17 +155,14 @@ def _slot_of_liking(said: str) -> str:
 
 # Names
 
-_RUNS = re.compile(
-    r"(?:(?:Dr|Mrs?|Ms|Prof|St)\. )?[A-Z][\w-]*(?:(?: & | of the | of | )[A-Z][\w-]*)*(?!['\u2019](?!s\b))"
-)
+_RUNS = re.compile(_ENGLISH["name"])
 _NO_NAMES = STOP_WORDS.union(map(fold, (*calendar.day_name, *calendar.month_name, "yes", "yeah", "ok", "okay", "hey")))
 _MY_KIN = re.compile(rf"\b(?i:my|our) (?P<kin>(?i:{_KIN}))(?:,| is| is called| is named| named| called|'s name is)? $")
 _IS_KIN = re.compile(rf"(?: is|,? who is|,(?= my [\w -]+,)) (?:my|our) (?P<kin>(?i:{_KIN}))\b")
-_KINDS: tuple[tuple[records.EntityType, re.Pattern[str]], ...] = (
-    ("project", re.compile(r"(?i)\b(?:project|app|novel|book|blog|podcast)(?: is|,?) (?:called|named) $")),
-    ("organization", re.compile(r"(?i)\b(?:company|band|shop|agency|firm|startup)(?: is|,?) (?:called|named) $")),
-    ("organization", re.compile(r"(?i)\b(?:i|we) (?:work|worked|am working|used to work) (?:at|for) $")),
-)
+_KINDS = [
+    (cast("records.EntityType", kind.strip()), re.compile(said.lstrip(), re.IGNORECASE))
+    for kind, said in (line.split("|", 1) for line in _ENGLISH["kinds"].strip().split("\n"))
+]
 
 
 def _names(sentence: str) -> Iterator[records.LearnedEntity]:

@@ -57,8 +57,8 @@ def colours_of(names: Iterable[str]) -> dict[str, str]:
 
 
 def plural(count: int, noun: str) -> str:
-    """Returns a number and its noun, such as `1 message` and `1,200 messages`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    """Returns a number and its noun, such as `1 message`, `1,200 messages` and `2 entities`."""
+    return f"{count:,} {noun if count == 1 else f'{noun}s'.replace('tys', 'ties')}"
 
 
 def shown(text: str) -> str:

@@ -87,7 +87,7 @@ def test_import_learns_or_does_not_and_says_how_to_look_at_it(run: Run, tmp_path
     empty = {"user_id": "ada", "facts": [], "topics": [], "entities": []}
     assert json.loads(run("inspect", "--store", store, "--user", "ada", "--json")[1]) == empty
     code, out, _ = run("import", path, "--store", store, "--user", "ada")
-    assert (code, "Known about 'ada': 1 facts" in out) == (0, True)
+    assert (code, "Known about 'ada': 1 fact," in out) == (0, True)
     [command] = [line for line in out.splitlines() if line.startswith("ctxbudget inspect")]
     code, out, _ = run(*command.split()[1:])
     assert (code, "Lives in Lisbon" in out) == (0, True)
