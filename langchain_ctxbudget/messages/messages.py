@@ -63,14 +63,16 @@ def time_of(message: BaseMessage) -> datetime | None:
 
 
 def plain_text(message: BaseMessage) -> str:
-    """Returns a message as text: its words, and a mention of its calls and of blocks that are not text."""
+    """Returns a message as text: its words, and a mention of its calls and of blocks that are not text or thoughts."""
     message = calls.with_text_result(message) if isinstance(message, ToolMessage) else calls.with_calls(message)
     parts: list[str] = []
     for block in blocks_of(message):
         if (text := _words(block)) is not None:
             parts.append(text)
-        elif isinstance(block, dict) and (block.get("type") not in calls.CALL_BLOCKS or calls.is_raw(block, message)):
-            parts.append(f"[{block.get('type', 'content')}]")
+        elif isinstance(block, dict):
+            kind = block.get("type", "content")
+            if kind not in (*calls.CALL_BLOCKS, *calls.THOUGHTS) or calls.is_raw(block, message):
+                parts.append(f"[{kind}]")
     parts += [
         f"[called {call['name']}({json.dumps(call['args'], ensure_ascii=False, default=str)})]"
         for call in calls.listed_calls(message)

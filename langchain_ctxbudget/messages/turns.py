@@ -30,7 +30,6 @@ _ROLES: dict[str, type[HumanMessage | AIMessage | SystemMessage]] = {
     **dict.fromkeys(("assistant", "ai"), AIMessage),
     **dict.fromkeys(("system", "developer"), SystemMessage),
 }
-_THOUGHTS = frozenset({"thinking", "redacted_thinking", "reasoning", "reasoning_content"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ def is_empty(message: BaseMessage) -> bool:
     """Tells if a message says nothing: no content beyond white space and thoughts, no call, no result."""
     if isinstance(message, ToolMessage | FunctionMessage) or calls.call_ids(message):
         return False
-    said = (block for block in blocks_of(message) if isinstance(block, str) or block.get("type") not in _THOUGHTS)
+    said = (block for block in blocks_of(message) if isinstance(block, str) or block.get("type") not in calls.THOUGHTS)
     return not any(map(calls.says_something, said))
 
 

@@ -46,6 +46,7 @@ def test_plain_text_says_what_a_message_says():
         (AIMessage([{"type": "tool_use", "id": "a", "name": "search", "input": {}}]), "[tool_use]"),
         (ToolMessage([{"type": "custom_tool_call_output", "output": "a.txt"}], tool_call_id="a"), "a.txt"),
         (HumanMessage([{"type": "text", "text": None}]), "[text]"),
+        (AIMessage([{"type": "reasoning", "summary": []}, {"type": "text", "text": "It is blue."}]), "It is blue."),
     ):
         assert messages.plain_text(message) == text
 
