@@ -1,5 +1,6 @@
 """Filling a budget with what was found: what is worth most per token, in the order of time, one line an item."""
 
+import re
 from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
 from langchain_ctxbudget.history import Conversation, Entry, saying
-from langchain_ctxbudget.messages import fences, head_end, one_line, sentences
+from langchain_ctxbudget.messages import fences, head_end, one_line, sentences, terms
 from langchain_ctxbudget.report import LISTED_OMISSIONS, ReportItem, preview
 from langchain_ctxbudget.retrieval.pool import Pool
 from langchain_ctxbudget.search import Candidate, Scores, highest, most_about
@@ -34,6 +35,7 @@ HERE = "[in this conversation]\n"
 """Stands above a message without a date where it could seem to be a part of what comes from elsewhere."""
 _CHARACTERS_PER_TOKEN, _MOST_CHARACTERS_PER_TOKEN = 4, 16
 _MOST_TITLE_CHARACTERS = 80
+_IDENTIFIER, _YEAR = re.compile(r"\d+"), re.compile(r"(19|20)\d\d")
 _NO_HEADING = str.maketrans("[]", "()")
 NO_LIMITS = RetrievalSettings()
 
@@ -113,7 +115,7 @@ def select(
     is_new = ~np.isin(said, pool.searched.index.sayings.values[stands & quotable])
     is_new &= pool.folded[best] != asked
     is_new &= np.isin(np.arange(len(best)), np.unique(said, return_index=True)[1])
-    best = best[is_new]
+    best = _without_siblings(pool, best[is_new])
     numbers = best[: limits.candidates or max(CANDIDATES, budget_tokens // TOKENS_PER_CANDIDATE)].tolist()
     selection.fill(numbers)
     dates = {number: pool.text(number).date or "" if number >= first else "" for number in selection.chosen}
@@ -143,6 +145,25 @@ def _is_worth(conversation: Conversation, pool: Pool, least: float, relevance: f
     worth = np.zeros(len(pool.meant), np.bool_)
     worth[order] = pool.evidence.probabilities(order, costs) >= np.maximum(least * costs, relevance)
     return worth
+
+
+def _without_siblings(pool: Pool, numbers: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Leaves out what is about other numbers, where a message names some and there are texts for each number.
+
+    "Where is item 12?" wants the line about item 12, not those that say the same of 200 others. It takes one text with
+    all numbers of the message, because "items 12 to 20" is about those between them, too.
+    """
+    wanted = {term for term in pool.question.terms if _IDENTIFIER.search(term) and not _YEAR.fullmatch(term)}
+    if not wanted:
+        return numbers
+    said = [pool.text(number).text for number in numbers.tolist()]
+    named = [wanted.intersection(terms(text)) if _IDENTIFIER.search(text) else set[str]() for text in said]
+    if wanted not in named:
+        return numbers
+    shapes = [_IDENTIFIER.sub("0", text) for text in said]
+    answered = {shape for shape, found in zip(shapes, named, strict=True) if found}
+    kept = [bool(found) or shape not in answered for shape, found in zip(shapes, named, strict=True)]
+    return numbers[np.array(kept, np.bool_)]
 
 
 class _Selection:

@@ -195,3 +195,16 @@ def test_limits_and_weights_of_retrieval_change_what_a_prompt_quotes(call: Call)
     assert max(boosts) > 0
     with pytest.raises(InvalidSettingsError, match=r"retrieval.*min_relevance must be less than or equal to 1, not 3"):
         ContextPipeline({"retrieval": {"min_relevance": 3}})
+
+
+def test_who_asks_for_one_number_is_not_told_of_the_others() -> None:
+    pipeline = ContextPipeline({"max_context_tokens": 1_500}, system_prompt="You help.")
+    chat = pipeline.conversation("here", user_id="ada")
+    for number in range(120):
+        chat.add(HumanMessage(f"Tell me about item {number}, code W{number * 13}"), AIMessage(f"Item {number} is red."))
+
+    def told(question: str) -> set[int]:
+        return set(map(int, re.findall(r"Item (\d+)", chat.assemble(question).messages[-1].text)))
+
+    assert told("Is item 12, code W156, red?") == {12}
+    assert told("Are items 12 to 20 red?") >= {*range(12, 21)}
