@@ -23,6 +23,9 @@ CANDIDATES, TOKENS_PER_CANDIDATE, MOST_WORTH = 256, 8, 2_048
 """As many of the best are looked at, or one for so many tokens, if that is more; so many may be worth their tokens."""
 LONG_TOKENS, LONG_SHARE, PASSAGE_TOKENS = 160, 0.125, 64
 """For a part of the most relevant text, where it takes so many and this share of the room, so many are kept free."""
+STANDS_OUT_Z, BEHIND_PER_Z, MOST_BEHIND = 7.0, 0.05, 0.2
+"""A text stands out by so many standard deviations; for each one more, others must have so much more of its relevance.
+LoCoMo at 4,096 tokens: a quarter of the prompts get half as long, and a hundredth of what they find goes."""
 REPLY_SHARE, SHORTEST_QUESTION, REPLY_CHARACTERS, LOOKED_THROUGH, LONG_WORD = 0.1, 30, (20, 70, 160), 400, 4
 """A question of so many characters comes with a sentence of its reply, if possible a short one, or with all of a short
 reply; a reply, with a short question. Sentences and questions that come so take this share of the budget at most."""
@@ -107,9 +110,11 @@ def select(
     new = [not (other.id in given or other.id.rpartition("#")[0] in whole) for other in pool.others]
     free = pool.meant & np.concatenate((np.array(new, np.bool_), ~stands[pool.places]))
     all_free = int(np.count_nonzero(free[:first]) + np.count_nonzero(may_be_quoted))
+    free_before = np.count_nonzero(free)
+    free &= _is_near_best(pool.ranking.relevance)
     if least or limits.min_relevance:
         free &= _is_worth(conversation, pool, least, limits.min_relevance)
-    too_weak = all_free - int(np.count_nonzero(free)) if least or limits.min_relevance else 0
+    too_weak = int(free_before - np.count_nonzero(free))
     best = highest(np.flatnonzero(free), pool.ranking.keys, MOST_WORTH)
     said = pool.said[best]  # each text once, and none that the prompt or the question says
     is_new = ~np.isin(said, pool.searched.index.sayings.values[stands & quotable])
@@ -135,6 +140,14 @@ def select(
         scored={(_source(text), text.id): column for column, text in enumerate(texts)},
         parts={name: part[at] for name, part in pool.ranking.components.items()},
     )
+
+
+def _is_near_best(relevance: Scores) -> NDArray[np.bool_]:
+    """Returns which texts are not far behind the best one; the further that stands out, the closer they must be."""
+    above = relevance - relevance.mean()
+    highest_z = above.max() / above.std() if above.any() else 0.0
+    near: NDArray[np.bool_] = above >= above.max() * min(MOST_BEHIND, BEHIND_PER_Z * (highest_z - STANDS_OUT_Z))
+    return near if highest_z > STANDS_OUT_Z else np.ones_like(near)
 
 
 def _is_worth(conversation: Conversation, pool: Pool, least: float, relevance: float) -> NDArray[np.bool_]:

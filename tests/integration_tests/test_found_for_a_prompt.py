@@ -208,3 +208,13 @@ def test_who_asks_for_one_number_is_not_told_of_the_others() -> None:
 
     assert told("Is item 12, code W156, red?") == {12}
     assert told("Are items 12 to 20 red?") >= {*range(12, 21)}
+
+
+def test_where_one_text_stands_out_the_room_is_not_filled_with_others() -> None:
+    pipeline = ContextPipeline({"max_context_tokens": 1_500}, system_prompt="You help.")
+    chat = pipeline.conversation("here", user_id="ada")
+    chat.add(HumanMessage("The violet lantern stands beside the well."), AIMessage("Noted."))
+    chat.add(*talk(100)[10:])
+    context = chat.assemble(QUESTION)
+    assert "beside the well" in context.messages[-1].text
+    assert context.report.layer("L5").used_tokens < 150
