@@ -191,7 +191,10 @@ def checks_names(settings: Iterable[str] = ()) -> Callable[[Public], Public]:
     return with_checks
 
 
-def require_count(name: str, value: object) -> None:
-    """Raises `InputError` for an argument that is no whole number of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InputError(f"{name} must be a whole number of at least 1, not {value!r}")
+def require_count(
+    name: str, value: object, least: int = 1, most: int | None = None, kind: type[InputError] = InputError
+) -> None:
+    """Raises an error of a kind for an argument that is no whole number within limits."""
+    if type(value) is not int or value < least or (most is not None and value > most):
+        limits = f"of at least {least:,}" if most is None else f"from {least:,} to {most:,}"
+        raise kind(f"{name} must be a whole number {limits}, not {value!r}")

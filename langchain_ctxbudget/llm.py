@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DEFAULT_WINDOW_TOKENS = 16_000
+"""The window of a model whose profile does not tell it."""
+TIMEOUT_SECONDS = 60.0
+"""The longest that one call may take, its client's own retries included."""
 FRAMING_TOKENS = 32
 """A generous allowance for the framing of messages and reply, as the model's own is not known."""
 MOST_REPLY_CHARACTERS = 200_000
@@ -33,21 +36,11 @@ _THOUGHTS = re.compile(r"\A\s*<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOT
 class StructuredModel:
     """A chat model that is asked for JSON of a schema: bound to the schema where it can be, then in words.
 
-    One call takes at most `timeout_seconds`, its own retries included. `window_tokens` is the window where the model's
-    profile does not tell it; `names` are the name of its runs in traces and that of their source; `quotes` says whether
-    a failure is told with the error's text, which may repeat what users said.
+    `names` are the name of its runs in traces and that of their source; `quotes` says whether a failure is told with
+    the error's text, which may repeat what users said.
     """
 
-    def __init__(
-        self,
-        model: "BaseChatModel",
-        schema: dict[str, Any],
-        timeout_seconds: float,
-        window_tokens: int,
-        *,
-        names: tuple[str, str],
-        quotes: bool,
-    ) -> None:
+    def __init__(self, model: "BaseChatModel", schema: dict[str, Any], *, names: tuple[str, str], quotes: bool) -> None:
         inner = unwrapped(model)
         known = (getattr(inner, attribute, None) for attribute in ("model_name", "model"))
         profile = getattr(inner, "profile", None)
@@ -55,8 +48,8 @@ class StructuredModel:
         self.model = model
         self.name = next((name for name in known if isinstance(name, str) and name), type(inner).__name__)
         self.kind = f"{type(inner).__name__}/{self.name}"
-        self.window_tokens = window or window_tokens
-        self._seconds, self._quotes, self._names = timeout_seconds, quotes, names
+        self.window_tokens = window or DEFAULT_WINDOW_TOKENS
+        self._quotes, self._names = quotes, names
         self._bound = _bound_to_schema(model, schema)
 
     def ask(
@@ -71,8 +64,8 @@ class StructuredModel:
         for number, bound in enumerate((self._bound, None), 1):  # a server that garbles a schema may follow words
             messages = [SystemMessage(instructions if bound else instructions + in_words), HumanMessage(data)]
             reply = self._begun(bound or self.model, messages)
-            if not wait([reply], timeout=self._seconds).done:
-                failure = f"no reply within {self._seconds:g} seconds"
+            if not wait([reply], timeout=TIMEOUT_SECONDS).done:
+                failure = f"no reply within {TIMEOUT_SECONDS:g} seconds"
             elif isinstance(error := reply.exception(), (Exception, CancelledError)):
                 status = getattr(error, "status_code", None)
                 told = f": {error}" if self._quotes else f" ({status})" if isinstance(status, int) else ""

@@ -88,7 +88,8 @@ def replay(
     names = [one.name for one in contenders]
     if not names or len(set(names)) < len(names):
         raise InputError(f"strategies must be at least one, each of them once, not {names}")
-    counter, texts = counter_for(model), {message.id: one_line(plain_text(message)) for message in said}
+    counter = counter_for(model)
+    texts = {message.id: one_line(plain_text(message)) for message in said}
     named = {number: [texts[one] for one in ids if one in texts] for number, ids in (evidence or {}).items()}
     share = CACHED_PRICE
     if price is not None and price.input:
@@ -137,7 +138,9 @@ class Assembled:
     """
 
     def __init__(self, name: str, settings: ContextSettings, tools: Sequence[Any], **options: Any) -> None:  # noqa: ANN401 - of a `ContextPipeline`
-        self.name, self.tools, self.time, self.stored = name, tools, datetime(2000, 1, 1, tzinfo=UTC), 0
+        self.name, self.tools = name, tools
+        self.time = datetime(2000, 1, 1, tzinfo=UTC)
+        self.stored = 0
         own: dict[str, Any] = {"store": InMemoryStore(), "writer_id": "replay", "clock": lambda: self.time}
         self.pipeline = ContextPipeline(settings, **own, **options)
         self.close = self.pipeline.close
@@ -210,7 +213,8 @@ def contender(
             known = f"{', '.join(NAMES)}, each also with another budget (recency@4000), and settings"
             raise InvalidSettingsError(f"There is no strategy {strategy!r} to replay; there are {known}")
         budget = int(other) if at else budget
-        name, own = f"{base}@{budget}" if at else base, {"emphasis" if base in EMPHASES else "allocation": base}
+        name = f"{base}@{budget}" if at else base
+        own = {"emphasis" if base in EMPHASES else "allocation": base}
         if base in (RECENCY, FULL):
             return NewestMessages(name, budget if base == RECENCY else None, **common)
     asked = settings.chosen if isinstance(settings, ContextSettings) else settings  # its defaults are not a replay's
@@ -283,7 +287,8 @@ def _turns(
     history: list[BaseMessage] = []
     before: Sequence[BaseMessage] = ()
     for number, turn in enumerate(turns, 1):
-        sent, prompt = list[Sent](), ReplayedPrompt((), {})
+        sent: list[Sent] = []
+        prompt = ReplayedPrompt((), {})
         for place in _answers(turn):
             try:
                 prompt = one.prompt(history, turn[:place])
@@ -297,7 +302,8 @@ def _turns(
             sent += [Sent(calls=1, tokens=tokens, cached_tokens=cached, largest_tokens=tokens, compaction_steps=steps)]
             before = prompt.messages
         if sent:
-            asked, text = named.get(number), one_line("\n".join(message.text for message in prompt.messages))
+            asked = named.get(number)
+            text = one_line("\n".join(message.text for message in prompt.messages))
             evidence = sum(said in text for said in asked) / len(asked) if asked else None
             yield Turn(**_together(sent), number=number, messages=prompt.states, evidence=evidence)
         history += turn

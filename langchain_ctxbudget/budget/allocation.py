@@ -230,7 +230,8 @@ def share_out(
 ) -> Allocation:
     """Divides the free tokens between layers; one that is not named, or a custom one below its floor, gets nothing."""
     reserve = min(max(0, reserve_tokens), situation.free_tokens)
-    available, floors = situation.free_tokens - reserve, {spec.layer: spec.min_tokens for spec in situation.custom}
+    available = situation.free_tokens - reserve
+    floors = {spec.layer: spec.min_tokens for spec in situation.custom}
     given = divide(specs, available)
     if short := {layer for layer, tokens in given.items() if tokens < floors.get(layer, 0)}:
         given = dict.fromkeys(short, 0) | divide([spec for spec in specs if spec.layer not in short], available)
@@ -253,7 +254,8 @@ def divide(specs: Sequence[LayerSpec], available_tokens: int) -> dict[str, int]:
     grows towards its ideal, as fast as `(ideal - min) * keenness`; the rest goes to the highest priorities. More budget
     never means less for a layer (floors permitting), nor does a higher priority or ideal of its own.
     """
-    left, tokens = max(0, available_tokens), {spec.layer: 0 for spec in specs}
+    left = max(0, available_tokens)
+    tokens = {spec.layer: 0 for spec in specs}
     growing: list[LayerSpec] = []
     for spec in sorted(specs, key=lambda spec: (-spec.keenness, spec.layer)):
         if spec.min_tokens <= left:
@@ -276,7 +278,8 @@ def _grown(specs: Sequence[LayerSpec], tokens: int) -> dict[str, int]:
     demand = {spec: spec.ideal_tokens - spec.min_tokens for spec in specs}
     if sum(demand.values()) <= tokens:
         return {spec.layer: wanted for spec, wanted in demand.items()}
-    left, together = tokens, sum(wanted * spec.keenness for spec, wanted in demand.items())
+    left = tokens
+    together = sum(wanted * spec.keenness for spec, wanted in demand.items())
     for spec, wanted in demand.items():
         if spec.keenness * left < together:
             break

@@ -54,8 +54,8 @@ def _problems(error: ValidationError, kind: type[Parameters]) -> Iterator[str]:
         place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).lstrip(".")
         said = problem["msg"].removeprefix("Value error, ").replace("Input should", "must")
         if problem["type"] == "extra_forbidden":
-            known, near = sorted(kind.model_fields), meant(str(problem["loc"][-1]), kind.model_fields)
-            said = f"is no setting of {kind.__name__}{near}; known are {', '.join(known)}"
+            near = meant(str(problem["loc"][-1]), kind.model_fields)
+            said = f"is no setting of {kind.__name__}{near}; known are {', '.join(sorted(kind.model_fields))}"
         elif said.startswith("must") and ", not " not in said:
             said = f"{said}, not {short_repr(problem['input'])}"
         yield said if said.startswith(place) else f"{place}{' ' if said.startswith(('must', 'is ')) else ': '}{said}"

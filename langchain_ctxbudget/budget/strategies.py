@@ -135,9 +135,11 @@ def _compacted(situation: Situation, steady: int) -> Iterable[LayerSpec]:
 def _seed_preferences(situation: Situation, conversation_tokens: int = 0) -> LayerSpec:
     """Returns the demand of L1, "non-negotiable" in the seed: its ideal is its floor, and it has to fit."""
     wanted = preferences_demand(situation, situation.free_tokens, taken_tokens=conversation_tokens)
-    held, share = wanted.ideal_tokens, int(situation.total_tokens * SEED_PREFERENCES_SHARE)
+    held = wanted.ideal_tokens
+    share = int(situation.total_tokens * SEED_PREFERENCES_SHARE)
     ideal = max(SEED_PREFERENCES_FLOOR, min(SEED_PREFERENCES_IDEAL, share))
-    least, most = min(held, ideal if wanted.min_tokens else SEED_PREFERENCES_FLOOR), min(held, SEED_PREFERENCES_MAX)
+    least = min(held, ideal if wanted.min_tokens else SEED_PREFERENCES_FLOOR)
+    most = min(held, SEED_PREFERENCES_MAX)
     return LayerSpec(Layer.PREFERENCES, least, min(held, ideal), most, PREFERENCES_PRIORITY, elasticity=0.1)
 
 
@@ -357,7 +359,8 @@ class PrioritizedAllocation(Parameters):
 
     def allocate(self, situation: Situation) -> Allocation:
         """Fills the layers one after the other; raises where the order names a layer that is not there."""
-        free, custom = situation.free_tokens, {spec.layer: spec for spec in situation.custom}
+        free = situation.free_tokens
+        custom = {spec.layer: spec for spec in situation.custom}
         most = {
             "preferences": preferences_demand(situation, free).ideal_tokens,
             "history": situation.history_tokens,
@@ -411,7 +414,8 @@ def strategy_of(value: object) -> AllocationStrategy:
 
 def _with_kept(situation: Situation, preferences: int, history: int, knowledge: int, retrieval: int) -> Buckets:
     """Returns buckets that fit together, history with room for the newest messages that stay."""
-    free, others = situation.free_tokens, {"preferences": preferences, "knowledge": knowledge, "retrieval": retrieval}
+    free = situation.free_tokens
+    others = {"preferences": preferences, "knowledge": knowledge, "retrieval": retrieval}
     history = min(free, max(_scaled({"history": history, **others}, free)["history"], situation.keep_tokens))
     return {"history": history, **_scaled(others, free - history)}
 

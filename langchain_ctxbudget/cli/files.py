@@ -29,7 +29,8 @@ PREVIEW_LINES, PREVIEW_WIDTH = 14, 160
 
 def configure(command: str, parser: argparse.ArgumentParser) -> None:
     """Adds the options of a command."""
-    add, formats = (parser.add_argument, "OpenAI or LangChain messages, or an export of ChatGPT or Claude")
+    add = parser.add_argument
+    formats = "OpenAI or LangChain messages, or an export of ChatGPT or Claude"
     if command == "demo":
         add("--message", help="ask something else than the demo's question")
         add("--budget", type=terminal.tokens, default=DEMO_BUDGET, metavar="N", help="tokens (default: 4k)")
@@ -94,10 +95,11 @@ def _show(context: AssembledContext, options: argparse.Namespace) -> None:
     if options.json:
         terminal.print_json({"messages": messages_to_dict(context.messages), "report": report.to_dict()})
         return
-    console, counts = Console(highlight=False), report.coverage_counts()
+    counts = report.coverage_counts()
     messages = f"{counts['verbatim']:,} of {plural(sum(counts.values()), 'message')} word for word"
     took = f"{counts['retrieved']:,} looked up, in {sum(report.timings_ms.values()):,.0f} ms and without a model"
     terminal.tell(f"{report.total_tokens:,} of {report.budget_tokens:,} tokens: {messages}, {took}", style="bold")
+    console = Console(highlight=False)
     console.print(Text(report.to_text(console.width)), soft_wrap=True)
     console.print()
     console.rule("[bold]the prompt")

@@ -73,11 +73,14 @@ def _opened(folder: Path, about: Mapping[str, Any], *, is_new: bool = False) -> 
 
 def run_import(options: argparse.Namespace) -> None:
     """Writes the conversations of a file into a store, and learns from them."""
-    conversations, user, learn = read_conversations(options.file), options.user, not options.no_learn
+    user, learn = options.user, not options.no_learn
+    conversations = read_conversations(options.file)
     if options.title:
         conversations = [pick_conversation(conversations, title=options.title)]
-    about = {"settings": {"learn": learn}}
-    with _opened(options.store, about, is_new=True) as pipeline, terminal.progress_bar() as progress:
+    with (
+        _opened(options.store, {"settings": {"learn": learn}}, is_new=True) as pipeline,
+        terminal.progress_bar() as progress,
+    ):
         new = [found.messages if options.replace else _new_messages(pipeline, found, user) for found in conversations]
         task = progress.add_task("messages", total=sum(len(found.messages) for found in conversations))
         write = pipeline.sync if options.replace else pipeline.add_messages

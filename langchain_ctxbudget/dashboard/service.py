@@ -78,8 +78,8 @@ class DashboardService:
     async def sessions(self, user_id: str) -> Answer:
         """The conversations of the user, the last updated first; tokens and tier are those of the newest snapshot."""
         names = sorted(await self._pipeline.alist_conversations(user_id=user_id))
-        found, oldest = [await self._summary(Scope(user_id, name)) for name in names], datetime.min.replace(tzinfo=UTC)
-        found.sort(key=lambda one: one["last_updated"] or oldest, reverse=True)
+        found = [await self._summary(Scope(user_id, name)) for name in names]
+        found.sort(key=lambda one: one["last_updated"] or datetime.min.replace(tzinfo=UTC), reverse=True)
         return {"user_id": user_id, "sessions": found, "words": WORDS}
 
     async def status(self, user_id: str, session_id: Id) -> Answer:
@@ -154,14 +154,14 @@ class DashboardService:
         forgotten: bool = False,
     ) -> Answer:
         """Pin, correct or forget something that is known."""
-        knowledge, given = self._pipeline.knowledge, {"user_id": user_id}
+        knowledge = self._pipeline.knowledge
         with _known("item"):
             if forgotten:
-                await knowledge.adelete(item_id, **given)
+                await knowledge.adelete(item_id, user_id=user_id)
             if text is not None:
-                await knowledge.aedit(item_id, **given, text=text)
+                await knowledge.aedit(item_id, user_id=user_id, text=text)
             if pinned is not None:
-                await knowledge.apin(item_id, **given, pinned=pinned)
+                await knowledge.apin(item_id, user_id=user_id, pinned=pinned)
         return {"item_id": item_id, "pinned": pinned, "text": text, "forgotten": forgotten}
 
     async def pin(self, user_id: str, *, session_id: Id, message_id: Id, preservation: Preservation | None) -> Answer:
@@ -207,11 +207,14 @@ class DashboardService:
         def find() -> ContextPipeline:
             with self._mutex:
                 if self._replayed is None or self._replayed[0] != key:
-                    engine, target = self._pipeline.engine, self._pipeline.engine.target
-                    about: Any = {"system_prompt": engine.system_prompt, "embeddings": engine.workspace.embeddings}
-                    about |= {"model": target.model, "token_counter": target.given_counter}
-                    asked = settings.override({"keep_snapshots": REPLAYED_TURNS, "learn": False})
-                    made = ContextPipeline(asked, **about)
+                    engine = self._pipeline.engine
+                    made = ContextPipeline(
+                        settings.override({"keep_snapshots": REPLAYED_TURNS, "learn": False}),
+                        system_prompt=engine.system_prompt,
+                        embeddings=engine.workspace.embeddings,
+                        model=engine.target.model,
+                        token_counter=engine.target.given_counter,
+                    )
                     replay_last_turns(made, [entry.message for entry in table], scope)
                     self._replayed = key, made
                 return self._replayed[1]
@@ -223,12 +226,13 @@ class DashboardService:
         asked = message or next((text for one in said if (text := plain_text(one)).strip()), UNASKED)
         request = NOTHING_ELSE if budget is None else Request(settings={"max_context_tokens": budget})
         made = await adrive(self._pipeline.engine.forecast(scope, asked, request))
-        report, now = made.context.report, datetime.now(UTC)
-        return await self._told(scope, table, report, source="preview", at=now, shown=exact(made))
+        about: Any = {"source": "preview", "at": datetime.now(UTC), "shown": exact(made)}
+        return await self._told(scope, table, made.context.report, **about)
 
     async def _kept(self, scope: Scope, table: MessageTable, kept: ContextSnapshot) -> Answer:
         """The status of a kept report, whose items quote what they stand for as far as it is still there."""
-        knowledge, user, store = self._pipeline.knowledge, scope.user_id, self._pipeline.store
+        knowledge, store = self._pipeline.knowledge, self._pipeline.store
+        user = scope.user_id
         texts = {topic.id: topic.label for topic in await knowledge.alist_topics(user_id=user)}
         texts |= {entity.id: entity.name for entity in await knowledge.alist_entities(user_id=user)}
         for shelf in (KnowledgeBase(store, shared=True), KnowledgeBase(store, user_id=user)):
@@ -355,7 +359,8 @@ def _pruning_strategy(report: ContextReport, thresholds: tuple[float, ...]) -> A
 
 
 def _said(position: int, entry: Entry) -> Answer:
-    message, text = entry.message, plain_text(entry.message)
+    message = entry.message
+    text = plain_text(message)
     return {
         "position": position,
         "id": entry.id,

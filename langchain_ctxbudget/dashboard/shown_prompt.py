@@ -26,10 +26,13 @@ Piece: TypeAlias = tuple[str, str, str]
 
 def exact(prompt: Prompt) -> list[Shown]:
     """Returns the messages of a prompt that was just made, word for word."""
-    plan, last = prompt.plan, prompt.plan.conversation.last
-    before, shown = deque(() if plan.cold or last is None else last.messages), list[Shown]()
+    plan = prompt.plan
+    last = plan.conversation.last
+    before = deque(() if plan.cold or last is None else last.messages)
+    shown: list[Shown] = []
     for message, pieces in zip(prompt.context.messages, _pieces(prompt), strict=True):
-        text, cached = plain_text(message), 0
+        text = plain_text(message)
+        cached = 0
         if before:
             former = before.popleft()
             same = fingerprint(message) == fingerprint(former)
@@ -95,9 +98,11 @@ def outlined(report: ContextReport, quoted: Callable[[str, ReportItem], tuple[st
     `quoted` gives the text of a layer's item as far as it is still kept, and the role of the message that said it.
     """
     items = [(layer.layer, it) for layer in report.layers for it in layer.items if it.status is not Status.OMITTED]
-    shown, last = list[Shown](), None
+    shown: list[Shown] = []
+    last = None
     for layer, item in sorted(items, key=lambda one: (_place(*one), one[0] == Layer.MESSAGE)):
-        place, (text, role) = _place(layer, item), quoted(layer, item)
+        place = _place(layer, item)
+        text, role = quoted(layer, item)
         if place != last or place == SAID:
             said_by = role if place == SAID else "system" if place == SYSTEM else "human"
             shown.append({"role": said_by, "name": None, "tokens": 0, "parts": []})

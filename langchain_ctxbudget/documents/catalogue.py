@@ -147,10 +147,12 @@ class Catalogue:
         """
         shelves = yield from self._read((owner_of(user_id), SHARED))
         records = [(shelf.owner, record) for shelf in shelves for record in shelf.records]
-        names, found = [names_of(record.title, record.source) for _, record in records], list[NamedDocument]()
+        names = [names_of(record.title, record.source) for _, record in records]
+        found: list[NamedDocument] = []
         for number in newest_mentions(names, texts)[:NAMED_DOCUMENTS]:
             owner, record = records[number]
-            found.append((record, (yield from self.whole_text(owner, record)) if record.tokens <= max_tokens else None))
+            text = (yield from self.whole_text(owner, record)) if record.tokens <= max_tokens else None
+            found.append((record, text))
         return found
 
     def listed(self, owner: str) -> Flow[list[DocumentInfo]]:
@@ -179,8 +181,10 @@ class Catalogue:
         shelves = yield from self._read(owners)
         if not shelves or limit < 1 or not query.strip():
             return []
-        pool, problems = max(LEAST_POOL, 2 * limit), list[str]()
-        lexical, dense = dict[str, float](), dict[str, float]()
+        pool = max(LEAST_POOL, 2 * limit)
+        problems: list[str] = []
+        lexical: dict[str, float] = {}
+        dense: dict[str, float] = {}
         for shelf in shelves:
             index = yield from self._words(shelf, problems)
             lexical |= _best([*shelf.chunks], index.scores(terms(query)), pool, above=0)
@@ -195,7 +199,8 @@ class Catalogue:
             _log.warning("%s", problem)
         if failures is not None:
             failures += problems
-        scores, found = _fused(lexical, dense), list[tuple[Candidate, dict[str, Any]]]()
+        scores = _fused(lexical, dense)
+        found: list[tuple[Candidate, dict[str, Any]]] = []
         for shelf in shelves:
             for key in scores.keys() & shelf.texts.keys():
                 candidate = _candidate(*shelf.chunks[key], shelf.texts[key])
@@ -218,7 +223,8 @@ class Catalogue:
             if shelf is None or shelf.mark != mark:  # the mark was read before what it marks, so it is never newer
                 items = yield from read_all(self.store, namespace(owner, "manifest"))
                 records = [DocumentInfo.read(one.value, f"document {one.key!r}") for one in items]
-                old, shelf = shelf, _Shelf(owner, mark, tuple(sorted(records, key=lambda it: (it.source, it.id))))
+                old = shelf
+                shelf = _Shelf(owner, mark, tuple(sorted(records, key=lambda it: (it.source, it.id))))
                 if old:  # what is known of chunks that are still there
                     shelf.texts = {key: old.texts[key] for key in shelf.chunks if key in old.texts}
                     shelf.rows = {key: old.rows[key] for key in shelf.chunks if key in old.rows}
@@ -321,7 +327,8 @@ def names_of(title: str, source: str) -> list[str]:
 
     Other parts of a path could be any word and do not count; a title of one word counts in quotation marks only.
     """
-    place, called = fold(_SCHEME.sub("", source.replace("\\", "/"))).strip("/"), one_line(fold(title))
+    place = fold(_SCHEME.sub("", source.replace("\\", "/"))).strip("/")
+    called = one_line(fold(title))
     file = place.rpartition("/")[2]
     names = [place, file] if "." in file and "\n" not in place else [place] if _SCHEME.match(source) else []
     names += [called] if re.search(r"[\W_]", called) else [f"{a}{called}{b}" for a, b in ('""', "“”", "«»", "「」")]
@@ -335,7 +342,8 @@ def newest_mentions(names: Sequence[Sequence[str]], texts: Sequence[str]) -> lis
     """
     found: dict[int, None] = {}
     for text in reversed(texts):
-        said, fitting = one_line(fold(text[:READ_CHARACTERS])), dict[int, str]()
+        said = one_line(fold(text[:READ_CHARACTERS]))
+        fitting: dict[int, str] = {}
         for number, of_one in enumerate(names):
             if fits := [name for name in of_one if name in said and mentions(said, [name])]:
                 fitting[number] = max(fits, key=len)

@@ -100,18 +100,19 @@ class KnowledgeBase:
         errors.require_kind("store", store, BaseStore)
         errors.require_kind("embeddings", embeddings, Embeddings)
         errors.require_kind("token_counter", token_counter, TokenCounter)
-        if wrong := [size for size in (chunk_tokens, chunk_overlap_tokens) if type(size) is not int]:
-            raise errors.InvalidSettingsError(f"The sizes of chunks must be whole numbers, not {wrong[0]!r}")
-        if chunk_tokens < (least := SMALLEST_CHUNK_TOKENS):
-            raise errors.InvalidSettingsError(f"chunk_tokens must be at least {least}, not {chunk_tokens}")
-        if not 0 <= chunk_overlap_tokens <= (most := chunk_tokens // 2):  # else chunks say mostly the same
-            raise errors.InvalidSettingsError(f"chunk_overlap_tokens must be 0 to {most}, not {chunk_overlap_tokens}")
-        self.user_id, self.store = user_id, PrivateStore() if store is None else store
+        wrong = errors.InvalidSettingsError
+        errors.require_count("chunk_tokens", chunk_tokens, SMALLEST_CHUNK_TOKENS, kind=wrong)
+        most = chunk_tokens // 2  # with more, chunks would say mostly the same
+        errors.require_count("chunk_overlap_tokens", chunk_overlap_tokens, 0, most, kind=wrong)
+        self.user_id = user_id
+        self.store = PrivateStore() if store is None else store
         self.embeddings = embeddings or (LocalEmbeddings() if local_embeddings_available() else None)
         """For a store without an index; None where none were given and none are installed."""
-        self._owner, self._catalogue = catalogue.owner_of(user_id), Catalogue(self.store)
+        self._owner = catalogue.owner_of(user_id)
+        self._catalogue = Catalogue(self.store)
         self._manifest = namespace(self._owner, "manifest")
-        self._counter, self._sizes = token_counter or TiktokenCounter(), (chunk_tokens, chunk_overlap_tokens)
+        self._counter = token_counter or TiktokenCounter()
+        self._sizes = (chunk_tokens, chunk_overlap_tokens)
 
     def _add(self, documents: Given | Iterable[Given], *, metadata: Mapping[str, Any] | None = None) -> Flow[Added]:
         """Adds documents, or replaces those with the same source; returns which are new, changed and unchanged.
@@ -127,7 +128,8 @@ class KnowledgeBase:
         One that cannot be read, or has no text, is a `DocumentError`; those before it are added. Where the store cannot
         be written, or the embeddings of its index fail, that is a `StoreError`; adding again goes on from there.
         """
-        given, done = metadata or {}, {outcome: list[str]() for outcome in Added._fields}
+        given = metadata or {}
+        done = {outcome: list[str]() for outcome in Added._fields}
         for group in (yield in_thread(lambda: load.by_source(documents, given))):
             new = yield in_thread(partial(load.read, group, given))
             id_ = self._id_of(new.about["source"])
@@ -218,7 +220,8 @@ class KnowledgeBase:
 
     def _split(self, id_: str, new: NewDocument, made_from: str) -> tuple[DocumentInfo, Sequence[PutOp]]:
         """Returns the record of a document, and the puts of its whole text and its chunks."""
-        counter, where, whole = self._counter, namespace(self._owner, "parts", id_), new.about["hash"]
+        counter = self._counter
+        where, whole = namespace(self._owner, "parts", id_), new.about["hash"]
         puts = {whole: written(GetOp(where, whole), PartRecord(text=new.text))}
         chunks, keys = list[str](), list[str]()
         for part in new.parts:

@@ -156,13 +156,11 @@ def _bare(text: str) -> str:
 
 
 class ChatModelSummarizer:
-    """Makes digests with any chat model; one call may take so many seconds, its own retries included."""
+    """Makes digests with any chat model."""
 
-    def __init__(
-        self, model: "BaseChatModel", *, timeout_seconds: float = 60.0, window_tokens: int = llm.DEFAULT_WINDOW_TOKENS
-    ) -> None:
+    def __init__(self, model: "BaseChatModel") -> None:
         names = ("summarize_history", "summarization")
-        self.model = llm.StructuredModel(model, SCHEMA, timeout_seconds, window_tokens, names=names, quotes=True)
+        self.model = llm.StructuredModel(model, SCHEMA, names=names, quotes=True)
 
     @property
     def fingerprint(self) -> str:

@@ -124,14 +124,16 @@ def window_of(engine: Engine, scope: Scope, max_tokens: int, request: Request) -
         summary_outro=view.summary_outro,
         history=view.groups,
     )
-    counter, whole = conversation.counter, not view.cut
+    counter = conversation.counter
+    whole = not view.cut
     while (messages := _built(content, whole=whole)) and (excess := counter.count_messages(messages) - max_tokens) > 0:
         # Arc and summary give way first, then the oldest messages.
         smaller, _ = prompts.without_least(content, counter, excess, (Layer.ARC, Layer.HISTORY))
         if smaller == content:
             needed = {"a line that says that messages are left out": max_tokens + excess}
             raise BudgetTooSmallError(max_tokens, needed, "Raise max_tokens; a window of some hundred says something.")
-        whole, content = whole and smaller.history == content.history, smaller
+        whole = whole and smaller.history == content.history
+        content = smaller
     for failure in failures:  # a window has no report to say it in
         _log.warning("window of conversation %r: %s", scope.conversation_id, failure)
     return [*map(request_copy, messages)]  # what a caller does to its messages must not change the next window
@@ -139,7 +141,8 @@ def window_of(engine: Engine, scope: Scope, max_tokens: int, request: Request) -
 
 def _plan(conversation: Conversation, settings: ContextSettings, *, max_tokens: int) -> HistoryPlan:
     room = max(0, max_tokens - conversation.counter.count_messages([]))
-    arc, newest = int(room * ARC_SHARE), compact.newest_costs(conversation, settings.keep_messages, max_tokens)
+    arc = int(room * ARC_SHARE)
+    newest = compact.newest_costs(conversation, settings.keep_messages, max_tokens)
     # Calls and results stay together: at least what stands behind the newest place for a cut.
     last = next((n for n, safe in enumerate(reversed(conversation.safe), start=1) if safe), 0)
     return HistoryPlan(

@@ -117,15 +117,17 @@ def build_context_graph(
     if unknown := own.keys() - {*NODES}:
         raise InvalidSettingsError(f"there are no nodes {sorted(unknown)}; the nodes are {', '.join(NODES)}")
     asked = Request(instructions=(given,) if given else (), tools=tools, response_format=response_format)
-    engine, wanted = pipeline_of(pipeline).engine, require_report(report)
+    engine = pipeline_of(pipeline).engine
+    require_report(report)
 
     def step(name: str, state: ContextState, config: RunnableConfig) -> Flow[dict[str, Any]]:
         run = run_of(config, default_user, get_runtime(), agent=agent, messages=state["messages"])
-        over, request = engine.over(run.store if runtime_store else None), run.request(config, asked, state)
+        request = run.request(config, asked, state)
+        over = engine.over(run.store if runtime_store else None)
         session, update = yield from over.run_node(name, run.scope, state["messages"], request, state=state)
         if session.context is None:
             return update
-        return {"llm_input_messages": session.context.messages, **in_state(session, wanted, "context_report")}
+        return {"llm_input_messages": session.context.messages, **in_state(session, report, "context_report")}
 
     graph = StateGraph(ContextState, RunContext, input_schema=ContextInput, output_schema=ContextOutput)
     for before, name in pairwise((START, *NODES)):

@@ -51,10 +51,10 @@ class BudgetedMemory(BaseChatMemory):
     """True gives the whole prompt for the input, which must be there when variables are loaded."""
 
     def __init__(self, **fields: Any) -> None:  # noqa: ANN401 - the fields above; pydantic would hide our errors
-        user, name = fields.get("user_id", ""), fields.get("conversation_id", "")
+        ids = {"conversation_id": fields.get("conversation_id", ""), "user_id": fields.get("user_id", "")}
         pipeline: Any = fields.get("pipeline")
         with taking(fields, type(self)):
-            kept = BudgetedChatMessageHistory(name, user_id=user, pipeline=pipeline)
+            kept = BudgetedChatMessageHistory(**ids, pipeline=pipeline)
             super().__init__(**{**fields, "chat_memory": kept})
 
     @property

@@ -192,9 +192,12 @@ def _read(request: types.ModelRequest[Any]) -> tuple[list[BaseMessage], list[Bas
     asked, state = request.messages, request.state.get("messages") or request.messages
     kept = list(state) if WHOLE.issuperset(map(type, state)) else convert_to_messages(state)
     before, turn = split_turn(kept)
-    history, followed = before, True
+    history = before
+    followed = True
     if len(asked) != len(state) or not same_beginning(asked, state):
-        seen, turn, given = list[BaseMessage](), list[BaseMessage](), convert_to_messages(asked)
+        given = convert_to_messages(asked)
+        seen: list[BaseMessage] = []
+        turn = []
         answers: defaultdict[int, list[BaseMessage]] = defaultdict(list)
         last = len(before)
         for message, place in zip(given, _places(kept, given), strict=True):

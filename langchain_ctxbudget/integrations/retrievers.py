@@ -121,7 +121,8 @@ class BudgetedRetriever(BaseRetriever):
         """Returns the best hits; an open conversation is searched whole, beside the newest messages of the others."""
 
         def body(conversation: Conversation | None) -> Flow[list[Hit]]:
-            workspace, count = engine.workspace, engine.target.counter.count_text
+            workspace = engine.workspace
+            count = engine.target.counter.count_text
             memories = yield from facts.all_candidates(workspace.store, user_id, engine.settings, count)
             sources = Sources(
                 workspace.catalogue, user_id, self.sources, workspace.embeddings, self.conversation_id, memories

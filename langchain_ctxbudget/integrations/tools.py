@@ -10,7 +10,7 @@ from langgraph.prebuilt import ToolRuntime
 from langgraph.runtime import get_runtime
 from pydantic import BaseModel, Field
 
-from langchain_ctxbudget.errors import InvalidSettingsError, checks_names
+from langchain_ctxbudget.errors import InvalidSettingsError, checks_names, require_count
 from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.history import Conversation
 from langchain_ctxbudget.integrations.options import require_pipeline
@@ -89,8 +89,7 @@ def create_recall_tool(
         <BLANKLINE>
     """
     require_pipeline(pipeline, "give it the one that keeps the conversations")
-    if not isinstance(max_tokens, int) or isinstance(max_tokens, bool) or max_tokens < MIN_RECALL_TOKENS:
-        raise InvalidSettingsError(f"max_tokens must be a whole number from {MIN_RECALL_TOKENS} on, not {max_tokens!r}")
+    require_count("max_tokens", max_tokens, MIN_RECALL_TOKENS, kind=InvalidSettingsError)
 
     def answer(config: RunnableConfig, given: object, query: str | None, reference: str | None) -> Flow[str]:
         # In a node of the application's own that calls the tool, the run still says whose it is.

@@ -166,15 +166,12 @@ _HEADINGS = (FACTS_HEADING, TOPICS_HEADING, ENTITIES_HEADING, EARLIER_HEADING, M
 class ChatModelExtractor:
     """Learns about a user with any chat model.
 
-    A model that can be bound to a schema is; the others, and the second attempt, get the schema in words. One call may
-    take `timeout_seconds`, its own retries included; `window_tokens` is for a model whose profile does not tell it.
+    A model that can be bound to a schema is; the others, and the second attempt, get the schema in words.
     """
 
-    def __init__(
-        self, model: "BaseChatModel", *, timeout_seconds: float = 60.0, window_tokens: int = llm.DEFAULT_WINDOW_TOKENS
-    ) -> None:
+    def __init__(self, model: "BaseChatModel") -> None:
         names = ("learn_about_user", "knowledge_extraction")
-        self.model = llm.StructuredModel(model, SCHEMA, timeout_seconds, window_tokens, names=names, quotes=False)
+        self.model = llm.StructuredModel(model, SCHEMA, names=names, quotes=False)
         window = self.model.window_tokens
         # The schema is sent either way.
         frame = (_INSTRUCTIONS, _AS_JSON, *(_block(heading, ["-\n"]) for heading in _HEADINGS))

@@ -137,9 +137,9 @@ def without_mentions(folded: str, name: str) -> str:
 def _whole_words(name: str) -> re.Pattern[str]:
     """Returns the pattern of a name as whole words, in scripts with spaces."""
     parts = fold(name).split()
-    pattern, left = r"\s+".join(map(re.escape, parts)), rf"(?<![\w{MARKS}])" if _has_borders(parts[0][0]) else ""
+    left = rf"(?<![\w{MARKS}])" if _has_borders(parts[0][0]) else ""
     right = rf"(?![\w{MARKS}])" if _has_borders(parts[-1][-1]) else ""
-    return re.compile(f"{left}{pattern}{right}")
+    return re.compile(left + r"\s+".join(map(re.escape, parts)) + right)
 
 
 def _has_borders(character: str) -> bool:

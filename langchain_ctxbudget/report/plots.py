@@ -6,7 +6,7 @@ A notebook shows the figure, `figure.savefig("budget.svg")` keeps it. Colours st
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from itertools import accumulate
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from langchain_ctxbudget.errors import checks_names
 from langchain_ctxbudget.report.report import ContextReport
@@ -39,13 +39,6 @@ LEGEND: dict[str, Any] = {"frameon": False, "handlelength": 1.0, "handleheight":
 BESIDE = {**LEGEND, "loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "borderaxespad": 0.0}
 
 
-class HasData(Protocol):
-    """A `ReplayResult`, which this room does not know."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns plain data."""
-
-
 class BudgetFigure(Figure):
     """A matplotlib figure that notebooks show by itself."""
 
@@ -68,8 +61,8 @@ def plot_what_if(reports: Sequence[ContextReport], *, shares: bool = False) -> B
     figure, upper, lower = _two_panels(5.6, (1.7, 1))
     layers = _stacked_columns(upper, [_used(report) for report in reports], wholes)
     for place, (report, whole) in enumerate(zip(reports, wholes, strict=True), 1):
-        at, used = (place, report.budget_tokens / whole), f"{report.total_tokens:,}"
-        upper.annotate(used, at, (0, 2), textcoords="offset points", ha="center", color=INK, fontsize=9)
+        look: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "color": INK, "fontsize": 9}
+        upper.annotate(f"{report.total_tokens:,}", (place, report.budget_tokens / whole), (0, 2), **look)
     counts = [report.coverage_counts() for report in reports]
     states = _stacked_columns(lower, [{state: count[state] for state in STATES} for count in counts], [1] * len(counts))
     strategies = [_words(report.allocation_strategy, 16) for report in reports]
@@ -112,7 +105,7 @@ def plot_turns(reports: Sequence[ContextReport]) -> BudgetFigure:
     return _headline(figure, f"{counted}; below: what a prompt shares with the last one")
 
 
-def plot_replay(result: HasData) -> BudgetFigure:
+def plot_replay(result: Any) -> BudgetFigure:  # noqa: ANN401 - a `ReplayResult`, of a room above
     """Draws the tokens of every turn of a `ReplayResult`, a line per strategy, and below what they cost so far."""
     data = result.to_dict()
     price_share = data["price_share"]

@@ -217,9 +217,9 @@ class ContextReport:
 
     def to_text(self, width: int = 80) -> str:
         """Draws a bar chart for terminals and logs, at least 56 columns wide."""
-        from langchain_ctxbudget.report.view import render_text  # noqa: PLC0415 - when it is asked for
+        from langchain_ctxbudget.report.view import render_chart  # noqa: PLC0415 - when it is asked for
 
-        return render_text(self, width)
+        return render_chart(self, width)
 
     def __str__(self) -> str:
         return self.to_text()
@@ -238,7 +238,8 @@ def layer_report(
 ) -> LayerReport:
     """Makes a layer's report; beyond `LISTED_OMISSIONS`, omitted candidates become counts, like those of `more`."""
     listed: list[ReportItem] = []
-    counts, omitted = Counter(more), 0
+    counts = Counter(more)
+    omitted = 0
     for item in items:
         omitted += item.status is Status.OMITTED
         if item.status is Status.OMITTED and omitted > LISTED_OMISSIONS:

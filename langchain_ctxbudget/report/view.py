@@ -86,8 +86,8 @@ def facts(report: "ContextReport") -> list[tuple[str, str]]:
     if stable.shared_tokens is None:
         zone += "; first prompt of this conversation"
     else:
-        share, step = f"{stable.stable_zone_share:.0%}", ", a compaction step" if stable.compaction_step else ""
-        zone += f", {share} of it as in the previous prompt ({stable.prompt_share:.0%} of the whole){step}"
+        zone += f", {stable.stable_zone_share:.0%} of it as in the previous prompt"
+        zone += f" ({stable.prompt_share:.0%} of the whole){', a compaction step' if stable.compaction_step else ''}"
     how = "exact" if report.count_mode == "exact" else "estimated, with a margin"
     corrected = report.uncorrected_tokens != report.total_tokens
     reserve = f"{report.output_reserve_tokens:,} tokens kept free for the answer"
@@ -132,7 +132,8 @@ def _usage(usage: "UsageState") -> str:
 
 def explained(report: "ContextReport", what: str | int) -> list[str]:
     """Returns lines about a message or an item; none where the report does not know it."""
-    lines, name = list[str](), f"message {what}" if isinstance(what, int) else what
+    lines: list[str] = []
+    name = f"message {what}" if isinstance(what, int) else what
     for around in report.coverage:
         if isinstance(what, int) and around.first <= what <= around.last:
             span = f", as are messages {around.first}-{around.last}" if around.first < around.last else ""
@@ -152,27 +153,25 @@ def explained(report: "ContextReport", what: str | int) -> list[str]:
     return list(map(shown, lines))
 
 
-def render_text(report: "ContextReport", width: int) -> str:
-    """Draws a bar chart with the facts below it; `ContextReport.to_text` says how wide."""
-    return _chart(report, width, lambda text, _colour: text)
-
-
 def render_html(report: "ContextReport") -> str:
     """Draws the same chart in colour, with all items behind a fold; preformatted, it is alike in every notebook."""
     label = plural(sum(len(layer.items) for layer in report.layers), "item")
     if further := sum(sum(layer.more_omitted.values()) for layer in report.layers):
         label += f" and {further:,} more that are left out"
     fold = f"<summary style='cursor:pointer'>{label}</summary>{''.join(_items(report))}"
-    return f"<pre style='{_CARD}'>{_chart(report, CARD_COLUMNS, _coloured)}\n<details>{fold}</details></pre>"
+    return f"<pre style='{_CARD}'>{render_chart(report, CARD_COLUMNS, _coloured)}\n<details>{fold}</details></pre>"
 
 
-def _chart(report: "ContextReport", width: int, draw: Callable[[str, str], str]) -> str:
-    """Draws a chart; `draw` writes a text in a colour, or in none."""
+def render_chart(
+    report: "ContextReport", width: int, draw: Callable[[str, str], str] = lambda text, _colour: text
+) -> str:
+    """Draws a bar chart with the facts below it; `draw` writes a text in a colour, or in none."""
     from rich.console import Console  # noqa: PLC0415 - when something is drawn
     from rich.text import Text  # noqa: PLC0415
 
     bar_width = max(MIN_BAR, min(MAX_BAR, width - LABEL - sum(NUMBERS)))
-    breadth, budget = LABEL + bar_width + sum(NUMBERS), report.budget_tokens
+    breadth = LABEL + bar_width + sum(NUMBERS)
+    budget = report.budget_tokens
 
     def line(label: str, bar: str, cells: Sequence[str], colour: str = "") -> str:
         numbers = "".join(f"{cell:>{room}}" for cell, room in zip(cells, NUMBERS, strict=True))
@@ -180,7 +179,8 @@ def _chart(report: "ContextReport", width: int, draw: Callable[[str, str], str])
         return "".join(draw(*piece) for piece in pieces)
 
     def row(name: str, tokens: int, colour: str, planned: str = "") -> str:
-        label, share = label_of(name) if name in LAYER_COLOURS else f"   {name}", tokens / budget
+        label = label_of(name) if name in LAYER_COLOURS else f"   {name}"
+        share = tokens / budget
         filled = max(0, min(bar_width, round(share * bar_width))) or int(tokens > 0)
         bar = FULL * filled + EMPTY * (bar_width - filled)
         return line(label, bar, (f"{tokens:,}", f"{share:.1%}", planned), colour)
@@ -188,10 +188,12 @@ def _chart(report: "ContextReport", width: int, draw: Callable[[str, str], str])
     colours = colours_of(layer.layer for layer in report.layers)
     rows = [row(one.layer, one.used_tokens, colours[one.layer], f"{one.allocated_tokens:,}") for one in report.layers]
     rows += [row(name.capitalize(), n, OTHERS[OVERHEAD]) for name, n in report.overhead_tokens.items()]
-    heading, tokens = f"CONTEXT BUDGET{' (forecast)' if report.forecast else ''}", f"{budget:,} tokens"
-    top = f"{_fitted(heading, breadth - len(tokens) - 1)} {tokens}", line("", "", ("used", "share", "planned"))
-    total, free = row("Total", report.total_tokens, ""), f"{budget - report.total_tokens:,}"
-    lines = [*top, rule := "─" * breadth, *rows, rule, total, line("   Free", "", (free, "", "")), ""]
+    tokens = f"{budget:,} tokens"
+    heading = _fitted(f"CONTEXT BUDGET{' (forecast)' if report.forecast else ''}", breadth - len(tokens) - 1)
+    rule = "─" * breadth
+    lines = [f"{heading} {tokens}", line("", "", ("used", "share", "planned")), rule, *rows, rule]
+    lines += [row("Total", report.total_tokens, "")]
+    lines += [line("   Free", "", (f"{budget - report.total_tokens:,}", "", "")), ""]
     for label, text in facts(report):
         wrapped = Text(shown(" ".join(text.split()))).wrap(Console(), breadth - FACT_INDENT)
         labels = [label, *[""] * len(wrapped)]

@@ -120,14 +120,18 @@ def export_below(store: BaseStore, path: Namespace, *, without: str) -> Flow[lis
     A line says in words what it is, and of which conversation; messages are LangChain's dicts, in their order, but for
     damaged ones: they are exported as they are stored.
     """
-    lines, found = [], (yield from read_below(store, path))
-    for item in (one for one in found if without not in one.namespace):
+    lines = []
+    for item in (yield from read_below(store, path)):
+        if without in item.namespace:
+            continue
         below = item.namespace[len(path) :]
         of = [("conversation_id", unlabelled(part)) for part in below if part.endswith("~")]
-        value, order = stored(item.value), tuple[Any, ...]()
+        value = stored(item.value)
+        order: tuple[Any, ...] = ()
         if {"place", "text"} <= value.keys():
             with suppress(TypeError, ValueError, RecursionError):
-                message, order = json.loads(value["text"]), Place.model_validate(value["place"]).order
+                message = json.loads(value["text"])
+                order = Place.model_validate(value["place"]).order
                 value = {"message": message} | {key: value[key] for key in value if key not in ("place", "text")}
         kind = "/".join(part for part in below if not part.endswith("~"))
         times = {"created_at": item.created_at.isoformat(), "updated_at": item.updated_at.isoformat()}

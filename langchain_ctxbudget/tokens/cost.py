@@ -193,7 +193,8 @@ def _function_tokens(function: Mapping[str, Any], count: Count) -> int:
     def named(name: object, kind: str, schema: Mapping[str, Any]) -> int:
         return count(f"{name}:{kind}{str(schema.get('description') or '').removesuffix('.')}")
 
-    tokens, parameters = named(function.get("name", ""), "", function), function.get("parameters")
+    tokens = named(function.get("name", ""), "", function)
+    parameters = function.get("parameters")
     properties = parameters.get("properties") if isinstance(parameters, Mapping) else None
     if not isinstance(properties, Mapping) or not properties:
         return tokens

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from langchain_ctxbudget.budget import NonNegative, Parameters
-from langchain_ctxbudget.errors import InputError, InvalidSettingsError
+from langchain_ctxbudget.errors import InputError, InvalidSettingsError, require_count
 
 CACHED_PRICE = 0.1
 """The price of a cached token, as a share of another one's, where no price tells it."""
@@ -134,8 +134,8 @@ def usage_of(usage_metadata: Mapping[str, Any], model: str | None, prices: Mappi
     cached = min(given, _tokens(details, "cache_read", 0))
     parts = sum(_tokens(details, name, 0) for name in _WRITTEN_FOR)
     written = min(given - cached, max(_tokens(details, "cache_creation", 0), parts))
-    used, price = Usage(calls=1, input_tokens=given, cached_tokens=cached, output_tokens=made), price_of(model, prices)
-    if price is None:
+    used = Usage(calls=1, input_tokens=given, cached_tokens=cached, output_tokens=made)
+    if (price := price_of(model, prices)) is None:
         return replace(used, unpriced_calls=1)
     of_cached, of_written = (price.input if one is None else one for one in (price.cached_input, price.cache_write))
     cost = (given - cached - written) * price.input + cached * of_cached + written * of_written + made * price.output
@@ -144,14 +144,11 @@ def usage_of(usage_metadata: Mapping[str, Any], model: str | None, prices: Mappi
 
 def _tokens(counts: Mapping[str, Any], name: str, default: int | None = None) -> int:
     """Returns a number of tokens; the default where it is missing or None."""
-    value = counts.get(name)
+    value: Any = counts.get(name)
     if value is None and default is not None:
         return default
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST_TOKENS:
-        raise InputError(
-            f"{name} must be a whole number of tokens from 0 to {_MOST_TOKENS:,}, as of one call, not {value!r}"
-        )
-    return value
+    require_count(name, value, 0, _MOST_TOKENS)
+    return int(value)
 
 
 _FILE: dict[str, Any] = json.loads(

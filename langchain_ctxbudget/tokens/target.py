@@ -16,7 +16,7 @@ from langchain_core.messages import BaseMessage
 from pydantic import SecretStr
 
 from langchain_ctxbudget.background import new_mutex
-from langchain_ctxbudget.errors import InputError, InvalidSettingsError, TokenizerUnavailableError
+from langchain_ctxbudget.errors import InputError, InvalidSettingsError, TokenizerUnavailableError, require_count
 from langchain_ctxbudget.flow import Flow, in_thread
 from langchain_ctxbudget.messages import CALL_BLOCKS, block_types
 from langchain_ctxbudget.tokens import counters
@@ -76,8 +76,7 @@ class ModelTarget:
 
     def observe(self, input_tokens: int, counted_tokens: int) -> None:
         """Corrects the counts by what a provider measured for a prompt; `InputError` where it cannot be of this one."""
-        if not isinstance(input_tokens, int) or isinstance(input_tokens, bool) or input_tokens < 0:
-            raise InputError(f"input_tokens must be a whole number of at least 0, not {input_tokens!r}")
+        require_count("input_tokens", input_tokens, 0)
         if input_tokens > (most := counted_tokens * MOST_TIMES + MOST_HIDDEN_TOKENS):
             raise InputError(
                 f"The provider measured {input_tokens:,} tokens for a prompt that counts {counted_tokens:,}. More than "
@@ -247,11 +246,13 @@ def _served(model: Any, base: str, window: Window) -> Window:  # noqa: ANN401
     import httpx  # noqa: PLC0415 - takes 0.1 s to import
 
     name = str(getattr(model, "model_name", None) or getattr(model, "model", ""))
-    root, secret = _API_SUFFIX.sub("", base), getattr(model, "openai_api_key", None)
+    root = _API_SUFFIX.sub("", base)
+    secret = getattr(model, "openai_api_key", None)
     headers = {"Authorization": f"Bearer {secret.get_secret_value()}"} if isinstance(secret, SecretStr) else {}
     ollama = [("GET", f"{root}/api/ps"), ("POST", f"{root}/api/show")]
     others = [("GET", f"{base}/models"), ("GET", f"{root}/api/v0/models")]
-    url, failures = urlsplit(base), []
+    url = urlsplit(base)
+    failures: list[str] = []
     address = f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}"
     for method, place in ollama if hasattr(model, "num_ctx") else others:
         body = {"model": name} if method == "POST" else None

@@ -78,7 +78,7 @@ def test_an_answer_is_within_the_limit(invoke: Invoke) -> None:
             answer = invoke(create_recall_tool(pipeline, max_tokens=limit), arguments, CONFIG)
             assert 0 < pipeline.token_counter.count_text(answer) <= limit
     for wrong in [63, 0, -1, True, 100.0, "100"]:
-        with pytest.raises(InvalidSettingsError, match="max_tokens must be a whole number from 64 on"):
+        with pytest.raises(InvalidSettingsError, match="max_tokens must be a whole number of at least 64"):
             create_recall_tool(pipeline, max_tokens=wrong)  # type: ignore[arg-type]
 
 

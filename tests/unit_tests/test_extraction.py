@@ -170,10 +170,10 @@ def test_whatever_stands_in_the_lists_only_sourced_items_come_out(fields):
         assert {*one.supersedes, one.same_as} <= {"fact-1", ""}
 
 
-def asked(said=SAID, before=(), known=None, model=None, **kwargs):
+def asked(said=SAID, before=(), known=None, model=None):
     """The system message and the human message."""
     model = model or scripted(EMPTY)
-    ChatModelExtractor(model, **kwargs).extract(said, before, known or Knowledge())
+    ChatModelExtractor(model).extract(said, before, known or Knowledge())
     [(system, human)] = model.asked
     return system.text, human.text
 
@@ -220,8 +220,8 @@ def test_a_prompt_with_its_reply_never_exceeds_the_window(window_tokens, kind):
         entities=tuple(EntityProfile(id=f"e{n}", name=f"Somebody {n}") for n in range(500)),
     )
     said = many(5 if window_tokens < 8_000 else 30)
-    model = kind(script=[EMPTY])
-    system, human = asked(said, many(50), known, model, window_tokens=window_tokens)
+    model = kind(script=[EMPTY], profile={"max_input_tokens": window_tokens})
+    system, human = asked(said, many(50), known, model)
     schema = COUNTER.count_text(json.dumps(extraction.SCHEMA)) if kind is Calling else 0  # else it is in words
     reply = min(1_500, window_tokens // 4)
     assert COUNTER.count_text(system) + COUNTER.count_text(human) + schema + reply <= window_tokens
@@ -231,8 +231,8 @@ def test_a_prompt_with_its_reply_never_exceeds_the_window(window_tokens, kind):
 
 
 def test_a_window_without_room_for_a_message_is_an_error_that_says_so():
-    model = scripted(EMPTY)
-    extractor = ChatModelExtractor(model, window_tokens=1_000)
+    model = Scripted(script=[EMPTY], profile={"max_input_tokens": 1_000})
+    extractor = ChatModelExtractor(model)
     with pytest.raises(ModelReplyError, match=r"scripted-1 has a window of 1,000 tokens, .* leave 0 for 3 messages"):
         run(extractor)
     assert not model.asked

@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from langchain_ctxbudget.budget import Reason, Status
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.report import ReportItem
-from langchain_ctxbudget.report.view import EMPTY, FULL, render_html, render_text
+from langchain_ctxbudget.report.view import EMPTY, FULL, render_chart, render_html
 from tests.unit_tests.test_report import example, reports
 
 ROW = re.compile(
@@ -29,7 +29,7 @@ def rows(text):
 @settings(deadline=None, max_examples=40)
 @given(reports(), st.integers(56, 140))
 def test_a_chart_adds_up_to_its_total_within_its_columns_with_numbers_below_each_other(report, width):
-    drawn = render_text(report, width)
+    drawn = render_chart(report, width)
     chart = rows(drawn)
     *parts, total = (int(row["used"].replace(",", "")) for row in chart)
     assert sum(parts) == total == report.total_tokens
@@ -47,7 +47,7 @@ def test_the_chart_says_what_happened():
         ({"forecast": True}, f"{'CONTEXT BUDGET (forecast)':<53}{'1,000 tokens':>27}"),
         ({"timings_ms": {"open": 1.0, "assemble": 2.5}}, "Time       3.5 ms (open 1.0, assemble 2.5)"),
     ]:
-        assert line in render_text(example(**changes), 80).splitlines()
+        assert line in render_chart(example(**changes), 80).splitlines()
 
 
 @dataclass
@@ -127,7 +127,7 @@ def test_hostile_texts_are_shown_as_they_are_written():
     card = Card(report._repr_html_())
     assert not {"script", "img"} & {name for name, _ in card.elements}
     assert "<script>alert(1)</script>" in " ".join(card.texts)
-    for drawn in (card.html, render_text(report, 80)):
+    for drawn in (card.html, render_chart(report, 80)):
         assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\ud800-\udfff]", drawn)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage
 
-from langchain_ctxbudget import TiktokenCounter
+from langchain_ctxbudget import TiktokenCounter, llm
 from langchain_ctxbudget.errors import ModelReplyError
 from langchain_ctxbudget.history import Line, summarizing
 from langchain_ctxbudget.history.extractive import Kind
@@ -29,10 +29,10 @@ def _let_go():
     released.set()
 
 
-def ask(*script, **settings):
+def ask(*script):
     """Has a model sum a request up; returns the digest and the prompts."""
     model = Scripted(script=list(script))
-    return ChatModelSummarizer(model, **settings).summarize(asking(), COUNTER), model.asked
+    return ChatModelSummarizer(model).summarize(asking(), COUNTER), model.asked
 
 
 def line(text="We take oak for the shelf.", position=7, speaker="Ada", date="2024-05-01"):
@@ -51,10 +51,10 @@ def as_json(**fields):
     return json.dumps({"summary": "Ada takes oak.", **fields})
 
 
-def prompts(request, model=None, **settings):
+def prompts(request, model=None, *, window_tokens=16_000):
     """The system message and the human message of every call."""
-    model = model or Scripted(script=["Ada takes oak."])
-    ChatModelSummarizer(model, **settings).summarize(request, COUNTER)
+    model = model or Scripted(script=["Ada takes oak."], profile={"max_input_tokens": window_tokens})
+    ChatModelSummarizer(model).summarize(request, COUNTER)
     return [(system.text, human.text) for system, human in model.asked]
 
 
@@ -107,7 +107,7 @@ def test_a_reply_in_any_usual_form_is_read():
     assert (texts(digest), digest.open_questions) == (["Ada takes oak.", "[OPEN] Who pays?"], ("Who pays?",))
 
 
-def test_a_bad_reply_is_asked_for_again_and_then_a_summary_error():
+def test_a_bad_reply_is_asked_for_again_and_then_an_error(monkeypatch):
     for name, (reply, told) in BAD.items():
         with pytest.raises(
             ModelReplyError, match=f"scripted-1 gave no summary of messages 7 to 8: .*attempt 2: .*{told}"
@@ -117,10 +117,9 @@ def test_a_bad_reply_is_asked_for_again_and_then_a_summary_error():
         assert "\n" not in str(e.value), name
         digest, asked = ask(reply, "Ada takes oak.")
         assert (texts(digest), len(asked)) == (["Ada takes oak."], 2), name
-    with pytest.raises(
-        ModelReplyError, match=r"attempt 1: no reply within 0\.05 seconds; attempt 2: no reply within 0\.05"
-    ):
-        ask(hang, timeout_seconds=0.05)
+    monkeypatch.setattr(llm, "TIMEOUT_SECONDS", 0.05)
+    with pytest.raises(ModelReplyError, match=r"1: no reply within 0\.05 seconds; attempt 2: no reply within 0\.05"):
+        ask(hang)
     hanging = [thread for thread in threading.enumerate() if thread.name == "ctxbudget-model-call"]
     assert all(thread.daemon for thread in hanging)  # none keeps the interpreter alive
 
