@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from langchain_ctxbudget.settings import ContextSettings
     from langchain_ctxbudget.stores.chroma import ChromaStore
     from langchain_ctxbudget.tokens import (
-        EstimatingCounter, HuggingFaceCounter, ModelCounter, TiktokenCounter, TokenCounter,
-    )  # fmt: skip
+    EstimatingCounter, HuggingFaceCounter, ModelCounter, TiktokenCounter, TokenCounter,
+)  # fmt: skip
 
 __all__ = [
     "AssembledContext", "BudgetedChatMessageHistory", "BudgetedMemory", "BudgetedRetriever", "ChromaStore",

@@ -297,7 +297,8 @@ def _turns(
                 continue
             costs = [counter.count_message(message) for message in prompt.messages]
             tokens = tools_tokens + sum(costs) + counter.count_messages([])
-            cached = common_prefix(prompt.messages, costs, before, counter).tokens + (tools_tokens if before else 0)
+            shared, _ = common_prefix(prompt.messages, costs, before, counter)
+            cached = shared + (tools_tokens if before else 0)
             steps = int(prompt.compaction_step)
             sent += [Sent(calls=1, tokens=tokens, cached_tokens=cached, largest_tokens=tokens, compaction_steps=steps)]
             before = prompt.messages

@@ -4,8 +4,8 @@
 """
 
 from langchain_ctxbudget.budget.allocation import (
-    MEMORIES_HEADING, MOST_EXCHANGES, TITLES, Allocation, AllocationStrategy, Depth, Emphasis, Exchange,
-    Fragment, Layer, LayerSpec, Layout, Reason, Situation, Status, divide, share_out, title_of,
+    MEMORIES_HEADING, MOST_EXCHANGES, TITLES, Allocation, AllocationStrategy, Depth, Emphasis, Exchange, Fragment,
+    Layer, LayerSpec, Layout, Reason, Situation, Status, divide, share_out, title_of,
 )  # fmt: skip
 from langchain_ctxbudget.budget.parameters import Flag, NonNegative, Parameters, Positive, Share, ShareOrNone, Text
 from langchain_ctxbudget.budget.strategies import (
@@ -13,8 +13,7 @@ from langchain_ctxbudget.budget.strategies import (
     PrioritizedAllocation, RatioAllocation, strategy_of,
 )  # fmt: skip
 from langchain_ctxbudget.budget.tiers import (
-    HEALTHY, THRESHOLDS, TIERS, Documents, Forced, Standing, Tier, TierName, UsageLimits, relaxed, standing,
-    tier_of,
+    HEALTHY, THRESHOLDS, TIERS, Documents, Forced, Standing, Tier, TierName, UsageLimits, relaxed, standing, tier_of,
 )  # fmt: skip
 
 __all__ = [

@@ -183,8 +183,7 @@ class Catalogue:
             return []
         pool = max(LEAST_POOL, 2 * limit)
         problems: list[str] = []
-        lexical: dict[str, float] = {}
-        dense: dict[str, float] = {}
+        lexical, dense = dict[str, float](), dict[str, float]()
         for shelf in shelves:
             index = yield from self._words(shelf, problems)
             lexical |= _best([*shelf.chunks], index.scores(terms(query)), pool, above=0)

@@ -8,14 +8,14 @@ from langchain_ctxbudget.messages.clipping import Count, clip_message, clip_text
 from langchain_ctxbudget.messages.fences import CONTEXT, SUMMARY, as_data, as_item, closing, opening
 from langchain_ctxbudget.messages.messages import (
     WHOLE, Preservation, SeenMessages, as_json_data, as_sent, checked, content_id, current_turn, date_of, excerpt,
-    fingerprint, flattened, instruction, message_data, model_of, own_words, plain_text, plainly_same,
-    preservation_of, request_copy, require_preservation, speaker, split_instructions, time_of,
+    fingerprint, flattened, instruction, message_data, model_of, own_words, plain_text, plainly_same, preservation_of,
+    request_copy, require_preservation, speaker, split_instructions, time_of,
 )  # fmt: skip
 from langchain_ctxbudget.messages.outline import head_end
 from langchain_ctxbudget.messages.text import (
-    MARKS, MAX_SENTENCE_CHARACTERS, STOP_WORDS, UNSPACED, artifacts, begins_in_the_middle, digest, fold,
-    forget_texts, iso_date, mentions, one_line, remembering, says_more, says_the_opposite, says_the_same,
-    sentences, stem, terms, units, vocabulary, without_mentions, without_pasted, word_count,
+    MARKS, MAX_SENTENCE_CHARACTERS, STOP_WORDS, UNSPACED, artifacts, begins_in_the_middle, digest, fold, forget_texts,
+    iso_date, mentions, one_line, remembering, says_more, says_the_opposite, says_the_same, sentences, stem, terms,
+    units, vocabulary, without_mentions, without_pasted, word_count,
 )  # fmt: skip
 from langchain_ctxbudget.messages.turns import (
     Group, OpenCalls, Repair, Used, as_note, distinct, group, ids_used, newest_that_fit, same_beginning, split_turn,

@@ -6,17 +6,6 @@ from langchain_ctxbudget.pipeline.pipeline import REPLAYED_TURNS, ContextPipelin
 from langchain_ctxbudget.pipeline.runs import Run, RunContext, current_runtime, is_task, run_of
 
 __all__ = [
-    "REPLAYED_TURNS",
-    "ContextPipeline",
-    "ContextSnapshot",
-    "Engine",
-    "Prices",
-    "Run",
-    "RunContext",
-    "Session",
-    "SnapshotBook",
-    "current_runtime",
-    "is_task",
-    "replay_last_turns",
-    "run_of",
+    "REPLAYED_TURNS", "ContextPipeline", "ContextSnapshot", "Engine", "Prices", "Run", "RunContext", "Session",
+    "SnapshotBook", "current_runtime", "is_task", "replay_last_turns", "run_of",
 ]  # fmt: skip

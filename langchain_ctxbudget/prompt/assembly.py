@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
 
@@ -228,17 +228,10 @@ def without_least(
 # Caches of providers
 
 
-class Shared(NamedTuple):
-    """The common prefix of two prompts."""
-
-    tokens: int
-    messages: int
-
-
 def common_prefix(
     messages: Sequence[BaseMessage], costs: Sequence[int], previous: Sequence[BaseMessage], counter: TokenCounter
-) -> Shared:
-    """Returns what a prompt and the one before it begin with alike."""
+) -> tuple[int, int]:
+    """Returns the tokens, and the number of whole messages, that a prompt and the one before it begin with alike."""
     tokens = same = 0
     for message, cost, before in zip(messages, costs, previous, strict=False):
         if message is not before and fingerprint(message) != fingerprint(before):
@@ -249,7 +242,7 @@ def common_prefix(
             break
         tokens += cost
         same += 1
-    return Shared(tokens, same)
+    return tokens, same
 
 
 def with_cache_markers(messages: Sequence[BaseMessage], stable: int, most: int = MOST_MARKERS) -> list[BaseMessage]:

@@ -192,8 +192,8 @@ def render_chart(
     heading = _fitted(f"CONTEXT BUDGET{' (forecast)' if report.forecast else ''}", breadth - len(tokens) - 1)
     rule = "─" * breadth
     lines = [f"{heading} {tokens}", line("", "", ("used", "share", "planned")), rule, *rows, rule]
-    lines += [row("Total", report.total_tokens, "")]
-    lines += [line("   Free", "", (f"{budget - report.total_tokens:,}", "", "")), ""]
+    free = line("   Free", "", (f"{budget - report.total_tokens:,}", "", ""))
+    lines += [row("Total", report.total_tokens, ""), free, ""]
     for label, text in facts(report):
         wrapped = Text(shown(" ".join(text.split()))).wrap(Console(), breadth - FACT_INDENT)
         labels = [label, *[""] * len(wrapped)]

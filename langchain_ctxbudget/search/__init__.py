@@ -4,8 +4,8 @@ from langchain_ctxbudget.search.embeddings import LocalEmbeddings, local_embeddi
 from langchain_ctxbudget.search.lexical import LexicalIndex, most_about, packed_terms, scores_together
 from langchain_ctxbudget.search.ranking import (
     ALL, NEGLIGIBLE, NEIGHBOURHOOD, NEWEST, PRIORITIES, Candidate, Evidence, Kind, Numbers, Question, Ranking, Scores,
-    Texts, about, called, dated, day_number, first_person, highest, is_name, pack, rank, shortness, shrink_to, spelled,
-    z_scores,
+    Texts, about, called, dated, day_number, first_person, highest, is_name, pack, rank, shortness, shrink_to,
+    spelled, z_scores,
 )  # fmt: skip
 from langchain_ctxbudget.search.vectors import (
     AFTER, BEFORE, CentredVectors, Rows, Vectors, as_query, comparable, limit, links, subjects, units,

@@ -65,8 +65,6 @@ class Usage:
         object.__setattr__(self, "cost", round(float(self.cost), 9))
 
     def __add__(self, other: "Usage") -> "Usage":
-        if not isinstance(other, Usage):
-            return NotImplemented
         return Usage(**{one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)})
 
     @property
