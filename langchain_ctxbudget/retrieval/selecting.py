@@ -13,7 +13,7 @@ from langchain_ctxbudget.history import Conversation, Entry, saying
 from langchain_ctxbudget.messages import fences, head_end, one_line, sentences, terms
 from langchain_ctxbudget.report import LISTED_OMISSIONS, ReportItem, preview
 from langchain_ctxbudget.retrieval.pool import Pool
-from langchain_ctxbudget.search import Candidate, Scores, highest, most_about
+from langchain_ctxbudget.search import Candidate, Scores, highest, most_about, z_scores
 from langchain_ctxbudget.settings import RetrievalSettings
 
 SMALLEST_ITEM_TOKENS = 8
@@ -144,10 +144,11 @@ def select(
 
 def _is_near_best(relevance: Scores) -> NDArray[np.bool_]:
     """Returns which texts are not far behind the best one; the further that stands out, the closer they must be."""
-    above = relevance - relevance.mean()
-    highest_z = above.max() / above.std() if above.any() else 0.0
-    near: NDArray[np.bool_] = above >= above.max() * min(MOST_BEHIND, BEHIND_PER_Z * (highest_z - STANDS_OUT_Z))
-    return near if highest_z > STANDS_OUT_Z else np.ones_like(near)
+    scores = z_scores(relevance)
+    highest_score = scores.max(initial=0.0)
+    if highest_score <= STANDS_OUT_Z:
+        return np.ones(len(scores), np.bool_)
+    return scores >= highest_score * min(MOST_BEHIND, BEHIND_PER_Z * (highest_score - STANDS_OUT_Z))
 
 
 def _is_worth(conversation: Conversation, pool: Pool, least: float, relevance: float) -> NDArray[np.bool_]:

@@ -328,7 +328,7 @@ def test_depth_says_how_much_is_retrieved_and_what_nobody_planned_stays_empty(cl
         pipeline.add_messages(demo_messages(), **SCOPE)
         reports[depth] = pipeline.assemble(DEMO_QUESTION, **SCOPE).report
     minimal, standard, deep = (reports[depth].layer("L5").used_tokens for depth in reports)
-    assert minimal < standard * 0.6
+    assert minimal < standard * 0.75
     assert standard < deep
     assert reports["minimal"].total_tokens < 8_000 * 0.7
 
