@@ -148,7 +148,8 @@ def _is_near_best(relevance: Scores) -> NDArray[np.bool_]:
     highest_score = scores.max(initial=0.0)
     if highest_score <= STANDS_OUT_Z:
         return np.ones(len(scores), np.bool_)
-    return scores >= highest_score * min(MOST_BEHIND, BEHIND_PER_Z * (highest_score - STANDS_OUT_Z))
+    near: NDArray[np.bool_] = scores >= highest_score * min(MOST_BEHIND, BEHIND_PER_Z * (highest_score - STANDS_OUT_Z))
+    return near
 
 
 def _is_worth(conversation: Conversation, pool: Pool, least: float, relevance: float) -> NDArray[np.bool_]:
