@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -31,7 +32,7 @@ from langchain_ctxbudget.knowledge import facts, known, profiles, records
 from langchain_ctxbudget.knowledge.known import Knowledge
 from langchain_ctxbudget.knowledge.presence import NEW_SESSION_AFTER
 from langchain_ctxbudget.knowledge.records import EntityProfile, Fact, Source, TopicProfile
-from langchain_ctxbudget.messages import fold, is_user, own_words, time_of
+from langchain_ctxbudget.messages import fold, is_user, own_words, time_of, word_count
 from langchain_ctxbudget.search import units
 from langchain_ctxbudget.settings import ContextSettings, EntityContext
 from langchain_ctxbudget.stores import Scope, bulk, embeddings_name, utc_now, written
@@ -50,6 +51,8 @@ PAUSE_SECONDS = 0.25
 """Nothing is learned before so much time without a prompt."""
 MOST_MESSAGES, BEFORE_MESSAGES, LOOK_BACK = 30, 4, 1_000
 """Messages that are read at once; those before them that a model is shown, and that tell who else writes."""
+LEAST_WORDS = 100
+"""Words of the user for which a model is asked, unless the session ends; until then it waits for more messages."""
 MOST_MARKS = 32
 MOST_BEGUN = 256
 """Conversations that are waited for; of more, the sessions of the oldest end."""
@@ -338,7 +341,7 @@ class Learning:
             self.worker.submit(scope)
         with self._mutex:
             self._begun.pop(scope, None)
-            if new is not None and new < settings.learn_every:
+            if new is not None and (new < settings.learn_every or self._extractor):
                 self._begun[scope] = now
             full, oldest = len(self._begun) > MOST_BEGUN, islice(self._begun.items(), 2)
             idle = [one for one, at in oldest if full or now - at > NEW_SESSION_AFTER]
@@ -404,9 +407,10 @@ class Learning:
         at_least = 1 if scope in self._ending else settings.learn_every
         self._ending.discard(scope)
         extractor = None if settings.learn == "rules" else self._extractor
+        least_words = LEAST_WORDS if extractor and at_least > 1 else 0
         if not settings.learn or (settings.learn == "model" and extractor is None):
             return
-        while not cancelled and (work := drive(self.owner.using(scope, lambda one: self._next(one, at_least)))):
+        while not cancelled and (work := drive(self.owner.using(scope, partial(self._next, at_least, least_words)))):
             learned: records.Learned | None = None
             said = work.said()
             if extractor is not None and any(one.from_user for one in said):
@@ -426,8 +430,8 @@ class Learning:
         if problem:
             raise ModelReplyError(f"{problem}; rules have learned instead")
 
-    def _next(self, conversation: OpenConversation, at_least: int) -> Flow[Work | None]:
-        """Returns the next messages to learn from; None where there are too few new ones."""
+    def _next(self, at_least: int, least_words: int, conversation: OpenConversation) -> Flow[Work | None]:
+        """Returns the next messages to learn from; None where there are too few new ones, or they say too little."""
         store, scope = self.owner.store, conversation.scope
         yield from editing.refresh(store, conversation)
         entries = conversation.table  # a new one, where it was erased elsewhere
@@ -443,6 +447,9 @@ class Learning:
         if not is_changed and (not new or new < at_least):
             return None
         end = min(len(entries), first + MOST_MESSAGES)
+        own = (_words(entry) for entry in Beginning(entries, end)[first:] if is_user(entry.message))
+        if not is_changed and end - first < MOST_MESSAGES and sum(map(word_count, own)) < least_words:
+            return None
         return Work(
             scope=scope,
             entries=Beginning(entries, end),

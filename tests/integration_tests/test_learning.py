@@ -71,8 +71,10 @@ def restarted(store: InMemoryStore) -> InMemoryStore:
     return new
 
 
-def learn(pipeline: ContextPipeline, messages: Iterable[Any], where: Any = HERE) -> None:
+def learn(pipeline: ContextPipeline, messages: Iterable[Any], where: Any = HERE, *, end: bool = False) -> None:
     pipeline.add_messages(list(messages), **where)
+    if end:
+        pipeline.end_session(**where)
     assert pipeline.flush(30)
 
 
@@ -132,12 +134,17 @@ def test_the_end_of_a_session_is_learned_from_however_little_is_new(call: Call) 
         assert texts(pipeline) == ["Lives in Lisbon"]
 
 
-def test_a_model_is_asked_once_for_five_messages_at_most() -> None:
+def test_a_model_is_asked_once_for_five_messages_at_most_and_waits_where_they_say_little() -> None:
     model = Reader()
     with opened(model=model) as pipeline:
         for first in range(0, 50, 5):
-            learn(pipeline, human(*(f"I like thing{number}x." for number in range(first, first + 5)), first=first))
+            said = (f"I like thing{number}x.{' It is good.' * 7}" for number in range(first, first + 5))
+            learn(pipeline, human(*said, first=first))
         assert len(model.learned) == 10
+        learn(pipeline, human(*FILLER, first=50))
+        assert len(model.learned) == 10
+        learn(pipeline, [], end=True)
+        assert len(model.learned) == 11
         for one in pipeline.knowledge.list_facts(**ADA):
             [source] = pipeline.knowledge.why(one.id, **ADA)
             assert source.message is not None
@@ -393,7 +400,7 @@ def credulous(prompt: str) -> str:
 def test_neither_tools_nor_the_assistant_make_facts(*, by_model: bool) -> None:
     model = Reader(answer=credulous) if by_model else None
     with opened(model=model) as pipeline:
-        learn(pipeline, with_tools())
+        learn(pipeline, with_tools(), end=by_model)
         facts_ = pipeline.knowledge.list_facts(**ADA)
         assert {one.message_id for fact_ in facts_ for one in fact_.sources} <= {"h0", "m100", "m101", "m102"}
         assert bool(facts_) == by_model
@@ -410,9 +417,8 @@ def test_neither_documents_nor_the_context_block_are_learned_from() -> None:
             question = f"What does the diary say about papaya and amber, {turn}?"
             context = pipeline.assemble(question, **HERE)
             assert "I like papaya" in context.messages[-2 * turn - 1].text  # it is not shown again
-            learn(
-                pipeline, [HumanMessage(question, id=f"q{turn}"), AIMessage("It says: I like papaya.", id=f"a{turn}")]
-            )
+            said = [HumanMessage(question, id=f"q{turn}"), AIMessage("It says: I like papaya.", id=f"a{turn}")]
+            learn(pipeline, said, end=turn == 5)
         assert texts(pipeline) == []
         asked = [text for prompt in model.learned for _, text in new_messages(prompt)]
         assert asked == [f"What does the diary say about papaya and amber, {turn}?" for turn in range(len(asked))]
@@ -512,14 +518,14 @@ def test_where_the_model_fails_rules_learn_and_the_report_says_so() -> None:
 
     model = Reader(answer=fails)
     with opened(model=model) as pipeline:
-        learn(pipeline, human(*STORY))
+        learn(pipeline, human(*STORY), end=True)
         assert {"Favourite colour is amber", "Lives in Lisbon"} <= set(texts(pipeline))
         assert {fact_.made_by for fact_ in pipeline.knowledge.list_facts(**ADA)} == {"rules"}
         [failure] = pipeline.assemble("Hi", **HERE).report.failures
         assert failure.startswith("learning about the user: ")
         assert failure.endswith("rules have learned instead")
         model.answer = answer
-        learn(pipeline, human("I like papaya.", *FILLER[:4], first=6))
+        learn(pipeline, human("I like papaya.", *FILLER[:4], first=6), end=True)
         assert pipeline.assemble("Hi", **HERE).report.failures == ()
         assert "Likes papaya" in texts(pipeline)
 
