@@ -297,6 +297,14 @@ def bundles_used(given: Sequence[Fact], bundles: Mapping[str, ContextBundle]) ->
     return used
 
 
+def persona_used(
+    persona_id: str | None, shown: Iterable[Fragment], bundles: Mapping[str, ContextBundle]
+) -> dict[str, bool]:
+    """Returns the compiled text of a persona, and whether the prompt has all of it as it is."""
+    key, lines = f"persona/{persona_id}", {one_line(part.text.removeprefix("- ")) for part in shown}
+    return {key: lines.issuperset(bundles[key].compiled_prompt.splitlines())} if key in bundles else {}
+
+
 def _heading(fact: Fact, *, titled: bool) -> str:
     return f"{'' if titled else MEMORIES_HEADING}{HEADINGS[fact.category]}\n"
 

@@ -108,6 +108,7 @@ class Knowledge:
         compiler = Compiler(now=datetime.min.replace(tzinfo=UTC))
         made = [*map(compiler.topic, topics), *map(compiler.entity, entities)]
         made += [compiler.of_facts(kind, facts) for kind in OF_FACTS]
+        made += [text for text in self.bundles.values() if text.bundle_type == "composite"]
         return replace(self, facts=facts, topics=topics, entities=entities, bundles={one.id: one for one in made})
 
     def with_facts(self, every: Iterable[Fact]) -> "Knowledge":

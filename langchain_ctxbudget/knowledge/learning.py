@@ -262,6 +262,7 @@ def compiled(store: BaseStore, user_id: str, state: Knowledge, now: datetime, sh
         *(compiler.entity(one, about[one.id][:MOST_FACTS]) for one in state.entities),
         *(compiler.of_facts(kind, ranked) for kind in profiles.OF_FACTS),
     ]
+    made += [text for text in state.bundles.values() if text.bundle_type == "composite" and text.compiled_prompt]
     texts = {text.id: text for text in made if "/" in text.id or text.compiled_prompt}
     kept = known.kept_of(store, user_id)
     uses, kept.uses = kept.uses, Counter()

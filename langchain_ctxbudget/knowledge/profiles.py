@@ -18,7 +18,7 @@ from langchain_ctxbudget.knowledge.records import ContextBundle, EntityProfile, 
 from langchain_ctxbudget.messages import digest, fold, one_line, terms
 from langchain_ctxbudget.report import plural
 from langchain_ctxbudget.search import shrink_to
-from langchain_ctxbudget.settings import EntityContext
+from langchain_ctxbudget.settings import ContextSettings, EntityContext
 from langchain_ctxbudget.stores import utc
 from langchain_ctxbudget.tokens import estimate_tokens
 
@@ -32,12 +32,13 @@ MANY_MESSAGES, MANY_CONVERSATIONS = 100, 10
 MOST_ITEMS, MOST_CHARACTERS = 12, 200
 """Aliases, attributes, relations and facts of an entity (the newest); characters of a name, or of one text about it."""
 
-CAPS: Mapping[records.BundleType, int] = {"topic": 120, "entity": 80, "identity_core": 500, "global_prefs": 500}
-"""The most tokens that a text may cost."""
 OF_FACTS: Mapping[records.BundleType, records.FactCategory] = {
     "identity_core": "identity",
     "global_prefs": "preference",
 }
+CAPS: Mapping[records.BundleType, int] = {"topic": 120, "entity": 80}
+MOST_TOKENS = 500
+"""The most tokens that a text may cost, of a topic or an entity, and any other."""
 FIRST_ATTRIBUTES = ("email", "phone", "title", "department", "location")
 """Attributes that come first, in this order (seed 004)."""
 MOST_RELATIONS = 8
@@ -276,23 +277,35 @@ class Compiler:
         """Compiles who the user is (`identity_core`), or what the user prefers (`global_prefs`)."""
         return self._made(kind, [], [fact for fact in facts if fact.category == OF_FACTS[kind]])
 
+    def persona(self, persona_id: str, settings: ContextSettings) -> ContextBundle:
+        """Compiles who the assistant is as a persona, and how it answers."""
+        lines = [*map(one_line, (*settings.manner, *settings.preferences))]
+        return self._made("composite", lines, of=f"persona/{persona_id}")
+
     def _by_hand(self, kind: records.BundleType, head: str, profile: Profile) -> str:
         """Returns what was written by hand, as much of it as fits behind the name."""
         text = one_line(profile.compiled_context or "")
-        return shrink_to(text, lambda part: estimate_tokens(f"{head}\n{part}"), CAPS[kind], str.split) or ""
+        return (
+            shrink_to(text, lambda part: estimate_tokens(f"{head}\n{part}"), CAPS.get(kind, MOST_TOKENS), str.split)
+            or ""
+        )
 
     def _made(
-        self, kind: records.BundleType, lines: Sequence[str], facts: Sequence[Fact], of: Profile | None = None
+        self,
+        kind: records.BundleType,
+        lines: Sequence[str],
+        facts: Sequence[Fact] = (),
+        of: Profile | str | None = None,
     ) -> ContextBundle:
         """Takes the name, and of the lines and facts behind it those that fit the cap, each text once."""
         every = list(dict.fromkeys(filter(None, (*lines, *(one_line(fact.shown) for fact in facts)))))
-        made_from, key = digest("\n".join(every)).hex(), of.id if of else kind
+        made_from, key = digest("\n".join(every)).hex(), of if isinstance(of, str) else of.id if of else kind
         old = self.old.get(key)
         if old and old.made_from == made_from:
             return old
         shown: list[str] = []
         for line in every:
-            if estimate_tokens("\n".join((*shown, line))) <= CAPS[kind]:
+            if estimate_tokens("\n".join((*shown, line))) <= CAPS.get(kind, MOST_TOKENS):
                 shown.append(line)
             elif not shown:
                 break
@@ -302,7 +315,7 @@ class Compiler:
             "token_count": estimate_tokens(text) if text else 0,
             "made_from": made_from,
             "version": old.version + (text != old.compiled_prompt) if old else 1,
-            "priority": importance_at(of, self.now) if of else 1.0,
+            "priority": importance_at(of, self.now) if isinstance(of, Profile) else 1.0,
             "compiled_at": self.now,
         }
         blank = ContextBundle(id=key, bundle_type=kind, compiled_prompt="", token_count=0, compiled_at=self.now)

@@ -23,7 +23,7 @@ Ending = Literal["superseded", "expired", "evicted"]
 EntityType = Literal["person", "project", "organization", "tool", "concept"]
 Domain = Literal["engineering", "personal", "creative", "business"]
 Proficiency = Literal["unknown", "beginner", "intermediate", "expert"]
-BundleType = Literal["identity_core", "global_prefs", "topic", "entity"]
+BundleType = Literal["identity_core", "global_prefs", "topic", "entity", "composite"]
 
 BY_RULES, BY_USER = "rules", "user"
 """Values of `made_by`; anything else is the name of a model."""
@@ -186,7 +186,7 @@ Profile: TypeAlias = TopicProfile | EntityProfile
 
 
 class ContextBundle(Record):
-    """A text compiled before it is needed (seed 000); that of a topic or entity has its id."""
+    """A text compiled before it is needed (seed 000); that of a topic or an entity has its id."""
 
     id: str
     bundle_type: BundleType

@@ -321,6 +321,7 @@ class Engine:
             remembered=facts.facts_of(knowledge, conversation.snapshot),
             expected=stored.expected,
             now=now,
+            persona_id=request.persona_id,
             model=self.target.model_name or "",
             calls_before=calls_before,
             failures=tuple(failures),

@@ -394,8 +394,10 @@ class ContextPipeline:
         """
         if not isinstance(settings, Mapping):
             raise InvalidSettingsError(f"settings must be a mapping of their fields, not {type(settings).__name__}")
-        self.settings.override(settings)
-        return stores.write_settings(self.engine.workspace.store, stores.settings_place(user_id, persona_id), settings)
+        told, place = self.settings.override(settings), stores.settings_place(user_id, persona_id)
+        yield from stores.write_settings(self.engine.workspace.store, place, settings)
+        if persona_id is not None:
+            yield from self.knowledge.compile_persona(persona_id, told, user_id)
 
     def _get_settings(self, *, user_id: str, persona_id: str | None = None) -> Flow[dict[str, Any]]:
         """Returns what was saved for a user, or for a persona of theirs; nothing where nothing was."""

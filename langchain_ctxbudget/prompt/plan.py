@@ -86,6 +86,7 @@ class PromptRequest:
     expected: tuple[str, ...] = ()
     """Ids of topics and entities that are likely to come up, by what the user has open."""
     now: datetime | None = None
+    persona_id: str | None = None
     block: TurnBlock | None = None
     """The block that was chosen for the turn's human message before; it stays while an agent loops."""
     model: str = ""
@@ -246,6 +247,7 @@ class Plan:
     def compiled(self) -> dict[str, dict[str, bool]]:
         """By layer, the compiled texts that the prompt uses, and whether each was there as it is."""
         used = facts.bundles_used(self.preferences.facts, self.request.knowledge.bundles)
+        used |= facts.persona_used(self.request.persona_id, self.preferences.shown, self.request.knowledge.bundles)
         return {Layer.PREFERENCES: used, **self.detected.compiled}
 
     @property
