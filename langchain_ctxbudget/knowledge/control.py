@@ -369,9 +369,7 @@ def _by_importance(profiles: Iterable[P], now: datetime) -> list[P]:
 
 def _find(state: Knowledge, item_id: str) -> KnownItem:
     if not isinstance(item_id, str) or (item := state.by_id.get(item_id)) is None:
-        raise InputError(
-            f"Nothing with the id {item_id!r} is known about this user; list facts, topics and entities for their ids"
-        )
+        raise InputError(f"Nothing with the id {item_id!r} is known about this user; `list_known` tells the ids")
     return item
 
 

@@ -22,7 +22,7 @@ from langchain_ctxbudget.errors import ModelReplyError
 from langchain_ctxbudget.knowledge import records
 from langchain_ctxbudget.knowledge.known import Knowledge
 from langchain_ctxbudget.knowledge.records import Fact, FactCategory, Profile, Said
-from langchain_ctxbudget.messages import CONTEXT, clip_text, fences, fold, says_the_same, terms, water_level
+from langchain_ctxbudget.messages import CONTEXT, clip_text, fences, fold, says_the_same, terms, vocabulary, water_level
 from langchain_ctxbudget.tokens import encodable, estimate_tokens
 
 if TYPE_CHECKING:
@@ -40,10 +40,7 @@ EARLIER_TOKENS = 300
 
 # What a reply says
 
-_NOBODY = re.compile(
-    r"(?:my|your|his|her|its|our|their|(?:the )?user['’]s)\b.*|(?:the )?(?:user|assistant)"  # noqa: RUF001 - models write both
-    r"|i|me|myself|you|we|us|s?he|him|it|they|them|th(?:is|at|ese|ose)|who|(?:some|every|no)?(?:one|body)"
-)
+_NOBODY = re.compile(vocabulary("knowledge")["nobody"])
 """Words that small models take for names all the same, and descriptions ("my sister")."""
 
 

@@ -82,11 +82,8 @@ def _ended(fact: Fact, reason: records.Ending, now: datetime, **changes: object)
 
 def require_room_for_pin(facts: Iterable[Fact], fact: Fact) -> None:
     """Raises a `FactError` where 10 other current facts are pinned."""
-    pinned = sum(other.pinned for other in facts)
-    if not fact.pinned and pinned >= MAX_PINNED:
-        raise FactError(
-            f"At most {MAX_PINNED} facts can be pinned, and {pinned} are: unpin one of them before pinning {fact.id!r}"
-        )
+    if not fact.pinned and sum(other.pinned for other in facts) >= MAX_PINNED:
+        raise FactError(f"At most {MAX_PINNED} facts can be pinned: unpin one of them before pinning {fact.id!r}")
 
 
 def ranked(facts: Iterable[Fact]) -> tuple[Fact, ...]:
@@ -288,21 +285,18 @@ def fact_fragments(
     return tuple(fragments), tuple(chosen)
 
 
-def bundles_used(given: Sequence[Fact], bundles: Mapping[str, ContextBundle]) -> dict[str, bool]:
-    """Returns the compiled texts that these facts are lines of, and whether each has all of them as they are."""
+def bundles_used(
+    given: Sequence[Fact], shown: Iterable[Fragment], persona_id: str | None, bundles: Mapping[str, ContextBundle]
+) -> dict[str, bool]:
+    """Returns the compiled texts of these facts and of a persona, and whether each stands in a prompt as it is."""
     used: dict[str, bool] = {}
     for kind, category in OF_FACTS.items():
         if said := {one_line(fact.shown) for fact in given if fact.category == category}:
             used[kind] = kind in bundles and said <= {*bundles[kind].compiled_prompt.splitlines()}
+    if persona := bundles.get(key := f"persona/{persona_id}"):
+        lines = {one_line(part.text.removeprefix("- ")) for part in shown}
+        used[key] = lines.issuperset(persona.compiled_prompt.splitlines())
     return used
-
-
-def persona_used(
-    persona_id: str | None, shown: Iterable[Fragment], bundles: Mapping[str, ContextBundle]
-) -> dict[str, bool]:
-    """Returns the compiled text of a persona, and whether the prompt has all of it as it is."""
-    key, lines = f"persona/{persona_id}", {one_line(part.text.removeprefix("- ")) for part in shown}
-    return {key: lines.issuperset(bundles[key].compiled_prompt.splitlines())} if key in bundles else {}
 
 
 def _heading(fact: Fact, *, titled: bool) -> str:

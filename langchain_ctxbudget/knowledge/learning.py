@@ -445,11 +445,10 @@ class Learning:
         last = next((mark for mark in reversed(progress.marks) if _fits(entries, mark)), (0, ""))
         conversation.learned, first = last, last[0]
         is_changed, new = bool(progress.marks) and last != progress.marks[-1], len(entries) - first
-        if not is_changed and (not new or new < at_least):
-            return None
         end = min(len(entries), first + MOST_MESSAGES)
         own = (_words(entry) for entry in Beginning(entries, end)[first:] if is_user(entry.message))
-        if not is_changed and end - first < MOST_MESSAGES and sum(map(word_count, own)) < least_words:
+        waits = new < at_least or (new < MOST_MESSAGES and least_words > sum(map(word_count, own)))
+        if not is_changed and (not new or waits):
             return None
         return Work(
             scope=scope,
@@ -499,11 +498,11 @@ class Learning:
         of_kin = ((*one.names, one.relationship if isinstance(one, EntityProfile) else None) for one in missing)
         rows = yield from embed(embeddings, [". ".join(filter(None, names)) for names in of_kin])
         vectors = units(np.asarray(rows, np.float32)).round(6).tolist()
-        made = {one.id: tuple(vector) for one, vector in zip(missing, vectors, strict=True)}
+        made = [{"embedding": tuple(vector), "embedding_model": model} for vector in vectors]
+        changes = dict(zip((one.id for one in missing), made, strict=True))
 
         def with_vectors(every: Iterable[P]) -> tuple[P, ...]:
-            new = ((one, {"embedding": made.get(one.id), "embedding_model": model}) for one in every)
-            return tuple(one.model_copy(update=vector) if one.id in made else one for one, vector in new)
+            return tuple(one.model_copy(update=changes.get(one.id)) for one in every)
 
         after = replace(before, topics=with_vectors(before.topics), entities=with_vectors(before.entities))
         yield from known.save(store, user_id, before, after)

@@ -36,9 +36,8 @@ OF_FACTS: Mapping[records.BundleType, records.FactCategory] = {
     "identity_core": "identity",
     "global_prefs": "preference",
 }
-CAPS: Mapping[records.BundleType, int] = {"topic": 120, "entity": 80}
-MOST_TOKENS = 500
-"""The most tokens that a text may cost, of a topic or an entity, and any other."""
+CAPS: Mapping[str, int] = {"topic": 120, "entity": 80, "identity_core": 500, "global_prefs": 500, "composite": 500}
+"""The most tokens that a text may cost."""
 FIRST_ATTRIBUTES = ("email", "phone", "title", "department", "location")
 """Attributes that come first, in this order (seed 004)."""
 MOST_RELATIONS = 8
@@ -74,19 +73,18 @@ def engaged(
     known = [time for time in (link.first_at, link.last_at, *times) if time is not None]
     hours = Counter(dict(enumerate(link.hours))) + Counter(time.hour for time in times)
     counted = link.messages + len(messages)
-    return link.model_copy(
-        update={
-            "messages": counted,
-            "exchanges": link.exchanges + sum(message.from_user for message in messages),
-            "tokens": link.tokens + sum(message.tokens for message in messages),
-            "first_at": min(known, default=None),
-            "last_at": max(known, default=None),
-            "hours": tuple(hours[hour] for hour in range(24)) if hours else (),
-            "days": tuple(sorted({*link.days, *(time.date().isoformat() for time in times)})[-MOST_DAYS:]),
-            "until": max(link.until, until),
-            "relevance_score": min(1.0, counted / until) if until else link.relevance_score,
-        }
-    )
+    changes = {
+        "messages": counted,
+        "exchanges": link.exchanges + sum(message.from_user for message in messages),
+        "tokens": link.tokens + sum(message.tokens for message in messages),
+        "first_at": min(known, default=None),
+        "last_at": max(known, default=None),
+        "hours": tuple(hours[hour] for hour in range(24)) if hours else (),
+        "days": tuple(sorted({*link.days, *(time.date().isoformat() for time in times)})[-MOST_DAYS:]),
+        "until": max(link.until, until),
+        "relevance_score": min(1.0, counted / until) if until else link.relevance_score,
+    }
+    return link.model_copy(update=changes)
 
 
 def measured(profile: P, links: Iterable[records.TopicConversation]) -> P:
@@ -95,18 +93,17 @@ def measured(profile: P, links: Iterable[records.TopicConversation]) -> P:
     hours = [sum(column) for column in zip(*(link.hours for link in counted if link.hours), strict=True)]
     days = {date.fromisoformat(day).toordinal() for link in counted for day in link.days}
     last_day = max(days, default=0)
-    return profile.model_copy(
-        update={
-            "total_conversations": len(counted),
-            "total_messages": sum(link.messages for link in counted),
-            "total_acus": sum(link.exchanges for link in counted),
-            "total_tokens_spent": sum(link.tokens for link in counted),
-            "first_engaged_at": min((utc(link.first_at) for link in counted if link.first_at), default=None),
-            "last_engaged_at": max((utc(link.last_at) for link in counted if link.last_at), default=None),
-            "engagement_streak": next(length for length in range(len(days) + 1) if last_day - length not in days),
-            "peak_hour": hours.index(max(hours)) if hours else None,
-        }
-    )
+    changes = {
+        "total_conversations": len(counted),
+        "total_messages": sum(link.messages for link in counted),
+        "total_acus": sum(link.exchanges for link in counted),
+        "total_tokens_spent": sum(link.tokens for link in counted),
+        "first_engaged_at": min((utc(link.first_at) for link in counted if link.first_at), default=None),
+        "last_engaged_at": max((utc(link.last_at) for link in counted if link.last_at), default=None),
+        "engagement_streak": next(length for length in range(len(days) + 1) if last_day - length not in days),
+        "peak_hour": hours.index(max(hours)) if hours else None,
+    }
+    return profile.model_copy(update=changes)
 
 
 def as_of(profile: P, now: datetime) -> P:
@@ -189,8 +186,8 @@ def merge_entities(
         changes: dict[str, object] = {}
         if old.made_by != records.BY_USER:
             told = {what: _short(value) for what, value in new.attributes}
-            longer = old.type == "person" and len(name.split()) > len(old.name.split())
-            shown = name if longer else old.name
+            longest = max(old.name, name, key=lambda one: len(one.split()))
+            shown = longest if old.type == "person" else old.name
             changes = {
                 "name": shown,
                 "type": new.type if old.type == "concept" else old.type,
@@ -253,7 +250,8 @@ class Compiler:
             times = (time for time in (profile.first_engaged_at, profile.last_engaged_at) if time)
             span = " to ".join(dict.fromkeys(utc(time).date().isoformat() for time in times))
             lines.append(f"Came up in {plural(profile.total_conversations, 'conversation')}{', ' * bool(span)}{span}")
-        return self._made("topic", lines if lines[1] or facts else [], facts, profile)
+        shown = lines if lines[1] or facts else []
+        return self._made("topic", shown, facts, profile.id, importance_at(profile, self.now))
 
     def entity(self, profile: EntityProfile, facts: Sequence[Fact] = ()) -> ContextBundle:
         """Compiles what is known of a person or a thing, in the order of seed 004; nothing where that is its name."""
@@ -271,41 +269,33 @@ class Compiler:
             *reversed(profile.facts),
         ]
         lines = [head, *map(one_line, texts)] if any(map(str.strip, texts)) or facts else []
-        return self._made("entity", lines, facts, profile)
+        return self._made("entity", lines, facts, profile.id, importance_at(profile, self.now))
 
     def of_facts(self, kind: records.BundleType, facts: Sequence[Fact]) -> ContextBundle:
         """Compiles who the user is (`identity_core`), or what the user prefers (`global_prefs`)."""
-        return self._made(kind, [], [fact for fact in facts if fact.category == OF_FACTS[kind]])
+        return self._made(kind, [], [fact for fact in facts if fact.category == OF_FACTS[kind]], kind)
 
     def persona(self, persona_id: str, settings: ContextSettings) -> ContextBundle:
         """Compiles who the assistant is as a persona, and how it answers."""
         lines = [*map(one_line, (*settings.manner, *settings.preferences))]
-        return self._made("composite", lines, of=f"persona/{persona_id}")
+        return self._made("composite", lines, (), f"persona/{persona_id}")
 
     def _by_hand(self, kind: records.BundleType, head: str, profile: Profile) -> str:
         """Returns what was written by hand, as much of it as fits behind the name."""
         text = one_line(profile.compiled_context or "")
-        return (
-            shrink_to(text, lambda part: estimate_tokens(f"{head}\n{part}"), CAPS.get(kind, MOST_TOKENS), str.split)
-            or ""
-        )
+        return shrink_to(text, lambda part: estimate_tokens(f"{head}\n{part}"), CAPS[kind], str.split) or ""
 
     def _made(
-        self,
-        kind: records.BundleType,
-        lines: Sequence[str],
-        facts: Sequence[Fact] = (),
-        of: Profile | str | None = None,
+        self, kind: records.BundleType, lines: Sequence[str], facts: Sequence[Fact], key: str, priority: float = 1.0
     ) -> ContextBundle:
         """Takes the name, and of the lines and facts behind it those that fit the cap, each text once."""
         every = list(dict.fromkeys(filter(None, (*lines, *(one_line(fact.shown) for fact in facts)))))
-        made_from, key = digest("\n".join(every)).hex(), of if isinstance(of, str) else of.id if of else kind
-        old = self.old.get(key)
+        made_from, old = digest("\n".join(every)).hex(), self.old.get(key)
         if old and old.made_from == made_from:
             return old
         shown: list[str] = []
         for line in every:
-            if estimate_tokens("\n".join((*shown, line))) <= CAPS.get(kind, MOST_TOKENS):
+            if estimate_tokens("\n".join((*shown, line))) <= CAPS[kind]:
                 shown.append(line)
             elif not shown:
                 break
@@ -315,7 +305,7 @@ class Compiler:
             "token_count": estimate_tokens(text) if text else 0,
             "made_from": made_from,
             "version": old.version + (text != old.compiled_prompt) if old else 1,
-            "priority": importance_at(of, self.now) if isinstance(of, Profile) else 1.0,
+            "priority": priority,
             "compiled_at": self.now,
         }
         blank = ContextBundle(id=key, bundle_type=kind, compiled_prompt="", token_count=0, compiled_at=self.now)

@@ -246,8 +246,8 @@ class Plan:
     @property
     def compiled(self) -> dict[str, dict[str, bool]]:
         """By layer, the compiled texts that the prompt uses, and whether each was there as it is."""
-        used = facts.bundles_used(self.preferences.facts, self.request.knowledge.bundles)
-        used |= facts.persona_used(self.request.persona_id, self.preferences.shown, self.request.knowledge.bundles)
+        asked, first = self.request, self.preferences
+        used = facts.bundles_used(first.facts, first.shown, asked.persona_id, asked.knowledge.bundles)
         return {Layer.PREFERENCES: used, **self.detected.compiled}
 
     @property

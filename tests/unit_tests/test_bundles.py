@@ -9,7 +9,7 @@ from langgraph.store.memory import InMemoryStore
 from langchain_ctxbudget.knowledge import ContextBundle, EntityProfile, Fact, Knowledge, TopicProfile
 from langchain_ctxbudget.knowledge.known import note_use
 from langchain_ctxbudget.knowledge.learning import compiled
-from langchain_ctxbudget.knowledge.profiles import CAPS, MOST_TOKENS, Compiler
+from langchain_ctxbudget.knowledge.profiles import CAPS, Compiler
 from langchain_ctxbudget.settings import EntityContext
 from langchain_ctxbudget.tokens import estimate_tokens
 
@@ -118,7 +118,7 @@ def test_no_bundle_ever_costs_more_than_its_cap(topics, entities, facts):
     made.append(COMPILER.of_facts("identity_core", facts))
     for bundle in made:
         text = bundle.compiled_prompt
-        assert bundle.token_count == (estimate_tokens(text) if text else 0) <= CAPS.get(bundle.bundle_type, MOST_TOKENS)
+        assert bundle.token_count == (estimate_tokens(text) if text else 0) <= CAPS[bundle.bundle_type]
 
 
 def test_a_bundle_is_made_again_where_it_shows_something_else_and_another_text_is_another_version() -> None:
