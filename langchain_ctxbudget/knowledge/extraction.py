@@ -18,7 +18,6 @@ from langchain_core.utils.function_calling import convert_to_json_schema
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, OnErrorOmit, WrapValidator
 
 from langchain_ctxbudget import llm
-from langchain_ctxbudget.errors import ModelReplyError
 from langchain_ctxbudget.knowledge import records
 from langchain_ctxbudget.knowledge.known import Knowledge
 from langchain_ctxbudget.knowledge.records import Fact, FactCategory, Profile, Said
@@ -186,10 +185,7 @@ class ChatModelExtractor:
         most = water_level([estimate_tokens(item) for item in whole], room)
         shown = [_message(one, most, f"{number}. ") for number, one in enumerate(said, 1)]
         if not any(shown):
-            raise ModelReplyError(
-                f"{self.model.name} has a window of {self.model.window_tokens:,} tokens, of which the prompt and the "
-                f"reply leave {max(0, room):,} for {len(said)} messages. Use a model with a larger window"
-            )
+            raise self.model.too_small(room, len(said))
         facts, blocks = _shown_of(known, said, int(self._room_tokens * KNOWN_SHARE))
         room = int(self._room_tokens * EARLIER_SHARE)
         earlier = _taken((_message(one, EARLIER_TOKENS) for one in reversed(before)), room)[::-1]

@@ -109,10 +109,8 @@ def learn(
 ) -> list[Fact]:
     """Merges learned facts, in the order in which they were said, into the known ones, ended ones included.
 
-    A fact that says the same as a current one gives it its sources, and makes it more certain by `1 - (1 - a)(1 - b)`,
-    at most 0.99; the text changes only where `same_as` says more and the user did not write it. Facts that it
-    supersedes, or contradicts, end and hand on their pin, but for those that were said later: then the learned one has
-    ended. A fact that names no message of `sources` is not learned; learning from the same again changes nothing.
+    Of two that cannot both be true, the one that was said later stays, and takes over the pin of the other. A fact
+    that names no message of `sources` is not learned; learning from the same again changes nothing.
     """
     facts = {fact.id: fact for fact in known}
     for item in learned:

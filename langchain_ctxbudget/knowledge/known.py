@@ -322,8 +322,7 @@ def save(store: BaseStore, user_id: str, before: Knowledge, after: Knowledge, *,
     """Writes what has changed, and then the mark; nothing where nothing has.
 
     The order makes a kill in between harmless, as learning again has the same effect: a fact ends before another one
-    takes its place, phrases are counted last. With `edited`, every conversation renews its snapshot. Whatever another
-    process has written meanwhile stays, and is read before anything is shown again.
+    takes its place, phrases are counted last. With `edited`, every conversation renews its snapshot.
 
     Raises:
         StoreError: another process has erased the user since `before` was read; nothing is kept.

@@ -80,8 +80,7 @@ class Work:
     progress: records.ProgressRecord
     """As it was found."""
     there: Mapping[str, str] | None
-    """All messages of the conversation, and what each says, as a fingerprint; None: those that were learned from have
-    not changed."""
+    """The fingerprints of all messages by id; None: those that were learned from have not changed."""
     kept: known.Kept
     """What was kept of the user when they were taken up."""
 
@@ -107,11 +106,7 @@ def _fits(entries: Sequence[Entry], mark: tuple[int, str]) -> bool:
 
 
 def others_in(entries: Sequence[Entry], user_id: str) -> frozenset[str]:
-    """Returns the names of those who write beside the user.
-
-    A message without a name is the user's, and so is one with the user's id as its name, in any case and punctuation.
-    Where nobody writes but under one name, that is the user, whatever it is.
-    """
+    """Returns the names of those who write beside the user, who is the only one, without a name, or named by the id."""
     people = [entry.message for entry in entries if isinstance(entry.message, HumanMessage)]
     names = {message.name for message in people if message.name}
     if len(names) == 1 and not any(is_user(message) and not message.name for message in people):
@@ -207,9 +202,8 @@ def _counted(state: Knowledge, work: Work) -> Knowledge:
 def without(state: Knowledge, conversation_id: str, there: Mapping[str, str]) -> Knowledge:
     """Returns the state without what came from messages that are no longer there, or say something else.
 
-    A fact that is kept by hand stays; what a model has written goes with any of its messages, as it may say something
-    of each. A fact that they superseded counts again, unless something else stands in its place. An entity that loses a
-    source loses all details but those said by hand.
+    What is kept by hand stays; what a model has written goes with any of its messages, as it may say something of each.
+    A fact that they superseded counts again, unless something else stands in its place.
     """
 
     def left(item: S, **lost: object) -> S:
@@ -318,16 +312,13 @@ class Learning:
         self.worker: BackgroundWorker[Scope] = BackgroundWorker(self._run, pause_seconds=PAUSE_SECONDS)
 
     def close(self) -> None:
-        """Begin nothing any more; a job that is in the store ends first, as the store may be closed next.
-
-        An event loop is not held up: the job may be waiting for it.
-        """
+        """Begin nothing any more; a job that is in the store ends first, as the store may be closed next."""
         if self._extractor is not None:
             self.worker.close()
         elif self._begun and not isinstance(self.owner.store, stores.PrivateStore):  # rules take no time
             for scope in [*self._begun]:
                 self.end_session(scope)
-        if not self._asking and running_loop() is None:
+        if not self._asking and running_loop() is None:  # a loop is not held up: the job may be waiting for it
             with suppress(BlockedLoopError):  # the job itself closes the pipeline
                 self.worker.flush(CLOSING_SECONDS)
         self.worker.close()
@@ -468,8 +459,7 @@ class Learning:
     def _write(self, work: Work, learned: records.Learned | None) -> Flow[None]:
         """Merges what messages say into what is known of their user; None: rules tell what that is.
 
-        It does nothing where something of the user was erased since they were taken, or somebody else has learned from
-        the conversation: they are taken again.
+        Where the user was erased, or the conversation was learned from, since they were taken, they are taken again.
         """
         from langchain_ctxbudget.knowledge import rules  # noqa: PLC0415 - it compiles tables
 

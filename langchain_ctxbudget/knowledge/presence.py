@@ -74,9 +74,8 @@ def heartbeat(old: ClientPresence | None, beat: Heartbeat, now: datetime) -> Cli
 def predict(devices: Iterable[ClientPresence], state: Knowledge, now: datetime) -> tuple[Scored, Scored]:
     """Predicts the topics and the entities that are likely to come up next.
 
-    A score is `OPEN` times its relevance to what is open on a device that is online, plus `RECENT` times
-    `0.5 ** (age / HALF_LIFE)`, plus `USUAL` times the share of its messages at this hour. A score below `FLOOR` is
-    left out; of equal ones, the id decides. Messages without a time count as of when they were learned from.
+    A score adds up what is open on a device that is online, how lately it came up, and its share of messages at this
+    hour. One below `FLOOR` is left out. Messages without a time count as of when they were learned from.
     """
     online = [device for device in devices if is_online(device, now)]
     opened: dict[str, float] = defaultdict(float)
