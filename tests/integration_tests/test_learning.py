@@ -528,9 +528,3 @@ def test_where_the_model_fails_rules_learn_and_the_report_says_so() -> None:
         learn(pipeline, human("I like papaya.", *FILLER[:4], first=6), end=True)
         assert pipeline.assemble("Hi", **HERE).report.failures == ()
         assert "Likes papaya" in texts(pipeline)
-
-
-# While another process changes what is known of the same user
-
-
-# What it costs
