@@ -52,10 +52,10 @@ class StructuredModel:
         self._quotes, self._names = quotes, names
         self._bound = _bound_to_schema(model, schema)
 
-    def too_small(self, left: int, number: int) -> ModelReplyError:
-        """Returns the error of a window that leaves too little for so many messages."""
+    def too_small(self, left: int) -> ModelReplyError:
+        """Returns the error of a window that leaves too little for what is to be read."""
         window = f"has a window of {self.window_tokens:,} tokens, and its prompt and reply leave {max(0, left):,}"
-        return ModelReplyError(f"{self.name} {window} for {number} messages. Use a model with a larger window")
+        return ModelReplyError(f"{self.name} {window}. Use a model with a larger window")
 
     def ask(
         self, instructions: str, in_words: str, data: str, read: Callable[[str | Mapping[str, Any]], T], *, failed: str

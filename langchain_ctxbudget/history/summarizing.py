@@ -190,7 +190,7 @@ class ChatModelSummarizer:
         taken += sum(map(estimate_tokens, (_AS_JSON, before, fences.closing(CONTEXT)))) + llm.FRAMING_TOKENS
         taken += min(2 * request.cap_tokens + REPLY_EXTRA_TOKENS, window // 3)
         if window - taken < LEAST_ROOM_TOKENS:
-            raise self.model.too_small(window - taken, len(request.lines))
+            raise self.model.too_small(window - taken)
         lines = [_rendered(line) for line in request.lines]
         most = messages.water_level([estimate_tokens(line) for line in lines], window - taken)
         return "\n".join([before, *(_within(line, most) for line in lines), fences.closing(CONTEXT)])

@@ -185,7 +185,7 @@ class ChatModelExtractor:
         most = water_level([estimate_tokens(item) for item in whole], room)
         shown = [_message(one, most, f"{number}. ") for number, one in enumerate(said, 1)]
         if not any(shown):
-            raise self.model.too_small(room, len(said))
+            raise self.model.too_small(room)
         facts, blocks = _shown_of(known, said, int(self._room_tokens * KNOWN_SHARE))
         room = int(self._room_tokens * EARLIER_SHARE)
         earlier = _taken((_message(one, EARLIER_TOKENS) for one in reversed(before)), room)[::-1]

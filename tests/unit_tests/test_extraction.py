@@ -233,6 +233,6 @@ def test_a_prompt_with_its_reply_never_exceeds_the_window(window_tokens, kind):
 def test_a_window_without_room_for_a_message_is_an_error_that_says_so():
     model = Scripted(script=[EMPTY], profile={"max_input_tokens": 1_000})
     extractor = ChatModelExtractor(model)
-    with pytest.raises(ModelReplyError, match=r"scripted-1 has a window of 1,000 tokens, .* leave 0 for 3 messages"):
+    with pytest.raises(ModelReplyError, match=r"scripted-1 has a window of 1,000 tokens, .* leave 0\. Use"):
         run(extractor)
     assert not model.asked

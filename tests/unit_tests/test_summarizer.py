@@ -156,7 +156,7 @@ def test_every_message_reaches_the_model_within_its_window_and_large_ones_are_cl
     assert all(text in human for text in ("The prior summary.", "- Who pays?", *(one.text.strip() for one in lines)))
     assert re.search(r"first w0 .*tokens left out.* w11999 last", human, re.DOTALL)
     assert COUNTER.count_text(system) + COUNTER.count_text(human) < 8_000 - 200
-    with pytest.raises(ModelReplyError, match="window of 800 tokens; the prompt and the reply take"):
+    with pytest.raises(ModelReplyError, match="window of 800 tokens, and its prompt and reply leave"):
         prompts(asking(), window_tokens=800)
 
 
