@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 from langchain_ctxbudget import report
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
@@ -19,17 +19,15 @@ from langchain_ctxbudget.tokens import CalibratedCounter, TokenCounter, effectiv
 
 def account(plan: Plan, content: Content, built: BuiltPrompt, measured: Measure) -> Callable[[], report.ContextReport]:
     """Returns what makes the report of a finished prompt once it is looked at."""
-    stability, calls = _stability(plan, content, built, measured), plan.counter.calls - plan.request.calls_before
+    stability = _stability(plan, content, built, measured)
+    calls = plan.counter.calls - plan.request.calls_before
     uncorrected = measured.total_tokens
     if isinstance(plan.counter, CalibratedCounter):
         plain = plan.but(counter=plan.counter.inner)
         uncorrected = plain.counter.count_messages(built.messages) + sum(counted_extras(plain).values())
     plan = plan.but(pool=None, conversation=plan.conversation.but(last=None, cuts={}, clips={}))
-
-    def make() -> report.ContextReport:
-        return _report(plan, content, measured, stability=stability, uncorrected_tokens=uncorrected, calls=calls)
-
-    return cache(make)
+    made = partial(_report, plan, content, measured, stability=stability, uncorrected_tokens=uncorrected, calls=calls)
+    return cache(made)
 
 
 def _report(
@@ -94,7 +92,7 @@ def _report(
 
 
 def _items(plan: Plan, content: Content) -> dict[str, list[report.ReportItem]]:
-    count, turn = plan.counter.count_message, plan.turn
+    turn = plan.turn
     names = [layer.name for layer in plan.request.settings.layers]
     names += [part.layer for part in (*(plan.fixed or ()), *content.sent_again)]
     names += [part.layer for part in plan.pruned]
@@ -104,17 +102,9 @@ def _items(plan: Plan, content: Content) -> dict[str, list[report.ReportItem]]:
         items[Layer.IDENTITY] = [_item("system prompt", tokens, Status.INCLUDED, Reason.REQUIRED, said)]
     before = (replace(part, reason=Reason.AS_SENT) for part in content.sent_again)
     for part in (*before, *content.fragments, *content.turn_work, *plan.pruned):
-        items[part.layer].append(
-            report.ReportItem(
-                id=part.id,
-                tokens=part.tokens,
-                status=part.status,
-                reason=part.reason,
-                preview=report.preview(part.text),
-                source=part.source,
-                scores=part.scores or plan.retrieved.scores(part.source, part.id),
-            )
-        )
+        scores = part.scores or plan.retrieved.scores(part.source, part.id)
+        item = _item(part.id, part.tokens, part.status, part.reason, part.text)
+        items[part.layer].append(replace(item, source=part.source, scores=scores))
     for part in plan.preferences.left_out:
         reason = part.reason if part.status is Status.OMITTED else Reason.NO_ROOM
         items[Layer.PREFERENCES].append(_item(part.id, part.tokens, Status.OMITTED, reason, part.text))
@@ -126,8 +116,8 @@ def _items(plan: Plan, content: Content) -> dict[str, list[report.ReportItem]]:
     items[Layer.MESSAGE] += [_of_group(group, plan.counter, Status.OMITTED, Reason.NO_ROOM) for group in turn.left_out]
     sent = {position for group in (*turn.groups, *turn.left_out) for position in group.positions}
     items[Layer.MESSAGE] += [
-        _item(message.id or message.type, count(message), Status.OMITTED, Reason.REPAIRED, plain_text(message))
-        for position, message in enumerate(plan.request.turn)
+        _item(it.id or it.type, plan.counter.count_message(it), Status.OMITTED, Reason.REPAIRED, plain_text(it))
+        for position, it in enumerate(plan.request.turn)
         if position not in sent
     ]
     for layer, item in plan.bundles.omitted:

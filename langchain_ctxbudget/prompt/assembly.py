@@ -88,7 +88,8 @@ class BuiltPrompt:
 def build(content: Content) -> BuiltPrompt:
     """Makes the messages of a content."""
     block = "".join(block_lines(content.volatile))
-    in_system, system = bool(block) and content.layout == "system_first", system_parts(content)
+    system = system_parts(content)
+    in_system = bool(block) and content.layout == "system_first"
     if in_system:
         system += ["\n\n", block] if system else [block]
         block = ""

@@ -115,9 +115,9 @@ def _allocated(plan: Plan, identity: int) -> Plan:
         # As many of those as fit what the strategy gave them.
         wanted = compact.newest_costs(conversation, allocation.keep_messages, plan.limit_tokens)
         keep = newest_that_fit(wanted, allocation.tokens[Layer.HISTORY])
-    tokens, own = dict(allocation.tokens), plan.turn.own_work_tokens
-    tokens[Layer.ARC] += plan.turn.work_tokens + own
-    tokens[Layer.MESSAGE] -= own
+    tokens = dict(allocation.tokens)
+    tokens[Layer.ARC] += plan.turn.work_tokens + plan.turn.own_work_tokens
+    tokens[Layer.MESSAGE] -= plan.turn.own_work_tokens
     return plan.but(allocation=replace(allocation, tokens=tokens, keep_messages=keep))
 
 
@@ -217,8 +217,8 @@ def _planned_turn(plan: Plan, identity: int, framing: int) -> PlannedTurn:
     work, own = work if plan.conversation.total_tokens + planned > room else 0, 0
     if long == LAST_STAGE:
         own, work = work_state.most_tokens(LONGEST_WALK, plan.limit_tokens), 0
-    clips, kinds = settings.oversized_message == "clip", tuple(sorted(settings.tool_kinds.items()))
-    rooms = Rooms(min(planned, room), room, own, step_groups, clips, kinds)
+    kinds = tuple(sorted(settings.tool_kinds.items()))
+    rooms = Rooms(min(planned, room), room, own, step_groups, settings.oversized_message == "clip", kinds)
     fitted = _fitted(plan, rooms) if own or whole > rooms.budget_tokens else PlannedTurn(groups=plan.turn.whole)
     if isinstance(fitted, int):
         needed_tokens = floors(identity, fitted, plan.extras, framing)
@@ -304,7 +304,7 @@ def _bundles(plan: Plan, tokens: Mapping[str, int]) -> subjects.Bundles:
 
 def with_preferences(plan: Plan) -> Plan:
     """Makes the text of preferences, and of what is known about the user, within the budget of their layer."""
-    settings, tier, count = plan.request.settings, plan.request.tier, plan.counter.count_text
+    settings, count = plan.request.settings, plan.counter.count_text
     known = plan.request.remembered
     known = known.renewed() if plan.history.step and not plan.adds else known
     given, memories = facts.preference_fragments(settings, count), facts.memory_fragments(settings, count)
@@ -313,7 +313,7 @@ def with_preferences(plan: Plan) -> Plan:
         room = max(room, cut.preferences_tokens)  # with less, something would go that the last prompt has shown
     preferences = facts.packed(given, count, room)
     room -= sum(fragment.tokens for fragment in preferences)
-    most = subjects.facts_within(tier)
+    most = subjects.facts_within(plan.request.tier)
     shown = facts.packed(memories, count, room)[:most]
     room -= sum(fragment.tokens for fragment in shown) + (count(shown[0].heading) if shown else 0)
     most_facts = None if most is None else most - len(shown)
@@ -389,7 +389,8 @@ def _work(plan: Plan, view: compact.HistoryView) -> tuple[Fragment, ...]:
             for part in parts[len(known.parts) :]
             for place, message in enumerate(part.messages)
         )
-        known.lines, known.parts, known.key = known.work.lines(plan.counter.count_text, most, said), parts, key
+        known.lines = known.work.lines(plan.counter.count_text, most, said)
+        known.parts, known.key = parts, key
     columns.turn_work = known
     return compact.fragments(Layer.ARC, known.lines, plan.counter.count_text)
 
@@ -404,13 +405,15 @@ def with_leftovers(plan: Plan) -> Plan:
     if not has_human(plan.turn.groups):
         return plan
     allocation, count, content = plan.allocated, plan.counter.count_text, plan.content
-    frame, spare = 0 if content.volatile else sum(map(count, CONTEXT_FRAME)), -excess_tokens(plan, content)
+    spare = -excess_tokens(plan, content)
     if plan.adds:
         used = sum(_used_tokens(plan, name) for name in {part.layer for part in content.volatile})
         spare = min(spare, plan.new_tokens - used)
     elif plan.level_tokens:
         spare -= plan.limit_tokens - plan.level_tokens
-    left, rooms = max(0, spare - frame - JOINS), dict(allocation.tokens)
+    frame = 0 if content.volatile else sum(map(count, CONTEXT_FRAME))
+    left = max(0, spare - frame - JOINS)
+    rooms = dict(allocation.tokens)
     own = {layer.name: layer for layer in plan.request.settings.layers}
     names = [Layer.TOPICS, Layer.ENTITIES, Layer.RETRIEVAL, *own]
     for spec in sorted(map(allocation.spec_of, names), key=lambda spec: (-spec.priority, spec.layer)):

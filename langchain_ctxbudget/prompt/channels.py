@@ -150,8 +150,7 @@ def _with_items(plan: Plan, given: Sequence[Item], *, retrieved: bool) -> Plan:
         return plan.with_block(plan.block and replace(plan.block, fragments=parts))
     if retrieved:
         return plan.but(retrieved=Retrieved(parts, plan.positions_of(parts)))
-    omitted, more = plan.detected.omitted, plan.detected.more_omitted
-    return plan.but(bundles=Bundles(parts, omitted, more, is_given=True))
+    return plan.but(bundles=Bundles(parts, plan.detected.omitted, plan.detected.more_omitted, is_given=True))
 
 
 def _fragments(plan: Plan, given: Sequence[Item], name: str, sections: Mapping[str, str]) -> tuple[Fragment, ...]:

@@ -77,7 +77,7 @@ def fit_prompt(plan: Plan) -> Settled:
     the steps of the last resort, each as far as needed.
     """
     limit = plan.limit_tokens - plan.allocated.reserve_tokens
-    content, built = plan.content, assembly.build(plan.content)
+    content = plan.content
     excess = excess_tokens(plan, content)
     if excess > max(SMALL_EXCESS_TOKENS, int(limit * SMALL_EXCESS_SHARE)):
         content, taken, compressed = reduce(content, plan.counter, lambda one: excess_tokens(plan, one))
@@ -86,7 +86,8 @@ def fit_prompt(plan: Plan) -> Settled:
         layers = [layer for layer in plan.allocated.tokens if layer not in (Layer.IDENTITY, Layer.MESSAGE)]
         order = sorted(layers, key=lambda layer: (plan.allocated.spec_of(layer).priority, layer))
         content, gone = pruned(plan, content, order)
-        plan, built = plan.but(pruned=(*plan.pruned, *gone)), assembly.build(content)
+        plan = plan.but(pruned=(*plan.pruned, *gone))
+    built = assembly.build(content)
     measured = assembly.measure(content, built, plan.counter, sum(plan.extras.values()))
     if measured.total_tokens > limit:
         identity, message = measured.items_tokens[Layer.IDENTITY], measured.items_tokens[Layer.MESSAGE]
