@@ -27,7 +27,7 @@ P = TypeVar("P", TopicProfile, EntityProfile)
 MOST_DAYS = 100
 """Days that a link remembers, the newest; no streak within one conversation is longer."""
 RECENCY, FREQUENCY, BREADTH = 0.4, 0.35, 0.25
-HALF_LIFE = timedelta(days=30)
+HALF_LIFE, UNKNOWN_IMPORTANCE = timedelta(days=30), 0.5
 MANY_MESSAGES, MANY_CONVERSATIONS = 100, 10
 MOST_ITEMS, MOST_CHARACTERS = 12, 200
 """Aliases, attributes, relations and facts of an entity (the newest); characters of a name, or of one text about it."""
@@ -117,8 +117,8 @@ def importance_at(profile: Profile, now: datetime) -> float:
     `0.4 * recency + 0.35 * frequency + 0.25 * breadth`, each at most 1: `0.5 ** (days since the last time / 30)`,
     `log(1 + messages) / log(101)` and `conversations / 10`.
     """
-    if profile.pinned:
-        return 1.0
+    if profile.pinned or not profile.total_messages:
+        return 1.0 if profile.pinned else UNKNOWN_IMPORTANCE
     last = profile.last_engaged_at
     ago = max(utc(now) - utc(last), timedelta()) if last else timedelta.max
     frequency = min(1.0, log(1 + profile.total_messages) / log(1 + MANY_MESSAGES))

@@ -82,7 +82,7 @@ def test_a_streak_is_days_in_a_row_up_to_the_last_one() -> None:
 
 def test_importance_is_recency_frequency_and_breadth() -> None:
     cases: list[tuple[int, int, int | None, float]] = [
-        (0, 0, None, 0.0),
+        (0, 0, None, 0.5),  # not known yet
         (5_000, 500, 0, 1.0),
         (100, 10, 30, 0.8),  # 0.4 * 0.5 + 0.35 + 0.25
         (1, 1, 0, 0.47757),  # 0.4 + 0.35 * 0.6931472 / 4.6151205 + 0.025
