@@ -25,7 +25,6 @@ _mutexes: WeakSet[Any] = WeakSet()
 _LOOK_SECONDS = 0.005
 """How often a task that flushes looks whether everything is done."""
 _MOST_FAILURES, _MOST_FAILURE_CHARACTERS = 256, 500
-"""The most failures that are kept, the newest ones, and the most characters of one."""
 _LONGEST_REST_SECONDS = 5.0
 """A job begins after this time, however busy the callers of `rest` are."""
 _IDLE_SECONDS = 5.0

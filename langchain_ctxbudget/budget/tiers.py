@@ -13,7 +13,6 @@ Forced = Literal["knowledge", "documents", "history", "budget"]
 Documents = Literal["full", "summary", "none"]
 
 THRESHOLDS = (0.8, 0.6, 0.4)
-"""Shares that are left, below which the next tier begins (seed 003)."""
 LIMITS = ("session_tokens", "session_cost", "month_tokens", "month_cost")
 _MOST = 10**15
 """Whole numbers up to here are exact in JSON, too."""
@@ -30,7 +29,7 @@ class UsageLimits(Parameters):
     month_tokens: _Tokens | None = None
     month_cost: _Dollars | None = None
     thresholds: tuple[ShareOrNone, ShareOrNone, ShareOrNone] = THRESHOLDS
-    """Shares that are left, below which caution, warning and critical begin."""
+    """Shares that are left, below which caution, warning and critical begin (seed 003)."""
 
     @model_validator(mode="after")
     def _require_falling(self) -> Self:

@@ -24,7 +24,6 @@ from langchain_ctxbudget.report import plural
 from langchain_ctxbudget.stores import DATABASE_FILE, Scope
 
 QUOTED_CHARACTERS = 400
-"""Characters of a message that is quoted."""
 KINDS = {"facts": "fact/", "topics": "topic/", "entities": "entity/"}
 """Kinds of what is known, and how their ids begin."""
 DEMO_SESSION = "tool-library"

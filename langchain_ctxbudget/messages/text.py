@@ -49,7 +49,6 @@ _STOP_WORDS = (
     "which while who whom why will with would you your yours"
 )
 STOP_WORDS = frozenset(_STOP_WORDS.split())
-"""Words that say nothing about what a text is about."""
 
 
 def vocabulary(room: str) -> dict[str, str]:

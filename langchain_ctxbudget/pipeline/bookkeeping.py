@@ -341,12 +341,17 @@ class SnapshotBook:
 
     def _analytics(self, *, user_id: str, conversation_id: str | None) -> Flow[BudgetAnalytics]:
         """Adds up the kept reports of a conversation, or with None of all conversations of a user (seed 002)."""
-        user, found = stores.require_id("user_id", user_id), list[ContextReport]()
-        of_user = (yield from history.log.read_conversations(self._store(), user)) if conversation_id is None else []
-        for name in of_user if conversation_id is None else [conversation_id]:
+        stores.require_id("user_id", user_id)
+        if conversation_id is None:
+            names = yield from history.log.read_conversations(self._store(), user_id)
+        else:
+            names = [conversation_id]
+        found: list[ContextReport] = []
+        for name in names:
             kept = yield from self._list(user_id=user_id, conversation_id=name, limit=MOST_ANALYSED)
             found += [one.report for one in kept]
-        number, shares = max(1, len(found)), [one.total_tokens / one.budget_tokens for one in found]
+        number = max(1, len(found))
+        shares = [one.total_tokens / one.budget_tokens for one in found]
         exhausted = sum(bool(one.last_resort) or share > FULL for one, share in zip(found, shares, strict=True))
         layers: dict[str, tuple[float, float]] = {}
         for layer in (layer for one in found for layer in one.layers):

@@ -407,7 +407,8 @@ class ContextPipeline:
 
     def _flush(self, timeout_seconds: float | None = None) -> Flow[bool]:
         """Waits for all that is under way in the background; returns False where that took longer than the timeout."""
-        until, done = inf if timeout_seconds is None else time.monotonic() + timeout_seconds, True
+        until = inf if timeout_seconds is None else time.monotonic() + timeout_seconds
+        done = True
         for worker in self.engine.workspace.finish():
             left = None if until == inf else max(0.0, until - time.monotonic())
             done &= yield Call(partial(worker.flush, left), partial(worker.aflush, left))

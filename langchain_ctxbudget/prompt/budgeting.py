@@ -71,7 +71,8 @@ def _allocated(plan: Plan, identity: int) -> Plan:
     framing = counter.count_messages([]) + (counter.count_message(SystemMessage("")) if identity else 0)
     if not isinstance(request.turn[0], HumanMessage):
         framing += counter.count_message(HumanMessage(NO_FIRST_QUESTION))
-    plan, exchanges = plan.but(turn=_planned_turn(plan, identity, framing)), newest_exchanges(conversation)
+    plan = plan.but(turn=_planned_turn(plan, identity, framing))
+    exchanges = newest_exchanges(conversation)
     newest, keep = _newest(plan, exchanges)
     if tier.history_messages is None:
         keep = max(keep, newest_that_fit(newest, int(plan.limit_tokens * compact.keep_share(plan.limit_tokens))))
@@ -223,7 +224,8 @@ def _planned_turn(plan: Plan, identity: int, framing: int) -> PlannedTurn:
     if isinstance(fitted, int):
         needed_tokens = floors(identity, fitted, plan.extras, framing)
         raise errors.BudgetTooSmallError(plan.limit_tokens, needed_tokens, advice(plan))
-    tokens, note = sum(group_tokens(part, counter) for part in fitted.groups), ""
+    tokens = sum(group_tokens(part, counter) for part in fitted.groups)
+    note = ""
     if fitted.left_out and has_human(fitted.groups):
         steps = len(fitted.left_out)
         note = f"[Left out: {steps} of the steps taken for this message, calls with their results.]\n"

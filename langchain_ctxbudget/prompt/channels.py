@@ -195,7 +195,8 @@ def _with_summary(plan: Plan, given: dict[str, Any]) -> Plan:
     if cut is None or is_new:
         end = len(conversation.entries)
         position = compact.safe_at(conversation.safe, min(given.get("position", 0), end))
-        read = max(position, cleared := min(given.get("cleared", 0), end))
+        cleared = min(given.get("cleared", 0), end)
+        read = max(position, cleared)
         least = {"strategy": "compacted" if read else "full", "begun": end if plan.grows else 0}
         own = {"position": position, "cleared": cleared, "cut_key": plan.cut_key}
         own |= {name: _lines(given.get(name, ()), position) for name in ("summary", "arc")}

@@ -201,7 +201,8 @@ def assemble(plan: Plan) -> Prompt:
     plan, content, built, measured = settled.plan, settled.content, settled.built, settled.measured
     report = account(plan, content, built, measured)
     settings, remembered = plan.request.settings, plan.preferences.remembered
-    used, cut = {key: is_hit for texts in plan.compiled.values() for key, is_hit in texts.items()}, plan.history.record
+    used = {key: is_hit for texts in plan.compiled.values() for key, is_hit in texts.items()}
+    cut = plan.history.record
     if cut is not None and plan.history.step and plan.grows and not plan.adds:
         saved = (plan.afforded_tokens or 0) + sum(p.tokens for p in content.volatile) - measured.total_tokens
         tokens = {"level_tokens": plan.level_tokens, "preferences_tokens": plan.allocated.tokens[Layer.PREFERENCES]}

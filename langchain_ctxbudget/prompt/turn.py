@@ -68,7 +68,6 @@ class Rooms(NamedTuple):
     step_groups: int = 0
     """The number of groups of the turn when its prompt was written anew: they are fitted at once, as then."""
     clip_human: bool = False
-    """Whether human messages may be clipped, too."""
     tool_kinds: tuple[tuple[str, ToolKind], ...] = ()
     """Kinds of tools by name, where arguments do not tell them."""
 

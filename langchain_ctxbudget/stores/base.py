@@ -24,7 +24,6 @@ Clock: TypeAlias = Callable[[], datetime]
 
 ROOT, SETTINGS = "ctxbudget", "settings"
 LONGEST_LABEL = 200
-"""Characters of a text that stand in its label."""
 _AS_TEXT = "json"
 SAID = "said"
 """The field of a message's text in a store with an index."""
@@ -219,10 +218,9 @@ class MessageRecord(Record):
 
 
 class ChangeRecord(Record):
-    """Records that a writer has changed or deleted after they were written; they are to be read again."""
+    """The keys of records that a writer has changed or deleted after they were written; they are to be read again."""
 
     changed: tuple[str, ...]
-    """Their keys."""
 
 
 class LaneRecord(Record):
@@ -292,7 +290,6 @@ class CutRecord(Record):
     prefix: str = ""
     """A digest of what stands before the messages, and of the tools."""
     at: datetime | None = None
-    """When it was made."""
     level_tokens: int = 0
     """The most that the prompt could cost for which it was made."""
     preferences_tokens: int = 0

@@ -174,7 +174,6 @@ class Window:
     """A model's window, and its source."""
 
     tokens: int | None = None
-    """The window, in tokens; None where it is not known."""
     output_tokens: int | None = None
     """The longest answer, in tokens; None where the model does not say."""
     source: Literal["profile", "served", "settings", "unknown"] = "unknown"
