@@ -2,6 +2,7 @@
 
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -26,6 +27,8 @@ LONG_TOKENS, LONG_SHARE, PASSAGE_TOKENS = 160, 0.125, 64
 STANDS_OUT_Z, BEHIND_PER_Z, MOST_BEHIND = 7.0, 0.05, 0.2
 """A text stands out by so many standard deviations; for each one more, others must have so much more of its relevance.
 LoCoMo at 4,096 tokens: a quarter of the prompts get half as long, and a hundredth of what they find goes."""
+PER_MORE_RELEVANT = 1.0
+"""What a key loses by each text of the same subject that is more relevant, where a message is about everything."""
 REPLY_SHARE, SHORTEST_QUESTION, REPLY_CHARACTERS, LOOKED_THROUGH, LONG_WORD = 0.1, 30, (20, 70, 160), 400, 4
 """A question of so many characters comes with a sentence of its reply, if possible a short one, or with all of a short
 reply; a reply, with a short question. Sentences and questions that come so take this share of the budget at most."""
@@ -111,7 +114,8 @@ def select(
     free = pool.meant & np.concatenate((np.array(new, np.bool_), ~stands[pool.places]))
     all_free = int(np.count_nonzero(free[:first]) + np.count_nonzero(may_be_quoted))
     free_before = np.count_nonzero(free)
-    free &= _is_near_best(pool.ranking.relevance)
+    if not pool.question.is_broad:
+        free &= _is_near_best(pool.ranking.relevance)
     if least or limits.min_relevance:
         free &= _is_worth(conversation, pool, least, limits.min_relevance)
     too_weak = int(free_before - np.count_nonzero(free))
@@ -121,6 +125,7 @@ def select(
     is_new &= pool.folded[best] != asked
     is_new &= np.isin(np.arange(len(best)), np.unique(said, return_index=True)[1])
     best = _without_siblings(pool, best[is_new])
+    best = _of_many_subjects(pool, best) if pool.question.is_broad else best
     numbers = best[: limits.candidates or max(CANDIDATES, budget_tokens // TOKENS_PER_CANDIDATE)].tolist()
     selection.fill(numbers)
     dates = {number: pool.text(number).date or "" if number >= first else "" for number in selection.chosen}
@@ -179,6 +184,18 @@ def _without_siblings(pool: Pool, numbers: NDArray[np.intp]) -> NDArray[np.intp]
     answered = {shape for shape, found in zip(shapes, named, strict=True) if found}
     kept = [bool(found) or shape not in answered for shape, found in zip(shapes, named, strict=True)]
     return numbers[np.array(kept, np.bool_)]
+
+
+def _of_many_subjects(pool: Pool, numbers: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Lets a text come later for each more relevant one of its subject: so every subject has its line in a timeline."""
+    subjects, relevance, keys = pool.searched.index.subjects(), pool.ranking.relevance, pool.ranking.keys.copy()
+    seen = Counter[int]()
+    for number in sorted(numbers.tolist(), key=lambda number: -relevance[number]):
+        position = pool.position(number)
+        subject = -number - 1 if position is None else int(subjects[position])
+        keys[number] -= PER_MORE_RELEVANT * seen[subject]
+        seen[subject] += 1
+    return highest(numbers, keys, len(numbers))
 
 
 class _Selection:

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from langchain_ctxbudget.messages import STOP_WORDS, fold, sentences, terms, without_mentions
+from langchain_ctxbudget.messages import STOP_WORDS, fold, sentences, terms, vocabulary, without_mentions
 from langchain_ctxbudget.settings import Source
 
 Scores: TypeAlias = NDArray[np.float64]
@@ -40,25 +40,15 @@ NEAR_DAYS, DAYS_OF_MONTH = 3.0, 31
 """So many days from a named one, a text counts for a third (1 / e) of one of the day."""
 ROLES = frozenset({"user", "assistant", "human", "ai", "bot", "system", "tool", "function", "developer", "model"})
 """Names that say what a speaker does and not who it is."""
-MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
-_FIRST_PERSON = frozenset({"i", "me", "my", "mine", "myself", "we", "us", "our", "ours", "ourselves"})
+_ENGLISH = vocabulary("search")
+MONTHS = _ENGLISH["months"].split()
+_FIRST_PERSON = frozenset(_ENGLISH["first_person"].split())
 _WORD = re.compile(r"[^\W_]+")
-_STANDING = re.compile(
-    r"(?:^|[.!?;,\n])\W*(?:(?:and|also|so|but|please|then|can you|you should) )*(?:(?:always|never) (?:use|includ|giv|"
-    r"add|show|writ|provid|answer|repl|respond|tell|format|mention|explain|start|begin|end|keep|list|ask|call|check|"
-    r"suggest|recommend|assum|speak|avoid|cit|convert|highlight|summar|present|say|describ|confirm|remind)"
-    r"|(?:whenever|every time|each time|any time|when(?= I ask)) I (?:ask|request|say|want|need|mention|talk|tell|send)"
-    r"|from now on\b|in all (?:your )?(?:answers|replies|responses)\b)",
-    re.IGNORECASE,
-)
+_STANDING = re.compile(_ENGLISH["standing"], re.IGNORECASE)
 """An instruction that is to hold from now on, as one is given to an assistant."""
-_MONTH = re.compile(
-    r"(?:(?<!\d)(?P<before>\d{1,2})(?:st|nd|rd|th)?(?:\s+of)?\s+)?"
-    r"(?<![^\W_])(?P<month>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
-    r"(?:uary|ruary|ch|il|e|y|ust|t|tember|ober|ember)?(?![^\W_])\.?"
-    r"(?:\s+(?P<after>\d{1,2})(?:st|nd|rd|th)?(?!\d))?"
-    r"(?:,?\s+(?P<year>\d{4})(?!\d))?"
-)
+_EVERYTHING = re.compile(_ENGLISH["everything"], re.IGNORECASE)
+"""A message about everything that was said of a matter, not about one thing."""
+_MONTH = re.compile(_ENGLISH["month"])
 _ISO = re.compile(r"(?<!\d)(\d{4})-(0[1-9]|1[0-2])(?:-(\d{2}))?(?!\d)")
 
 
@@ -123,6 +113,11 @@ class Question:
     """The numbers of the speakers whom it names."""
     dates: tuple[NamedDate, ...] = ()
     text: str = ""
+
+    @property
+    def is_broad(self) -> bool:
+        """It asks for a summary, an order, a list or a number of times: some of everything answers it, not the best."""
+        return bool(_EVERYTHING.search(self.text))
 
     @classmethod
     def of(cls, text: str, names: Sequence[str] = ()) -> "Question":
@@ -337,12 +332,6 @@ NAMED_WORDS, ALL_WORDS, LEAST_COVERED, LEAST_WEIGHT = 0.5, 0.95, 0.45, 8.0
 however long, that has all of it, or about half of it and two rare words or more."""
 FULL = 0.5
 """How likely a text is needed that alone has all that the message is about."""
-_PHATIC = (
-    "absolutely afternoon agree alright amazing appreciate awesome bye cool course dear definitely evening everyone "
-    "exactly fine glad go going good goodbye got great haha happy hello help helpful hey hi know like lol lot love "
-    "morning much need next nice night no nope now oh ok okay perfect please really right see sorry sound sure tell "
-    "thank thanks thankyou thing think thx today understand want way welcome well wow yeah yep yes"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,7 +397,7 @@ def about(question: Sequence[str]) -> list[str]:
 
 @cache
 def _phatic() -> frozenset[str]:
-    return frozenset(terms(_PHATIC))
+    return frozenset(terms(_ENGLISH["phatic"]))
 
 
 def _best(scores: Scores, most: int) -> float:

@@ -12,7 +12,7 @@ from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.history import with_headings
 from langchain_ctxbudget.retrieval import MIXED_SECTION, OWN_SECTION, Searched, gather, select
 from langchain_ctxbudget.retrieval.selecting import MEMORY_SHARE
-from langchain_ctxbudget.search import PRIORITIES, Candidate
+from langchain_ctxbudget.search import PRIORITIES, Candidate, Question
 from langchain_ctxbudget.settings import SOURCES
 from langchain_ctxbudget.tokens import EstimatingCounter
 from tests.conversations import COUNTER, BagOfWords, conversation
@@ -145,6 +145,35 @@ def test_a_quoted_question_brings_a_sentence_of_its_reply_and_a_quoted_reply_its
     ]
     found = retrieved([HumanMessage(asked), AIMessage("The blue bike? Ines keeps it in the hall."), *RAIN], 60)
     assert asked in found.fragments[0].text
+
+
+def test_a_message_about_everything_gets_the_best_of_every_day_and_another_one_what_is_best():
+    about_bells = ["A bell for the blue bike", "The bell is loud", "A loud bell"]
+    messages = [
+        HumanMessage(f"{said}, {day}", name="Ann", additional_kwargs={"created_at": f"2026-01-{day}"})
+        for day in range(11, 16)
+        for said in ("The blue bike was cleaned", *(about_bells if day > 13 else ["We ate soup"]))
+    ]
+    summary, bell = "Summarise what we said about the blue bike and its bell.", "Has the blue bike a bell?"
+    days = [{part.heading for part in retrieved(messages, 135, query=query).fragments} for query in (summary, bell)]
+    assert [*map(len, days)] == [5, 3]
+
+
+@pytest.mark.parametrize(
+    ("text", "broad"),
+    [
+        ("Can you summarize our conversations about the garden?", True),
+        ("In which order did I visit the museums?", True),
+        ("How many times have I been to the dentist?", True),
+        ("What is everything we discussed about the lease?", True),
+        ("How has my running plan changed over time?", True),
+        ("Summarise this article: rates went up.", False),
+        ("How many chairs do we have?", False),
+        ("I want to order a pizza, everything is fine.", False),
+    ],
+)
+def test_a_message_is_about_everything_where_it_asks_for_a_summary_an_order_a_list_or_a_number_of_times(text, broad):
+    assert Question.of(text).is_broad is broad
 
 
 def test_memories_take_at_most_their_share_while_others_want_room():
