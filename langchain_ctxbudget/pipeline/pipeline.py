@@ -170,9 +170,9 @@ class ContextPipeline:
     ) -> "Runnable[Any, list[BaseMessage]]":
         """Returns a step of a chain: what is to be answered comes in, the messages to send come out.
 
-        In comes the current turn, as `assemble` takes it or as a prompt template gives it (system messages in front of
-        it join the system prompt); nothing is stored. Or an agent's state, `{"messages": [...]}`: then the stored
-        conversation is first made equal to the messages before the current turn. Options are as for
+        Its input is the current turn, as `assemble` takes it or as a prompt template gives it (system messages in front
+        of it join the system prompt); nothing is stored. Or it is an agent's state, `{"messages": [...]}`: then the
+        stored conversation is first made equal to the messages before the current turn. Options are as for
         `build_context_graph`.
 
         Example:
@@ -191,8 +191,8 @@ class ContextPipeline:
     ) -> float:
         """Corrects the counts by what the provider measured for a prompt of this pipeline, and counts what it used.
 
-        From the last 16 prompts comes a factor for every count, which is returned; one accident changes nothing, nor
-        does an answer that sums several calls. The report is that of the prompt that was answered, by default the last
+        The last 16 prompts give a factor for every count, which is returned. One outlier changes nothing, nor does an
+        answer that sums up several calls. The report is that of the prompt that was answered, by default the last
         one; the model is the one whose price counts, by default the one that the answer names, else the pipeline's.
         """
         return self.engine.observe(usage_metadata, report, model)
@@ -213,7 +213,7 @@ class ContextPipeline:
     # Conversations
 
     def conversation(self, conversation_id: str, *, user_id: str) -> "Chat":
-        """Returns a conversation with the methods of the pipeline, so that its ids are said once."""
+        """Returns one conversation with the pipeline's methods, so that its ids are named once."""
         return Chat(self, conversation_id, user_id=user_id)
 
     def _add_messages(self, messages: Sequence[BaseMessage], *, user_id: str, conversation_id: str) -> Flow[list[str]]:
@@ -400,7 +400,7 @@ class ContextPipeline:
             yield from self.knowledge.compile_persona(persona_id, told, user_id)
 
     def _get_settings(self, *, user_id: str, persona_id: str | None = None) -> Flow[dict[str, Any]]:
-        """Returns what was saved for a user, or for a persona of theirs; nothing where nothing was."""
+        """Returns the settings saved for a user, or for a persona of theirs; empty if there are none."""
         return stores.read_settings(self.engine.workspace.store, stores.settings_place(user_id, persona_id))
 
     # The end
@@ -415,7 +415,7 @@ class ContextPipeline:
         return done
 
     def close(self) -> None:
-        """Gives back what the pipeline opened itself and stops its background work; a store passed in stays open."""
+        """Closes what the pipeline opened itself and stops its background work; a store passed in stays open."""
         self.engine.workspace.close()
 
     def __enter__(self) -> Self:

@@ -74,7 +74,7 @@ class Run:
         state: Mapping[str, Any] | None = None,
         failures: Sequence[str] = (),
     ) -> Request:
-        """Returns what it asks for beside what is the same for every run; the state is an agent's."""
+        """Returns the run's request, on top of what every run asks for; the state is an agent's."""
         return replace(
             asked,
             settings=self.settings,

@@ -211,7 +211,7 @@ class Workspace:
             self.sealing.submit(conversation.scope)
 
     def read_ahead(self, scope: stores.Scope, words: str) -> None:
-        """Has a conversation opened in the background, and ranked for some words: its next prompt embeds little."""
+        """Opens a conversation in the background and ranks it for some words, so that its next prompt embeds little."""
         self._ahead[scope] = words
         self.sealing.submit(scope)
 
@@ -255,7 +255,7 @@ class Workspace:
         return self.recall(scope, body)
 
     def read_marks(self, conversation: history.OpenConversation) -> Flow[None]:
-        """Takes up a conversation's compaction cuts, and its pins; `StoreError` where these cannot be read."""
+        """Reads a conversation's compaction cuts and its pins; `StoreError` where these cannot be read."""
         self._name_maker(conversation)
         places, failures = [conversation.scope.place(history.CUTS), conversation.scope.place(history.PINS)], list[str]()
         cuts, pins = yield from batch(self.store, places)
@@ -317,7 +317,7 @@ class Workspace:
     def read_stored(
         self, conversation: history.OpenConversation, request: Request, failures: list[str]
     ) -> Flow[Stored]:
-        """Takes up a conversation's cuts, pins and snapshot, and reads settings and knowledge, all in one batch.
+        """Reads a conversation's cuts, pins and snapshot, the settings and the knowledge, all in one batch.
 
         Nothing of it is needed for a prompt: where the read fails, that is added to `failures`, and the turn goes on.
         """
@@ -361,7 +361,7 @@ class Workspace:
 
 
 def _read(record: type[R], found: object, what: str, failures: list[str]) -> R | None:
-    """Returns a record that was found; one that is damaged is derived, and made again."""
+    """Returns a stored record; a damaged one counts as missing, as it can be derived again."""
     try:
         return record.found(found)
     except StoreDataError as error:

@@ -18,27 +18,27 @@ from langchain_ctxbudget.prompt.turn import MOST_TURNS, GrowingTurn, ReadTurn, R
 from langchain_ctxbudget.retrieval import MIXED_SECTION, OWN_SECTION, Pool, recall_tool, select
 
 LEAST_WORTH: dict[budgets.Emphasis, float] = {"balanced": 0.2, "cache": 1.0}
-"""A text goes in where it is needed with this probability for the whole budget, or a share of it for its share."""
+"""How likely a text must be needed if it takes the whole budget; if it takes a share, that share of it is enough."""
 PRICED_TOKENS = 6_000
-"""In smaller budgets, a token has the price that it has in this one."""
+"""A smaller budget prices its tokens as one of this size does."""
 STEP_PRICE = 0.5
-"""At a step, where everything is written anew, texts cost so much of that."""
+"""At a step a text costs this share of its price, because everything is written anew."""
 SUMMARY_SHARE = 0.04
-"""The least of the budget for the summary at a step that others have room beside."""
+"""The share of the budget that the summary may take at a step, whatever else wants room."""
 WEAK_SHARE = 0.05
-"""The most of the budget for quotes where hardly anything that was said has to do with the message."""
+"""The most that quotes may take of the budget if hardly anything that was said has to do with the message."""
 TURN_SHARES = (0.25, 0.5, 0.75)
-"""What a current turn that outgrows its room gets of what the system prompt leaves, stage by stage."""
+"""The share of what the system prompt leaves that a turn gets once it outgrows its room, stage by stage."""
 FRAMED, FRAMES_TOKENS = 1.1, 64
-"""About the cost of texts with the headings and fences around them: so many times as much, and so much more."""
+"""Estimates texts with their headings and fences: this many times their own tokens, plus so many."""
 MESSAGES_OF_EXCHANGE = 2
-"""Of an exchange without calls: so `keep_messages` tells how many exchanges stay."""
+"""The messages of an exchange without calls, by which `keep_messages` tells how many exchanges stay."""
 LAST_SHARE = 0.5
 """The most that the last exchange costs to stay whole, calls and results included."""
 RECENT_MESSAGES = 20
-"""A conversation whose newest messages have calls is an agent's, whose next turn has some too."""
+"""If the newest messages, so many, have calls, the conversation is an agent's, and its next turn will have some too."""
 LONGEST_WALK = 1_000
-"""Messages that are looked at to find the newest exchanges."""
+"""How many messages are looked at to find the newest exchanges."""
 
 
 def within(plan: Plan) -> Plan:
@@ -285,7 +285,7 @@ def with_bundles(plan: Plan) -> Plan:
 
 
 def _bundles(plan: Plan, tokens: Mapping[str, int]) -> subjects.Bundles:
-    """Writes the layers of the block but for retrieval; what an earlier block of the prompt says is not said again."""
+    """Writes the layers of the block, except retrieval, without what an earlier block of the prompt says."""
     count, layers = plan.counter.count_text, plan.request.settings.layers
     known = subjects.render(
         plan.detected,
@@ -305,7 +305,7 @@ def _bundles(plan: Plan, tokens: Mapping[str, int]) -> subjects.Bundles:
 
 
 def with_preferences(plan: Plan) -> Plan:
-    """Makes the text of preferences, and of what is known about the user, within the budget of their layer."""
+    """Writes the preferences, and what is known about the user, within the budget of their layer."""
     settings, count = plan.request.settings, plan.counter.count_text
     known = plan.request.remembered
     known = known.renewed() if plan.history.step and not plan.adds else known
@@ -364,7 +364,7 @@ def with_history(plan: Plan, view: compact.HistoryView) -> Plan:
 
 
 def _calls(conversation: Conversation, messages: int = LONGEST_WALK) -> int:
-    """Returns about how many calls the newest messages of a conversation have: nothing is parted from its results."""
+    """Estimates how many calls the newest messages have, by the places where no cut is safe."""
     return conversation.safe[-messages:].count(False)
 
 
@@ -434,7 +434,7 @@ def with_leftovers(plan: Plan) -> Plan:
 
 
 def with_shrunk_block(plan: Plan) -> Plan:
-    """Takes from the context block that was chosen before what has no room any more, the least valuable first."""
+    """Takes out of the context block chosen before what no longer has room, the least valuable first."""
     names = {part.layer for part in plan.fixed or ()}
     order = sorted(names, key=lambda name: (plan.allocated.spec_of(name).priority, name))
     content, gone = pruned(plan, plan.content, order)
@@ -469,7 +469,7 @@ def _with_retrieved(plan: Plan, budget_tokens: int) -> Plan:
 
 
 def _least_worth(plan: Plan, pool: Pool) -> float:
-    """Returns how likely a text must be needed for each of its tokens; a step with nothing to lose takes what fits."""
+    """Returns how likely a text must be needed for each token that it costs; 0 at a step that has nothing to lose."""
     if not plan.grows or (plan.cold and not plan.adds and not pool.evidence.is_weak):
         return 0.0
     settings = plan.request.settings

@@ -37,13 +37,13 @@ class BudgetShares(TypedDict, total=False):
     layers: dict[str, NonNegativeInt]
     keep_messages: NonNegativeInt | None
     goes_on: bool
-    """The prompt is the last one and more at its end; else it is written anew."""
+    """True if the prompt continues the last one; else it is written anew."""
     cold: bool
-    """No cache holds the last prompt any more."""
+    """True if no cache holds the last prompt any more."""
     afforded_tokens: int | None
-    """What it may cost, by what was saved against sending everything."""
+    """What it may cost, by what was saved, compared with sending everything."""
     limit_tokens: int
-    """Of the whole prompt; a setting alone changes it."""
+    """The limit of the whole prompt; only a setting changes it."""
 
 
 class Item(TypedDict, total=False):
@@ -53,7 +53,7 @@ class Item(TypedDict, total=False):
     id: str
     layer: str
     value: float
-    """The item with the least is taken out first."""
+    """The item with the least value is taken out first."""
 
 
 class SummarizedHistory(TypedDict, total=False):
@@ -120,7 +120,7 @@ def _budget(plan: Plan) -> BudgetShares:
 
 
 def _with_budget(plan: Plan, given: BudgetShares) -> Plan:
-    """Divides again where a prompt goes on, or begins anew, other than it would now: it may be later by the clock."""
+    """Divides again if the prompt goes on, or begins anew, other than it would by now: time may have passed."""
     flags = {name: given[name] for name in ("goes_on", "cold", "afforded_tokens") if name in given}
     if plan.allocation is None or any(getattr(plan, name) != flag for name, flag in flags.items()):
         so_far = {"detected": plan.detected, "asked": plan.asked, "failures": plan.failures}
@@ -170,7 +170,7 @@ def _fragments(plan: Plan, given: Sequence[Item], name: str, sections: Mapping[s
 
 
 def _line(text: str) -> str:
-    """Returns a text as data in one item: as it is where it is one already."""
+    """Returns a text as one item of data; a text that is an item already stays as it is."""
     first, *more = text.splitlines() or [""]
     if first.startswith(("- ", "# ", "[")) and text.endswith("\n") and all(it[:1] in ("", " ") for it in more):
         return fences.as_data(text)
@@ -186,7 +186,7 @@ def _record(cut: CutRecord) -> dict[str, Any]:
 
 
 def _with_summary(plan: Plan, given: dict[str, Any]) -> Plan:
-    """Takes a cut that the conversation knows as that, any other one as a compaction step."""
+    """Takes over a cut that the conversation knows; any other one is a compaction step."""
     conversation, going = plan.conversation, plan.history.record
     if going is not None and _record(going) == given:
         return plan

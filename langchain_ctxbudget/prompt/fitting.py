@@ -43,7 +43,7 @@ class Settled:
 
 
 def excess_tokens(plan: Plan, content: assembly.Content) -> int:
-    """Returns by how many tokens a prompt is over its limit once its turn takes all of its room; below 0: what is left.
+    """Returns how many tokens a prompt is over its limit once its turn takes all its room; below 0: how many are left.
 
     While a turn grows in that room, its steps count as all of it: what gives way is the same at every call of a loop.
     """

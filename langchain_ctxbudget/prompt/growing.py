@@ -1,6 +1,6 @@
-"""Prompts that only grow: whether one goes on where the last one ended, and how far down a step goes.
+"""Prompts that only grow: whether a prompt continues the last one, and how far down a step goes.
 
-A full one goes on without its middle, or is a step, where all is chosen anew; both are paid from what was saved so far.
+A full prompt goes on without its middle or is a step, where all is chosen anew; what was saved so far pays for both.
 """
 
 from dataclasses import replace
@@ -21,15 +21,15 @@ from langchain_ctxbudget.tokens import CACHED_PRICE, effective_tokens
 STEP_LEVEL, LOWEST_LEVEL = 0.4, 0.3
 """A step goes down to this share of the budget, and to less where what was saved does not pay for it."""
 SHORTER_LEVEL, MOST_LEFT_OUT, NOTE_TOKENS = 0.85, 0.5, 16
-"""A full prompt's first part stays, as much as a step's, and the newest messages, together at most this share of the
-budget; once so much would be left out between them, it is time for a step. A line of about so many tokens says so."""
+"""Of a full prompt the beginning stays, as much as at a step, and the newest messages: together at most the first share
+of the budget. If more than the second were left out, a step comes instead. The note about it costs so many tokens."""
 NEW_SHARES: dict[Emphasis, float] = {"balanced": 0.2, "cache": 0.05}
 """The share of the budget that a turn's block may cost between two steps."""
 BLOCK_TOKENS, BLOCK_SHARE = 300, 0.4
-"""In a small window it may cost so many tokens, up to this share: what answers a message is as long there."""
+"""In a small window the block may cost so many tokens, up to this share: an answer is as long there."""
 LEAST_ROOM, LEAST_ROOM_TOKENS, UNPAID_SHARE = 0.25, 120, 0.25
-"""A prompt is full with less room than this share of its block, or so few tokens; and the share that a block may cost
-where nothing was saved yet: what answers the message comes first."""
+"""A prompt is full if it has less room than the first share of its block, or than so many tokens. A block may cost the
+last share before anything is saved: what answers the message comes first."""
 
 
 def divided(plan: Plan) -> Plan:
@@ -46,7 +46,7 @@ def divided(plan: Plan) -> Plan:
 
 
 def _going_on(plan: Plan) -> Plan:
-    """Lets the prompt go on where the last one ended, if a cache may hold that and there is room; else it is a step."""
+    """Continues the last prompt, if a cache may still hold it and there is room; else the prompt is a step."""
     step = plan.but(goes_on=False, cold=plan.repeats and plan.cold)
     going = within(step.but(goes_on=True))
     record, turn = history_plan(going).record, going.turn
@@ -85,7 +85,7 @@ def _with_more(step: Plan, going: Plan, record: CutRecord) -> Plan:
 
 
 def _when_full(plan: Plan, full: Plan, record: CutRecord, total: int, saved: int | None) -> Plan:
-    """Lets a full prompt go on without its middle; else it is a step where that is paid, or nothing fits."""
+    """Continues a full prompt without its middle; else the prompt is a step, if that is paid for or nothing fits."""
     end, costs = len(full.conversation.entries), full.conversation.costs
     answer = sum(one.tokens - costs[end - one.messages] for one in budgeting.newest_exchanges(full.conversation)[:1])
     afforded = (saved or 0) + int(effective_tokens(total, max(0, total - full.turn.tokens - answer)))
@@ -98,7 +98,7 @@ def _when_full(plan: Plan, full: Plan, record: CutRecord, total: int, saved: int
 
 
 def _without_middle(full: Plan, record: CutRecord, total: int, afforded: int, *, due: bool) -> Plan | None:
-    """Lets a full prompt go on without the middle of what was said, where that is enough and what was saved pays it."""
+    """Continues a full prompt without the middle of what was said, if that is enough and what was saved pays for it."""
     limit, history, conversation = full.limit_tokens, history_plan(full), full.conversation
     first, begun = record.left_out[0], record.begun if record.position else 0
     behind = bare = full.turn.room_tokens if full.turn.free_tokens else full.turn.tokens
@@ -129,7 +129,7 @@ def _without_middle(full: Plan, record: CutRecord, total: int, afforded: int, *,
 
 
 def _with_less(plan: Plan, total: int, saved: int | None) -> Plan:
-    """Returns a plan whose layers of the block share what is new, as far as what was saved pays for it."""
+    """Divides the new tokens among the layers of the block, as far as what was saved pays for them."""
     new = max(0, min(plan.limit_tokens - total, _affordable(plan, saved)))
     block = [name for name in plan.allocated.tokens if name not in (*STABLE_LAYERS, Layer.IDENTITY, Layer.MESSAGE)]
     wanted = sum(plan.allocated.tokens[name] for name in block)
@@ -169,7 +169,7 @@ def _level_tokens(plan: Plan, share: float = STEP_LEVEL) -> int:
 
 
 def _saved(plan: Plan, record: CutRecord, total: int) -> int | None:
-    """Returns what prompts have saved against sending all, when this one has no block; None: it sends all."""
+    """Returns what prompts have saved, compared with sending all, if this one has no block; None if it sends all."""
     if record.strategy == "full" and not record.left_out[1]:
         return None
     blocks = _blocks(plan, record)
@@ -180,25 +180,25 @@ def _saved(plan: Plan, record: CutRecord, total: int) -> int | None:
 
 
 def _blocks(plan: Plan, record: CutRecord) -> list[TurnBlock]:
-    """Returns the blocks of prompts whose saving is not counted yet; none where asked messages are not stored."""
+    """Returns the blocks whose savings are not counted yet; none if the messages in front of them are not stored."""
     since, key = range(record.saved_until, len(plan.conversation.entries)), plan.cut_key
     return [block for at, block in plan.conversation.sent.items() if at in since and block.cut_key == key]
 
 
 def whole_tokens(plan: Plan) -> int:
-    """Returns what everything that was said so far would cost, with the system prompt and the tools."""
+    """Returns what it would cost to send everything that was said so far, with the system prompt and the tools."""
     said = plan.conversation.total_tokens + plan.turn.tokens
     return said + plan.allocated.tokens[Layer.IDENTITY] + sum(plan.extras.values())
 
 
 def next_step(plan: Plan, tokens: int) -> tuple[int, int]:
-    """Returns in about how many turns a prompt of so many tokens has grown to its limit, and what a step costs."""
+    """Estimates in how many turns a prompt of so many tokens reaches its limit, and what a step costs."""
     exchange = plan.conversation.total_tokens / max(1, plan.conversation.exchanges)
     return int(max(0, plan.limit_tokens - tokens) / max(1.0, exchange)), _level_tokens(plan)
 
 
 def _is_cold(plan: Plan) -> bool:
-    """Tells, by what is stored alone, whether no cache holds the last prompt any more; within a turn one may."""
+    """Tells from what is stored whether no cache holds the last prompt any more; within a turn one may."""
     now, times = plan.request.now, [cut.at for cut in plan.cuts if cut is not None]
     if not times:
         return True
@@ -210,6 +210,6 @@ def _is_cold(plan: Plan) -> bool:
 
 
 def prefix_of(plan: Plan) -> str:
-    """Returns a digest of what stands before the messages of a prompt, of its tools and its model."""
+    """Returns a digest of what stands before a prompt's messages, of its tools and of its model."""
     said = "".join(system_parts(plan.content)), sorted(plan.extras.items()), plan.request.model
     return blake2b(repr(said).encode(errors="surrogatepass"), digest_size=8).hexdigest()

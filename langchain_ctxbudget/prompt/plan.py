@@ -49,19 +49,19 @@ class AssembledContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """The wishes of a caller beside the words of the turn."""
+    """What a caller wants besides an answer to the turn."""
 
     tools: Sequence[Any] = ()
     response_format: object = None
     settings: Overrides = None
     persona_id: str | None = None
     device_id: str | None = None
-    """The user's device: what is open there says what is likely to come up."""
+    """The user's device: what is open on it tells what is likely to come up."""
     block: object = None
     """The context block that an agent's state has of the turn, as plain data."""
     instructions: Sequence[str] = ()
     task: bool = False
-    """A tool of another agent asks: the history is all that there is, whatever is stored."""
+    """True if a tool of another agent asks: then the given history is all there is, whatever is stored."""
     failures: Sequence[str] = ()
 
 
@@ -107,7 +107,7 @@ class PromptRequest:
 def merged(
     settings: ContextSettings, saved: Mapping[str, Mapping[str, Any]], overrides: Overrides, failures: list[str]
 ) -> tuple[ContextSettings, tuple[str, ...]]:
-    """Returns a call's settings and where they came from: saved ones lie over the pipeline's, its own over all."""
+    """Returns a call's settings and their sources: saved settings override the pipeline's, its own override all."""
     sources = ["pipeline"]
     for source in filter(saved.get, saved):
         try:
@@ -138,20 +138,20 @@ class PlannedTurn:
     clipped: frozenset[int] = frozenset()
     repairs: tuple[Repair, ...] = ()
     note: str = ""
-    """The text that tells of groups that are left out, and of what they have left behind."""
+    """Tells which groups are left out, and what they have left behind."""
     tokens: int = 0
     room_tokens: int = 0
-    """The tokens that are kept for it, with what it takes of them."""
+    """The tokens that are kept for it, including those that it has taken."""
     free_tokens: int = 0
     """The tokens kept free for the calls and results that it may still get."""
     long: int = 0
-    """The number of times that it has outgrown the room that was planned for it."""
+    """How many times it has outgrown the room that was planned for it."""
     renewed: int = 0
-    """The number of its groups when older ones gave way last; 0 where none has."""
+    """How many groups it had when older ones gave way last; 0 if none has."""
     work_tokens: int = 0
-    """What the work state of the stored messages may cost."""
+    """The most that the work state of the stored messages may cost."""
     own_work_tokens: int = 0
-    """What that of this turn may cost."""
+    """The most that the work state of this turn may cost."""
     work: tuple[Fragment, ...] = ()
     """The work state of this turn as it was when steps gave way last."""
 
@@ -181,21 +181,21 @@ class Plan:
     counter: TokenCounter
     limit_tokens: int = 0
     goes_on: bool = False
-    """It is the last prompt and more at its end; else it is a step: everything is chosen anew."""
+    """True if the prompt continues the last one; else it is a step, and everything is chosen anew."""
     clips_new: bool = False
-    """It goes on, but what was said since the step is shown in short where it is large."""
+    """True if it goes on, but large messages since the step are shown in short."""
     again: bool = False
-    """It goes on where nothing was said since the step, so its block is chosen as the step's is."""
+    """True if it goes on and nothing was said since the step: its block is chosen as the step's was."""
     cold: bool = True
-    """No cache holds the last prompt any more, so a step costs nothing."""
+    """True if no cache holds the last prompt any more, so that a step costs nothing."""
     repeats: bool = False
-    """`goes_on` and `cold` are known already: another prompt is asked again."""
+    """True if `goes_on` and `cold` are known already, because a prompt is made once more."""
     level_tokens: int = 0
     """A step goes down to this, so that prompts can grow from there."""
     afforded_tokens: int | None = None
-    """What it may cost, by what the prompts since the last step have saved against sending everything."""
+    """What it may cost, by what the prompts since the last step have saved, compared with sending everything."""
     new_tokens: int = 0
-    """Where the prompt goes on, the most that its block may cost."""
+    """The most that the block of a prompt that goes on may cost."""
     extras: Mapping[str, int] = field(default_factory=dict)
     """The tokens of tools and response format, by their names in errors."""
     asked: tuple[str, Sequence[float]] | None = None
@@ -204,13 +204,13 @@ class Plan:
     turn: PlannedTurn = field(default_factory=PlannedTurn)
     allocation: Allocation | None = None
     fixed: tuple[Fragment, ...] | None = None
-    """The part of a block chosen before that is still shown; None where it is chosen now."""
+    """What is still shown of a block that was chosen before; None if the block is chosen now."""
     bundles: Bundles = field(default_factory=Bundles)
     own_items: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     history: HistoryView = field(default_factory=lambda: HistoryView(strategy="empty", cut=0))
     preferences: Preferences = field(default_factory=Preferences)
     pool: Pool | None = None
-    """Texts that may be quoted, ranked, where that was asked."""
+    """The ranked texts that may be quoted; None if nothing has been searched."""
     retrieved: Retrieved = field(default_factory=Retrieved)
     block: TurnBlock | None = None
     pruned: tuple[Fragment, ...] = ()
@@ -228,7 +228,7 @@ class Plan:
         return replace(self, **changes)
 
     def failed(self, *problems: str) -> "Plan":
-        """Returns the plan with more to report."""
+        """Returns the plan with more problems to report."""
         return replace(self, failures=(*self.failures, *problems)) if problems else self
 
     def with_block(self, block: TurnBlock | None) -> "Plan":
@@ -267,14 +267,14 @@ class Plan:
 
     @property
     def adds(self) -> bool:
-        """Its block holds only what is new for its message."""
+        """Tells whether its block holds only what is new for its message."""
         return self.goes_on and not self.again
 
     @property
     def grows(self) -> bool:
-        """Prompts like this only grow between two steps, because a cache holds them for a while.
+        """Tells whether prompts like this only grow between two steps, because a cache holds them for a while.
 
-        Not under a usage limit that lets in a few messages only: every turn replaces them.
+        They do not under a usage limit that lets in only a few messages: every turn replaces those.
         """
         settings = self.request.settings
         cached = settings.cache_lifetime_seconds > 0 and settings.layout == "cache_first"
@@ -323,9 +323,9 @@ class Changes:
 
     cut: CutRecord | None
     step: bool
-    """It is another one than before."""
+    """True if the cut is another one than before."""
     snapshot: SnapshotRecord | None
-    """The facts that the conversation shows from now on; None: those that it has shown."""
+    """The facts that the conversation shows from now on; None if they stay the same."""
     last: LastPrompt
     hits: Sequence[str]
     misses: Sequence[str]
@@ -339,7 +339,7 @@ class Prompt:
     context: AssembledContext
     changes: Changes
     plan: Plan
-    """As it was finished, from which another budget can be asked."""
+    """The finished plan, from which the prompt of another budget can be made."""
 
 
 def cut_key(settings: ContextSettings, limit_tokens: int, counter: TokenCounter) -> str:

@@ -23,15 +23,15 @@ from langchain_ctxbudget.tokens import TokenCounter
 NEWEST_SHARE = 0.75
 """The newest step's share of the room that the human message and the next steps leave, where not all steps fit."""
 NEXT_STEPS, LEAST_STEPS, RECENT_STEPS, NEXT_SHARE = 4, 2, 8, 0.35
-"""A turn that is too large leaves room for so many steps, as large as its last ones were, and for two large ones at
-least, but never more than this share."""
+"""A turn that is too large keeps room for so many more steps, as large as its recent ones, and at least for so many
+large ones, but never more than this share of its own."""
 LARGE_TOKENS, LARGE_SHARE = 1_500, 0.125
-"""What a large step counts for: so many tokens, or that share of a small room."""
+"""The size that a large step is taken to have: so many tokens, or this share of a small room."""
 NEW_SHARE, USEFUL_SHARE = 0.35, 0.025
-"""A new step takes at most this share of what is left, as long as that is this share of the room; else older ones give
-way."""
+"""A new step takes at most the first share of what is left, while that is at least the second share of the room; else
+older ones give way."""
 WORDS_SHARE = 0.5
-"""The share of the turn's budget for human messages that may be clipped and leave no room for a step."""
+"""The share of the turn's budget for human messages, if they may be clipped and leave no room for a step."""
 OLD_RESULT_TOKENS = 256
 """The size of an older result before its whole step gives way."""
 SMALLEST_CLIP_TOKENS = 64
@@ -39,9 +39,9 @@ SMALLEST_CLIP_TOKENS = 64
 NOTE_TOKENS = 40
 """The most that the line about steps that are left out costs."""
 FOCUS_CHARACTERS = 4_000
-"""What is read of a message for the words that results are looked at for."""
+"""How much of a message is read for words to look for in results."""
 MOST_TURNS = 4
-"""Turns of a conversation, by their rooms, that are kept to go on with."""
+"""How many turns of a conversation are kept to go on with, one for each division of the room."""
 AGAIN: Mapping[ToolKind, str] = {
     "read": "read again",
     "run": "run again",
@@ -60,11 +60,11 @@ class Rooms(NamedTuple):
     """The room of a turn, and what may be done to fit it in."""
 
     budget_tokens: int
-    """What it may cost before older steps give way."""
+    """The most that the turn may cost before older steps give way."""
     most_tokens: int
-    """What it may never cost more than."""
+    """The most that it may cost in any case."""
     kept_tokens: int = 0
-    """What of the budget is kept for the work state."""
+    """The part of the budget that is kept for the work state."""
     step_groups: int = 0
     """The number of groups of the turn when its prompt was written anew: they are fitted at once, as then."""
     clip_human: bool = False

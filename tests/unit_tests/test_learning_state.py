@@ -89,7 +89,7 @@ def test_of_too_many_topics_the_least_important_go() -> None:
     assert {name for name, _ in state.links} == {one.id for one in state.topics}
 
 
-def test_results_of_tools_are_read_where_that_is_asked_for_and_told_from_what_the_assistant_says() -> None:
+def test_results_of_tools_are_not_read_and_what_the_assistant_says_is_not_the_users() -> None:
     for result in (
         ToolMessage("x", tool_call_id="1"),
         FunctionMessage(content="x", name="look_up"),
