@@ -158,7 +158,7 @@ def _slot_of_liking(said: str) -> str:
 _RUNS = re.compile(_ENGLISH["name"])
 _NO_NAMES = STOP_WORDS.union(map(fold, (*calendar.day_name, *calendar.month_name, "yes", "yeah", "ok", "okay", "hey")))
 _MY_KIN = re.compile(rf"\b(?i:my|our) (?P<kin>(?i:{_KIN}))(?:,| is| is called| is named| named| called|'s name is)? $")
-_IS_KIN = re.compile(rf"(?: is|,? who is|,(?= my [\w -]+,)) (?:my|our) (?P<kin>(?i:{_KIN}))\b")
+_IS_KIN = re.compile(rf"(?: is|,? who is|,(?= my [\w -]+,)) (?:my|our) (?!(?:best )?friend)(?P<kin>(?i:{_KIN}))\b")
 _KINDS = [
     (cast("records.EntityType", kind.strip()), re.compile(said.lstrip(), re.IGNORECASE))
     for kind, said in (line.split("|", 1) for line in _ENGLISH["kinds"].strip().split("\n"))

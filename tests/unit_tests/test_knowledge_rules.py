@@ -120,6 +120,7 @@ We joined a band called Velvet Quarry in May. | Velvet-Quarry organization
 I'm working on an app called Emberfall. | Emberfall project
 We flew to Lake Tahoe on Friday and read about Kharkiv. |
 I asked my sister, Thursday is fine. |
+Coffee is my best friend, and Paris, my friend, is lovely. |
 LOOK AT MY SISTER ANA NOW |
 She said "ask my sister Godwin in Leeds" to me. |
 Write a poem about my friend Aldric. |
