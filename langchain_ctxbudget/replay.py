@@ -27,7 +27,6 @@ from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.tokens import CACHED_PRICE, Price, TokenCounter, counter_for, effective_tokens
 
 Strategy: TypeAlias = str | Mapping[str, Any]
-"""A name, or settings; see `replay`."""
 
 DEFAULT_STRATEGIES = ("elastic", "recency", "ratio", "prioritized")
 WARM_SECONDS = 1e9

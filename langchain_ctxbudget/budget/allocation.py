@@ -12,7 +12,6 @@ Layout = Literal["cache_first", "system_first"]
 """The place of content chosen for a turn: in front of its human message, or in the system message."""
 MEMORIES_HEADING = "## What you know about this user\n"
 MOST_EXCHANGES = 10
-"""Newest exchanges that a situation lists."""
 
 
 class Layer(StrEnum):
@@ -125,7 +124,6 @@ class LayerSpec:
     """The demand of one layer (seed 000, `LayerBudget`); all sizes in tokens."""
 
     layer: str
-    """A `Layer`, or the name of a custom layer."""
     min_tokens: int
     ideal_tokens: int
     max_tokens: int

@@ -19,7 +19,6 @@ NonNegative: TypeAlias = Annotated[int, Field(strict=True, ge=0)]
 Positive: TypeAlias = Annotated[int, Field(strict=True, ge=1)]
 Share: TypeAlias = Annotated[float, Field(strict=True, gt=0, le=1)]
 ShareOrNone: TypeAlias = Annotated[float, Field(strict=True, ge=0, le=1)]
-"""A share that may be 0."""
 Flag: TypeAlias = Annotated[bool, Field(strict=True)]
 Text: TypeAlias = Annotated[str, Field(strict=True), AfterValidator(_not_blank)]
 

@@ -24,7 +24,6 @@ COMMANDS = (
 BASH = '    {name}) words="{options}" ;;'
 FISH = 'complete -c ctxbudget -n "__fish_seen_subcommand_from {name}" -a "{options}"'
 SHELLS = {"bash": BASH, "zsh": BASH, "fish": FISH}
-"""How each is told the options of a command."""
 
 
 class _Command(argparse.ArgumentParser):

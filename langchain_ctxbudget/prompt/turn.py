@@ -35,7 +35,6 @@ WORDS_SHARE = 0.5
 OLD_RESULT_TOKENS = 256
 """The size of an older result before its whole step gives way."""
 SMALLEST_CLIP_TOKENS = 64
-"""A message that is clipped keeps about this much."""
 NOTE_TOKENS = 40
 """The most that the line about steps that are left out costs."""
 FOCUS_CHARACTERS = 4_000

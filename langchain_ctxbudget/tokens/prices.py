@@ -54,7 +54,6 @@ class Usage:
     input_tokens: NonNegative = 0
     """The tokens of the prompts, cached ones included."""
     cached_tokens: NonNegative = 0
-    """The part of the input that the provider had cached."""
     output_tokens: NonNegative = 0
     cost: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     """In US dollars, in whole billionths: a sum is the same in any order, up to a million dollars."""
