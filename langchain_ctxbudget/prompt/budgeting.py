@@ -470,7 +470,7 @@ def _with_retrieved(plan: Plan, budget_tokens: int) -> Plan:
 
 def _least_worth(plan: Plan, pool: Pool) -> float:
     """Returns how likely a text must be needed for each token that it costs; 0 at a step that has nothing to lose."""
-    if not plan.grows or (plan.cold and not plan.adds and not pool.evidence.is_weak):
+    if not plan.grows or pool.question.is_broad or (plan.cold and not plan.adds and not pool.evidence.is_weak):
         return 0.0
     settings = plan.request.settings
     price = LEAST_WORTH[settings.emphasis] / budgets.DEPTH_FACTOR[settings.depth]

@@ -163,7 +163,7 @@ def pooled(
     covered = np.concatenate((shelf.covered(rare), index.lexical.covered(rare)))[chosen]
     documents = np.array([other.source == "documents" for other in elsewhere] + [False] * len(places), np.bool_)
     given = asked, shared[chosen], covered, sum(rare.values()), dense
-    evidence = search.Evidence.of(*given, documents=documents, names_speaker=bool(question.speakers))
+    evidence = search.Evidence.of(*given, documents=documents, is_certain=bool(question.speakers) or question.is_broad)
     near = words[:first] > 0 if dense is None else (words[:first] > 0) | (dense[:first] >= SIMILAR)
     sayings = np.array([saying(other.speaker, other.text) for other in elsewhere], np.int64).reshape(-1, 2)
     meant = np.concatenate((near, searched.quotable[places]))

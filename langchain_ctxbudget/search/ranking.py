@@ -355,7 +355,7 @@ class Evidence:
         cosines: Scores | None,
         *,
         documents: NDArray[np.bool_],
-        names_speaker: bool,
+        is_certain: bool,
     ) -> "Evidence":
         """Weighs the terms that a message asks for against texts in the order of time, the newest messages last.
 
@@ -374,9 +374,7 @@ class Evidence:
         highest = words[:older].max(initial=0.0) * per_word
         nearest = TYPICAL_COSINE if cosines is None else cosines[:older].max(initial=0.0)
         is_related = RELATED + PER_SHARED * np.log1p(highest) + PER_COSINE * nearest > 0
-        is_certain = names_speaker or bool(
-            has_rare.any() or (covered >= ALL_WORDS).any() or (share[documents] >= NAMED_WORDS).any()
-        )
+        is_certain |= bool(has_rare.any() or (covered >= ALL_WORDS).any() or (share[documents] >= NAMED_WORDS).any())
         return cls(
             strength=float(BASE + PER_WORDS * shared + PER_TERM * np.log1p(len(asked)) + PER_CHANGE * change),
             distinct=FULL * share**2 / np.where(documents, alike, alike**2),

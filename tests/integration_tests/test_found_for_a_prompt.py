@@ -218,3 +218,11 @@ def test_where_one_text_stands_out_the_room_is_not_filled_with_others() -> None:
     context = chat.assemble(QUESTION)
     assert "beside the well" in context.messages[-1].text
     assert context.report.layer("L5").used_tokens < 150
+
+
+def test_who_asks_for_everything_is_told_of_every_part_of_the_conversation() -> None:
+    chat = ContextPipeline({"max_context_tokens": 1_500}, system_prompt="You help.").conversation("c", user_id="ada")
+    chat.add(*talk(100))
+    text = chat.assemble("Summarise everything we have talked about.").messages[-1].text
+    weeks = {int(number) // 10 for number in re.findall(r"week (\d+)", text)}
+    assert weeks >= set(range(8)), weeks
