@@ -89,7 +89,7 @@ def _statements(sentence: str) -> Iterator[LearnedFact]:
         return
     for pattern, full in _WRITTEN_OUT:
         sentence = re.sub(pattern, full, sentence, flags=re.IGNORECASE)
-    said = _opened(_CLOSING.sub("", sentence.rstrip(" .!")))
+    said = _opened(sentence.rstrip(" .!"))
     if called := _CALL_ME.match(said):
         yield _stated(f"Wants to be called {called['name']}", "preference", "called")
     elif asked := _STANDING.fullmatch(said):
@@ -108,10 +108,10 @@ def _stated(text: str, category: FactCategory, slot: str) -> LearnedFact:
 
 
 def _opened(text: str) -> str:
-    """Returns a text without its greetings and conjunctions."""
+    """Returns a text without its greetings and conjunctions, and without "too" and the like at its end."""
     while opening := _OPENING.match(text):
         text = text[opening.end() :]
-    return text.strip()
+    return _CLOSING.sub("", text.strip())
 
 
 def _of_clause(clause: str) -> LearnedFact | None:
