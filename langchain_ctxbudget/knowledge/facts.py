@@ -119,7 +119,8 @@ def learn(
             continue
         current = [fact for fact in facts.values() if fact.is_current]
         same = next((fact for fact in current if fact.id == item.same_as), None)
-        same = same or next((fact for fact in current if says_the_same(fact.text, new.text)), None)
+        alike = (fact for fact in current if says_the_same(fact.text, new.text))
+        same = same or next((fact for fact in alike if fold(fact.slot) == fold(new.slot or fact.slot)), None)
         keys = (new.id, *(f"{new.id}-{number}" for number in range(2, len(facts) + 3)))
         free = next(key for key in keys if key not in facts)
         fact = _merged(same, new, item) if same else new.model_copy(update={"id": free})
@@ -167,7 +168,8 @@ def _ends(item: LearnedFact, new: Fact, other: Fact) -> bool:
     if len(item.supersedes) <= MOST_NAMED and other.id in item.supersedes and not other.is_kept_by_hand:
         return True
     slot = fold(one_line(item.slot))
-    return bool(slot and fold(other.slot) == slot) or says_the_opposite(other.text, new.text)
+    answers = slot and (fold(other.slot) == slot or (other.slot and says_the_same(other.text, new.text)))
+    return bool(answers) or says_the_opposite(other.text, new.text)
 
 
 def _merged(known: Fact, new: Fact, item: LearnedFact) -> Fact:

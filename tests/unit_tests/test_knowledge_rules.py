@@ -96,6 +96,7 @@ def test_a_statement_may_say_what_is_no_longer_so() -> None:
         ("I don't work at Acme anymore", "Does not work at Acme anymore", ""),
         ("I'm not vegan any more", "Is not vegan any more", ""),
         ("I no longer like coffee", "No longer likes coffee", "prefers:coffe"),
+        ("I'm no longer planning a trip to Japan", "Not planning a trip to Japan", ""),
     ):
         assert [(fact.text, fact.slot) for fact in learned(message).facts] == [(text, slot)], message
 
