@@ -133,6 +133,11 @@ def test_another_value_for_a_slot_supersedes_the_old_one():
     assert new.is_current
 
 
+def test_what_was_going_to_be_and_now_is_stands_once():
+    old, new = taught(says("Moving to Oslo", 1, slot="next home"), says("Moved to Oslo", 9, slot="home"))
+    assert (old.superseded_by, new.text, new.is_current) == (new.id, "Moved to Oslo", True)
+
+
 def test_older_news_never_supersedes_newer():
     newer, older = taught(home("Porto", 9), home("Lisbon", 1))
     assert (newer.is_current, older.superseded_by) == (True, newer.id)
