@@ -20,11 +20,10 @@ from langchain_ctxbudget.knowledge import facts, known, learning, presence, reco
 from langchain_ctxbudget.knowledge.known import Knowledge
 from langchain_ctxbudget.knowledge.learning import Learning
 from langchain_ctxbudget.knowledge.presence import Heartbeat
-from langchain_ctxbudget.knowledge.profiles import Compiler, as_of, slug
+from langchain_ctxbudget.knowledge.profiles import as_of, slug
 from langchain_ctxbudget.knowledge.records import BY_USER, EntityProfile, Fact, LearnedFact, TopicProfile
 from langchain_ctxbudget.messages import fold, one_line, says_the_same, terms
 from langchain_ctxbudget.report import plural
-from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import Scope, require_id
 
 KnownItem: TypeAlias = Fact | TopicProfile | EntityProfile
@@ -272,15 +271,6 @@ class UserKnowledge:
             told = ((line, f", {line.last_said.date()}" if line.last_said else "") for line in lines)
             parts.append(f"## {heading}\n\n" + "\n".join(f"- {line.text} ({line.origin}{day})" for line, day in told))
         return "\n\n".join(parts) + "\n"
-
-    def compile_persona(self, persona_id: str, settings: ContextSettings, user_id: str) -> Flow[None]:
-        """Compiles what a persona's settings say of the assistant, as it stands in prompts of that persona."""
-
-        def change(state: Knowledge) -> Knowledge:
-            text = Compiler(now=self._now, old=state.bundles).persona(persona_id, settings)
-            return replace(state, bundles={**state.bundles, text.id: text})
-
-        yield from locked(known.lock_of(self._store, user_id), self._learning.rewritten(user_id, change))
 
     def _heartbeat(self, /, *, user_id: str, device_id: str, **opened: Any) -> Flow[records.ClientPresence]:  # noqa: ANN401
         """Notes what a user has open on a device, predicts what is likely to come up, and makes ready for it.

@@ -378,6 +378,15 @@ class Learning:
         yield from known.save(store, user_id, before, after, edited=edited)
         return after
 
+    def compile_persona(self, user_id: str, persona_id: str, settings: ContextSettings) -> Flow[None]:
+        """Compiles what a persona's settings say of the assistant, as it stands in prompts of that persona."""
+
+        def change(state: Knowledge) -> Knowledge:
+            text = profiles.Compiler(now=self.clock(), old=state.bundles).persona(persona_id, settings)
+            return replace(state, bundles={**state.bundles, text.id: text})
+
+        yield from locked(known.lock_of(self.owner.store, user_id), self.rewritten(user_id, change))
+
     def _run(self, scope: Scope, cancelled: Cancelled) -> None:
         atexit.register(self.close)  # so that a job that is in the store ends first
         try:

@@ -397,7 +397,7 @@ class ContextPipeline:
         told, place = self.settings.override(settings), stores.settings_place(user_id, persona_id)
         yield from stores.write_settings(self.engine.workspace.store, place, settings)
         if persona_id is not None:
-            yield from self.knowledge.compile_persona(persona_id, told, user_id)
+            yield from self.engine.workspace.learning.compile_persona(user_id, persona_id, told)
 
     def _get_settings(self, *, user_id: str, persona_id: str | None = None) -> Flow[dict[str, Any]]:
         """Returns the settings saved for a user, or for a persona of theirs; empty if there are none."""
