@@ -74,7 +74,7 @@ def test_what_is_misspelt_or_of_another_kind_is_refused_by_name() -> None:
         lambda: pipelines(clock=datetime.now(UTC)): "clock must be a function",
         lambda: documents(user="ada"): "KnowledgeBase has no argument 'user' .is 'user_id' meant",
         lambda: pipeline.clear(user_id="ada", thread_id="c"): "is 'conversation_id' meant",
-        lambda: documents(shared=True, chunk_tokens=100.5): "whole numbers, not 100.5",
+        lambda: documents(shared=True, chunk_tokens=100.5): "a whole number of at least 16, not 100.5",
     }.items():
         with pytest.raises(InvalidSettingsError, match=message):
             call()

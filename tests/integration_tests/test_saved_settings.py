@@ -152,6 +152,6 @@ def test_settings_that_cannot_be_read_are_reported_and_the_turn_goes_on() -> Non
         report = pipeline.assemble("What about subject 7?", **SCOPE).report
         assert any("OSError: the disk is gone" in failure for failure in report.failures)
         assert report.settings_from == ("pipeline",)
-        assert 500 < report.total_tokens <= report.budget_tokens == 1_000
+        assert 200 < report.total_tokens <= report.budget_tokens == 1_000
     store.fails = lambda _: False
     assert budget_of(pipeline) == (900, ("pipeline", "user"))
