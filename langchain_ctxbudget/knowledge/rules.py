@@ -64,7 +64,7 @@ _UNSURE = re.compile(_ENGLISH["unsure"])
 _LEANING = re.compile(_ENGLISH["leaning"])
 """What a statement cannot be understood with, out of its place, and what says too little."""
 _OPENING = re.compile(_ENGLISH["opening"])
-_CLOSING = re.compile(r"(?:,? (?:too|either|though|btw|as well|again|anyway|then|please))+$", re.IGNORECASE)
+_CLOSING = re.compile(r"(?:,? (?:too|either|though|btw|as well|anyway|then|please))+$", re.IGNORECASE)
 _CLAUSE_END = re.compile(_ENGLISH["clause_end"])
 _WRITTEN_OUT = [line.split(" > ") for line in _ENGLISH["written_out"].strip().split("\n")]
 _CLAUSE = re.compile(_ENGLISH["clause"])
@@ -209,13 +209,13 @@ def _phrases(
     own: Iterable[Read], before: Sequence[PhraseRecord], conversation_id: str, people: set[str]
 ) -> tuple[tuple[PhraseRecord, ...], tuple[records.LearnedTopic, ...]]:
     """Returns the phrases so far, the most frequent and newest of them, and those of these messages that are topics."""
-    kept, heard = {record.phrase: record for record in before}, defaultdict[str, list[str]](list)
+    kept, heard = {record.phrase: record for record in before}, defaultdict[str, dict[str, str]](dict)
     for message, read in own:
         day = message.at.date().isoformat() if message.at else ""
         source = Source(conversation_id=conversation_id, message_id=message.id, digest=message.digest, day=day)
         for label in _compounds(read):
             key = " ".join(map(stem, re.findall(r"[^\W_]+", label.lower())))
-            heard[key].append(message.id)
+            heard[key][message.id] = label
             record = kept.setdefault(key, PhraseRecord(phrase=key, label=label[0].upper() + label[1:]))
             if len(record.sources) < MOST_SEEN and source not in record.sources:
                 kept[key] = record.model_copy(update={"sources": (*record.sources, source)})
@@ -223,7 +223,8 @@ def _phrases(
     for key, messages in heard.items():
         occasions = {(one.conversation_id, one.day) for one in kept[key].sources}
         if len(occasions) >= TOPIC_OCCASIONS and people.isdisjoint(key.split()):
-            topics[key] = records.LearnedTopic(label=kept[key].label, message_ids=tuple(dict.fromkeys(messages)))
+            forms = tuple(dict.fromkeys(messages.values()))  # the plural, and what else it is called
+            topics[key] = records.LearnedTopic(label=kept[key].label, aliases=forms, message_ids=tuple(messages))
     longer = {key.rpartition(" ")[0] for key in topics}
     newest = sorted(kept.values(), key=lambda one: (len(one.sources) > 1, max(s.day for s in one.sources), one.phrase))
     remembered = tuple(sorted(newest[-MOST_KEPT:], key=lambda one: one.phrase))

@@ -152,6 +152,7 @@ def test_a_compound_that_comes_up_on_three_days_or_in_three_conversations_is_a_t
     assert topics(*texts[:2]) == []
     [topic] = learned(*texts).topics
     assert (topic.label, topic.message_ids) == ("Marathon training", ("m1", "m2", "m3"))
+    assert topic.aliases == ("marathon training", "marathon trainings")
     once = [one._replace(at=START) for one in said(*texts)]
     assert learn(once, (), "c1")[0].topics == ()
     _, phrases = learn(once[:2], (), "c1")
