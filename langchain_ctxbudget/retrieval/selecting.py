@@ -27,8 +27,9 @@ LONG_TOKENS, LONG_SHARE, PASSAGE_TOKENS = 160, 0.125, 64
 STANDS_OUT_Z, BEHIND_PER_Z, MOST_BEHIND = 7.0, 0.05, 0.2
 """A text stands out by so many standard deviations; for each one more, others must have so much more of its relevance.
 LoCoMo at 4,096 tokens: a quarter of the prompts get half as long, and a hundredth of what they find goes."""
-PER_MORE_RELEVANT = 1.0
-"""What a key loses by each text of the same subject that is more relevant, where a message is about everything."""
+PER_MORE_RELEVANT, MESSAGES_OF_A_PART = 1.0, 8
+"""What a key loses by each text of the same subject that is more relevant, where a message is about everything; of a
+long subject, by those of the same part of it."""
 REPLY_SHARE, SHORTEST_QUESTION, REPLY_CHARACTERS, LOOKED_THROUGH, LONG_WORD = 0.1, 30, (20, 70, 160), 400, 4
 """A question of so many characters comes with a sentence of its reply, if possible a short one, or with all of a short
 reply; a reply, with a short question. Sentences and questions that come so take this share of the budget at most."""
@@ -189,12 +190,13 @@ def _without_siblings(pool: Pool, numbers: NDArray[np.intp]) -> NDArray[np.intp]
 def _of_many_subjects(pool: Pool, numbers: NDArray[np.intp]) -> NDArray[np.intp]:
     """Lets a text come later for each more relevant one of its subject: so every subject has its line in a timeline."""
     subjects, relevance, keys = pool.searched.index.subjects(), pool.ranking.relevance, pool.ranking.keys.copy()
-    seen = Counter[int]()
+    since_it_began = np.arange(len(subjects)) - np.searchsorted(subjects, subjects)
+    seen = Counter[tuple[int, int]]()
     for number in sorted(numbers.tolist(), key=lambda number: -relevance[number]):
-        position = pool.position(number)
-        subject = -number - 1 if position is None else int(subjects[position])
-        keys[number] -= PER_MORE_RELEVANT * seen[subject]
-        seen[subject] += 1
+        at = pool.position(number)
+        part = (-1, number) if at is None else (int(subjects[at]), int(since_it_began[at]) // MESSAGES_OF_A_PART)
+        keys[number] -= PER_MORE_RELEVANT * seen[part]
+        seen[part] += 1
     return highest(numbers, keys, len(numbers))
 
 
