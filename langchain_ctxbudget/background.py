@@ -23,12 +23,10 @@ AFTER_FORK = (
 )
 _mutexes: WeakSet[Any] = WeakSet()
 _LOOK_SECONDS = 0.005
-"""How often a task that flushes looks whether everything is done."""
 _MOST_FAILURES, _MOST_FAILURE_CHARACTERS = 256, 500
 _LONGEST_REST_SECONDS = 5.0
 """A job begins after this time, however busy the callers of `rest` are."""
 _IDLE_SECONDS = 5.0
-"""A thread without a job ends after this."""
 
 
 def new_mutex() -> threading.Lock:

@@ -144,7 +144,6 @@ class Lock:
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self.holder: object = None
-        """Identifies whoever holds it now."""
         self._held = False
         self._loop: asyncio.AbstractEventLoop | None = None
         """The event loop of the task that holds it; None where a thread does."""
@@ -187,7 +186,6 @@ class Lock:
             raise
 
     def _withdraw(self, turn: Future[None]) -> None:
-        """Leaves the queue, or hands on a turn that has come already."""
         if not turn.cancel():
             self.release()
 

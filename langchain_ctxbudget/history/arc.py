@@ -36,7 +36,6 @@ MOST_QUESTIONS = 50
 SHARED_BY_A_STATEMENT, SHARED_BY_A_DECISION = 0.55, 1 / 3
 """The share of a question's matter that an answer has: a plain one, at least two terms of it, and one that settles."""
 SAME_QUESTION = 0.6
-"""Questions that share so much of their matter are one."""
 REPEATED_DECISION = 2 / 3
 """The share of an older decision's matter that a newer one has to repeat to replace it."""
 _ENDS = ".!。！»”"  # noqa: RUF001 - full-width ones
@@ -53,12 +52,9 @@ class OpenQuestions:
     """The questions that are open after some messages, each message read once."""
 
     read_until: int = 0
-    """The position behind the last message that was read."""
     alive: tuple[Sentence, ...] = ()
-    """The open questions, the newest last."""
     _before: Line | None = None
     digest: str = ""
-    """A digest of the messages that were read."""
 
     def read(self, lines: Iterable[Line]) -> "OpenQuestions":
         """Returns the questions that are open after the next messages; those before `read_until` are passed over."""
@@ -229,7 +225,6 @@ def _decisions(digests: Sequence[Digest]) -> list[SummaryLine]:
 
 
 def _supersedes(newer: Sentence, older: Sentence) -> bool:
-    """Returns True if a newer decision is on the same matter."""
     # Without numbers, since these are what a new decision changes.
     one, other = ({term for term in s.matter if not term[0].isdigit()} for s in (newer, older))
     return one == other or len(one & other) >= max(2, REPEATED_DECISION * len(other))

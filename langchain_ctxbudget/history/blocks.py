@@ -26,7 +26,7 @@ from langchain_ctxbudget.history.columns import UNKNOWN, Arrays, Costs
 from langchain_ctxbudget.history.conversation import OpenConversation
 from langchain_ctxbudget.history.extractive import Digest
 from langchain_ctxbudget.history.log import Heads
-from langchain_ctxbudget.history.table import FACTS, MessageTable
+from langchain_ctxbudget.history.table import FACTS, MessageTable, packed_texts
 from langchain_ctxbudget.history.tree import Tree, frontier
 from langchain_ctxbudget.stores import BlockRecord, MessageRecord, Record, Scope, read_all, written
 
@@ -35,7 +35,6 @@ TEXTS, LOG, VECTORS, COSTS = "texts", "log", "vectors ", "costs "
 """Parts of a block: texts; messages; vectors by embeddings, and costs by a counter, whose name follows."""
 BLOCK_MESSAGES = 512
 FOLLOWING = 64
-"""A block is sealed when so many messages follow it."""
 SEALED_AT_ONCE, READ_AT_ONCE = 2, 32
 """Blocks that are written together, and read: what a store answers is larger than what is kept of it."""
 REMADE = "what was stored of older messages was damaged, or of another version; it is worked out again"
@@ -44,7 +43,7 @@ REMADE = "what was stored of older messages was damaged, or of another version; 
 class Head(Record):
     """The blocks of a conversation, and what else is known of their messages."""
 
-    version: Literal[4] = 4
+    version: Literal[5] = 5
     """The version of everything that is worked out from messages; blocks of another one are made anew."""
     vectors_by: str
     blocks: tuple[BlockRecord, ...]
@@ -118,12 +117,11 @@ def _read_parts(
 
 
 def _unpack(table: MessageTable, parts: Sequence[Mapping[str, bytes]]) -> None:
-    """Adds to a table what parts of the next blocks say, by name."""
     log = [_unpacked(block[LOG]) for block in parts if LOG in block]
     for number, block in enumerate(parts):
         for name, raw in block.items():
             if name.startswith(VECTORS):
-                table.search_index.restore_vectors(_unpacked(raw, deflated=False)[1], len(table) * 9 // 8)
+                table.search_index.restore_vectors(_unpacked(raw, deflated=False)[1])
             elif name.startswith(COSTS):
                 costs = table.counted.setdefault(name.removeprefix(COSTS), Costs())
                 if len(costs.column) == len(table):  # no block before it is without them
@@ -190,7 +188,7 @@ def _part(conversation: OpenConversation, name: str, first: int, end: int, pinne
     """Returns a part of a block in its stored form, as if no message was pinned: pins come and go."""
     table, index = conversation.table, conversation.table.search_index
     if name == TEXTS:
-        return zlib.compress(b"\0".join(entry.source.encode() for entry in table[first:end]), 1)
+        return packed_texts(table[first:end])
     if name == LOG:
         index.read(table)
         (data, arrays), (said, words) = table.packed(first, end, pinned), index.packed(first, end, table)
@@ -234,7 +232,6 @@ def _packed(data: tuple[dict[str, Any], Arrays], *, deflated: bool = True) -> by
 
 
 def _unpacked(stored: bytes, *, deflated: bool = True) -> tuple[dict[str, Any], Arrays]:
-    """Reads what was packed; arrays are views of it."""
     raw = memoryview(zlib.decompress(stored) if deflated else stored)
     begin = 4 + int.from_bytes(raw[:4], "little")
     plain, shapes = json.loads(bytes(raw[4:begin]))

@@ -152,10 +152,8 @@ class Costs(Columns):
         """Its cost as a line that quotes it, also with its number; `UNKNOWN` until that is counted."""
         self.clips: Clips = {}
         self.turns: dict[object, Any] = {}
-        """Turns as far as they were fitted into their rooms, to go on with."""
         self.turn_read: Any = None  # the turn as it was read last, to go on with
         self.turn_work: TurnWork | None = None
-        """The work state that was written last for a turn."""
 
     def grow(self, entries: Sequence[Entry], counter: TokenCounter) -> None:
         """Counts what is not counted yet, new messages also as lines where counting costs nobody anything."""
@@ -196,7 +194,9 @@ class MessageIndex(Columns):
         self.sayings, self.folded, self._said = (search.Rows(np.int64) for _ in range(3))
         """Digests of who said it and what, of what was said in one form, and of the text."""
         self.vectors_by = ""
-        """The name of the embeddings that made the vectors."""
+        self._subjects: search.Numbers = np.zeros(0, np.int32)
+        self._settled = 0
+        """The number of messages whose subjects are known for good."""
 
     def __len__(self) -> int:
         return len(self._session)
@@ -239,7 +239,13 @@ class MessageIndex(Columns):
             self._links.truncate(max(0, len(self._links) - search.AFTER + 1))
             first = max(0, len(self._links) - search.BEFORE)
             self._links.extend(search.links(self.vectors.at(slice(first, None)), len(self._links) - first))
-        return subjects(self._session.values, self._links.values, self._limits.values)
+        known = min(self._settled, len(self._subjects))
+        tail = (rows.values[max(0, known - 1) :] for rows in (self._session, self._links, self._limits))
+        new = subjects(*tail)
+        new += self._subjects[known - 1] - new[0] if known else 0
+        self._subjects = np.concatenate((self._subjects[: max(0, known - 1)], new))
+        self._settled = self.final_vectors
+        return self._subjects
 
     def texts_to_embed(self, entries: Sequence[Entry]) -> list[str]:
         """Returns the first texts that have no vector yet; none where all have one."""
@@ -284,12 +290,11 @@ class MessageIndex(Columns):
 
     def packed_vectors(self, first: int, end: int) -> tuple[dict[str, Any], Arrays]:
         """Returns the vectors of some messages."""
-        units = self.vectors.at(slice(first, end)).astype(np.float16)
-        return {}, {"units": units, "_links": self._links.values[first:end]}
+        return {}, {"vectors": self.vectors.rows.values[first:end], "_links": self._links.values[first:end]}
 
-    def restore_vectors(self, arrays: Arrays, room: int) -> None:
-        """Takes in vectors that were packed, where so many are to come."""
-        self.vectors.restore(arrays["units"], room)
+    def restore_vectors(self, arrays: Arrays) -> None:
+        """Takes in vectors that were packed."""
+        self.vectors.rows.extend(arrays["vectors"])
         self._links.extend(arrays["_links"])
 
     def embedded_by(self, name: str) -> bool:
@@ -298,6 +303,7 @@ class MessageIndex(Columns):
         if is_other:
             self.vectors = search.CentredVectors()
             self._links.truncate(0)
+            self._settled = 0
         return is_other
 
 

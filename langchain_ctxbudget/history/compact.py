@@ -21,7 +21,6 @@ from langchain_ctxbudget.stores import CutRecord, SummaryLine
 SMALL_SHARE, KEEP_SHARE, LARGE_BUDGET = 0.12, 0.25, 16_384
 """The newest messages stay verbatim while they fit this share of a small, or of a large budget; none is larger."""
 RESULT_SHARE = 0.125
-"""The share of the budget that one result of a tool may take."""
 CLEARED_TOKENS = 64
 """The size to which an old result is cut: results give way before dialogue does."""
 SMALLEST_ITEM_TOKENS = 128
@@ -140,7 +139,6 @@ class HistoryPlan:
     keep: int
     work_tokens: int = 0
     summary_tokens: int = 0
-    """The tokens that the summary may cost in any case."""
     grows: bool = False
     goes_on: bool = False
     """True if the prompt goes on where the last one ended; else it is a step."""
@@ -320,7 +318,6 @@ class HistoryPlan:
         )
 
     def _frame(self, cut: int, kept: Sequence[int]) -> tuple[str, str]:
-        """Returns the first line of a summary, and the last."""
         if not cut:
             return "", ""
         first, last = (self.conversation.entries[at].date for at in (0, cut - 1))

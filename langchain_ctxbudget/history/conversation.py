@@ -4,6 +4,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
+from typing import cast
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -67,14 +68,14 @@ class Conversation:
         self.cost_column: Numbers = costs.column.values
         self.costs: Sequence[int] = self.cost_column.data  # whole numbers of Python, not copied
         self.total_tokens = int(self.cost_column.sum())
-        self.safe: Sequence[bool] = Beginning(table.safe)
-        facts = table.facts.values
+        self.safe = cast("Sequence[bool]", table.safe.values.data)
+        wanted = table.preservations.values
         self.kept, self.dropped = (
-            np.flatnonzero(facts["preserved"] == PRESERVATIONS.index(kind)).tolist() for kind in ("keep", "drop")
+            np.flatnonzero(wanted == PRESERVATIONS.index(kind)).tolist() for kind in ("keep", "drop")
         )
-        self.quotable = facts["says"] & (facts["preserved"] < PRESERVATIONS.index("summarize"))
+        self.quotable = table.says.values & (wanted < PRESERVATIONS.index("summarize"))
         """Whether each may stand in a prompt word for word, though it is not among the recent ones."""
-        self.exchanges, self.names = int(facts["human"].sum()), frozenset(table.names)
+        self.exchanges, self.names = int(table.human.values.sum()), frozenset(table.names)
         self.clips = costs.clips
         self.cuts: Mapping[str, CutRecord] = {}
         self.snapshot: SnapshotRecord | None = None
@@ -236,7 +237,6 @@ class OpenConversation:
     sent_read: int = 0
     """The number of messages of which it is known whether they have one."""
     under_way: object = None
-    """The prompt that a graph is making of it, step by step."""
 
     def seen_with(self, counter: TokenCounter) -> Conversation:
         """Returns the conversation as it is now, counted for a model."""
@@ -283,7 +283,6 @@ class OpenConversation:
             self.sent.clear()  # any of them may quote what has changed; the stored ones are deleted with it
 
     def _first_touched(self, news: News) -> int:
-        """Returns the position of the first message that news may change."""
         changed = [record for record in news.changed.values() if record is not None]
         orders, every = [record.place.order for record in (*news.messages[:1], *changed)], range(len(self.table))
         starts = [bisect_left(every, order, key=lambda at: self.table.place(at).order) for order in orders]

@@ -42,9 +42,7 @@ STATEMENTS_READ = 200
 REPLY_EXTRA_TOKENS = 700
 """A reply needs so much beyond its summary: for the lists and the format."""
 LEAST_ROOM_TOKENS = 256
-"""The least room in the window for what is summed up."""
 _CHARACTERS_PER_TOKEN = 3.5
-"""For the hint in the prompt (seed 000)."""
 _LIST_BONUS, _OVERVIEW_BONUS = 10.0, 15.0
 """For what the model itself calls a decision or open, and its overview; the seed's points for decisions and ends."""
 _SHOWN_CHARACTERS = 120
@@ -139,7 +137,6 @@ def _listed(name: str, value: object) -> tuple[str, ...]:
 
 
 def _unique(texts: Iterable[str], most: int) -> tuple[str, ...]:
-    """Returns the first texts that say something, each once."""
     found: dict[str, str] = {}
     for text in texts:
         if terms(text):
@@ -226,7 +223,6 @@ class ConversationCompaction(Record):
     made_by: str
     digest: Digest
     created_at: datetime | None = None
-    """When a model wrote it; None for an extraction."""
 
     @classmethod
     def of(cls, digest: Digest, seen: Conversation, key: str, created_at: datetime | None = None) -> Self:
@@ -360,7 +356,6 @@ class Summarizing:
                 return
 
     def _next(self, conversation: OpenConversation) -> Flow[SummaryRequest | None]:
-        """Returns the next span to write about, or None where there is none."""
         seen, spans = self._seen(conversation)
         yield from look_up(self._owner.store, seen.scope, spans.known, [key for _, key in wanted(spans)])
         return next((request_of(seen, spans, node, key) for node, key in wanted(spans)), None)

@@ -4,11 +4,10 @@ Whoever changes messages makes another table. Texts of sealed messages are infla
 """
 
 import zlib
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from hashlib import blake2b
+from itertools import pairwise
 from typing import Any, overload
 
 import numpy as np
@@ -16,7 +15,7 @@ from langchain_core.messages import BaseMessage, ToolMessage
 
 from langchain_ctxbudget import messages
 from langchain_ctxbudget.history.arc import OpenQuestions
-from langchain_ctxbudget.history.columns import Arrays, Columns, Costs, Entry, MessageIndex, Numbering
+from langchain_ctxbudget.history.columns import UNKNOWN, Arrays, Columns, Costs, Entry, MessageIndex, Numbering
 from langchain_ctxbudget.history.extractive import candidates_of
 from langchain_ctxbudget.history.tree import KnownDigests, Spans, Tree
 from langchain_ctxbudget.history.work_state import WorkState
@@ -27,18 +26,18 @@ from langchain_ctxbudget.tokens import TokenCounter
 
 MOST_READ_AHEAD = 16
 """More messages at once than an exchange has are read when a prompt needs it."""
+TEXTS_TOGETHER = 16
+"""Texts that are deflated together, so that few are inflated where one is looked at; a block is a multiple of them."""
 NO_CALLS = OpenCalls()
 FACTS = np.dtype(
     [
         *((name, np.int64) for name in ("clock", "number", "state")),
         *((name, np.int32) for name in ("lane", "date", "date_shown")),
-        *((name, np.bool_) for name in ("named", "safe_cut", "says", "human")),
-        ("preserved", np.int8),
+        ("named", np.bool_),
         *((name, "S32") for name in ("fingerprint", "digest")),
     ]
 )
-"""What is known of a message without its text: its place; numbers of words; whether it has words, whether a human
-says it; what is to become of it, see `PRESERVATIONS`; digests."""
+"""What is known of a message without its text: its place; numbers of words; digests."""
 CODED = ("lane", "date", "date_shown")
 PRESERVATIONS: tuple[Preservation | None, ...] = (None, "keep", "summarize", "drop")
 """By number; what is summarised or dropped is not quoted."""
@@ -53,8 +52,9 @@ class MessageTable(Columns, Sequence[Entry]):
         self.names: dict[str, int] = {}
         """Everyone who has spoken under a name, with the position of the first message."""
         self.open_calls: dict[int, OpenCalls] = {}
-        self.facts = Rows(FACTS)
-        self.safe: list[bool] = []
+        self.facts, self.preservations = Rows(FACTS), Rows(np.int8)
+        self.safe, self.says, self.human = (Rows(np.bool_) for _ in range(3))
+        """What a prompt asks of all messages: whether one is a safe cut, has words, and is said by a human."""
         self.search_index = MessageIndex()
         self.trees: dict[int, Tree] = {}
         self.questions = OpenQuestions()
@@ -63,9 +63,9 @@ class MessageTable(Columns, Sequence[Entry]):
         self.counted: dict[str, Costs] = {}
         self._words: Numbering[str | None] = Numbering()
         self.decoded: dict[int, Entry] = {}
-        """Messages that were added, or were looked at, by position."""
-        self._sealed: dict[int, tuple[int, Callable[[], list[bytes]]]] = {}
-        """The number and the texts of the messages of blocks that were read, by the position of the first one."""
+        self._sealed: dict[int, bytes] = {}
+        """The texts of the messages of blocks that were read, a few together, by the position of the first one."""
+        self._inflated = UNKNOWN, list[bytes]()
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -82,13 +82,15 @@ class MessageTable(Columns, Sequence[Entry]):
     def _at(self, position: int) -> Entry:
         if entry := self.decoded.get(position):
             return entry
-        first = (starts := list(self._sealed))[bisect_right(starts, position) - 1]
-        text = self._sealed[first][1]()[position - first].decode()
+        first = position - position % TEXTS_TOGETHER
+        if (inflated := self._inflated)[0] != first:
+            inflated = self._inflated = first, zlib.decompress(self._sealed[first]).split(b"\0")
+        text = inflated[1][position - first].decode()
         message = MessageRecord(place=self.place(position), text=text).to_message()
         if str(message.id) != self.ids[position]:
             message = message.model_copy(update={"id": self.ids[position]})
         date = list(self._words)[self.facts.values[position]["date"]]
-        known = self.fingerprint(position), self.digest(position + 1), date, self.safe[position]
+        known = self.fingerprint(position), self.digest(position + 1), date, bool(self.safe.values[position])
         entry = Entry(text, message, *known, self._shown(position))
         self.decoded[position] = entry
         return entry
@@ -111,7 +113,7 @@ class MessageTable(Columns, Sequence[Entry]):
 
     def preserved(self, length: int) -> str:
         """Returns a digest of what is to become of the first messages, each by itself."""
-        return blake2b(self.facts.values["preserved"][:length].tobytes(), digest_size=8).hexdigest()
+        return blake2b(self.preservations.values[:length].tobytes(), digest_size=8).hexdigest()
 
     def fingerprint(self, position: int) -> str:
         """Returns the fingerprint of a message."""
@@ -161,11 +163,13 @@ class MessageTable(Columns, Sequence[Entry]):
         known = said, chained.hexdigest(), date or (last.date if last else None), safe, shown
         entry = Entry(record.text, message, *known, pinned)
         place, words = record.place, (record.place.lane, entry.date, (date if is_human else None) or shown)
-        flags = (record.named, safe, bool(entry.text), is_human, PRESERVATIONS.index(entry.preservation))
-        fact = (place.clock, place.number, place.state, *(self._words[word] for word in words), *flags)
+        fact = (place.clock, place.number, place.state, *(self._words[word] for word in words), record.named)
         self.facts.extend(np.array([(*fact, said, entry.digest)], FACTS))
+        self.preservations.extend([PRESERVATIONS.index(entry.preservation)])
+        self.safe.extend([safe])
+        self.says.extend([bool(entry.text)])
+        self.human.extend([is_human])
         self.ids.append(key)
-        self.safe.append(safe)
         self.positions[key] = position
         self.decoded[position] = entry
         if open_calls != NO_CALLS:
@@ -180,20 +184,20 @@ class MessageTable(Columns, Sequence[Entry]):
         pins = pins or {}
         same, other = min(pins, default=length), MessageTable()
         other.take_columns(self, length)
-        other.ids, other.safe = self.ids[:length], self.safe[:length]
+        other.ids = self.ids[:length]
         other.positions = dict(zip(other.ids, range(length), strict=True))
         other.names = {name: at for name, at in self.names.items() if at < length}
         other._words.update(self._words)
         for name in ("open_calls", "decoded"):
             setattr(other, name, {at: value for at, value in getattr(self, name).items() if at < length})
-        for begin, (count, texts) in self._sealed.items():
-            if begin + count <= length:
-                other._sealed[begin] = count, texts
+        for begin, texts in self._sealed.items():
+            if begin + TEXTS_TOGETHER <= length:
+                other._sealed[begin] = texts
             else:
                 other.decoded.update((at, self[at]) for at in range(begin, length))
         for at, pinned in pins.items():
             entry = other.decoded[at] = replace(self[at], pinned=pinned)
-            other.facts.values["preserved"][at] = PRESERVATIONS.index(entry.preservation)
+            other.preservations.values[at] = PRESERVATIONS.index(entry.preservation)
         other.counted = {name: costs.changed(length, sorted(pins)) for name, costs in self.counted.items()}
         # The index goes on with the new table; where this one is searched again, it is read anew.
         other.search_index, self.search_index = self.search_index.first(length), MessageIndex()
@@ -232,7 +236,7 @@ class MessageTable(Columns, Sequence[Entry]):
         """Returns some messages but for their texts as plain data and arrays, as if none was pinned."""
         arrays, words = self.arrays(first, end), list(self._words)
         for at in pinned:
-            arrays["facts"]["preserved"][at - first] = PRESERVATIONS.index(messages.preservation_of(self[at].message))
+            arrays["preservations"][at - first] = PRESERVATIONS.index(messages.preservation_of(self[at].message))
         return {
             "ids": self.ids[first:end],
             "names": {name: at - first for name, at in self.names.items() if first <= at < end},
@@ -247,9 +251,18 @@ class MessageTable(Columns, Sequence[Entry]):
             facts[name] = [*map(self._words.__getitem__, data[name])]
         self.extend({**arrays, "facts": facts})
         self.ids += data["ids"]
-        self.safe += facts["safe_cut"].tolist()
         self.positions |= zip(data["ids"], range(begin, len(self.ids)), strict=True)
         self.names = {name: begin + at for name, at in data["names"].items()} | self.names
         for at, (waiting, early, age) in data["calls"]:
             self.open_calls[begin + at] = OpenCalls(tuple(waiting), tuple(early), age)
-        self._sealed[begin] = len(data["ids"]), cache(lambda: zlib.decompress(texts).split(b"\0"))
+        ends = np.frombuffer(texts, np.int32, len(data["ids"]) // TEXTS_TOGETHER).cumsum().tolist()
+        some = texts[4 * len(ends) :]
+        for number, (start, end) in enumerate(pairwise([0, *ends])):
+            self._sealed[begin + number * TEXTS_TOGETHER] = some[start:end]
+
+
+def packed_texts(entries: Sequence[Entry]) -> bytes:
+    """Returns the texts of messages in their stored form."""
+    some = (entries[first : first + TEXTS_TOGETHER] for first in range(0, len(entries), TEXTS_TOGETHER))
+    parts = [zlib.compress(b"\0".join(entry.source.encode() for entry in few), 1) for few in some]
+    return np.array([*map(len, parts)], np.int32).tobytes() + b"".join(parts)

@@ -32,7 +32,6 @@ Prices: TypeAlias = Mapping[str, Price | Mapping[str, Any]]
 CLOSING_SECONDS = 5.0
 """The longest that closing waits for what is still to be written."""
 MOST_REPORTS = 64
-"""Prompts whose reports stay in memory."""
 Account = Callable[[], ContextReport]
 SNAPSHOTS = "reports"
 FULL, MOST_ANALYSED = 0.98, 10_000

@@ -426,7 +426,6 @@ class Engine:
         self.recent.note(changes.last.messages, report, scope, workspace.bookkeeping, WhatIf(prompt))
 
     def _summarize(self, conversation: OpenConversation, settings: ContextSettings, view: HistoryView) -> None:
-        """Has a model write about what is behind a cut, or is about to be."""
         if self.workspace.summarizing:
             made = conversation.table.made
             made.segment_messages, made.until = settings.segment_messages, max(view.cut, view.next_cut)

@@ -193,7 +193,6 @@ def _own_id(messages: Sequence[MessageLikeRepresentation]) -> str:
 
 
 def _said(name: str, *sources: object) -> Any:  # noqa: ANN401 - ids of any kind
-    """Returns the first value of a name that is not blank."""
     for source in sources:
         value = source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
         if value is not None and not (isinstance(value, str) and not value.strip()):

@@ -365,7 +365,7 @@ def with_history(plan: Plan, view: compact.HistoryView) -> Plan:
 
 def _calls(conversation: Conversation, messages: int = LONGEST_WALK) -> int:
     """Estimates how many calls the newest messages have, by the places where no cut is safe."""
-    return conversation.safe[-messages:].count(False)
+    return list(conversation.safe[-messages:]).count(False)
 
 
 def _work(plan: Plan, view: compact.HistoryView) -> tuple[Fragment, ...]:

@@ -80,7 +80,6 @@ class Searched:
     costs: search.Numbers = field(default_factory=lambda: np.zeros(0, np.int32))
     quotable: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
     names: Collection[str] = ()
-    """Of those who speak."""
     asked: tuple[str, Sequence[float]] | None = None
     """A query that was embedded already, and its vector."""
 
@@ -148,7 +147,7 @@ def pooled(
     compared = similar.own.compared(similar.others, places) if similar else None
     dense = compared.cosines(similar.target) if similar and compared else None
     meaning = None if dense is None else search.z_scores(dense, sample)
-    scores = search.z_scores(words)[chosen], meaning, search.z_scores(sessions)[chosen]
+    scores = search.z_scores(words, of=chosen), meaning, search.z_scores(sessions, of=chosen)
     alike = compared.to_mean if compared else None
     ranking = search.rank(texts, question, *scores, alike=alike, short=short, sample=sample)
     if elsewhere:
@@ -182,7 +181,8 @@ def _worth_a_look(
     chosen[_sampled(size)] = chosen[-search.NEWEST :] = True
     beside = np.arange(-search.NEIGHBOURHOOD, search.NEIGHBOURHOOD + 1)
     for scores in (*found, *([similar.own.likeness(similar.target)] if similar else ())):
-        best = search.highest(np.flatnonzero(scores), scores, LOOKED_AT)
+        least = np.partition(scores, size - LOOKED_AT)[size - LOOKED_AT]
+        best = search.highest(np.flatnonzero(scores >= least if least > 0 else scores), scores, LOOKED_AT)
         chosen[best] = True
         chosen[(best[:WITH_NEIGHBOURS, np.newaxis] + beside).clip(0, size - 1)] = True
     if question.dates:
@@ -264,5 +264,4 @@ def similarities(searched: Searched, query: str, embeddings: Embeddings, others:
 
 
 def _without_vector(texts: Sequence[str], rows: search.Vectors) -> int:
-    """Returns how many texts have no vector though they say something."""
     return sum(bool(texts[number].strip()) for number in np.flatnonzero(~rows.any(axis=1)).tolist())

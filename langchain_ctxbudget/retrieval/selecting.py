@@ -3,7 +3,7 @@
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -54,19 +54,21 @@ class Retrieved:
     fragments: tuple[Fragment, ...] = ()
     positions: tuple[int, ...] = ()
     """Of the conversation's messages that are quoted whole."""
-    left_out: tuple[tuple[Candidate | Entry, int], ...] = ()
-    """The best of those left out, and about what each would have cost."""
+    left_out: Callable[[], Iterable[tuple[Candidate | Entry, int]]] = tuple
+    """Tells the best of those left out, and about what each would have cost; only a report decodes them."""
     more_omitted: Mapping[Reason, int] = field(default_factory=dict)
-    """The number of others left out, per reason."""
     scored: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    """The column of `parts` for every item and every one left out that was ranked, by source and id."""
+    """The column of `parts` for every item that was ranked, by source and id."""
     parts: Mapping[str, Scores] = field(default_factory=dict)
-    """What every part of the ranking says of them."""
+    """What every part of the ranking says of them, and then of those left out."""
 
     def scores(self, source: str, name: str) -> dict[str, float]:
         """Returns what every part of the ranking says of an item; nothing of one that was not ranked."""
         column = self.scored.get((source, name))
-        return {} if column is None else {part: round(float(row[column]), 3) for part, row in self.parts.items()}
+        return {} if column is None else self._scores(column)
+
+    def _scores(self, column: int) -> dict[str, float]:
+        return {part: round(float(row[column]), 3) for part, row in self.parts.items()}
 
     @property
     def omitted(self) -> tuple[ReportItem, ...]:
@@ -78,10 +80,10 @@ class Retrieved:
                 status=Status.OMITTED,
                 reason=Reason.RANKED_LOWER,
                 preview=preview(text.text),
-                source=(source := _source(text)),
-                scores=self.scores(source, text.id),
+                source=_source(text),
+                scores=self._scores(column),
             )
-            for text, tokens in self.left_out
+            for column, (text, tokens) in enumerate(self.left_out(), len(self.scored))
         )
 
 
@@ -136,14 +138,14 @@ def select(
     too_weak = min(too_weak, more)  # a reply is quoted for its question, however weak it is
     omitted = {Reason.RANKED_LOWER: more - too_weak, Reason.LOW_RELEVANCE: too_weak}
     ranked = [*(number for number, _ in chosen), *listed]
-    texts, at = [pool.text(number) for number in ranked], np.array(ranked, np.intp)
+    at = np.array(ranked, np.intp)
     quoted = (pool.position(number) for number, part in chosen if part.status is Status.INCLUDED)
     return Retrieved(
         fragments=(*named, *(part for _, part in chosen)),
         positions=tuple(sorted(position for position in quoted if position is not None)),
-        left_out=tuple((pool.text(number), selection.price_about(number)) for number in listed),
+        left_out=lambda: [(pool.text(number), selection.price_about(number)) for number in listed],
         more_omitted={reason: number for reason, number in omitted.items() if number},
-        scored={(_source(text), text.id): column for column, text in enumerate(texts)},
+        scored={(part.source, part.id): column for column, (_, part) in enumerate(chosen)},
         parts={name: part[at] for name, part in pool.ranking.components.items()},
     )
 
@@ -220,7 +222,6 @@ class _Selection:
         self.left, self.memories_left = budget_tokens, int(budget_tokens * MEMORY_SHARE)
         self.replies_left = int(budget_tokens * REPLY_SHARE)
         self.above: set[str] = set()
-        """Headings that stand there already."""
         self.chosen: dict[int, Fragment] = {}
 
     def take_named(self) -> list[Fragment]:
@@ -295,9 +296,11 @@ class _Selection:
         """Tells whether a text is a question of the conversation, and the next one is somebody's reply to it."""
         if not len(self.pool.others) <= asked < len(self.pool.meant) - 1:
             return False
-        said, reply, at = self.pool.text(asked), self.pool.text(asked + 1), self.pool.position(asked + 1)
-        follows = at is not None and self.pool.position(asked) == at - 1
-        return follows and said.speaker != reply.speaker and len(said.text) > SHORTEST_QUESTION and "?" in said.text
+        if (at := self.pool.position(asked + 1)) is None or self.pool.position(asked) != at - 1:
+            return False
+        said = self.pool.text(asked)
+        is_question = len(said.text) > SHORTEST_QUESTION and "?" in said.text
+        return is_question and said.speaker != self.pool.text(asked + 1).speaker
 
     def _take_beside(
         self, number: int, line: str, most_tokens: int | None = None, how: Status = Status.INCLUDED

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 OTHER_MESSAGES, CHUNKS = 200, 50
 """Candidates that a search takes from the user's other conversations, and from documents."""
 RERANKED = 50
-"""So many of the best texts are given to a reranker."""
 RECENCY_BOOST, NAMES_BOOST, YEAR_DAYS = 0.2, 0.3, 365
 
 
@@ -49,7 +48,6 @@ class Sources:
     names: Collection[Source]
     embeddings: Embeddings | None = None
     without_conversation: str | None = None
-    """The open one."""
     memories: Sequence[Candidate] = ()
     summaries_only: bool = False
     """Documents that messages name come as their summaries, and others not at all."""

@@ -15,6 +15,7 @@ from langchain_ctxbudget.messages import terms
 from langchain_ctxbudget.search.ranking import Numbers, Scores
 
 BM25_K1, BM25_B = 1.2, 0.75
+_NOWHERE = array("i")
 _SENTENCE = re.compile(r"[^\s.!?。！？][^\n.!?。！？]*")  # noqa: RUF001 - marks of sentences
 
 
@@ -90,44 +91,47 @@ class LexicalIndex:
 
         The texts of `background` count in the rarity of a term and the mean length, so that the scores of both compare.
         """
+        terms, (which, texts, counts) = [*dict.fromkeys(query)], self._found(query)
         lengths: NDArray[Any] = _view(self._lengths)
-        if groups is not None:
-            lengths = np.bincount(groups, lengths, int(groups[-1]) + 1 if len(groups) else 0)
-        scores = np.zeros(len(lengths))
-        if not self.total_length:
-            return scores
+        if groups is not None and len(groups):
+            lengths = np.add.reduceat(lengths, _starts(groups))
+            keys = which * np.int64(len(lengths)) + groups[texts]
+            first = _starts(keys)  # of the texts of a group that have a term
+            which, texts, counts = which[first], groups[texts[first]], np.add.reduceat(counts, first)
+        if not len(texts):
+            return np.zeros(len(lengths))
         others = background or LexicalIndex()
         size = len(lengths) + len(others)
         mean = (self.total_length + others.total_length) / size
-        norms = BM25_K1 * (1 - BM25_B + BM25_B / mean * lengths)
-        for term in dict.fromkeys(query):
-            if not (postings := self.postings.get(term)):
-                continue
-            numbers: NDArray[Any] = _view(postings)[::2]
-            counts: NDArray[Any] = _view(postings)[1::2]
-            if groups is not None:
-                inside = np.bincount(groups[numbers], counts, len(lengths))
-                numbers = np.flatnonzero(inside)
-                counts = inside[numbers]
-            having = len(numbers) + len(others.postings.get(term, ())) // 2
-            scores[numbers] += _rarity(having, size) * (counts * (BM25_K1 + 1) / (counts + norms[numbers]))
-        return scores
+        norms = BM25_K1 * (1 - BM25_B + BM25_B / mean * lengths[texts])
+        own = np.bincount(which, minlength=len(terms)).tolist()
+        having = (number + others.count(term) for number, term in zip(own, terms, strict=True))
+        rarity = np.array([_rarity(number, size) for number in having])
+        found: NDArray[Any] = np.bincount(
+            texts, rarity[which] * (counts * (BM25_K1 + 1) / (counts + norms)), len(lengths)
+        )
+        return found
+
+    def _found(self, query: Iterable[str]) -> tuple[NDArray[np.intp], Numbers, Numbers]:
+        """Returns where different terms stand: for each text that has one, which one it is, the text, and how often."""
+        found = [_view(self.postings.get(term, _NOWHERE)) for term in dict.fromkeys(query)]
+        pairs = np.concatenate([_view(_NOWHERE), *found]).reshape(-1, 2)
+        return np.repeat(np.arange(len(found)), [len(one) // 2 for one in found]), pairs[:, 0], pairs[:, 1]
+
+    def count(self, term: str) -> int:
+        """Returns how many texts have a term."""
+        return len(self.postings.get(term, _NOWHERE)) // 2
 
     def rarities(self, query: Iterable[str], background: "LexicalIndex | None" = None) -> dict[str, float]:
         """Returns how rare every term of a query is among all texts: about what a text scores that has it once."""
         others = background or LexicalIndex()
         size = len(self) + len(others)
-        return {
-            term: _rarity((len(self.postings.get(term, ())) + len(others.postings.get(term, ()))) // 2, size)
-            for term in dict.fromkeys(query)
-        }
+        return {term: _rarity(self.count(term) + others.count(term), size) for term in dict.fromkeys(query)}
 
     def covered(self, rare: Mapping[str, float]) -> Scores:
         """Returns the share of some terms that every text has, by how rare they are."""
-        found = np.zeros(len(self))
-        for term, weight in rare.items():
-            found[_view(self.postings.get(term, array("i")))[::2]] += weight
-        return found / max(sum(rare.values()), 1e-9)
+        which, texts, _ = self._found(rare)
+        return np.bincount(texts, np.array([*rare.values()])[which], len(self)) / max(sum(rare.values()), 1e-9)
 
 
 def scores_together(first: LexicalIndex, second: LexicalIndex, query: Collection[str]) -> Scores:
@@ -158,6 +162,10 @@ def packed_terms(texts: Iterable[str]) -> tuple[list[str], dict[str, NDArray[Any
     }
     narrow = {name: np.min_scalar_type(max(values, default=0)) for name, values in arrays.items()}
     return list(numbers), {name: np.array(values, narrow[name]) for name, values in arrays.items()}
+
+
+def _starts(rising: NDArray[Any]) -> NDArray[np.intp]:
+    return np.flatnonzero(np.concatenate((rising[:1] == rising[:1], rising[1:] != rising[:-1])))
 
 
 def _view(numbers: "array[int]") -> Numbers:

@@ -216,12 +216,12 @@ def highest(numbers: NDArray[np.intp], scores: NDArray[Any], most: int) -> NDArr
     return numbers[np.argsort(-chosen, kind="stable")][:most]
 
 
-def z_scores(scores: Scores, sample: Places = ALL) -> Scores:
+def z_scores(scores: Scores, sample: Places = ALL, of: Places = ALL) -> Scores:
     """Returns scores by the mean and the standard deviation of those that stand for all; zeros where all are alike."""
-    some = scores[sample]
+    some, asked = scores[sample], scores[of]
     if not some.size or np.ptp(some) == 0:  # a deviation of rounding errors is none
-        return np.zeros_like(scores)
-    found: Scores = (scores - some.mean()) / some.std()
+        return np.zeros_like(asked)
+    found: Scores = (asked - some.mean()) / some.std()
     return found
 
 

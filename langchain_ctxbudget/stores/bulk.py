@@ -19,9 +19,7 @@ Namespace = tuple[str, ...]
 PAGE = 10_000
 """Items per search: every page reads the namespace again."""
 CHUNK = 1_000
-"""Items per read or write by id."""
 DATABASE_FILE = "chroma.sqlite3"
-"""The file in a `ChromaStore`'s folder that holds the items."""
 _log = logging.getLogger(__name__)
 
 
@@ -66,7 +64,6 @@ def read_namespaces(store: BaseStore, path: Namespace) -> Flow[list[Namespace]]:
 
 
 def _every(store: BaseStore, op: SearchOp | ListNamespacesOp) -> Flow[list[Any]]:
-    """Returns all pages of what an operation finds."""
     found: list[Any] = []
     while True:
         [result] = yield from batch(store, [op._replace(limit=PAGE, offset=len(found))])

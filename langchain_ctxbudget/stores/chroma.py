@@ -54,8 +54,10 @@ READ_SIZE, WRITE_SIZE = 2_000, 500
 """Items per request: SQLite takes 32,766 variables in a statement, a server 40 MB."""
 TIMEOUT = (10.0, 120.0, 120.0, None)
 """Seconds to connect, to read, to write, to wait for a free connection; Chroma itself would wait for ever."""
+KNOWN_ITEMS, LARGEST_KNOWN = 1_024, 16_384
+"""Items, and characters of one, that stay in memory once they are read or written, where no other process writes."""
 KNOWN_VECTORS = 50_000
-"""Items whose vectors stay in memory after searches, where no other process can write."""
+"""Items whose ids and vectors stay in memory after searches, likewise."""
 _EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 
 # The smallest graph that Chroma builds, because nothing searches it: ef 400 and M 32 make writes 7 times as
@@ -179,7 +181,6 @@ class ChromaStore(BaseStore):
         return await asyncio.to_thread(self.batch, list(ops))
 
     def _record_embeddings(self) -> None:
-        """Writes down with which embeddings the store is written, or compares."""
         about = self._chroma.client.get_or_create_collection("ctxbudget-store", embedding_function=None)
         if self.embeddings is None:
             return
@@ -194,7 +195,6 @@ class ChromaStore(BaseStore):
             )
 
     def _checked_puts(self, ops: Iterable[Op]) -> dict[str, _Put]:
-        """Checks a batch and returns its writes by item id; the last put of a key counts."""
         puts: dict[str, _Put] = {}
         for op in ops:
             base_store.validate_op_namespace(op)
@@ -334,7 +334,6 @@ def _namespace_of(item_id: str) -> Namespace:
 
 
 def _fingerprint(namespace: Namespace) -> int:
-    """Returns a signed 64-bit hash of a namespace that is the same in every process."""
     return int.from_bytes(blake2b(json.dumps(namespace).encode(), digest_size=8).digest(), "big", signed=True)
 
 
@@ -353,7 +352,6 @@ _opened: "list[_OpenChroma]" = []
 locks and connections are shared."""
 _opening = threading.RLock()  # a garbage collection inside the lock may release another store
 _started_in: set[int] = set()
-"""The process in which Chroma's engine was started."""
 
 
 @dataclass(eq=False)
@@ -373,9 +371,10 @@ class _OpenChroma:
     process: int = field(default_factory=os.getpid)
     stores: int = 1
     collections: dict[str, Collection] = field(default_factory=dict)
-    known: dict[Namespace, dict[str, Vectors]] = field(default_factory=dict)
-    """The vectors below the prefixes that were searched, in step with every write."""
-    listed: dict[Namespace, dict[str, None]] = field(default_factory=dict)  # likewise ids: Chroma looks at every item
+    listed: dict[Namespace, dict[str, Vectors | None]] = field(default_factory=dict)
+    """The ids below the prefixes that were searched, and their vectors once these are read, in step with writes."""
+    recent: "dict[str, _StoredItem | None]" = field(default_factory=dict)
+    """Items that were read or written last, None for one that is not there."""
 
     def __post_init__(self) -> None:
         _opened.append(self)
@@ -390,7 +389,6 @@ class _OpenChroma:
                     self.close()
 
     def _collection(self, number: int, *, make: bool = False) -> Collection | None:
-        """Returns a collection, or `None` where nothing was ever written to it."""
         name = f"ctxbudget-items-{number:02}"
         if name not in self.collections:
             try:
@@ -413,31 +411,41 @@ class _OpenChroma:
         for number in [_fingerprint(prefix[:2]) % BUCKETS] if len(prefix) > 1 else range(BUCKETS):
             if collection := self._collection(number):
                 found += [id_ for id_ in collection.get(where=where, include=[])["ids"] if id_.startswith(begin)]
-        if self.is_private and (room := KNOWN_VECTORS - len(found)) > 0:
+        if self.is_private and (room := KNOWN_VECTORS - len(found)) > 0:  # else Chroma looks at every item each time
             others = self.listed if sum(1 + len(ids) for ids in self.listed.values()) < room else {}
             self.listed = {**others, prefix: dict.fromkeys(found)}
         return found
 
     def read(self, ids: Iterable[str]) -> dict[str, _StoredItem]:
         """Returns the items with these ids, wherever they are."""
-        found: dict[str, _StoredItem] = {}
-        for number, some in _by_bucket(ids, READ_SIZE):
+        asked = dict.fromkeys(ids)
+        found = {id_: self.recent[id_] for id_ in asked if id_ in self.recent}
+        for number, some in _by_bucket(asked.keys() - found.keys(), READ_SIZE):
+            found |= dict.fromkeys(some)
             if collection := self._collection(number):
                 got = collection.get(ids=some, include=["metadatas"])
                 for id_, fields in zip(got["ids"], got["metadatas"] or [], strict=True):
                     found[id_] = _StoredItem(**{name: cast("Any", fields[name]) for name in _StoredItem._fields})
-        return found
+        self._keep(found)
+        return {id_: item for id_, item in found.items() if item}
+
+    def _keep(self, items: "Mapping[str, _StoredItem | None]") -> None:
+        """Keeps items in memory, where nobody else can write them; those unused for longest go."""
+        for id_, item in items.items() if self.is_private else ():
+            self.recent.pop(id_, None)
+            if item is None or len(item.value) + len(item.vectors) <= LARGEST_KNOWN:
+                self.recent[id_] = item
+        while len(self.recent) > KNOWN_ITEMS:
+            del self.recent[next(iter(self.recent))]
 
     def vectors_below(self, prefix: Namespace) -> Mapping[str, Vectors]:
         """Returns all vectors below a prefix, by item."""
-        if prefix in self.known:
-            return self.known[prefix]
-        vectors = {id_: item.flat_vectors for id_, item in self.read(self.ids_below(prefix)).items() if item.vectors}
-        if self.is_private and len(vectors) <= KNOWN_VECTORS:
-            if sum(map(len, self.known.values())) + len(vectors) > KNOWN_VECTORS:
-                self.known.clear()
-            self.known[prefix] = vectors
-        return vectors
+        below = dict.fromkeys(self.ids_below(prefix)) | self.listed.get(prefix, {})
+        items = self.read(id_ for id_, vectors in below.items() if vectors is None)
+        below |= {id_: item.flat_vectors for id_, item in items.items()}
+        if prefix in self.listed:
+            self.listed[prefix] = below
+        return {id_: vectors for id_, vectors in below.items() if vectors is not None and len(vectors)}
 
     def write(self, items: Mapping[str, _StoredItem | None]) -> None:
         """Writes items by id, over those that there are; `None` deletes one."""
@@ -455,15 +463,14 @@ class _OpenChroma:
                 vectors = np.ones((len(some), 1), np.float32)  # it wants some, which nobody searches
                 made.upsert(ids=some, embeddings=vectors, metadatas=metadatas)
         except BaseException:  # nobody knows how far it came
-            self.known, self.listed = {}, {}
+            self.listed, self.recent = {}, {}
             raise
-        for id_, item in items.items() if self.known or self.listed else ():
+        self._keep(items)
+        for id_, item in items.items() if self.listed else ():
             name = _namespace_of(id_)
             for prefix in (name[:length] for length in range(len(name) + 1)):
                 self.listed.get(prefix, {}).pop(id_, None)
-                self.known.get(prefix, {}).pop(id_, None)
-                self.listed.get(prefix, {}).update({id_: None} if item else {})
-                self.known.get(prefix, {}).update({id_: item.flat_vectors} if item and item.vectors else {})
+                self.listed.get(prefix, {}).update({id_: item.flat_vectors} if item else {})
 
 
 class _Client(Client):
@@ -516,9 +523,8 @@ def _open_server(url: str, headers: Mapping[str, str], tenant: str, database: st
 def _locked(folder: Path) -> FileLock:
     """Makes a folder where it is missing, and keeps other processes out until the lock is released.
 
-    SQLite keeps a write-ahead log, where the file system lets it: a write takes 4 ms instead of 30. That is set before
-    Chroma opens the file, because below its connections it would break them (chroma-core/chroma#7040), and once: those
-    of a store that was closed just now may still be there, and beside them another SQLite would end the process.
+    SQLite keeps a write-ahead log, where it can: a write takes 4 ms instead of 30. That is set before Chroma opens the
+    file (chroma-core/chroma#7040), and once: beside connections that are being closed, it would end the process.
     """
     database = folder / DATABASE_FILE
     lock = FileLock(folder / "ctxbudget.lock", timeout=0, thread_local=False)  # garbage is collected in any thread

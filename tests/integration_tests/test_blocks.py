@@ -17,6 +17,7 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import AssembledContext, ContextPipeline, TiktokenCounter
 from langchain_ctxbudget.history import BLOCKS, blocks
+from langchain_ctxbudget.history.table import TEXTS_TOGETHER
 from langchain_ctxbudget.stores import MessageRecord, Scope
 from tests.conversations import BagOfWords
 from tests.log_contract import Counting, Elsewhere, shown
@@ -155,6 +156,13 @@ def test_a_change_by_whoever_has_the_conversation_open_is_seen_by_all(name: str)
     assert [process.ask("What is in drawer 41?").messages for process in (fresh, Process(store))] == [prompt] * 2
 
 
+def texts(data: str) -> bytes:
+    text, rest = b"", b64decode(data)[4 * (BLOCK // TEXTS_TOGETHER) :]
+    while rest:
+        text, rest = text + (inflating := zlib.decompressobj()).decompress(rest), inflating.unused_data
+    return text
+
+
 def test_what_is_forgotten_is_in_no_block() -> None:
     store = InMemoryStore()
     process = Process(store)
@@ -164,8 +172,7 @@ def test_what_is_forgotten_is_in_no_block() -> None:
     others.ask()
 
     def told() -> list[bool]:
-        logs = [value["data"] for key, value in stored(store).items() if key.endswith(" texts")]
-        text = b"".join(zlib.decompress(b64decode(data)) for data in logs)
+        text = b"".join(texts(value["data"]) for key, value in stored(store).items() if key.endswith(" texts"))
         text += json.dumps(stored(store)[blocks.HEAD]).encode()
         return [f"drawer {number}.".encode() in text for number in (8, 33, 70)]
 
