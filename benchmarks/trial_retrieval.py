@@ -1,7 +1,7 @@
 """What each part of retrieval adds: the evidence that is found, and what is lost when one part is switched off.
 
 The questions and their evidence are those of `context_quality.py`, the prompts are the package's own. A conversation is
-read once; a prompt is put together for every question, budget and part.
+read once; a prompt is put together for every question, budget and part, each chosen anew as after a pause.
 
     python benchmarks/trial_retrieval.py --synthetic --limit 20
     python benchmarks/trial_retrieval.py --data FILE.jsonl.gz --limit 30 --markdown
@@ -141,7 +141,8 @@ def ask(
                 said = question.history
             for part, budget in product(parts, budgets):
                 with PARTS[part]():
-                    context = pipeline.assemble(question.text, settings={"max_context_tokens": budget}, **WHO)
+                    settings = {"max_context_tokens": budget, "cache_lifetime_seconds": 0}
+                    context = pipeline.assemble(question.text, settings=settings, **WHO)
                 found[part][budget].append(score(question, conversation.turns[:said], context.messages, budget, 0.0))
             done()
 

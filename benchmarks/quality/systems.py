@@ -48,14 +48,17 @@ class System(ABC):
 
 
 class CtxBudget(System):
-    """This package with its defaults."""
+    """This package with its defaults, asked after a pause: no system's prompts go on where the last one ended."""
 
     name = "ctxbudget"
 
     def __init__(self, budgets: Sequence[int]) -> None:
         super().__init__(budgets)
         self.pipelines = {
-            budget: ContextPipeline({"max_context_tokens": budget}, system_prompt=SYSTEM_PROMPT) for budget in budgets
+            budget: ContextPipeline(
+                {"max_context_tokens": budget, "cache_lifetime_seconds": 0}, system_prompt=SYSTEM_PROMPT
+            )
+            for budget in budgets
         }
 
     def add(self, turns: Sequence[Turn]) -> None:
