@@ -20,7 +20,6 @@ FINE_NODES = 3
 SEGMENT_CHARACTERS = 40_000
 """A segment of long messages ends here, about 10,000 tokens; in characters, so that all tokenizers have the same."""
 SHORTEST, LONGEST = 0.8, 1.3
-"""Bounds of a segment, as shares of the wanted number of messages."""
 ENDS_ONE_IN = 8
 """Between the two, one message in so many ends its segment: about the wanted size on average."""
 MOST_ATTEMPTS = 3

@@ -81,7 +81,6 @@ class Searched:
     quotable: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
     names: Collection[str] = ()
     asked: tuple[str, Sequence[float]] | None = None
-    """A query that was embedded already, and its vector."""
 
     @classmethod
     def of(cls, conversation: Conversation, index: MessageIndex | None = None) -> "Searched":

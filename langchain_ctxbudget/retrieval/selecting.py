@@ -179,6 +179,9 @@ def _without_siblings(pool: Pool, numbers: NDArray[np.intp]) -> NDArray[np.intp]
     wanted = {term for term in pool.question.terms if _IDENTIFIER.search(term) and not _YEAR.fullmatch(term)}
     if not wanted:
         return numbers
+    has_all = pool.searched.index.lexical.covered(dict.fromkeys(wanted, 1.0))[pool.places] == 1
+    if (numbers >= len(pool.others)).all() and not has_all[numbers - len(pool.others)].any():
+        return numbers  # as one knows without decoding them
     said = [pool.text(number).text for number in numbers.tolist()]
     named = [wanted.intersection(terms(text)) if _IDENTIFIER.search(text) else set[str]() for text in said]
     if wanted not in named:

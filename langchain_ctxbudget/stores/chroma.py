@@ -366,7 +366,6 @@ class _OpenChroma:
     close: Callable[[], object]
     folder: Path | None = None
     is_private: bool = True
-    """Nobody else can write to it, so vectors may stay in memory."""
     lock: AbstractContextManager[object] = field(default_factory=threading.RLock)
     process: int = field(default_factory=os.getpid)
     stores: int = 1
