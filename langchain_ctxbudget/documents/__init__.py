@@ -2,5 +2,3 @@
 
 from langchain_ctxbudget.documents.catalogue import SHARED, Catalogue, beside, owner_of
 from langchain_ctxbudget.documents.knowledge_base import KnowledgeBase
-
-__all__ = ["SHARED", "Catalogue", "KnowledgeBase", "beside", "owner_of"]

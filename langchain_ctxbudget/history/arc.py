@@ -41,8 +41,6 @@ REPEATED_DECISION = 2 / 3
 _ENDS = ".!。！»”"  # noqa: RUF001 - full-width ones
 _SETTLES, _DOUBT = re.compile(extractive.ENGLISH["settles"]), re.compile(extractive.ENGLISH["doubt"])
 _PLANS, _JOINT = re.compile(extractive.ENGLISH["plans"]), re.compile(extractive.ENGLISH["together"])
-"""What makes a sentence that settles nothing expressly a plan, or talk about the matter; and what both have decided: an
-assistant writes "We will use email" in many a text that it drafts."""
 _BEGINS = re.compile(r"(?![\w-]+-[\w-]+: )(?:[^\W_]|[\"'`\u201c\u2018\u00bf\u00a1])")
 _NAMED_AS_CODE = re.compile(r"[a-z0-9][A-Z]|\w[_./]\w")
 

@@ -43,7 +43,6 @@ OLDER_SHARE = 40 / 75
 _ignoring_case = partial(re.compile, flags=re.IGNORECASE)
 ENGLISH = messages.vocabulary("history")
 _DECISION = _ignoring_case(ENGLISH["decision"])
-# Narrower than the words that make a text important: "answer" and "final" alone decide nothing.
 _DECIDES = _ignoring_case(ENGLISH["decides"])
 _LEANS_BEHIND, _SUPPOSES = _ignoring_case(ENGLISH["leans_behind"]), _ignoring_case(ENGLISH["supposes"])
 _LEANS_BEFORE = _ignoring_case(r"\b(?:what|which|how|where)(?: \w+)?\s*$")
@@ -51,10 +50,8 @@ _THAT = _ignoring_case(r"(?<=decided|.agreed|settled) that (?=\w)")
 _CONDITION = _ignoring_case(ENGLISH["condition"])
 _PROBLEM = _ignoring_case(ENGLISH["problem"])
 _OPEN = _ignoring_case(ENGLISH["open"])
-# Sentences about open questions that open none: "What is still open?", "That closes the last open question."
 _ASKS_WHAT_IS_OPEN = _ignoring_case(ENGLISH["asks_what_is_open"])
 _REACTS = _ignoring_case(ENGLISH["reacts"])
-"""A heading, or what is said to the other one."""
 OF_US = _ignoring_case(r"\b(?:I|we|my|our|me|(?-i:us))\b")
 _ENDS = re.compile("[.!\u3002\uff01][^\\w\\s]*$")
 _NUMBER = re.compile(r"\d")

@@ -12,10 +12,3 @@ from langchain_ctxbudget.knowledge.records import (
     TopicProfile,
 )  # fmt: skip
 from langchain_ctxbudget.knowledge.subjects import MAX_TOPICS, Bundles, Detected
-
-__all__ = [
-    "BY_RULES", "BY_USER", "MAX_TOPICS", "NOTHING", "Bundles", "ClientPresence", "ContextBundle", "Detected",
-    "EntityProfile", "Fact", "FactCategory", "FactsLayer", "Heartbeat", "Knowledge", "KnownItem", "KnownLine",
-    "Learning", "ProgressRecord", "Source", "SourceMessage", "TopicProfile", "UserKnowledge", "as_of", "control",
-    "facts", "known", "presence", "records", "subjects",
-]  # fmt: skip

@@ -40,7 +40,6 @@ EARLIER_TOKENS = 300
 # What a reply says
 
 _NOBODY = re.compile(vocabulary("knowledge")["nobody"])
-"""Words that small models take for names all the same, and descriptions ("my sister")."""
 
 
 def _or(default: object) -> WrapValidator:

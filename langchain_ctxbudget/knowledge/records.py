@@ -14,7 +14,7 @@ from langgraph.store.base import BaseStore, GetOp, PutOp
 from pydantic import Field
 
 from langchain_ctxbudget.flow import Flow
-from langchain_ctxbudget.messages import fold
+from langchain_ctxbudget.messages import fold, vocabulary
 from langchain_ctxbudget.stores import ROOT, Record, bulk, label, require_id, written
 
 FactCategory = Literal["project", "preference", "identity"]
@@ -29,10 +29,7 @@ BY_RULES, BY_USER = "rules", "user"
 """Values of `made_by`; anything else is the name of a model."""
 MOST_SOURCES = 20
 """Messages that an item keeps as its sources; of more, the first and the newest ones."""
-_RELATIVE_DAY = re.compile(
-    r"\b(?:today|tonight|tomorrow|yesterday"
-    r"|(?:this|next|last) (?:week|weekend|month|night|morning|afternoon|evening|\w+day))\b"
-)
+_RELATIVE_DAY = re.compile(vocabulary("knowledge")["relative_day"])
 
 
 class Source(Record):

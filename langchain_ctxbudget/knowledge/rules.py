@@ -28,7 +28,6 @@ _NOT_SAID = re.compile(r"(?m)^[^\S\n]*(?:[-*+\u2022|$#]|\d+[.)] |//)[^\n]*|(?s::
 """Lines of a list or of code, and what stands below a line that introduces it."""
 _NO_SENTENCE = re.compile(r"^\[.*\]$|[{}=<>|\\%]|;$|\*\*", re.DOTALL)
 _ASKS_FOR_TEXT = re.compile(_ENGLISH["asks_for_text"])
-"""A message that asks for a text, or gives out roles: nobody knows whose "I" it speaks with."""
 
 
 def learn(
@@ -60,9 +59,7 @@ def _read(text: str) -> list[str]:
 # Statements
 
 _UNSURE = re.compile(_ENGLISH["unsure"])
-"""What makes a sentence a question, a quotation, a condition, a guess or a joke."""
 _LEANING = re.compile(_ENGLISH["leaning"])
-"""What a statement cannot be understood with, out of its place, and what says too little."""
 _OPENING = re.compile(_ENGLISH["opening"])
 _CLOSING = re.compile(r"(?:,? (?:too|either|though|btw|as well|anyway|then|please))+$", re.IGNORECASE)
 _CLAUSE_END = re.compile(_ENGLISH["clause_end"])
@@ -183,10 +180,8 @@ def _names(sentence: str) -> Iterator[records.LearnedEntity]:
 # Recurring phrases
 
 _NOUNS = re.compile(_ENGLISH["nouns"])
-"""Two or three words behind an article or a preposition: in lower case, or names."""
 _NO_NOUN = re.compile(r"(?:ly|ful|ous|[ai]ble|less|[^\W_]{3}(?<!e)ed)$")
 _QUALITY = re.compile(_ENGLISH["quality"])
-"""The end of what is an adjective more often than not: in front of a noun, it makes no subject."""
 _NO_SUBJECTS = STOP_WORDS.union(_ENGLISH["no_subjects"].split())
 
 

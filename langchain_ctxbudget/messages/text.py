@@ -15,6 +15,14 @@ from typing import NamedTuple, ParamSpec, TypeVar, cast
 P = ParamSpec("P")
 T = TypeVar("T")
 
+
+def vocabulary(room: str) -> dict[str, str]:
+    """Returns the words and patterns of English that a room keeps in its `english.toml`."""
+    text = resources.files(f"langchain_ctxbudget.{room}").joinpath("english.toml").read_text(encoding="utf-8")
+    return {name: "".join(parts) for name, parts in tomllib.loads(text).items()}
+
+
+_ENGLISH = vocabulary("messages")
 # Scripts that are written without spaces (Thai to Myanmar, Khmer, kana, Han, Hangul): read in pairs of characters.
 UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
@@ -39,22 +47,7 @@ _SENTENCE_END = re.compile(
     r"|\n+"
 )
 _ISO_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-
-_STOP_WORDS = (
-    "a about above after again all also am an and any are as at be because been before being below "
-    "between both but by can could did do does doing down during each few for from further had has have "
-    "having he her here hers him his how i if in into is it its just let me more most my no nor not of "
-    "off on once only or other our out over own same she should so some such than that the their them "
-    "then there these they this those through to too under until up us very was we were what when where "
-    "which while who whom why will with would you your yours"
-)
-STOP_WORDS = frozenset(_STOP_WORDS.split())
-
-
-def vocabulary(room: str) -> dict[str, str]:
-    """Returns the words and patterns of English that a room keeps in its `english.toml`."""
-    text = resources.files(f"langchain_ctxbudget.{room}").joinpath("english.toml").read_text(encoding="utf-8")
-    return {name: "".join(parts) for name, parts in tomllib.loads(text).items()}
+STOP_WORDS = frozenset(_ENGLISH["stop_words"].split())
 
 
 def remembering(most: int) -> Callable[[Callable[P, T]], Callable[P, T]]:
@@ -183,44 +176,18 @@ _FENCE = "```"
 _MARKUP = re.compile(r"^(?:[-*•>#|]+|\d{1,3}[.)])(?=\s)\s*|^\s+")
 _SYMBOL = re.compile(r"[{}\[\]<>=;|\\~^#*_+/\"`]")
 _RULER = re.compile(r"^[\s|:+=_~*.-]*$")
-_ANAPHOR = re.compile(
-    r"(?:it|that|this|these|those|they|he|she|its|their|his|both|which)(?:['\u2019]s|'d|'ll|'re)?\b", re.IGNORECASE
-)
-# The splitter takes these for the end of a sentence.
-_ABBREVIATION = re.compile(
-    r"(?:^|[\s(\"])(?:[A-Z]|Mr|Mrs|Ms|Dr|Prof|St|No|vs|ca|approx|e\.g|i\.e|z\.B|bzw|Nr)\.$|[\"“(]\d{1,2}\.$"
-)
+_ANAPHOR = re.compile(_ENGLISH["anaphor"], re.IGNORECASE)
+_ABBREVIATION = re.compile(_ENGLISH["abbreviation"])
 _CALLED = re.compile(r"\[called [^\s({]{1,80}\(")
 CALL_CHARACTERS = 120
 """A call is told by its beginning."""
-_DEFINITION = re.compile(
-    r"\b(?:(def|function|func|fn)|class|interface|struct|enum|trait|create (?:unique )?(?:table|index|view))"
-    r"[ \t]{1,8}(?:if not exists )?([A-Za-z_]\w{1,80})",
-    re.IGNORECASE,
-)
-# A line of code outside a code block: an assignment, a call, a frame of a stack trace, or a statement.
-_CODE_LINE = re.compile(
-    r"(?:[\w.\[\]]+(?:, ?[\w.]+)* ?[-+*/|&]?= ?\S|[\w.]+\(.*\)[;:,]?$|Traceback \(|File \"[^\"]*\", line \d"
-    r"|at [\w$.<>]+ ?\(.*\)$"
-    r"|(?:def|class|async def|function|func|fn|export|const|var|public|private|static|import|from|return|raise"
-    r"|yield|await"
-    r"|if|elif|else|for|while|try|except|with|create|select|insert|update|delete)\b.*[:;{(,)\]]$|import [\w.]+$"
-    r"|from [\w.]+ import\b|@\w[\w.]*(?:\(.*)?$|[)}\]]+[;,]?$)"
-)
-_PASTE = re.compile(
-    r"^[ \t]*>.*$|(?P<fence>`{3,}|^[ \t]*~{3,}|\"{3,}|'{3,})"
-    r"|(?:(?P<closes></)|(?<!\w)<(?!(?:br|hr|img|input|li|p|td|tr)\b))(?P<name>[^\W\d][\w:.-]*)(?=[\s/>])[^<>]*>?",
-    re.MULTILINE,
-)
-"""A mark of a paste: a quoted line, a fence, or a tag."""
+_DEFINITION = re.compile(_ENGLISH["definition"], re.IGNORECASE)
+_CODE_LINE = re.compile(_ENGLISH["code_line"])
+_PASTE = re.compile(_ENGLISH["paste"], re.MULTILINE)
 _LEFT_OUT = "\n[\u2026]\n"
 """No sentence, so that nobody reads what stands before and after it as one."""
-_ENDINGS = (
-    "py|pyi|ipynb|ts|tsx|js|jsx|mjs|vue|sql|md|rst|json|jsonl|ya?ml|toml|ini|cfg|conf|env|lock|sh|bash|ps1|html?|s?css|rs|go"
-    "|java|kt|swift|rb|php|cs|cpp|cc|hpp|c|h|scala|tf|proto|xml|csv|tsv|parquet|txt|log|xlsx?|docx?|pptx?|pdf|png|jpe?g|svg"
-)
 _TOKEN = re.compile(r"[\w./\\:@-]+(?:\(\)?)?")
-_FILE = re.compile(rf".*[^./\\:]\.(?:{_ENDINGS})", re.IGNORECASE)
+_FILE = re.compile(_ENGLISH["file"], re.IGNORECASE)
 _NAMED_IN_CODE = re.compile(r"[A-Za-z_$][\w$]*(?:[.:]{1,2}[\w$]+)*")
 _LOOKS_LIKE_CODE = re.compile(r"[a-z0-9][A-Z]|\w[_.]\w|::|^[A-Z][a-z]+$")
 
@@ -307,17 +274,11 @@ def _named(token: str) -> str:
 NEAR_DUPLICATE = 0.8
 """Share of the terms of two texts that both have (Jaccard), from which on they say the same."""
 
-_NOT_CONTRACTED = re.compile(
-    r"\b(?:ca|can|wo|do|does|did|is|are|was|were|would|should|could|have|has|had)n['’]?t\b|\bcannot\b"  # noqa: RUF001
-)
-_NEGATION = re.compile(
-    r"\b(?:no longer|no more|not(?! (?:only|just)\b)|no|never|without|neither|nor|none|nothing)\b"
-    r"|\b(any ?more|any longer)\b"
-)
-"""The group has words that negate nothing by themselves."""
+_NOT_CONTRACTED = re.compile(_ENGLISH["not_contracted"])
+_NEGATION = re.compile(_ENGLISH["negation"])
 _NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-_NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_NUMBERS = _ENGLISH["numbers"].split()
 _NUMBER_WORD = re.compile(rf"\b(?:{'|'.join(_NUMBERS)})\b")
 
 

@@ -4,8 +4,3 @@ from langchain_ctxbudget.pipeline.bookkeeping import ContextSnapshot, Prices, Sn
 from langchain_ctxbudget.pipeline.engine import Engine, Session
 from langchain_ctxbudget.pipeline.pipeline import REPLAYED_TURNS, ContextPipeline, replay_last_turns
 from langchain_ctxbudget.pipeline.runs import Run, RunContext, current_runtime, is_task, run_of
-
-__all__ = [
-    "REPLAYED_TURNS", "ContextPipeline", "ContextSnapshot", "Engine", "Prices", "Run", "RunContext", "Session",
-    "SnapshotBook", "current_runtime", "is_task", "replay_last_turns", "run_of",
-]  # fmt: skip

@@ -5,8 +5,3 @@ from langchain_ctxbudget.report.report import (
     Stability, UsageState, layer_report, preview, ranges,
 )  # fmt: skip
 from langchain_ctxbudget.report.view import JOINED, STATES, plural, shown
-
-__all__ = [
-    "JOINED", "LISTED_OMISSIONS", "STATES", "ContextReport", "CoverageRange", "CoverageState", "HistoryStrategy",
-    "LayerReport", "ReportItem", "Stability", "UsageState", "layer_report", "plural", "preview", "ranges", "shown",
-]  # fmt: skip

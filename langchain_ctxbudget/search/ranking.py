@@ -45,9 +45,7 @@ MONTHS = _ENGLISH["months"].split()
 _FIRST_PERSON = frozenset(_ENGLISH["first_person"].split())
 _WORD = re.compile(r"[^\W_]+")
 _STANDING = re.compile(_ENGLISH["standing"], re.IGNORECASE)
-"""An instruction that is to hold from now on, as one is given to an assistant."""
 _EVERYTHING = re.compile(_ENGLISH["everything"], re.IGNORECASE)
-"""A message about everything that was said of a matter, not about one thing."""
 _MONTH = re.compile(_ENGLISH["month"])
 _ISO = re.compile(r"(?<!\d)(\d{4})-(0[1-9]|1[0-2])(?:-(\d{2}))?(?!\d)")
 

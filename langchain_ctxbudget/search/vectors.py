@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from langchain_ctxbudget.messages import vocabulary
 from langchain_ctxbudget.search.ranking import Numbers, Scores
 
 Vectors = NDArray[np.float32]
@@ -27,10 +28,7 @@ BEFORE, AFTER = 4, 3
 """Texts before a place and from it on that are compared."""
 UNLIKE, UNLIKE_AFTER_GREETING, NEVER = 0.15, 0.3, -2.0
 """Cosines below which two stretches of text have nothing to do with each other; after a greeting more readily."""
-_GREETING = re.compile(
-    r"\W*(?:hi|hello|hey|hiya|greetings|good (?:morning|afternoon|evening|day)|i['’]m back)\b",  # noqa: RUF001
-    re.IGNORECASE,
-)
+_GREETING = re.compile(vocabulary("search")["greeting"], re.IGNORECASE)
 
 
 class Rows:
