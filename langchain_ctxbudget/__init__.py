@@ -44,7 +44,7 @@ _HOMES = {
     "EstimatingCounter": "tokens.counters",
     "HuggingFaceCounter": "tokens.counters",
     "KnowledgeBase": "documents.knowledge_base",
-    "LocalEmbeddings": "search.embeddings",
+    "LocalEmbeddings": "search.vectors",
     "ModelCounter": "tokens.counters",
     "TiktokenCounter": "tokens.counters",
     "TokenCounter": "tokens.counters",

@@ -31,7 +31,7 @@ from langchain_ctxbudget.demo import DEMO_QUESTION, DEMO_SETTINGS, DEMO_SYSTEM_P
 from langchain_ctxbudget.errors import BudgetError
 from langchain_ctxbudget.replay import replay
 from langchain_ctxbudget.report.plots import LEGEND, BudgetFigure, plot_replay, plot_what_if
-from langchain_ctxbudget.report.view import OVERHEAD, colours_of, label_of
+from langchain_ctxbudget.report.report import OVERHEAD, colours_of, label_of
 
 BELOW = {**LEGEND, "loc": "outside lower left", "ncols": 5, "columnspacing": 1.4}
 FOLDER = Path(__file__).parents[1] / "docs" / "figures"

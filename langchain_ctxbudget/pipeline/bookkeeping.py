@@ -3,9 +3,10 @@
 import atexit
 import json
 import os
+import re
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -26,7 +27,7 @@ from langchain_ctxbudget.knowledge import known
 from langchain_ctxbudget.prompt import WhatIf, merged
 from langchain_ctxbudget.report import ContextReport, UsageState
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.tokens import Price, Usage, load_prices, usage_of
+from langchain_ctxbudget.tokens import Price, Usage, load_prices, total, usage_of
 
 Prices: TypeAlias = Mapping[str, Price | Mapping[str, Any]]
 CLOSING_SECONDS = 5.0
@@ -36,6 +37,10 @@ Account = Callable[[], ContextReport]
 SNAPSHOTS = "reports"
 FULL, MOST_ANALYSED = 0.98, 10_000
 _numbers = count(1)
+_MONTH = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])")
+
+Lanes: TypeAlias = tuple[str, ...]
+"""A namespace with one item per lane: that of a conversation, or of a user's month."""
 
 
 class _Noted(NamedTuple):
@@ -187,6 +192,100 @@ def keep_report(
     yield from batch(store, [stores.written(GetOp(place, key), record), *deleted])
 
 
+class UsageRecord(stores.Record):
+    """The usage that one lane has counted."""
+
+    used: Usage
+    last: int = 0
+    """The number of the last call that is in it."""
+
+
+class _ModelCall(NamedTuple):
+    number: int
+    places: tuple[Lanes, ...]
+    used: Usage
+
+
+def month_of(now: datetime) -> str:
+    """Returns the calendar month of a moment in UTC, such as `2026-11`."""
+    return stores.utc(now).date().isoformat()[:7]
+
+
+def of_session(scope: stores.Scope) -> Lanes:
+    """Returns the namespace of a conversation's usage."""
+    return scope.namespace("spent")
+
+
+def of_month(user_id: str, month: str) -> Lanes:
+    """Returns the namespace of a user's usage in a month; clearing a conversation called "2026-11" leaves it."""
+    if not isinstance(month, str) or not _MONTH.fullmatch(month):
+        raise InputError(f"month must be a year and a month such as '2026-11', not {month!r}")
+    return (stores.ROOT, stores.label(stores.require_id("user_id", user_id)), "usage", month)
+
+
+class Ledger:
+    """Counts the usage of one pipeline's calls over its store, for threads and tasks.
+
+    Each ledger has a lane of its own in every place: a record of what it has counted, and of the last call that is in
+    it, so that no call counts twice. What was used in a place is the sum of its lanes. An erased lane begins anew.
+    """
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._lane, self._noted = stores.new_token(), 0
+        self.unwritten: dict[str, tuple[_ModelCall, ...]] = {}
+        """The calls of each user that are not written yet, oldest first."""
+
+    def note(self, scope: stores.Scope, used: Usage, month: str) -> None:
+        """Counts a call for its conversation and for its user's month (see `month_of`); does no I/O."""
+        places = (*([of_session(scope)] if scope.is_kept else []), of_month(scope.user_id, month))
+        with self._mutex:
+            self._noted += 1
+            call = _ModelCall(self._noted, places, used)
+            self.unwritten[scope.user_id] = (*self.unwritten.get(scope.user_id, ()), call)
+
+    def read(self, store: BaseStore, user_id: str, place: Lanes) -> Flow[Usage]:
+        """Returns what was used in a place of a user, by everybody as far as it is written."""
+        calls = self.unwritten.get(user_id, ())  # the memory first: what is written in between is not counted twice
+        # By name: an item that is written while pages are read may stand on two of them.
+        lanes = {item.key: UsageRecord.found(item) for item in (yield from stores.read_all(store, place))}
+        lanes[self._lane] = _with(lanes.get(self._lane), place, calls)
+        return total(record.used for record in lanes.values() if record)
+
+    def write(self, store: BaseStore, user_id: str) -> Flow[None]:
+        """Writes what was counted of a user; where that fails, it is written the next time."""
+        if not (calls := self.unwritten.get(user_id, ())):
+            return
+        places = list(dict.fromkeys(place for call in calls for place in call.places))
+        items = yield from batch(store, [GetOp(place, self._lane) for place in places])
+        pairs = zip(places, items, strict=True)
+        records = ((place, _with(UsageRecord.found(item), place, calls)) for place, item in pairs)
+        yield from batch(store, [stores.written(GetOp(place, self._lane), record) for place, record in records])
+        self._change(user_id, lambda call: None if call.number <= calls[-1].number else call)
+
+    def forget(self, scope: stores.Scope) -> None:
+        """Never writes again what was counted of a conversation; its user's month stays."""
+        gone = of_session(scope)
+        self._change(scope.user_id, lambda it: it._replace(places=tuple(one for one in it.places if one != gone)))
+
+    def erase(self, user_id: str) -> None:
+        """Never writes again what was counted of a user; to be done before their records are deleted."""
+        self._change(user_id, lambda _: None)
+
+    def _change(self, user_id: str, change: Callable[[_ModelCall], _ModelCall | None]) -> None:
+        with self._mutex:
+            self.unwritten[user_id] = tuple(filter(None, map(change, self.unwritten.pop(user_id, ()))))
+            if not self.unwritten[user_id]:
+                del self.unwritten[user_id]
+
+
+def _with(record: UsageRecord | None, place: Lanes, calls: Iterable[_ModelCall]) -> UsageRecord:
+    """Adds those calls of a place that are not in its record yet."""
+    used, last = (record.used, record.last) if record else (Usage(), 0)
+    new = [call for call in calls if place in call.places and call.number > last]
+    return UsageRecord(used=total([used, *(call.used for call in new)]), last=new[-1].number if new else last)
+
+
 class Bookkeeping:
     """Counts usage, and has one thread that writes it, user after user, at the latest when the process ends."""
 
@@ -194,7 +293,7 @@ class Bookkeeping:
         self, store: Callable[[], BaseStore], clock: Callable[[], datetime] | None = None, prices: Prices | None = None
     ) -> None:
         """Sets up; the thread begins with the first thing to write. `InvalidSettingsError` for a price that is none."""
-        self.clock, self.prices, self.ledger = clock or stores.utc_now, load_prices(prices), stores.Ledger()
+        self.clock, self.prices, self.ledger = clock or stores.utc_now, load_prices(prices), Ledger()
         self.worker: BackgroundWorker[str] = BackgroundWorker(lambda user_id, _: drive(self._write(user_id)))
         self.store, self._process = store, os.getpid()
 
@@ -223,7 +322,7 @@ class Bookkeeping:
             # Anew each time, as what is registered last is called first: before the store closes itself.
             atexit.unregister(self.close)
             atexit.register(self.close)
-        self.ledger.note(scope, usage, stores.month_of(self.clock()))
+        self.ledger.note(scope, usage, month_of(self.clock()))
         return usage
 
     def record(self, scope: stores.Scope, usage_metadata: Mapping[str, Any], model: str | None) -> Flow[Usage]:
@@ -241,14 +340,14 @@ class Bookkeeping:
 
     def standing(self, scope: stores.Scope, limits: UsageLimits) -> Flow[Standing | None]:
         """Returns how much is left of the most restrictive limit; None without any."""
-        session = yield from self.ledger.read(self.store(), scope.user_id, stores.of_session(scope))
+        session = yield from self.ledger.read(self.store(), scope.user_id, of_session(scope))
         month = yield from self.used_in(scope.user_id)
         used = {"session_tokens": session.total_tokens, "session_cost": session.cost}
         return standing(limits, {**used, "month_tokens": month.total_tokens, "month_cost": month.cost})
 
     def used_in(self, user_id: str, month: str | None = None) -> Flow[Usage]:
         """Returns what a user has used in a month, this one or such as `2026-11`, in all conversations."""
-        return self.ledger.read(self.store(), user_id, stores.of_month(user_id, month or stores.month_of(self.clock())))
+        return self.ledger.read(self.store(), user_id, of_month(user_id, month or month_of(self.clock())))
 
     def state(
         self, scope: stores.Scope, settings: ContextSettings, failures: list[str]
@@ -292,7 +391,7 @@ class UsageBook:
 
     def _of_session(self, *, user_id: str, conversation_id: str) -> Flow[Usage]:
         """Returns the usage of a conversation."""
-        place = stores.of_session(stores.Scope(user_id, conversation_id))
+        place = of_session(stores.Scope(user_id, conversation_id))
         return self._books.ledger.read(self._books.store(), user_id, place)
 
     def _of_month(self, *, user_id: str, month: str | None = None) -> Flow[Usage]:

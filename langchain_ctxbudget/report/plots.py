@@ -9,8 +9,8 @@ from itertools import accumulate
 from typing import Any, TypeAlias
 
 from langchain_ctxbudget.errors import checks_names
-from langchain_ctxbudget.report.report import ContextReport
-from langchain_ctxbudget.report.view import FREE, LAYER_COLOURS, OTHERS, OVERHEAD, STATES, colours_of, label_of, plural
+from langchain_ctxbudget.report import STATES, ContextReport, plural
+from langchain_ctxbudget.report.report import FREE, LAYER_COLOURS, OTHERS, OVERHEAD, colours_of, label_of
 from langchain_ctxbudget.tokens import effective_tokens
 
 try:

@@ -1,6 +1,5 @@
 """Finding texts: words, vectors, ranking and packing. Pure."""
 
-from langchain_ctxbudget.search.embeddings import LocalEmbeddings, local_embeddings_available
 from langchain_ctxbudget.search.lexical import LexicalIndex, most_about, packed_terms, scores_together
 from langchain_ctxbudget.search.ranking import (
     ALL, NEGLIGIBLE, NEIGHBOURHOOD, NEWEST, PRIORITIES, Candidate, Evidence, Kind, Numbers, Question, Ranking, Scores,
@@ -8,5 +7,6 @@ from langchain_ctxbudget.search.ranking import (
     spelled, z_scores,
 )  # fmt: skip
 from langchain_ctxbudget.search.vectors import (
-    AFTER, BEFORE, CentredVectors, Rows, Vectors, as_query, comparable, limit, links, subjects, units,
+    AFTER, BEFORE, CentredVectors, LocalEmbeddings, Rows, Vectors, as_query, comparable, limit, links,
+    local_embeddings_available, subjects, units,
 )  # fmt: skip

@@ -9,4 +9,3 @@ from langchain_ctxbudget.stores.base import (
 from langchain_ctxbudget.stores.bulk import (
     CHUNK, DATABASE_FILE, PrivateStore, embeddings_name, has_index, read_all, read_namespaces,
 )  # fmt: skip
-from langchain_ctxbudget.stores.usage_ledger import Ledger, month_of, of_month, of_session

@@ -23,7 +23,7 @@ from langchain_ctxbudget.budget import Reason
 from langchain_ctxbudget.dashboard import create_app
 from langchain_ctxbudget.demo import DEMO_EVIDENCE_IDS, DEMO_QUESTION, DEMO_SYSTEM_PROMPT, demo_messages
 from langchain_ctxbudget.report import STATES
-from langchain_ctxbudget.report.view import CUSTOM_COLOURS, LAYER_COLOURS
+from langchain_ctxbudget.report.report import CUSTOM_COLOURS, LAYER_COLOURS
 
 pytestmark = [pytest.mark.slow, pytest.mark.allow_hosts(["127.0.0.1"])]
 

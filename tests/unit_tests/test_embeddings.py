@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from langchain_ctxbudget.errors import EmbeddingsUnavailableError
-from langchain_ctxbudget.search import LocalEmbeddings, embeddings, local_embeddings_available
+from langchain_ctxbudget.search import LocalEmbeddings, local_embeddings_available, vectors
 
 LOCAL = LocalEmbeddings()
 
@@ -29,7 +29,7 @@ def test_every_text_has_a_vector_of_length_1_or_0(texts: list[str]) -> None:
 
 
 def test_where_they_are_not_installed_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embeddings, "find_spec", lambda _: None)
+    monkeypatch.setattr(vectors, "find_spec", lambda _: None)
     assert not local_embeddings_available()
     with pytest.raises(EmbeddingsUnavailableError, match="pip install wordllama"):
         LocalEmbeddings()
