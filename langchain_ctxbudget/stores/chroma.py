@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, ExitStack, closing, contextmanage
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
-from itertools import takewhile
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeAlias, TypeVar, cast
 from urllib.parse import urlsplit
@@ -434,8 +434,8 @@ class _OpenChroma:
             self.recent.pop(id_, None)
             if item is None or len(item.value) + len(item.vectors) <= LARGEST_KNOWN:
                 self.recent[id_] = item
-        while len(self.recent) > KNOWN_ITEMS:
-            del self.recent[next(iter(self.recent))]
+        for id_ in [*islice(self.recent, max(0, len(self.recent) - KNOWN_ITEMS))]:  # one by one it would be quadratic
+            del self.recent[id_]
 
     def vectors_below(self, prefix: Namespace) -> Mapping[str, Vectors]:
         """Returns all vectors below a prefix, by item."""
