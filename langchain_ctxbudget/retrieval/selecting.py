@@ -5,13 +5,14 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
 from langchain_ctxbudget.history import Conversation, Entry, saying
-from langchain_ctxbudget.messages import fences, head_end, one_line, sentences, terms
+from langchain_ctxbudget.messages import fences, head_end, one_line, sentences, terms, vocabulary
 from langchain_ctxbudget.report import LISTED_OMISSIONS, ReportItem, preview
 from langchain_ctxbudget.retrieval.pool import Pool
 from langchain_ctxbudget.search import Candidate, Scores, highest, most_about, z_scores
@@ -43,6 +44,7 @@ HERE = "[in this conversation]\n"
 _CHARACTERS_PER_TOKEN, _MOST_CHARACTERS_PER_TOKEN = 4, 16
 _MOST_TITLE_CHARACTERS = 80
 _IDENTIFIER, _YEAR = re.compile(r"\d+"), re.compile(r"(19|20)\d\d")
+_RELATIVE = re.compile(vocabulary("search")["relative"], re.IGNORECASE)
 _NO_HEADING = str.maketrans("[]", "()")
 NO_LIMITS = RetrievalSettings()
 
@@ -173,17 +175,19 @@ def _is_worth(conversation: Conversation, pool: Pool, least: float, relevance: f
 def _without_siblings(pool: Pool, numbers: NDArray[np.intp]) -> NDArray[np.intp]:
     """Leaves out what is about other numbers, where a message names some and there are texts for each number.
 
-    "Where is item 12?" wants the line about item 12, not those that say the same of 200 others. It takes one text with
-    all numbers of the message, because "items 12 to 20" is about those between them, too.
+    "Where is item 12?" wants the line about item 12, not those that say the same of 200 others; "items 12 to 20",
+    "after item 12" and "20 items" want others, too. So one text has to have all numbers, each behind the same word.
     """
-    wanted = {term for term in pool.question.terms if _IDENTIFIER.search(term) and not _YEAR.fullmatch(term)}
-    if not wanted:
+    pairs = pairwise(pool.question.terms)
+    wanted = {pair for pair in pairs if _IDENTIFIER.search(pair[1]) and not _YEAR.fullmatch(pair[1])}
+    if not wanted or _RELATIVE.search(pool.question.text):
         return numbers
-    has_all = pool.searched.index.lexical.covered(dict.fromkeys(wanted, 1.0))[pool.places] == 1
+    rare = dict.fromkeys((number for _, number in wanted), 1.0)
+    has_all = pool.searched.index.lexical.covered(rare)[pool.places] == 1
     if (numbers >= len(pool.others)).all() and not has_all[numbers - len(pool.others)].any():
         return numbers  # as one knows without decoding them
     said = [pool.text(number).text for number in numbers.tolist()]
-    named = [wanted.intersection(terms(text)) if _IDENTIFIER.search(text) else set[str]() for text in said]
+    named = [wanted.intersection(pairwise(terms(text) if _IDENTIFIER.search(text) else ())) for text in said]
     if wanted not in named:
         return numbers
     shapes = [_IDENTIFIER.sub("0", text) for text in said]

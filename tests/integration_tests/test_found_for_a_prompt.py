@@ -208,6 +208,8 @@ def test_who_asks_for_one_number_is_not_told_of_the_others() -> None:
 
     assert told("Is item 12, code W156, red?") == {12}
     assert told("Are items 12 to 20 red?") >= {*range(12, 21)}
+    others = "Which items after item 12 are red?", "Name 12 items that are red"
+    assert min(len(told(question)) for question in others) > 12
 
 
 def test_where_one_text_stands_out_the_room_is_not_filled_with_others() -> None:
