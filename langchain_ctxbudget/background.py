@@ -16,7 +16,6 @@ from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
 K = TypeVar("K", bound=Hashable)
-
 AFTER_FORK = (
     "Make pipelines and open stores after the fork (gunicorn: without --preload or in `post_fork`; Celery: in "
     "`worker_process_init`; multiprocessing: `spawn`)."

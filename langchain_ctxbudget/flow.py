@@ -24,7 +24,6 @@ from langchain_ctxbudget.errors import BlockedLoopError
 S = TypeVar("S")
 T = TypeVar("T")
 P = ParamSpec("P")
-
 _log = logging.getLogger(__name__)
 _MOST_COLLISIONS = 100
 """How often a batch is tried again that met another thread's write."""

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from langchain_core.runnables import Runnable, RunnableConfig
 
 T = TypeVar("T")
-
 DEFAULT_WINDOW_TOKENS = 16_000
 """The window of a model whose profile does not tell it."""
 TIMEOUT_SECONDS = 60.0

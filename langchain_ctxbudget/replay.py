@@ -27,7 +27,6 @@ from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.tokens import CACHED_PRICE, Price, TokenCounter, counter_for, effective_tokens
 
 Strategy: TypeAlias = str | Mapping[str, Any]
-
 DEFAULT_STRATEGIES = ("elastic", "recency", "ratio", "prioritized")
 WARM_SECONDS = 1e9
 """A replay assumes that the cache is warm, however much time is between two messages."""

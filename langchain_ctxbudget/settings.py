@@ -15,10 +15,8 @@ from langchain_ctxbudget.messages import one_line
 
 T = TypeVar("T")
 Many: TypeAlias = Annotated[Sequence[T], AfterValidator(tuple)]
-
 Source = Literal["conversations", "memories", "documents"]
 SOURCES: tuple[Source, ...] = ("conversations", "memories", "documents")
-
 STYLES: Mapping[str, Mapping[str, str]] = json.loads(
     resources.files("langchain_ctxbudget").joinpath("styles.json").read_text(encoding="utf-8")
 )

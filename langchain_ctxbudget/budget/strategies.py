@@ -235,7 +235,6 @@ DYNAMIC_SHARES = ((3, (15, 15, 60)), (10, (30, 20, 40)), (None, (40, 25, 25)))
 MANY_ENTITIES, MANY_ENTITIES_FACTOR = 10, 1.3
 ORDER = ("preferences", "history", "topics", "entities", "retrieval")
 """The order of seed 004, its entities as topics and entities; system prompt and current turn always come first."""
-
 Buckets: TypeAlias = Mapping[str, int]
 """Tokens for groups of layers: `preferences` (and facts about the user), `history` (arc, summary, messages),
 `knowledge` (topics, entities), `retrieval` (retrieved items, custom layers), and `memory`, all of them but history."""

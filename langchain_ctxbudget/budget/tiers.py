@@ -11,7 +11,6 @@ from langchain_ctxbudget.budget.parameters import Parameters, ShareOrNone
 TierName = Literal["healthy", "caution", "warning", "critical"]
 Forced = Literal["knowledge", "documents", "history", "budget"]
 Documents = Literal["full", "summary", "none"]
-
 THRESHOLDS = (0.8, 0.6, 0.4)
 LIMITS = ("session_tokens", "session_cost", "month_tokens", "month_cost")
 _MOST = 10**15

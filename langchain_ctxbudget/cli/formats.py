@@ -19,7 +19,6 @@ from langchain_ctxbudget.errors import ConversationFormatError
 from langchain_ctxbudget.messages import fingerprint, split_instructions
 
 T = TypeVar("T")
-
 ACCEPTED = """\
 Accepted are, as JSON or JSONL:
   openai      messages with "role" and "content", or objects with "messages"

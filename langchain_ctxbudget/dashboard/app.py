@@ -59,7 +59,6 @@ OPERATIONS: tuple[tuple[str, str, Callable[..., Awaitable[Any]]], ...] = (
     ("GET", f"{API}/known/why", DashboardService.why),
 )
 """What is asked is said by the types of the service's methods."""
-
 _log = logging.getLogger(__name__)
 
 

@@ -53,7 +53,6 @@ INSTRUCTIONS = ("manner ", "preference ")
 """Beginnings of the ids of items that say how to answer, and not what is known."""
 LONGEST_ID, LONGEST_TEXT, MOST_MESSAGES, MOST_POSITION, MOST_REPLAYED = 2_000, 10_000, 200, 2**31 - 1, 5_000
 """Characters of an id; of a question or a shown message; messages in an answer; those of a replayed conversation."""
-
 Answer: TypeAlias = dict[str, Any]
 Id: TypeAlias = Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]
 Words: TypeAlias = Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT, pattern=r"\S")]

@@ -19,7 +19,6 @@ IN_SYSTEM = (Layer.IDENTITY, Layer.PREFERENCES, Layer.ARC)
 SYSTEM_PROMPT = "system prompt"
 SYSTEM, SUMMARY, SENT, SAID, TURN = range(5)
 """Kinds of messages, in the order of a prompt."""
-
 Piece: TypeAlias = tuple[str, str, str]
 """A text that may stand in a message: its layer, its item, the text."""
 

@@ -28,14 +28,12 @@ from langchain_ctxbudget.stores import ROOT, Record, has_index, label, read_all,
 SHARED = "shared"
 """The label of everyone's documents; no user's label, since those end with `~`."""
 MARK = "version"
-
 LEAST_POOL = 50
 """At least this many chunks are taken by words, and as many by vectors, so that both can change the order."""
 NAMED_DOCUMENTS, KEPT_OWNERS = 3, 64
 NAME_CHARACTERS, READ_CHARACTERS = 3, 50_000
 """A shorter name names nothing; the part of a message that is searched for names."""
 _SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*://(?:www\.)?", re.IGNORECASE)
-
 _log = logging.getLogger(__name__)
 
 

@@ -30,7 +30,6 @@ _BORDERS = [
 _HEADING = re.compile(r" {0,3}(#{1,6})(?=[ \t]|$)")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _BLANK_LINES = re.compile(r"\A(?:[^\S\n]*\n)+")
-
 Given: TypeAlias = Document | str | PathLike[str]
 
 

@@ -33,7 +33,6 @@ LONGEST_CLIPPED = 1_000
 """Messages of a conversation up to which it may be shown whole but for its largest ones."""
 WINDOWED_RATIO, COMPACTED_RATIO = 2.5, 8.0
 """Up to so many times its room, a history is windowed, or compacted (seed 000)."""
-
 Cost = Callable[[int], int]
 
 

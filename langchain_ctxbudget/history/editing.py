@@ -31,7 +31,6 @@ TASK = -1
 """The state of an agent that runs inside another one's tool; its messages are archived when the outer one goes on."""
 MOST_ATTEMPTS = 10
 """How often a writer announces its lane while somebody deletes the conversation."""
-
 _log = logging.getLogger(__name__)
 
 

@@ -39,7 +39,6 @@ PARTS = {"windowed": (1,), "compacted": (10, 25), "multi_level": (5, 10, 15)}
 """The parts of the room that each zone of a strategy may take, oldest first (seed 000)."""
 OLDER_SHARE = 40 / 75
 """Of the compacted messages, those that have the smaller part of the room (seed 000)."""
-
 _ignoring_case = partial(re.compile, flags=re.IGNORECASE)
 ENGLISH = messages.vocabulary("history")
 _DECISION = _ignoring_case(ENGLISH["decision"])

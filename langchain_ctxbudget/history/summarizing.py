@@ -55,10 +55,8 @@ SCHEMA: dict[str, Any] = json.loads(
 _FIELDS = {name: field["description"] for name, field in SCHEMA["properties"].items()}
 _SAMPLE = json.dumps({name: [] if name in LISTS else "" for name in _FIELDS})
 _AS_JSON = f"\n\nReply with one JSON object of exactly these fields and nothing else:\n{_SAMPLE}"
-
 VERSION = blake2b(repr((_WORDING, _AS_JSON, SCHEMA)).encode(), digest_size=6).hexdigest()
 """Another one with every change of the wording."""
-
 _JSON = re.compile(r"\A(?:```\w*)?\s*[{\[](?!OPEN)|\"(?:summary|key_decisions)\"\s*:")
 _REFUSES = re.compile(r"(?i)(?:(?:I'm|I am) (?:sorry|unable)|Sorry,|I apologi|I can(?:no|')?t\b|I cannot|As an AI)")
 _BULLET = re.compile(r"\A(?:[-*+•\u2013\u2014]|#{1,6}|\d{1,3}[.)])\s+")

@@ -22,7 +22,6 @@ from langchain_ctxbudget.stores import Scope
 ARC_SHARE = 0.08
 """The most of a window that the arc takes."""
 LEFT_OUT = "[Earlier messages are left out.]"
-
 _log = logging.getLogger(__name__)
 
 

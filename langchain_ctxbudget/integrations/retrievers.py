@@ -26,7 +26,6 @@ SEPARATOR = "\n\n"
 RANKED = 50
 """The number of documents that are ranked; at least `k`."""
 _NO_CONVERSATION = "-"
-
 _log = logging.getLogger(__name__)
 
 

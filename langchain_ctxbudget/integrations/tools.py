@@ -20,9 +20,7 @@ from langchain_ctxbudget.retrieval import IS_RECALL, USAGE, Transcript, by_query
 
 MIN_RECALL_TOKENS = 64
 """Less has no room for a part of a message and the reference that continues it."""
-
 _ENGLISH = vocabulary("integrations")
-
 Injected: TypeAlias = Annotated[ToolRuntime[Any, Any] | None, InjectedToolArg]
 """Given by `ToolNode` to a parameter of the name `runtime`; no model can give it."""
 

@@ -29,7 +29,6 @@ from langchain_ctxbudget.stores import Scope, require_id
 KnownItem: TypeAlias = Fact | TopicProfile | EntityProfile
 M = TypeVar("M", bound=BaseModel)
 P = TypeVar("P", TopicProfile, EntityProfile)
-
 MOST_CHARACTERS = 2_000
 EDITABLE: Mapping[type[BaseModel], tuple[str, ...]] = {
     Fact: ("text", "category", "confidence", "memory_type"),

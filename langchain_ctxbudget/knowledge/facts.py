@@ -41,7 +41,6 @@ LEAST_CONFIDENCE, MOST_MERGED_CONFIDENCE = 0.01, 0.99
 MOST_NAMED = 3
 """An item that names more known facts as no longer true is not believed in that."""
 SMALLEST_MEMORY_TOKENS = 4
-
 _DAY = timedelta(days=1)
 _RANK = {category: rank for rank, category in enumerate(HEADINGS)}
 

@@ -36,10 +36,8 @@ KEPT_USERS = 64
 ERASED = "All that was known of the user was erased elsewhere at the same moment: nothing is kept"
 MOST_ENDED = 500
 """Ended facts that are kept; of more, those that ended last."""
-
 Vector = NDArray[Any]
 How = Literal["name", "alias", "terms", "similar", "salient"]
-
 MIN_CONFIDENCE = 0.35
 NAME, ALIAS, TERMS, MOST_BY_VECTOR = 1.0, 0.9, 0.8, 0.7
 """Confidence by each way; by vectors, a share of it."""
@@ -48,7 +46,6 @@ OUTSTANDING, NEAR, SMALLEST_DEVIATION = 3.0, 0.5, 0.05
 SALIENT, FADING = 0.7, 0.8
 """Confidence by having been named in the message before (seed 004), and the share of it left one message later."""
 DECIMALS = 6
-
 _TOKEN = re.compile(rf"\s+|(?:[^\W{UNSPACED}]|[{MARKS}])+|.", re.DOTALL)
 _ASCII_TOKEN = re.compile(r"\s+|[A-Za-z0-9_]+|.", re.DOTALL)
 

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 S = TypeVar("S", Fact, TopicProfile, EntityProfile, records.PhraseRecord)
 P = TypeVar("P", TopicProfile, EntityProfile)
-
 CLOSING_SECONDS = 5.0
 """The longest that closing waits for a job that has begun."""
 PAUSE_SECONDS = 0.25
@@ -61,7 +60,6 @@ MOST_PROFILES = 1_000
 """Topics, and entities, of one user; of more, the least important ones go."""
 DETAILS = ("relationship", "aliases", "facts", "attributes", "relations")
 """The fields of an entity that are said of it."""
-
 _WORD = re.compile(r"[^\W_]+")
 
 

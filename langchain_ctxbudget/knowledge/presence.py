@@ -19,7 +19,6 @@ NEW_SESSION_AFTER, OFFLINE_AFTER = timedelta(minutes=30), timedelta(minutes=2)
 FORGOTTEN_AFTER = timedelta(days=90)
 MOST_VISITS, MOST_VISIBLE, MOST_CHARACTERS = 50, 100, 2_000
 """Places in a device's history, conversations on its screen, characters of an id or a path."""
-
 OPEN, RECENT, USUAL = 0.5, 0.3, 0.2
 """Weights in a prediction, whose score is from 0 to 1."""
 ACTIVE, VISIBLE, BESIDE = 1.0, 0.6, 0.5
@@ -29,7 +28,6 @@ NO_HABIT = 5
 """Messages added to a topic's at other hours, so that a single one is no habit."""
 FLOOR, MOST_PREDICTED = 0.1, 5
 """The least score of a prediction, and the most topics, and entities, in one."""
-
 _NO_WORD = re.compile(r"[\W_]+")
 _Text = Annotated[str, Field(max_length=MOST_CHARACTERS)]
 Scored: TypeAlias = tuple[tuple[str, float], ...]

@@ -23,7 +23,6 @@ from langchain_ctxbudget.stores import utc
 from langchain_ctxbudget.tokens import estimate_tokens
 
 P = TypeVar("P", TopicProfile, EntityProfile)
-
 MOST_DAYS = 100
 """Days that a link remembers, the newest; no streak within one conversation is longer."""
 RECENCY, FREQUENCY, BREADTH = 0.4, 0.35, 0.25
@@ -41,7 +40,6 @@ CAPS: Mapping[str, int] = {"topic": 120, "entity": 80, "identity_core": 500, "gl
 FIRST_ATTRIBUTES = ("email", "phone", "title", "department", "location")
 """Attributes that come first, in this order (seed 004)."""
 MOST_RELATIONS = 8
-
 _SIGNS = {"+": "plus", "#": "sharp", ".": "dot"}
 _TELLING_SIGNS = re.compile(r"[+#]+|(?<![^\W_])\.(?=[^\W_])")
 """What tells "C", "C++" and "C#" apart, and ".NET" from "net"."""

@@ -24,7 +24,6 @@ EntityType = Literal["person", "project", "organization", "tool", "concept"]
 Domain = Literal["engineering", "personal", "creative", "business"]
 Proficiency = Literal["unknown", "beginner", "intermediate", "expert"]
 BundleType = Literal["identity_core", "global_prefs", "topic", "entity", "composite"]
-
 BY_RULES, BY_USER = "rules", "user"
 """Values of `made_by`; anything else is the name of a model."""
 MOST_SOURCES = 20

@@ -21,7 +21,6 @@ STATED = 0.9
 TOPIC_OCCASIONS, MOST_SEEN, MOST_KEPT = 3, 8, 200
 """A phrase that comes up on so many days or in so many conversations is a topic; messages kept of a phrase, and
 phrases of a user."""
-
 Read = tuple[Said, Sequence[str]]
 _ENGLISH = vocabulary("knowledge")
 _NOT_SAID = re.compile(r"(?m)^[^\S\n]*(?:[-*+\u2022|$#]|\d+[.)] |//)[^\n]*|(?s::[^\S\n]*\n.*)")

@@ -19,7 +19,6 @@ MAX_TOPICS = 2
 PRIMARY_PERCENT = 70
 """Share of the first of two topics (seed 000)."""
 SMALLEST_ITEM_TOKENS = 4
-
 Declared = tuple[Topic | Entity, ...]
 
 

@@ -21,7 +21,6 @@ from typing import Any
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolCall, ToolMessage
 
 Block = str | dict[str, Any]
-
 _CUSTOM_CALL, _CUSTOM_RESULT = "custom_tool_call", "custom_tool_call_output"
 _STANDARD_CALLS = ("tool_call", "invalid_tool_call")
 """LangChain's own blocks have the id of a call as theirs, and that of its item among the extras."""
@@ -29,7 +28,6 @@ CALL_BLOCKS = (*_STANDARD_CALLS, "tool_use", "function_call", _CUSTOM_CALL)
 """Types of content blocks that are calls (Anthropic, LangChain, OpenAI)."""
 THOUGHTS = frozenset({"thinking", "redacted_thinking", "reasoning", "reasoning_content"})
 _RESULT_BLOCKS = ("tool_result", "function_call_output", _CUSTOM_RESULT)
-
 _REFUSED_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]+")
 _MAX_NAME_LENGTH = 64
 _NO_NAME = "unknown"

@@ -286,7 +286,6 @@ def as_sent(message: BaseMessage, *, heading: str | None = None) -> BaseMessage:
 
 Preservation = Literal["keep", "summarize", "drop"]
 """Verbatim while it fits; only in short and in summaries; not in prompts at all (the recall tool still finds it)."""
-
 KEY = "ctxbudget"
 """The key in `additional_kwargs`."""
 WHOLE = frozenset({HumanMessage, AIMessage, ToolMessage, SystemMessage})

@@ -171,7 +171,6 @@ JOINED_CHARACTERS = 240
 MAX_NAME_CHARACTERS = 96
 SYMBOL_SHARE = 0.2
 """A line with more brackets and operators than this is no sentence."""
-
 _FENCE = "```"
 _MARKUP = re.compile(r"^(?:[-*•>#|]+|\d{1,3}[.)])(?=\s)\s*|^\s+")
 _SYMBOL = re.compile(r"[{}\[\]<>=;|\\~^#*_+/\"`]")
@@ -273,7 +272,6 @@ def _named(token: str) -> str:
 
 NEAR_DUPLICATE = 0.8
 """Share of the terms of two texts that both have (Jaccard), from which on they say the same."""
-
 _NOT_CONTRACTED = re.compile(_ENGLISH["not_contracted"])
 _NEGATION = re.compile(_ENGLISH["negation"])
 _NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")

@@ -24,7 +24,6 @@ HELD_MESSAGES = 8
 """Messages besides results that may come in a row without a safe cut; what is not answered by then is given up."""
 MOST_EARLY_RESULTS = 16
 """Results in a row that may answer calls after them; more than these answer none."""
-
 _ROLES: dict[str, type[HumanMessage | AIMessage | SystemMessage]] = {
     **dict.fromkeys(("user", "human"), HumanMessage),
     **dict.fromkeys(("assistant", "ai"), AIMessage),

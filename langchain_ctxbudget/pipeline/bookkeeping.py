@@ -38,7 +38,6 @@ SNAPSHOTS = "reports"
 FULL, MOST_ANALYSED = 0.98, 10_000
 _numbers = count(1)
 _MONTH = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])")
-
 Lanes: TypeAlias = tuple[str, ...]
 """A namespace with one item per lane: that of a conversation, or of a user's month."""
 

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 NO_THREAD = "the run names no conversation (thread_id): it is one of its own, in memory only, and ends with the run"
 NO_EMBEDDINGS = "embeddings: none are installed, so retrieval is lexical only (pip install wordllama)"
-
 Messages = Sequence[BaseMessage]
 
 

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 V = TypeVar("V")
 R = TypeVar("R", bound=stores.Record)
-
 MOST_KEPT = 16
 """Workspaces and models of runs that are kept; one more is let go of, but not closed, as a run may use it."""
 

@@ -23,9 +23,7 @@ FIRST_MESSAGES, LAST_MESSAGES = 2, 6
 """Messages that middle-out trimming keeps at both ends (seed 001)."""
 CLIPPED_RESULT_TOKENS = 64
 """The most that a result in the history costs at the extreme level, framing included."""
-
 Groups = tuple[Group, ...]
-
 _BLANKS, _BLANK_LINES = re.compile(r"(?<=\S)\s{2,}"), re.compile(r"\n{3,}")
 
 

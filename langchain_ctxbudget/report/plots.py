@@ -24,7 +24,6 @@ except ImportError as error:  # pragma: no cover - the tests have it
 
 Parts: TypeAlias = Mapping[str, int]
 """Tokens by part of the request (layers, overhead, free), or messages by state."""
-
 INK, PALE_GREY, GRID, WHITE = "#222222", "#B0B0B0", "#E6E6E6", "#FFFFFF"
 WIDTH, DPI = 8.0, 100
 """Inches and dots per inch: 800 pixels."""

@@ -21,7 +21,6 @@ from langchain_ctxbudget.messages import Repair
 LISTED_OMISSIONS = 50
 """Omitted candidates of a layer that are listed one by one; further ones are counted per reason."""
 PREVIEW_CHARACTERS = 80
-
 CoverageState = Literal["verbatim", "summarized", "retrieved", "omitted"]
 HistoryStrategy = Literal["empty", "full", "windowed", "compacted", "multi_level"]
 """How a history is shown (seed 000): whole; with a summary; with more room for its newer part; with several levels."""

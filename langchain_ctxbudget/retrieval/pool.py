@@ -30,7 +30,6 @@ and for the rest that of the embeddings, which know how rare they are in general
 RENEWED = "embeddings: the stored vectors of the messages were made by others; all messages were embedded again"
 _CHARACTERS_PER_TOKEN = 4
 _WORD = re.compile(r"[^\W_]+")
-
 Named: TypeAlias = tuple[search.Candidate | None, search.Candidate]
 """A document that a message names, which comes first: whole (None where it is too large), and its summary."""
 

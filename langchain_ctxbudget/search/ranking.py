@@ -21,7 +21,6 @@ Places: TypeAlias = NDArray[np.intp] | slice
 ALL = slice(None)
 Alike: TypeAlias = Callable[[NDArray[np.intp], Scores], Scores]
 """Takes a few texts, by number and weight, and returns how like them every text is."""
-
 NEIGHBOURHOOD = 2
 """Texts before and after that lend a text their score."""
 RELEVANCE_OFFSET, LENGTH_OFFSET = 0.2, 4.0

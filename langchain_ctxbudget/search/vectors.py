@@ -24,14 +24,12 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 Vectors = NDArray[np.float32]
-
 FEW, GROWTH = 32, 1.25
 """Fewer texts than this have no mean worth the name: others that are compared join it."""
 DECIMALS = 6
 """Cosines are rounded: their last bits depend on how they are added up."""
 _WORD, _TINY, _NO_LENGTH, _FIRST_CAPACITY = 64, 1e-9, 1e-5, 64
 _AT_ONCE = 8_192
-
 BEFORE, AFTER = 4, 3
 """Texts before a place and from it on that are compared."""
 UNLIKE, UNLIKE_AFTER_GREETING, NEVER = 0.15, 0.3, -2.0

@@ -21,7 +21,6 @@ from langchain_ctxbudget.report import HistoryStrategy
 from langchain_ctxbudget.tokens import encodable
 
 Clock: TypeAlias = Callable[[], datetime]
-
 ROOT, SETTINGS = "ctxbudget", "settings"
 LONGEST_LABEL = 200
 _AS_TEXT = "json"

@@ -15,7 +15,6 @@ from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.stores.base import Place, stored, unlabelled
 
 Namespace = tuple[str, ...]
-
 PAGE = 10_000
 """Items per search: every page reads the namespace again."""
 CHUNK = 1_000

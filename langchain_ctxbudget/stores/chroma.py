@@ -47,7 +47,6 @@ Vectors = NDArray[np.float32]
 """The vectors of an item, each of length 1, one after the other."""
 _Put: TypeAlias = tuple[str | None, Sequence[str]]
 """A checked write: the value as JSON text (`None` deletes), and the texts to embed for it."""
-
 BUCKETS = 16
 """Collections, chosen by a namespace's first two labels: one takes 2.6 MB, and the fuller it is the longer a scan."""
 READ_SIZE, WRITE_SIZE = 2_000, 500

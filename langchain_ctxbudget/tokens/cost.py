@@ -28,7 +28,6 @@ TOOLS_END_TOKENS = RESPONSE_FORMAT_TOKENS = 12
 _PROPERTY_TOKENS = _ENUM_TOKENS = 3
 _IMAGE_BLOCKS = frozenset({"image_url", "input_image", "image"})
 _ROLES = {"human": "user", "ai": "assistant"}
-
 _TILE, _LONG_SIDE, _SHORT_SIDE = 512, 2048, 768
 _MOST_TILES = 8
 """After resizing no image is larger than 2,048 x 768."""

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 CountMode = Literal["exact", "estimated"]
-
 PROVIDER_PREFIX = re.compile(r"^(?:(?:openai|azure|azure_openai|azure_ai|openrouter)[:/])+", re.IGNORECASE)
 """A prefix that may stand before the name of an OpenAI model."""
 _CACHED_TEXTS = 65_536

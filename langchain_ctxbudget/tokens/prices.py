@@ -28,10 +28,8 @@ _PROVIDER = re.compile(
 """A prefix of a model's name that says who runs it, and at whose prices."""
 _SNAPSHOT = re.compile(r"(?:[-@]\d{4}-\d{2}-\d{2}|[-@]\d{8}|-00\d)$")
 """The date or number of a version: `gpt-4o-2024-08-06`, `claude-opus-4-5@20251101`."""
-
 _WRITTEN_FOR = ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")
 """Anthropic's parts of `cache_creation`, which is 0 where these are given."""
-
 _Dollars = Annotated[float, Field(strict=True, ge=0, le=1_000_000, allow_inf_nan=False)]
 
 

@@ -28,7 +28,6 @@ MOST_TIMES, MOST_HIDDEN_TOKENS = 5, 1_000
 """A usage of more than this many times our count, plus this many tokens that a provider adds, is of another call."""
 _SERVERS = ("openai_api_base", "base_url", "azure_endpoint", "endpoint", "anthropic_api_url")
 """Attributes of models that name the server that runs them."""
-
 Model: TypeAlias = "BaseChatModel | str | None"
 
 
@@ -111,7 +110,6 @@ _BAND = 1.5
 """A usage further above a confirmed ratio is not that of one call, but of several summed up."""
 RELIABLE_TOKENS = 500
 """A smaller request consists mostly of tokens that the provider adds to every request."""
-
 _CLIENT_CALLS = {*CALL_BLOCKS, "computer_call", "shell_call", "local_shell_call", "apply_patch_call"}
 """Calls that the application runs: its model is called once for each answer."""
 _SERVER_BLOCKS = ("_call", "_tool_result", "_tool_use", "mcp_list_tools", "executable_code")
