@@ -7,13 +7,13 @@ from langchain_ctxbudget.budget.allocation import (
     MEMORIES_HEADING, MOST_EXCHANGES, TITLES, Allocation, AllocationStrategy, Depth, Emphasis, Exchange, Fragment,
     Layer, LayerSpec, Layout, Reason, Situation, Status, divide, share_out, title_of,
 )  # fmt: skip
-from langchain_ctxbudget.budget.parameters import Flag, NonNegative, Parameters, Positive, Share, ShareOrNone, Text
+from langchain_ctxbudget.budget.parameters import (
+    HEALTHY, THRESHOLDS, TIERS, Documents, Flag, Forced, NonNegative, Parameters, Positive, Share, ShareOrNone,
+    Standing, Text, Tier, TierName, UsageLimits, relaxed, standing, tier_of,
+)  # fmt: skip
 from langchain_ctxbudget.budget.strategies import (
     DEPTH_FACTOR, MEMORY_MAX, STRATEGIES, DynamicAllocation, ElasticAllocation, FixedAllocation,
     PrioritizedAllocation, RatioAllocation, strategy_of,
-)  # fmt: skip
-from langchain_ctxbudget.budget.tiers import (
-    HEALTHY, THRESHOLDS, TIERS, Documents, Forced, Standing, Tier, TierName, UsageLimits, relaxed, standing, tier_of,
 )  # fmt: skip
 
 __all__ = [

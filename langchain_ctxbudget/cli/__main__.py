@@ -6,34 +6,35 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
-from importlib import import_module, resources
+from importlib import resources
 from importlib.metadata import version
 from typing import Any
 
 from langchain_ctxbudget.errors import CtxBudgetError
 
 COMMANDS = (
-    ("demo", "assemble a prompt from a bundled conversation", "files"),
-    ("assemble", "assemble a prompt from a conversation of your own", "files"),
-    ("replay", "compare strategies on a conversation, turn by turn", "files"),
-    ("import", "write the conversations of a file into a store", "stored"),
-    ("inspect", "show what is known about a user, and why", "stored"),
-    ("dashboard", "show what is in the context, in a browser", "stored"),
+    ("demo", "assemble a prompt from a bundled conversation"),
+    ("assemble", "assemble a prompt from a conversation of your own"),
+    ("replay", "compare strategies on a conversation, turn by turn"),
+    ("import", "write the conversations of a file into a store"),
+    ("inspect", "show what is known about a user, and why"),
+    ("dashboard", "show what is in the context, in a browser"),
 )
-"""Name, help, and the module that adds the options."""
 BASH = '    {name}) words="{options}" ;;'
 FISH = 'complete -c ctxbudget -n "__fish_seen_subcommand_from {name}" -a "{options}"'
 SHELLS = {"bash": BASH, "zsh": BASH, "fish": FISH}
 
 
 class _Command(argparse.ArgumentParser):
-    """Imports its module when it is the command that was given."""
+    """Imports what it runs when it is the command that was given."""
 
-    name, module = "", ""
+    name = ""
 
     def configure(self) -> None:
         """Adds the options."""
-        import_module(f"langchain_ctxbudget.cli.{self.module}").configure(self.name, self)
+        from langchain_ctxbudget.cli import commands  # noqa: PLC0415 - when one is run
+
+        commands.configure(self.name, self)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401 - as its base
         self.configure()
@@ -68,9 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     completion = 'bash, zsh: eval "$(%(prog)s --completion)"; fish: %(prog)s --completion fish | source'
     parser.add_argument("--completion", nargs="?", const="bash", choices=SHELLS, metavar="SHELL", help=completion)
     commands = parser.add_subparsers(title="commands", prog="ctxbudget", metavar="COMMAND ...", parser_class=_Command)
-    for name, help_text, module in COMMANDS:
-        command = commands.add_parser(name, help=help_text)
-        command.name, command.module = name, module
+    for name, help_text in COMMANDS:
+        commands.add_parser(name, help=help_text).name = name
     options = parser.parse_args(arguments)
     if options.completion:
         print(_completion(commands.choices, options.completion), end="")  # noqa: T201 - a program's output

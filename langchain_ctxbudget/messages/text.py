@@ -23,16 +23,7 @@ def vocabulary(room: str) -> dict[str, str]:
 
 
 _ENGLISH = vocabulary("messages")
-# Scripts that are written without spaces (Thai to Myanmar, Khmer, kana, Han, Hangul): read in pairs of characters.
-UNSPACED = (
-    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
-    "\U00020000-\U0003134f"
-)
-# Marks that belong to the letter before them but are no letters to `re` (accents, Hebrew, Arabic and Indic vowels).
-MARKS = (
-    "\u0300-\u036f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670"
-    "\u0900-\u0963\u0966-\u0dff"
-)
+UNSPACED, MARKS = _ENGLISH["unspaced"], _ENGLISH["marks"]
 _ASCII_WORDS = re.compile(r"[A-Za-z0-9]+")
 """The same words in a text that is all ASCII, found in a fifth of the time."""
 _CONTRACTED = re.compile(r"(?<=[^\W\d_])['\u2019](?:s|t|d|m|re|ve|ll)(?!\w)", re.IGNORECASE)

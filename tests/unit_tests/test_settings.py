@@ -14,7 +14,7 @@ from langchain_core.exceptions import LangChainException
 
 from langchain_ctxbudget import errors
 from langchain_ctxbudget.budget import TIERS, UsageLimits, standing, tier_of
-from langchain_ctxbudget.budget.tiers import LIMITS
+from langchain_ctxbudget.budget.parameters import LIMITS
 from langchain_ctxbudget.errors import BudgetTooSmallError, CtxBudgetError, InvalidSettingsError
 from langchain_ctxbudget.settings import STYLES, ContextSettings, HistoryFormat, Personality
 

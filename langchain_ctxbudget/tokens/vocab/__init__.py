@@ -24,18 +24,9 @@ FILE_SHA256 = "815ad0c59958aa18ac2136a9d9ac315c38394f2584aefdc5e2aa426fb96722c4"
 TOKENS = 199_998
 
 SPECIAL_TOKENS = {"<|endoftext|>": 199_999, "<|endofprompt|>": 200_018}
-# How text is cut into pieces before byte pairs are merged: words with an optional capital part, numbers of up to
-# three digits, punctuation, line ends, white space.
-PATTERN = (
-    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
-    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
-    r"\p{N}{1,3}|"
-    r" ?[^\s\p{L}\p{N}]+[\r\n/]*|"
-    r"\s*[\r\n]+|"
-    r"\s+(?!\S)|"
-    r"\s+"
-)
-
+PATTERN = resources.files(__name__).joinpath("o200k_base.pattern").read_text(encoding="utf-8").replace("\n", "")
+"""How text is cut into pieces before byte pairs are merged: words with an optional capital part, numbers of up to three
+digits, punctuation, line ends, white space."""
 _LONGEST_RUN = 500_000
 _LONG_RUN = re.compile(rf"(\s{{{_LONGEST_RUN}}})")
 """tiktoken's expression engine gives up on a run of white space of a million characters."""

@@ -1,8 +1,10 @@
-"""The commands `ctxbudget import`, `inspect` and `dashboard`: what is in a store, and what is known from it."""
+"""The commands of `ctxbudget`: prompts of a conversation in a file; what is in a store, and what is known from it."""
 
 import argparse
+import re
 import shlex
 import socket
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -10,28 +12,160 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from langchain_core.messages import BaseMessage, message_to_dict
+from langchain_core.messages import BaseMessage, message_to_dict, messages_to_dict
+from rich.console import Console
 from rich.progress import Progress
+from rich.text import Text
 
-from langchain_ctxbudget import demo
-from langchain_ctxbudget.cli import terminal
-from langchain_ctxbudget.cli.formats import ConversationFile, pick_conversation, read_conversations
-from langchain_ctxbudget.errors import CtxBudgetError, InvalidSettingsError, MessageConflictError, StoreError
+from langchain_ctxbudget import demo, errors
+from langchain_ctxbudget.budget import STRATEGIES
+from langchain_ctxbudget.cli import formats, terminal
 from langchain_ctxbudget.knowledge import SourceMessage
-from langchain_ctxbudget.messages import fingerprint
+from langchain_ctxbudget.messages import fingerprint, plain_text
 from langchain_ctxbudget.pipeline import REPLAYED_TURNS, ContextPipeline, replay_last_turns
+from langchain_ctxbudget.prompt import AssembledContext
+from langchain_ctxbudget.replay import DEFAULT_STRATEGIES, NAMES, contender, replay, split_turns
 from langchain_ctxbudget.report import plural
 from langchain_ctxbudget.stores import DATABASE_FILE, Scope
+from langchain_ctxbudget.tokens import PRICES, price_of
 
-QUOTED_CHARACTERS = 400
+DEMO_BUDGET, REPLAY_BUDGET = 4_000, 8_000
+PREVIEW_LINES, PREVIEW_WIDTH, QUOTED_CHARACTERS = 14, 160, 400
 KINDS = {"facts": "fact/", "topics": "topic/", "entities": "entity/"}
 """Kinds of what is known, and how their ids begin."""
 DEMO_SESSION = "tool-library"
-HOST, PORT, DEMO_BUDGET = "127.0.0.1", 8642, 4_000
+HOST, PORT = "127.0.0.1", 8642
 
 
 def configure(command: str, parser: argparse.ArgumentParser) -> None:
-    """Adds the options of a command."""
+    """Adds the options of a command, and what runs it."""
+    of_files = {"demo": run_demo, "assemble": run_assemble, "replay": run_replay}
+    of_stores = {"import": run_import, "inspect": run_inspect, "dashboard": run_dashboard}
+    parser.set_defaults(run=(of_files | of_stores)[command])
+    (_add_for_files if command in of_files else _add_for_stores)(command, parser)
+
+
+def _add_for_files(command: str, parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    accepted = "OpenAI or LangChain messages, or an export of ChatGPT or Claude"
+    if command == "demo":
+        add("--message", help="ask something else than the demo's question")
+        add("--budget", type=terminal.tokens, default=DEMO_BUDGET, metavar="N", help="tokens (default: 4k)")
+    elif command == "assemble":
+        add("--conversation", type=Path, required=True, metavar="FILE", help=accepted)
+        add("--message", required=True, metavar="TEXT", help="the user's new message")
+        add("--budget", type=terminal.tokens, required=True, metavar="N", help="tokens, such as 4000 or 4k")
+    else:
+        add("file", type=Path, nargs="?", metavar="FILE", help=f"{accepted} (default: the bundled conversation)")
+        add("--budget", type=terminal.tokens, metavar="N", help="tokens (default: 8k, or what the settings say)")
+        add("--settings", type=Path, metavar="FILE", help="settings below those of the strategies, TOML or JSON")
+        names = f"of {', '.join(NAMES)}; with another budget: recency@4k (default: %(default)s)"
+        add("--compare", default=",".join(DEFAULT_STRATEGIES), metavar="NAME,...", help=names)
+        add("--price", metavar="MODEL", help="tell costs in US dollars, at the price of this model")
+    if command != "demo":
+        add("--title", help="which conversation, where the file holds several")
+        add("--system", default="", metavar="TEXT", help="a system prompt (default: the file's)")
+        add("--model", help="count for this model, within its window (default: o200k_base, no window)")
+    if command != "replay":
+        add("--allocation", default="elastic", choices=STRATEGIES, help="how the budget is divided (default: elastic)")
+    add("--json", action="store_true", help="everything as JSON")
+
+
+def _settings(options: argparse.Namespace) -> dict[str, Any]:
+    """Returns the settings of the pipeline; nothing is learned, or every run would show something else."""
+    return {"max_context_tokens": options.budget, "allocation": options.allocation, "learn": False}
+
+
+def run_demo(options: argparse.Namespace) -> None:
+    """Assembles and shows the prompt for a question about the bundled conversation."""
+    messages, system_prompt = demo.demo_messages(), demo.DEMO_SYSTEM_PROMPT
+    with ContextPipeline({**_settings(options), **demo.DEMO_SETTINGS}, system_prompt=system_prompt) as pipeline:
+        # The turns before the question as well, as an application would: the report tells what their prompts share.
+        replay_last_turns(pipeline, messages, Scope("maya", "demo"))
+        context = pipeline.assemble(options.message or demo.DEMO_QUESTION, user_id="maya", conversation_id="demo")
+    _show(context, options)
+    if not (options.json or options.message):
+        newest = contender("recency", options.budget, system_prompt=system_prompt).prompt(messages, context.turn)
+        prompt, trimmed = ("\n".join(one.text for one in made) for made in (context.messages, newest.messages))
+        terminal.tell("")
+        for number, message in enumerate(messages, 1):
+            if message.id in demo.DEMO_EVIDENCE_IDS:
+                found = message.text in prompt
+                state = "stands in the prompt word for word" if found else "is not in this prompt word for word"
+                other = "has" if message.text in trimmed else "does not have"
+                where = f"Message {number} of {len(messages)}, which holds the answer,"
+                terminal.tell(f"{where} {state}; trim_messages {other} it.", style="green" if found else "red")
+
+
+def run_assemble(options: argparse.Namespace) -> None:
+    """Assembles and shows the prompt for a message in a conversation of a file."""
+    key, instructions, messages = formats.read_one(options.conversation, options.title)
+    system_prompt = options.system or instructions
+    with ContextPipeline(_settings(options), system_prompt=system_prompt, model=options.model) as pipeline:
+        pipeline.add_messages(messages, user_id=terminal.DEFAULT_USER, conversation_id=key)
+        _show(pipeline.assemble(options.message, user_id=terminal.DEFAULT_USER, conversation_id=key), options)
+
+
+def _show(context: AssembledContext, options: argparse.Namespace) -> None:
+    report = context.report
+    if options.json:
+        terminal.print_json({"messages": messages_to_dict(context.messages), "report": report.to_dict()})
+        return
+    counts = report.coverage_counts()
+    messages = f"{counts['verbatim']:,} of {plural(sum(counts.values()), 'message')} word for word"
+    took = f"{counts['retrieved']:,} looked up, in {sum(report.timings_ms.values()):,.0f} ms and without a model"
+    terminal.tell(f"{report.total_tokens:,} of {report.budget_tokens:,} tokens: {messages}, {took}", style="bold")
+    console = Console(highlight=False)
+    console.print(Text(report.to_text(console.width)), soft_wrap=True)
+    console.print()
+    console.rule("[bold]the prompt")
+    for number, message in enumerate(context.messages, 1):
+        console.print(Text(" ".join(filter(None, (f"{number:>3}", message.type, message.name))), style="bold cyan"))
+        text = terminal.printable(plain_text(message))
+        console.print(Text(text if number == len(context.messages) else _shortened(text)), soft_wrap=True)
+
+
+def _shortened(text: str) -> str:
+    lines = text.splitlines()
+    shown = [line if len(line) <= PREVIEW_WIDTH else line[: PREVIEW_WIDTH - 1] + "…" for line in lines[:PREVIEW_LINES]]
+    if len(lines) > PREVIEW_LINES:
+        shown.append(f"… {len(lines) - PREVIEW_LINES} more lines (--json has them)")
+    return "\n".join(shown)
+
+
+def run_replay(options: argparse.Namespace) -> None:
+    """Replays the conversation, and prints what came of it."""
+    strategies = re.sub(r"(@\d+)k\b", r"\g<1>000", options.compare).split(",")
+    price = price_of(options.price, PRICES) if options.price else None
+    if options.price and price is None:
+        known = ", ".join(sorted(PRICES))
+        raise errors.InputError(f"--price: no price is known for {options.price!r}; there are prices for {known}")
+    system_prompt, messages = demo.DEMO_SYSTEM_PROMPT, demo.demo_messages()
+    if options.file is not None:
+        _, system_prompt, messages = formats.read_one(options.file, options.title)
+    settings = {"max_context_tokens": REPLAY_BUDGET, **terminal.settings_of(options)}
+    with terminal.progress_bar() as progress:
+        task = progress.add_task("turns", total=len(split_turns(messages)) * len(strategies))
+        result = replay(
+            messages,
+            strategies,
+            budget=settings["max_context_tokens"],
+            settings=settings,
+            system_prompt=options.system or system_prompt,
+            model=options.model,
+            price=price,
+            on_turn=lambda name, _: progress.update(task, advance=1, description=terminal.printable(name)),
+        )
+    if options.json:
+        terminal.print_json(result.to_dict())
+    else:
+        sys.stdout.write(terminal.printable(f"{result.to_text()}\n"))
+
+
+# What is in a store
+
+
+def _add_for_stores(command: str, parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--store", type=Path, required=command != "dashboard", metavar="FOLDER", help="a folder; `import` makes it")
     add("--user", default=terminal.DEFAULT_USER, help="whose conversations (default: %(default)s)")
@@ -56,7 +190,6 @@ def configure(command: str, parser: argparse.ArgumentParser) -> None:
         add("--settings", type=Path, metavar="FILE", help="settings of the application, TOML or JSON")
         add("--system", default="", metavar="TEXT", help="the system prompt of the application")
         add("--model", help="count for this model, within its window (default: o200k_base, no window)")
-    parser.set_defaults(run={"import": run_import, "inspect": run_inspect, "dashboard": run_dashboard}[command])
 
 
 @contextmanager
@@ -65,7 +198,7 @@ def _opened(folder: Path, about: Mapping[str, Any], *, is_new: bool = False) -> 
     from langchain_ctxbudget.stores.chroma import ChromaStore  # noqa: PLC0415 - loads chromadb
 
     if not (is_new or (folder / DATABASE_FILE).is_file()):  # opening it would make it
-        raise StoreError(f"There is no store in {folder}: `ctxbudget import FILE --store FOLDER` makes one")
+        raise errors.StoreError(f"There is no store in {folder}: `ctxbudget import FILE --store FOLDER` makes one")
     with ChromaStore(folder) as store, ContextPipeline(store=store, **about) as pipeline:
         yield pipeline
 
@@ -73,9 +206,9 @@ def _opened(folder: Path, about: Mapping[str, Any], *, is_new: bool = False) -> 
 def run_import(options: argparse.Namespace) -> None:
     """Writes the conversations of a file into a store, and learns from them."""
     user, learn = options.user, not options.no_learn
-    conversations = read_conversations(options.file)
+    conversations = formats.read_conversations(options.file)
     if options.title:
-        conversations = [pick_conversation(conversations, title=options.title)]
+        conversations = [formats.pick_conversation(conversations, title=options.title)]
     with (
         _opened(options.store, {"settings": {"learn": learn}}, is_new=True) as pipeline,
         terminal.progress_bar() as progress,
@@ -108,7 +241,7 @@ def _name(pipeline: ContextPipeline, scope: Scope, title: str) -> None:
 
 
 def _learn(
-    pipeline: ContextPipeline, conversations: Sequence[ConversationFile], user: str, progress: Progress
+    pipeline: ContextPipeline, conversations: Sequence[formats.ConversationFile], user: str, progress: Progress
 ) -> Iterator[str]:
     """Learns from everything new in some conversations, however little, and yields what went wrong."""
     task = progress.add_task("learned from", total=len(conversations))
@@ -120,12 +253,12 @@ def _learn(
         yield from filter(None, [worker.failure_of(Scope(user, found.conversation_id))])
 
 
-def _new_messages(pipeline: ContextPipeline, conversation: ConversationFile, user: str) -> list[BaseMessage]:
+def _new_messages(pipeline: ContextPipeline, conversation: formats.ConversationFile, user: str) -> list[BaseMessage]:
     """Returns what is not stored yet; a file that is not the stored one, with more or less at its end, is refused."""
     stored = pipeline.get_messages(user_id=user, conversation_id=conversation.conversation_id)
     for number, (known, given) in enumerate(zip(stored, conversation.messages, strict=False), 1):
         if given.id not in (None, known.id) or fingerprint(known) != fingerprint(given):
-            raise MessageConflictError(
+            raise errors.MessageConflictError(
                 f"{conversation.label!r} differs from the stored conversation at message {number} of "
                 f"{len(conversation.messages)}: it was edited, or is another branch. Nothing was imported. "
                 f"--replace lets the file win (messages that it does not have are kept aside)"
@@ -199,15 +332,17 @@ def run_dashboard(options: argparse.Namespace) -> None:
 
         from langchain_ctxbudget.dashboard import create_app  # noqa: PLC0415 - needs the extra
     except ImportError as error:
-        raise CtxBudgetError("The dashboard needs its extra: pip install 'langchain-ctxbudget[dashboard]'") from error
+        raise errors.CtxBudgetError(
+            "The dashboard needs its extra: pip install 'langchain-ctxbudget[dashboard]'"
+        ) from error
     if (options.store is None) != options.demo:
-        raise InvalidSettingsError("Say what to show: --store FOLDER, or --demo for the bundled conversation")
+        raise errors.InvalidSettingsError("Say what to show: --store FOLDER, or --demo for the bundled conversation")
     about = {"settings": terminal.settings_of(options), "system_prompt": options.system, "model": options.model}
     opened = _demo(options.user, about) if options.demo else _opened(options.store, about)
     try:
         listener = socket.create_server((HOST, options.port))
     except (OSError, OverflowError) as error:
-        raise InvalidSettingsError(f"--port {options.port}: {error}; 0 takes a free one") from error
+        raise errors.InvalidSettingsError(f"--port {options.port}: {error}; 0 takes a free one") from error
     with listener, opened as pipeline:
         app = create_app(pipeline, user_id=options.user)
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", server_header=False, proxy_headers=False))
