@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options.run(options)
     except CtxBudgetError as error:
-        from langchain_ctxbudget.cli.terminal import tell  # noqa: PLC0415 - when there is something to tell
+        from langchain_ctxbudget.cli.commands import tell  # noqa: PLC0415 - when there is something to tell
 
         tell(f"{type(error).__name__}: {error}", style="red", stderr=True)
         return 1

@@ -1,31 +1,35 @@
 """The commands of `ctxbudget`: prompts of a conversation in a file; what is in a store, and what is known from it."""
 
 import argparse
+import json
 import re
 import shlex
 import socket
 import sys
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import urlencode
 
 from langchain_core.messages import BaseMessage, message_to_dict, messages_to_dict
+from rich import box
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
 from rich.text import Text
 
 from langchain_ctxbudget import demo, errors
 from langchain_ctxbudget.budget import STRATEGIES
-from langchain_ctxbudget.cli import formats, terminal
+from langchain_ctxbudget.cli import formats
 from langchain_ctxbudget.knowledge import SourceMessage
 from langchain_ctxbudget.messages import fingerprint, plain_text
 from langchain_ctxbudget.pipeline import REPLAYED_TURNS, ContextPipeline, replay_last_turns
 from langchain_ctxbudget.prompt import AssembledContext
 from langchain_ctxbudget.replay import DEFAULT_STRATEGIES, NAMES, contender, replay, split_turns
-from langchain_ctxbudget.report import plural
+from langchain_ctxbudget.report import plural, shown
 from langchain_ctxbudget.stores import DATABASE_FILE, Scope
 from langchain_ctxbudget.tokens import PRICES, price_of
 
@@ -35,6 +39,10 @@ KINDS = {"facts": "fact/", "topics": "topic/", "entities": "entity/"}
 """Kinds of what is known, and how their ids begin."""
 DEMO_SESSION = "tool-library"
 HOST, PORT = "127.0.0.1", 8642
+Row: TypeAlias = Sequence[str | Text]
+DEFAULT_USER = "me"
+LONGEST_ID = len("00000000-0000-0000-0000-000000000000")
+_TOKENS = re.compile(r"(\d[\d,]*)(k?)", re.IGNORECASE)
 
 
 def configure(command: str, parser: argparse.ArgumentParser) -> None:
@@ -50,14 +58,14 @@ def _add_for_files(command: str, parser: argparse.ArgumentParser) -> None:
     accepted = "OpenAI or LangChain messages, or an export of ChatGPT or Claude"
     if command == "demo":
         add("--message", help="ask something else than the demo's question")
-        add("--budget", type=terminal.tokens, default=DEMO_BUDGET, metavar="N", help="tokens (default: 4k)")
+        add("--budget", type=tokens, default=DEMO_BUDGET, metavar="N", help="tokens (default: 4k)")
     elif command == "assemble":
         add("--conversation", type=Path, required=True, metavar="FILE", help=accepted)
         add("--message", required=True, metavar="TEXT", help="the user's new message")
-        add("--budget", type=terminal.tokens, required=True, metavar="N", help="tokens, such as 4000 or 4k")
+        add("--budget", type=tokens, required=True, metavar="N", help="tokens, such as 4000 or 4k")
     else:
         add("file", type=Path, nargs="?", metavar="FILE", help=f"{accepted} (default: the bundled conversation)")
-        add("--budget", type=terminal.tokens, metavar="N", help="tokens (default: 8k, or what the settings say)")
+        add("--budget", type=tokens, metavar="N", help="tokens (default: 8k, or what the settings say)")
         add("--settings", type=Path, metavar="FILE", help="settings below those of the strategies, TOML or JSON")
         names = f"of {', '.join(NAMES)}; with another budget: recency@4k (default: %(default)s)"
         add("--compare", default=",".join(DEFAULT_STRATEGIES), metavar="NAME,...", help=names)
@@ -87,14 +95,14 @@ def run_demo(options: argparse.Namespace) -> None:
     if not (options.json or options.message):
         newest = contender("recency", options.budget, system_prompt=system_prompt).prompt(messages, context.turn)
         prompt, trimmed = ("\n".join(one.text for one in made) for made in (context.messages, newest.messages))
-        terminal.tell("")
+        tell("")
         for number, message in enumerate(messages, 1):
             if message.id in demo.DEMO_EVIDENCE_IDS:
                 found = message.text in prompt
                 state = "stands in the prompt word for word" if found else "is not in this prompt word for word"
                 other = "has" if message.text in trimmed else "does not have"
                 where = f"Message {number} of {len(messages)}, which holds the answer,"
-                terminal.tell(f"{where} {state}; trim_messages {other} it.", style="green" if found else "red")
+                tell(f"{where} {state}; trim_messages {other} it.", style="green" if found else "red")
 
 
 def run_assemble(options: argparse.Namespace) -> None:
@@ -102,35 +110,35 @@ def run_assemble(options: argparse.Namespace) -> None:
     key, instructions, messages = formats.read_one(options.conversation, options.title)
     system_prompt = options.system or instructions
     with ContextPipeline(_settings(options), system_prompt=system_prompt, model=options.model) as pipeline:
-        pipeline.add_messages(messages, user_id=terminal.DEFAULT_USER, conversation_id=key)
-        _show(pipeline.assemble(options.message, user_id=terminal.DEFAULT_USER, conversation_id=key), options)
+        pipeline.add_messages(messages, user_id=DEFAULT_USER, conversation_id=key)
+        _show(pipeline.assemble(options.message, user_id=DEFAULT_USER, conversation_id=key), options)
 
 
 def _show(context: AssembledContext, options: argparse.Namespace) -> None:
     report = context.report
     if options.json:
-        terminal.print_json({"messages": messages_to_dict(context.messages), "report": report.to_dict()})
+        print_json({"messages": messages_to_dict(context.messages), "report": report.to_dict()})
         return
     counts = report.coverage_counts()
     messages = f"{counts['verbatim']:,} of {plural(sum(counts.values()), 'message')} word for word"
     took = f"{counts['retrieved']:,} looked up, in {sum(report.timings_ms.values()):,.0f} ms and without a model"
-    terminal.tell(f"{report.total_tokens:,} of {report.budget_tokens:,} tokens: {messages}, {took}", style="bold")
+    tell(f"{report.total_tokens:,} of {report.budget_tokens:,} tokens: {messages}, {took}", style="bold")
     console = Console(highlight=False)
     console.print(Text(report.to_text(console.width)), soft_wrap=True)
     console.print()
     console.rule("[bold]the prompt")
     for number, message in enumerate(context.messages, 1):
         console.print(Text(" ".join(filter(None, (f"{number:>3}", message.type, message.name))), style="bold cyan"))
-        text = terminal.printable(plain_text(message))
+        text = printable(plain_text(message))
         console.print(Text(text if number == len(context.messages) else _shortened(text)), soft_wrap=True)
 
 
 def _shortened(text: str) -> str:
     lines = text.splitlines()
-    shown = [line if len(line) <= PREVIEW_WIDTH else line[: PREVIEW_WIDTH - 1] + "…" for line in lines[:PREVIEW_LINES]]
+    first = [line if len(line) <= PREVIEW_WIDTH else line[: PREVIEW_WIDTH - 1] + "…" for line in lines[:PREVIEW_LINES]]
     if len(lines) > PREVIEW_LINES:
-        shown.append(f"… {len(lines) - PREVIEW_LINES} more lines (--json has them)")
-    return "\n".join(shown)
+        first.append(f"… {len(lines) - PREVIEW_LINES} more lines (--json has them)")
+    return "\n".join(first)
 
 
 def run_replay(options: argparse.Namespace) -> None:
@@ -143,8 +151,8 @@ def run_replay(options: argparse.Namespace) -> None:
     system_prompt, messages = demo.DEMO_SYSTEM_PROMPT, demo.demo_messages()
     if options.file is not None:
         _, system_prompt, messages = formats.read_one(options.file, options.title)
-    settings = {"max_context_tokens": REPLAY_BUDGET, **terminal.settings_of(options)}
-    with terminal.progress_bar() as progress:
+    settings = {"max_context_tokens": REPLAY_BUDGET, **settings_of(options)}
+    with progress_bar() as progress:
         task = progress.add_task("turns", total=len(split_turns(messages)) * len(strategies))
         result = replay(
             messages,
@@ -154,12 +162,12 @@ def run_replay(options: argparse.Namespace) -> None:
             system_prompt=options.system or system_prompt,
             model=options.model,
             price=price,
-            on_turn=lambda name, _: progress.update(task, advance=1, description=terminal.printable(name)),
+            on_turn=lambda name, _: progress.update(task, advance=1, description=printable(name)),
         )
     if options.json:
-        terminal.print_json(result.to_dict())
+        print_json(result.to_dict())
     else:
-        sys.stdout.write(terminal.printable(f"{result.to_text()}\n"))
+        sys.stdout.write(printable(f"{result.to_text()}\n"))
 
 
 # What is in a store
@@ -168,7 +176,7 @@ def run_replay(options: argparse.Namespace) -> None:
 def _add_for_stores(command: str, parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--store", type=Path, required=command != "dashboard", metavar="FOLDER", help="a folder; `import` makes it")
-    add("--user", default=terminal.DEFAULT_USER, help="whose conversations (default: %(default)s)")
+    add("--user", default=DEFAULT_USER, help="whose conversations (default: %(default)s)")
     if command == "import":
         add("file", type=Path, metavar="FILE")
         add("--title", help="only this conversation")
@@ -186,7 +194,7 @@ def _add_for_stores(command: str, parser: argparse.ArgumentParser) -> None:
     else:
         add("--demo", action="store_true", help="the bundled conversation, in memory, instead of a store")
         add("--port", type=int, default=PORT, help="0 takes a free one (default: %(default)s)")
-        add("--budget", type=terminal.tokens, metavar="N", help="tokens of the prompts that are shown")
+        add("--budget", type=tokens, metavar="N", help="tokens of the prompts that are shown")
         add("--settings", type=Path, metavar="FILE", help="settings of the application, TOML or JSON")
         add("--system", default="", metavar="TEXT", help="the system prompt of the application")
         add("--model", help="count for this model, within its window (default: o200k_base, no window)")
@@ -211,7 +219,7 @@ def run_import(options: argparse.Namespace) -> None:
         conversations = [formats.pick_conversation(conversations, title=options.title)]
     with (
         _opened(options.store, {"settings": {"learn": learn}}, is_new=True) as pipeline,
-        terminal.progress_bar() as progress,
+        progress_bar() as progress,
     ):
         new = [found.messages if options.replace else _new_messages(pipeline, found, user) for found in conversations]
         task = progress.add_task("messages", total=sum(len(found.messages) for found in conversations))
@@ -224,16 +232,16 @@ def run_import(options: argparse.Namespace) -> None:
         problems = list(_learn(pipeline, conversations, user, progress)) if learn else []
         learned = {kind: len(items) for kind, items in _known(pipeline, user, KINDS).items()}
     rows = [(found.conversation_id, found.title or "", f"{len(found.messages):,}") for found in conversations]
-    terminal.print_table(f"{options.file.name} → {options.store}", ("conversation", "title", "messages"), rows)
+    print_table(f"{options.file.name} → {options.store}", ("conversation", "title", "messages"), rows)
     if problems:
-        terminal.tell(f"{plural(len(problems), 'conversation')} could not be learned from: {problems[0]}", style="red")
+        tell(f"{plural(len(problems), 'conversation')} could not be learned from: {problems[0]}", style="red")
     if not learn:
-        terminal.tell("Nothing was learned from them: that is done when a pipeline adds the next message to them.")
+        tell("Nothing was learned from them: that is done when a pipeline adds the next message to them.")
     where = f"--store {shlex.quote(str(options.store))} --user {shlex.quote(user)}"
     if any(learned.values()):
         numbers = ", ".join(plural(number, KINDS[kind][:-1]) for kind, number in learned.items())
-        terminal.tell(f"Known about {user!r}: {numbers}.\nctxbudget inspect {where}")
-    terminal.tell(f"ctxbudget dashboard {where}")
+        tell(f"Known about {user!r}: {numbers}.\nctxbudget inspect {where}")
+    tell(f"ctxbudget dashboard {where}")
 
 
 def _name(pipeline: ContextPipeline, scope: Scope, title: str) -> None:
@@ -274,14 +282,14 @@ def run_inspect(options: argparse.Namespace) -> None:
             _show_sources(knowledge.why(options.why, user_id=user), options)
         elif options.delete:
             knowledge.delete(options.delete, user_id=user)
-            terminal.tell(f"{options.delete} is forgotten. The messages that it comes from stay.")
+            tell(f"{options.delete} is forgotten. The messages that it comes from stay.")
         elif options.pin or options.unpin:
             item = knowledge.pin(options.pin or options.unpin, user_id=user, pinned=bool(options.pin))
-            terminal.tell(f"{item.id} is {'' if item.pinned else 'no longer '}pinned.")
+            tell(f"{item.id} is {'' if item.pinned else 'no longer '}pinned.")
         elif options.correct:
             item_id, text = options.correct
             knowledge.edit(item_id, user_id=user, text=text)
-            terminal.tell(f"{item_id} is corrected.")
+            tell(f"{item_id} is corrected.")
         else:
             _list(pipeline, options)
 
@@ -293,18 +301,18 @@ def _known(pipeline: ContextPipeline, user: str, kinds: Iterable[str]) -> dict[s
 def _list(pipeline: ContextPipeline, options: argparse.Namespace) -> None:
     kinds = [options.kind] if options.kind else [*KINDS]
     if options.json:
-        terminal.print_json({"user_id": options.user, **_known(pipeline, options.user, kinds)})
+        print_json({"user_id": options.user, **_known(pipeline, options.user, kinds)})
         return
     every = pipeline.knowledge.list_known(user_id=options.user)
     for kind in kinds:
         found = [one for one in every if one.id.startswith(KINDS[kind])]
-        said = (terminal.cell(one.text, "pinned" if one.pinned else "") for one in found)
+        said = (cell(one.text, "pinned" if one.pinned else "") for one in found)
         if rows := [(one.id, text, _day(one.last_said)) for one, text in zip(found, said, strict=True)]:
-            terminal.print_table(plural(len(rows), KINDS[kind][:-1]), ("id", "known", "said last"), rows)
+            print_table(plural(len(rows), KINDS[kind][:-1]), ("id", "known", "said last"), rows)
     if not any(one.id.startswith(KINDS[kind]) for one in every for kind in kinds):
         number = len(pipeline.list_conversations(user_id=options.user))
         said_of = options.kind or "facts, topics or entities"
-        terminal.tell(f"No {said_of} of {options.user!r} in this store; conversations of theirs: {number:,}.")
+        tell(f"No {said_of} of {options.user!r} in this store; conversations of theirs: {number:,}.")
 
 
 def _day(at: object) -> str:
@@ -314,15 +322,15 @@ def _day(at: object) -> str:
 def _show_sources(sources: Sequence[SourceMessage], options: argparse.Namespace) -> None:
     if options.json:
         told = [{**asdict(one), "message": one.message and message_to_dict(one.message)} for one in sources]
-        terminal.print_json({"item_id": options.why, "sources": told})
+        print_json({"item_id": options.why, "sources": told})
         return
-    rows: list[terminal.Row] = []
+    rows: list[Row] = []
     for one in sources:
         said = one.message.text if one.message else "(no longer there)"
-        text = terminal.cell(said[:QUOTED_CHARACTERS], "edited since" if one.message and one.changed else "")
+        text = cell(said[:QUOTED_CHARACTERS], "edited since" if one.message and one.changed else "")
         rows.append((one.conversation_id, text, _day(one.message and one.message.additional_kwargs.get("created_at"))))
     known = f"known from {plural(len(sources), 'message')}" if sources else "said by hand"
-    terminal.print_table(f"{options.why}: {known}", ("conversation", "message", "said"), rows)
+    print_table(f"{options.why}: {known}", ("conversation", "message", "said"), rows)
 
 
 def run_dashboard(options: argparse.Namespace) -> None:
@@ -337,7 +345,7 @@ def run_dashboard(options: argparse.Namespace) -> None:
         ) from error
     if (options.store is None) != options.demo:
         raise errors.InvalidSettingsError("Say what to show: --store FOLDER, or --demo for the bundled conversation")
-    about = {"settings": terminal.settings_of(options), "system_prompt": options.system, "model": options.model}
+    about = {"settings": settings_of(options), "system_prompt": options.system, "model": options.model}
     opened = _demo(options.user, about) if options.demo else _opened(options.store, about)
     try:
         listener = socket.create_server((HOST, options.port))
@@ -346,10 +354,10 @@ def run_dashboard(options: argparse.Namespace) -> None:
     with listener, opened as pipeline:
         app = create_app(pipeline, user_id=options.user)
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", server_header=False, proxy_headers=False))
-        shown = {"session": DEMO_SESSION, "message": demo.DEMO_QUESTION, "part": demo.DEMO_EVIDENCE_IDS[0]}
-        look = urlencode(shown) if options.demo else ""
+        place = {"session": DEMO_SESSION, "message": demo.DEMO_QUESTION, "part": demo.DEMO_EVIDENCE_IDS[0]}
+        look = urlencode(place) if options.demo else ""
         address = f"http://{HOST}:{listener.getsockname()[1]}/{'#' * bool(look)}{look}"
-        terminal.tell(f"The dashboard of {options.user!r} is at {address}\nCtrl-C ends it.")
+        tell(f"The dashboard of {options.user!r} is at {address}\nCtrl-C ends it.")
         with suppress(KeyboardInterrupt):  # uvicorn has ended in order before it raises this
             server.run([listener])
 
@@ -357,8 +365,8 @@ def run_dashboard(options: argparse.Namespace) -> None:
 @contextmanager
 def _demo(user: str, about: Mapping[str, Any]) -> Iterator[ContextPipeline]:
     """Opens the bundled conversation, whose last turns had prompts."""
-    shown = {"max_context_tokens": DEMO_BUDGET, "keep_snapshots": REPLAYED_TURNS, **demo.DEMO_SETTINGS}
-    own = {"settings": shown | about["settings"], "system_prompt": about["system_prompt"] or demo.DEMO_SYSTEM_PROMPT}
+    kept = {"max_context_tokens": DEMO_BUDGET, "keep_snapshots": REPLAYED_TURNS, **demo.DEMO_SETTINGS}
+    own = {"settings": kept | about["settings"], "system_prompt": about["system_prompt"] or demo.DEMO_SYSTEM_PROMPT}
     with ContextPipeline(**{**about, **own}) as pipeline:
         for fact in demo.DEMO_FACTS:
             pipeline.knowledge.add_fact(fact, user_id=user, category="identity")
@@ -366,3 +374,68 @@ def _demo(user: str, about: Mapping[str, Any]) -> Iterator[ContextPipeline]:
         replay_last_turns(pipeline, demo.demo_messages(), scope)
         _name(pipeline, scope, demo.DEMO_TITLE)
         yield pipeline
+
+
+# Printing on a terminal: text that does not steer it, tables without frames, progress bars
+
+
+def tokens(text: str) -> int:
+    """Reads a number of tokens, as an option has it: `4000`, `12,000` or `4k`."""
+    if found := _TOKENS.fullmatch(text.strip()):
+        return int(found[1].replace(",", "")) * (1_000 if found[2] else 1)
+    raise argparse.ArgumentTypeError(f"{text!r} is no number of tokens, such as 4000 or 4k")
+
+
+def settings_of(options: argparse.Namespace) -> dict[str, Any]:
+    """Reads the settings in the file, TOML or JSON, that `--settings` names; a `--budget` goes before its own."""
+    path: Path | None = options.settings
+    found = dict[str, Any]()
+    try:
+        if path is not None:
+            read = json.loads if path.suffix == ".json" else tomllib.loads
+            found = dict(read(path.read_text(encoding="utf-8")))
+    except (OSError, TypeError, ValueError) as error:
+        raise errors.InvalidSettingsError(f"--settings {path}: {error}") from error
+    return found | ({} if options.budget is None else {"max_context_tokens": options.budget})
+
+
+def printable(text: str) -> str:
+    """Returns a text whose control characters, lines and tabs apart, are shown, not obeyed."""
+    return "".join(part if part in "\n\t" else shown(part) for part in re.split(r"([\n\t])", text))
+
+
+def tell(text: str, *, style: str = "", stderr: bool = False) -> None:
+    """Prints a text of any origin, without markup."""
+    Console(stderr=stderr, highlight=False).print(Text(printable(text), style=style), soft_wrap=True)
+
+
+def print_json(data: Mapping[str, Any]) -> None:
+    """Prints data, records in it as plain data."""
+    sys.stdout.write(json.dumps(data, indent=2, default=lambda record: record.model_dump(mode="json")) + "\n")
+
+
+def progress_bar() -> Progress:
+    """Returns a bar with count and remaining time on standard error, which is not in what may be piped on."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=Console(stderr=True))
+
+
+def cell(text: str, note: str = "") -> Text:
+    """Returns a text without markup, with a dim line below it."""
+    return Text(printable(text)).append(f"\n{note}" if note else "", style="dim")
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
+    """Prints an aligned table without frames; the last column is narrow and stands at the right.
+
+    The first column has ids, which stay whole where they are not very long: they are there to be copied.
+    """
+    lines = list(rows)
+    whole = min(LONGEST_ID, max((len(str(row[0])) for row in lines), default=0))
+    drawn = Table(title=printable(title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=0)
+    for place, heading in enumerate(columns[:-1]):
+        drawn.add_column(heading, overflow="fold", min_width=None if place else whole)
+    drawn.add_column(columns[-1], justify="right", no_wrap=True)
+    for row in lines:
+        drawn.add_row(*(value if isinstance(value, Text) else cell(value) for value in row))
+    Console(highlight=False).print(drawn)

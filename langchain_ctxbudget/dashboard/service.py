@@ -18,6 +18,7 @@ from pydantic import Field
 from starlette.exceptions import HTTPException
 
 from langchain_ctxbudget import budget as budgets
+from langchain_ctxbudget import pipeline as pipelines
 from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.budget import TIERS, Fragment, Layer, Reason, Status, UsageLimits
 from langchain_ctxbudget.documents import KnowledgeBase
@@ -25,13 +26,7 @@ from langchain_ctxbudget.errors import FactError, InputError
 from langchain_ctxbudget.flow import Flow, adrive
 from langchain_ctxbudget.history import Entry, MessageTable, OpenConversation
 from langchain_ctxbudget.messages import Preservation, fingerprint, plain_text, time_of
-from langchain_ctxbudget.pipeline import (
-    REPLAYED_TURNS,
-    ContextPipeline,
-    ContextSnapshot,
-    SnapshotBook,
-    replay_last_turns,
-)
+from langchain_ctxbudget.pipeline import ContextPipeline, ContextSnapshot, SnapshotBook, replay_last_turns
 from langchain_ctxbudget.prompt import NOTHING_ELSE, Prompt, Request, merged
 from langchain_ctxbudget.report import JOINED, STATES, ContextReport, LayerReport, ReportItem, preview
 from langchain_ctxbudget.settings import ContextSettings
@@ -217,7 +212,7 @@ class DashboardService:
                 if self._replayed is None or self._replayed[0] != key:
                     engine = self._pipeline.engine
                     made = ContextPipeline(
-                        settings.override({"keep_snapshots": REPLAYED_TURNS, "learn": False}),
+                        settings.override({"keep_snapshots": pipelines.REPLAYED_TURNS, "learn": False}),
                         system_prompt=engine.system_prompt,
                         embeddings=engine.workspace.embeddings,
                         model=engine.target.model,

@@ -15,17 +15,15 @@ from langgraph.config import get_config
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
+from langchain_ctxbudget import messages
 from langchain_ctxbudget.errors import InputError, checks_names
 from langchain_ctxbudget.flow import Flow, adrive, drive, twins
 from langchain_ctxbudget.integrations.callbacks import observed_elsewhere
 from langchain_ctxbudget.integrations.options import ReportInState, in_state, newest, pipeline_of, require_report
 from langchain_ctxbudget.integrations.tools import create_compaction_tool, create_recall_tool
 from langchain_ctxbudget.messages import (
-    WHOLE,
     call_ids,
     fingerprint,
-    flattened,
-    instruction,
     plainly_same,
     same_beginning,
     split_instructions,
@@ -190,7 +188,7 @@ def _read(request: types.ModelRequest[Any]) -> tuple[list[BaseMessage], list[Bas
     in the request belongs to the turn; system messages at its beginning are instructions.
     """
     asked, state = request.messages, request.state.get("messages") or request.messages
-    kept = list(state) if WHOLE.issuperset(map(type, state)) else convert_to_messages(state)
+    kept = list(state) if messages.WHOLE.issuperset(map(type, state)) else convert_to_messages(state)
     before, turn = split_turn(kept)
     history = before
     followed = True
@@ -215,8 +213,8 @@ def _read(request: types.ModelRequest[Any]) -> tuple[list[BaseMessage], list[Bas
     failures = [] if followed else [NOT_FOLLOWED]
     instructions, turn = split_instructions(turn)
     if (system := request.system_message) is not None:
-        failures += flattened([system])
-        instructions = [instruction(system), *instructions]
+        failures += messages.flattened([system])
+        instructions = [messages.instruction(system), *instructions]
     return [*map(SystemMessage, instructions), *history], turn, failures
 
 
