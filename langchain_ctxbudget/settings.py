@@ -4,22 +4,19 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, model_validator
 
 from langchain_ctxbudget import budget
 from langchain_ctxbudget.errors import InvalidSettingsError
-from langchain_ctxbudget.messages import one_line
+from langchain_ctxbudget.messages import one_line, packaged
 
 T = TypeVar("T")
 Many: TypeAlias = Annotated[Sequence[T], AfterValidator(tuple)]
 Source = Literal["conversations", "memories", "documents"]
 SOURCES: tuple[Source, ...] = ("conversations", "memories", "documents")
-STYLES: Mapping[str, Mapping[str, str]] = json.loads(
-    resources.files("langchain_ctxbudget").joinpath("styles.json").read_text(encoding="utf-8")
-)
+STYLES: Mapping[str, Mapping[str, str]] = json.loads(packaged("styles.json"))
 """The instruction for every kind of personality, and every value of a `ResponseStyle` (seed 004)."""
 
 

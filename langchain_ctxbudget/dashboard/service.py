@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
+from os.path import commonprefix
 from typing import Annotated, Any, TypeAlias
 
 from langchain_core.messages import HumanMessage
@@ -392,7 +393,8 @@ def exact(prompt: Prompt) -> list[Shown]:
         if before:
             former = before.popleft()
             same = fingerprint(message) == fingerprint(former)
-            cached = len(text) if same else _alike(text, plain_text(former))
+            alike = commonprefix((text, text if same else plain_text(former)))  # noqa: RUF071 - by characters
+            cached = len(alike)
             if not same:
                 before.clear()
         parts = list[Shown]()
@@ -402,11 +404,6 @@ def exact(prompt: Prompt) -> list[Shown]:
         tokens = plan.counter.count_message(message)
         shown.append({"role": message.type, "name": message.name, "tokens": tokens, "parts": parts})
     return shown
-
-
-def _alike(one: str, other: str) -> int:
-    """Returns the number of characters that two texts begin with alike."""
-    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def _pieces(prompt: Prompt) -> Iterator[list[Piece]]:

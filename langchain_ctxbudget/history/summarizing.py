@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from hashlib import blake2b
-from importlib import resources
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from langgraph.store.base import BaseStore, GetOp
@@ -47,10 +46,8 @@ _LIST_BONUS, _OVERVIEW_BONUS = 10.0, 15.0
 """For what the model itself calls a decision or open, and its overview; the seed's points for decisions and ends."""
 _SHOWN_CHARACTERS = 120
 
-_WORDING = resources.files("langchain_ctxbudget.history").joinpath("summarizing.md").read_text(encoding="utf-8").strip()
-SCHEMA: dict[str, Any] = json.loads(
-    resources.files("langchain_ctxbudget.history").joinpath("summarizing.json").read_text(encoding="utf-8")
-)
+_WORDING = messages.packaged("history/summarizing.md").strip()
+SCHEMA: dict[str, Any] = json.loads(messages.packaged("history/summarizing.json"))
 """The reply as JSON schema; a dict, because a pydantic class makes some clients refuse prose unseen."""
 _FIELDS = {name: field["description"] for name, field in SCHEMA["properties"].items()}
 _SAMPLE = json.dumps({name: [] if name in LISTS else "" for name in _FIELDS})

@@ -21,14 +21,7 @@ from langchain_ctxbudget.flow import Flow, adrive, drive, twins
 from langchain_ctxbudget.integrations.callbacks import observed_elsewhere
 from langchain_ctxbudget.integrations.options import ReportInState, in_state, newest, pipeline_of, require_report
 from langchain_ctxbudget.integrations.tools import create_compaction_tool, create_recall_tool
-from langchain_ctxbudget.messages import (
-    call_ids,
-    fingerprint,
-    plainly_same,
-    same_beginning,
-    split_instructions,
-    split_turn,
-)
+from langchain_ctxbudget.messages import call_ids, fingerprint, plainly_same, split_instructions, split_turn
 from langchain_ctxbudget.pipeline import ContextPipeline, Engine, Run, Session, is_task, run_of
 from langchain_ctxbudget.prompt import Request
 from langchain_ctxbudget.retrieval import recall_tool
@@ -192,7 +185,7 @@ def _read(request: types.ModelRequest[Any]) -> tuple[list[BaseMessage], list[Bas
     before, turn = split_turn(kept)
     history = before
     followed = True
-    if len(asked) != len(state) or not same_beginning(asked, state):
+    if len(asked) != len(state) or not messages.same_beginning(asked, state):
         given = convert_to_messages(asked)
         seen: list[BaseMessage] = []
         turn = []

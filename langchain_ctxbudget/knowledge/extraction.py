@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from importlib import resources
 from itertools import takewhile
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
@@ -17,11 +16,11 @@ import pydantic
 from langchain_core.utils.function_calling import convert_to_json_schema
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, OnErrorOmit, WrapValidator
 
-from langchain_ctxbudget import llm
+from langchain_ctxbudget import llm, messages
 from langchain_ctxbudget.knowledge import records
 from langchain_ctxbudget.knowledge.known import Knowledge
 from langchain_ctxbudget.knowledge.records import Fact, FactCategory, Profile, Said
-from langchain_ctxbudget.messages import CONTEXT, clip_text, fences, fold, says_the_same, terms, vocabulary, water_level
+from langchain_ctxbudget.messages import CONTEXT, clip_text, fences, fold, says_the_same, terms, water_level
 from langchain_ctxbudget.tokens import encodable, estimate_tokens
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ EARLIER_TOKENS = 300
 
 # What a reply says
 
-_NOBODY = re.compile(vocabulary("knowledge")["nobody"])
+_NOBODY = re.compile(messages.vocabulary("knowledge")["nobody"])
 
 
 def _or(default: object) -> WrapValidator:
@@ -146,8 +145,9 @@ def _read(reply: str | Mapping[str, Any]) -> LearnedAboutUser:
 
 # What is asked
 
-_WORDING = resources.files("langchain_ctxbudget.knowledge").joinpath("extraction.md").read_text(encoding="utf-8")
-_INSTRUCTIONS = _WORDING.strip().format(TEXT_CHARACTERS=TEXT_CHARACTERS, CONTEXT=CONTEXT)
+_INSTRUCTIONS = (
+    messages.packaged("knowledge/extraction.md").strip().format(TEXT_CHARACTERS=TEXT_CHARACTERS, CONTEXT=CONTEXT)
+)
 _AS_JSON = f"\n\nReply with one JSON object of this JSON schema and nothing else:\n{json.dumps(SCHEMA)}"
 
 FACTS_HEADING = "Known facts about the user:\n"

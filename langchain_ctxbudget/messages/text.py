@@ -16,10 +16,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+def packaged(file: str) -> str:
+    """Returns the text of a file of this package, such as `search/english.toml`."""
+    return resources.files("langchain_ctxbudget").joinpath(file).read_text(encoding="utf-8")
+
+
 def vocabulary(room: str) -> dict[str, str]:
     """Returns the words and patterns of English that a room keeps in its `english.toml`."""
-    text = resources.files(f"langchain_ctxbudget.{room}").joinpath("english.toml").read_text(encoding="utf-8")
-    return {name: "".join(parts) for name, parts in tomllib.loads(text).items()}
+    return {name: "".join(parts) for name, parts in tomllib.loads(packaged(f"{room}/english.toml")).items()}
 
 
 _ENGLISH = vocabulary("messages")

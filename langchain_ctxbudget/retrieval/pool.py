@@ -200,9 +200,7 @@ def without_names(query: str, names: Iterable[str]) -> str:
     return rest if rest.strip() else query
 
 
-@remembering(REMEMBERED_TEXTS)
-def _terms_of(text: str) -> tuple[str, ...]:
-    return tuple(terms(text))
+_terms_of = remembering(REMEMBERED_TEXTS)(lambda text: tuple(terms(text)))
 
 
 def _texts(

@@ -8,7 +8,6 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from importlib import resources
 from types import MappingProxyType
 from typing import Annotated, Any
 
@@ -16,6 +15,7 @@ from pydantic import Field
 
 from langchain_ctxbudget.budget import NonNegative, Parameters
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError, require_count
+from langchain_ctxbudget.messages import packaged
 
 CACHED_PRICE = 0.1
 """The price of a cached token, as a share of another one's, where no price tells it."""
@@ -146,9 +146,7 @@ def _tokens(counts: Mapping[str, Any], name: str, default: int | None = None) ->
     return int(value)
 
 
-_FILE: dict[str, Any] = json.loads(
-    resources.files("langchain_ctxbudget.tokens").joinpath("prices.json").read_text(encoding="utf-8")
-)
+_FILE: dict[str, Any] = json.loads(packaged("tokens/prices.json"))
 PRICES: Mapping[str, Price] = MappingProxyType({name: Price.of(price) for name, price in _FILE["prices"].items()})
 """The packaged prices, by the name of the model."""
 PRICES_SOURCE: str = f"{_FILE['source']}, {_FILE['as_of']}"
