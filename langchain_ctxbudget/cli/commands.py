@@ -79,6 +79,33 @@ def _add_for_files(command: str, parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="everything as JSON")
 
 
+def _add_for_stores(command: str, parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--store", type=Path, required=command != "dashboard", metavar="FOLDER", help="a folder; `import` makes it")
+    add("--user", default=DEFAULT_USER, help="whose conversations (default: %(default)s)")
+    if command == "import":
+        add("file", type=Path, metavar="FILE")
+        add("--title", help="only this conversation")
+        add("--replace", action="store_true", help="where a stored conversation differs, the file wins")
+        add("--no-learn", action="store_true", help="do not learn about the user now")
+    elif command == "inspect":
+        add("kind", nargs="?", choices=KINDS, help="default: all of them")
+        add("--json", action="store_true", help="whole records as JSON")
+        change = parser.add_mutually_exclusive_group()
+        change.add_argument("--why", metavar="ITEM", help="the messages that a fact, topic or entity is known from")
+        change.add_argument("--pin", metavar="ITEM", help="keep it whatever happens, and show it first")
+        change.add_argument("--unpin", metavar="ITEM", help="take that back")
+        change.add_argument("--correct", nargs=2, metavar=("ITEM", "TEXT"), help="say it in other words")
+        change.add_argument("--delete", metavar="ITEM", help="forget it; the messages that it comes from stay")
+    else:
+        add("--demo", action="store_true", help="the bundled conversation, in memory, instead of a store")
+        add("--port", type=int, default=PORT, help="0 takes a free one (default: %(default)s)")
+        add("--budget", type=tokens, metavar="N", help="tokens of the prompts that are shown")
+        add("--settings", type=Path, metavar="FILE", help="settings of the application, TOML or JSON")
+        add("--system", default="", metavar="TEXT", help="the system prompt of the application")
+        add("--model", help="count for this model, within its window (default: o200k_base, no window)")
+
+
 def _settings(options: argparse.Namespace) -> dict[str, Any]:
     """Returns the settings of the pipeline; nothing is learned, or every run would show something else."""
     return {"max_context_tokens": options.budget, "allocation": options.allocation, "learn": False}
@@ -168,36 +195,6 @@ def run_replay(options: argparse.Namespace) -> None:
         print_json(result.to_dict())
     else:
         sys.stdout.write(printable(f"{result.to_text()}\n"))
-
-
-# What is in a store
-
-
-def _add_for_stores(command: str, parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--store", type=Path, required=command != "dashboard", metavar="FOLDER", help="a folder; `import` makes it")
-    add("--user", default=DEFAULT_USER, help="whose conversations (default: %(default)s)")
-    if command == "import":
-        add("file", type=Path, metavar="FILE")
-        add("--title", help="only this conversation")
-        add("--replace", action="store_true", help="where a stored conversation differs, the file wins")
-        add("--no-learn", action="store_true", help="do not learn about the user now")
-    elif command == "inspect":
-        add("kind", nargs="?", choices=KINDS, help="default: all of them")
-        add("--json", action="store_true", help="whole records as JSON")
-        change = parser.add_mutually_exclusive_group()
-        change.add_argument("--why", metavar="ITEM", help="the messages that a fact, topic or entity is known from")
-        change.add_argument("--pin", metavar="ITEM", help="keep it whatever happens, and show it first")
-        change.add_argument("--unpin", metavar="ITEM", help="take that back")
-        change.add_argument("--correct", nargs=2, metavar=("ITEM", "TEXT"), help="say it in other words")
-        change.add_argument("--delete", metavar="ITEM", help="forget it; the messages that it comes from stay")
-    else:
-        add("--demo", action="store_true", help="the bundled conversation, in memory, instead of a store")
-        add("--port", type=int, default=PORT, help="0 takes a free one (default: %(default)s)")
-        add("--budget", type=tokens, metavar="N", help="tokens of the prompts that are shown")
-        add("--settings", type=Path, metavar="FILE", help="settings of the application, TOML or JSON")
-        add("--system", default="", metavar="TEXT", help="the system prompt of the application")
-        add("--model", help="count for this model, within its window (default: o200k_base, no window)")
 
 
 @contextmanager

@@ -236,8 +236,7 @@ class Catalogue:
     def parts(self, owner: str, keys: Sequence[str]) -> Flow[dict[str, PartRecord]]:
         """Returns those parts that are there, by `document/hash`, in order."""
         gets = [GetOp(namespace(owner, "parts", document), name) for document, name in (key.split("/") for key in keys)]
-        items = cast("list[Item | None]", (yield from batch(self.store, gets)))
-        read = zip(keys, items, strict=True)
+        read = zip(keys, cast("list[Item | None]", (yield from batch(self.store, gets))), strict=True)
         return {key: PartRecord.read(item.value, f"part {key!r}") for key, item in read if item}
 
     def _words(self, shelf: _Shelf, problems: list[str]) -> Flow[LexicalIndex]:

@@ -304,9 +304,6 @@ def extract(text: str, chunks: Sequence[str], counter: TokenCounter, budget_toke
     return shrink_to(picked or text[:budget_tokens], counter.count_text, budget_tokens) or text[: budget_tokens // 4]
 
 
-# Reading documents, and splitting them into chunks
-
-
 def by_source(given: Given | Iterable[Given], metadata: Mapping[str, Any]) -> list[list[Given]]:
     """Groups LangChain documents with the same source, such as pages; every other item is a group of its own."""
     single = isinstance(given, Document | str | PathLike) or not isinstance(given, Iterable)

@@ -281,8 +281,7 @@ def _candidates(store: BaseStore, found: Sequence[Item]) -> Flow[list[Candidate]
     records: defaultdict[tuple[str, ...], list[stores.MessageRecord]] = defaultdict(list)
     for item in found:
         records[item.namespace].append(stores.MessageRecord.read(item.value, f"message {item.key!r}"))
-    kinds = ((LANES, JOINED), (PINS, PINS))
-    asked = [GetOp((*of[:2], kind, of[-1]), key) for of in records for kind, key in kinds]
+    asked = [GetOp((*of[:2], kind, of[-1]), key) for of in records for kind, key in ((LANES, JOINED), (PINS, PINS))]
     about = iter((yield from batch(store, asked)))
     made: dict[tuple[tuple[str, ...], str], Candidate] = {}
     for of, its in records.items():

@@ -45,7 +45,6 @@ _CHARACTERS_PER_TOKEN = 3.5
 _LIST_BONUS, _OVERVIEW_BONUS = 10.0, 15.0
 """For what the model itself calls a decision or open, and its overview; the seed's points for decisions and ends."""
 _SHOWN_CHARACTERS = 120
-
 _WORDING = messages.packaged("history/summarizing.md").strip()
 SCHEMA: dict[str, Any] = json.loads(messages.packaged("history/summarizing.json"))
 """The reply as JSON schema; a dict, because a pydantic class makes some clients refuse prose unseen."""
@@ -151,8 +150,7 @@ class ChatModelSummarizer:
     """Makes digests with any chat model."""
 
     def __init__(self, model: "BaseChatModel") -> None:
-        names = ("summarize_history", "summarization")
-        self.model = llm.StructuredModel(model, SCHEMA, names=names, quotes=True)
+        self.model = llm.StructuredModel(model, SCHEMA, names=("summarize_history", "summarization"), quotes=True)
 
     @property
     def fingerprint(self) -> str:

@@ -145,9 +145,8 @@ def _read(reply: str | Mapping[str, Any]) -> LearnedAboutUser:
 
 # What is asked
 
-_INSTRUCTIONS = (
-    messages.packaged("knowledge/extraction.md").strip().format(TEXT_CHARACTERS=TEXT_CHARACTERS, CONTEXT=CONTEXT)
-)
+_WORDING = messages.packaged("knowledge/extraction.md").strip()
+_INSTRUCTIONS = _WORDING.format(TEXT_CHARACTERS=TEXT_CHARACTERS, CONTEXT=CONTEXT)
 _AS_JSON = f"\n\nReply with one JSON object of this JSON schema and nothing else:\n{json.dumps(SCHEMA)}"
 
 FACTS_HEADING = "Known facts about the user:\n"

@@ -357,5 +357,4 @@ def save(store: BaseStore, user_id: str, before: Knowledge, after: Knowledge, *,
         raise
     saved = replace(after, mark=mark, ended=ended)
     _ = saved.topic_detector, saved.entity_detector  # built here, so that no prompt has to wait for them
-    is_alone = old == before.mark and records.KnowledgeMark.found(last) == found
-    kept.knowledge = saved if is_alone else None
+    kept.knowledge = saved if old == before.mark and records.KnowledgeMark.found(last) == found else None

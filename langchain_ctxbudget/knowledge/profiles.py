@@ -30,7 +30,6 @@ HALF_LIFE, UNKNOWN_IMPORTANCE = timedelta(days=30), 0.5
 MANY_MESSAGES, MANY_CONVERSATIONS = 100, 10
 MOST_ITEMS, MOST_CHARACTERS = 12, 200
 """Aliases, attributes, relations and facts of an entity (the newest); characters of a name, or of one text about it."""
-
 OF_FACTS: Mapping[records.BundleType, records.FactCategory] = {
     "identity_core": "identity",
     "global_prefs": "preference",

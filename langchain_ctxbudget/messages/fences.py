@@ -16,7 +16,6 @@ CONTEXT = "context"
 SUMMARY = "conversation_summary"
 ARC = "conversation_arc"
 PREFERENCES = "user_preferences"
-
 _INVISIBLE = (
     r"\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
     r"\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff"

@@ -203,8 +203,7 @@ def _coverage(plan: Plan, content: Content) -> tuple[report.CoverageRange, ...]:
     for position in (*plan.history.quoted, *plan.retrieved.positions):
         if conversation.entries[position].id in quoted:
             marks[position] = "retrieved"
-    lines = (*content.summary, *content.of(Layer.ARC))
-    covered = [line.covers for line in lines if line.covers[0] < line.covers[1]]
+    covered = [one.covers for one in (*content.summary, *content.of(Layer.ARC)) if one.covers[0] < one.covers[1]]
     return report.ranges(len(conversation.entries), cut, covered, marks)
 
 

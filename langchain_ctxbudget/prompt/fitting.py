@@ -188,8 +188,7 @@ def _each(groups: Groups, change: Callable[[BaseMessage], BaseMessage]) -> Group
 
 def collapsed(text: str) -> str:
     """Takes away blanks at the ends of lines, runs of them within lines, and runs of blank lines."""
-    lines = (_BLANKS.sub(" ", line).rstrip() for line in text.split("\n"))
-    return _BLANK_LINES.sub("\n\n", "\n".join(lines))
+    return _BLANK_LINES.sub("\n\n", "\n".join(_BLANKS.sub(" ", line).rstrip() for line in text.split("\n")))
 
 
 EXPENDABLE, GIVEN, FACT = "expendable", "given memory", "fact"

@@ -24,7 +24,6 @@ PREVIEW_CHARACTERS = 80
 CoverageState = Literal["verbatim", "summarized", "retrieved", "omitted"]
 HistoryStrategy = Literal["empty", "full", "windowed", "compacted", "multi_level"]
 """How a history is shown (seed 000): whole; with a summary; with more room for its newer part; with several levels."""
-
 Count: TypeAlias = Annotated[int, Field(ge=0)]
 Positive: TypeAlias = Annotated[int, Field(ge=1)]
 Number: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
@@ -315,9 +314,6 @@ def preview(text: str) -> str:
 @cache
 def _adapter() -> TypeAdapter[ContextReport]:
     return TypeAdapter(ContextReport)
-
-
-# Texts and charts
 
 
 def label_of(layer: str) -> str:

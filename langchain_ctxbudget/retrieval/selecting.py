@@ -139,8 +139,7 @@ def select(
     more = all_free - len(chosen) - len(listed)
     too_weak = min(too_weak, more)  # a reply is quoted for its question, however weak it is
     omitted = {Reason.RANKED_LOWER: more - too_weak, Reason.LOW_RELEVANCE: too_weak}
-    ranked = [*(number for number, _ in chosen), *listed]
-    at = np.array(ranked, np.intp)
+    at = np.array([*(number for number, _ in chosen), *listed], np.intp)
     quoted = (pool.position(number) for number, part in chosen if part.status is Status.INCLUDED)
     return Retrieved(
         fragments=(*named, *(part for _, part in chosen)),
