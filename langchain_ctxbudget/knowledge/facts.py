@@ -19,7 +19,16 @@ from langchain_ctxbudget.knowledge import records
 from langchain_ctxbudget.knowledge.known import Knowledge, read
 from langchain_ctxbudget.knowledge.profiles import OF_FACTS
 from langchain_ctxbudget.knowledge.records import BY_USER, ContextBundle, Fact, LearnedFact, Source
-from langchain_ctxbudget.messages import Count, fences, fold, one_line, says_more, says_the_opposite, says_the_same
+from langchain_ctxbudget.messages import (
+    Count,
+    fences,
+    fold,
+    one_line,
+    says_more,
+    says_the_opposite,
+    says_the_same,
+    terms,
+)  # fmt: skip
 from langchain_ctxbudget.search import Candidate, Kind, pack
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import SnapshotRecord
@@ -167,8 +176,8 @@ def _ends(item: LearnedFact, new: Fact, other: Fact) -> bool:
     if len(item.supersedes) <= MOST_NAMED and other.id in item.supersedes and not other.is_kept_by_hand:
         return True
     slot = fold(one_line(item.slot))
-    answers = slot and (fold(other.slot) == slot or (other.slot and says_the_same(other.text, new.text)))
-    return bool(answers) or says_the_opposite(other.text, new.text)
+    was_next = fold(other.slot) == f"next {slot}" and terms(other.text)[:2] == terms(new.text)[:2]  # "move Oslo"
+    return bool(slot and (fold(other.slot) == slot or was_next)) or says_the_opposite(other.text, new.text)
 
 
 def _merged(known: Fact, new: Fact, item: LearnedFact) -> Fact:

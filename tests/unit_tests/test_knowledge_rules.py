@@ -75,6 +75,7 @@ def test_a_message_is_read_clause_by_clause() -> None:
         ("I love tea but I hate coffee", ["Loves tea", "Hates coffee"]),
         ("I live in Madrid and want to move.", ["Lives in Madrid"]),
         ("Thanks! By the way, I moved to Oslo. Is it cold?", ["Moved to Oslo"]),
+        ("I've just moved to Oslo.", ["Moved to Oslo"]),
         ("Since I'm allergic to nuts, which bars are safe?", []),
         ("btw, also I live in Rome. Yes, I live in Rome.", ["Lives in Rome"]),
     ):
