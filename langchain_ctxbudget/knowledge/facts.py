@@ -28,7 +28,7 @@ from langchain_ctxbudget.messages import (
     says_the_opposite,
     says_the_same,
     terms,
-)  # fmt: skip
+)
 from langchain_ctxbudget.search import Candidate, Kind, pack
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import SnapshotRecord
