@@ -1,6 +1,6 @@
 """Conversations: their messages, their log in the store, and their compaction."""
 
-from langchain_ctxbudget.history import blocks, compact, editing, log, work_state
+from langchain_ctxbudget.history import blocks, compact, editing, known_files, log, work_state
 from langchain_ctxbudget.history.blocks import BLOCKS
 from langchain_ctxbudget.history.columns import (
     UNKNOWN, Beginning, Entry, MessageIndex, saying, searched_text, short_digest,
@@ -18,3 +18,4 @@ from langchain_ctxbudget.history.turn_blocks import (
     CONTEXT_FRAME, CONTEXT_INTRO, SENT, TurnBlock, block_lines, by_layer, is_of_earlier_turn, with_block,
     with_headings,
 )  # fmt: skip
+from langchain_ctxbudget.history.work_state import StepWork, WorkState

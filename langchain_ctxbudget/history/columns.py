@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from langchain_ctxbudget import messages, search
 from langchain_ctxbudget.history.extractive import Line
-from langchain_ctxbudget.history.work_state import TurnWork
 from langchain_ctxbudget.messages import Preservation, as_note, digest, fold, is_user, one_line, terms, time_of
 from langchain_ctxbudget.search import subjects
 from langchain_ctxbudget.tokens import TokenCounter
@@ -153,7 +152,6 @@ class Costs(Columns):
         self.clips: Clips = {}
         self.turns: dict[object, Any] = {}
         self.turn_read: Any = None  # the turn as it was read last, to go on with
-        self.turn_work: TurnWork | None = None
 
     def grow(self, entries: Sequence[Entry], counter: TokenCounter) -> None:
         """Counts what is not counted yet, new messages also as lines where counting costs nobody anything."""

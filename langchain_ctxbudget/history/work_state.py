@@ -16,16 +16,29 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
-from langchain_ctxbudget.messages import Count, Group, fences, one_line, remembering
+from langchain_ctxbudget.history.known_files import (
+    MOST_FILES,
+    Floats,
+    Focus,
+    KnownFile,
+    code,
+    focus_of,
+    read_lines,
+    replacements,
+    worth,
+)  # fmt: skip
+from langchain_ctxbudget.messages import Count, fences, one_line, remembering
 from langchain_ctxbudget.settings import ToolKind
 from langchain_ctxbudget.stores import SummaryLine
 
 VALUES = {"# Paths\n": 91.0, "# Last error\n": 90.0, "# To do\n": 89.0, "# Files made or changed\n": 85.0}
 VALUES |= {"# Commands, the newest first\n": 76.0, "# Files read\n": 75.0, "# Names used\n": 55.0}
+VALUES |= {"# Lines of these files, as they are now\n": 54.0}
 """The headings in the order in which they stand, and what their first lines are worth, beside those of the arc."""
-PATHS, ERROR, TODO, CHANGED, COMMANDS, READ, NAMES = VALUES
-MOST_TOKENS, MOST_SHARE, TOKENS_PER_CALL = 1_000, 0.25, 80
-"""The most that the work state costs: so many tokens, that share of the budget, so many for every call."""
+PATHS, ERROR, TODO, CHANGED, COMMANDS, READ, NAMES, CODE = VALUES
+MOST_TOKENS, MORE_SHARE, MOST_SHARE, TOKENS_PER_CALL = 800, 0.05, 0.25, 80
+"""The most that the work state costs: so many tokens and that share of the budget, no more than the other share, and so
+many tokens for every call. Lines of files are not counted."""
 FACTS_SHARE = 0.3
 """The share of that for error, to-dos and commands; files and names get the rest."""
 MOST_MESSAGES = 2_000
@@ -39,6 +52,8 @@ GIVEN, SAID, WRITTEN, FOUND = 4.0, 1.0, 10.0, 0.5
 result."""
 PATH_TIMES = 2.0
 """A path counts so many times as much as another name."""
+PRICE = 0.6
+"""Of two names, the shorter one says as much for less: they are ranked by their worth for this power of their length."""
 LONGEST_ARGUMENT, LONGEST_TEXT, LONGEST_NAME = 200, 60_000, 160
 LONG_PATH, SHOWN_PARTS, LEAST_SHARED, MOST_FOLDED = 60, 3, 3, 200
 """Characters from which a path may be shown without a folder that is named once, parts of it that are shown, and how
@@ -56,6 +71,7 @@ _FAILED = re.compile(
     r"(?im)^.*(?:\bexit (?:code|status):? [1-9]|^\W*(?:\w+\.)*\w*(?:error|exception)\b[:>]|\berror: |^fatal: |^panic: "
     r"|^-* ?fail(?:ed|ure)?\b|\btimed out\b|^Traceback ).*$"
 )
+_REFUSED = re.compile(r"\W*(?:\w+[_ ])*error\b", re.IGNORECASE)
 _PATH_KEY = re.compile(r"(?i)(?:^|_)(?:path|file|file_?path|file_?name|notebook|uri|document)$|(?:Path|File)$")
 _COMMAND_KEY = re.compile(r"(?i)^(?:command|cmd|script|code|shell|bash|sql|statement)$")
 _SEARCH_KEY = re.compile(r"(?i)^(?:pattern|query|q|regex|search\w*|glob)$")
@@ -104,6 +120,7 @@ class ToolUse:
     name: str
     subjects: tuple[str, ...] = ()
     todos: tuple[Mapping[str, Any], ...] = ()
+    args: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, name: str, args: Mapping[str, Any], kinds: Mapping[str, ToolKind]) -> "ToolUse":
@@ -120,7 +137,7 @@ class ToolUse:
             "edit": patched or (paths and any(map(_OLD_KEY.match, args))),
             "write": paths and any(map(_NEW_KEY.match, args)),
             "search": pattern,
-            "run": command,
+            "run": command and not (paths and command.isidentifier()),  # an editor's `view` runs nothing
             "read": paths,
         }
         seen: ToolKind = next((kind for kind, found in shapes.items() if found), "other")
@@ -128,7 +145,7 @@ class ToolUse:
         if kind == "todo":
             return cls(kind, name, (), tuple(listed or (args,)))
         if kind in ("read", "edit", "write"):
-            return cls(kind, name, paths or patched or tuple(texts.values())[:1])
+            return cls(kind, name, paths or patched or tuple(texts.values())[:1], args=args)
         subject = command or pattern or (json.dumps(args, sort_keys=True, default=str) if args else "")
         return cls(kind, name, (one_line(f"{subject} {' '.join(paths)}" if pattern else subject),))
 
@@ -158,12 +175,14 @@ class WorkState:
     commands: dict[str, Outcome] = field(default_factory=dict)
     todos: tuple[tuple[str, str], ...] = ()
     error: tuple[str, str] | None = None
+    texts: dict[str, KnownFile] = field(default_factory=dict)
+    """The newest known texts of files, the one used last at the end."""
     _open: dict[str, ToolUse] = field(default_factory=dict)
     """Calls that wait for their results, by id."""
 
     def copy(self) -> "WorkState":
         """Returns one that can read on."""
-        own = ("uses", "paths", "files", "commands", "_open")
+        own = ("uses", "paths", "files", "commands", "texts", "_open")
         return replace(self, **{name: getattr(self, name).copy() for name in own})
 
     def read(self, messages: Iterable[tuple[int, BaseMessage]]) -> "WorkState":
@@ -220,20 +239,56 @@ class WorkState:
             if verb != "read" or before is None or before.verb == "read":  # what was changed stays so when read
                 times = before.times if before is not None and before.verb == verb else 0
                 self.files[path] = Outcome(verb, times + (not failed), why)
+            if not (failed or _REFUSED.match(text)):
+                self._know(path, call, text)
+
+    def _know(self, path: str, call: ToolUse, result: str) -> None:
+        """Takes in what a call shows or makes of the text of a file."""
+        known, is_part = self.texts.pop(path, None), len(call.args) > 1
+        if call.kind == "read" and (lines := read_lines(result, call.args)):
+            known = (known if is_part and known else KnownFile({}, self.calls)).with_part(lines, self.calls)
+            known = known if is_part else replace(known, views=())
+        elif call.kind == "write":
+            content = max((text for key, text in call.args.items() if _NEW_KEY.search(key)), key=len, default="")
+            known = KnownFile(dict(enumerate(content.splitlines(), 1)), self.calls)
+        elif call.kind == "edit" and known is not None:
+            for old, new in replacements(call.args):
+                known = known.edited(old, new)
+        if known is not None and known.lines:
+            self.texts[path] = known
+            while len(self.texts) > MOST_FILES:
+                del self.texts[next(iter(self.texts))]
 
     def activation(self, name: str) -> float:
         """Returns how likely a name is used again."""
         used = sum(weight / (1 + self.calls - call) for call, weight in self.uses.get(name, ()))
         return used * (PATH_TIMES if name in self.paths else 1.0)
 
-    def lines(self, count: Count, budget_tokens: int, said: str = "") -> list[SummaryLine]:
-        """Returns the work state in lines that fit a budget, but for what is `said` in the prompt already."""
+    def lines(
+        self, count: Count, budget_tokens: int, said: str = "", step: "StepWork | None" = None
+    ) -> list[SummaryLine]:
+        """Returns the work state in lines that fit a budget, but for what is `said` in the prompt already.
+
+        Lines of files that a step of the turn is about have a budget of their own.
+        """
         page = _Page(count, budget_tokens, said, self.read_until - 1)
-        ranked = sorted(self.uses, key=lambda name: (-self.activation(name), name))
-        if folder := _folder(name for name in ranked[:MOST_FOLDED] if name in self.paths):
+        ranked = sorted(self.uses, key=lambda name: (-self.activation(name) / len(name) ** PRICE, name))
+        folder = _folder(name for name in ranked[:MOST_FOLDED] if name in self.paths)
+        if step is not None and step.code_tokens:
+            page.left_tokens = step.code_tokens
+            values = worth(self.texts, step.focus, self.calls)
+            shown = code(self.texts, values, count, step.code_tokens - count(CODE), step.shown)
+            for path, text in sorted(shown.items(), key=lambda item: -values[item[0]].max()):
+                page.add(CODE, _without(folder, path), text)
+            page.left_tokens = budget_tokens
+        if folder:
             page.add(PATHS, f"… is {folder}")
         for heading, text in self._facts():
             page.add(heading, text, keep=int(budget_tokens * (1 - FACTS_SHARE)))
+        self._add_names(page, ranked, folder)
+        return [line for heading in VALUES for line in page.sections[heading]]
+
+    def _add_names(self, page: "_Page", ranked: Sequence[str], folder: str) -> None:
         rows: dict[str, list[str]] = {CHANGED: [], READ: [], NAMES: []}
         for name in ranked:
             file, short = self.files.get(name), _without(folder, name)
@@ -249,7 +304,14 @@ class WorkState:
         for heading, names in rows.items():
             while names and not page.add(heading, ", ".join(names)):
                 names.pop()
-        return [line for heading in VALUES for line in page.sections[heading]]
+
+    def worth(self, focus: Focus) -> dict[str, Floats]:
+        """Returns how likely the next edits replace each line of the files."""
+        return worth(self.texts, focus, self.calls)
+
+    def focus(self, before: Sequence[BaseMessage], turn: Sequence[BaseMessage]) -> Focus:
+        """Returns what the newest messages of a turn and those before it are about."""
+        return focus_of(before, turn, "\n".join(text for text, state in self.todos if state.casefold() not in _DONE))
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         if self.error is not None:
@@ -265,14 +327,15 @@ class WorkState:
 
 
 @dataclass(slots=True)
-class TurnWork:
-    """The work state of a turn that is read on step by step."""
+class StepWork:
+    """The work state of a turn as it was when steps of it gave way last, which is told until they do again."""
 
-    before: WorkState
-    """That of the messages before the turn."""
-    work: WorkState
-    parts: Sequence[Group] = ()
-    """The groups of the turn that were read."""
+    state: WorkState
+    focus: Focus
+    code_tokens: int
+    """What the lines of files may cost."""
+    shown: Mapping[str, frozenset[str]]
+    """The lines of each that steps show."""
     key: object = None
     """What its lines were written for."""
     lines: list[SummaryLine] = field(default_factory=list)
@@ -289,9 +352,9 @@ class _Page:
     position: int
     sections: dict[str, list[SummaryLine]] = field(default_factory=lambda: {heading: [] for heading in VALUES})
 
-    def add(self, heading: str, text: str, keep: int = 0) -> bool:
-        """Adds a line where at least `keep` tokens are left behind it."""
-        own, line = self.sections[heading], f"- {fences.as_data(one_line(text))}\n"
+    def add(self, heading: str, text: str, more: str = "", keep: int = 0) -> bool:
+        """Adds a line, and more lines below it, where at least `keep` tokens are left behind it."""
+        own, line = self.sections[heading], f"- {fences.as_data(one_line(text))}\n{more}"
         cost = self.count(line) + (0 if own else self.count(heading))
         if cost > self.left_tokens - keep:
             return False
@@ -333,4 +396,4 @@ def _short(text: str) -> str:
 def most_tokens(calls: int, budget_tokens: int) -> int:
     """Returns what the work state of so many calls may cost in a budget; more only when the calls have doubled."""
     doubled = TOKENS_PER_CALL << (calls.bit_length() - 1) if calls else 0
-    return min(MOST_TOKENS, int(budget_tokens * MOST_SHARE), doubled)
+    return min(MOST_TOKENS + int(budget_tokens * MORE_SHARE), int(budget_tokens * MOST_SHARE), doubled)

@@ -30,14 +30,21 @@ _LONGEST_REFERENCE = 100
 
 
 def clip_text(
-    text: str, count: Count, budget_tokens: int, *, reference: str | None = None, focus: frozenset[str] = frozenset()
+    text: str,
+    count: Count,
+    budget_tokens: int,
+    *,
+    reference: str | None = None,
+    focus: frozenset[str] = frozenset(),
+    worth: tuple[float, ...] = (),
 ) -> str | None:
     """Returns what says most of a text, and a marker that says how many tokens are left out, within a budget.
 
     The number may be a few tokens off, as what stays is tokenized next to the marker. The marker names the
     reference under which the recall tool gives the whole, where there is room for it and it can be quoted.
 
-    Lines with the terms that it was looked at for, `focus`, say more. None where the marker and 16 tokens do not fit.
+    Lines with the terms that it was looked at for, `focus`, say more, or they are given what they are worth. None where
+    the marker and 16 tokens do not fit.
     """
     total_tokens = count(text)
     if total_tokens <= budget_tokens:
@@ -59,7 +66,7 @@ def clip_text(
     for tries_left in reversed(range(_TRIES)):
         if not tries_left and best is None:  # this fits with every byte-level tokenizer
             characters = min(characters, room_tokens // _BYTES_PER_CHARACTER)
-        made = outlined(text, min(most, characters), focus, mark)
+        made = outlined(text, min(most, characters), focus, mark, worth)
         tokens = count(made)
         if made and tokens <= budget_tokens:
             best = made
@@ -80,6 +87,7 @@ def clip_message(
     *,
     reference: str | None = None,
     focus: frozenset[str] = frozenset(),
+    worth: tuple[float, ...] = (),
 ) -> BaseMessage | None:
     """Returns a message whose text is clipped so that it costs at most `budget_tokens`; None where that cannot be.
 
@@ -93,10 +101,13 @@ def clip_message(
         candidates.append([block if text_of(block) is not None else left_out(block) for block in candidates[0]])
     for blocks in candidates:
         whole = "\n".join(text for block in blocks if (text := text_of(block)))
+        values = worth if len(worth) == len(whole.splitlines()) else ()
         others = [block for block in blocks if text_of(block) is None]
         for named in (reference, None) if reference else (None,):
             text_tokens = budget_tokens - count_message(_with_text(message, "", others))
-            while (clipped := clip_text(whole, count, text_tokens, reference=named, focus=focus)) is not None:
+            while (
+                clipped := clip_text(whole, count, text_tokens, reference=named, focus=focus, worth=values)
+            ) is not None:
                 made = _with_text(message, clipped, others)
                 if (excess_tokens := count_message(made) - budget_tokens) <= 0:
                     return made

@@ -27,7 +27,7 @@ JSON_SIZES = [(max(1, int(8_192 * 0.8**i)), max(20, int(4_096 * 0.8**i))) for i 
 """Items of a list and characters of a text, from the finest form of JSON to the coarsest."""
 NEAR = 1 / 8
 """Share of the head, and of the tail, that is given up for a cut at a line break or at white space."""
-GAP = "\n[… lines left out: {:,} …]\n"
+GAP, SHORT_GAP = "\n[… lines left out: {:,} …]\n", "\n…\n"
 
 _BREAKS = (re.compile(r"(?<=[.!?;])\s+|(?<=[。！？])"), re.compile(r"\s+"))  # noqa: RUF001 - these end sentences
 _LINE_BREAK, _SPACE = re.compile(r"\r?\n|\r"), re.compile(r"\s")
@@ -44,25 +44,28 @@ _SIGNATURE = re.compile(
 _HEADING = re.compile(r"#{1,6} |=+ .*=$")
 
 
-def outlined(text: str, characters: int, focus: frozenset[str], mark: Callable[[int], str]) -> str:
+def outlined(
+    text: str, characters: int, focus: frozenset[str], mark: Callable[[int], str], worth: tuple[float, ...] = ()
+) -> str:
     """Returns about so many characters of a text, marks of gaps included; nothing where nothing would stay.
 
-    `mark` returns what stands in the largest gap for the number of characters that are left out altogether.
+    `mark` returns what stands in the largest gap for the number of characters that are left out altogether. What its
+    lines are worth follows from its kind, the focus, and the ends, unless it is given.
     """
     if form := _shorter_json(text, characters):
         return form + mark(len(text) - len(form))
-    pieces, marked, ends = _read(text, focus)
-    chosen, left = [False] * len(pieces), characters
-    for worth, reserved in ((marked, int(characters * (1 - MARKED_SHARE))), (ends, 0)):
-        open_ones = [i for i, value in enumerate(worth) if value > 0 and not chosen[i]]
-        for i in sorted(open_ones, key=lambda i: (-worth[i], i)):
+    pieces, marked, ends = _read(text, focus, worth)
+    chosen, left, gap_mark = [False] * len(pieces), characters, SHORT_GAP if worth else GAP
+    for values, reserved in ((marked, 0 if worth else int(characters * (1 - MARKED_SHARE))), (ends, 0)):
+        open_ones = [i for i, value in enumerate(values) if value > 0 and not chosen[i]]
+        for i in sorted(open_ones, key=lambda i: (-values[i], i)):
             joins = any(chosen[max(0, i - 1) : i + 2]) or i in (0, len(pieces) - 1)
-            cost = len(pieces[i]) + (0 if joins else len(GAP))
+            cost = len(pieces[i]) + (0 if joins else len(gap_mark))
             if cost <= left - reserved:
                 chosen[i], left = True, left - cost
             elif not reserved:
                 break  # ends are filled from outside
-    gaps = _gaps(pieces, chosen)
+    gaps = _gaps(pieces, chosen, len(gap_mark))
     if left > characters // 4 or not gaps:  # they are too long for this room
         head, tail = _ends(text, characters)
         return f"{head}{mark(len(text) - len(head) - len(tail))}{tail}" if head or tail else ""
@@ -73,23 +76,27 @@ def outlined(text: str, characters: int, focus: frozenset[str], mark: Callable[[
     made, shown = "", 0
     for gap in gaps:
         made += "".join(pieces[shown : gap[0]])
-        told = more + mark(left_out) if gap == largest else GAP.format(gap[1] - gap[0])
+        told = more + mark(left_out) if gap == largest else gap_mark.format(gap[1] - gap[0])
         made += told.lstrip("\n") if made.endswith("\n") else told
         shown = gap[1]
     return made + "".join(pieces[shown:])
 
 
-def _gaps(pieces: Sequence[str], chosen: Sequence[bool]) -> list[tuple[int, int]]:
+def _gaps(pieces: Sequence[str], chosen: Sequence[bool], shortest: int) -> list[tuple[int, int]]:
     """Returns where pieces are left out; what is no longer than the mark of a gap stays."""
     edges = [i for i in range(len(pieces) + 1) if (i < len(pieces) and not chosen[i]) != (i > 0 and not chosen[i - 1])]
     gaps = list(zip(edges[::2], edges[1::2], strict=True))
-    return [gap for gap in gaps if sum(map(len, pieces[slice(*gap)])) > len(GAP)]
+    return [gap for gap in gaps if sum(map(len, pieces[slice(*gap)])) > shortest]
 
 
 @remembering(256)
-def _read(text: str, focus: frozenset[str]) -> tuple[list[str], list[float], list[float]]:
+def _read(text: str, focus: frozenset[str], worth: tuple[float, ...]) -> tuple[list[str], list[float], list[float]]:
     """Returns the pieces of a text, and what each is worth: by its kind and the focus, and by how near an end it is."""
-    pieces = [piece for line in text.splitlines(keepends=True) for piece in _parted(line)]
+    lines = [_parted(line) for line in text.splitlines(keepends=True)]
+    pieces = [piece for line in lines for piece in line]
+    if worth:
+        marked = [value for value, line in zip(worth, lines, strict=True) for _ in line]
+        return pieces, marked, [0.0] * len(pieces)
     ends, before = list[float](), 0
     for piece in pieces:
         middle = before + len(piece) / 2

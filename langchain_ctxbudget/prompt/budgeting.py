@@ -10,7 +10,7 @@ from langchain_ctxbudget import errors
 from langchain_ctxbudget.budget import Allocation, Exchange, Fragment, Layer, Reason, Situation
 from langchain_ctxbudget.history import CONTEXT_FRAME, Conversation, compact, with_headings, work_state
 from langchain_ctxbudget.knowledge import MAX_TOPICS, facts, subjects
-from langchain_ctxbudget.messages import distinct, fences, is_user, newest_that_fit, same_beginning
+from langchain_ctxbudget.messages import distinct, fences, is_user, newest_that_fit
 from langchain_ctxbudget.prompt.assembly import NO_FIRST_QUESTION, group_tokens, has_human, layer_tokens
 from langchain_ctxbudget.prompt.fitting import JOINS, advice, counted_extras, excess_tokens, floors, pruned
 from langchain_ctxbudget.prompt.plan import LAST_STAGE, Plan, PlannedTurn, Preferences
@@ -31,6 +31,8 @@ TURN_SHARES = (0.25, 0.5, 0.75)
 """The share of what the system prompt leaves that a turn gets once it outgrows its room, stage by stage."""
 FRAMED, FRAMES_TOKENS = 1.1, 64
 """Estimates texts with their headings and fences: this many times their own tokens, plus so many."""
+CODE_SHARE = 0.35
+"""What lines of files get of the room that the human message leaves where older steps of a turn give way."""
 MESSAGES_OF_EXCHANGE = 2
 """The messages of an exchange without calls, by which `keep_messages` tells how many exchanges stay."""
 LAST_SHARE = 0.5
@@ -215,17 +217,19 @@ def _planned_turn(plan: Plan, identity: int, framing: int) -> PlannedTurn:
     room = plan.limit_tokens - identity - framing - sum(plan.extras.values())
     planned, long, step_groups = _room_of_turn(plan, room)
     work = work_state.most_tokens(_calls(plan.conversation), plan.limit_tokens)
-    work, own = work if plan.conversation.total_tokens + planned > room else 0, 0
+    work, own, code = work if plan.conversation.total_tokens + planned > room else 0, 0, 0
     if long == LAST_STAGE:
-        own, work = work_state.most_tokens(LONGEST_WALK, plan.limit_tokens), 0
-    kinds = tuple(sorted(settings.tool_kinds.items()))
-    rooms = Rooms(min(planned, room), room, own, step_groups, settings.oversized_message == "clip", kinds)
+        left = max(0, min(planned, room) - plan.turn.said_tokens)
+        own, work, code = work_state.most_tokens(LONGEST_WALK, left), 0, int(left * CODE_SHARE)
+    clips, kinds = settings.oversized_message == "clip", tuple(sorted(settings.tool_kinds.items()))
+    rooms = Rooms(min(planned, room), room, own, code, step_groups, clips, kinds)
     fitted = _fitted(plan, rooms) if own or whole > rooms.budget_tokens else PlannedTurn(groups=plan.turn.whole)
     if isinstance(fitted, int):
         needed_tokens = floors(identity, fitted, plan.extras, framing)
         raise errors.BudgetTooSmallError(plan.limit_tokens, needed_tokens, advice(plan))
     tokens = sum(group_tokens(part, counter) for part in fitted.groups)
     note = ""
+    own += fitted.step_work.code_tokens if fitted.step_work else 0
     if fitted.left_out and has_human(fitted.groups):
         steps = len(fitted.left_out)
         note = f"[Left out: {steps} of the steps taken for this message, calls with their results.]\n"
@@ -237,6 +241,7 @@ def _planned_turn(plan: Plan, identity: int, framing: int) -> PlannedTurn:
         left_out=fitted.left_out,
         clipped=fitted.clipped,
         renewed=fitted.renewed,
+        step_work=fitted.step_work,
         work=(),
         repairs=plan.turn.given_repairs,
         note=note,
@@ -250,9 +255,13 @@ def _planned_turn(plan: Plan, identity: int, framing: int) -> PlannedTurn:
 
 
 def _fitted(plan: Plan, rooms: Rooms) -> PlannedTurn | int:
-    first, places = len(plan.conversation.entries) + 1, plan.turn.places
-    key, turns = (rooms, first), plan.conversation.columns.turns
-    turn = turns.pop(key, None) or GrowingTurn(plan.counter, rooms)  # nobody else goes on with it meanwhile
+    conversation, places = plan.conversation, plan.turn.places
+    first, turns = len(conversation.entries) + 1, conversation.columns.turns
+    key = (rooms, first)
+    if (turn := turns.pop(key, None)) is None:  # nobody else goes on with it meanwhile
+        said = [entry.sent for entry in conversation.entries[-RECENT_MESSAGES:]]
+        before = conversation.read_work(first - 1, plan.request.settings.tool_kinds)
+        turn = GrowingTurn(plan.counter, rooms, before, said)
     # The numbers by which the recall tool gives messages of the turn follow those that are stored.
     turn.name = lambda one: f"#{first + places[key]}" if (key := reference_of(one)) in places else None
     fitted: PlannedTurn | int = turn.fitted(plan.turn.whole)
@@ -370,31 +379,18 @@ def _calls(conversation: Conversation, messages: int = LONGEST_WALK) -> int:
 
 def _work(plan: Plan, view: compact.HistoryView) -> tuple[Fragment, ...]:
     """Returns the work state of the turn as it was when steps of it gave way last."""
-    turn, columns, end = plan.turn, plan.conversation.columns, len(plan.conversation.entries)
-    fence = (fences.opening(fences.ARC), fences.closing(fences.ARC))
-    most = turn.own_work_tokens - sum(map(plan.counter.count_text, fence))
-    if not turn.renewed or most <= 0 or not has_human(turn.groups):
+    turn, step, count = plan.turn, plan.turn.step_work, plan.counter.count_text
+    most = turn.own_work_tokens - sum(map(count, (fences.opening(fences.ARC), fences.closing(fences.ARC))))
+    if step is None or most <= 0 or not has_human(turn.groups):
         return ()
-    parts = turn.whole[: turn.renewed]
     # What is sent of later steps changes nothing: the work state is written at steps only.
     later = {part.positions for part in turn.whole[turn.renewed :]}
     shown = (*view.groups, *(part for part in turn.groups if part.positions not in later))
     said = "".join(part.text for part in view.arc) + work_state.told_by(m for part in shown for m in part.messages)
-    before = plan.conversation.read_work(end, plan.request.settings.tool_kinds)
-    known, columns.turn_work = columns.turn_work, None  # nobody else reads on meanwhile
-    if known is None or known.before is not before or not same_beginning(known.parts, parts):
-        known = work_state.TurnWork(before, before.copy())
-    if known.key != (key := (len(parts), most, said)):
-        # A result that is missing stands in its group as a note, which has no position of its own.
-        known.work.read(
-            (end + part.positions[min(place, len(part.positions) - 1)], message)
-            for part in parts[len(known.parts) :]
-            for place, message in enumerate(part.messages)
-        )
-        known.lines = known.work.lines(plan.counter.count_text, most, said)
-        known.parts, known.key = parts, key
-    columns.turn_work = known
-    return compact.fragments(Layer.ARC, known.lines, plan.counter.count_text)
+    if step.key != (key := (most, said)):
+        step.lines = step.state.lines(count, most - step.code_tokens, said, step)
+        step.key = key
+    return compact.fragments(Layer.ARC, step.lines, count)
 
 
 def with_leftovers(plan: Plan) -> Plan:

@@ -48,6 +48,8 @@ def divided(plan: Plan) -> Plan:
 def _going_on(plan: Plan) -> Plan:
     """Continues the last prompt, if a cache may still hold it and there is room; else the prompt is a step."""
     step = plan.but(goes_on=False, cold=plan.repeats and plan.cold)
+    if not plan.conversation.cuts:
+        return step
     going = within(step.but(goes_on=True))
     record, turn = history_plan(going).record, going.turn
     if record is None or (not plan.repeats and _is_cold(going)):

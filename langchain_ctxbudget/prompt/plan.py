@@ -9,7 +9,7 @@ from langchain_core.messages import BaseMessage
 
 from langchain_ctxbudget.budget import HEALTHY, Allocation, Fragment, Layer, Parameters, Tier
 from langchain_ctxbudget.errors import InvalidSettingsError
-from langchain_ctxbudget.history import Conversation, HistoryView, LastPrompt, TurnBlock
+from langchain_ctxbudget.history import Conversation, HistoryView, LastPrompt, StepWork, TurnBlock
 from langchain_ctxbudget.knowledge import NOTHING, Bundles, Detected, Fact, FactsLayer, Knowledge, facts
 from langchain_ctxbudget.messages import Group, Repair, plain_text
 from langchain_ctxbudget.prompt.assembly import Content, asking, has_human
@@ -152,8 +152,10 @@ class PlannedTurn:
     """The most that the work state of the stored messages may cost."""
     own_work_tokens: int = 0
     """The most that the work state of this turn may cost."""
+    step_work: StepWork | None = None
+    """What of this turn is to be told as it was when steps gave way last."""
     work: tuple[Fragment, ...] = ()
-    """The work state of this turn as it was when steps gave way last."""
+    """That, as it is told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,13 +7,15 @@ follows from the steps alone, so a process that goes on with a turn shows of it 
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
 from langchain_ctxbudget import messages
-from langchain_ctxbudget.history import work_state
+from langchain_ctxbudget.history import StepWork, WorkState, known_files, work_state
 from langchain_ctxbudget.messages import Group, call_ids, clip_message, remembering, terms, water_level
 from langchain_ctxbudget.prompt.assembly import group_tokens, has_human
 from langchain_ctxbudget.prompt.plan import PlannedTurn
@@ -22,9 +24,9 @@ from langchain_ctxbudget.tokens import TokenCounter
 
 NEWEST_SHARE = 0.75
 """The newest step's share of the room that the human message and the next steps leave, where not all steps fit."""
-NEXT_STEPS, LEAST_STEPS, RECENT_STEPS, NEXT_SHARE = 4, 2, 8, 0.35
+NEXT_STEPS, LEAST_STEPS, RECENT_STEPS, NEXT_SHARE, SMALL_ROOM = 4, 2, 8, 0.3, 26_000
 """A turn that is too large keeps room for so many more steps, as large as its recent ones, and at least for so many
-large ones, but never more than this share of its own."""
+large ones, but never more than this share of its own. In a small room the share is the room over so many tokens."""
 LARGE_TOKENS, LARGE_SHARE = 1_500, 0.125
 """The size that a large step is taken to have: so many tokens, or this share of a small room."""
 NEW_SHARE, USEFUL_SHARE = 0.35, 0.025
@@ -39,6 +41,8 @@ NOTE_TOKENS = 40
 """The most that the line about steps that are left out costs."""
 FOCUS_CHARACTERS = 4_000
 """How much of a message is read for words to look for in results."""
+CHARACTERS_PER_TOKEN, LINE_TOKENS = 4, 3
+"""About what a line of a file costs, with its number."""
 MOST_TURNS = 4
 """How many turns of a conversation are kept to go on with, one for each division of the room."""
 AGAIN: Mapping[ToolKind, str] = {
@@ -51,6 +55,7 @@ AGAIN: Mapping[ToolKind, str] = {
 """What a later call did that made an older result stale."""
 
 Kinds = tuple[type[BaseMessage], ...]
+P = tuple[int, int]
 Name = Callable[[BaseMessage], str | None]
 """Returns the reference under which the recall tool gives a message."""
 
@@ -64,6 +69,8 @@ class Rooms(NamedTuple):
     """The most that it may cost in any case."""
     kept_tokens: int = 0
     """The part of the budget that is kept for the work state."""
+    code_tokens: int = 0
+    """The part of it that is kept for lines of files."""
     step_groups: int = 0
     """The number of groups of the turn when its prompt was written anew: they are fitted at once, as then."""
     clip_human: bool = False
@@ -73,7 +80,7 @@ class Rooms(NamedTuple):
     @property
     def steps_tokens(self) -> int:
         """The budget without what is kept."""
-        return self.budget_tokens - self.kept_tokens
+        return self.budget_tokens - self.kept_tokens - self.code_tokens
 
 
 class ReadTurn(NamedTuple):
@@ -114,14 +121,23 @@ def next_tokens(sizes: Sequence[int], room_tokens: int) -> int:
         return 0
     large = min(LARGE_TOKENS, int(room_tokens * LARGE_SHARE))
     recent = [min(size, large) for size in sizes[-RECENT_STEPS:]]
-    return min(int(room_tokens * NEXT_SHARE), max(LEAST_STEPS * large, NEXT_STEPS * sum(recent) // len(recent)))
+    most = int(room_tokens * min(NEXT_SHARE, room_tokens / SMALL_ROOM))
+    return min(most, max(LEAST_STEPS * large, NEXT_STEPS * sum(recent) // len(recent)))
 
 
 class GrowingTurn:
     """The shown part of a turn, to which one step after the other is added; it can go on where a call left it."""
 
-    def __init__(self, counter: TokenCounter, rooms: Rooms, name: Name = lambda _: None) -> None:
+    def __init__(
+        self,
+        counter: TokenCounter,
+        rooms: Rooms,
+        before: WorkState | None = None,
+        said_before: Sequence[BaseMessage] = (),
+        name: Name = lambda _: None,
+    ) -> None:
         self.counter, self.rooms, self.name = counter, rooms, name
+        self.before, self.said_before = before or WorkState(dict(rooms.tool_kinds)), said_before
         self.begin(())
 
     def begin(self, groups: Sequence[Group]) -> None:
@@ -131,7 +147,7 @@ class GrowingTurn:
         """The messages of the user, also those after the steps that are fitted so far."""
         self.shown: dict[int, Group] = {}
         self.costs: dict[int, int] = {}
-        self.total = self.renewed = 0
+        self.total = self.renewed = self.code_tokens = 0
         self.sizes: list[int] = []
         """What each step costs whole."""
         self.dropped = False
@@ -143,6 +159,12 @@ class GrowingTurn:
         self.stale: dict[str, tuple[str, str]] = {}
         """Calls whose results are stale, by their ids: the call that came later, and what it did."""
         self.results: dict[str, ToolMessage] = {}
+        self.work = self.before.copy()
+        """What the calls of these steps, and those before the turn, have left behind."""
+        self.step_work: StepWork | None = None
+        self.read_of: dict[str, str] = {}
+        """The files that results show, by the ids of their calls."""
+        self._worth: tuple[int, dict[str, known_files.Floats]] = (-1, {})
         self._given: list[Group] = []
         for number, part in self.human.items():
             self._put(number, part)
@@ -157,9 +179,10 @@ class GrowingTurn:
         for number in range(len(self._given), len(groups)):
             self._given.append(groups[number])
             self.whole.append(groups[number])
+            self._read(groups[number])
             if number not in self.human:
                 self._add(number)
-        shown, renewed = dict(self.shown), self.renewed
+        shown, renewed, step_work = dict(self.shown), self.renewed, self.step_work
         if self.total > self.rooms.most_tokens:
             needed = {i: groups[i] for i in sorted({*self.human, *_newest(groups, range(len(groups)))})}
             kinds: Kinds = (ToolMessage, HumanMessage) if self.rooms.clip_human else (ToolMessage,)
@@ -168,14 +191,25 @@ class GrowingTurn:
             if least > self.rooms.most_tokens:
                 return least
             shown = self._clipped(needed, min(self.rooms.most_tokens, max(least, self.rooms.steps_tokens)), kinds)
-            renewed = len(groups)
+            renewed, step_work = len(groups), None
         return PlannedTurn(
             whole=tuple(groups),
             groups=tuple(shown[i] for i in sorted(shown)),
             left_out=tuple(part for i, part in enumerate(groups) if i not in shown),
             clipped=frozenset(groups[i].positions[0] for i, part in shown.items() if part != groups[i]),
             renewed=renewed,
+            step_work=step_work,
         )
+
+    def _read(self, part: Group) -> None:
+        """Reads what the calls of a group leave behind; a note for a missing result has no position of its own."""
+        end = self.work.read_until
+        self.work.read(enumerate(part.messages, end))
+
+    @property
+    def _focus_now(self) -> known_files.Focus:
+        said = [message for part in self.whole for message in part.messages]
+        return self.work.focus(self.said_before, said)
 
     def _add(self, number: int) -> None:
         self._read_calls(number)
@@ -198,8 +232,10 @@ class GrowingTurn:
         """
         self._put(newest, self.whole[newest])
         self.sizes.append(self.costs[newest])
-        budget_tokens = self.rooms.steps_tokens - (NOTE_TOKENS if self.dropped else 0)
-        ahead, steps = next_tokens(self.sizes, budget_tokens), self.rooms.step_groups
+        budget_tokens = self.rooms.budget_tokens - self.rooms.kept_tokens - self.code_tokens
+        budget_tokens -= NOTE_TOKENS if self.dropped else 0
+        said, steps = sum(self.costs[at] for at in self.human), self.rooms.step_groups
+        ahead = next_tokens(self.sizes, self.rooms.budget_tokens - said)
         if newest < steps - 1 or (newest == steps - 1 and self.total <= budget_tokens - ahead):
             return
         if newest >= steps:
@@ -216,14 +252,17 @@ class GrowingTurn:
         """Shortens older steps, the oldest and stale ones first, and leaves out what has no room even so."""
         self.renewed = newest + 1
         older = sorted(i for i in self.shown if i != newest and i not in self.human)
-        budget_tokens = self.rooms.steps_tokens - ahead_tokens - (NOTE_TOKENS if older or self.dropped else 0)
+        for number in older:
+            self._tell_stale(number)
+        self.code_tokens, own = self._divided_code(newest)
+        budget_tokens = self.rooms.budget_tokens - self.rooms.kept_tokens - ahead_tokens - self.code_tokens
+        budget_tokens -= NOTE_TOKENS if older or self.dropped else 0
         said = sum(self.costs[i] for i in self.human)
-        most = max(int((budget_tokens - said) * NEWEST_SHARE), budget_tokens - said - sum(self.costs[i] for i in older))
+        most = int((budget_tokens - said - own) * NEWEST_SHARE) + own
+        most = max(most, budget_tokens - said - sum(self.costs[i] for i in older))
         if self.costs[newest] > most:
             self._shorten(newest, max(0, most), SMALLEST_CLIP_TOKENS)
         target, keep = max(budget_tokens, said + self.costs[newest]), _newest(self.shown, [*older, newest])
-        for number in older:
-            self._tell_stale(number)
         older.sort(key=lambda number: (not self._is_stale(number), number))
         least = {number: self._least_tokens(number) for number in older}
         excess = self.total - sum(self.costs[i] for i in older) + sum(least.values()) - target
@@ -236,6 +275,31 @@ class GrowingTurn:
         for number in older:
             if self.total > target and number in self.shown and number not in self.shortest:
                 self._shorten(number, self.costs[number] - (self.total - target), OLD_RESULT_TOKENS)
+        self.code_tokens += max(0, target - self.total) if self.code_tokens else 0
+        shown = {path: known_files.said_lines("\n".join(texts)) for path, texts in self._shown_files().items()}
+        self.step_work = StepWork(self.work.copy(), self._focus_now, self.code_tokens, shown)
+
+    def _divided_code(self, newest: int) -> tuple[int, int]:
+        """Returns what the lines of files get beside the steps, and what those get that the newest step shows."""
+        shown = {self._file_of(one) for one in self.whole[newest].messages if isinstance(one, ToolMessage)}
+        texts, worth = self.work.texts, self._worth_now()
+        if not (texts and self.rooms.code_tokens):
+            return 0, 0
+        order = np.argsort(-np.concatenate([worth[path] for path in texts]), kind="stable")
+        lines = ((path, len(line)) for path, file in texts.items() for line in file.lines.values())
+        costs = np.array([(path in shown, size // CHARACTERS_PER_TOKEN + LINE_TOKENS) for path, size in lines])[order]
+        costs = costs[costs[:, 1].cumsum() <= self.rooms.code_tokens]
+        own = int(costs[costs[:, 0] == 1, 1].sum())
+        return int(costs[:, 1].sum()) - own, own
+
+    def _shown_files(self) -> dict[str, list[str]]:
+        """Returns the texts of results that are shown of each file."""
+        texts: dict[str, list[str]] = {}
+        for part in self.shown.values():
+            for one in part.messages:
+                if isinstance(one, ToolMessage) and (path := self._file_of(one)):
+                    texts.setdefault(path, []).append(one.text)
+        return texts
 
     def _least_tokens(self, number: int) -> int:
         """Returns what an older step costs once its results are in short."""
@@ -269,6 +333,8 @@ class GrowingTurn:
             result = self.results.get(call_id)
             if use.kind not in AGAIN or result is None or result.status == "error":
                 continue
+            if use.kind == "read":
+                self.read_of[call_id] = next(iter(use.subjects), "")
             whole = json.dumps(call["args"], sort_keys=True, default=str)
             same: list[tuple[str, ...]] = [(call["name"], whole)]
             of_file: list[tuple[str, ...]] = [(path,) for path in use.subjects]
@@ -289,7 +355,7 @@ class GrowingTurn:
         return bool(ids) and all(call_id in self.stale for call_id in ids)
 
     def _tell_stale(self, number: int) -> None:
-        """Puts a line in place of every stale result of a step that is longer than that."""
+        """Puts a line in place of every longer result of a step that is stale, or whose file is told of."""
         self.whole[number] = self._without_stale(self.whole[number])
         if (shown := self._without_stale(self.shown[number])) is not self.shown[number]:
             self._put(number, shown)
@@ -297,15 +363,25 @@ class GrowingTurn:
     def _without_stale(self, part: Group) -> Group:
         said = list(part.messages)
         for place, message in enumerate(said):
-            if isinstance(message, ToolMessage) and message.tool_call_id in self.stale:
-                newer, did = self.stale[message.tool_call_id]
-                see, reference = self.name(self.results[newer]), self.name(message)
-                where = f', see "{see}"' if see else ""
+            if not isinstance(message, ToolMessage):
+                continue
+            key, reference = message.tool_call_id, self.name(message)
+            why = "what matters of it stands above" if self._file_of(message) and self.rooms.code_tokens else ""
+            if key in self.stale:
+                newer, did = self.stale[key]
+                see = self.name(self.results[newer])
+                why = f'{did} later, see "{see}"' if see else f"{did} later"
+            if why:
                 whole = f'; all of it has the reference "{reference}"' if reference else ""
-                line = message.model_copy(update={"content": f"[… left out: {did} later{where}{whole} …]"})
+                line = message.model_copy(update={"content": f"[… left out: {why}{whole} …]"})
                 if self.counter.count_message(line) < self.counter.count_message(message):
                     said[place] = line
         return part if said == list(part.messages) else Group(tuple(said), part.positions)
+
+    def _file_of(self, message: ToolMessage) -> str:
+        """Returns the path of the file that a result shows; nothing where it shows none that is known."""
+        path = self.read_of.get(message.tool_call_id, "")
+        return path if path in self.work.texts else ""
 
     # Clipping
 
@@ -320,24 +396,28 @@ class GrowingTurn:
         """Clips the largest messages of some kinds in groups, so that all fit a budget together if they can."""
         counter = self.counter
 
-        def clip(message: BaseMessage, most_tokens: int) -> BaseMessage | None:
-            count, name = counter.count_message, self.name(message)
-            return clip_message(message, count, counter.count_text, most_tokens, reference=name, focus=focus)
+        def clip(at: P, most_tokens: int) -> BaseMessage | None:
+            message, count, values = sent[at], counter.count_message, worth[at]
+            said: dict[str, Any] = {"reference": self.name(message), "focus": focus, "worth": values}
+            if values and isinstance(message.content, str):
+                message = message.model_copy(update={"content": known_files.unpadded(message.content)})
+            return clip_message(message, count, counter.count_text, most_tokens, **said)
 
-        def shortest_of(message: BaseMessage) -> BaseMessage:
-            others_tokens = 0
+        def shortest_of(at: P) -> BaseMessage:
+            message, others_tokens = sent[at], 0
             if not isinstance(message, ToolMessage) and not isinstance(message.content, str):
                 others = [block for block in message.content if isinstance(block, dict) and block.get("type") != "text"]
                 others_tokens = counter.count_message(message.model_copy(update={"content": others}))
-            tries = (clip(message, others_tokens + smallest_tokens * times) for times in (1, 2, 4))
+            tries = (clip(at, others_tokens + smallest_tokens * times) for times in (1, 2, 4))
             return next((shorter for shorter in tries if shorter), message)  # characters of many tokens need more
 
         sent = {(number, at): message for number, part in groups.items() for at, message in enumerate(part.messages)}
         costs = {at: counter.count_message(message) for at, message in sent.items()}
+        worth = {at: self._worth_of(message) for at, message in sent.items()}
         shortest = {
             at: shorter
             for at, message in sent.items()
-            if isinstance(message, kinds) and (shorter := shortest_of(message)) is not message
+            if isinstance(message, kinds) and (shorter := shortest_of(at)) is not message
         }
         least = {at: counter.count_message(message) for at, message in shortest.items()}
         left = budget_tokens - sum(cost for at, cost in costs.items() if at not in shortest)
@@ -349,11 +429,40 @@ class GrowingTurn:
                 break
             left -= sum(least[at] for at in stuck)
             open_places = [at for at in open_places if at not in stuck]
-        sent |= {at: clip(sent[at], most) or part if at in open_places else part for at, part in shortest.items()}
+        rooms = dict.fromkeys(open_places, most if open_places else 0) | self._by_worth(
+            {at: worth[at] for at in open_places}, costs, least, most if open_places else 0
+        )
+        sent |= {at: clip(at, rooms[at]) or part if at in rooms else part for at, part in shortest.items()}
         return {
             number: Group(tuple(sent[number, at] for at in range(len(part.messages))), part.positions)
             for number, part in groups.items()
         }
+
+    def _worth_of(self, message: BaseMessage) -> tuple[float, ...]:
+        """Returns what the lines of a result are worth that shows a known file; nothing of any other message."""
+        if not isinstance(message, ToolMessage) or not (path := self._file_of(message)):
+            return ()
+        return known_files.worth_of_lines(message.text, self.work.texts[path], self._worth_now()[path])
+
+    def _worth_now(self) -> dict[str, known_files.Floats]:
+        if self._worth[0] != len(self.whole):
+            self._worth = len(self.whole), self.work.worth(self._focus_now)
+        return self._worth[1]
+
+    def _by_worth(
+        self, worth: Mapping[P, tuple[float, ...]], costs: Mapping[P, int], least: Mapping[P, int], most: int
+    ) -> dict[P, int]:
+        """Divides the room that some results have together: each gets what its best lines need."""
+        known = {at: values for at, values in worth.items() if values}
+        total = sum(min(costs[at], most) for at in known)
+        lines = [(value, at, costs[at] / len(values)) for at, values in known.items() for value in values]
+        left, wanted = float(total), Counter[P]()
+        for _value, at, tokens in sorted(lines, reverse=True):
+            if left < tokens:
+                break
+            wanted[at] += tokens  # type: ignore[assignment]
+            left -= tokens
+        return {at: max(least[at], int(wanted[at])) for at in known}
 
 
 def _newest(groups: Mapping[int, Group] | Sequence[Group], numbers: Sequence[int]) -> set[int]:

@@ -1,0 +1,306 @@
+"""The files that an agent works on: their newest known text, and the lines that its next edits are likely to replace.
+
+The text of a file is what was read of it, with later edits applied. How much a line is worth follows from real sessions
+of coding agents: most for lines that somebody has named by number, then for the head of a file and for lines near
+identifiers that the talk is about, each the more the rarer; for files that were named, for the part that was looked at,
+for what was read lately, and for a line of a short file.
+"""
+
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from numpy.typing import NDArray
+
+from langchain_ctxbudget.messages import Count, fences, is_user, remembering
+
+MOST_FILES, LONGEST_FILE, LONGEST_SAID = 40, 400_000, 6_000
+"""Files that are known, characters of one that are read, and of a message in which lines and names are looked for."""
+RECENT_CALLS, RECENT_TEXTS, RECENT_RESULTS = 8, 4, 8
+"""Messages with calls, texts before the turn, and results of searches and commands that say what the work is about."""
+AGE, LENGTH = 0.5, 0.6
+"""A line is worth less with these powers of the calls since its file was read, and of the lines of the file."""
+NAMED, SAID_BEFORE, MOST_NAMED = 1.2, 0.5, 1.5
+"""The worth of a line, as a logarithm, in a file that the turn names; times this where only texts before it do."""
+PLACED, VIEWED, HEAD, ABOUT = 5.0, 2.0, 2.5, 5.0
+"""That of a line that was named by number, one of a part that was just looked at, of a head, and of the line with most
+of what the talk is about."""
+PLACES, NEAR_PLACE, FADING_VIEW, VIEW_LINES, HEAD_LINES, AROUND = 3, 8, 3, 50, 20, 8
+"""Times that a line is named at most; lines and calls over which these fade."""
+LONGEST_TALK = 6
+"""Lines after which a file that was named is no more meant."""
+SMALL_GAP = 2
+"""Lines between two that are shown are shown, too, up to so many."""
+SAYS_SOMETHING = 12
+"""Characters of a line that is not the same elsewhere by chance."""
+_TRIES, _CHARACTERS_PER_TOKEN = 5, 3.5
+
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w{3,}")
+_COMPOUND = re.compile(r"[a-z][A-Z]|_|\d")
+_NUMBERED = re.compile(r"\s*(\d+)(?:→|\t|\||: ?)(.*)")
+_PADDING = re.compile(r"(?m)^ +(?=\d+[→\t|])")
+_FILE = re.compile(r"[\w.-]+\.[A-Za-z]\w{0,4}\b")
+_PLACE = re.compile(r"(?:[:#(]L?|\blines? ~?)(\d{1,5})(?:\s*[-\u2013]\s*(\d{1,5}))?")
+_HIT = re.compile(r"(\d{1,5})[:-]")
+_FROM = re.compile(r"(?i)offset|start|from|line|range")
+_OLD = re.compile(r"(?i)^old|^(?:search|find|target)(?:_(?:text|str|string))?$")
+_NEW = re.compile(r"(?i)^new|^replace")
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFile:
+    """A file as far as it is known; it never changes, an edit makes another one."""
+
+    lines: Mapping[int, str]
+    """Its lines by their numbers, in order."""
+    read: int
+    """The number of the call that read or wrote it last."""
+    views: tuple[tuple[int, int, int], ...] = ()
+    """Parts that were looked at: number of the call, first and last line."""
+
+    def with_part(self, lines: Mapping[int, str], call: int) -> "KnownFile":
+        """Returns it with a part that was read."""
+        view = (call, min(lines), max(lines))
+        return KnownFile(dict(sorted({**self.lines, **lines}.items())), call, (*self.views[-8:], view))
+
+    def edited(self, old: str, new: str) -> "KnownFile":
+        """Returns it with a text replaced, where that is known; the lines behind it move."""
+        numbers = [*self.lines]
+        starts, text, end = list[int](), list[str](), 0
+        for before, number in zip((-1, *numbers), numbers, strict=False):
+            text.append(self.lines[number] if number == before + 1 or not starts else f"\0\n{self.lines[number]}")
+            starts.append(end + 2 * text[-1].startswith("\0\n"))
+            end += len(text[-1]) + 1
+        whole = "\n".join(text)
+        if not old or (at := whole.find(old)) < 0:
+            return self
+        first = int(np.searchsorted(starts, at, "right")) - 1
+        last = int(np.searchsorted(starts, at + len(old.rstrip("\n")), "right")) - 1
+        tail = whole[at + len(old) :].partition("\n")[0] if not old.endswith("\n") else ""
+        made = (whole[starts[first] : at] + new.removesuffix("\n" * old.endswith("\n")) + tail).split("\n")
+        begin, behind, moved = numbers[first], numbers[last], len(made) - (last - first + 1)
+        lines = {number: self.lines[number] for number in numbers[:first]}
+        lines |= {begin + i: line for i, line in enumerate(made)}
+        lines |= {number + moved: self.lines[number] for number in numbers[last + 1 :]}
+        views = tuple(
+            (call, one + moved * (one > behind), other + moved * (other > behind)) for call, one, other in self.views
+        )
+        return replace(self, lines=lines, views=views)
+
+
+def read_lines(text: str, args: Mapping[str, Any]) -> dict[int, str]:
+    """Returns the lines of a result by their numbers: those that the tool puts in front, else counted."""
+    lines: dict[int, str] = {}
+    every = text[:LONGEST_FILE].splitlines()
+    for line in every:
+        if (found := _NUMBERED.match(line)) and int(found[1]) > next(reversed(lines), -1):
+            lines[int(found[1])] = found[2]
+    if len(lines) > len(every) / 2:
+        return lines
+    given = [value for key, value in args.items() if _FROM.search(key)]
+    first = next((one[0] if isinstance(one, list) and one else one for one in given), 1)
+    begin = int(first) if str(first).isdigit() else 1
+    return dict(enumerate(every, max(1, begin)))
+
+
+def replacements(args: object) -> Iterator[tuple[str, str]]:
+    """Returns the old and new texts of an edit, by the names of its arguments or as hunks of a patch."""
+    if isinstance(args, Mapping):
+        texts = {key: value for key, value in args.items() if isinstance(value, str)}
+        old, new = (next((v for k, v in texts.items() if kind.search(k)), None) for kind in (_OLD, _NEW))
+        if old is not None and new is not None:
+            yield old, new
+            return
+        for value in args.values():
+            yield from replacements(value)
+    elif isinstance(args, list):
+        for value in args:
+            yield from replacements(value)
+    elif isinstance(args, str) and "\n" in args:
+        for hunk in re.split(r"(?m)^(?:@@|\*\*\*|---|\+\+\+|diff ).*\n?", args):
+            lines = hunk.splitlines()
+            old, new = ("\n".join(line[1:] for line in lines if line[:1] in signs) for signs in (" -", " +"))
+            if old and old != new:
+                yield old, new
+
+
+# What the work is about
+
+
+@dataclass(frozen=True, slots=True)
+class Focus:
+    """What the talk is about: identifiers, files and lines of files that it names."""
+
+    words: Mapping[str, int] = field(default_factory=dict)
+    """Identifiers, with the number of kinds of texts that have them."""
+    files: Mapping[str, float] = field(default_factory=dict)
+    places: Mapping[str, Sequence[tuple[int, int]]] = field(default_factory=dict)
+    """First and last lines that are named of a file, by its name without folders."""
+
+
+def focus_of(before: Sequence[BaseMessage], turn: Sequence[BaseMessage], todos: str = "") -> Focus:
+    """Reads what the newest messages before a turn, and those of the turn, are about."""
+    asked = [message.text[: 4 * LONGEST_SAID] for message in turn if is_user(message)]
+    earlier = [said for one in reversed(before) if not isinstance(one, ToolMessage) and (said := one.text.strip())]
+    newest = [one for one in reversed(turn) if isinstance(one, AIMessage)][:RECENT_CALLS]
+    told, written, calls = [str(one.text) for one in newest], list[str](), dict[str, Mapping[str, Any]]()
+    for answer in newest:
+        for call in answer.tool_calls:
+            calls[call["id"] or ""] = call["args"]
+            for key, value in call["args"].items():
+                text = value if isinstance(value, str) else str(value)
+                kept = written if _OLD.search(key) or _NEW.search(key) or "\n" in text else told
+                kept.append(str(text)[:LONGEST_SAID])
+    sources = ["\n".join(asked), "\n".join(text[:LONGEST_SAID] for text in earlier[:RECENT_TEXTS]), "\n".join(told)]
+    results = [one for one in reversed(turn) if isinstance(one, ToolMessage)]
+    found = [one for one in results if not _NUMBERED.match(one.text)][:RECENT_RESULTS]
+    places: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+    for text in (*sources, *(one.text[:LONGEST_SAID] for one in found)):
+        for name, first, last in _places(text):
+            places[name].append((first, last))
+    for one in results[: 2 * RECENT_RESULTS]:
+        given = (value for value in calls.get(one.tool_call_id, {}).values() if isinstance(value, str))
+        hits = [int(hit[1]) for line in one.text[:LONGEST_SAID].splitlines() if (hit := _HIT.match(line))]
+        for name in {_name(value) for value in given if _FILE.search(value)} if hits else ():
+            places[name] += zip(hits, hits, strict=True)
+    words = Counter(word for text in (*sources, "\n".join(written), todos) for word in identifiers(text))
+    files = Counter[str]()
+    for text, share in ((sources[0], 1.0), (sources[1], SAID_BEFORE), (todos, SAID_BEFORE)):
+        for name in {found[0] for found in _FILE.finditer(text)}:
+            files[name] += share  # type: ignore[assignment]
+    return Focus(words, files, places)
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _places(text: str) -> Iterator[tuple[str, int, int]]:
+    """Returns lines that a text names, with the file that is named last before them."""
+    name, age = "", 0
+    for line in text.splitlines():
+        files, age = [*_FILE.finditer(line[:2_000])], age + 1
+        for found in _PLACE.finditer(line[:2_000]):
+            said = next((file[0] for file in reversed(files) if file.start() < found.start()), "" if files else name)
+            if said and (files or age <= LONGEST_TALK):
+                first, last = int(found[1]), int(found[2] or found[1])
+                yield said, first, last if first <= last < first + 400 else first
+        if files:
+            name, age = files[-1][0], 0
+
+
+@remembering(65_536)
+def identifiers(text: str) -> frozenset[str]:
+    """Returns the compound names of a text: those with an underscore, a digit or a capital within."""
+    return frozenset(word for word in _IDENTIFIER.findall(text) if _COMPOUND.search(word))
+
+
+def worth(files: Mapping[str, KnownFile], focus: Focus, calls: int) -> dict[str, Floats]:
+    """Returns how likely the next edits replace each line of some files, as logarithms."""
+    words = focus.words
+    having = [
+        [[word for word in identifiers(line) if word in words] for line in file.lines.values()]
+        for file in files.values()
+    ]
+    often = Counter(word for lines in having for line in lines for word in line)
+    total = sum(len(file.lines) for file in files.values())
+    kernel = 1 - abs(np.arange(-AROUND, AROUND + 1)) / (AROUND + 1)
+    about = [
+        np.convolve([sum(words[w] * math.log(total / often[w]) for w in line) for line in lines], kernel)[
+            AROUND : AROUND + len(lines)
+        ]
+        for lines in having
+    ]
+    most = max((values.max(initial=0.0) for values in about), default=0.0) or 1.0
+    made: dict[str, Floats] = {}
+    for (path, file), near in zip(files.items(), about, strict=True):
+        numbers, name = np.array([*file.lines], float), _name(path)
+        value = ABOUT * near / most + HEAD * np.exp(-numbers / HEAD_LINES)
+        value += NAMED * min(MOST_NAMED, focus.files.get(name, 0.0))
+        value -= AGE * math.log1p(calls - file.read) + LENGTH * math.log(len(numbers) + 1)
+        placed, viewed = np.zeros(len(numbers)), np.zeros(len(numbers))
+        for first, last in focus.places.get(name, ()):
+            away = np.maximum(0, np.maximum(first - numbers, numbers - last))
+            placed += np.exp(-away / NEAR_PLACE) / (1 + (last - first) / 30)
+        for call, first, last in file.views:
+            within = (numbers >= first) & (numbers <= last)
+            share = min(1.0, VIEW_LINES / (last - first + 1)) / (1 + (calls - call) / FADING_VIEW)
+            viewed[within] = np.maximum(viewed[within], share)
+        made[path] = value + PLACED * np.minimum(placed, PLACES) / PLACES + VIEWED * viewed
+    return made
+
+
+def unpadded(text: str) -> str:
+    """Returns a result without the blanks in front of the numbers of its lines."""
+    return _PADDING.sub("", text)
+
+
+def worth_of_lines(text: str, file: KnownFile, values: Floats) -> tuple[float, ...]:
+    """Returns what the lines of a result are worth in which a file stands, in whole or in part."""
+    by_number = dict(zip(file.lines, np.exp(values).tolist(), strict=True))
+    every = text.splitlines()
+    found = [_NUMBERED.match(line) for line in every]
+    if sum(map(bool, found)) > len(every) / 2:
+        return tuple(by_number.get(int(line[1]), 0.0) if line else 0.0 for line in found)
+    by_text = dict(zip(file.lines.values(), by_number.values(), strict=True))
+    return tuple(by_text.get(line, 0.0) for line in every)
+
+
+def code(
+    files: Mapping[str, KnownFile],
+    values: Mapping[str, Floats],
+    count: Count,
+    budget_tokens: int,
+    said: Mapping[str, Container[str]],
+) -> dict[str, str]:
+    """Returns the lines of files that are worth most, as many as fit a budget, by paths; none that is `said` of one."""
+    every = [(float(value), path, at) for path, own in values.items() for at, value in enumerate(own)]
+    every = [(value, path, at) for value, path, at in sorted(every, reverse=True)]
+    lines = {path: [*file.lines.values()] for path, file in files.items()}
+    shown = {path: _said(own, said.get(path, ())) for path, own in lines.items()}
+    left, most, best = budget_tokens * _CHARACTERS_PER_TOKEN, len(every), dict[str, str]()
+    for _ in range(_TRIES):
+        chosen, room = defaultdict[str, list[int]](list), left
+        for _value, path, at in every:
+            if room <= 0 or sum(map(len, chosen.values())) >= most:
+                break
+            if not shown[path][at]:
+                chosen[path].append(at)
+                room -= len(lines[path][at]) + 8
+        made = {path: _rendered(files[path], sorted(own)) for path, own in chosen.items()}
+        tokens = sum(count(f"- {path}\n{text}") for path, text in made.items())
+        if tokens <= budget_tokens:
+            best = made
+            if room > 0 or tokens > 0.93 * budget_tokens:
+                break
+        left *= min(1.5, 0.97 * budget_tokens / max(1, tokens))
+    return best
+
+
+def _rendered(file: KnownFile, chosen: Sequence[int]) -> str:
+    numbers, lines, out = [*file.lines], [*file.lines.values()], list[str]()
+    for before, at in zip((-1, *chosen), chosen, strict=False):
+        first = before + 1 if before >= 0 and at - before <= SMALL_GAP + 1 else at
+        out += [f"{numbers[i]}\t{lines[i]}\n" for i in range(first, at + 1)]
+    return fences.as_data("".join(out))
+
+
+def _said(lines: Sequence[str], said: Container[str]) -> list[bool]:
+    """Tells of each line whether the prompt says it already; a short one goes with those around it."""
+    known, before = list[bool](), False
+    for line in lines:
+        before = line in said if len(line.strip()) > SAYS_SOMETHING else before
+        known.append(before)
+    return known
+
+
+def said_lines(text: str) -> frozenset[str]:
+    """Returns the lines of a text, without the numbers that a tool has put in front of them."""
+    return frozenset(found[2] if (found := _NUMBERED.match(line)) else line for line in text.splitlines())
