@@ -53,7 +53,7 @@ result."""
 PATH_TIMES = 2.0
 """A path counts so many times as much as another name."""
 PRICE = 0.6
-"""Of two names, the shorter one says as much for less: they are ranked by their worth for this power of their length."""
+"""Of two names the shorter one costs less: they are ranked by their worth for this power of their length."""
 LONGEST_ARGUMENT, LONGEST_TEXT, LONGEST_NAME = 200, 60_000, 160
 LONG_PATH, SHOWN_PARTS, LEAST_SHARED, MOST_FOLDED = 60, 3, 3, 200
 """Characters from which a path may be shown without a folder that is named once, parts of it that are shown, and how
