@@ -8,6 +8,7 @@ for what was read lately, and for a line of a short file.
 
 import math
 import re
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,7 +39,6 @@ SMALL_GAP = 2
 """Lines between two that are shown are shown, too, up to so many."""
 SAYS_SOMETHING = 12
 """Characters of a line that is not the same elsewhere by chance."""
-_TRIES, _CHARACTERS_PER_TOKEN = 5, 3.5
 
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w{3,}")
 _COMPOUND = re.compile(r"[a-z][A-Z]|_|\d")
@@ -72,27 +72,22 @@ class KnownFile:
 
     def edited(self, old: str, new: str) -> "KnownFile":
         """Returns it with a text replaced, where that is known; the lines behind it move."""
-        numbers = [*self.lines]
-        starts, text, end = list[int](), list[str](), 0
-        for before, number in zip((-1, *numbers), numbers, strict=False):
-            text.append(self.lines[number] if number == before + 1 or not starts else f"\0\n{self.lines[number]}")
-            starts.append(end + 2 * text[-1].startswith("\0\n"))
-            end += len(text[-1]) + 1
-        whole = "\n".join(text)
+        whole, numbers = "".join(f"{line}\n" for line in self.lines.values()), [*self.lines]
         if not old or (at := whole.find(old)) < 0:
             return self
-        first = int(np.searchsorted(starts, at, "right")) - 1
-        last = int(np.searchsorted(starts, at + len(old.rstrip("\n")), "right")) - 1
-        tail = whole[at + len(old) :].partition("\n")[0] if not old.endswith("\n") else ""
-        made = (whole[starts[first] : at] + new.removesuffix("\n" * old.endswith("\n")) + tail).split("\n")
-        begin, behind, moved = numbers[first], numbers[last], len(made) - (last - first + 1)
+        ends_line = old.endswith("\n")
+        behind = at + len(old) - ends_line
+        tail = whole[behind : whole.index("\n", behind)]
+        text = whole[whole.rfind("\n", 0, at) + 1 : at] + new.removesuffix("\n" * ends_line) + tail
+        made = text.split("\n") if text or not ends_line else []
+        first, last = whole.count("\n", 0, at), whole.count("\n", 0, behind)
+        moved = len(made) - (last - first + 1)
         lines = {number: self.lines[number] for number in numbers[:first]}
-        lines |= {begin + i: line for i, line in enumerate(made)}
+        lines |= dict(enumerate(made, numbers[first]))
         lines |= {number + moved: self.lines[number] for number in numbers[last + 1 :]}
-        views = tuple(
-            (call, one + moved * (one > behind), other + moved * (other > behind)) for call, one, other in self.views
-        )
-        return replace(self, lines=lines, views=views)
+        end = numbers[last]
+        views = ((call, a + moved * (a > end), b + moved * (b > end)) for call, a, b in self.views)
+        return replace(self, lines=lines, views=tuple(views))
 
 
 def read_lines(text: str, args: Mapping[str, Any]) -> dict[int, str]:
@@ -253,7 +248,7 @@ def worth_of_lines(text: str, file: KnownFile, values: Floats) -> tuple[float, .
     return tuple(by_text.get(line, 0.0) for line in every)
 
 
-def code(
+def chosen_lines(
     files: Mapping[str, KnownFile],
     values: Mapping[str, Floats],
     count: Count,
@@ -261,41 +256,37 @@ def code(
     said: Mapping[str, Container[str]],
 ) -> dict[str, str]:
     """Returns the lines of files that are worth most, as many as fit a budget, by paths; none that is `said` of one."""
-    every = [(float(value), path, at) for path, own in values.items() for at, value in enumerate(own)]
-    every = [(value, path, at) for value, path, at in sorted(every, reverse=True)]
-    lines = {path: [*file.lines.values()] for path, file in files.items()}
-    shown = {path: _said(own, said.get(path, ())) for path, own in lines.items()}
-    left, most, best = budget_tokens * _CHARACTERS_PER_TOKEN, len(every), dict[str, str]()
-    for _ in range(_TRIES):
-        chosen, room = defaultdict[str, list[int]](list), left
-        for _value, path, at in every:
-            if room <= 0 or sum(map(len, chosen.values())) >= most:
-                break
-            if not shown[path][at]:
-                chosen[path].append(at)
-                room -= len(lines[path][at]) + 8
-        made = {path: _rendered(files[path], sorted(own)) for path, own in chosen.items()}
-        tokens = sum(count(f"- {path}\n{text}") for path, text in made.items())
-        if tokens <= budget_tokens:
-            best = made
-            if room > 0 or tokens > 0.93 * budget_tokens:
-                break
-        left *= min(1.5, 0.97 * budget_tokens / max(1, tokens))
-    return best
+    open_ones = ((path, own, _is_said(files[path], said.get(path, ()))) for path, own in values.items())
+    every = sorted(
+        ((float(value), path, at) for path, own, known in open_ones for at, value in enumerate(own) if not known[at]),
+        reverse=True,
+    )
+
+    def shown(most: int) -> dict[str, str]:
+        chosen = defaultdict[str, list[int]](list)
+        for _, path, at in every[:most]:
+            chosen[path].append(at)
+        return {path: _rendered(files[path], sorted(own)) for path, own in chosen.items()}
+
+    def tokens(most: int) -> int:
+        return sum(count(f"- {path}\n{text}") for path, text in shown(most).items())
+
+    fitting = bisect_right(range(min(len(every), budget_tokens) + 1), budget_tokens, key=tokens)
+    return shown(fitting - 1)
 
 
 def _rendered(file: KnownFile, chosen: Sequence[int]) -> str:
-    numbers, lines, out = [*file.lines], [*file.lines.values()], list[str]()
+    numbered, out = [*file.lines.items()], list[str]()
     for before, at in zip((-1, *chosen), chosen, strict=False):
         first = before + 1 if before >= 0 and at - before <= SMALL_GAP + 1 else at
-        out += [f"{numbers[i]}\t{lines[i]}\n" for i in range(first, at + 1)]
+        out += [f"{number}\t{line}\n" for number, line in numbered[first : at + 1]]
     return fences.as_data("".join(out))
 
 
-def _said(lines: Sequence[str], said: Container[str]) -> list[bool]:
+def _is_said(file: KnownFile, said: Container[str]) -> list[bool]:
     """Tells of each line whether the prompt says it already; a short one goes with those around it."""
     known, before = list[bool](), False
-    for line in lines:
+    for line in file.lines.values():
         before = line in said if len(line.strip()) > SAYS_SOMETHING else before
         known.append(before)
     return known

@@ -16,17 +16,8 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
-from langchain_ctxbudget.history.known_files import (
-    MOST_FILES,
-    Floats,
-    Focus,
-    KnownFile,
-    code,
-    focus_of,
-    read_lines,
-    replacements,
-    worth,
-)  # fmt: skip
+from langchain_ctxbudget.history import known_files
+from langchain_ctxbudget.history.known_files import Floats, Focus, KnownFile
 from langchain_ctxbudget.messages import Count, fences, one_line, remembering
 from langchain_ctxbudget.settings import ToolKind
 from langchain_ctxbudget.stores import SummaryLine
@@ -146,7 +137,8 @@ class ToolUse:
             return cls(kind, name, (), tuple(listed or (args,)))
         if kind in ("read", "edit", "write"):
             return cls(kind, name, paths or patched or tuple(texts.values())[:1], args=args)
-        subject = command or pattern or (json.dumps(args, sort_keys=True, default=str) if args else "")
+        given = json.dumps(args, sort_keys=True, default=str) if args else ""
+        subject = command or pattern or f"{name} {given}".strip()
         return cls(kind, name, (one_line(f"{subject} {' '.join(paths)}" if pattern else subject),))
 
 
@@ -245,18 +237,18 @@ class WorkState:
     def _know(self, path: str, call: ToolUse, result: str) -> None:
         """Takes in what a call shows or makes of the text of a file."""
         known, is_part = self.texts.pop(path, None), len(call.args) > 1
-        if call.kind == "read" and (lines := read_lines(result, call.args)):
+        if call.kind == "read" and (lines := known_files.read_lines(result, call.args)):
             known = (known if is_part and known else KnownFile({}, self.calls)).with_part(lines, self.calls)
             known = known if is_part else replace(known, views=())
         elif call.kind == "write":
             content = max((text for key, text in call.args.items() if _NEW_KEY.search(key)), key=len, default="")
             known = KnownFile(dict(enumerate(content.splitlines(), 1)), self.calls)
         elif call.kind == "edit" and known is not None:
-            for old, new in replacements(call.args):
+            for old, new in known_files.replacements(call.args):
                 known = known.edited(old, new)
         if known is not None and known.lines:
             self.texts[path] = known
-            while len(self.texts) > MOST_FILES:
+            while len(self.texts) > known_files.MOST_FILES:
                 del self.texts[next(iter(self.texts))]
 
     def activation(self, name: str) -> float:
@@ -276,8 +268,8 @@ class WorkState:
         folder = _folder(name for name in ranked[:MOST_FOLDED] if name in self.paths)
         if step is not None and step.code_tokens:
             page.left_tokens = step.code_tokens
-            values = worth(self.texts, step.focus, self.calls)
-            shown = code(self.texts, values, count, step.code_tokens - count(CODE), step.shown)
+            values = known_files.worth(self.texts, step.focus, self.calls)
+            shown = known_files.chosen_lines(self.texts, values, count, step.code_tokens - count(CODE), step.shown)
             for path, text in sorted(shown.items(), key=lambda item: -values[item[0]].max()):
                 page.add(CODE, _without(folder, path), text)
             page.left_tokens = budget_tokens
@@ -307,11 +299,15 @@ class WorkState:
 
     def worth(self, focus: Focus) -> dict[str, Floats]:
         """Returns how likely the next edits replace each line of the files."""
-        return worth(self.texts, focus, self.calls)
+        return known_files.worth(self.texts, focus, self.calls)
 
     def focus(self, before: Sequence[BaseMessage], turn: Sequence[BaseMessage]) -> Focus:
         """Returns what the newest messages of a turn and those before it are about."""
-        return focus_of(before, turn, "\n".join(text for text, state in self.todos if state.casefold() not in _DONE))
+        return known_files.focus_of(before, turn, "\n".join(text for text, _ in self._open_todos))
+
+    @property
+    def _open_todos(self) -> list[tuple[str, str]]:
+        return [(text, state) for text, state in self.todos if text and state.casefold() not in _DONE]
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         if self.error is not None:
@@ -319,8 +315,7 @@ class WorkState:
             now = self.commands.get(subject) or self.files.get(subject)
             ended = "resolved since" if now is not None and not now.failed else "not resolved yet"
             yield ERROR, f"{subject[:SHORT]}: {why} ({ended})"
-        todo = [(text, state) for text, state in self.todos if text and state.casefold() not in _DONE]
-        for text, state in sorted(todo, key=lambda item: item[1] != "in_progress")[:MOST_TODOS]:
+        for text, state in sorted(self._open_todos, key=lambda item: item[1] != "in_progress")[:MOST_TODOS]:
             yield TODO, f"{text[:SHORT]}{' (in progress)' if state == 'in_progress' else ''}"
         for command, ran in list(reversed(self.commands.items()))[:MOST_COMMANDS]:
             yield COMMANDS, f"{_short(command)}: {f'failed, {ran.failed}' if ran.failed else 'no error'}"

@@ -11,6 +11,7 @@ import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import compress
 from typing import Any
 
 from langchain_ctxbudget.messages.text import remembering, terms
@@ -27,7 +28,8 @@ JSON_SIZES = [(max(1, int(8_192 * 0.8**i)), max(20, int(4_096 * 0.8**i))) for i 
 """Items of a list and characters of a text, from the finest form of JSON to the coarsest."""
 NEAR = 1 / 8
 """Share of the head, and of the tail, that is given up for a cut at a line break or at white space."""
-GAP, SHORT_GAP = "\n[… lines left out: {:,} …]\n", "\n…\n"
+GAP, SHORT_GAP, SMALL_ROOM = "\n[… lines left out: {:,} …]\n", "\n…\n", 300
+"""What stands in a gap, and what does in rooms of less than so many characters."""
 
 _BREAKS = (re.compile(r"(?<=[.!?;])\s+|(?<=[。！？])"), re.compile(r"\s+"))  # noqa: RUF001 - these end sentences
 _LINE_BREAK, _SPACE = re.compile(r"\r?\n|\r"), re.compile(r"\s")
@@ -55,18 +57,19 @@ def outlined(
     if form := _shorter_json(text, characters):
         return form + mark(len(text) - len(form))
     pieces, marked, ends = _read(text, focus, worth)
-    chosen, left, gap_mark = [False] * len(pieces), characters, SHORT_GAP if worth else GAP
+    chosen, left, gap_mark = [False] * len(pieces), characters, SHORT_GAP if worth or characters < SMALL_ROOM else GAP
     for values, reserved in ((marked, 0 if worth else int(characters * (1 - MARKED_SHARE))), (ends, 0)):
         open_ones = [i for i, value in enumerate(values) if value > 0 and not chosen[i]]
-        for i in sorted(open_ones, key=lambda i: (-values[i], i)):
+        for rank, i in enumerate(sorted(open_ones, key=lambda i: (-values[i], i))):
             joins = any(chosen[max(0, i - 1) : i + 2]) or i in (0, len(pieces) - 1)
             cost = len(pieces[i]) + (0 if joins else len(gap_mark))
-            if cost <= left - reserved:
+            if cost <= left - (reserved if rank else 0):  # what says most has its place even in a small room
                 chosen[i], left = True, left - cost
             elif not reserved:
                 break  # ends are filled from outside
     gaps = _gaps(pieces, chosen, len(gap_mark))
-    if left > characters // 4 or not gaps:  # they are too long for this room
+    tells = any(map(_ERROR.search, compress(pieces, chosen)))
+    if not gaps or (left > characters // 4 and not tells):  # they are too long for this room
         head, tail = _ends(text, characters)
         return f"{head}{mark(len(text) - len(head) - len(tail))}{tail}" if head or tail else ""
     largest = max(gaps, key=lambda gap: sum(map(len, pieces[slice(*gap)])))
@@ -77,7 +80,7 @@ def outlined(
     for gap in gaps:
         made += "".join(pieces[shown : gap[0]])
         told = more + mark(left_out) if gap == largest else gap_mark.format(gap[1] - gap[0])
-        made += told.lstrip("\n") if made.endswith("\n") else told
+        made += told.lstrip("\n") if not made or made.endswith("\n") else told
         shown = gap[1]
     return made + "".join(pieces[shown:])
 

@@ -7,7 +7,7 @@ follows from the steps alone, so a process that goes on with a turn shows of it 
 """
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -179,7 +179,7 @@ class GrowingTurn:
         for number in range(len(self._given), len(groups)):
             self._given.append(groups[number])
             self.whole.append(groups[number])
-            self._read(groups[number])
+            self.work.read(enumerate(groups[number].messages, self.work.read_until))
             if number not in self.human:
                 self._add(number)
         shown, renewed, step_work = dict(self.shown), self.renewed, self.step_work
@@ -200,11 +200,6 @@ class GrowingTurn:
             renewed=renewed,
             step_work=step_work,
         )
-
-    def _read(self, part: Group) -> None:
-        """Reads what the calls of a group leave behind; a note for a missing result has no position of its own."""
-        end = self.work.read_until
-        self.work.read(enumerate(part.messages, end))
 
     @property
     def _focus_now(self) -> known_files.Focus:
@@ -276,12 +271,14 @@ class GrowingTurn:
             if self.total > target and number in self.shown and number not in self.shortest:
                 self._shorten(number, self.costs[number] - (self.total - target), OLD_RESULT_TOKENS)
         self.code_tokens += max(0, target - self.total) if self.code_tokens else 0
-        shown = {path: known_files.said_lines("\n".join(texts)) for path, texts in self._shown_files().items()}
-        self.step_work = StepWork(self.work.copy(), self._focus_now, self.code_tokens, shown)
+        said_lines: defaultdict[str, frozenset[str]] = defaultdict(frozenset)
+        for message in (one for part in self.shown.values() for one in part.messages):
+            said_lines[self._file_of(message)] |= known_files.said_lines(message.text)
+        self.step_work = StepWork(self.work.copy(), self._focus_now, self.code_tokens, said_lines)
 
     def _divided_code(self, newest: int) -> tuple[int, int]:
         """Returns what the lines of files get beside the steps, and what those get that the newest step shows."""
-        shown = {self._file_of(one) for one in self.whole[newest].messages if isinstance(one, ToolMessage)}
+        shown = set(map(self._file_of, self.whole[newest].messages))
         texts, worth = self.work.texts, self._worth_now()
         if not (texts and self.rooms.code_tokens):
             return 0, 0
@@ -291,15 +288,6 @@ class GrowingTurn:
         costs = costs[costs[:, 1].cumsum() <= self.rooms.code_tokens]
         own = int(costs[costs[:, 0] == 1, 1].sum())
         return int(costs[:, 1].sum()) - own, own
-
-    def _shown_files(self) -> dict[str, list[str]]:
-        """Returns the texts of results that are shown of each file."""
-        texts: dict[str, list[str]] = {}
-        for part in self.shown.values():
-            for one in part.messages:
-                if isinstance(one, ToolMessage) and (path := self._file_of(one)):
-                    texts.setdefault(path, []).append(one.text)
-        return texts
 
     def _least_tokens(self, number: int) -> int:
         """Returns what an older step costs once its results are in short."""
@@ -378,9 +366,9 @@ class GrowingTurn:
                     said[place] = line
         return part if said == list(part.messages) else Group(tuple(said), part.positions)
 
-    def _file_of(self, message: ToolMessage) -> str:
-        """Returns the path of the file that a result shows; nothing where it shows none that is known."""
-        path = self.read_of.get(message.tool_call_id, "")
+    def _file_of(self, message: BaseMessage) -> str:
+        """Returns the path of the known file that a message shows as a result; else nothing."""
+        path = self.read_of.get(getattr(message, "tool_call_id", ""), "")
         return path if path in self.work.texts else ""
 
     # Clipping
@@ -440,7 +428,7 @@ class GrowingTurn:
 
     def _worth_of(self, message: BaseMessage) -> tuple[float, ...]:
         """Returns what the lines of a result are worth that shows a known file; nothing of any other message."""
-        if not isinstance(message, ToolMessage) or not (path := self._file_of(message)):
+        if not (path := self._file_of(message)):
             return ()
         return known_files.worth_of_lines(message.text, self.work.texts[path], self._worth_now()[path])
 
