@@ -62,7 +62,7 @@ _FAILED = re.compile(
     r"(?im)^.*(?:\bexit (?:code|status):? [1-9]|^\W*(?:\w+\.)*\w*(?:error|exception)\b[:>]|\berror: |^fatal: |^panic: "
     r"|^-* ?fail(?:ed|ure)?\b|\btimed out\b|^Traceback ).*$"
 )
-_REFUSED = re.compile(r"\W*(?:\w+[_ ])*error\b", re.IGNORECASE)
+_REFUSED = re.compile(r"\W*(?:\w+ ){0,3}\w*error\b", re.IGNORECASE)
 _PATH_KEY = re.compile(r"(?i)(?:^|_)(?:path|file|file_?path|file_?name|notebook|uri|document)$|(?:Path|File)$")
 _COMMAND_KEY = re.compile(r"(?i)^(?:command|cmd|script|code|shell|bash|sql|statement)$")
 _SEARCH_KEY = re.compile(r"(?i)^(?:pattern|query|q|regex|search\w*|glob)$")
