@@ -10,31 +10,28 @@ import math
 import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from numpy.typing import NDArray
 
-from langchain_ctxbudget.messages import Count, fences, is_user, remembering
+from langchain_ctxbudget.messages import Count, fences, remembering
 
-MOST_FILES, LONGEST_FILE, LONGEST_SAID = 40, 400_000, 6_000
-"""Files that are known, characters of one that are read, and of a message in which lines and names are looked for."""
-RECENT_CALLS, RECENT_TEXTS, RECENT_RESULTS = 8, 4, 8
-"""Messages with calls, texts before the turn, and results of searches and commands that say what the work is about."""
+MOST_FILES, LONGEST_FILE = 40, 400_000
+"""Files that are known, and characters of one that are read."""
 AGE, LENGTH = 0.5, 0.6
 """A line is worth less with these powers of the calls since its file was read, and of the lines of the file."""
-NAMED, SAID_BEFORE, MOST_NAMED = 1.2, 0.5, 1.5
+NAMED, SAID_BEFORE = 1.2, 0.5
 """The worth of a line, as a logarithm, in a file that the turn names; times this where only texts before it do."""
 PLACED, VIEWED, HEAD, ABOUT = 5.0, 2.0, 2.5, 5.0
 """That of a line that was named by number, one of a part that was just looked at, of a head, and of the line with most
 of what the talk is about."""
 PLACES, NEAR_PLACE, FADING_VIEW, VIEW_LINES, HEAD_LINES, AROUND = 3, 8, 3, 50, 20, 8
 """Times that a line is named at most; lines and calls over which these fade."""
-LONGEST_TALK = 6
-"""Lines after which a file that was named is no more meant."""
+LONGEST_TALK, LONGEST_LINE, LONGEST_PLACE = 6, 2_000, 400
+"""Lines after which a file that was named is no more meant, characters of one that are read, and lines of a place."""
 SMALL_GAP = 2
 """Lines between two that are shown are shown, too, up to so many."""
 SAYS_SOMETHING = 12
@@ -42,11 +39,10 @@ SAYS_SOMETHING = 12
 
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w{3,}")
 _COMPOUND = re.compile(r"[a-z][A-Z]|_|\d")
-_NUMBERED = re.compile(r"\s*(\d+)(?:→|\t|\||: ?)(.*)")
+NUMBERED = re.compile(r"\s*(\d+)(?:→|\t|\||: ?)(.*)")
 _PADDING = re.compile(r"(?m)^ +(?=\d+[→\t|])")
 _FILE = re.compile(r"[\w.-]+\.[A-Za-z]\w{0,4}\b")
 _PLACE = re.compile(r"(?:[:#(]L?|\blines? ~?)(\d{1,5})(?:\s*[-\u2013]\s*(\d{1,5}))?")
-_HIT = re.compile(r"(\d{1,5})[:-]")
 _FROM = re.compile(r"(?i)offset|start|from|line|range")
 _OLD = re.compile(r"(?i)^old|^(?:search|find|target)(?:_(?:text|str|string))?$")
 _NEW = re.compile(r"(?i)^new|^replace")
@@ -95,7 +91,7 @@ def read_lines(text: str, args: Mapping[str, Any]) -> dict[int, str]:
     lines: dict[int, str] = {}
     every = text[:LONGEST_FILE].splitlines()
     for line in every:
-        if (found := _NUMBERED.match(line)) and int(found[1]) > next(reversed(lines), -1):
+        if (found := NUMBERED.match(line)) and int(found[1]) > next(reversed(lines), -1):
             lines[int(found[1])] = found[2]
     if len(lines) > len(every) / 2:
         return lines
@@ -140,36 +136,14 @@ class Focus:
     """First and last lines that are named of a file, by its name without folders."""
 
 
-def focus_of(before: Sequence[BaseMessage], turn: Sequence[BaseMessage], todos: str = "") -> Focus:
-    """Reads what the newest messages before a turn, and those of the turn, are about."""
-    asked = [message.text[: 4 * LONGEST_SAID] for message in turn if is_user(message)]
-    earlier = [said for one in reversed(before) if not isinstance(one, ToolMessage) and (said := one.text.strip())]
-    newest = [one for one in reversed(turn) if isinstance(one, AIMessage)][:RECENT_CALLS]
-    told, written, calls = [str(one.text) for one in newest], list[str](), dict[str, Mapping[str, Any]]()
-    for answer in newest:
-        for call in answer.tool_calls:
-            calls[call["id"] or ""] = call["args"]
-            for key, value in call["args"].items():
-                text = value if isinstance(value, str) else str(value)
-                kept = written if _OLD.search(key) or _NEW.search(key) or "\n" in text else told
-                kept.append(str(text)[:LONGEST_SAID])
-    sources = ["\n".join(asked), "\n".join(text[:LONGEST_SAID] for text in earlier[:RECENT_TEXTS]), "\n".join(told)]
-    results = [one for one in reversed(turn) if isinstance(one, ToolMessage)]
-    found = [one for one in results if not _NUMBERED.match(one.text)][:RECENT_RESULTS]
+def focus_of(asked: str, before: str, told: str, found: Iterable[str], todos: str) -> Focus:
+    """Reads what a turn is about: by the words of the user, those before, calls, results and plans."""
     places: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
-    for text in (*sources, *(one.text[:LONGEST_SAID] for one in found)):
+    for text in (asked, before, told, *found):
         for name, first, last in _places(text):
             places[name].append((first, last))
-    for one in results[: 2 * RECENT_RESULTS]:
-        given = (value for value in calls.get(one.tool_call_id, {}).values() if isinstance(value, str))
-        hits = [int(hit[1]) for line in one.text[:LONGEST_SAID].splitlines() if (hit := _HIT.match(line))]
-        for name in {_name(value) for value in given if _FILE.search(value)} if hits else ():
-            places[name] += zip(hits, hits, strict=True)
-    words = Counter(word for text in (*sources, "\n".join(written), todos) for word in identifiers(text))
-    files = Counter[str]()
-    for text, share in ((sources[0], 1.0), (sources[1], SAID_BEFORE), (todos, SAID_BEFORE)):
-        for name in {found[0] for found in _FILE.finditer(text)}:
-            files[name] += share  # type: ignore[assignment]
+    words = Counter(word for text in (asked, before, told, todos) for word in identifiers(text))
+    files = dict.fromkeys(_FILE.findall(f"{before}\n{todos}"), SAID_BEFORE) | dict.fromkeys(_FILE.findall(asked), 1.0)
     return Focus(words, files, places)
 
 
@@ -181,12 +155,12 @@ def _places(text: str) -> Iterator[tuple[str, int, int]]:
     """Returns lines that a text names, with the file that is named last before them."""
     name, age = "", 0
     for line in text.splitlines():
-        files, age = [*_FILE.finditer(line[:2_000])], age + 1
-        for found in _PLACE.finditer(line[:2_000]):
+        files, age = [*_FILE.finditer(line[:LONGEST_LINE])], age + 1
+        for found in _PLACE.finditer(line[:LONGEST_LINE]):
             said = next((file[0] for file in reversed(files) if file.start() < found.start()), "" if files else name)
             if said and (files or age <= LONGEST_TALK):
                 first, last = int(found[1]), int(found[2] or found[1])
-                yield said, first, last if first <= last < first + 400 else first
+                yield said, first, last if first <= last < first + LONGEST_PLACE else first
         if files:
             name, age = files[-1][0], 0
 
@@ -218,7 +192,7 @@ def worth(files: Mapping[str, KnownFile], focus: Focus, calls: int) -> dict[str,
     for (path, file), near in zip(files.items(), about, strict=True):
         numbers, name = np.array([*file.lines], float), _name(path)
         value = ABOUT * near / most + HEAD * np.exp(-numbers / HEAD_LINES)
-        value += NAMED * min(MOST_NAMED, focus.files.get(name, 0.0))
+        value += NAMED * focus.files.get(name, 0.0)
         value -= AGE * math.log1p(calls - file.read) + LENGTH * math.log(len(numbers) + 1)
         placed, viewed = np.zeros(len(numbers)), np.zeros(len(numbers))
         for first, last in focus.places.get(name, ()):
@@ -241,7 +215,7 @@ def worth_of_lines(text: str, file: KnownFile, values: Floats) -> tuple[float, .
     """Returns what the lines of a result are worth in which a file stands, in whole or in part."""
     by_number = dict(zip(file.lines, np.exp(values).tolist(), strict=True))
     every = text.splitlines()
-    found = [_NUMBERED.match(line) for line in every]
+    found = [NUMBERED.match(line) for line in every]
     if sum(map(bool, found)) > len(every) / 2:
         return tuple(by_number.get(int(line[1]), 0.0) if line else 0.0 for line in found)
     by_text = dict(zip(file.lines.values(), by_number.values(), strict=True))
@@ -271,8 +245,8 @@ def chosen_lines(
     def tokens(most: int) -> int:
         return sum(count(f"- {path}\n{text}") for path, text in shown(most).items())
 
-    fitting = bisect_right(range(min(len(every), budget_tokens) + 1), budget_tokens, key=tokens)
-    return shown(fitting - 1)
+    fitting = bisect_right(range(max(0, min(len(every), budget_tokens)) + 1), budget_tokens, key=tokens)
+    return shown(max(0, fitting - 1))
 
 
 def _rendered(file: KnownFile, chosen: Sequence[int]) -> str:
@@ -294,4 +268,4 @@ def _is_said(file: KnownFile, said: Container[str]) -> list[bool]:
 
 def said_lines(text: str) -> frozenset[str]:
     """Returns the lines of a text, without the numbers that a tool has put in front of them."""
-    return frozenset(found[2] if (found := _NUMBERED.match(line)) else line for line in text.splitlines())
+    return frozenset(found[2] if (found := NUMBERED.match(line)) else line for line in text.splitlines())

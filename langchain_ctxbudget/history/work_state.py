@@ -17,8 +17,8 @@ from typing import Any
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from langchain_ctxbudget.history import known_files
-from langchain_ctxbudget.history.known_files import Floats, Focus, KnownFile
-from langchain_ctxbudget.messages import Count, fences, one_line, remembering
+from langchain_ctxbudget.history.known_files import KnownFile
+from langchain_ctxbudget.messages import Count, fences, is_user, one_line, remembering
 from langchain_ctxbudget.settings import ToolKind
 from langchain_ctxbudget.stores import SummaryLine
 
@@ -33,6 +33,8 @@ many tokens for every call. Lines of files are not counted."""
 FACTS_SHARE = 0.3
 """The share of that for error, to-dos and commands; files and names get the rest."""
 MOST_MESSAGES = 2_000
+RECENT_CALLS, RECENT_TEXTS, LONGEST_SAID = 8, 4, 6_000
+"""Calls of a turn, and texts before it, that say what the work is about, and characters of a result that do."""
 MOST_TODOS, MOST_COMMANDS, SHORT = 8, 6, 120
 """Items that are listed, and characters of one."""
 NAMES_IN_LINE = 6
@@ -261,18 +263,13 @@ class WorkState:
     ) -> list[SummaryLine]:
         """Returns the work state in lines that fit a budget, but for what is `said` in the prompt already.
 
-        Lines of files that a step of the turn is about have a budget of their own.
+        Lines of files that a step of the turn has chosen have a budget of their own.
         """
-        page = _Page(count, budget_tokens, said, self.read_until - 1)
+        page = _Page(count, budget_tokens + (step.code_tokens if step else 0), said, self.read_until - 1)
         ranked = sorted(self.uses, key=lambda name: (-self.activation(name) / len(name) ** PRICE, name))
         folder = _folder(name for name in ranked[:MOST_FOLDED] if name in self.paths)
-        if step is not None and step.code_tokens:
-            page.left_tokens = step.code_tokens
-            values = known_files.worth(self.texts, step.focus, self.calls)
-            shown = known_files.chosen_lines(self.texts, values, count, step.code_tokens - count(CODE), step.shown)
-            for path, text in sorted(shown.items(), key=lambda item: -values[item[0]].max()):
-                page.add(CODE, _without(folder, path), text)
-            page.left_tokens = budget_tokens
+        for path, text in step.code.items() if step else ():
+            page.add(CODE, _without(folder, path), text)
         if folder:
             page.add(PATHS, f"… is {folder}")
         for heading, text in self._facts():
@@ -297,13 +294,16 @@ class WorkState:
             while names and not page.add(heading, ", ".join(names)):
                 names.pop()
 
-    def worth(self, focus: Focus) -> dict[str, Floats]:
-        """Returns how likely the next edits replace each line of the files."""
+    def worth(self, before: Sequence[BaseMessage], turn: Sequence[BaseMessage]) -> dict[str, known_files.Floats]:
+        """Returns how likely the next edits replace each line of the files, by what was said lately."""
+        asked = [message for message in turn if is_user(message)]
+        answers = [message for message in turn if isinstance(message, AIMessage)][-RECENT_CALLS:]
+        earlier = [one for one in before if not isinstance(one, ToolMessage) and one.text.strip()][-RECENT_TEXTS:]
+        results = [message.text for message in turn if isinstance(message, ToolMessage)]
+        found = [text[:LONGEST_SAID] for text in results if not known_files.NUMBERED.match(text)][-RECENT_CALLS:]
+        todos = "\n".join(text for text, _ in self._open_todos)
+        focus = known_files.focus_of(told_by(asked), told_by(earlier), told_by(answers), found, todos)
         return known_files.worth(self.texts, focus, self.calls)
-
-    def focus(self, before: Sequence[BaseMessage], turn: Sequence[BaseMessage]) -> Focus:
-        """Returns what the newest messages of a turn and those before it are about."""
-        return known_files.focus_of(before, turn, "\n".join(text for text, _ in self._open_todos))
 
     @property
     def _open_todos(self) -> list[tuple[str, str]]:
@@ -326,11 +326,9 @@ class StepWork:
     """The work state of a turn as it was when steps of it gave way last, which is told until they do again."""
 
     state: WorkState
-    focus: Focus
     code_tokens: int
-    """What the lines of files may cost."""
-    shown: Mapping[str, frozenset[str]]
-    """The lines of each that steps show."""
+    code: Mapping[str, str]
+    """Lines of files, and what they may cost."""
     key: object = None
     """What its lines were written for."""
     lines: list[SummaryLine] = field(default_factory=list)

@@ -201,11 +201,6 @@ class GrowingTurn:
             step_work=step_work,
         )
 
-    @property
-    def _focus_now(self) -> known_files.Focus:
-        said = [message for part in self.whole for message in part.messages]
-        return self.work.focus(self.said_before, said)
-
     def _add(self, number: int) -> None:
         self._read_calls(number)
         self._grow(number)
@@ -274,7 +269,9 @@ class GrowingTurn:
         said_lines: defaultdict[str, frozenset[str]] = defaultdict(frozenset)
         for message in (one for part in self.shown.values() for one in part.messages):
             said_lines[self._file_of(message)] |= known_files.said_lines(message.text)
-        self.step_work = StepWork(self.work.copy(), self._focus_now, self.code_tokens, said_lines)
+        count, most = self.counter.count_text, self.code_tokens - self.counter.count_text(work_state.CODE)
+        code = known_files.chosen_lines(self.work.texts, self._worth_now(), count, most, said_lines)
+        self.step_work = StepWork(self.work.copy(), self.code_tokens, code)
 
     def _divided_code(self, newest: int) -> tuple[int, int]:
         """Returns what the lines of files get beside the steps, and what those get that the newest step shows."""
@@ -434,7 +431,8 @@ class GrowingTurn:
 
     def _worth_now(self) -> dict[str, known_files.Floats]:
         if self._worth[0] != len(self.whole):
-            self._worth = len(self.whole), self.work.worth(self._focus_now)
+            said = [message for part in self.whole for message in part.messages]
+            self._worth = len(self.whole), self.work.worth(self.said_before, said)
         return self._worth[1]
 
     def _by_worth(
