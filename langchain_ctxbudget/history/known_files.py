@@ -32,8 +32,6 @@ PLACES, NEAR_PLACE, FADING_VIEW, VIEW_LINES, HEAD_LINES, AROUND = 3, 8, 3, 50, 2
 """Times that a line is named at most; lines and calls over which these fade."""
 LONGEST_TALK, LONGEST_LINE, LONGEST_PLACE = 6, 2_000, 400
 """Lines after which a file that was named is no more meant, characters of one that are read, and lines of a place."""
-SMALL_GAP = 2
-"""Lines between two that are shown are shown, too, up to so many."""
 SAYS_SOMETHING = 12
 """Characters of a line that is not the same elsewhere by chance."""
 
@@ -230,6 +228,7 @@ def chosen_lines(
     said: Mapping[str, Container[str]],
 ) -> dict[str, str]:
     """Returns the lines of files that are worth most, as many as fit a budget, by paths; none that is `said` of one."""
+    numbered = {path: [f"{number}\t{line}\n" for number, line in file.lines.items()] for path, file in files.items()}
     open_ones = ((path, own, _is_said(files[path], said.get(path, ()))) for path, own in values.items())
     every = sorted(
         ((float(value), path, at) for path, own, known in open_ones for at, value in enumerate(own) if not known[at]),
@@ -240,21 +239,13 @@ def chosen_lines(
         chosen = defaultdict[str, list[int]](list)
         for _, path, at in every[:most]:
             chosen[path].append(at)
-        return {path: _rendered(files[path], sorted(own)) for path, own in chosen.items()}
+        return {path: fences.as_data("".join(numbered[path][at] for at in sorted(own))) for path, own in chosen.items()}
 
     def tokens(most: int) -> int:
         return sum(count(f"- {path}\n{text}") for path, text in shown(most).items())
 
     fitting = bisect_right(range(max(0, min(len(every), budget_tokens)) + 1), budget_tokens, key=tokens)
     return shown(max(0, fitting - 1))
-
-
-def _rendered(file: KnownFile, chosen: Sequence[int]) -> str:
-    numbered, out = [*file.lines.items()], list[str]()
-    for before, at in zip((-1, *chosen), chosen, strict=False):
-        first = before + 1 if before >= 0 and at - before <= SMALL_GAP + 1 else at
-        out += [f"{number}\t{line}\n" for number, line in numbered[first : at + 1]]
-    return fences.as_data("".join(out))
 
 
 def _is_said(file: KnownFile, said: Container[str]) -> list[bool]:
