@@ -261,7 +261,7 @@ def _fitted(plan: Plan, rooms: Rooms) -> PlannedTurn | int:
     if (turn := turns.pop(key, None)) is None:  # nobody else goes on with it meanwhile
         said = [entry.sent for entry in conversation.entries[-RECENT_MESSAGES:]]
         before = conversation.read_work(first - 1, plan.request.settings.tool_kinds)
-        turn = GrowingTurn(plan.counter, rooms, before, said)
+        turn = GrowingTurn(plan.counter, rooms, before=before, said_before=said)
     # The numbers by which the recall tool gives messages of the turn follow those that are stored.
     turn.name = lambda one: f"#{first + places[key]}" if (key := reference_of(one)) in places else None
     fitted: PlannedTurn | int = turn.fitted(plan.turn.whole)

@@ -132,9 +132,9 @@ class GrowingTurn:
         self,
         counter: TokenCounter,
         rooms: Rooms,
+        name: Name = lambda _: None,
         before: WorkState | None = None,
         said_before: Sequence[BaseMessage] = (),
-        name: Name = lambda _: None,
     ) -> None:
         self.counter, self.rooms, self.name = counter, rooms, name
         self.before, self.said_before = before or WorkState(dict(rooms.tool_kinds)), said_before
@@ -259,12 +259,13 @@ class GrowingTurn:
         for number in older:
             if excess > 0 and number not in keep:
                 excess -= least[number]
-                self.total -= self.costs.pop(number)
-                del self.shown[number]
-                self.dropped = True
+                self._leave_out(number)
         for number in older:
             if self.total > target and number in self.shown and number not in self.shortest:
                 self._shorten(number, self.costs[number] - (self.total - target), OLD_RESULT_TOKENS)
+        for number in older:  # of some texts a clip is hardly shorter
+            if self.total > target + ahead_tokens and number in self.shown and number not in keep:
+                self._leave_out(number)
         self.code_tokens += max(0, target - self.total) if self.code_tokens else 0
         said_lines: defaultdict[str, frozenset[str]] = defaultdict(frozenset)
         for message in (one for part in self.shown.values() for one in part.messages):
@@ -272,6 +273,11 @@ class GrowingTurn:
         count, most = self.counter.count_text, self.code_tokens - self.counter.count_text(work_state.CODE)
         code = known_files.chosen_lines(self.work.texts, self._worth_now(), count, most, said_lines)
         self.step_work = StepWork(self.work.copy(), self.code_tokens, code)
+
+    def _leave_out(self, number: int) -> None:
+        self.total -= self.costs.pop(number)
+        del self.shown[number]
+        self.dropped = True
 
     def _divided_code(self, newest: int) -> tuple[int, int]:
         """Returns what the lines of files get beside the steps, and what those get that the newest step shows."""

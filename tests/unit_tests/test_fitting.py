@@ -178,7 +178,8 @@ def positions(groups: Sequence[Group]) -> list[int]:
 
 def at_once(groups: Sequence[Group], missing: int) -> PlannedTurn:
     """The turn at a step whose room has so many tokens less than the turn and its next steps need."""
-    room = next(room for room in range(cost(groups), 10**6) if room - next_tokens([1_000], room) >= cost(groups))
+    whole, said = cost(groups), cost(groups[:1])
+    room = next(room for room in range(whole, 10**6) if room - next_tokens([1_000], room - said) >= whole)
     rooms = Rooms(room - missing, 10**6, step_groups=len(groups))
     result = GrowingTurn(COUNTER, rooms, lambda message: message.id).fitted(groups)
     assert isinstance(result, PlannedTurn)
