@@ -201,3 +201,11 @@ def test_only_a_tools_result_loses_an_image_and_no_message_a_call():
 def test_a_clipped_message_fits(make, content, budget, reference):
     clipped = clip_message(make(content), TIKTOKEN.count_message, TIKTOKEN.count_text, budget, reference=reference)
     assert clipped is None or TIKTOKEN.count_message(clipped) <= budget
+
+
+def test_the_line_that_tells_of_an_error_has_its_place_in_a_small_room() -> None:
+    failed = "FAILED tests/test_mod4.py::test_b - AssertionError: 3 != 4"
+    lines = [f"log line {number}" for number in range(80)]
+    log = "\n".join([*lines[:40], failed, *lines[40:]])
+    for budget in (40, 60, 80):
+        assert failed in clip_text(log, TIKTOKEN.count_text, budget)

@@ -152,3 +152,21 @@ def test_a_turn_of_300_calls_keeps_the_words_of_the_user_and_renews_its_work_sta
         told.append(context.messages[0].text)
     assert all(text.endswith("Look at everything, please.") and "# Files read\n" in text for text in told)
     assert len(set(told)) < len(told) / 2
+
+
+def test_lines_that_the_user_named_by_number_stay_in_a_long_turn_and_stand_there_once() -> None:
+    code = "\n".join(f"    value_of_line_{number} = {number}" for number in range(1, 401))
+    steps = a_call(0, "Read", {"file_path": "src/wall.py"}, code)
+    for i in range(1, 40):
+        steps += a_call(i, "Bash", {"command": f"make part_{i}"}, f"part {i} was made " * 60)
+    turn = [HumanMessage("Please mend src/wall.py:300, the wall is crooked there."), *steps]
+    context = ContextPipeline({"max_context_tokens": 4_000}).assemble(turn, user_id="ada", conversation_id="c1")
+    told = "\n".join(message.text for message in context.messages)
+    assert "300\t    value_of_line_300 = 300\n" in told
+    assert told.count("value_of_line_300 ") == 1
+    assert context.report.total_tokens <= 4_000
+
+
+def test_the_last_error_of_a_tool_names_the_tool() -> None:
+    text = told(("run_tests", {"target": "tests/test_a.py"}, "FAILED tests/test_a.py::test_b - AssertionError: 3 != 4"))
+    assert '- run_tests {"target": "tests/test_a.py"}: FAILED tests/test_a.py::test_b' in text
