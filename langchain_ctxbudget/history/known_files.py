@@ -38,7 +38,7 @@ SAYS_SOMETHING = 12
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w{3,}")
 _COMPOUND = re.compile(r"[a-z][A-Z]|_|\d")
 NUMBERED = re.compile(r"\s*(\d+)(?:→|\t|\||: ?)(.*)")
-_PADDING = re.compile(r"(?m)^ +(?=\d+[→\t|])")
+PADDING = re.compile(r"(?m)^ +(?=\d+[→\t|])")
 _FILE = re.compile(r"[\w.-]+\.[A-Za-z]\w{0,4}\b")
 _PLACE = re.compile(r"(?:[:#(]L?|\blines? ~?)(\d{1,5})(?:\s*[-\u2013]\s*(\d{1,5}))?")
 _FROM = re.compile(r"(?i)offset|start|from|line|range")
@@ -172,19 +172,13 @@ def identifiers(text: str) -> frozenset[str]:
 def worth(files: Mapping[str, KnownFile], focus: Focus, calls: int) -> dict[str, Floats]:
     """Returns how likely the next edits replace each line of some files, as logarithms."""
     words = focus.words
-    having = [
-        [[word for word in identifiers(line) if word in words] for line in file.lines.values()]
-        for file in files.values()
-    ]
+    texts = [file.lines.values() for file in files.values()]
+    having = [[[word for word in identifiers(line) if word in words] for line in lines] for lines in texts]
     often = Counter(word for lines in having for line in lines for word in line)
     total = sum(len(file.lines) for file in files.values())
     kernel = 1 - abs(np.arange(-AROUND, AROUND + 1)) / (AROUND + 1)
-    about = [
-        np.convolve([sum(words[w] * math.log(total / often[w]) for w in line) for line in lines], kernel)[
-            AROUND : AROUND + len(lines)
-        ]
-        for lines in having
-    ]
+    said = ([sum(words[w] * math.log(total / often[w]) for w in line) for line in lines] for lines in having)
+    about = [np.convolve(own, kernel)[AROUND : AROUND + len(own)] for own in said]
     most = max((values.max(initial=0.0) for values in about), default=0.0) or 1.0
     made: dict[str, Floats] = {}
     for (path, file), near in zip(files.items(), about, strict=True):
@@ -202,11 +196,6 @@ def worth(files: Mapping[str, KnownFile], focus: Focus, calls: int) -> dict[str,
             viewed[within] = np.maximum(viewed[within], share)
         made[path] = value + PLACED * np.minimum(placed, PLACES) / PLACES + VIEWED * viewed
     return made
-
-
-def unpadded(text: str) -> str:
-    """Returns a result without the blanks in front of the numbers of its lines."""
-    return _PADDING.sub("", text)
 
 
 def worth_of_lines(text: str, file: KnownFile, values: Floats) -> tuple[float, ...]:

@@ -391,7 +391,7 @@ class GrowingTurn:
             message, count, values = sent[at], counter.count_message, worth[at]
             said: dict[str, Any] = {"reference": self.name(message), "focus": focus, "worth": values}
             if values and isinstance(message.content, str):
-                message = message.model_copy(update={"content": known_files.unpadded(message.content)})
+                message = message.model_copy(update={"content": known_files.PADDING.sub("", message.content)})
             return clip_message(message, count, counter.count_text, most_tokens, **said)
 
         def shortest_of(at: P) -> BaseMessage:
