@@ -2,8 +2,8 @@
 
 The text of a file is what was read of it, with later edits applied. How much a line is worth follows from real sessions
 of coding agents: most for lines that somebody has named by number, then for the head of a file and for lines near
-identifiers that the talk is about, each the more the rarer; for files that were named, for the part that was looked at,
-for what was read lately, and for a line of a short file.
+identifiers that the talk is about, each the more the rarer; for files that were named, for what was read lately, and
+for a line of a short file.
 """
 
 import math
@@ -25,11 +25,10 @@ AGE, LENGTH = 0.5, 0.6
 """A line is worth less with these powers of the calls since its file was read, and of the lines of the file."""
 NAMED, SAID_BEFORE = 1.2, 0.5
 """The worth of a line, as a logarithm, in a file that the turn names; times this where only texts before it do."""
-PLACED, VIEWED, HEAD, ABOUT = 5.0, 2.0, 2.5, 5.0
-"""That of a line that was named by number, one of a part that was just looked at, of a head, and of the line with most
-of what the talk is about."""
-PLACES, NEAR_PLACE, FADING_VIEW, VIEW_LINES, HEAD_LINES, AROUND = 3, 8, 3, 50, 20, 8
-"""Times that a line is named at most; lines and calls over which these fade."""
+PLACED, HEAD, ABOUT = 5.0, 2.5, 5.0
+"""That of a line that was named by number, of a head, and of the line with most of what the talk is about."""
+PLACES, NEAR_PLACE, HEAD_LINES, AROUND = 3, 8, 20, 8
+"""Times that a line is named at most, and lines over which these fade."""
 LONGEST_TALK, LONGEST_LINE, LONGEST_PLACE = 6, 2_000, 400
 """Lines after which a file that was named is no more meant, characters of one that are read, and lines of a place."""
 SAYS_SOMETHING = 12
@@ -56,13 +55,10 @@ class KnownFile:
     """Its lines by their numbers, in order."""
     read: int
     """The number of the call that read or wrote it last."""
-    views: tuple[tuple[int, int, int], ...] = ()
-    """Parts that were looked at: number of the call, first and last line."""
 
     def with_part(self, lines: Mapping[int, str], call: int) -> "KnownFile":
         """Returns it with a part that was read."""
-        view = (call, min(lines), max(lines))
-        return KnownFile(dict(sorted({**self.lines, **lines}.items())), call, (*self.views[-8:], view))
+        return KnownFile(dict(sorted({**self.lines, **lines}.items())), call)
 
     def edited(self, old: str, new: str) -> "KnownFile":
         """Returns it with a text replaced, where that is known; the lines behind it move."""
@@ -79,9 +75,7 @@ class KnownFile:
         lines = {number: self.lines[number] for number in numbers[:first]}
         lines |= dict(enumerate(made, numbers[first]))
         lines |= {number + moved: self.lines[number] for number in numbers[last + 1 :]}
-        end = numbers[last]
-        views = ((call, a + moved * (a > end), b + moved * (b > end)) for call, a, b in self.views)
-        return replace(self, lines=lines, views=tuple(views))
+        return replace(self, lines=lines)
 
 
 def read_lines(text: str, args: Mapping[str, Any]) -> dict[int, str]:
@@ -186,15 +180,11 @@ def worth(files: Mapping[str, KnownFile], focus: Focus, calls: int) -> dict[str,
         value = ABOUT * near / most + HEAD * np.exp(-numbers / HEAD_LINES)
         value += NAMED * focus.files.get(name, 0.0)
         value -= AGE * math.log1p(calls - file.read) + LENGTH * math.log(len(numbers) + 1)
-        placed, viewed = np.zeros(len(numbers)), np.zeros(len(numbers))
+        placed = np.zeros(len(numbers))
         for first, last in focus.places.get(name, ()):
             away = np.maximum(0, np.maximum(first - numbers, numbers - last))
             placed += np.exp(-away / NEAR_PLACE) / (1 + (last - first) / 30)
-        for call, first, last in file.views:
-            within = (numbers >= first) & (numbers <= last)
-            share = min(1.0, VIEW_LINES / (last - first + 1)) / (1 + (calls - call) / FADING_VIEW)
-            viewed[within] = np.maximum(viewed[within], share)
-        made[path] = value + PLACED * np.minimum(placed, PLACES) / PLACES + VIEWED * viewed
+        made[path] = value + PLACED * np.minimum(placed, PLACES) / PLACES
     return made
 
 

@@ -241,7 +241,6 @@ class WorkState:
         known, is_part = self.texts.pop(path, None), len(call.args) > 1
         if call.kind == "read" and (lines := known_files.read_lines(result, call.args)):
             known = (known if is_part and known else KnownFile({}, self.calls)).with_part(lines, self.calls)
-            known = known if is_part else replace(known, views=())
         elif call.kind == "write":
             content = max((text for key, text in call.args.items() if _NEW_KEY.search(key)), key=len, default="")
             known = KnownFile(dict(enumerate(content.splitlines(), 1)), self.calls)

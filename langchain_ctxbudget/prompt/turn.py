@@ -7,7 +7,7 @@ follows from the steps alone, so a process that goes on with a turn shows of it 
 """
 
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -420,9 +420,7 @@ class GrowingTurn:
                 break
             left -= sum(least[at] for at in stuck)
             open_places = [at for at in open_places if at not in stuck]
-        rooms = dict.fromkeys(open_places, most if open_places else 0) | self._by_worth(
-            {at: worth[at] for at in open_places}, costs, least, most if open_places else 0
-        )
+        rooms = dict.fromkeys(open_places, most if open_places else 0)
         sent |= {at: clip(at, rooms[at]) or part if at in rooms else part for at, part in shortest.items()}
         return {
             number: Group(tuple(sent[number, at] for at in range(len(part.messages))), part.positions)
@@ -440,21 +438,6 @@ class GrowingTurn:
             said = [message for part in self.whole for message in part.messages]
             self._worth = len(self.whole), self.work.worth(self.said_before, said)
         return self._worth[1]
-
-    def _by_worth(
-        self, worth: Mapping[P, tuple[float, ...]], costs: Mapping[P, int], least: Mapping[P, int], most: int
-    ) -> dict[P, int]:
-        """Divides the room that some results have together: each gets what its best lines need."""
-        known = {at: values for at, values in worth.items() if values}
-        total = sum(min(costs[at], most) for at in known)
-        lines = [(value, at, costs[at] / len(values)) for at, values in known.items() for value in values]
-        left, wanted = float(total), Counter[P]()
-        for _value, at, tokens in sorted(lines, reverse=True):
-            if left < tokens:
-                break
-            wanted[at] += tokens  # type: ignore[assignment]
-            left -= tokens
-        return {at: max(least[at], int(wanted[at])) for at in known}
 
 
 def _newest(groups: Mapping[int, Group] | Sequence[Group], numbers: Sequence[int]) -> set[int]:
