@@ -37,7 +37,6 @@ from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
-
 from langchain_ctxbudget.knowledge.records import Learned, PhraseRecord, Said
 from langchain_ctxbudget.knowledge.rules import learn
 from langchain_ctxbudget.messages import fold, terms

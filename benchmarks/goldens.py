@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage, message_to_dict
-
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.demo import DEMO_QUESTION, DEMO_SYSTEM_PROMPT, demo_messages
 from langchain_ctxbudget.errors import BudgetTooSmallError

@@ -37,7 +37,6 @@ from langchain_core.callbacks import CallbackManagerForLLMRun
 from langchain_core.language_models import SimpleChatModel
 from langchain_core.messages import BaseMessage, HumanMessage, RemoveMessage, SystemMessage, trim_messages
 from langgraph.runtime import Runtime
-
 from langchain_ctxbudget import ContextPipeline, TiktokenCounter
 from langchain_ctxbudget.cli.formats import read_one
 from langchain_ctxbudget.demo import DEMO_SYSTEM_PROMPT, demo_messages

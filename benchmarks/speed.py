@@ -200,7 +200,6 @@ def exact_counter() -> Any:  # noqa: ANN401 - every peer has a type of its own f
 
 def chroma_retriever(said: list[BaseMessage], budget: int) -> Callable[[str], Any]:
     from langchain_chroma import Chroma  # type: ignore[import-not-found]  # noqa: PLC0415
-
     from langchain_ctxbudget import LocalEmbeddings  # noqa: PLC0415
 
     store: Any = Chroma(embedding_function=LocalEmbeddings())
@@ -279,7 +278,6 @@ def agent_row(calls: int, messages: int, budget: int, prompts: int) -> Row:
     from langchain.agents import create_agent  # noqa: PLC0415
     from langchain_core.language_models import FakeMessagesListChatModel  # noqa: PLC0415
     from langchain_core.tools import tool  # noqa: PLC0415
-
     from langchain_ctxbudget.middleware import ContextBudgetMiddleware  # noqa: PLC0415
 
     generator, rows = Generator(calls), list[list[float]]()

@@ -39,7 +39,6 @@ from quality.showing import COLOURS, cell
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
-
 from langchain_ctxbudget import ContextPipeline, LocalEmbeddings
 from langchain_ctxbudget.budget import Emphasis
 from langchain_ctxbudget.budget.strategies import LEANS, Lean

@@ -21,7 +21,6 @@ from langgraph.store.memory import InMemoryStore
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
-
 from langchain_ctxbudget import ContextPipeline, ContextSettings
 
 USER, CONVERSATION = "ada", "c1"

@@ -39,7 +39,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from trial_emphasis import Remembered
-
 from langchain_ctxbudget import TiktokenCounter
 from langchain_ctxbudget.messages import is_user
 from langchain_ctxbudget.replay import Turn, contender, replay

@@ -37,7 +37,6 @@ from quality.showing import cell
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
-
 from langchain_ctxbudget import ContextPipeline, retrieval, search
 from langchain_ctxbudget.history import MessageIndex
 from langchain_ctxbudget.retrieval import gather, selecting

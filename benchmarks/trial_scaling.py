@@ -29,7 +29,6 @@ from langgraph.store.base import BaseStore, Op, PutOp
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
-
 from langchain_ctxbudget import ChromaStore, ContextPipeline
 from langchain_ctxbudget.history import LANES
 from langchain_ctxbudget.history.log import MESSAGES

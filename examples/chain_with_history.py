@@ -19,7 +19,6 @@ from langchain_core._api import suppress_langchain_deprecation_warning
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import ConfigurableFieldSpec, Runnable, RunnableConfig, RunnableLambda
 from langchain_core.runnables.history import RunnableWithMessageHistory
-
 from langchain_ctxbudget import BudgetedChatMessageHistory, ContextPipeline
 
 BUDGET_TOKENS = 500

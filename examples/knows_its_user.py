@@ -15,7 +15,6 @@ from datetime import UTC, datetime, timedelta
 
 from langchain_core.language_models import BaseChatModel, FakeListChatModel
 from langchain_core.messages import HumanMessage
-
 from langchain_ctxbudget import ContextPipeline
 
 USER = "ada"

@@ -23,7 +23,6 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.tools import BaseTool, tool
 from langgraph.checkpoint.memory import InMemorySaver
-
 from langchain_ctxbudget.middleware import ContextBudgetMiddleware  # new
 
 SYSTEM_PROMPT = "You plan journeys by train. Look things up before you answer."

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from langchain_core.messages import AIMessage, HumanMessage
-
 from langchain_ctxbudget import ContextPipeline, ContextReport
 from langchain_ctxbudget.settings import CustomLayer, LayerRequest
 

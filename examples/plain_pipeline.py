@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 
 from langchain_core.language_models import BaseChatModel, FakeListChatModel
-
 from langchain_ctxbudget import ContextPipeline, ContextSettings
 
 QUESTIONS = [

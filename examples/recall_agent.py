@@ -24,7 +24,6 @@ from langgraph.graph.message import add_messages
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from typing_extensions import TypedDict
-
 from langchain_ctxbudget import ContextPipeline, build_context_graph, create_recall_tool
 
 BUDGET_TOKENS = 3_000

@@ -21,7 +21,6 @@ from langchain_core.tools import create_retriever_tool
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import MessagesState
 from langgraph.prebuilt import ToolNode, tools_condition
-
 from langchain_ctxbudget import BudgetedRetriever, ContextPipeline
 
 SAID = {

@@ -19,7 +19,6 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.messages.ai import UsageMetadata
 from langchain_core.outputs import ChatGeneration, ChatResult
-
 from langchain_ctxbudget import ContextPipeline, TiktokenCounter
 from langchain_ctxbudget.integrations.callbacks import ContextUsageHandler
 from langchain_ctxbudget.tokens import Usage

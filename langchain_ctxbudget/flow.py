@@ -18,7 +18,6 @@ from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar, cast
 
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, Op, PutOp, Result
-
 from langchain_ctxbudget.errors import BlockedLoopError
 
 S = TypeVar("S")

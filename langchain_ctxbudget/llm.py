@@ -9,7 +9,6 @@ from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
-
 from langchain_ctxbudget.errors import ModelReplyError
 from langchain_ctxbudget.messages import one_line
 from langchain_ctxbudget.tokens import token_count, unwrapped

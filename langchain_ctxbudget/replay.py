@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, TypeAlias
 from langchain_core.embeddings import Embeddings
 from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, trim_messages
 from langgraph.store.memory import InMemoryStore
-
 from langchain_ctxbudget.budget import STRATEGIES, strategy_of
 from langchain_ctxbudget.errors import BudgetError, EmptyMessageError, InputError, InvalidSettingsError, checks_names
 from langchain_ctxbudget.messages import checked, is_user, one_line, plain_text, split_instructions, time_of

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, model_validator
-
 from langchain_ctxbudget import budget
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.messages import one_line, packaged

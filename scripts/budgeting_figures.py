@@ -16,7 +16,6 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.budget import (
     AllocationStrategy,

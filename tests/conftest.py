@@ -12,7 +12,6 @@ from hypothesis import settings
 from langchain_openai import ChatOpenAI
 from xdist.remote import Producer  # type: ignore[import-untyped]
 from xdist.scheduler import WorkStealingScheduling  # type: ignore[import-untyped]
-
 from langchain_ctxbudget.tokens import vocab
 from tests.servers import chroma_server, in_memory, postgres
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from langchain_core.embeddings import Embeddings
 from langchain_core.messages import BaseMessage, HumanMessage
-
 from langchain_ctxbudget.history import Conversation, LastPrompt, OpenConversation, editing
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import Scope

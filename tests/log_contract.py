@@ -15,7 +15,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.store.base import BaseStore, Op, PutOp, Result, SearchOp
-
 from langchain_ctxbudget import ContextPipeline, TiktokenCounter
 from langchain_ctxbudget.errors import InputError, MessageConflictError
 from langchain_ctxbudget.flow import Call as Step

@@ -16,7 +16,6 @@ from langgraph.store.postgres.base import PostgresIndexConfig
 from psycopg import AsyncConnection
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import AsyncConnectionPool
-
 from langchain_ctxbudget import ChromaStore
 from tests.servers import LOOPBACK, new_chroma_database, new_postgres_schema
 

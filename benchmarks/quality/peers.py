@@ -20,7 +20,6 @@ from uuid import uuid4
 import tiktoken
 from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
-
 from langchain_ctxbudget import LocalEmbeddings
 from quality.data import Turn
 from quality.scoring import count

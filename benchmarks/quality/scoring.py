@@ -13,7 +13,6 @@ from typing import NamedTuple
 from langchain_core.messages import BaseMessage
 from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
-
 from quality.data import Question, Turn
 
 RECENT = 6

@@ -7,7 +7,6 @@ from itertools import cycle
 from pathlib import Path
 
 from rich.table import Table
-
 from quality.scoring import Row
 
 OURS = "ctxbudget"

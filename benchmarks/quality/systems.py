@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 import numpy as np
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage, trim_messages
 from numpy.typing import NDArray
-
 from langchain_ctxbudget import ContextPipeline, LocalEmbeddings
 from langchain_ctxbudget.messages import terms
 from quality.data import Turn

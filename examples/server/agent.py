@@ -25,7 +25,6 @@ from langgraph.graph.message import add_messages
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, interrupt
 from typing_extensions import TypedDict
-
 from langchain_ctxbudget import ChromaStore, ContextPipeline, build_context_graph, create_recall_tool
 
 

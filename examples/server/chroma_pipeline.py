@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from langchain_core.messages import AIMessage, HumanMessage
-
 from langchain_ctxbudget import ChromaStore, ContextPipeline
 from langchain_ctxbudget.errors import StoreError
 

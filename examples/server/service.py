@@ -38,7 +38,6 @@ from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
-
 from langchain_ctxbudget import ContextPipeline, ContextReport
 from langchain_ctxbudget.errors import BudgetError, InputError, StoreError
 

@@ -9,7 +9,6 @@ from reprlib import repr as short_repr
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
-
 from langchain_ctxbudget.errors import InvalidSettingsError, meant
 
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 from pydantic import Field, model_validator
-
 from langchain_ctxbudget.budget import allocation
 from langchain_ctxbudget.budget.allocation import Allocation, AllocationStrategy, Layer, LayerSpec, Situation
 from langchain_ctxbudget.budget.parameters import Parameters, ShareOrNone, Text

@@ -20,7 +20,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
-
 from langchain_ctxbudget import demo, errors
 from langchain_ctxbudget.budget import STRATEGIES
 from langchain_ctxbudget.cli import formats
@@ -334,7 +333,6 @@ def run_dashboard(options: argparse.Namespace) -> None:
     """Serves the page until the command is stopped."""
     try:
         import uvicorn  # noqa: PLC0415 - needs the extra
-
         from langchain_ctxbudget.dashboard import create_app  # noqa: PLC0415 - needs the extra
     except ImportError as error:
         raise errors.CtxBudgetError(

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from langchain_core.messages import AIMessage, BaseMessage, convert_to_messages, messages_from_dict
-
 from langchain_ctxbudget.errors import ConversationFormatError
 from langchain_ctxbudget.messages import fingerprint, split_instructions
 

@@ -24,7 +24,6 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
-
 from langchain_ctxbudget.dashboard.service import DashboardService
 from langchain_ctxbudget.errors import BudgetError, InputError, InvalidSettingsError, MissingScopeError, checks_names
 from langchain_ctxbudget.pipeline import ContextPipeline

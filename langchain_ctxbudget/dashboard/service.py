@@ -17,7 +17,6 @@ from typing import Annotated, Any, TypeAlias
 from langchain_core.messages import HumanMessage
 from pydantic import Field
 from starlette.exceptions import HTTPException
-
 from langchain_ctxbudget import budget as budgets
 from langchain_ctxbudget import pipeline as pipelines
 from langchain_ctxbudget.background import new_mutex

@@ -19,7 +19,6 @@ from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, GetOp, Item, SearchItem, SearchOp
 from numpy.typing import NDArray
 from pydantic import Field
-
 from langchain_ctxbudget.flow import Flow, batch, embed, embed_query, in_thread
 from langchain_ctxbudget.messages import fold, mentions, one_line, terms
 from langchain_ctxbudget.search import Candidate, CentredVectors, LexicalIndex, Vectors, as_query, comparable

@@ -20,7 +20,6 @@ from typing import Any, NamedTuple, TypeAlias, cast
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, GetOp, PutOp
-
 from langchain_ctxbudget import errors
 from langchain_ctxbudget.documents import catalogue
 from langchain_ctxbudget.documents.catalogue import Catalogue, DocumentInfo, PartRecord, beside, namespace

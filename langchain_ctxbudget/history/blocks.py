@@ -18,7 +18,6 @@ from typing import Any, Literal
 import numpy as np
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 from numpy.typing import NDArray
-
 from langchain_ctxbudget.errors import StoreDataError
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.history.arc import OpenQuestions

@@ -10,7 +10,6 @@ from typing import Any, TypeVar, overload
 import numpy as np
 from langchain_core.messages import BaseMessage
 from numpy.typing import NDArray
-
 from langchain_ctxbudget import messages, search
 from langchain_ctxbudget.history.extractive import Line
 from langchain_ctxbudget.messages import Preservation, as_note, digest, fold, is_user, one_line, terms, time_of

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from langchain_core.messages import BaseMessage, ToolMessage
-
 from langchain_ctxbudget.budget import Fragment, Layer, Reason
 from langchain_ctxbudget.history import work_state
 from langchain_ctxbudget.history.arc import FOCUS_MESSAGES, arc_of

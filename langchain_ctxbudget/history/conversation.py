@@ -9,7 +9,6 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 from langchain_core.messages import BaseMessage
-
 from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow, Lock, T, locked

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
 from langchain_ctxbudget.messages import Count, fences, remembering
 
 MOST_FILES, LONGEST_FILE = 40, 400_000
@@ -112,9 +111,6 @@ def replacements(args: object) -> Iterator[tuple[str, str]]:
             old, new = ("\n".join(line[1:] for line in lines if line[:1] in signs) for signs in (" -", " +"))
             if old and old != new:
                 yield old, new
-
-
-# What the work is about
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,6 @@ from typing import Any, cast
 
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp, SearchItem, SearchOp
-
 from langchain_ctxbudget import stores
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.messages import content_id, date_of, fingerprint, plain_text, preservation_of, speaker

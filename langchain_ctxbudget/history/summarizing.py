@@ -15,7 +15,6 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from langgraph.store.base import BaseStore, GetOp
-
 from langchain_ctxbudget import llm, messages
 from langchain_ctxbudget.background import BackgroundWorker, Cancelled
 from langchain_ctxbudget.errors import ModelReplyError, StoreDataError

@@ -12,7 +12,6 @@ from typing import Any, overload
 
 import numpy as np
 from langchain_core.messages import BaseMessage, ToolMessage
-
 from langchain_ctxbudget import messages
 from langchain_ctxbudget.history.arc import OpenQuestions
 from langchain_ctxbudget.history.columns import UNKNOWN, Arrays, Columns, Costs, Entry, MessageIndex, Numbering
@@ -99,8 +98,6 @@ class MessageTable(Columns, Sequence[Entry]):
         """Returns the date that the newest human message before a position stands under."""
         return list(self._words)[self.facts.values[position - 1]["date_shown"]] if position else None
 
-    # What is known without decoding
-
     def digest(self, length: int | None = None) -> str:
         """Returns a digest of all its messages, or of so many from the beginning."""
         end = len(self) if length is None else length
@@ -149,8 +146,6 @@ class MessageTable(Columns, Sequence[Entry]):
             name = str(words[lane])
             found[name] = min(found[name], number)
         return found
-
-    # Growing
 
     def append(self, record: MessageRecord, message: BaseMessage, pinned: Preservation | None = None) -> None:
         """Adds a message at the end, under the id that it goes by."""

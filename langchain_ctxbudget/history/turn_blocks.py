@@ -8,7 +8,6 @@ from typing import Any, Self
 
 from langchain_core.messages import BaseMessage, HumanMessage
 from pydantic import TypeAdapter, ValidationError
-
 from langchain_ctxbudget.budget import Fragment
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.messages import fences, fingerprint, remembering

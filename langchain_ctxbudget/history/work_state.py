@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
-
 from langchain_ctxbudget.history import known_files
 from langchain_ctxbudget.history.known_files import KnownFile
 from langchain_ctxbudget.messages import Count, fences, is_user, one_line, remembering

@@ -12,7 +12,6 @@ from uuid import UUID
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import LLMResult
-
 from langchain_ctxbudget.errors import InputError, checks_names
 from langchain_ctxbudget.messages import model_of
 from langchain_ctxbudget.pipeline import ContextPipeline

@@ -6,7 +6,6 @@ from functools import partial
 
 from langchain_core.chat_history import BaseChatMessageHistory
 from langchain_core.messages import BaseMessage, HumanMessage
-
 from langchain_ctxbudget import prompt as prompts
 from langchain_ctxbudget.budget import Layer
 from langchain_ctxbudget.errors import BudgetTooSmallError, InputError, checks_names, require_count

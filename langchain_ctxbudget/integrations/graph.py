@@ -12,7 +12,6 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import get_runtime
 from langgraph.types import Checkpointer
 from typing_extensions import TypedDict
-
 from langchain_ctxbudget import prompt as prompts
 from langchain_ctxbudget.errors import InvalidSettingsError, checks_names
 from langchain_ctxbudget.flow import Flow, adrive, drive

@@ -5,7 +5,6 @@ from typing import Any
 
 from langchain_core.messages import HumanMessage
 from pydantic import ConfigDict, Field
-
 from langchain_ctxbudget.flow import Flow, twins
 from langchain_ctxbudget.integrations.chat_history import BudgetedChatMessageHistory, window_of
 from langchain_ctxbudget.integrations.options import taking

@@ -14,7 +14,6 @@ from langgraph.channels.untracked_value import UntrackedValue
 from langgraph.config import get_config
 from langgraph.runtime import Runtime
 from langgraph.types import Command
-
 from langchain_ctxbudget import messages
 from langchain_ctxbudget.errors import InputError, checks_names
 from langchain_ctxbudget.flow import Flow, adrive, drive, twins

@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from typing import Any, Literal, TypeAlias, get_args
 
 from pydantic import BaseModel, ValidationError
-
 from langchain_ctxbudget.errors import InvalidSettingsError, require_names
 from langchain_ctxbudget.pipeline import ContextPipeline, Session
 from langchain_ctxbudget.settings import ContextSettings

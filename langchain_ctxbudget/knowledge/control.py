@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore
 from pydantic import BaseModel, ValidationError
-
 from langchain_ctxbudget.errors import InputError, checks_names
 from langchain_ctxbudget.flow import Flow, T, locked, twins
 from langchain_ctxbudget.history import OpenConversation

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 import pydantic
 from langchain_core.utils.function_calling import convert_to_json_schema
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, OnErrorOmit, WrapValidator
-
 from langchain_ctxbudget import llm, messages
 from langchain_ctxbudget.knowledge import records
 from langchain_ctxbudget.knowledge.known import Knowledge
@@ -35,8 +34,6 @@ TEXT_CHARACTERS, NAME_CHARACTERS = 200, 80
 EARLIER_TOKENS = 300
 """The most of an earlier message that is shown: of a longer one, its head and its tail."""
 
-
-# What a reply says
 
 _NOBODY = re.compile(messages.vocabulary("knowledge")["nobody"])
 
@@ -143,8 +140,6 @@ def _read(reply: str | Mapping[str, Any]) -> LearnedAboutUser:
     return LearnedAboutUser.model_validate(fields)
 
 
-# What is asked
-
 _WORDING = messages.packaged("knowledge/extraction.md").strip()
 _INSTRUCTIONS = _WORDING.format(TEXT_CHARACTERS=TEXT_CHARACTERS, CONTEXT=CONTEXT)
 _AS_JSON = f"\n\nReply with one JSON object of this JSON schema and nothing else:\n{json.dumps(SCHEMA)}"
@@ -191,9 +186,6 @@ class ChatModelExtractor:
         failed = "told nothing that can be used"
         reply = self.model.ask(_INSTRUCTIONS, _AS_JSON, "".join(blocks), _read, failed=failed)
         return _learned(reply, said, facts, self.model.name)
-
-
-# What the model is shown
 
 
 def _block(heading: str, items: Sequence[str]) -> str:
@@ -256,9 +248,6 @@ def _name_item(profile: Profile) -> str:
     kinds = (profile.type, profile.relationship) if isinstance(profile, records.EntityProfile) else ()
     note = ", ".join(filter(None, kinds))
     return f"- {_flat(f'{profile.names[0]}{others}')}{f': {_flat(note)}' if note else ''}\n"
-
-
-# What becomes of a reply
 
 
 def _learned(reply: LearnedAboutUser, said: Sequence[Said], known: Sequence[Fact], made_by: str) -> records.Learned:

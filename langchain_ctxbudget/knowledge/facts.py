@@ -11,7 +11,6 @@ from hashlib import blake2b
 from typing import Any
 
 from langgraph.store.base import BaseStore
-
 from langchain_ctxbudget.budget import MEMORIES_HEADING, MEMORY_MAX, Fragment, Layer, Reason, Status
 from langchain_ctxbudget.errors import FactError
 from langchain_ctxbudget.flow import Flow

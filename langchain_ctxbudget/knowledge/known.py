@@ -20,7 +20,6 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import numpy as np
 from langgraph.store.base import BaseStore
 from numpy.typing import NDArray
-
 from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.errors import StoreError
 from langchain_ctxbudget.flow import Flow, Lock, batch

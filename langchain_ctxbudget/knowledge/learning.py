@@ -22,7 +22,6 @@ import numpy as np
 from langchain_core.embeddings import Embeddings
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.base import BaseStore
-
 from langchain_ctxbudget import stores
 from langchain_ctxbudget.background import BackgroundWorker, Cancelled, new_mutex
 from langchain_ctxbudget.errors import BlockedLoopError, InvalidSettingsError, ModelReplyError
@@ -39,7 +38,6 @@ from langchain_ctxbudget.stores import Scope, bulk, embeddings_name, utc_now, wr
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
-
     from langchain_ctxbudget.knowledge.extraction import ChatModelExtractor
 
 S = TypeVar("S", Fact, TopicProfile, EntityProfile, records.PhraseRecord)

@@ -8,7 +8,6 @@ from typing import Annotated, TypeAlias
 
 from langgraph.store.base import BaseStore
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
-
 from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.knowledge.known import Knowledge
 from langchain_ctxbudget.knowledge.records import PRESENCE, ClientPresence, Profile

@@ -51,9 +51,6 @@ def slug(label: str) -> str:
     return "-".join(words.split())
 
 
-# Numbers
-
-
 class Engagement(NamedTuple):
     """A message that names a topic or an entity."""
 

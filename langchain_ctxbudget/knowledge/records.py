@@ -12,7 +12,6 @@ from typing import Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from langgraph.store.base import BaseStore, GetOp, PutOp
 from pydantic import Field
-
 from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.messages import fold, vocabulary
 from langchain_ctxbudget.stores import ROOT, Record, bulk, label, require_id, written

@@ -8,7 +8,6 @@ included, is returned, so the bound holds for any counter.
 from collections.abc import Callable, Sequence
 
 from langchain_core.messages import BaseMessage, ToolMessage
-
 from langchain_ctxbudget.messages.calls import Block, blocks_of, text_of
 from langchain_ctxbudget.messages.outline import outlined
 

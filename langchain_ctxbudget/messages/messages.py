@@ -15,7 +15,6 @@ from langchain_core.messages.base import BaseMessageChunk, message_to_dict
 from langchain_core.messages.modifier import RemoveMessage
 from langchain_core.messages.utils import message_chunk_to_message
 from pydantic_core import to_jsonable_python
-
 from langchain_ctxbudget.errors import EmptyMessageError, InputError, UnsupportedContentError
 from langchain_ctxbudget.messages import calls, fences
 from langchain_ctxbudget.messages.calls import Block, blocks_of

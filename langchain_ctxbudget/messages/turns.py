@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.messages.function import FunctionMessage
-
 from langchain_ctxbudget.messages import calls
 from langchain_ctxbudget.messages.calls import Block, blocks_of
 from langchain_ctxbudget.messages.clipping import left_out

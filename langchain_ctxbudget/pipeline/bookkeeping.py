@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore, GetOp, Item
-
 from langchain_ctxbudget import history, stores
 from langchain_ctxbudget.background import BackgroundWorker
 from langchain_ctxbudget.budget import HEALTHY, Standing, Tier, UsageLimits, relaxed, standing, tier_of

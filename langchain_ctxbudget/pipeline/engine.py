@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, cast
 from langchain_core.documents import BaseDocumentCompressor
 from langchain_core.messages import AIMessage, BaseMessage
 from langgraph.store.base import BaseStore, Op, PutOp
-
 from langchain_ctxbudget import history as histories
 from langchain_ctxbudget import prompt as prompts
 from langchain_ctxbudget.errors import BudgetError, InputError

@@ -15,7 +15,6 @@ from langchain_core.documents import BaseDocumentCompressor
 from langchain_core.embeddings import Embeddings
 from langchain_core.messages import AIMessage, BaseMessage
 from langgraph.store.base import BaseStore
-
 from langchain_ctxbudget import errors, history, stores
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError, checks_names, require_count, require_kind
 from langchain_ctxbudget.flow import Call, Flow, batch, twins
@@ -403,8 +402,6 @@ class ContextPipeline:
         """Returns the settings saved for a user, or for a persona of theirs; empty if there are none."""
         return stores.read_settings(self.engine.workspace.store, stores.settings_place(user_id, persona_id))
 
-    # The end
-
     def _flush(self, timeout_seconds: float | None = None) -> Flow[bool]:
         """Waits for all that is under way in the background; returns False where that took longer than the timeout."""
         until = inf if timeout_seconds is None else time.monotonic() + timeout_seconds
@@ -429,8 +426,6 @@ class ContextPipeline:
 
     async def __aexit__(self, *_: object) -> None:
         await asyncio.to_thread(self.close)
-
-    # The public methods: blocking, and awaited
 
     assemble, aassemble = twins(_assemble)
     add_messages, aadd_messages = twins(_add_messages)
@@ -544,8 +539,6 @@ class Chat:
     def last_report(self) -> ContextReport | None:
         """Returns the report of its last prompt in this process; None where there was none."""
         return self.pipeline.last_report(**self._ids)
-
-    # The public methods: blocking, and awaited
 
     assemble, aassemble = twins(_assemble)
     add, aadd = twins(_add)

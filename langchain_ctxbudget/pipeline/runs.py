@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from langchain_core.messages import BaseMessage, MessageLikeRepresentation, convert_to_messages
 from langchain_core.runnables.config import RunnableConfig
 from langgraph.store.base import BaseStore
-
 from langchain_ctxbudget import errors
 from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.messages import checked, current_turn, fingerprint, flattened, split_instructions, split_turn

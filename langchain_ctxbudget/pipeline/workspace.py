@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from langchain_core.embeddings import Embeddings
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore
-
 from langchain_ctxbudget import history, stores
 from langchain_ctxbudget.background import AFTER_FORK, BackgroundWorker, Cancelled
 from langchain_ctxbudget.errors import InputError, StoreDataError, StoreError
@@ -27,7 +26,6 @@ from langchain_ctxbudget.tokens import TokenCounter
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
-
     from langchain_ctxbudget.documents import Catalogue
 
 _log = logging.getLogger(__name__)
@@ -159,8 +157,6 @@ class Workspace:
         others = (worker for other in self._of_runs.all() for worker in other.finish())
         return [*workers, self.bookkeeping.finish(), *others]
 
-    # Conversations
-
     def using(self, scope: stores.Scope, body: Callable[[history.OpenConversation], Flow[T]]) -> Flow[T]:
         """Runs a flow with a conversation, alone."""
         _ = self.store  # in the child of a fork, nobody lets go of the conversation's lock any more
@@ -263,8 +259,6 @@ class Workspace:
         if failures:
             raise StoreError(failures[0])
 
-    # Deleting
-
     def clear(self, scope: stores.Scope) -> Flow[None]:
         """Deletes a conversation and everything that was derived from it, also in the stores of runs."""
         self.bookkeeping.ledger.forget(scope)
@@ -310,8 +304,6 @@ class Workspace:
         yield from ()
         conversation.reset()
         self.recent.forget(lambda scope: scope == conversation.scope)
-
-    # What is stored beside the messages
 
     def read_stored(
         self, conversation: history.OpenConversation, request: Request, failures: list[str]

@@ -88,9 +88,6 @@ def _report(
     )
 
 
-# Items
-
-
 def _items(plan: Plan, content: Content) -> dict[str, list[report.ReportItem]]:
     turn = plan.turn
     names = [layer.name for layer in plan.request.settings.layers]
@@ -187,9 +184,6 @@ def _more_omitted(plan: Plan, coverage: Sequence[report.CoverageRange]) -> dict[
     if plan.retrieved.more_omitted:
         more[Layer.RETRIEVAL] = dict(plan.retrieved.more_omitted)
     return more
-
-
-# The conversation
 
 
 def _coverage(plan: Plan, content: Content) -> tuple[report.CoverageRange, ...]:

@@ -12,7 +12,6 @@ from itertools import groupby
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
-
 from langchain_ctxbudget.budget import Fragment, Layer, Layout
 from langchain_ctxbudget.history import block_lines, by_layer, with_block, with_headings
 from langchain_ctxbudget.messages import Group, fences, fingerprint, is_user
@@ -156,9 +155,6 @@ def layer_tokens(fragments: Sequence[Fragment], counter: TokenCounter) -> tuple[
     """Returns the cost of a layer's items, and that of the section and the headings above them."""
     above = [fragments[0].section, *(heading for heading, _ in groupby(fragment.heading for fragment in fragments))]
     return sum(fragment.tokens for fragment in fragments), sum(map(counter.count_text, above))
-
-
-# Tokens
 
 
 @dataclass(frozen=True, slots=True)

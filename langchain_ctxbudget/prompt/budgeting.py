@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from langchain_core.messages import HumanMessage, SystemMessage
-
 from langchain_ctxbudget import budget as budgets
 from langchain_ctxbudget import errors
 from langchain_ctxbudget.budget import Allocation, Exchange, Fragment, Layer, Reason, Situation
@@ -281,9 +280,6 @@ def _fence_texts(plan: Plan, *, has_preferences: bool) -> list[str]:
     if has_preferences or plan.request.settings.memories or plan.request.remembered.all:
         texts += [fences.opening(fences.PREFERENCES), fences.closing(fences.PREFERENCES)]
     return texts
-
-
-# Filling
 
 
 def with_bundles(plan: Plan) -> Plan:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, Required
 
 from pydantic import NonNegativeInt, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
-
 from langchain_ctxbudget.budget import Fragment, Layer, Reason
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.history import Decision, compact

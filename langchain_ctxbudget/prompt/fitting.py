@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from langchain_core.messages import BaseMessage, ToolMessage
-
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
 from langchain_ctxbudget.errors import BudgetTooSmallError
 from langchain_ctxbudget.messages import Group, clip_message, fold, newest_that_fit, one_line
@@ -25,9 +24,6 @@ CLIPPED_RESULT_TOKENS = 64
 """The most that a result in the history costs at the extreme level, framing included."""
 Groups = tuple[Group, ...]
 _BLANKS, _BLANK_LINES = re.compile(r"(?<=\S)\s{2,}"), re.compile(r"\n{3,}")
-
-
-# A prompt
 
 
 @dataclass(frozen=True, slots=True)

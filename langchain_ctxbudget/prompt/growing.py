@@ -7,7 +7,6 @@ from dataclasses import replace
 from hashlib import blake2b
 
 from langchain_core.messages import HumanMessage, ToolMessage
-
 from langchain_ctxbudget.budget import DEPTH_FACTOR, Emphasis, Layer
 from langchain_ctxbudget.history import Decision, TurnBlock
 from langchain_ctxbudget.prompt import budgeting

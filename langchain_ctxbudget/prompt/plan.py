@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Any
 
 from langchain_core.messages import BaseMessage
-
 from langchain_ctxbudget.budget import HEALTHY, Allocation, Fragment, Layer, Parameters, Tier
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.history import Conversation, HistoryView, LastPrompt, StepWork, TurnBlock

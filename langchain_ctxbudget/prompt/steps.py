@@ -12,7 +12,6 @@ import numpy as np
 from langchain_core.documents import BaseDocumentCompressor
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore
-
 from langchain_ctxbudget import history, retrieval
 from langchain_ctxbudget.budget import Layer
 from langchain_ctxbudget.flow import Flow, embed_query

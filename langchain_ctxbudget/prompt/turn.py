@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
-
 from langchain_ctxbudget import messages
 from langchain_ctxbudget.history import StepWork, WorkState, known_files, work_state
 from langchain_ctxbudget.messages import Group, call_ids, clip_message, remembering, terms, water_level
@@ -312,8 +311,6 @@ class GrowingTurn:
         steps = (*self.human.values(), *self.whole[number : max(self.renewed, number + 1)])
         return frozenset().union(*(_said(part.messages[0]) for part in steps))
 
-    # Stale results
-
     def _read_calls(self, number: int) -> None:
         """Notes what the calls of a step look at or do, and which older results that makes stale."""
         first, *rest = self.whole[number].messages
@@ -373,8 +370,6 @@ class GrowingTurn:
         """Returns the path of the known file that a message shows as a result; else nothing."""
         path = self.read_of.get(getattr(message, "tool_call_id", ""), "")
         return path if path in self.work.texts else ""
-
-    # Clipping
 
     def _clipped(
         self,

@@ -13,7 +13,6 @@ from itertools import chain, pairwise
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, TypeAdapter, ValidationError
-
 from langchain_ctxbudget.budget import Forced, Layer, Reason, Status, TierName, title_of
 from langchain_ctxbudget.errors import InputError, checks_names
 from langchain_ctxbudget.messages import Repair

@@ -9,7 +9,6 @@ from typing import TypeAlias
 import numpy as np
 from langchain_core.embeddings import Embeddings
 from numpy.typing import NDArray
-
 from langchain_ctxbudget import search
 from langchain_ctxbudget.flow import Flow, embed, embed_query
 from langchain_ctxbudget.history import Conversation, Entry, MessageIndex, saying, searched_text, short_digest

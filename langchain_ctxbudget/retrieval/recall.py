@@ -15,7 +15,6 @@ from typing import NamedTuple
 import numpy as np
 from langchain_core.embeddings import Embeddings
 from langchain_core.messages import BaseMessage, BaseMessageChunk, SystemMessage, ToolMessage, message_chunk_to_message
-
 from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.history import Conversation, Entry
 from langchain_ctxbudget.messages import content_id, date_of, fences, fingerprint, head_end, is_user, terms
@@ -97,9 +96,6 @@ class Transcript:
         return not is_result and all(call["name"] != self.tool for call in calls)
 
 
-# References
-
-
 class Reference(NamedTuple):
     """Messages by position, and the characters of the first one to begin at, and to end before where it has `lines`."""
 
@@ -135,9 +131,6 @@ def _named(transcript: Transcript, reference: str) -> Reference | None:
         numbers = Reference(first - 1, min(max(int(parts[1]), int(parts[3] or 0)), end) - 1, int(parts[2] or 0))
     position = None if numbers and plain.startswith("#") else transcript.position(plain)
     return numbers if position is None else Reference(position, position)
-
-
-# Answers
 
 
 def by_reference(transcript: Transcript, reference: str, budget_tokens: int) -> str:

@@ -9,7 +9,6 @@ from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
-
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
 from langchain_ctxbudget.history import Conversation, Entry, saying
 from langchain_ctxbudget.messages import fences, head_end, one_line, sentences, terms, vocabulary
@@ -344,8 +343,6 @@ class _Selection:
         self.left -= tokens + self._price_of(fragment.heading) - (before.tokens if before else 0)
         self.above.add(fragment.heading)
         self.chosen[number] = fragment
-
-    # Texts
 
     def _fragment(self, text: Candidate | Entry, line: str, tokens: int, value: float, status: Status) -> Fragment:
         return Fragment(

@@ -9,7 +9,6 @@ import numpy as np
 from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.embeddings import Embeddings
 from numpy.typing import NDArray
-
 from langchain_ctxbudget.flow import Call, Flow, T
 from langchain_ctxbudget.history import Conversation, OtherConversations, message_reference
 from langchain_ctxbudget.messages import fold

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
 from langchain_ctxbudget.messages import terms
 from langchain_ctxbudget.search.ranking import Numbers, Scores
 

@@ -11,7 +11,6 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-
 from langchain_ctxbudget.messages import STOP_WORDS, fold, sentences, terms, vocabulary, without_mentions
 from langchain_ctxbudget.settings import Source
 

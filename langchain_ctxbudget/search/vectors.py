@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from langchain_core.embeddings import Embeddings
 from numpy.typing import DTypeLike, NDArray
-
 from langchain_ctxbudget.errors import EmbeddingsUnavailableError
 from langchain_ctxbudget.messages import vocabulary
 from langchain_ctxbudget.search.ranking import Numbers, Scores

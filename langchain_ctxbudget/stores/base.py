@@ -13,7 +13,6 @@ from uuid import uuid4
 from langchain_core.messages import BaseMessage, messages_from_dict
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 from pydantic import BaseModel, ConfigDict, Field
-
 from langchain_ctxbudget.errors import InvalidSettingsError, MissingScopeError, StoreDataError
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.messages import Preservation, message_data, plain_text, preservation_of

@@ -10,7 +10,6 @@ from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, GetOp, Item, ListNamespacesOp, MatchCondition, PutOp, SearchOp
 from langgraph.store.base.embed import EmbeddingsLambda
 from langgraph.store.memory import InMemoryStore
-
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.stores.base import Place, stored, unlabelled
 

@@ -35,7 +35,6 @@ from filelock import FileLock, Timeout
 from langgraph.store import base as base_store
 from langgraph.store.base import BaseStore, GetOp, IndexConfig, Item, Op, PutOp, Result, SearchItem, SearchOp
 from numpy.typing import NDArray
-
 from langchain_ctxbudget import errors
 from langchain_ctxbudget.background import AFTER_FORK
 from langchain_ctxbudget.stores.base import Clock, utc_now, with_offset

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, SystemMessage, ToolMessage
 from langchain_core.utils.function_calling import convert_to_openai_function, convert_to_openai_tool
 from pydantic import BaseModel
-
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.messages import CALL_BLOCKS, Count, is_text, with_calls
 

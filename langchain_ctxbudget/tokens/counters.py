@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from langchain_core.messages import BaseMessage
-
 from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.errors import InputError, TokenizerUnavailableError, checks_names
 from langchain_ctxbudget.messages import blocks_of, text_of

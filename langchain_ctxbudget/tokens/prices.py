@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 from pydantic import Field
-
 from langchain_ctxbudget.budget import NonNegative, Parameters
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError, require_count
 from langchain_ctxbudget.messages import packaged

@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 
 from langchain_core.messages import BaseMessage
 from pydantic import SecretStr
-
 from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError, TokenizerUnavailableError, require_count
 from langchain_ctxbudget.flow import Flow, in_thread
@@ -154,8 +153,6 @@ class Calibration:
         confirmed = sorted(ratios, reverse=True)[max(2, len(ratios) // _CONFIRMING_SHARE) - 1]
         return max(ratio for ratio in ratios if ratio <= max(_STEPS, confirmed * _BAND)) / _STEPS
 
-
-# The window
 
 _TIMEOUT = 2.0
 _LARGEST_WINDOW_TOKENS = 1_000_000_000

@@ -17,7 +17,6 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.store.memory import InMemoryStore
 from langgraph.types import interrupt
 from pydantic import Field, SecretStr
-
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.middleware import ContextBudgetMiddleware
 from langchain_ctxbudget.settings import CustomLayer

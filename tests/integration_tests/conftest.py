@@ -13,7 +13,6 @@ from weakref import WeakSet
 
 import pytest
 from langgraph.store.base import BaseStore
-
 from langchain_ctxbudget.background import BackgroundWorker
 from tests.stores import EVERY_STORE, blocking_stores
 

@@ -23,7 +23,6 @@ from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.store.base import BaseStore
-
 from langchain_ctxbudget import (
     BudgetedChatMessageHistory,
     BudgetedRetriever,

@@ -17,7 +17,6 @@ from typing import Any
 from langchain_anthropic import ChatAnthropic
 from langchain_core.messages import BaseMessage
 from langchain_openai.chat_models.base import _convert_message_to_dict
-
 from tests.integration_tests.strict_openai_server import chat_problems
 
 Body = Mapping[str, Any]

@@ -7,7 +7,6 @@ from typing import Any
 
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
-
 from langchain_ctxbudget.settings import CustomLayer, LayerRequest
 
 WORDS = (

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
-
 from langchain_ctxbudget import ContextPipeline, build_context_graph
 from langchain_ctxbudget.errors import MissingScopeError
 from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from langchain_core.messages import BaseMessage, HumanMessage
 from langchain_openai import ChatOpenAI
 from langgraph.store.memory import InMemoryStore
-
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.budget import Allocation, Reason, Situation, Status, share_out
 from langchain_ctxbudget.errors import BudgetTooSmallError, InvalidAllocationError, SystemPromptTooLargeError

@@ -14,7 +14,6 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.store.base import BaseStore, PutOp
 from langgraph.store.memory import InMemoryStore
-
 from langchain_ctxbudget import AssembledContext, ContextPipeline, TiktokenCounter
 from langchain_ctxbudget.history import BLOCKS, blocks
 from langchain_ctxbudget.history.table import TEXTS_TOGETHER

@@ -13,7 +13,6 @@ from langchain.agents import create_agent
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage
 from langgraph.store.base import BaseStore, Op, PutOp
-
 from langchain_ctxbudget import ChromaStore, ContextPipeline
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.integrations.callbacks import ContextUsageHandler

@@ -14,7 +14,6 @@ from langchain_core.documents import Document
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.memory import InMemoryStore
-
 from langchain_ctxbudget import (
     AssembledContext,
     BudgetedChatMessageHistory,

@@ -14,7 +14,6 @@ from langchain_core.runnables import RunnableConfig, RunnableLambda
 from langchain_core.runnables.history import RunnableWithMessageHistory
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
-
 from langchain_ctxbudget import BudgetedChatMessageHistory, ContextPipeline, TiktokenCounter
 from langchain_ctxbudget.demo import demo_messages
 from langchain_ctxbudget.errors import BudgetTooSmallError, InputError

@@ -13,7 +13,6 @@ from typing import Any
 import httpx
 import pytest
 from langgraph.store.base import GetOp, PutOp, SearchOp
-
 from langchain_ctxbudget import ChromaStore
 from langchain_ctxbudget.errors import EmbeddingMismatchError, StoreError
 from langchain_ctxbudget.stores import chroma

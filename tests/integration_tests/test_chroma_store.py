@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 from langchain_core.embeddings import DeterministicFakeEmbedding
 from langgraph.store.base import GetOp, IndexConfig, InvalidNamespaceError, PutOp, SearchOp
 from langgraph.store.memory import _compare_values
-
 from langchain_ctxbudget import ChromaStore
 from langchain_ctxbudget.errors import EmbeddingMismatchError, InputError, StoreDataError, StoreError, StoreLockedError
 from langchain_ctxbudget.stores.chroma import matches

@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langgraph.store.memory import InMemoryStore
-
 from langchain_ctxbudget import AssembledContext, ContextPipeline, TiktokenCounter
 from langchain_ctxbudget.messages import Preservation
 from tests.integration_tests.provider_rules import check_anthropic, check_openai

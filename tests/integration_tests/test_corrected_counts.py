@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_openai import ChatOpenAI
 from langgraph.store.memory import InMemoryStore
-
 from langchain_ctxbudget import AssembledContext, ContextPipeline, EstimatingCounter
 from langchain_ctxbudget.errors import BudgetTooSmallError, InputError
 from langchain_ctxbudget.integrations.callbacks import ContextUsageHandler, observed_elsewhere

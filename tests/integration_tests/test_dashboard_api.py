@@ -23,7 +23,6 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.store.memory import InMemoryStore
 from starlette.requests import Request
-
 from langchain_ctxbudget import ChromaStore, ContextPipeline, ContextReport
 from langchain_ctxbudget.budget import Reason
 from langchain_ctxbudget.cli.__main__ import main

@@ -17,7 +17,6 @@ import uvicorn
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from playwright.sync_api import Browser, Locator, Page, expect
 from starlette.types import ASGIApp
-
 from langchain_ctxbudget import ContextPipeline, KnowledgeBase
 from langchain_ctxbudget.budget import Reason
 from langchain_ctxbudget.dashboard import create_app

@@ -13,7 +13,6 @@ import pytest
 from langchain_core.documents import Document
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
-
 from langchain_ctxbudget import ChromaStore, KnowledgeBase, LocalEmbeddings
 from langchain_ctxbudget.errors import StoreError
 from langchain_ctxbudget.stores import stored

@@ -8,7 +8,6 @@ import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.store.base import BaseStore, IndexConfig
 from langgraph.store.memory import InMemoryStore
-
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.history import OtherConversations

@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 import pytest
-
 from tests.servers import LOOPBACK
 
 pytest.importorskip("blockbuster")

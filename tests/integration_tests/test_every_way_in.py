@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-
 from tests.integration_tests.scripted_agent import BIG, BIG_RESULT_TOKENS, KINDS, TOOLS, Script
 from tests.integration_tests.strict_openai_server import count, recount
 from tests.integration_tests.ways_in import WITH_TOOLS, Outcome, WithoutThePackage, outcome_of

@@ -14,7 +14,6 @@ import pytest
 from langchain_core.messages import BaseMessage, HumanMessage, messages_from_dict
 from langgraph.store.base import BaseStore, IndexConfig
 from langgraph.store.memory import InMemoryStore
-
 from langchain_ctxbudget import BudgetedChatMessageHistory, ChromaStore, ContextPipeline, create_recall_tool
 from langchain_ctxbudget.stores import label
 from tests.integration_tests.learning_models import asks_to_learn

@@ -13,7 +13,6 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, Remove
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.store.memory import InMemoryStore
-
 from langchain_ctxbudget import ContextPipeline, build_context_graph
 from langchain_ctxbudget.middleware import ContextBudgetMiddleware
 from tests.integration_tests.agents import ListedState, agent_of, scripted

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.store.memory import InMemoryStore
-
 from langchain_ctxbudget import ChromaStore, ContextPipeline
 from langchain_ctxbudget.errors import StoreError, StoreLockedError
 

@@ -11,7 +11,6 @@ from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.store.base import IndexConfig, PutOp, SearchOp
 from langgraph.store.memory import InMemoryStore
-
 from langchain_ctxbudget import ContextPipeline, ContextReport, KnowledgeBase
 from langchain_ctxbudget.budget import Reason, Status
 from langchain_ctxbudget.errors import InvalidSettingsError

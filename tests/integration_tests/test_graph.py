@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langgraph.store.memory import InMemoryStore
-
 from langchain_ctxbudget import ContextPipeline, TiktokenCounter, build_context_graph
 from langchain_ctxbudget.errors import InvalidSettingsError
 from tests.integration_tests.agents import look_up

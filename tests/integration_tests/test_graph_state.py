@@ -15,7 +15,6 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.store.memory import InMemoryStore
-
 from langchain_ctxbudget import ContextPipeline, build_context_graph
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
 from langchain_ctxbudget.integrations.graph import NODES, ContextState, context_nodes

@@ -14,7 +14,6 @@ import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, RemoveMessage, ToolMessage, message_to_dict
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
-
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.errors import (
     CtxBudgetError,

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.store.memory import InMemoryStore
-
 from langchain_ctxbudget import AssembledContext, ContextPipeline, KnowledgeBase, create_recall_tool
 from langchain_ctxbudget.budget import Layer, Reason, Status
 from langchain_ctxbudget.history import CONTEXT_FRAME, CONTEXT_INTRO

@@ -10,7 +10,6 @@ from shutil import copytree, ignore_patterns
 from typing import Any
 
 import pytest
-
 from langchain_ctxbudget import ChromaStore, ContextPipeline
 from langchain_ctxbudget.cli.__main__ import main
 from langchain_ctxbudget.dashboard.service import DashboardService

@@ -16,7 +16,6 @@ import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
-
 from langchain_ctxbudget import BudgetedChatMessageHistory, ContextPipeline, build_context_graph, create_recall_tool
 from langchain_ctxbudget.errors import BudgetTooSmallError, InputError, MissingScopeError
 from langchain_ctxbudget.knowledge import UserKnowledge

@@ -14,7 +14,6 @@ from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 from matplotlib.backends.backend_pdf import PdfPages
 from matplotlib.figure import Figure
-
 from langchain_ctxbudget import ChromaStore, ContextPipeline, KnowledgeBase, LocalEmbeddings, TiktokenCounter
 from langchain_ctxbudget.documents import Catalogue, owner_of
 from langchain_ctxbudget.documents.catalogue import MARK

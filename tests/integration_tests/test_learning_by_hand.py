@@ -11,7 +11,6 @@ import pytest
 from langchain_core.messages import HumanMessage, SystemMessage
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
-
 from langchain_ctxbudget import AssembledContext, ContextPipeline
 from langchain_ctxbudget.budget import Layer, Status
 from langchain_ctxbudget.errors import InputError

@@ -13,7 +13,6 @@ import pytest
 from langchain_core.messages import BaseMessage, HumanMessage
 from langgraph.store.base import BaseStore
 from langgraph.store.postgres import PostgresStore
-
 from langchain_ctxbudget import ChromaStore, ContextPipeline
 from langchain_ctxbudget.history.blocks import BLOCK_MESSAGES
 from tests.conversations import BagOfWords

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from langchain_openai import ChatOpenAI
 from langgraph.store.memory import InMemoryStore
-
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.memory import BudgetedMemory

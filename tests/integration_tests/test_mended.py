@@ -13,7 +13,6 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.base import Op, PutOp, Result
 from langgraph.store.memory import InMemoryStore
 from pydantic import AliasChoices, Field
-
 import langchain_ctxbudget
 from langchain_ctxbudget import ContextPipeline, ContextSettings, KnowledgeBase
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError

@@ -16,7 +16,6 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.store.memory import InMemoryStore
 from langgraph.types import Command
 from pydantic import BaseModel, Field
-
 from tests.integration_tests import agents
 from tests.integration_tests.openai_server import calls, says
 from tests.integration_tests.strict_openai_server import StrictOpenAIServer, recount

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from langchain.agents import middleware as langchain_middleware
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
-
 from langchain_ctxbudget.integrations.middleware import NOT_FOLLOWED
 from tests.integration_tests import agents
 from tests.integration_tests.openai_server import calls, refuses, says

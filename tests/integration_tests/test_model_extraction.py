@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from langchain_openai import ChatOpenAI
-
 from langchain_ctxbudget.knowledge import Fact, Knowledge
 from langchain_ctxbudget.knowledge.extraction import ChatModelExtractor
 from langchain_ctxbudget.knowledge.records import Learned, LearnedEntity, LearnedFact, LearnedTopic, Said

@@ -12,7 +12,6 @@ from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.memory import InMemoryStore
 from starlette.testclient import TestClient
-
 from langchain_ctxbudget import ContextPipeline, EstimatingCounter, KnowledgeBase
 from langchain_ctxbudget.dashboard import create_app
 

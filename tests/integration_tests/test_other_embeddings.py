@@ -7,7 +7,6 @@ from typing import Any
 from langchain_core.embeddings import DeterministicFakeEmbedding, Embeddings
 from langchain_core.messages import HumanMessage
 from langgraph.store.memory import InMemoryStore
-
 from langchain_ctxbudget import ContextPipeline
 from tests.integration_tests.conftest import Call
 

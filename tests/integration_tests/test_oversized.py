@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_openai import ChatOpenAI
 from langgraph.store.memory import InMemoryStore
-
 from langchain_ctxbudget import AssembledContext, ContextPipeline
 from langchain_ctxbudget.budget import Reason, Status
 from langchain_ctxbudget.errors import BudgetTooSmallError, SystemPromptTooLargeError

@@ -10,7 +10,6 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langgraph.store.base import BaseStore, Result
 from langgraph.store.memory import InMemoryStore
-
 from langchain_ctxbudget import ContextPipeline, ContextSettings
 from langchain_ctxbudget.budget import Layer
 from langchain_ctxbudget.errors import BlockedLoopError

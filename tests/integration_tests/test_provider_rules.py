@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
-
 from tests.integration_tests.provider_rules import check_anthropic
 from tests.integration_tests.strict_openai_server import chat_problems, responses_problems
 

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import pytest
 from filelock import FileLock
-
 from tests.servers import _unavailable
 
 ROOT = Path(__file__).parents[2]

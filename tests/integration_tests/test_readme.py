@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import pytest
 from langgraph.graph.state import CompiledStateGraph
-
 import langchain_ctxbudget
 from langchain_ctxbudget import ContextSettings
 from langchain_ctxbudget.budget import Reason

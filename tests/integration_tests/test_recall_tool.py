@@ -14,7 +14,6 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 from langgraph.types import Command, interrupt
-
 from langchain_ctxbudget import ContextPipeline, create_recall_tool
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.retrieval.recall import QUOTES

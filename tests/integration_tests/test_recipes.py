@@ -12,7 +12,6 @@ from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.store.memory import InMemoryStore
-
 from langchain_ctxbudget import ContextPipeline, build_context_graph
 from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
 from tests.integration_tests.agents import CONFIG, ask, long_history, look_up, scripted, wants

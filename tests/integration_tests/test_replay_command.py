@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from langchain_ctxbudget.demo import demo_messages
 from langchain_ctxbudget.replay import DEFAULT_STRATEGIES, split_turns
 from langchain_ctxbudget.tokens import PRICES

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page
-
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.demo import DEMO_QUESTION, demo_messages
 from langchain_ctxbudget.report.report import LAYER_COLOURS

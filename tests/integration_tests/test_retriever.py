@@ -14,7 +14,6 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import create_retriever_tool
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
-
 from langchain_ctxbudget import BudgetedRetriever, ContextPipeline, KnowledgeBase
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.integrations.retrievers import SEPARATOR

@@ -8,7 +8,6 @@ import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.prompts import ChatPromptTemplate
 from langgraph.store.memory import InMemoryStore
-
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.errors import InputError, UnsupportedContentError
 from tests.integration_tests.test_pipeline import chat

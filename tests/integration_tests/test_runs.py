@@ -15,7 +15,6 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.store.memory import InMemoryStore
 from pydantic import BaseModel
 from typing_extensions import TypedDict
-
 from langchain_ctxbudget import ContextPipeline, ContextSettings, build_context_graph
 from langchain_ctxbudget.errors import ForeignUserError, InvalidSettingsError, MissingScopeError
 from langchain_ctxbudget.flow import drive

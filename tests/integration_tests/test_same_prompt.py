@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import HumanMessage
-
 from langchain_ctxbudget import ChromaStore
 from tests.integration_tests.scripted_agent import TOOLS, Script
 from tests.integration_tests.strict_openai_server import StrictOpenAIServer

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from langgraph.store.base import BaseStore, GetOp, Op, PutOp
 from langgraph.store.memory import InMemoryStore
-
 from langchain_ctxbudget import ContextPipeline, ContextSettings
 from langchain_ctxbudget.budget import ElasticAllocation
 from langchain_ctxbudget.errors import InvalidSettingsError

@@ -9,7 +9,6 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.base import BaseStore, PutOp
 from langgraph.store.memory import InMemoryStore
-
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.pipeline.bookkeeping import SNAPSHOTS, without_previews
 from langchain_ctxbudget.stores import Scope

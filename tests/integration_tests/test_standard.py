@@ -12,7 +12,6 @@ from langchain_core.tools import BaseTool
 from langchain_tests.integration_tests import RetrieversIntegrationTests, ToolsIntegrationTests
 from langchain_tests.unit_tests import ToolsUnitTests
 from langgraph.store.memory import InMemoryStore
-
 from langchain_ctxbudget import BudgetedRetriever, ContextPipeline, create_recall_tool
 
 

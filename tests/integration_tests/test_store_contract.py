@@ -17,7 +17,6 @@ from langgraph.store.base import (
     SearchOp,
 )
 from langgraph.store.postgres import AsyncPostgresStore, PostgresStore
-
 from langchain_ctxbudget import ContextPipeline
 from tests.servers import LOOPBACK
 from tests.stores import INDEX, NewStore, keys, new_stores

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.memory import InMemoryStore
-
 from langchain_ctxbudget import ContextPipeline, KnowledgeBase
 from langchain_ctxbudget.errors import CtxBudgetError
 

@@ -11,7 +11,6 @@ import pytest
 from langchain_core.messages import messages_to_dict
 from langchain_openai import ChatOpenAI
 from langgraph.store.memory import InMemoryStore
-
 from langchain_ctxbudget import AssembledContext, ContextPipeline, TiktokenCounter
 from tests.integration_tests.openai_server import CUT, ENDS_EARLY, GARBAGE, HANGS, Fault, OpenAIServer, refuses, says
 from tests.integration_tests.summary_models import USER, conversation, exchange, summary

@@ -12,7 +12,6 @@ from langchain.agents.structured_output import ToolStrategy
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.types import Command
 from pydantic import BaseModel
-
 from tests.integration_tests.agents import CONFIG, Scripted, agent_of, ask, book, budget, fail, look_up, scripted, wants
 
 

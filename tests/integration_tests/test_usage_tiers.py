@@ -9,7 +9,6 @@ from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.base import BaseStore, SearchOp
 from langgraph.store.memory import InMemoryStore
-
 from langchain_ctxbudget import ContextPipeline, KnowledgeBase
 from langchain_ctxbudget.budget import TIERS, Layer, Reason, Status
 from tests.integration_tests.conftest import Call

@@ -24,7 +24,6 @@ from langchain_core.messages import (
 from langchain_openai import ChatOpenAI
 from langgraph.store.memory import InMemoryStore
 from pydantic import SecretStr
-
 from langchain_ctxbudget import AssembledContext, BudgetedChatMessageHistory, ContextPipeline
 from langchain_ctxbudget.errors import BudgetTooSmallError
 from langchain_ctxbudget.messages import call_ids

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.store.base import Op, Result
 from langgraph.store.memory import InMemoryStore
-
 from langchain_ctxbudget import ContextPipeline, ContextReport, LocalEmbeddings
 from langchain_ctxbudget.errors import BudgetTooSmallError, CtxBudgetError, InvalidSettingsError
 from tests.integration_tests import strategies as made

@@ -11,7 +11,6 @@ import pytest
 from langchain_core.language_models import FakeListChatModel
 from langchain_openai import AzureChatOpenAI, ChatOpenAI
 from pydantic import Field
-
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.tokens import Window

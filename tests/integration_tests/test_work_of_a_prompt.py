@@ -13,7 +13,6 @@ import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langgraph.store.base import Op
 from langgraph.store.memory import InMemoryStore
-
 from langchain_ctxbudget import ContextPipeline, TiktokenCounter
 from tests.conversations import BagOfWords
 

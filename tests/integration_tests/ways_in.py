@@ -21,7 +21,6 @@ from langgraph.store.memory import InMemoryStore
 from langgraph.types import Command, Durability
 from pydantic import SecretStr
 from typing_extensions import TypedDict
-
 from langchain_ctxbudget import BudgetedChatMessageHistory, ContextPipeline, build_context_graph
 from langchain_ctxbudget.middleware import ContextBudgetMiddleware
 from langchain_ctxbudget.report import ContextReport

@@ -23,7 +23,6 @@ import langgraph.prebuilt
 import langgraph.prebuilt.chat_agent_executor
 import langgraph.store.memory
 import pytest
-
 from langchain_ctxbudget import ChromaStore, build_context_graph
 from langchain_ctxbudget.middleware import ContextBudgetMiddleware
 

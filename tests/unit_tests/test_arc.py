@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
-
 from langchain_ctxbudget.history import Line
 from langchain_ctxbudget.history.arc import (
     ARTIFACTS,

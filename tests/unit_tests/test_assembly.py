@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langchain_anthropic import ChatAnthropic
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
-
 from langchain_ctxbudget.budget import Fragment, Layer, Reason
 from langchain_ctxbudget.history import block_lines
 from langchain_ctxbudget.messages import Group, as_data

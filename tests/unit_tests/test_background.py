@@ -13,7 +13,6 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from langchain_ctxbudget import background
 from langchain_ctxbudget.background import BackgroundWorker
 from langchain_ctxbudget.flow import Call, Lock, adrive, drive, locked

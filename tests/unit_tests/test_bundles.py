@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from langgraph.store.memory import InMemoryStore
-
 from langchain_ctxbudget.knowledge import ContextBundle, EntityProfile, Fact, Knowledge, TopicProfile
 from langchain_ctxbudget.knowledge.known import note_use
 from langchain_ctxbudget.knowledge.learning import compiled

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
-
 from langchain_ctxbudget.messages import clip_message, clip_text
 from langchain_ctxbudget.messages.clipping import MIN_TEXT_TOKENS
 from langchain_ctxbudget.tokens import TiktokenCounter

@@ -2,7 +2,6 @@
 
 from hypothesis import example, given
 from hypothesis import strategies as st
-
 from langchain_ctxbudget.history.compact import move_cut, strategy_for
 from langchain_ctxbudget.history.tree import FAN_OUT, FINE_NODES, Tree, frontier
 from tests.conversations import opened

@@ -5,7 +5,6 @@ import unicodedata
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-
 from langchain_ctxbudget.knowledge.known import Detection, Detector, Named
 
 WORDS = st.sampled_from(["alpha", "Straße", "CAFÉ", "new", "york", "c++", "@sarah", "東京", "हिन्दी", "x1", "node.js"])

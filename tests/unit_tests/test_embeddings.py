@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-
 from langchain_ctxbudget.errors import EmbeddingsUnavailableError
 from langchain_ctxbudget.search import LocalEmbeddings, local_embeddings_available, vectors
 

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage
-
 from langchain_ctxbudget import TiktokenCounter
 from langchain_ctxbudget.errors import ModelReplyError
 from langchain_ctxbudget.knowledge import EntityProfile, Fact, Knowledge, TopicProfile, extraction

@@ -9,7 +9,6 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from langchain_ctxbudget.history import Line, choose, keep_sentences
 from langchain_ctxbudget.history.extractive import (
     CHARACTERS_PER_NODE,

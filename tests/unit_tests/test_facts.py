@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from langchain_ctxbudget.knowledge import BY_USER, Fact, Source
 from langchain_ctxbudget.knowledge.facts import MOST_NAMED, is_expired, learn, pruned
 from langchain_ctxbudget.knowledge.records import LearnedFact

@@ -4,7 +4,6 @@ from datetime import UTC, datetime, timedelta
 
 from hypothesis import given
 from hypothesis import strategies as st
-
 from langchain_ctxbudget.budget import MEMORY_MAX, Layer, Reason, Status
 from langchain_ctxbudget.history import with_headings
 from langchain_ctxbudget.knowledge import BY_USER, Fact, FactsLayer, Knowledge, Source

@@ -9,7 +9,6 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
-
 from langchain_ctxbudget.budget import Fragment, Layer, Reason
 from langchain_ctxbudget.messages import Group, group
 from langchain_ctxbudget.prompt import Content, group_tokens

@@ -20,7 +20,6 @@ from langchain_core.messages import (
     ToolMessage,
     message_to_dict,
 )
-
 from langchain_ctxbudget.cli.formats import ConversationFile, parse_conversations, pick_conversation, read_conversations
 from langchain_ctxbudget.errors import ConversationFormatError
 

@@ -10,7 +10,6 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-
 import langchain_ctxbudget
 
 PACKAGE = Path(langchain_ctxbudget.__file__).parent

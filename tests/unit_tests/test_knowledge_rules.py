@@ -9,7 +9,6 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from langchain_ctxbudget.knowledge.records import Learned, Said
 from langchain_ctxbudget.knowledge.rules import MOST_CHARACTERS, MOST_KEPT, MOST_SEEN, MOST_STATED, learn
 

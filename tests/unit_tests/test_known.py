@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from langgraph.store.base import Op, PutOp, Result
 from langgraph.store.memory import InMemoryStore
-
 from langchain_ctxbudget.errors import StoreDataError, StoreError
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.knowledge import (

@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, FunctionMessage, HumanMessage, SystemMessage, ToolMessage
-
 from langchain_ctxbudget import knowledge
 from langchain_ctxbudget.knowledge.known import Kept
 from langchain_ctxbudget.knowledge.learning import MOST_PROFILES, Work, as_said, others_in, updated, without

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from langchain_ctxbudget.messages import terms
 from langchain_ctxbudget.search import LexicalIndex, most_about
 from langchain_ctxbudget.search.lexical import BM25_B, BM25_K1

@@ -19,7 +19,6 @@ from langchain_core.messages import (
 )
 from langchain_openai import ChatOpenAI
 from PIL import Image
-
 from langchain_ctxbudget.tokens import TiktokenCounter
 from langchain_ctxbudget.tokens.cost import compact_json, image_rate, image_size, image_tokens
 

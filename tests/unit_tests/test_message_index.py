@@ -6,7 +6,6 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
-
 from langchain_ctxbudget.history import Conversation, MessageIndex
 from langchain_ctxbudget.history.columns import SESSION_GAP
 from tests.conversations import COUNTER, SCOPE, conversation

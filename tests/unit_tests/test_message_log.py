@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.memory import InMemoryStore
-
 from langchain_ctxbudget import EstimatingCounter, TiktokenCounter
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
 from langchain_ctxbudget.errors import InputError, StoreDataError

@@ -10,7 +10,6 @@ from langchain_core.messages import (
     SystemMessage,
     ToolMessage,
 )
-
 from langchain_ctxbudget import messages
 
 CALL = {"name": "search", "args": {"q": "bike"}, "id": "a", "type": "tool_call"}

@@ -13,7 +13,6 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from matplotlib.figure import Figure
 from matplotlib.text import Text
-
 from langchain_ctxbudget import ContextPipeline, ContextReport
 from langchain_ctxbudget.replay import ReplayResult, replay
 from langchain_ctxbudget.report.plots import plot_replay, plot_what_if

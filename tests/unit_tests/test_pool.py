@@ -13,7 +13,6 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.messages import AIMessage
 from langgraph.store.memory import InMemoryStore
 from pydantic import Field
-
 from langchain_ctxbudget.documents import Catalogue
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.history import Conversation, MessageIndex, MessageTable

@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 from langgraph.store.memory import InMemoryStore
-
 from langchain_ctxbudget import knowledge
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.knowledge.presence import heartbeat, predict

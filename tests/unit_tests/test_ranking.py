@@ -4,7 +4,6 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-
 from langchain_ctxbudget.search import Question, Texts, first_person, rank, spelled, z_scores
 from langchain_ctxbudget.search.ranking import Weights, named_dates
 

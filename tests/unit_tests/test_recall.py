@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.embeddings import DeterministicFakeEmbedding
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
-
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.integrations.tools import MIN_RECALL_TOKENS
 from langchain_ctxbudget.messages import fences

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage, trim_messages
 from langgraph.store.memory import InMemoryStore
-
 from langchain_ctxbudget import ContextPipeline, ContextSettings, TiktokenCounter
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.replay import DEFAULT_STRATEGIES, NAMES, Turn, replay, split_turns

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
-
 from langchain_ctxbudget.budget import Reason, Status
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.report import ReportItem

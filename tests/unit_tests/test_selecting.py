@@ -6,7 +6,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
-
 from langchain_ctxbudget.budget import Layer
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.history import with_headings

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.exceptions import LangChainException
-
 from langchain_ctxbudget import errors
 from langchain_ctxbudget.budget import TIERS, UsageLimits, standing, tier_of
 from langchain_ctxbudget.budget.parameters import LIMITS

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from langchain_ctxbudget import TiktokenCounter
 from langchain_ctxbudget.documents.catalogue import names_of, newest_mentions
 from langchain_ctxbudget.documents.knowledge_base import extract, markdown_parts, split

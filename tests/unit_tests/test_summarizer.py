@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage
-
 from langchain_ctxbudget import TiktokenCounter, llm
 from langchain_ctxbudget.errors import ModelReplyError
 from langchain_ctxbudget.history import Line, summarizing

@@ -3,7 +3,6 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from langchain_ctxbudget import EstimatingCounter, TiktokenCounter
 from langchain_ctxbudget.messages import MAX_SENTENCE_CHARACTERS, artifacts, fences, sentences, terms, units, word_count
 

@@ -20,7 +20,6 @@ from langchain_core.language_models import FakeListChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_openai import AzureChatOpenAI, ChatOpenAI
 from pydantic import Field
-
 from langchain_ctxbudget.errors import InputError, TokenizerUnavailableError
 from langchain_ctxbudget.tokens import (
     CalibratedCounter,

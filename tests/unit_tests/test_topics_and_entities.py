@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from langchain_ctxbudget.budget import Layer, Reason, Status
 from langchain_ctxbudget.knowledge import NOTHING, ContextBundle, EntityProfile, Knowledge, TopicProfile
 from langchain_ctxbudget.knowledge.profiles import slug

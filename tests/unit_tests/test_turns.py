@@ -3,7 +3,6 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, ChatMessage, FunctionMessage, HumanMessage, SystemMessage, ToolMessage
-
 from langchain_ctxbudget.messages import OpenCalls, distinct, group
 from langchain_ctxbudget.messages.turns import HELD_MESSAGES, NO_RESULT, SYSTEM_NOTE
 from tests.integration_tests.provider_rules import check_anthropic, check_openai

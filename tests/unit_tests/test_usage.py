@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from langgraph.store.base import Op, PutOp, Result
 from langgraph.store.memory import InMemoryStore
-
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.pipeline.bookkeeping import Ledger, month_of, of_month, of_session

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from langchain_ctxbudget.search import CentredVectors, as_query, units
 from langchain_ctxbudget.search.vectors import FEW, GROWTH
 

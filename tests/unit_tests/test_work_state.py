@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
-
 from langchain_ctxbudget import ContextPipeline, ContextSettings
 from langchain_ctxbudget.history.work_state import ToolUse, WorkState, most_tokens, names_in
 
