@@ -50,9 +50,11 @@ class OpenQuestions:
     """The questions that are open after some messages, each message read once."""
 
     read_until: int = 0
+    """The position behind the last message that was read."""
     alive: tuple[Sentence, ...] = ()
     _before: Line | None = None
     digest: str = ""
+    """A digest of the messages that were read."""
 
     def read(self, lines: Iterable[Line]) -> "OpenQuestions":
         """Returns the questions that are open after the next messages; those before `read_until` are passed over."""

@@ -150,6 +150,7 @@ class Costs(Columns):
         """Its cost as a line that quotes it, also with its number; `UNKNOWN` until that is counted."""
         self.clips: Clips = {}
         self.turns: dict[object, Any] = {}
+        """Turns as far as they were fitted into their rooms, to go on with."""
         self.turn_read: Any = None  # the turn as it was read last, to go on with
 
     def grow(self, entries: Sequence[Entry], counter: TokenCounter) -> None:

@@ -282,6 +282,7 @@ class OpenConversation:
             self.sent.clear()  # any of them may quote what has changed; the stored ones are deleted with it
 
     def _first_touched(self, news: News) -> int:
+        """Returns the position of the first message that news may change."""
         changed = [record for record in news.changed.values() if record is not None]
         orders, every = [record.place.order for record in (*news.messages[:1], *changed)], range(len(self.table))
         starts = [bisect_left(every, order, key=lambda at: self.table.place(at).order) for order in orders]

@@ -214,6 +214,7 @@ class Editor:
         yield from self._commit([notice], News([], changed))
 
     def _stale(self, first: int, changed: Collection[str], *, forgets: bool) -> Flow[list[PutOp]]:
+        """Returns the deletions of what was derived from the messages from a position on."""
         scope, trees = self.scope, self.conversation.table.trees.values()
         places = [scope.place(CUTS), GetOp(scope.namespace(blocks.BLOCKS), blocks.HEAD)]
         item, head = yield from batch(self.store, places)

@@ -215,6 +215,7 @@ class ConversationCompaction(Record):
     made_by: str
     digest: Digest
     created_at: datetime | None = None
+    """When a model wrote it; None for an extraction."""
 
     @classmethod
     def of(cls, digest: Digest, seen: Conversation, key: str, created_at: datetime | None = None) -> Self:

@@ -142,6 +142,7 @@ class KnownDigests:
     until: int = 0
     """The position up to which a model is to write about the messages."""
     asked_until: int = 0
+    """The position up to which it was asked to."""
 
     def copy(self, trees: Iterable[Tree]) -> "KnownDigests":
         """Returns the same for another table, but for the extractions of spans that stand in none of its trees."""

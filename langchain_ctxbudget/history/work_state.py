@@ -23,7 +23,7 @@ from langchain_ctxbudget.stores import SummaryLine
 
 VALUES = {"# Paths\n": 91.0, "# Last error\n": 90.0, "# To do\n": 89.0, "# Files made or changed\n": 85.0}
 VALUES |= {"# Commands, the newest first\n": 76.0, "# Files read\n": 75.0, "# Names used\n": 55.0}
-VALUES |= {"# Lines of these files, as they are now\n": 54.0}
+VALUES |= {"# Lines of these files, as last seen\n": 54.0}
 """The headings in the order in which they stand, and what their first lines are worth, beside those of the arc."""
 PATHS, ERROR, TODO, CHANGED, COMMANDS, READ, NAMES, CODE = VALUES
 MOST_TOKENS, MORE_SHARE, MOST_SHARE, TOKENS_PER_CALL = 800, 0.05, 0.25, 80

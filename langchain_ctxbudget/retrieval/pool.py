@@ -78,6 +78,7 @@ class Searched:
     costs: search.Numbers = field(default_factory=lambda: np.zeros(0, np.int32))
     quotable: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
     names: Collection[str] = ()
+    """Of those who speak."""
     asked: tuple[str, Sequence[float]] | None = None
 
     @classmethod
@@ -199,7 +200,9 @@ def without_names(query: str, names: Iterable[str]) -> str:
     return rest if rest.strip() else query
 
 
-_terms_of = remembering(REMEMBERED_TEXTS)(lambda text: tuple(terms(text)))
+@remembering(REMEMBERED_TEXTS)
+def _terms_of(text: str) -> tuple[str, ...]:
+    return tuple(terms(text))
 
 
 def _texts(
@@ -259,4 +262,5 @@ def similarities(searched: Searched, query: str, embeddings: Embeddings, others:
 
 
 def _without_vector(texts: Sequence[str], rows: search.Vectors) -> int:
+    """Returns how many texts have no vector though they say something."""
     return sum(bool(texts[number].strip()) for number in np.flatnonzero(~rows.any(axis=1)).tolist())

@@ -172,6 +172,7 @@ class Compared:
 
 
 def _signs(rows: Vectors) -> NDArray[np.uint64]:
+    """Returns the signs of vectors, one bit each, in whole numbers of 64."""
     bits = np.zeros((len(rows), -(-rows.shape[1] // _WORD) * _WORD), np.bool_)
     bits[:, : rows.shape[1]] = rows > 0
     return np.packbits(bits, axis=1).view(np.uint64)

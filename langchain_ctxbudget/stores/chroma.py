@@ -179,6 +179,7 @@ class ChromaStore(BaseStore):
         return await asyncio.to_thread(self.batch, list(ops))
 
     def _record_embeddings(self) -> None:
+        """Writes down with which embeddings the store is written, or compares."""
         about = self._chroma.client.get_or_create_collection("ctxbudget-store", embedding_function=None)
         if self.embeddings is None:
             return
@@ -193,6 +194,7 @@ class ChromaStore(BaseStore):
             )
 
     def _checked_puts(self, ops: Iterable[Op]) -> dict[str, _Put]:
+        """Checks a batch and returns its writes by item id; the last put of a key counts."""
         puts: dict[str, _Put] = {}
         for op in ops:
             base_store.validate_op_namespace(op)
@@ -332,6 +334,7 @@ def _namespace_of(item_id: str) -> Namespace:
 
 
 def _fingerprint(namespace: Namespace) -> int:
+    """Returns a signed 64-bit hash of a namespace that is the same in every process."""
     return int.from_bytes(blake2b(json.dumps(namespace).encode(), digest_size=8).digest(), "big", signed=True)
 
 
@@ -386,6 +389,7 @@ class _OpenChroma:
                     self.close()
 
     def _collection(self, number: int, *, make: bool = False) -> Collection | None:
+        """Returns a collection, or `None` where nothing was ever written to it."""
         name = f"ctxbudget-items-{number:02}"
         if name not in self.collections:
             try:
