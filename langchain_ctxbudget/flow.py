@@ -22,6 +22,7 @@ from langchain_ctxbudget.errors import BlockedLoopError
 
 S = TypeVar("S")
 T = TypeVar("T")
+F = TypeVar("F")
 P = ParamSpec("P")
 _log = logging.getLogger(__name__)
 _MOST_COLLISIONS = 100
@@ -88,6 +89,15 @@ def embed_query(embeddings: Embeddings, text: str) -> Flow[list[float]]:
     """Embeds one text as a query."""
     vector: list[float] = yield Call(lambda: embeddings.embed_query(text), lambda: embeddings.aembed_query(text))
     return vector
+
+
+def with_fallback(flow: Flow[T], fallback: F, what: str, failures: list[str]) -> Flow[T | F]:
+    """Runs a flow that a prompt can do without; where it fails, `failures` gets a line, and the fallback stands in."""
+    try:
+        return (yield from flow)
+    except Exception as error:  # noqa: BLE001 - whatever stores, embeddings and functions of the application raise
+        failures.append(f"{what}: {type(error).__name__}: {error}")
+        return fallback
 
 
 def drive(flow: Flow[T]) -> T:

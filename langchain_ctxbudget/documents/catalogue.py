@@ -19,7 +19,7 @@ from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, GetOp, Item, SearchItem, SearchOp
 from numpy.typing import NDArray
 from pydantic import Field
-from langchain_ctxbudget.flow import Flow, batch, embed, embed_query, in_thread
+from langchain_ctxbudget.flow import Flow, batch, embed, embed_query, in_thread, with_fallback
 from langchain_ctxbudget.messages import fold, mentions, one_line, terms
 from langchain_ctxbudget.search import Candidate, CentredVectors, LexicalIndex, Vectors, as_query, comparable
 from langchain_ctxbudget.stores import ROOT, Record, has_index, label, read_all, require_id
@@ -184,13 +184,13 @@ class Catalogue:
         for shelf in shelves:
             index = yield from self._words(shelf, problems)
             lexical |= _best([*shelf.chunks], index.scores(terms(query)), pool, above=0)
-        try:
-            if has_index(self.store):
-                dense = yield from self._nearest(shelves, query, pool)
-            elif embeddings is not None:
-                dense = yield from self._similar(shelves, query, pool, embeddings)
-        except Exception as error:  # noqa: BLE001 - whatever embeddings raise, words are still searched
-            problems.append(f"documents not searched by vectors: {type(error).__name__}: {error}")
+        nearest: Flow[dict[str, float]] | None = None
+        if has_index(self.store):
+            nearest = self._nearest(shelves, query, pool)
+        elif embeddings is not None:
+            nearest = self._similar(shelves, query, pool, embeddings)
+        if nearest is not None:
+            dense = yield from with_fallback(nearest, dense, "documents not searched by vectors", problems)
         for problem in problems:
             _log.warning("%s", problem)
         if failures is not None:

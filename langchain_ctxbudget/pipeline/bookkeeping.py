@@ -21,7 +21,7 @@ from langchain_ctxbudget import history, stores
 from langchain_ctxbudget.background import BackgroundWorker
 from langchain_ctxbudget.budget import HEALTHY, Standing, Tier, UsageLimits, relaxed, standing, tier_of
 from langchain_ctxbudget.errors import BlockedLoopError, InputError, StoreDataError, checks_names, require_count
-from langchain_ctxbudget.flow import Flow, batch, drive, locked, running_loop, twins
+from langchain_ctxbudget.flow import Flow, batch, drive, locked, running_loop, twins, with_fallback
 from langchain_ctxbudget.knowledge import known
 from langchain_ctxbudget.prompt import WhatIf, merged
 from langchain_ctxbudget.report import ContextReport, UsageState
@@ -292,7 +292,7 @@ class Bookkeeping:
     ) -> None:
         """Sets up; the thread begins with the first thing to write. `InvalidSettingsError` for a price that is none."""
         self.clock, self.prices, self.ledger = clock or stores.utc_now, load_prices(prices), Ledger()
-        self.worker: BackgroundWorker[str] = BackgroundWorker(lambda user_id, _: drive(self._write(user_id)))
+        self.worker: BackgroundWorker[str] = BackgroundWorker(lambda user_id, _: drive(self.write(user_id)))
         self.store, self._process = store, os.getpid()
 
     def close(self) -> None:
@@ -323,13 +323,8 @@ class Bookkeeping:
         self.ledger.note(scope, usage, month_of(self.clock()))
         return usage
 
-    def record(self, scope: stores.Scope, usage_metadata: Mapping[str, Any], model: str | None) -> Flow[Usage]:
-        """Counts what an answer has used, and writes it now; where that fails, it is written later."""
-        usage = self.note(scope, usage_metadata, model)
-        yield from self._write(scope.user_id)
-        return usage
-
-    def _write(self, user_id: str) -> Flow[None]:
+    def write(self, user_id: str) -> Flow[None]:
+        """Writes what was counted of a user."""
         # Whoever erases something of the user holds this lock, too.
         store = self.store()
         yield from locked(known.lock_of(store, user_id), self.ledger.write(store, user_id))
@@ -354,11 +349,7 @@ class Bookkeeping:
         limits = settings.usage_limits
         if limits is None:
             return HEALTHY, None
-        try:
-            found = yield from self.standing(scope, limits)
-        except Exception as error:  # noqa: BLE001 - a limit must not stop a turn
-            failures.append(f"usage not read: {type(error).__name__}: {error}")
-            found = None
+        found = yield from with_fallback(self.standing(scope, limits), None, "usage not read", failures)
         if found is None:
             return HEALTHY, None
         tier, forced = tier_of(found.left, limits.thresholds), tuple(settings.force_include)
@@ -385,7 +376,9 @@ class UsageBook:
         self, usage_metadata: Mapping[str, Any], *, user_id: str, conversation_id: str, model: str | None = None
     ) -> Flow[Usage]:
         """Counts the usage of an answer, and returns it once it is written; where that fails, it is written later."""
-        return self._books.record(stores.Scope(user_id, conversation_id), usage_metadata, model or self._model)
+        usage = self._books.note(stores.Scope(user_id, conversation_id), usage_metadata, model or self._model)
+        yield from self._books.write(user_id)
+        return usage
 
     def _of_session(self, *, user_id: str, conversation_id: str) -> Flow[Usage]:
         """Returns the usage of a conversation."""

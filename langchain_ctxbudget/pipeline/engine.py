@@ -14,7 +14,7 @@ from langgraph.store.base import BaseStore, Op, PutOp
 from langchain_ctxbudget import history as histories
 from langchain_ctxbudget import prompt as prompts
 from langchain_ctxbudget.errors import BudgetError, InputError
-from langchain_ctxbudget.flow import Call, Flow, T, batch
+from langchain_ctxbudget.flow import Call, Flow, T, batch, with_fallback
 from langchain_ctxbudget.history import Conversation, HistoryPlan, HistoryView, OpenConversation, TurnBlock, editing
 from langchain_ctxbudget.knowledge import facts, known, records
 from langchain_ctxbudget.messages import checked, current_turn, flattened, model_of, split_instructions, split_turn
@@ -369,12 +369,13 @@ class Engine:
                 begun = begun.but(block=None)
             position, keys = len(plan.conversation.entries) + first, [cut.cut_key for cut in begun.cuts if cut]
             block = begun.block or TurnBlock.of(turn[first], history, (), position=position)
-            try:
-                stored = (yield from editing.sent_at(access.store, plan.conversation.scope, [position])).get(position)
-                block = stored if stored and stored.cut_key in keys and stored.is_for(turn[first], history) else block
-            except Exception as error:  # noqa: BLE001 - derived: it is chosen again
-                plan = plan.failed(f"the turn's context block not read: {type(error).__name__}: {error}")
-            plan = plan.failed(*begun.failures)
+            problems: list[str] = []
+            reading = editing.sent_at(access.store, plan.conversation.scope, [position])
+            sent = yield from with_fallback(reading, None, "the turn's context block not read", problems)
+            stored = sent.get(position) if sent else None
+            if stored and stored.cut_key in keys and stored.is_for(turn[first], history):
+                block = stored
+            plan = plan.failed(*problems, *begun.failures)
         return plan.but(request=replace(plan.request, block=block)).with_block(block)
 
     def _run(self, name: str, session: Session) -> Flow[None]:
@@ -451,10 +452,10 @@ class Engine:
         with_snapshot = with_snapshot and conversation.snapshot_unsaved
         if with_snapshot:
             puts.append(written(scope.place(records.SNAPSHOT), conversation.snapshot))
-        try:
-            yield from batch(self.workspace.store, puts if scope.is_kept else [])
-        except Exception as error:  # noqa: BLE001 - derived data: the next step writes it again
-            return [f"compaction cuts not saved: {type(error).__name__}: {error}"]
-        conversation.cuts_unsaved &= not (conversation.table or has_calls)
-        conversation.snapshot_unsaved &= not with_snapshot
-        return []
+        problems: list[str] = []
+        writing = batch(self.workspace.store, puts if scope.is_kept else [])
+        yield from with_fallback(writing, None, "compaction cuts not saved", problems)  # the next step tries again
+        if not problems:
+            conversation.cuts_unsaved &= not (conversation.table or has_calls)
+            conversation.snapshot_unsaved &= not with_snapshot
+        return problems

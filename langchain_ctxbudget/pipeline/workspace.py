@@ -14,7 +14,7 @@ from langgraph.store.base import BaseStore
 from langchain_ctxbudget import history, stores
 from langchain_ctxbudget.background import AFTER_FORK, BackgroundWorker, Cancelled
 from langchain_ctxbudget.errors import InputError, StoreDataError, StoreError
-from langchain_ctxbudget.flow import Flow, T, batch, drive, locked
+from langchain_ctxbudget.flow import Flow, T, batch, drive, locked, with_fallback
 from langchain_ctxbudget.knowledge import ClientPresence, Knowledge, Learning, known, records
 from langchain_ctxbudget.messages import Preservation, checked, forget_texts, split_instructions
 from langchain_ctxbudget.pipeline.bookkeeping import Bookkeeping, Prices, RecentPrompts
@@ -321,13 +321,11 @@ class Workspace:
             places["persona"] = stores.settings_place(user, request.persona_id)
         if request.device_id is not None:
             places["device"] = records.PRESENCE.place(user, request.device_id)
-        found: dict[str, object] = {}
+        what = "compaction cuts, pins and saved settings not read"
+        items = yield from with_fallback(batch(store, places.values()), None, what, failures)
+        found: dict[str, object] = dict(zip(places, items, strict=True)) if items is not None else {}
         knowledge = None
-        try:
-            found = dict(zip(places, (yield from batch(store, places.values())), strict=True))
-        except Exception as error:  # noqa: BLE001 - layers on top: the turn goes on without them
-            failures.append(f"compaction cuts, pins and saved settings not read: {type(error).__name__}: {error}")
-        else:
+        if found:
             _take_up_pins(conversation, found["pins"], failures)
             _take_up_cuts(conversation, found["cuts"], failures)
             if scope.is_kept and conversation.sent_read < len(conversation.table):
@@ -336,10 +334,8 @@ class Workspace:
                 what = "what the conversation shows of the facts"
                 shown = _read(stores.SnapshotRecord, found["snapshot"], what, failures)
                 conversation.snapshot = shown or conversation.snapshot
-            try:
-                knowledge = yield from known.read(store, user, found["mark"], marked=True)
-            except Exception as error:  # noqa: BLE001 - what was known before, or nothing, stands in
-                failures.append(f"what is known about the user not read: {type(error).__name__}: {error}")
+            reading = known.read(store, user, found["mark"], marked=True)
+            knowledge = yield from with_fallback(reading, None, "what is known about the user not read", failures)
         saved = {source: stores.settings_in(found.get(source)) for source in ("user", "persona")}
         settings, sources = merged(self.settings, saved, request.settings, failures)
         device = _read(ClientPresence, found.get("device"), "what is open on the device", failures)

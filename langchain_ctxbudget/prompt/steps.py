@@ -14,7 +14,7 @@ from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore
 from langchain_ctxbudget import history, retrieval
 from langchain_ctxbudget.budget import Layer
-from langchain_ctxbudget.flow import Flow, embed_query
+from langchain_ctxbudget.flow import Flow, embed_query, with_fallback
 from langchain_ctxbudget.history import Conversation, HistoryPlan, HistoryView, TurnBlock
 from langchain_ctxbudget.knowledge import facts, subjects
 from langchain_ctxbudget.messages import request_copy
@@ -46,19 +46,20 @@ class Access:
 
 def detect_topics(plan: Plan, access: Access) -> Flow[Plan]:
     """Finds the topics and entities that the message is about, declared and learned."""
-    request, embeddings = plan.request, access.embeddings
-    made_by, vector = request.knowledge.vectors_made_by, None
-    if embeddings is not None and plan.query and made_by:
-        text = retrieval.without_names(plan.query, list(plan.conversation.names))
-        try:
-            asked = yield from embed_query(embeddings, text)
-        except Exception as error:  # noqa: BLE001 - names and words find topics, too
-            plan = plan.failed(f"topics not compared by vectors: {type(error).__name__}: {error}")
-        else:
-            plan, vector = plan.but(asked=(text, asked)), np.asarray(asked, np.float32)
-            if made_by != (mine := (embeddings_name(embeddings), vector.size)):
-                theirs, ours = (f"{model} ({size} dimensions)" for model, size in (made_by, mine))
-                plan = plan.failed(f"topics found by their words alone: their vectors are of {theirs}, not of {ours}")
+    request = plan.request
+    problems: list[str] = []
+    vector = None
+    if access.embeddings is not None and plan.query and request.knowledge.vectors_made_by:
+        query = retrieval.without_names(plan.query, list(plan.conversation.names))
+        embedding = embed_query(access.embeddings, query)
+        embedded = yield from with_fallback(embedding, None, "topics not compared by vectors", problems)
+        if embedded is not None:
+            plan = plan.but(asked=(query, embedded))
+            vector = np.asarray(embedded, np.float32)
+            made_by = embeddings_name(access.embeddings), vector.size
+            if made_by != request.knowledge.vectors_made_by:
+                theirs, ours = map(_model_and_size, (request.knowledge.vectors_made_by, made_by))
+                problems.append(f"topics found by their words alone: their vectors are of {theirs}, not of {ours}")
                 vector = None
     detected = subjects.detect(
         plan.query,
@@ -69,7 +70,12 @@ def detect_topics(plan: Plan, access: Access) -> Flow[Plan]:
         expected=request.expected,
         count=plan.counter.count_text,
     )
-    return plan.but(detected=subjects.within(detected, request.tier, plan.counter.count_text))
+    detected = subjects.within(detected, request.tier, plan.counter.count_text)
+    return plan.but(detected=detected).failed(*problems)
+
+
+def _model_and_size(made_by: tuple[str, int]) -> str:
+    return f"{made_by[0]} ({made_by[1]} dimensions)"
 
 
 def _recent(plan: Plan) -> tuple[str, ...]:
@@ -94,11 +100,8 @@ def fetch_bundles(plan: Plan, _access: Access) -> Flow[Plan]:
             user_id=scope.user_id,
             conversation_id=scope.conversation_id,
         )
-        try:
-            items[layer.name] = yield from subjects.fetch(layer, request)
-        except Exception as error:  # noqa: BLE001 - whatever an application's function raises
-            items[layer.name] = ()
-            problems.append(f"layer {layer.name!r}: {type(error).__name__}: {error}")
+        fetched = subjects.fetch(layer, request)
+        items[layer.name] = yield from with_fallback(fetched, (), f"layer {layer.name!r}", problems)
     return budgeting.with_bundles(plan.but(own_items=items).failed(*problems))
 
 
@@ -119,10 +122,8 @@ def choose_history(planned: HistoryPlan, access: Access) -> Flow[tuple[HistoryVi
     conversation, made = planned.conversation, planned.conversation.table.made
     if made.maker and not decision.whole and decision.record is None:
         _, waiting = conversation.spans(planned.settings.segment_messages).before(decision.cut)
-        try:
-            yield from history.look_up(access.store, conversation.scope, made, waiting)
-        except Exception as error:  # noqa: BLE001 - extraction stands
-            problems.append(f"summaries: {type(error).__name__}: {error}")
+        look_up = history.look_up(access.store, conversation.scope, made, waiting)
+        yield from with_fallback(look_up, None, "summaries", problems)  # extraction stands instead
     view = planned.view(decision)
     return view, [*problems, *_unwritten(conversation, view)]
 

@@ -9,7 +9,7 @@ import numpy as np
 from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.embeddings import Embeddings
 from numpy.typing import NDArray
-from langchain_ctxbudget.flow import Call, Flow, T
+from langchain_ctxbudget.flow import Call, Flow, with_fallback
 from langchain_ctxbudget.history import Conversation, OtherConversations, message_reference
 from langchain_ctxbudget.messages import fold
 from langchain_ctxbudget.retrieval.pool import Named, Pool, Searched, gather
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 OTHER_MESSAGES, CHUNKS = 200, 50
 """Candidates that a search takes from the user's other conversations, and from documents."""
 RERANKED = 50
+NOT_SEARCHED = "documents not searched"
 RECENCY_BOOST, NAMES_BOOST, YEAR_DAYS = 0.2, 0.3, 365
 
 
@@ -60,13 +61,13 @@ class Sources:
             others = other_conversations or OtherConversations()
             store, opened = self.catalogue.store, self.without_conversation
             said = others.read(store, self.user_id, query, without_conversation=opened, limit=OTHER_MESSAGES)
-            found += yield from _or_nothing("other conversations", said, failures)
+            found += yield from with_fallback(said, (), "other conversations not searched", failures)
         if "documents" in self.names and not self.summaries_only:
             from langchain_ctxbudget.documents import SHARED, owner_of  # noqa: PLC0415 - where there may be some
 
             owners = (owner_of(self.user_id), SHARED)
             chunks = self.catalogue.search(owners, query, limit=CHUNKS, embeddings=self.embeddings, failures=failures)
-            found += [chunk for chunk, _ in (yield from _or_nothing("documents", chunks, failures))]
+            found += [chunk for chunk, _ in (yield from with_fallback(chunks, (), NOT_SEARCHED, failures))]
         return (*found, *(self.memories if "memories" in self.names else ()))
 
     def read_named(self, texts: Sequence[str], max_tokens: int, failures: list[str]) -> Flow[tuple[Named, ...]]:
@@ -74,7 +75,7 @@ class Sources:
         if "documents" not in self.names:
             return ()
         reading = self.catalogue.named(self.user_id, texts, max_tokens=max_tokens)
-        found = yield from _or_nothing("documents", reading, failures)
+        found = yield from with_fallback(reading, (), NOT_SEARCHED, failures)
         result: list[Named] = []
         for one, text in found:
             summary = Candidate(
@@ -83,14 +84,6 @@ class Sources:
             whole = None if text is None or self.summaries_only else replace(summary, text=text)
             result.append((whole, summary))
         return tuple(result)
-
-
-def _or_nothing(name: str, reading: Flow[Sequence[T]] | Flow[list[T]], failures: list[str]) -> Flow[Sequence[T]]:
-    try:
-        return (yield from reading)
-    except Exception as error:  # noqa: BLE001 - an optional layer; the turn goes on without it
-        failures.append(f"{name} not searched: {type(error).__name__}: {error}")
-        return ()
 
 
 def search(
