@@ -11,6 +11,7 @@ from hashlib import blake2b
 from typing import Any
 
 from langgraph.store.base import BaseStore
+from langchain_ctxbudget import messages
 from langchain_ctxbudget.budget import MEMORIES_HEADING, MEMORY_MAX, Fragment, Layer, Reason, Status
 from langchain_ctxbudget.errors import FactError
 from langchain_ctxbudget.flow import Flow
@@ -18,16 +19,7 @@ from langchain_ctxbudget.knowledge import records
 from langchain_ctxbudget.knowledge.known import Knowledge, read
 from langchain_ctxbudget.knowledge.profiles import OF_FACTS
 from langchain_ctxbudget.knowledge.records import BY_USER, ContextBundle, Fact, LearnedFact, Source
-from langchain_ctxbudget.messages import (
-    Count,
-    fences,
-    fold,
-    one_line,
-    says_more,
-    says_the_opposite,
-    says_the_same,
-    terms,
-)
+from langchain_ctxbudget.messages import Count, fences, fold, one_line, says_the_opposite, says_the_same, terms
 from langchain_ctxbudget.search import Candidate, Kind, pack
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import SnapshotRecord
@@ -189,7 +181,7 @@ def _merged(known: Fact, new: Fact, item: LearnedFact) -> Fact:
             # Of a full list, it is not known which messages have counted.
             merged = 1 - (1 - known.confidence) * (1 - new.confidence)
             changes["confidence"] = max(known.confidence, min(MOST_MERGED_CONFIDENCE, merged))
-    if known.id == item.same_as and known.made_by != BY_USER and says_more(new.text, known.text):
+    if known.id == item.same_as and known.made_by != BY_USER and messages.says_more(new.text, known.text):
         changes |= {"text": new.text, "made_by": new.made_by}
     return known.model_copy(update=changes)
 

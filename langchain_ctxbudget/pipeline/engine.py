@@ -407,8 +407,7 @@ class Engine:
         conversation.last, conversation.remade = changes.last, ""
         self._summarize(conversation, settings, prompt.plan.history)
         workspace.note_blocks(conversation)
-        order, measured, context = ("open", *STEPS, prompts.LAST_STEP), session.timings_ms, prompt.context
-        timings = {step: measured[step] for step in order if step in measured}
+        context, timings = prompt.context, dict(session.timings_ms)
 
         def told() -> ContextReport:
             made = context.report

@@ -91,9 +91,10 @@ class ContextPipeline:
         require_kind("store", store, BaseStore)
         require_kind("embeddings", embeddings, Embeddings)
         require_kind("reranker", reranker, BaseDocumentCompressor)
-        own, target = ContextSettings().override(settings), ModelTarget(model, token_counter)
-        workspace = Workspace(
-            own,
+        self.settings = ContextSettings().override(settings)
+        target = ModelTarget(model, token_counter)
+        self._workspace = Workspace(
+            self.settings,
             target.tokenizer,
             store=store,
             embeddings=embeddings,
@@ -102,11 +103,10 @@ class ContextPipeline:
             clock=stores.with_offset(clock) if clock is not None else None,
             prices=prices,
         )
-        self.engine = Engine(workspace, target, system_prompt, reranker)
-        self.settings = own
-        self.knowledge = UserKnowledge(workspace.learning)
-        self.usage = UsageBook(workspace.bookkeeping, own, target.model_name)
-        self.snapshots = SnapshotBook(lambda: workspace.store)
+        self.engine = Engine(self._workspace, target, system_prompt, reranker)
+        self.knowledge = UserKnowledge(self._workspace.learning)
+        self.usage = UsageBook(self._workspace.bookkeeping, self.settings, target.model_name)
+        self.snapshots = SnapshotBook(self._workspace.bookkeeping.store)
 
     @property
     def token_counter(self) -> TokenCounter:
@@ -116,12 +116,12 @@ class ContextPipeline:
     @property
     def store(self) -> BaseStore:
         """The store that conversations are kept in."""
-        return self.engine.workspace.store
+        return self._workspace.store
 
     @property
     def embeddings(self) -> Embeddings | None:
         """The embeddings of retrieval; None where none were given and none are installed."""
-        return self.engine.workspace.embeddings
+        return self._workspace.embeddings
 
     # Prompts
 
@@ -155,8 +155,9 @@ class ContextPipeline:
             InvalidSettingsError: an override outside its range.
             SystemPromptTooLargeError: the system prompt takes more than its share of the model's window.
         """
-        asked: dict[str, Any] = {"settings": settings, "persona_id": persona_id, "device_id": device_id}
-        request = Request(tools=tools, response_format=response_format, **asked)
+        request = Request(
+            tools=tools, response_format=response_format, settings=settings, persona_id=persona_id, device_id=device_id
+        )
         return self.engine.assemble(stores.Scope(user_id, conversation_id), message, request)
 
     def as_runnable(
@@ -197,11 +198,11 @@ class ContextPipeline:
         return self.engine.observe(usage_metadata, report, model)
 
     def what_if(self, budgets: Sequence[int]) -> list[ContextReport]:
-        """Returns what other budgets, in tokens, would have given the last prompt of this pipeline, without any I/O."""
-        rerun = self.engine.recent.what_if
-        if rerun is None:
+        """Returns the reports that other budgets, in tokens, would have given the last prompt; does no I/O."""
+        what_if = self.engine.recent.what_if
+        if what_if is None:
             raise InputError("Nothing was assembled yet, so there are no candidates")
-        return [rerun(budget) for budget in budgets]
+        return [what_if(budget) for budget in budgets]
 
     def last_report(self, *, user_id: str, conversation_id: str) -> ContextReport | None:
         """Returns the report of a conversation's newest prompt, where it is one of the latest 64 of this process."""
@@ -217,8 +218,9 @@ class ContextPipeline:
 
     def _add_messages(self, messages: Sequence[BaseMessage], *, user_id: str, conversation_id: str) -> Flow[list[str]]:
         """Appends messages, and returns their ids; known ones are left alone, and changed ones refused."""
-        scope, given = stores.Scope(user_id, conversation_id), checked(messages, "messages")
-        return self.engine.workspace.change(scope, lambda editor: editor.add(given))
+        scope = stores.Scope(user_id, conversation_id)
+        given = checked(messages, "messages")
+        return self._workspace.change(scope, lambda editor: editor.add(given))
 
     def _sync(
         self,
@@ -232,7 +234,7 @@ class ContextPipeline:
 
         What is not there any more is archived or forgotten (`on_removal`); a state that has none has forgotten them.
         """
-        return self.engine.workspace.sync(messages, stores.Scope(user_id, conversation_id), on_removal)
+        return self._workspace.sync(messages, stores.Scope(user_id, conversation_id), on_removal)
 
     def _get_messages(self, *, user_id: str, conversation_id: str) -> Flow[list[BaseMessage]]:
         """Returns every message of a conversation as it was given; none for one that does not exist yet."""
@@ -253,16 +255,17 @@ class ContextPipeline:
             page = conversation.page(limit, before)
             return replace(page, messages=[message.model_copy(deep=True) for message in page.messages])
 
-        return self.engine.workspace.recall(scope, body)
+        return self._workspace.recall(scope, body)
 
     def _list_conversations(self, *, user_id: str) -> Flow[list[str]]:
         """Returns the ids of a user's conversations, sorted."""
-        return history.log.read_conversations(self.engine.workspace.store, stores.require_id("user_id", user_id))
+        return history.log.read_conversations(self._workspace.store, stores.require_id("user_id", user_id))
 
     def _edit_message(self, message_id: str, message: BaseMessage, *, user_id: str, conversation_id: str) -> Flow[None]:
         """Puts a message in the place of another, under its id; what was derived from the old one is deleted."""
-        scope, [given] = stores.Scope(user_id, conversation_id), checked([message], "message")
-        yield from self.engine.workspace.change(scope, lambda editor: editor.edit(message_id, given), "forget")
+        scope = stores.Scope(user_id, conversation_id)
+        [given] = checked([message], "message")
+        yield from self._workspace.change(scope, lambda editor: editor.edit(message_id, given), "forget")
 
     def _remove_messages(
         self,
@@ -273,30 +276,33 @@ class ContextPipeline:
         on_removal: history.OnRemoval = "archive",
     ) -> Flow[None]:
         """Takes messages out: no prompt shows them (`"archive"`), or nothing is left of them (`"forget"`)."""
-        scope, ids = stores.Scope(user_id, conversation_id), _ids(message_ids)
-        yield from self.engine.workspace.change(scope, lambda editor: editor.remove(ids, on_removal), on_removal)
+        scope = stores.Scope(user_id, conversation_id)
+        ids = _ids(message_ids)
+        yield from self._workspace.change(scope, lambda editor: editor.remove(ids, on_removal), on_removal)
 
     def _fork(
         self, new_conversation_id: str, *, user_id: str, conversation_id: str, until: str | None = None
     ) -> Flow[list[str]]:
         """Begins a new conversation with the messages of another one, up to an id or all, and returns their ids."""
-        scope, new = stores.Scope(user_id, conversation_id), stores.Scope(user_id, new_conversation_id)
-        work = self.engine.workspace
+        scope = stores.Scope(user_id, conversation_id)
+        new_scope = stores.Scope(user_id, new_conversation_id)
 
         def read(conversation: history.OpenConversation) -> Flow[tuple[list[BaseMessage], dict[str, Preservation]]]:
             if not conversation.table:
                 raise InputError(f"There is no conversation {conversation_id!r} to begin with")
             history.require_known(conversation, [] if until is None else [until])
-            yield from work.read_marks(conversation)
+            yield from self._workspace.read_marks(conversation)
             end = len(conversation.table) if until is None else conversation.table.positions[until] + 1
             messages = [entry.message for entry in conversation.table[:end]]
             return messages, {str(m.id): conversation.pins[m.id] for m in messages if m.id in conversation.pins}
 
         def write(conversation: history.OpenConversation) -> Flow[list[str]]:
-            return history.Editor(work.store, conversation, work.writer_id).begin_with(messages, pins)
+            editor = history.Editor(self._workspace.store, conversation, self._workspace.writer_id)
+            return editor.begin_with(messages, pins)
 
-        messages, pins = yield from work.recall(scope, read)  # not one lock in the other: two forks would wait for ever
-        return (yield from work.recall(new, write))
+        # One after the other: with one lock inside the other, two forks could wait for each other for ever.
+        messages, pins = yield from self._workspace.recall(scope, read)
+        return (yield from self._workspace.recall(new_scope, write))
 
     def _pin(
         self,
@@ -311,20 +317,23 @@ class ContextPipeline:
         `"keep"`: verbatim while it fits; `"summarize"`: in short only; `"drop"`: left out of prompts, still found by
         the recall tool; None takes back what was said before.
         """
-        said = None if preservation is None else require_preservation(preservation, "preservation")
-        scope, ids, work = stores.Scope(user_id, conversation_id), _ids(message_ids), self.engine.workspace
+        if preservation is not None:
+            require_preservation(preservation, "preservation")
+        scope = stores.Scope(user_id, conversation_id)
+        ids = _ids(message_ids)
 
         def body(conversation: history.OpenConversation) -> Flow[None]:
             history.require_known(conversation, ids)
-            yield from work.read_marks(conversation)
-            pins = {key: kept for key, kept in conversation.pins.items() if key in conversation.table.positions}
-            pins = {key: kept for key, kept in pins.items() if key not in ids}
-            pins |= {} if said is None else dict.fromkeys(ids, said)
+            yield from self._workspace.read_marks(conversation)
+            others = conversation.table.positions.keys() - set(ids)
+            pins = {key: pinned for key, pinned in conversation.pins.items() if key in others}
+            if preservation is not None:
+                pins |= dict.fromkeys(ids, preservation)
             record = stores.PinsRecord(pins=pins) if pins else None
-            yield from batch(work.store, [stores.written(scope.place(history.PINS), record)])
+            yield from batch(self._workspace.store, [stores.written(scope.place(history.PINS), record)])
             conversation.pin(pins)
 
-        return work.recall(scope, body)
+        return self._workspace.recall(scope, body)
 
     def _coverage(self, *, user_id: str, conversation_id: str) -> Flow[dict[CoverageState, list[str]]]:
         """Returns the ids of a conversation's messages by their state in its last prompt, in order.
@@ -332,44 +341,47 @@ class ContextPipeline:
         Every message is in exactly one: `verbatim`, also what came after the prompt, `summarized` (a line of summary or
         arc stands for it, or a shortened form of it), `retrieved`, or `omitted` (and found by the recall tool).
         """
-        work = self.engine.workspace
 
         def body(conversation: history.OpenConversation) -> Flow[dict[CoverageState, list[str]]]:
             if conversation.last is None or conversation.last.coverage is None:
-                yield from work.read_marks(conversation)
-            return conversation.seen_with(work.counter).ledger()
+                yield from self._workspace.read_marks(conversation)
+            return conversation.seen_with(self._workspace.counter).ledger()
 
-        return work.recall(stores.Scope(user_id, conversation_id), body)
+        return self._workspace.recall(stores.Scope(user_id, conversation_id), body)
 
     def _get_compactions(self, *, user_id: str, conversation_id: str) -> Flow[list[history.ConversationCompaction]]:
         """Returns the summaries of all spans that are no longer shown whole, each after those that it sums up."""
-        work = self.engine.workspace
 
         def body(conversation: history.OpenConversation) -> Flow[list[history.ConversationCompaction]]:
-            yield from work.read_marks(conversation)
+            yield from self._workspace.read_marks(conversation)
             until = max((cut.position for cut in conversation.cuts.values()), default=0)
-            seen = conversation.seen_with(work.counter)
-            return (yield from history.compactions(work.store, seen, self.settings.segment_messages, until))
+            seen = conversation.seen_with(self._workspace.counter)
+            return (yield from history.compactions(self._workspace.store, seen, self.settings.segment_messages, until))
 
-        return work.recall(stores.Scope(user_id, conversation_id), body)
+        return self._workspace.recall(stores.Scope(user_id, conversation_id), body)
 
     def _end_session(self, *, user_id: str, conversation_id: str) -> Flow[bool]:
         """Says that a conversation pauses or ends; returns True if what is new in it is learned from now."""
         yield from ()
-        return self.engine.workspace.learning.end_session(stores.Scope(user_id, conversation_id))
+        return self._workspace.learning.end_session(stores.Scope(user_id, conversation_id))
 
     def _status(self, *, user_id: str, conversation_id: str) -> Flow[ConversationStatus]:
         """Returns what goes on in the background of a conversation, and what was done last (seed 001)."""
-        scope, work = stores.Scope(user_id, conversation_id), self.engine.workspace
-        progress = yield from work.learning.progress(scope)
+        scope = stores.Scope(user_id, conversation_id)
+        learning, summarizing = self._workspace.learning, self._workspace.summarizing
+        progress = yield from learning.progress(scope)
         report = self.last_report(user_id=user_id, conversation_id=conversation_id)
-        is_compacting = work.summarizing is not None and work.summarizing.worker.has(scope)
-        stage, saved = (report.history_strategy, report.stability.saved_tokens) if report else ("empty", 0)
-        return ConversationStatus(work.learning.worker.has(scope), progress.at, is_compacting, stage, saved)
+        return ConversationStatus(
+            is_extracting=learning.worker.has(scope),
+            last_extraction=progress.at,
+            is_compacting=summarizing is not None and summarizing.worker.has(scope),
+            compaction_stage=report.history_strategy if report else "empty",
+            saved_tokens=report.stability.saved_tokens if report else 0,
+        )
 
     def _clear(self, *, user_id: str, conversation_id: str) -> Flow[None]:
         """Deletes a conversation and everything that was derived from it, and nothing else."""
-        return self.engine.workspace.clear(stores.Scope(user_id, conversation_id))
+        return self._workspace.clear(stores.Scope(user_id, conversation_id))
 
     # Users
 
@@ -380,11 +392,11 @@ class ContextPipeline:
         `value` and times. Messages are in order, as `messages_from_dict` reads them.
         """
         path = (stores.ROOT, stores.label(stores.require_id("user_id", user_id)))
-        return stores.bulk.export_below(self.engine.workspace.store, path, without=history.BLOCKS)
+        return stores.bulk.export_below(self._workspace.store, path, without=history.BLOCKS)
 
     def _erase_user(self, *, user_id: str) -> Flow[int]:
         """Deletes every record of a user, and all that was derived from them; returns how many records there were."""
-        return self.engine.workspace.erase(user_id)
+        return self._workspace.erase(user_id)
 
     def _save_settings(self, settings: Mapping[str, Any], *, user_id: str, persona_id: str | None = None) -> Flow[None]:
         """Keeps settings of a user, or of a persona of theirs, in place of those kept before; an empty mapping removes.
@@ -393,27 +405,27 @@ class ContextPipeline:
         """
         if not isinstance(settings, Mapping):
             raise InvalidSettingsError(f"settings must be a mapping of their fields, not {type(settings).__name__}")
-        told, place = self.settings.override(settings), stores.settings_place(user_id, persona_id)
-        yield from stores.write_settings(self.engine.workspace.store, place, settings)
+        checked_settings = self.settings.override(settings)
+        yield from stores.write_settings(self._workspace.store, stores.settings_place(user_id, persona_id), settings)
         if persona_id is not None:
-            yield from self.engine.workspace.learning.compile_persona(user_id, persona_id, told)
+            yield from self._workspace.learning.compile_persona(user_id, persona_id, checked_settings)
 
     def _get_settings(self, *, user_id: str, persona_id: str | None = None) -> Flow[dict[str, Any]]:
         """Returns the settings saved for a user, or for a persona of theirs; empty if there are none."""
-        return stores.read_settings(self.engine.workspace.store, stores.settings_place(user_id, persona_id))
+        return stores.read_settings(self._workspace.store, stores.settings_place(user_id, persona_id))
 
     def _flush(self, timeout_seconds: float | None = None) -> Flow[bool]:
         """Waits for all that is under way in the background; returns False where that took longer than the timeout."""
         until = inf if timeout_seconds is None else time.monotonic() + timeout_seconds
         done = True
-        for worker in self.engine.workspace.finish():
+        for worker in self._workspace.finish():
             left = None if until == inf else max(0.0, until - time.monotonic())
             done &= yield Call(partial(worker.flush, left), partial(worker.aflush, left))
         return done
 
     def close(self) -> None:
         """Closes what the pipeline opened itself and stops its background work; a store passed in stays open."""
-        self.engine.workspace.close()
+        self._workspace.close()
 
     def __enter__(self) -> Self:
         return self
@@ -479,8 +491,15 @@ class Chat:
         device_id: str | None = None,
     ) -> Flow[AssembledContext]:
         """Makes the prompt for the current turn; see `ContextPipeline.assemble`."""
-        asked: Any = {"settings": settings, "persona_id": persona_id, "device_id": device_id}
-        return self.pipeline._assemble(message, tools=tools, response_format=response_format, **asked, **self._ids)
+        return self.pipeline._assemble(
+            message,
+            tools=tools,
+            response_format=response_format,
+            settings=settings,
+            persona_id=persona_id,
+            device_id=device_id,
+            **self._ids,
+        )
 
     def _add(self, *messages: BaseMessage | Sequence[BaseMessage]) -> Flow[list[str]]:
         """Appends messages, one by one or in lists, and returns their ids; see `ContextPipeline.add_messages`."""
@@ -558,13 +577,13 @@ class Chat:
 
 def replay_last_turns(pipeline: ContextPipeline, messages: Sequence[BaseMessage], scope: stores.Scope) -> None:
     """Stores a conversation, and makes a prompt for each of its last turns on the way."""
-    who: Any = {"user_id": scope.user_id, "conversation_id": scope.conversation_id}
+    chat = pipeline.conversation(scope.conversation_id, user_id=scope.user_id)
     begins = [place for place, message in enumerate(messages) if is_user(message)][-REPLAYED_TURNS:]
-    pipeline.add_messages(messages[: begins[0] if begins else None], **who)
+    chat.add(messages[: begins[0] if begins else None])
     for begin, end in pairwise([*begins, len(messages)]):
         with suppress(errors.BudgetError, errors.EmptyMessageError):
-            pipeline.assemble(messages[begin : begin + 1], **who)
-        pipeline.add_messages(messages[begin:end], **who)
+            chat.assemble(messages[begin : begin + 1])
+        chat.add(messages[begin:end])
     pipeline.flush()
 
 

@@ -169,10 +169,6 @@ def _middle_out(history: Groups, _counter: TokenCounter) -> Groups:
     )
 
 
-def _as_it_is(history: Groups, _counter: TokenCounter) -> Groups:
-    return history
-
-
 def _questions(history: Groups) -> list[int]:
     """Returns where a human speaks: cut there, a history begins as providers want it."""
     return [i for i, group in enumerate(history) if assembly.has_human([group])] or [0]
@@ -194,8 +190,8 @@ LADDER: Mapping[str, tuple[Callable[[Groups, TokenCounter], Groups], Mapping[str
     "heavy": (_last_exchange, {Layer.ENTITIES: 3, Layer.RETRIEVAL: 2, Layer.HISTORY: 0.5}),
     "extreme": (_clipped_results, {Layer.ENTITIES: 1, Layer.RETRIEVAL: 1, Layer.HISTORY: 1, Layer.ARC: 0.25}),
     "middle-out": (_middle_out, {}),
-    "memory reduction": (_as_it_is, {EXPENDABLE: 0, GIVEN: 0.5}),
-    "memories left out": (_as_it_is, {GIVEN: 0, FACT: 0}),
+    "memory reduction": (lambda history, _: history, {EXPENDABLE: 0, GIVEN: 0.5}),
+    "memories left out": (lambda history, _: history, {GIVEN: 0, FACT: 0}),
 }
 """The steps in the order in which they are taken: what becomes of the history, and of each kind of fragment the number
 or the share that stays, the most valuable ones."""
