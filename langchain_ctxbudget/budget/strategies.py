@@ -78,28 +78,27 @@ class ElasticAllocation(Parameters):
 
     def allocate(self, situation: Situation) -> Allocation:
         """Divides the budget by the situation; in the profile `seed`, by the seed's own floors and caps."""
-        s, seed = situation, self.profile == "seed"
-        preferences = _seed_preferences(s) if seed else preferences_demand(s, s.free_tokens)
-        topics = topics_demand(s, TOPIC_FLOOR if seed else _floor(TOPIC_FLOOR, s))
-        entities = entities_demand(s, ENTITY_FLOOR if seed else _floor(ENTITY_FLOOR, s))
+        free, held, by_seed = situation.free_tokens, situation.history_tokens, self.profile == "seed"
+        preferences = _seed_preferences(situation) if by_seed else preferences_demand(situation, free)
+        topics = topics_demand(situation, TOPIC_FLOOR if by_seed else _floor(TOPIC_FLOOR, situation))
+        entities = entities_demand(situation, ENTITY_FLOOR if by_seed else _floor(ENTITY_FLOOR, situation))
         # Of a custom layer only the floor is kept from a history that would go in whole: with the ideal, wanting more
         # could compact the conversation, and so give a layer less.
-        kept = sum(spec.ideal_tokens for spec in (preferences, topics, entities))
-        fits_whole = s.history_tokens <= s.free_tokens - kept - sum(spec.min_tokens for spec in s.custom)
-        if not fits_whole:  # the same at every turn from here on
-            learned = preferences_demand(s, s.free_tokens, LEARNED_SHARE)
-            preferences = _seed_preferences(s, s.history_tokens) if seed else learned
+        wanted = sum(spec.ideal_tokens for spec in (preferences, topics, entities))
+        fits_whole = held <= free - wanted - sum(spec.min_tokens for spec in situation.custom)
         if fits_whole:
             dialogue: Iterable[LayerSpec] = (
-                LayerSpec(Layer.RETRIEVAL, 0, 0, s.free_tokens, priority=75),
-                LayerSpec(Layer.HISTORY, s.history_tokens, s.history_tokens, s.history_tokens, priority=90),
+                LayerSpec(Layer.RETRIEVAL, 0, 0, free, priority=75),
+                LayerSpec(Layer.HISTORY, held, held, held, priority=90),
             )
-        elif seed:
-            dialogue = _seed_dialogue(s)
-        else:
-            fixed = s.overhead_tokens + s.identity_tokens + preferences.ideal_tokens
-            dialogue = _compacted(s, max(0, s.total_tokens - fixed))
-        specs = (preferences, topics, entities, *s.custom, *dialogue)
+        elif by_seed:
+            preferences = _seed_preferences(situation, held)
+            dialogue = _seed_dialogue(situation)
+        else:  # the same at every turn from here on
+            preferences = preferences_demand(situation, free, LEARNED_SHARE)
+            fixed = situation.overhead_tokens + situation.identity_tokens + preferences.ideal_tokens
+            dialogue = _compacted(situation, max(0, situation.total_tokens - fixed))
+        specs = (preferences, topics, entities, *situation.custom, *dialogue)
         return allocation.share_out(self.name, situation, specs, fits_whole=fits_whole)
 
 

@@ -170,45 +170,25 @@ class HistoryPlan:
 
     def decide(self) -> Decision:
         """Decides where verbatim history begins."""
-        conversation, is_short = self.conversation, self.end <= self.most
         record = self.record
         if record is not None and (self.goes_on or not (self.grows or self._is_due(record))):
             return Decision(record.position, record.cleared, record=record)
-        cost = self.cost if self.clips_whole else conversation.costs.__getitem__
+        cost = self.cost if self.clips_whole else self.conversation.costs.__getitem__
         fits = self.fits_whole or (record is None and stays(cost, 0, self.end, self.room_tokens * self.trigger))
-        if not self.end or (is_short and fits):
+        if not self.end or (fits and self.end <= self.most):
             return Decision(whole=True)
         return Decision(self._next(record), self.kept_from)
 
     def view(self, decision: Decision) -> HistoryView:
         """Returns the history as it goes into the prompt; messages since the step stand as they were sent."""
-        conversation, grows, whole, key = self.conversation, self.grows, decision.whole, self.cut_key
+        conversation, grows = self.conversation, self.grows
         entries, count = conversation.entries, conversation.counter.count_text
         if not (self.end or grows):
             return HistoryView(strategy="empty", cut=0)
         record = decision.record or self._written(decision)
-        begun, clips = record.begun if grows else self.end, record.clipped or record.strategy != "full"
-        gone = range(*record.left_out)
-        every = (*record.kept, *range(record.position, self.end))
-        positions = [at for at in every if entries[at].preservation != "drop" and at not in gone]
-        shortened, sent = {*gone}, list[BaseMessage]()
-        bare = range(gone.start, record.saved_until if gone else 0)
-        blocks = {
-            at: it for at, it in conversation.sent.items() if at >= begun and it.cut_key == key and at not in bare
-        }
-        for at in positions:
-            message, block, is_new = entries[at].sent, blocks.get(at), at >= begun
-            as_sent = is_new and (block is not None or not self.clips_new)
-            if block is not None:
-                message = conversation.sent_again(at, block)
-            elif not as_sent and (clips or is_new):
-                message = shown(conversation, at, self.budget_tokens, record.cleared)[0]
-            if entries[at].preservation == "summarize" or not (as_sent or message is entries[at].sent):
-                shortened.add(at)
-            if gone and at == gone.stop:
-                message = with_block(message, f"[Messages {gone.start + 1} to {at} are left out here.]\n")
-            sent.append(message)
-        groups, repairs = group(sent)
+        blocks = self._blocks_sent(record)
+        positions, messages, shortened = self._verbatim(record, blocks)
+        groups, repairs = group(messages)
         renamed = (entries[at] for at in positions if entries[at].sent.name != entries[at].message.name)
         repairs += [Repair("name", e.id, f"{e.message.name!r} is sent as {e.sent.name!r}") for e in renamed]
         quotes = (part.id for block in blocks.values() for part in block.fragments if part.is_quoted_whole)
@@ -227,12 +207,44 @@ class HistoryPlan:
             summary_intro=first,
             summary_outro=last,
             arc=fragments(Layer.ARC, record.arc, count),
-            record=record if grows or not whole else None,
-            step=record is not self.record and (grows or not whole),
-            made_by={name: makers[name] for name in sorted(makers)},
+            record=record if grows or not decision.whole else None,
+            step=record is not self.record and (grows or not decision.whole),
+            made_by=dict(sorted(makers.items())),
             waiting=record.waiting,
-            next_cut=self._moved(cost, self.room_tokens) if conversation.table.made.maker and not whole else 0,
+            next_cut=self._moved(cost, self.room_tokens) if conversation.table.made.maker and not decision.whole else 0,
         )
+
+    def _blocks_sent(self, record: CutRecord) -> dict[int, TurnBlock]:
+        """Returns the context blocks with which messages since the step were sent, by position."""
+        begun = record.begun if self.grows else self.end
+        without = range(record.left_out[0], record.saved_until if record.left_out[1] else 0)
+        sent = ((at, block) for at, block in self.conversation.sent.items() if block.cut_key == self.cut_key)
+        return {at: block for at, block in sent if at >= begun and at not in without}
+
+    def _verbatim(
+        self, record: CutRecord, blocks: Mapping[int, TurnBlock]
+    ) -> tuple[list[int], list[BaseMessage], set[int]]:
+        """Returns the positions of the messages that are sent, the messages, and which ones are not sent whole."""
+        entries, left_out = self.conversation.entries, range(*record.left_out)
+        begun = record.begun if self.grows else self.end
+        clips_old = record.clipped or record.strategy != "full"
+        candidates = (*record.kept, *range(record.position, self.end))
+        positions = [at for at in candidates if entries[at].preservation != "drop" and at not in left_out]
+        messages: list[BaseMessage] = []
+        shortened = set(left_out)
+        for at in positions:
+            message, is_new = entries[at].sent, at >= begun
+            is_as_sent = is_new and (at in blocks or not self.clips_new)
+            if at in blocks:
+                message = self.conversation.sent_again(at, blocks[at])
+            elif not is_as_sent and (clips_old or is_new):
+                message = shown(self.conversation, at, self.budget_tokens, record.cleared)[0]
+            if entries[at].preservation == "summarize" or not (is_as_sent or message is entries[at].sent):
+                shortened.add(at)
+            if left_out and at == left_out.stop:
+                message = with_block(message, f"[Messages {left_out.start + 1} to {at} are left out here.]\n")
+            messages.append(message)
+        return positions, messages, shortened
 
     def _is_due(self, record: CutRecord) -> bool:
         """Returns whether a step is due: too much is verbatim, or pins, summaries or old results have changed."""

@@ -182,16 +182,15 @@ class MessagePage:
     Example:
         >>> from langchain_core.messages import HumanMessage
         >>> from langchain_ctxbudget import ContextPipeline
-        >>> pipeline, ada = ContextPipeline(), {"user_id": "ada", "conversation_id": "c1"}
-        >>> _ = pipeline.add_messages([HumanMessage("one"), HumanMessage("two")], **ada)
-        >>> page = pipeline.get_page(limit=1, **ada)
-        >>> [message.content for message in pipeline.get_page(before=page.before, **ada).messages]
+        >>> chat = ContextPipeline().conversation("c1", user_id="ada")
+        >>> ids = chat.add(HumanMessage("one"), HumanMessage("two"))
+        >>> [message.content for message in chat.page(before=chat.page(limit=1).before).messages]
         ['one']
     """
 
     messages: list[BaseMessage]
     before: str | None
-    """The id of the first of them: `get_page(before=...)` gives those before it. None at the beginning."""
+    """The id of the first of them: `page(before=...)` gives those before it. None at the beginning."""
     version: str
     """Another one as soon as a message is added, changed or removed."""
 

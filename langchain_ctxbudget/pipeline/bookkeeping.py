@@ -8,7 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial
 from hashlib import blake2b
@@ -23,7 +23,7 @@ from langchain_ctxbudget.budget import HEALTHY, Standing, Tier, UsageLimits, rel
 from langchain_ctxbudget.errors import BlockedLoopError, InputError, StoreDataError, checks_names, require_count
 from langchain_ctxbudget.flow import Flow, batch, drive, locked, running_loop, twins, with_fallback
 from langchain_ctxbudget.knowledge import known
-from langchain_ctxbudget.prompt import WhatIf, merged
+from langchain_ctxbudget.prompt import Prompt, merged
 from langchain_ctxbudget.report import ContextReport, UsageState
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.tokens import Price, Usage, load_prices, total, usage_of
@@ -46,7 +46,7 @@ class _Noted(NamedTuple):
     report: Account
     key: Callable[[], bytes]
     books: "Bookkeeping"
-    what_if: WhatIf | None
+    prompt: Prompt | None
 
 
 class RecentPrompts:
@@ -66,23 +66,16 @@ class RecentPrompts:
         return self._last.report() if self._last else None
 
     @property
-    def what_if(self) -> WhatIf | None:
-        """The last prompt as a function of a budget, which returns the report that this would have given."""
-        return self._last.what_if if self._last else None
+    def prompt(self) -> Prompt | None:
+        """The last prompt with all its candidates."""
+        return self._last.prompt if self._last else None
 
-    def note(
-        self,
-        messages: Sequence[BaseMessage],
-        report: Account,
-        scope: stores.Scope,
-        books: "Bookkeeping",
-        what_if: WhatIf,
-    ) -> None:
+    def note(self, prompt: Prompt, report: Account, scope: stores.Scope, books: "Bookkeeping") -> None:
         """Remembers a prompt, and the books of its store."""
-        noted = _Noted(scope, report, cache(partial(_digest, messages)), books, what_if)
+        noted = _Noted(scope, report, cache(partial(_digest, prompt.changes.last.messages)), books, prompt)
         with self._mutex:
             self._last = noted
-            self._noted.append(noted._replace(what_if=None))
+            self._noted.append(noted._replace(prompt=None))
 
     def find(self, messages: Sequence[BaseMessage]) -> ContextReport | None:
         """Returns the report of a prompt, of several with the same words the latest; None where it is forgotten."""
@@ -161,13 +154,6 @@ class ReportRecord(stores.Record):
     """Without the user and the conversation: its namespace says whose it is."""
 
 
-def without_previews(report: ContextReport) -> ContextReport:
-    """Returns a report that quotes nothing."""
-    bare = (tuple(replace(item, preview="") for item in layer.items) for layer in report.layers)
-    layers = (replace(layer, items=items) for layer, items in zip(report.layers, bare, strict=True))
-    return replace(report, layers=tuple(layers))
-
-
 def read_snapshot_items(store: BaseStore, scope: stores.Scope) -> Flow[list[Item]]:
     """Returns the stored snapshots of a conversation, oldest first."""
     return sorted((yield from stores.read_all(store, scope.namespace(SNAPSHOTS))), key=lambda item: item.key)
@@ -177,10 +163,13 @@ def keep_report(
     store: BaseStore, conversation: history.OpenConversation, report: ContextReport, now: datetime, keep: int
 ) -> Flow[None]:
     """Keeps the report of a prompt as one of the latest few snapshots of its conversation."""
-    scope, said = conversation.scope, without_previews(report).to_dict()
+    scope = conversation.scope
     place = scope.namespace(SNAPSHOTS)
-    del said["user_id"], said["conversation_id"]
-    record = ReportRecord(created_at=now, messages=len(conversation.table), report=said)
+    data = report.to_dict()
+    del data["user_id"], data["conversation_id"]
+    for layer in data["layers"]:
+        layer["items"] = [{**item, "preview": ""} for item in layer["items"]]
+    record = ReportRecord(created_at=now, messages=len(conversation.table), report=data)
     if conversation.snapshots is None:
         conversation.snapshots = [item.key for item in (yield from read_snapshot_items(store, scope))]
     key = f"{stores.utc(now):%Y%m%dT%H%M%S%f}-{next(_numbers):08d}-{stores.new_token()[:8]}"

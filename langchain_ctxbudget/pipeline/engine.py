@@ -20,7 +20,7 @@ from langchain_ctxbudget.knowledge import facts, known, records
 from langchain_ctxbudget.messages import checked, current_turn, flattened, model_of, split_instructions, split_turn
 from langchain_ctxbudget.pipeline.bookkeeping import keep_report
 from langchain_ctxbudget.pipeline.workspace import Latest, Workspace
-from langchain_ctxbudget.prompt import STEPS, Access, AssembledContext, Plan, Prompt, PromptRequest, Request, WhatIf
+from langchain_ctxbudget.prompt import STEPS, Access, AssembledContext, Plan, Prompt, PromptRequest, Request
 from langchain_ctxbudget.report import ContextReport
 from langchain_ctxbudget.retrieval import Sources
 from langchain_ctxbudget.settings import ContextSettings
@@ -421,7 +421,7 @@ class Engine:
         report = cache(told)
         session.context = replace(context, account=report)
         session.plan = prompt.plan
-        self.recent.note(changes.last.messages, report, scope, workspace.bookkeeping, WhatIf(prompt))
+        self.recent.note(prompt, report, scope, workspace.bookkeeping)
 
     def _summarize(self, conversation: OpenConversation, settings: ContextSettings, view: HistoryView) -> None:
         if self.workspace.summarizing:

@@ -24,7 +24,7 @@ from langchain_ctxbudget.pipeline.bookkeeping import Prices, SnapshotBook, Usage
 from langchain_ctxbudget.pipeline.engine import Engine
 from langchain_ctxbudget.pipeline.runs import context_runnable
 from langchain_ctxbudget.pipeline.workspace import ConversationStatus, Workspace
-from langchain_ctxbudget.prompt import AssembledContext, Request
+from langchain_ctxbudget.prompt import AssembledContext, Request, what_if
 from langchain_ctxbudget.report import ContextReport, CoverageState
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.tokens import ModelTarget, TokenCounter
@@ -199,10 +199,10 @@ class ContextPipeline:
 
     def what_if(self, budgets: Sequence[int]) -> list[ContextReport]:
         """Returns the reports that other budgets, in tokens, would have given the last prompt; does no I/O."""
-        what_if = self.engine.recent.what_if
-        if what_if is None:
+        last = self.engine.recent.prompt
+        if last is None:
             raise InputError("Nothing was assembled yet, so there are no candidates")
-        return [what_if(budget) for budget in budgets]
+        return [what_if(last, budget) for budget in budgets]
 
     def last_report(self, *, user_id: str, conversation_id: str) -> ContextReport | None:
         """Returns the report of a conversation's newest prompt, where it is one of the latest 64 of this process."""

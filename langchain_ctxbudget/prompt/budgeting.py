@@ -78,13 +78,10 @@ def _allocated(plan: Plan, identity: int) -> Plan:
     if tier.history_messages is None:
         keep = max(keep, newest_that_fit(newest, int(plan.limit_tokens * compact.keep_share(plan.limit_tokens))))
     preferences, memories = facts.preference_fragments(settings, count), facts.memory_fragments(settings, count)
-    known, by_hand = (
-        max(
-            facts.facts_tokens([fact for fact in part if not only_by_hand or fact.is_kept_by_hand], count)
-            for part in (request.remembered.shown, request.remembered.all)
-        )
-        for only_by_hand in (False, True)
-    )
+    known_facts = (request.remembered.shown, request.remembered.all)
+    facts_tokens = max(facts.facts_tokens(known, count) for known in known_facts)
+    kept_by_hand = ([fact for fact in known if fact.is_kept_by_hand] for known in known_facts)
+    by_hand_tokens = max(facts.facts_tokens(kept, count) for kept in kept_by_hand)
     topics = [count(one.line) for one in plan.detected.topics if one.line][:MAX_TOPICS]
     entities = [count(one.line) for one in plan.detected.entities if one.line][: settings.entity_context.most_entities]
     fences_tokens = sum(map(count, _fence_texts(plan, has_preferences=bool(preferences))))
@@ -94,8 +91,8 @@ def _allocated(plan: Plan, identity: int) -> Plan:
         overhead_tokens=framing + sum(plan.extras.values()) + fences_tokens + plan.turn.work_tokens,
         identity_tokens=identity,
         preferences_tokens=sum(fragment.tokens for fragment in preferences),
-        memory_tokens=known + sum(part.tokens for part in memories) + heading_tokens,
-        learned_tokens=max(0, known - by_hand),
+        memory_tokens=facts_tokens + sum(part.tokens for part in memories) + heading_tokens,
+        learned_tokens=max(0, facts_tokens - by_hand_tokens),
         message_tokens=plan.turn.tokens + plan.turn.free_tokens,
         message_count=len(conversation.entries),
         history_tokens=compact.history_tokens(conversation, plan.limit_tokens),

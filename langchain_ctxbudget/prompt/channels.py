@@ -87,16 +87,14 @@ class Channel(NamedTuple):
     def taken(self, plan: Plan, data: object) -> Plan:
         """Returns a plan that is decided as the data say; `InputError` where they cannot be read."""
         try:
-            return self.read(plan, _checks(self.name).validate_python(data))
+            return self.read(plan, _adapter_of(self.kind).validate_python(data))
         except ValidationError as error:
             wrong = error.errors()[0]
             place = ".".join(map(str, (self.name, *wrong["loc"])))
             raise InputError(f"A node has written {wrong['input']!r} to {place!r}: {wrong['msg']}") from error
 
 
-@cache
-def _checks(name: str) -> TypeAdapter[Any]:
-    return TypeAdapter(next(channel.kind for channel in CHANNELS.values() if channel.name == name))
+_adapter_of = cache(TypeAdapter[Any])  # made when a channel is first read: that takes its time
 
 
 def _detected(plan: Plan) -> DetectedTopics:

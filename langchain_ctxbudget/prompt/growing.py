@@ -61,28 +61,32 @@ def _going_on(plan: Plan) -> Plan:
 
 
 def _with_more(step: Plan, going: Plan, record: CutRecord) -> Plan:
-    called, left = any(isinstance(message, ToolMessage) for message in going.request.turn), step
+    """Continues the last prompt, whole or with what is new in short, where that has room; else returns the step."""
+    has_results = any(isinstance(message, ToolMessage) for message in going.request.turn)
+    otherwise = step
     for clips_new in (False, True):
         clipped = going.but(clips_new=clips_new)
         history = history_plan(clipped)
         full = with_history(clipped, history.view(history.decide()))
         total = full.limit_tokens + excess_tokens(full, full.content)
         if prefix_of(full) != record.prefix:
-            return step.but(cold=step.cold or not called)  # nothing of another prompt is cached
+            return step.but(cold=step.cold or not has_results)  # nothing of another prompt is cached
         if record.begun == history.end:  # it is the prompt of the step again, and what the turn has got since
             level = record.level_tokens
             same = full.but(cold=level >= full.limit_tokens, afforded_tokens=record.saved_tokens + level)
             return with_history(within(same.but(again=True, level_tokens=level)), full.history)
         saved = _saved(full, record, total)
-        least = max(_affordable(full, saved) * LEAST_ROOM, min(_affordable(full), LEAST_ROOM_TOKENS))
-        is_paid = (left.afforded_tokens or 0) >= full.limit_tokens * STEP_LEVEL
-        if full.limit_tokens - total >= (0 if called or (clips_new and not is_paid) else least):
+        step_is_paid = (otherwise.afforded_tokens or 0) >= full.limit_tokens * STEP_LEVEL
+        least_room = max(_affordable(full, saved) * LEAST_ROOM, min(_affordable(full), LEAST_ROOM_TOKENS))
+        if has_results or (clips_new and not step_is_paid):
+            least_room = 0
+        if full.limit_tokens - total >= least_room:
             return _with_less(full, total, saved)
-        if not (clips_new or called):
-            left = _when_full(step, full, record, total, saved)
-            if left.goes_on or total <= full.limit_tokens:  # else it may fit with what is new in short
-                return left
-    return left
+        if not (clips_new or has_results):
+            otherwise = _when_full(step, full, record, total, saved)
+            if otherwise.goes_on or total <= full.limit_tokens:  # else it may fit with what is new in short
+                return otherwise
+    return otherwise
 
 
 def _when_full(plan: Plan, full: Plan, record: CutRecord, total: int, saved: int | None) -> Plan:

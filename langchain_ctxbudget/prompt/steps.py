@@ -4,13 +4,14 @@ What decides is pure. The steps that ask somebody (embeddings, the application's
 flows, and only read: what a prompt changes is in its `Changes`, for whoever sends it to write.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from langchain_core.documents import BaseDocumentCompressor
 from langchain_core.embeddings import Embeddings
+from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore
 from langchain_ctxbudget import history, retrieval
 from langchain_ctxbudget.budget import Layer
@@ -58,7 +59,8 @@ def detect_topics(plan: Plan, access: Access) -> Flow[Plan]:
             vector = np.asarray(embedded, np.float32)
             made_by = embeddings_name(access.embeddings), vector.size
             if made_by != request.knowledge.vectors_made_by:
-                theirs, ours = map(_model_and_size, (request.knowledge.vectors_made_by, made_by))
+                both = (request.knowledge.vectors_made_by, made_by)
+                theirs, ours = (f"{model} ({size} dimensions)" for model, size in both)
                 problems.append(f"topics found by their words alone: their vectors are of {theirs}, not of {ours}")
                 vector = None
     detected = subjects.detect(
@@ -72,10 +74,6 @@ def detect_topics(plan: Plan, access: Access) -> Flow[Plan]:
     )
     detected = subjects.within(detected, request.tier, plan.counter.count_text)
     return plan.but(detected=detected).failed(*problems)
-
-
-def _model_and_size(made_by: tuple[str, int]) -> str:
-    return f"{made_by[0]} ({made_by[1]} dimensions)"
 
 
 def _recent(plan: Plan) -> tuple[str, ...]:
@@ -204,11 +202,18 @@ def assemble(plan: Plan) -> Prompt:
     used = {key: is_hit for texts in plan.compiled.values() for key, is_hit in texts.items()}
     cut = plan.history.record
     if cut is not None and plan.history.step and plan.grows and not plan.adds:
-        saved = (plan.afforded_tokens or 0) + sum(p.tokens for p in content.volatile) - measured.total_tokens
-        tokens = {"level_tokens": plan.level_tokens, "preferences_tokens": plan.allocated.tokens[Layer.PREFERENCES]}
-        noted = {"prefix": prefix_of(plan), "at": plan.request.now, "saved_tokens": saved}
-        turn = {"long": plan.turn.long, "turn_tokens": plan.turn.room_tokens, "turn_groups": len(plan.turn.whole)}
-        cut = cut.model_copy(update={**noted, **tokens, **turn})
+        block_tokens = sum(fragment.tokens for fragment in content.volatile)
+        noted = {
+            "prefix": prefix_of(plan),
+            "at": plan.request.now,
+            "saved_tokens": (plan.afforded_tokens or 0) + block_tokens - measured.total_tokens,
+            "level_tokens": plan.level_tokens,
+            "preferences_tokens": plan.allocated.tokens[Layer.PREFERENCES],
+            "long": plan.turn.long,
+            "turn_tokens": plan.turn.room_tokens,
+            "turn_groups": len(plan.turn.whole),
+        }
+        cut = cut.model_copy(update=noted)
     changes = Changes(
         cut=cut,
         step=plan.history.step,
@@ -228,9 +233,10 @@ def assemble(plan: Plan) -> Prompt:
         hits=[key for key, is_hit in used.items() if is_hit],
         misses=[key for key, is_hit in used.items() if not is_hit],
     )
-    marked = settings.cache_markers == "anthropic"
-    most = MOST_MARKERS - sum("cache_control" in str(tool) for tool in plan.request.tools if isinstance(tool, dict))
-    sent = with_cache_markers(built.messages, built.stable, most) if marked else built.messages
+    sent: Sequence[BaseMessage] = built.messages
+    if settings.cache_markers == "anthropic":
+        on_tools = sum("cache_control" in str(tool) for tool in plan.request.tools if isinstance(tool, dict))
+        sent = with_cache_markers(built.messages, built.stable, MOST_MARKERS - on_tools)
     # Copies: what a caller does to its prompt must not change the next one.
     context = AssembledContext(messages=[*map(request_copy, sent)], turn=[*plan.request.turn], account=report)
     return Prompt(context=context, changes=changes, plan=plan)
@@ -247,37 +253,31 @@ STEPS: Mapping[str, Callable[[Plan, Access], Flow[Plan]]] = {
 LAST_STEP = "assemble"
 
 
-@dataclass(frozen=True, slots=True)
-class WhatIf:
-    """A finished prompt, which can be asked for the report that another budget would have given, without any I/O."""
-
-    prompt: Prompt
-
-    def __call__(self, budget: int) -> ContextReport:
-        """Returns the report of the same prompt at another budget."""
-        before, cut = self.prompt.plan, self.prompt.changes.cut
-        cuts = {**before.conversation.cuts, **({cut.cut_key: cut} if cut else {})}
-        request = replace(
-            before.request,
-            settings=before.request.settings.override({"max_context_tokens": budget}),
-            remembered=before.preferences.remembered,
-            block=before.block if before.fixed is not None else None,
-            calls_before=before.conversation.counter.calls,
-            failures=before.failures,
-        )
-        conversation = before.conversation.but(cuts=cuts, last=None, clips=dict(before.conversation.clips))
-        asked = {name: getattr(before, name) for name in ("goes_on", "cold", "afforded_tokens")} | {"repeats": True}
-        plan = Plan.begin(conversation, request).but(detected=before.detected, own_items=before.own_items, **asked)
-        plan = budgeting.with_bundles(divided(plan))
-        if not plan.goes_on:
-            planned = budgeting.history_plan(plan)
-            plan = budgeting.with_history(plan, planned.view(planned.decide()))
-        if plan.fixed is None:
-            # Nobody holds the conversation's lock: an index of its own, and words alone.
-            pool = before.pool or retrieval.pooled(
-                retrieval.Searched.of(plan.conversation, history.MessageIndex()), plan.query
-            )
-            plan = budgeting.with_leftovers(plan.but(pool=pool))
-        else:
-            plan = budgeting.with_shrunk_block(plan)
-        return replace(assemble(plan).context.report, forecast=True)
+def what_if(prompt: Prompt, budget: int) -> ContextReport:
+    """Returns the report that another budget, in tokens, would have given a finished prompt; does no I/O."""
+    before, cut = prompt.plan, prompt.changes.cut
+    cuts = {**before.conversation.cuts, **({cut.cut_key: cut} if cut else {})}
+    request = replace(
+        before.request,
+        settings=before.request.settings.override({"max_context_tokens": budget}),
+        remembered=before.preferences.remembered,
+        block=before.block if before.fixed is not None else None,
+        calls_before=before.conversation.counter.calls,
+        failures=before.failures,
+    )
+    conversation = before.conversation.but(cuts=cuts, last=None, clips=dict(before.conversation.clips))
+    asked = {name: getattr(before, name) for name in ("goes_on", "cold", "afforded_tokens")} | {"repeats": True}
+    plan = Plan.begin(conversation, request).but(detected=before.detected, own_items=before.own_items, **asked)
+    plan = budgeting.with_bundles(divided(plan))
+    if not plan.goes_on:
+        planned = budgeting.history_plan(plan)
+        plan = budgeting.with_history(plan, planned.view(planned.decide()))
+    if plan.fixed is None:
+        # Nobody holds the conversation's lock: an index of its own, and words alone.
+        pool = before.pool
+        if pool is None:
+            pool = retrieval.pooled(retrieval.Searched.of(plan.conversation, history.MessageIndex()), plan.query)
+        plan = budgeting.with_leftovers(plan.but(pool=pool))
+    else:
+        plan = budgeting.with_shrunk_block(plan)
+    return replace(assemble(plan).context.report, forecast=True)

@@ -18,6 +18,7 @@ from langchain_core.utils.function_calling import convert_to_openai_function, co
 from pydantic import BaseModel
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.messages import CALL_BLOCKS, Count, is_text, with_calls
+from langchain_ctxbudget.tokens.prices import PRICE_LIST
 
 REPLY_TOKENS = 3
 """Every reply is primed with the assistant's role."""
@@ -44,14 +45,7 @@ class ImageRate(NamedTuple):
     """For each of at most 1,536 patches of 32 x 32 pixels; never less than by the tiles, as `ChatOpenAI` counts."""
 
 
-_RATES = {
-    "gpt-4o-mini": ImageRate(base_tokens=2_833, tile_tokens=5_667),
-    "gpt-4.1-mini": ImageRate(patch_tokens=1.62),
-    "gpt-4.1-nano": ImageRate(patch_tokens=2.46),
-    "gpt-5-mini": ImageRate(patch_tokens=1.62),
-    "gpt-5-nano": ImageRate(patch_tokens=2.46),
-    "o4-mini": ImageRate(patch_tokens=1.72),
-}
+_RATES = {name: ImageRate(**rate) for name, rate in PRICE_LIST["image_rates"].items()}
 """The rate for each beginning of a model's name. All others cost as gpt-4o does, or less."""
 
 

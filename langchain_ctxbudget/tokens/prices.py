@@ -145,7 +145,7 @@ def _tokens(counts: Mapping[str, Any], name: str, default: int | None = None) ->
     return int(value)
 
 
-_FILE: dict[str, Any] = json.loads(packaged("tokens/prices.json"))
-PRICES: Mapping[str, Price] = MappingProxyType({name: Price.of(price) for name, price in _FILE["prices"].items()})
+PRICE_LIST: dict[str, Any] = json.loads(packaged("tokens/prices.json"))
+PRICES: Mapping[str, Price] = MappingProxyType({name: Price.of(price) for name, price in PRICE_LIST["prices"].items()})
 """The packaged prices, by the name of the model."""
-PRICES_SOURCE: str = f"{_FILE['source']}, {_FILE['as_of']}"
+PRICES_SOURCE: str = f"{PRICE_LIST['source']}, {PRICE_LIST['as_of']}"

@@ -9,8 +9,8 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.base import BaseStore, PutOp
 from langgraph.store.memory import InMemoryStore
-from langchain_ctxbudget import ContextPipeline
-from langchain_ctxbudget.pipeline.bookkeeping import SNAPSHOTS, without_previews
+from langchain_ctxbudget import ContextPipeline, ContextReport
+from langchain_ctxbudget.pipeline.bookkeeping import SNAPSHOTS
 from langchain_ctxbudget.stores import Scope
 from tests.stores import Failing
 
@@ -20,6 +20,14 @@ PLACE = Scope(**SCOPE).namespace(SNAPSHOTS)
 
 def pipeline(store: BaseStore | None = None, keep: int = 3) -> ContextPipeline:
     return ContextPipeline({"keep_snapshots": keep, "learn": False}, store=store or InMemoryStore())
+
+
+def kept(report: ContextReport) -> ContextReport:
+    """A report as it is kept: it quotes nothing."""
+    data = report.to_dict()
+    for layer in data["layers"]:
+        layer["items"] = [{**item, "preview": ""} for item in layer["items"]]
+    return ContextReport.from_dict(data)
 
 
 def ask(it: ContextPipeline, *questions: str) -> list[Any]:
@@ -33,7 +41,7 @@ def test_the_latest_so_many_are_the_reports_of_their_prompts(store: BaseStore) -
     it.add_messages([HumanMessage("My bike is blue."), AIMessage("Nice!")], **SCOPE)
     reports = ask(it, *("Which colour is my bike? " * number for number in range(1, 6)))
     found = it.snapshots.list(**SCOPE)
-    assert [one.report for one in found] == [without_previews(report) for report in reports[-3:]]
+    assert [one.report for one in found] == [kept(report) for report in reports[-3:]]
     assert (found[0].conversation_id, found[0].messages) == ("c1", 2)
     assert it.snapshots.list(limit=2, **SCOPE) == found[1:]
     assert it.snapshots.list(limit=1, **SCOPE)[0] == it.snapshots.get(found[2].id, **SCOPE) == found[2]
@@ -71,4 +79,4 @@ def test_where_one_cannot_be_written_its_report_says_so_and_the_next_is() -> Non
     assert any("snapshot not written: OSError: the disk is gone" in failure for failure in report.failures)
     store.fails = lambda _: False
     [report] = ask(it, "two")
-    assert [one.report for one in it.snapshots.list(**SCOPE)] == [without_previews(report)]
+    assert [one.report for one in it.snapshots.list(**SCOPE)] == [kept(report)]
