@@ -13,7 +13,6 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import LLMResult
 from langchain_ctxbudget.errors import InputError, checks_names
-from langchain_ctxbudget.messages import model_of
 from langchain_ctxbudget.pipeline import ContextPipeline
 from langchain_ctxbudget.report import ContextReport
 
@@ -83,7 +82,7 @@ class ContextUsageHandler(BaseCallbackHandler):
         if report is None or answer is None:
             return
         try:
-            self._pipeline.observe_usage(answer, report=report, model=model_of(answer))
+            self._pipeline.observe_usage(answer, report=report)
         except InputError as error:
             _logger.warning("The usage of run %s is ignored: %s", run_id, error)
         else:

@@ -8,7 +8,6 @@ from langchain_ctxbudget.knowledge.learning import Learning
 from langchain_ctxbudget.knowledge.presence import Heartbeat
 from langchain_ctxbudget.knowledge.profiles import as_of
 from langchain_ctxbudget.knowledge.records import (
-    BY_RULES, BY_USER, ClientPresence, ContextBundle, EntityProfile, Fact, FactCategory, ProgressRecord, Source,
-    TopicProfile,
+    BY_RULES, BY_USER, ClientPresence, ContextBundle, EntityProfile, Fact, ProgressRecord, Source, TopicProfile,
 )  # fmt: skip
 from langchain_ctxbudget.knowledge.subjects import MAX_TOPICS, Bundles, Detected

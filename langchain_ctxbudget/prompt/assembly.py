@@ -18,7 +18,6 @@ from langchain_ctxbudget.messages import Group, fences, fingerprint, is_user
 from langchain_ctxbudget.tokens import TokenCounter
 
 NO_FIRST_QUESTION = "[The conversation begins.]"
-EPHEMERAL = {"type": "ephemeral"}
 MOST_MARKERS = 4
 """The most marks that Anthropic takes in a request."""
 STABLE_LAYERS = (Layer.PREFERENCES, Layer.ARC, Layer.HISTORY)
@@ -273,6 +272,6 @@ def _marked(message: BaseMessage) -> list[Any] | None:
     for number in reversed(range(len(blocks))):
         block = {"type": "text", "text": blocks[number]} if isinstance(blocks[number], str) else blocks[number]
         if block.get("type") == "text" and str(block.get("text") or "").strip():
-            blocks[number] = {**block, "cache_control": dict(EPHEMERAL)}
+            blocks[number] = {**block, "cache_control": {"type": "ephemeral"}}
             return blocks
     return None

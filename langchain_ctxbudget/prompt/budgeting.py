@@ -173,35 +173,38 @@ def whole_turn(plan: Plan) -> PlannedTurn:
 
 
 def _room_of_turn(plan: Plan, room: int) -> tuple[int, int, int]:
-    """Returns what of a prompt's room its turn may take, the stage, and the groups it had when that was planned.
+    """Returns the tokens that a turn may take of a prompt's room, the stage, and its groups when that was planned.
 
     A share is kept free for calls and results, so that nothing before them changes while an agent loops. A turn that
     outgrows it gets what its next steps will need as well, up to `TURN_SHARES[-1]`, until they have taken that.
     """
     settings, turn, conversation = plan.request.settings, plan.turn, plan.conversation
+    whole_tokens, said_tokens = sum(turn.costs), turn.said_tokens
     steps = [cost for part, cost in zip(turn.whole, turn.costs, strict=True) if not has_human([part])]
-    whole, said = sum(turn.costs), turn.said_tokens
-    begun, last = (cut if cut and cut.begun == len(conversation.entries) else None for cut in plan.cuts)
-    if plan.goes_on and begun is last is None:
-        return whole, 0, 0
+    planned_cut, long_cut = (cut if cut and cut.begun == len(conversation.entries) else None for cut in plan.cuts)
+    if plan.goes_on and planned_cut is long_cut is None:
+        return whole_tokens, 0, 0
     has_calls = bool(plan.request.tools or steps or _calls(conversation, RECENT_MESSAGES))
-    planned = said + (int(max(0, room - said) * settings.tool_reserve) if has_calls else 0)
-    last = last if last and plan.grows and last.turn_groups <= len(turn.whole) else None
-    if last is None and whole <= planned:
-        return planned, 0, 0
-    if last and plan.goes_on and (whole <= last.turn_tokens or last.long == LAST_STAGE):
-        return last.turn_tokens, last.long, last.turn_groups
+    reserve = int(max(0, room - said_tokens) * settings.tool_reserve) if has_calls else 0
+    if not plan.grows or (long_cut and long_cut.turn_groups > len(turn.whole)):
+        long_cut = None
+    if long_cut is None and whole_tokens <= said_tokens + reserve:
+        return said_tokens + reserve, 0, 0
+    if long_cut and plan.goes_on and (whole_tokens <= long_cut.turn_tokens or long_cut.long == LAST_STAGE):
+        return long_cut.turn_tokens, long_cut.long, long_cut.turn_groups
     texts = (*settings.manner, *settings.preferences, *settings.memories)
     beside = conversation.total_tokens + sum(map(plan.counter.count_text, texts))
     beside += sum(part.tokens for part in plan.fixed or ())
     beside = int(beside * FRAMED) + FRAMES_TOKENS if beside else 0  # all else that could go into the prompt
-    most = [room - min(int(room * (1 - share)), beside) for share in TURN_SHARES]
     ahead = next_tokens(steps, room) if plan.grows else 0
-    stages = [(tokens, long) for long, tokens in enumerate(most, start=1) if long >= (last.long if last else 1)]
-    tokens, long = next((it for it in stages if whole + ahead <= it[0]), (most[-1], LAST_STAGE))
-    if plan.grows and long < LAST_STAGE:
-        tokens = min(tokens, whole + max(ahead, whole // 2))
-    return tokens, long, len(turn.whole) if plan.grows else 0
+    first_stage = long_cut.long if long_cut else 1
+    rooms = {stage: room - min(int(room * (1 - share)), beside) for stage, share in enumerate(TURN_SHARES, start=1)}
+    fitting = (stage for stage, tokens in rooms.items() if stage >= first_stage and whole_tokens + ahead <= tokens)
+    stage = next(fitting, LAST_STAGE)
+    tokens = rooms.get(stage, rooms[len(TURN_SHARES)])
+    if plan.grows and stage < LAST_STAGE:
+        tokens = min(tokens, whole_tokens + max(ahead, whole_tokens // 2))
+    return tokens, stage, len(turn.whole) if plan.grows else 0
 
 
 def _planned_turn(plan: Plan, identity: int, framing: int) -> PlannedTurn:
@@ -212,25 +215,33 @@ def _planned_turn(plan: Plan, identity: int, framing: int) -> PlannedTurn:
     counter, settings, whole = plan.counter, plan.request.settings, sum(plan.turn.costs)
     room = plan.limit_tokens - identity - framing - sum(plan.extras.values())
     planned, long, step_groups = _room_of_turn(plan, room)
-    work = work_state.most_tokens(_calls(plan.conversation), plan.limit_tokens)
-    work, own, code = work if plan.conversation.total_tokens + planned > room else 0, 0, 0
+    work = own = code = 0
     if long == LAST_STAGE:
         left = max(0, min(planned, room) - plan.turn.said_tokens)
-        own, work, code = work_state.most_tokens(LONGEST_WALK, left), 0, int(left * CODE_SHARE)
-    clips, kinds = settings.oversized_message == "clip", tuple(sorted(settings.tool_kinds.items()))
-    rooms = Rooms(min(planned, room), room, own, code, step_groups, clips, kinds)
+        own, code = work_state.most_tokens(LONGEST_WALK, left), int(left * CODE_SHARE)
+    elif plan.conversation.total_tokens + planned > room:
+        work = work_state.most_tokens(_calls(plan.conversation), plan.limit_tokens)
+    rooms = Rooms(
+        budget_tokens=min(planned, room),
+        most_tokens=room,
+        kept_tokens=own,
+        code_tokens=code,
+        step_groups=step_groups,
+        clip_human=settings.oversized_message == "clip",
+        tool_kinds=tuple(sorted(settings.tool_kinds.items())),
+    )
     fitted = _fitted(plan, rooms) if own or whole > rooms.budget_tokens else PlannedTurn(groups=plan.turn.whole)
     if isinstance(fitted, int):
-        needed_tokens = floors(identity, fitted, plan.extras, framing)
-        raise errors.BudgetTooSmallError(plan.limit_tokens, needed_tokens, advice(plan))
+        needs = floors(identity, fitted, plan.extras, framing)
+        raise errors.BudgetTooSmallError(plan.limit_tokens, needs, advice(plan))
     tokens = sum(group_tokens(part, counter) for part in fitted.groups)
     note = ""
     own += fitted.step_work.code_tokens if fitted.step_work else 0
     if fitted.left_out and has_human(fitted.groups):
-        steps = len(fitted.left_out)
-        note = f"[Left out: {steps} of the steps taken for this message, calls with their results.]\n"
-        cost = counter.count_text(note) + JOINS
-        note, tokens = (note, tokens + cost) if tokens + cost <= room else ("", tokens)
+        text = f"[Left out: {len(fitted.left_out)} of the steps taken for this message, calls with their results.]\n"
+        cost = counter.count_text(text) + JOINS
+        if tokens + cost <= room:
+            note, tokens = text, tokens + cost
     return replace(
         plan.turn,
         groups=fitted.groups,
