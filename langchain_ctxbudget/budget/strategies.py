@@ -192,7 +192,7 @@ def topics_demand(situation: Situation, floor_tokens: int = TOPIC_FLOOR) -> Laye
     """Returns the demand of topics (seed 000, L2): 12 % by depth and count, less under a long conversation."""
     budget = situation.total_tokens
     pressure = min(1.0, situation.history_tokens / (budget * PRESSURE_SHARE))
-    wanted = budget * TOPIC_SHARE * DEPTH_FACTOR[situation.depth] * _times(situation.topic_count, TOPIC_STEP)
+    wanted = budget * TOPIC_SHARE * DEPTH_FACTOR[situation.depth] * _growth(situation.topic_count, TOPIC_STEP)
     high = min(situation.topic_tokens, int(budget * TOPIC_CAP))
     low = min(high, floor_tokens)
     ideal = min(high, max(low, int(wanted * (1 - pressure * PRESSURE_WEIGHT))))
@@ -203,13 +203,13 @@ def topics_demand(situation: Situation, floor_tokens: int = TOPIC_FLOOR) -> Laye
 def entities_demand(situation: Situation, floor_tokens: int = ENTITY_FLOOR) -> LayerSpec:
     """Returns the demand of entities (seed 000, L3): 6 % of the budget by count, at most 400 tokens each."""
     budget, count = situation.total_tokens, situation.entity_count
-    wanted = min(budget * ENTITY_SHARE * _times(count, ENTITY_STEP), count * TOKENS_PER_ENTITY)
+    wanted = min(budget * ENTITY_SHARE * _growth(count, ENTITY_STEP), count * TOKENS_PER_ENTITY)
     high = min(situation.entity_tokens, int(budget * ENTITY_CAP))
     low = min(high, floor_tokens)
     return LayerSpec(Layer.ENTITIES, low, min(high, max(low, int(wanted))), high, priority=65, elasticity=0.7)
 
 
-def _times(count: int, step: float) -> float:
+def _growth(count: int, step: float) -> float:
     return min(MOST_TIMES, 1.0 + (count - 1) * step) if count else 0.0
 
 
@@ -281,7 +281,7 @@ class RatioAllocation(Parameters):
         over = max(0, exchanges - history)
         memory, history = max(0, memory - over), history + over
         others = {"reserve_tokens": free - memory - history, "keep_messages": sum(one.messages for one in kept)}
-        return _divided(self.name, situation, {"history": history, "memory": memory}, exchanges, **others)
+        return _divide_buckets(self.name, situation, {"history": history, "memory": memory}, exchanges, **others)
 
 
 class FixedAllocation(Parameters):
@@ -311,8 +311,8 @@ class FixedAllocation(Parameters):
         """Divides the budget by the shares."""
         shares = self.system, self.history, self.entities, self.retrieval
         system, *others = (share_of(situation.total_tokens, share) for share in shares)
-        buckets = _with_kept(situation, max(0, system - situation.identity_tokens), *others)
-        return _divided(self.name, situation, buckets, situation.keep_tokens)
+        buckets = _fitted_buckets(situation, max(0, system - situation.identity_tokens), *others)
+        return _divide_buckets(self.name, situation, buckets, situation.keep_tokens)
 
 
 class DynamicAllocation(Parameters):
@@ -333,14 +333,14 @@ class DynamicAllocation(Parameters):
 
         def buckets(history: int, entities: int, retrieval: int) -> Buckets:
             rest = max(identity, min(system, remaining - history - entities - retrieval))
-            return _with_kept(situation, rest - identity, history, entities, retrieval)
+            return _fitted_buckets(situation, rest - identity, history, entities, retrieval)
 
         chosen = buckets(history, entities, retrieval)
         if not situation.custom:
             without_chunks = buckets(history + retrieval // 2, entities + retrieval // 2, 0)
             if situation.history_tokens <= without_chunks["history"]:
                 chosen = without_chunks
-        return _divided(self.name, situation, chosen, situation.keep_tokens)
+        return _divide_buckets(self.name, situation, chosen, situation.keep_tokens)
 
 
 class PrioritizedAllocation(Parameters):
@@ -409,7 +409,7 @@ def strategy_of(value: object) -> AllocationStrategy:
     )
 
 
-def _with_kept(situation: Situation, preferences: int, history: int, knowledge: int, retrieval: int) -> Buckets:
+def _fitted_buckets(situation: Situation, preferences: int, history: int, knowledge: int, retrieval: int) -> Buckets:
     """Returns buckets that fit together, history with room for the newest messages that stay."""
     free = situation.free_tokens
     others = {"preferences": preferences, "knowledge": knowledge, "retrieval": retrieval}
@@ -422,7 +422,7 @@ def _scaled(buckets: Buckets, tokens: int) -> Buckets:
     return {name: part if total <= tokens else part * tokens // total for name, part in buckets.items()}
 
 
-def _divided(name: str, situation: Situation, buckets: Buckets, kept_tokens: int, **more: int) -> Allocation:
+def _divide_buckets(name: str, situation: Situation, buckets: Buckets, kept_tokens: int, **more: int) -> Allocation:
     """Divides every bucket, together at most what is free, between its layers; the newest messages come first."""
     held, room = situation.history_tokens, buckets["history"]
     fits_whole = held <= room
@@ -430,13 +430,13 @@ def _divided(name: str, situation: Situation, buckets: Buckets, kept_tokens: int
     sizes = {Layer.ARC: (arc, ARC_PRIORITY), Layer.HISTORY: (held if fits_whole else room - arc, HISTORY_PRIORITY)}
     specs = [LayerSpec(layer, 0, tokens, tokens, priority) for layer, (tokens, priority) in sizes.items()]
     for bucket, tokens in buckets.items():
-        wanted = _knowledge(bucket, situation, tokens, fits_whole=fits_whole)
+        wanted = _demands_of(bucket, situation, tokens, fits_whole=fits_whole)
         given = allocation.divide(wanted, tokens)
         specs += (LayerSpec(it.layer, 0, given[it.layer], given[it.layer], it.priority) for it in wanted)
     return allocation.share_out(name, situation, specs, fits_whole=fits_whole, **more)
 
 
-def _knowledge(bucket: str, situation: Situation, tokens: int, *, fits_whole: bool) -> list[LayerSpec]:
+def _demands_of(bucket: str, situation: Situation, tokens: int, *, fits_whole: bool) -> list[LayerSpec]:
     """Returns the demands of a bucket's layers; that of history has none."""
     specs: list[LayerSpec] = []
     if bucket in ("preferences", "memory"):

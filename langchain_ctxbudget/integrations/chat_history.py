@@ -124,7 +124,8 @@ def window_of(engine: Engine, scope: Scope, max_tokens: int, request: Request) -
     )
     counter = conversation.counter
     whole = not view.cut
-    while (messages := _built(content, whole=whole)) and (excess := counter.count_messages(messages) - max_tokens) > 0:
+    messages = _messages_of(content, whole=whole)
+    while messages and (excess := counter.count_messages(messages) - max_tokens) > 0:
         # Arc and summary give way first, then the oldest messages.
         smaller, _ = prompts.without_least(content, counter, excess, (Layer.ARC, Layer.HISTORY))
         if smaller == content:
@@ -132,6 +133,7 @@ def window_of(engine: Engine, scope: Scope, max_tokens: int, request: Request) -
             raise BudgetTooSmallError(max_tokens, needed, "Raise max_tokens; a window of some hundred says something.")
         whole = whole and smaller.history == content.history
         content = smaller
+        messages = _messages_of(content, whole=whole)
     for failure in failures:  # a window has no report to say it in
         _log.warning("window of conversation %r: %s", scope.conversation_id, failure)
     return [*map(request_copy, messages)]  # what a caller does to its messages must not change the next window
@@ -156,7 +158,7 @@ def _plan(conversation: Conversation, settings: ContextSettings, *, max_tokens: 
     )
 
 
-def _built(content: Content, *, whole: bool) -> list[BaseMessage]:
+def _messages_of(content: Content, *, whole: bool) -> list[BaseMessage]:
     """Returns the messages of a window; `whole` is True where it has every message."""
     parts = [CONTEXT_INTRO + "".join(arc)] if (arc := prompts.system_parts(content)) else []
     if content.summary:

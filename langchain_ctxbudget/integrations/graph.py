@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 from langchain_ctxbudget import prompt as prompts
 from langchain_ctxbudget.errors import InvalidSettingsError, checks_names
 from langchain_ctxbudget.flow import Flow, adrive, drive
-from langchain_ctxbudget.integrations.options import ReportInState, in_state, newest, pipeline_of, require_report
+from langchain_ctxbudget.integrations.options import ReportInState, newest, pipeline_of, require_report, state_update
 from langchain_ctxbudget.messages import instruction
 from langchain_ctxbudget.pipeline import ContextPipeline, RunContext, run_of
 from langchain_ctxbudget.prompt import Request
@@ -126,7 +126,7 @@ def build_context_graph(
         session, update = yield from over.run_node(name, run.scope, state["messages"], request, state=state)
         if session.context is None:
             return update
-        return {"llm_input_messages": session.context.messages, **in_state(session, report, "context_report")}
+        return {"llm_input_messages": session.context.messages, **state_update(session, report, "context_report")}
 
     graph = StateGraph(ContextState, RunContext, input_schema=ContextInput, output_schema=ContextOutput)
     for before, name in pairwise((START, *NODES)):

@@ -7,7 +7,7 @@ from langchain_core.messages import HumanMessage
 from pydantic import ConfigDict, Field
 from langchain_ctxbudget.flow import Flow, twins
 from langchain_ctxbudget.integrations.chat_history import BudgetedChatMessageHistory, window_of
-from langchain_ctxbudget.integrations.options import taking
+from langchain_ctxbudget.integrations.options import refusing_unknown
 from langchain_ctxbudget.pipeline import ContextPipeline
 from langchain_ctxbudget.prompt import Request
 from langchain_ctxbudget.stores import Scope
@@ -52,7 +52,7 @@ class BudgetedMemory(BaseChatMemory):
     def __init__(self, **fields: Any) -> None:  # noqa: ANN401 - the fields above; pydantic would hide our errors
         ids = {"conversation_id": fields.get("conversation_id", ""), "user_id": fields.get("user_id", "")}
         pipeline: Any = fields.get("pipeline")
-        with taking(fields, type(self)):
+        with refusing_unknown(fields, type(self)):
             kept = BudgetedChatMessageHistory(**ids, pipeline=pipeline)
             super().__init__(**{**fields, "chat_memory": kept})
 

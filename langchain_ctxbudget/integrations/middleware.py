@@ -18,7 +18,7 @@ from langchain_ctxbudget import messages
 from langchain_ctxbudget.errors import InputError, checks_names
 from langchain_ctxbudget.flow import Flow, adrive, drive, twins
 from langchain_ctxbudget.integrations.callbacks import observed_elsewhere
-from langchain_ctxbudget.integrations.options import ReportInState, in_state, newest, pipeline_of, require_report
+from langchain_ctxbudget.integrations.options import ReportInState, newest, pipeline_of, require_report, state_update
 from langchain_ctxbudget.integrations.tools import create_compaction_tool, create_recall_tool
 from langchain_ctxbudget.messages import call_ids, fingerprint, plainly_same, split_instructions, split_turn
 from langchain_ctxbudget.pipeline import ContextPipeline, Engine, Run, Session, is_task, run_of
@@ -104,7 +104,7 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
         self, request: types.ModelRequest[Any], handler: Callable[[types.ModelRequest[Any]], types.ModelResponse[Any]]
     ) -> types.ExtendedModelResponse[Any]:
         """Calls the model with a prompt that fits its budget."""
-        engine, session, shaped = drive(self._shape(request))
+        engine, session, shaped = drive(self._with_prompt(request))
         with observed_elsewhere():
             response = handler(shaped)
         return self._finished(engine, session, response)
@@ -115,15 +115,15 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
         handler: Callable[[types.ModelRequest[Any]], Awaitable[types.ModelResponse[Any]]],
     ) -> types.ExtendedModelResponse[Any]:
         """Calls the model with a prompt that fits its budget; see `wrap_model_call`."""
-        engine, session, shaped = await adrive(self._shape(request))
+        engine, session, shaped = await adrive(self._with_prompt(request))
         with observed_elsewhere():
             response = await handler(shaped)
         return self._finished(engine, session, response)
 
-    def _shape(self, request: types.ModelRequest[Any]) -> Flow[tuple[Engine, Session, types.ModelRequest[Any]]]:
+    def _with_prompt(self, request: types.ModelRequest[Any]) -> Flow[tuple[Engine, Session, types.ModelRequest[Any]]]:
         """Assembles the prompt of one model call, for the model that answers."""
         request, failures = self._with_recall(request)
-        history, turn, problems = _read(request)
+        history, turn, problems = _split_request(request)
         run, engine = self._run(request.runtime, request.state)
         engine = engine.for_model(request.model)
         tools, response_format = _schemas(request)
@@ -143,7 +143,7 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
         if answer is not None and answer.usage_metadata:
             with suppress(InputError):  # usage of several calls, or of another prompt, corrects nothing
                 engine.observe(answer, session.finished.report)
-        update = in_state(session, self._report, "ctxbudget_report")
+        update = state_update(session, self._report, "ctxbudget_report")
         return types.ExtendedModelResponse(model_response=whole, command=Command(update=update))
 
     def _after_agent(self, state: ContextBudgetState, runtime: Runtime[Any]) -> Flow[None]:
@@ -172,7 +172,7 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
         ]
 
 
-def _read(request: types.ModelRequest[Any]) -> tuple[list[BaseMessage], list[BaseMessage], list[str]]:
+def _split_request(request: types.ModelRequest[Any]) -> tuple[list[BaseMessage], list[BaseMessage], list[str]]:
     """Reads a request whose messages other middleware may have changed.
 
     Returns the history, instructions in front; the turn; and what is to be reported. The history is what the agent's
@@ -190,13 +190,13 @@ def _read(request: types.ModelRequest[Any]) -> tuple[list[BaseMessage], list[Bas
         turn = []
         answers: defaultdict[int, list[BaseMessage]] = defaultdict(list)
         last = len(before)
-        for message, place in zip(given, _places(kept, given), strict=True):
+        for message, place in zip(given, _places_in_state(kept, given), strict=True):
             if place is not None:
                 last = place
                 (seen if place < len(before) else turn).append(message)
             elif last < len(before) and _answers_unreadable(message, before[last]):
                 answers[last].append(message)  # the state gets it with the next one
-            elif not _repairs(message, before):
+            elif not _is_stand_in(message, before):
                 turn.append(message)
         history = [it for place, message in enumerate(before) for it in (message, *answers[place])]
         followed = len(seen) == len(before) and all(map(plainly_same, seen, before))
@@ -243,14 +243,14 @@ def _answers_unreadable(message: BaseMessage, call: BaseMessage) -> bool:
     return isinstance(message, ToolMessage) and message.tool_call_id in [made["id"] for made in unreadable]
 
 
-def _repairs(message: BaseMessage, history: Sequence[BaseMessage]) -> bool:
+def _is_stand_in(message: BaseMessage, history: Sequence[BaseMessage]) -> bool:
     """Returns True for a message that stands in for the result of a call in history, for this request alone."""
     if message.id is not None or not isinstance(message, ToolMessage):
         return False
     return any(message.tool_call_id in call_ids(said) for said in history)
 
 
-def _places(kept: Sequence[BaseMessage], given: Sequence[BaseMessage]) -> list[int | None]:
+def _places_in_state(kept: Sequence[BaseMessage], given: Sequence[BaseMessage]) -> list[int | None]:
     """Returns the place in the state of each message of a request; None for one that other middleware added."""
     if len(given) == len(kept):  # changed, at most
         return list(range(len(kept)))

@@ -28,7 +28,7 @@ def require_pipeline(pipeline: object, why: str) -> None:
 
 
 @contextmanager
-def taking(fields: Mapping[str, Any], kind: type[BaseModel]) -> Iterator[None]:
+def refusing_unknown(fields: Mapping[str, Any], kind: type[BaseModel]) -> Iterator[None]:
     """Refuses fields that a class does not have, and makes pydantic's error about others one of ours."""
     aliases = (field.validation_alias for field in kind.model_fields.values())
     names = [name for alias in aliases for name in getattr(alias, "choices", [alias]) if isinstance(name, str)]
@@ -47,7 +47,7 @@ def require_report(wanted: ReportInState) -> ReportInState:
     return wanted
 
 
-def in_state(session: Session, wanted: ReportInState, key: str) -> dict[str, Any]:
+def state_update(session: Session, wanted: ReportInState, key: str) -> dict[str, Any]:
     """Returns the update of a state after a prompt: the turn's context block, and the report where it is wanted."""
     update: dict[str, Any] = {}
     if wanted != "none" and session.context is not None:

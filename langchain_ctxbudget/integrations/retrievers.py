@@ -12,7 +12,7 @@ from langchain_ctxbudget.documents import beside
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
 from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.history import Conversation
-from langchain_ctxbudget.integrations.options import require_pipeline, taking
+from langchain_ctxbudget.integrations.options import refusing_unknown, require_pipeline
 from langchain_ctxbudget.knowledge import facts
 from langchain_ctxbudget.messages import Count
 from langchain_ctxbudget.pipeline import ContextPipeline, Engine, current_runtime, run_of
@@ -64,7 +64,7 @@ class BudgetedRetriever(BaseRetriever):
     tags: list[str] | None = Field(default=["ctxbudget"])
 
     def __init__(self, **fields: Any) -> None:  # noqa: ANN401 - the fields above; pydantic would hide our errors
-        with taking(fields, type(self)):
+        with refusing_unknown(fields, type(self)):
             require_pipeline(fields.get("pipeline"), "give it the one that keeps the conversations")
             for name in ("user_id", "default_user", "conversation_id"):
                 if fields.get(name) is not None:

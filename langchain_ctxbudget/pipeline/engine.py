@@ -19,7 +19,7 @@ from langchain_ctxbudget.history import Conversation, HistoryPlan, HistoryView, 
 from langchain_ctxbudget.knowledge import facts, known, records
 from langchain_ctxbudget.messages import checked, current_turn, flattened, model_of, split_instructions, split_turn
 from langchain_ctxbudget.pipeline.bookkeeping import keep_report
-from langchain_ctxbudget.pipeline.workspace import Latest, Workspace
+from langchain_ctxbudget.pipeline.workspace import LruCache, Workspace
 from langchain_ctxbudget.prompt import STEPS, Access, AssembledContext, Plan, Prompt, PromptRequest, Request
 from langchain_ctxbudget.report import ContextReport
 from langchain_ctxbudget.retrieval import Sources
@@ -66,7 +66,7 @@ class Engine:
     ) -> None:
         self.workspace, self.settings, self.recent = workspace, workspace.settings, workspace.recent
         self.target, self.system_prompt, self.reranker = target, system_prompt, reranker
-        self._of_runs: Latest[Engine] = Latest()
+        self._of_runs: LruCache[Engine] = LruCache()
         self._loaded = False
 
     def over(self, store: BaseStore | None) -> "Engine":
@@ -113,7 +113,7 @@ class Engine:
         self, scope: Scope, message: str | BaseMessage | Messages, request: Request = prompts.NOTHING_ELSE
     ) -> Flow[AssembledContext]:
         """Makes the prompt for the current turn."""
-        return (yield from self._begun(scope, message, None, request, self._run_all)).finished
+        return (yield from self._in_session(scope, message, None, request, self._run_all)).finished
 
     def forecast(self, scope: Scope, message: str, request: Request = prompts.NOTHING_ELSE) -> Flow[Prompt]:
         """Makes a prompt that nobody sends: nothing is written, kept or counted, no summary asked for."""
@@ -124,13 +124,13 @@ class Engine:
                 plan = yield from step(plan, session.access)
             return prompts.assemble(plan)
 
-        return (yield from self._begun(scope, message, None, request, finish))
+        return (yield from self._in_session(scope, message, None, request, finish))
 
     def answer(
         self, scope: Scope, history: Messages, turn: Messages, request: Request = prompts.NOTHING_ELSE
     ) -> Flow[Session]:
         """Makes the prompt for an agent's state, without anybody else coming in between."""
-        return (yield from self._begun(scope, turn, history, request, self._run_all))
+        return (yield from self._in_session(scope, turn, history, request, self._run_all))
 
     def run_node(
         self, name: str, scope: Scope, messages: Messages, request: Request, *, state: Mapping[str, Any]
@@ -156,7 +156,7 @@ class Engine:
             else:
                 history, turn = split_turn(messages)
                 told = replace(request, failures=(*request.failures, *flattened(messages)))
-                session = yield from self._opened(conversation, *self._checked(turn, history, told))
+                session = yield from self._open_session(conversation, *self._checked(turn, history, told))
                 session.asked = asked
             conversation.under_way = session
             for step in before:
@@ -226,7 +226,7 @@ class Engine:
             self.target.observe(used["input_tokens"], report.uncorrected_tokens)
         return self.target.calibration.factor
 
-    def _begun(
+    def _in_session(
         self,
         scope: Scope,
         message: str | BaseMessage | Messages,
@@ -238,7 +238,7 @@ class Engine:
         given = self._checked(message, history, request)
 
         def body(conversation: OpenConversation) -> Flow[T]:
-            return (yield from finish((yield from self._opened(conversation, *given))))
+            return (yield from finish((yield from self._open_session(conversation, *given))))
 
         yield from self.ready()
         return (yield from self.workspace.using(scope, body))
@@ -255,7 +255,7 @@ class Engine:
         instructions, given = split_instructions(checked(history, "messages"))
         return turn, given, replace(request, instructions=(*request.instructions, *instructions))
 
-    def _opened(
+    def _open_session(
         self, conversation: OpenConversation, turn: list[BaseMessage], given: Messages | None, request: Request
     ) -> Flow[Session]:
         """Brings a conversation up to date, or makes it equal to a given history, and begins a prompt for it."""
@@ -280,12 +280,12 @@ class Engine:
             failures.append(f"history not copied to the store: {type(error).__name__}: {error}")
             conversation = OpenConversation(scope)
             editing.hold(conversation, given)
-        session = yield from self._open(conversation, turn, request, calls)
+        session = yield from self._new_session(conversation, turn, request, calls)
         session.plan = session.plan.failed(*failures)
         session.timings_ms["open"] = (time.perf_counter() - started) * 1000
         return session
 
-    def _open(
+    def _new_session(
         self, conversation: OpenConversation, turn: list[BaseMessage], request: Request, calls_before: int
     ) -> Flow[Session]:
         """Begins a prompt for a conversation that is up to date."""

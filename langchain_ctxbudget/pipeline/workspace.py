@@ -35,7 +35,7 @@ MOST_KEPT = 16
 """Workspaces and models of runs that are kept; one more is let go of, but not closed, as a run may use it."""
 
 
-class Latest(Generic[V]):
+class LruCache(Generic[V]):
     """A small cache for threads; the value that was unused for longest goes first."""
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class Workspace:
         self._store = stores.PrivateStore() if store is None else store
         self._embeddings = embeddings
         self._closed, self._process = False, os.getpid()
-        self._of_runs: Latest[Workspace] = Latest()
+        self._of_runs: LruCache[Workspace] = LruCache()
         same: dict[str, Any] = {"embeddings": embeddings, "summary_model": summary_model, "clock": clock}
         self._again = partial(Workspace, settings, counter, **same, prices=prices, recent=self.recent)
         self.summarizing = history.Summarizing(summary_model, self, clock) if summary_model is not None else None

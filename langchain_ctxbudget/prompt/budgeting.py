@@ -42,7 +42,7 @@ LONGEST_WALK = 1_000
 """How many messages are looked at to find the newest exchanges."""
 
 
-def within(plan: Plan) -> Plan:
+def allocate(plan: Plan) -> Plan:
     """Divides what the usage tier lets in, or all of the limit where what must be sent needs more, if that fits."""
     plan = plan.but(extras=counted_extras(plan))
     identity = _identity_tokens(plan)
@@ -74,7 +74,7 @@ def _allocated(plan: Plan, identity: int) -> Plan:
         framing += counter.count_message(HumanMessage(NO_FIRST_QUESTION))
     plan = plan.but(turn=_planned_turn(plan, identity, framing))
     exchanges = newest_exchanges(conversation)
-    newest, keep = _newest(plan, exchanges)
+    newest, keep = _newest_costs(plan, exchanges)
     if tier.history_messages is None:
         keep = max(keep, newest_that_fit(newest, int(plan.limit_tokens * compact.keep_share(plan.limit_tokens))))
     preferences, memories = facts.preference_fragments(settings, count), facts.memory_fragments(settings, count)
@@ -135,7 +135,7 @@ def newest_exchanges(conversation: Conversation) -> tuple[Exchange, ...]:
     return tuple(exchanges)
 
 
-def _newest(plan: Plan, exchanges: Sequence[Exchange]) -> tuple[list[int], int]:
+def _newest_costs(plan: Plan, exchanges: Sequence[Exchange]) -> tuple[list[int], int]:
     """Returns the costs of the newest messages that are to stay, and the number of them that do in any case."""
     wanted = plan.request.settings.keep_messages
     sizes = [exchange.messages for exchange in exchanges[: wanted // MESSAGES_OF_EXCHANGE]]
@@ -184,7 +184,7 @@ def _room_of_turn(plan: Plan, room: int) -> tuple[int, int, int]:
     planned_cut, long_cut = (cut if cut and cut.begun == len(conversation.entries) else None for cut in plan.cuts)
     if plan.goes_on and planned_cut is long_cut is None:
         return whole_tokens, 0, 0
-    has_calls = bool(plan.request.tools or steps or _calls(conversation, RECENT_MESSAGES))
+    has_calls = bool(plan.request.tools or steps or _estimated_calls(conversation, RECENT_MESSAGES))
     reserve = int(max(0, room - said_tokens) * settings.tool_reserve) if has_calls else 0
     if not plan.grows or (long_cut and long_cut.turn_groups > len(turn.whole)):
         long_cut = None
@@ -220,7 +220,7 @@ def _planned_turn(plan: Plan, identity: int, framing: int) -> PlannedTurn:
         left = max(0, min(planned, room) - plan.turn.said_tokens)
         own, code = work_state.most_tokens(LONGEST_WALK, left), int(left * CODE_SHARE)
     elif plan.conversation.total_tokens + planned > room:
-        work = work_state.most_tokens(_calls(plan.conversation), plan.limit_tokens)
+        work = work_state.most_tokens(_estimated_calls(plan.conversation), plan.limit_tokens)
     rooms = Rooms(
         budget_tokens=min(planned, room),
         most_tokens=room,
@@ -369,19 +369,19 @@ def with_history(plan: Plan, view: compact.HistoryView) -> Plan:
     """Takes in the history, and makes the preferences, which change with it."""
     groups, repairs = distinct(plan.turn.groups, view.groups)
     turn = replace(plan.turn, groups=tuple(groups), repairs=(*plan.turn.repairs, *repairs))
-    if not turn.work and (work := _work(plan, view)):
+    if not turn.work and (work := _work_of_turn(plan, view)):
         told = "".join((fences.opening(fences.ARC), *with_headings(work), fences.closing(fences.ARC)))
         free = max(0, turn.free_tokens - plan.counter.count_text(told))
         turn = replace(turn, note=turn.note + told, work=work, free_tokens=free)
     return with_preferences(plan.but(turn=turn, history=view))
 
 
-def _calls(conversation: Conversation, messages: int = LONGEST_WALK) -> int:
+def _estimated_calls(conversation: Conversation, messages: int = LONGEST_WALK) -> int:
     """Estimates how many calls the newest messages have, by the places where no cut is safe."""
     return list(conversation.safe[-messages:]).count(False)
 
 
-def _work(plan: Plan, view: compact.HistoryView) -> tuple[Fragment, ...]:
+def _work_of_turn(plan: Plan, view: compact.HistoryView) -> tuple[Fragment, ...]:
     """Returns the work state of the turn as it was when steps of it gave way last."""
     turn, step, count = plan.turn, plan.turn.step_work, plan.counter.count_text
     most = turn.own_work_tokens - sum(map(count, (fences.opening(fences.ARC), fences.closing(fences.ARC))))

@@ -17,7 +17,7 @@ from langchain_ctxbudget.history import Decision, compact
 from langchain_ctxbudget.knowledge import Bundles, subjects
 from langchain_ctxbudget.messages import fences
 from langchain_ctxbudget.prompt.budgeting import history_plan, with_history
-from langchain_ctxbudget.prompt.growing import divided
+from langchain_ctxbudget.prompt.growing import divide_budget
 from langchain_ctxbudget.prompt.plan import Plan
 from langchain_ctxbudget.retrieval import MIXED_SECTION, Retrieved
 from langchain_ctxbudget.stores import CutRecord
@@ -121,7 +121,7 @@ def _with_budget(plan: Plan, given: BudgetShares) -> Plan:
     flags = {name: given[name] for name in ("goes_on", "cold", "afforded_tokens") if name in given}
     if plan.allocation is None or any(getattr(plan, name) != flag for name, flag in flags.items()):
         so_far = {"detected": plan.detected, "asked": plan.asked, "failures": plan.failures}
-        plan = divided(Plan.begin(plan.conversation, plan.request).but(**so_far, **flags, repeats=bool(flags)))
+        plan = divide_budget(Plan.begin(plan.conversation, plan.request).but(**so_far, **flags, repeats=bool(flags)))
     allocation, required = plan.allocated, (Layer.IDENTITY, Layer.MESSAGE)
     layers = {name: n for name, n in given.get("layers", {}).items() if name in allocation.tokens.keys() - required}
     keep = given.get("keep_messages", allocation.keep_messages)

@@ -11,7 +11,7 @@ from langchain_ctxbudget.budget import DEPTH_FACTOR, Emphasis, Layer
 from langchain_ctxbudget.history import Decision, TurnBlock
 from langchain_ctxbudget.prompt import budgeting
 from langchain_ctxbudget.prompt.assembly import STABLE_LAYERS, group_tokens, system_parts
-from langchain_ctxbudget.prompt.budgeting import history_plan, whole_turn, with_history, within
+from langchain_ctxbudget.prompt.budgeting import allocate, history_plan, whole_turn, with_history
 from langchain_ctxbudget.prompt.fitting import excess_tokens
 from langchain_ctxbudget.prompt.plan import Plan
 from langchain_ctxbudget.stores import CutRecord
@@ -31,7 +31,7 @@ LEAST_ROOM, LEAST_ROOM_TOKENS, UNPAID_SHARE = 0.25, 120, 0.25
 last share before anything is saved: what answers the message comes first."""
 
 
-def divided(plan: Plan) -> Plan:
+def divide_budget(plan: Plan) -> Plan:
     """Measures what must be sent, refuses what cannot fit, and divides the rest."""
     settings, window = plan.request.settings, plan.request.window.tokens
     if window is None and (reserve := settings.output_reserve_tokens):
@@ -40,16 +40,16 @@ def divided(plan: Plan) -> Plan:
         )
     room = settings.max_context_tokens if window is None else max(0, window - plan.request.output_reserve_tokens)
     plan = plan.but(limit_tokens=min(settings.max_context_tokens, room), turn=whole_turn(plan))
-    plan = _going_on(plan) if plan.grows and (plan.goes_on or not plan.repeats) else plan
-    return plan if plan.goes_on else _step(within(plan))
+    plan = _continued(plan) if plan.grows and (plan.goes_on or not plan.repeats) else plan
+    return plan if plan.goes_on else _as_step(allocate(plan))
 
 
-def _going_on(plan: Plan) -> Plan:
+def _continued(plan: Plan) -> Plan:
     """Continues the last prompt, if a cache may still hold it and there is room; else the prompt is a step."""
     step = plan.but(goes_on=False, cold=plan.repeats and plan.cold)
     if not plan.conversation.cuts:
         return step
-    going = within(step.but(goes_on=True))
+    going = allocate(step.but(goes_on=True))
     record, turn = history_plan(going).record, going.turn
     if record is None or (not plan.repeats and _is_cold(going)):
         return step
@@ -57,10 +57,10 @@ def _going_on(plan: Plan) -> Plan:
         goes_on = not turn.long or (turn.long, turn.room_tokens) == (record.long, record.turn_tokens)
     else:
         goes_on = not turn.long and not turn.renewed
-    return _with_more(step, going, record) if goes_on else step
+    return _continued_where_it_fits(step, going, record) if goes_on else step
 
 
-def _with_more(step: Plan, going: Plan, record: CutRecord) -> Plan:
+def _continued_where_it_fits(step: Plan, going: Plan, record: CutRecord) -> Plan:
     """Continues the last prompt, whole or with what is new in short, where that has room; else returns the step."""
     has_results = any(isinstance(message, ToolMessage) for message in going.request.turn)
     otherwise = step
@@ -74,14 +74,14 @@ def _with_more(step: Plan, going: Plan, record: CutRecord) -> Plan:
         if record.begun == history.end:  # it is the prompt of the step again, and what the turn has got since
             level = record.level_tokens
             same = full.but(cold=level >= full.limit_tokens, afforded_tokens=record.saved_tokens + level)
-            return with_history(within(same.but(again=True, level_tokens=level)), full.history)
-        saved = _saved(full, record, total)
+            return with_history(allocate(same.but(again=True, level_tokens=level)), full.history)
+        saved = _saved_tokens(full, record, total)
         step_is_paid = (otherwise.afforded_tokens or 0) >= full.limit_tokens * STEP_LEVEL
-        least_room = max(_affordable(full, saved) * LEAST_ROOM, min(_affordable(full), LEAST_ROOM_TOKENS))
+        least_room = max(_most_block_tokens(full, saved) * LEAST_ROOM, min(_most_block_tokens(full), LEAST_ROOM_TOKENS))
         if has_results or (clips_new and not step_is_paid):
             least_room = 0
         if full.limit_tokens - total >= least_room:
-            return _with_less(full, total, saved)
+            return _with_room_for_block(full, total, saved)
         if not (clips_new or has_results):
             otherwise = _when_full(step, full, record, total, saved)
             if otherwise.goes_on or total <= full.limit_tokens:  # else it may fit with what is new in short
@@ -95,11 +95,11 @@ def _when_full(plan: Plan, full: Plan, record: CutRecord, total: int, saved: int
     answer = sum(one.tokens - costs[end - one.messages] for one in budgeting.newest_exchanges(full.conversation)[:1])
     afforded = (saved or 0) + int(effective_tokens(total, max(0, total - full.turn.tokens - answer)))
     pays = afforded >= plan.limit_tokens * STEP_LEVEL
-    due = pays or not (saved is None or _blocks(full, record))
+    due = pays or not (saved is None or _uncounted_blocks(full, record))
     if shorter := _without_middle(full, record, total, afforded, due=due):
         return shorter
     goes_on = total <= full.limit_tokens and not pays
-    return _with_less(full, total, saved) if goes_on else plan.but(afforded_tokens=afforded)
+    return _with_room_for_block(full, total, saved) if goes_on else plan.but(afforded_tokens=afforded)
 
 
 def _without_middle(full: Plan, record: CutRecord, total: int, afforded: int, *, due: bool) -> Plan | None:
@@ -129,13 +129,13 @@ def _without_middle(full: Plan, record: CutRecord, total: int, afforded: int, *,
         saved = {"saved_tokens": afforded - cost, "saved_until": history.end}
         without = record.model_copy(update={"left_out": (first, end), **said, **saved})
         shorter = with_history(full, history.view(Decision(record.position, record.cleared, record=without)))
-        return _with_less(shorter, limit + excess_tokens(shorter, shorter.content), afforded - cost)
+        return _with_room_for_block(shorter, limit + excess_tokens(shorter, shorter.content), afforded - cost)
     return None
 
 
-def _with_less(plan: Plan, total: int, saved: int | None) -> Plan:
+def _with_room_for_block(plan: Plan, total: int, saved: int | None) -> Plan:
     """Divides the new tokens among the layers of the block, as far as what was saved pays for them."""
-    new = max(0, min(plan.limit_tokens - total, _affordable(plan, saved)))
+    new = max(0, min(plan.limit_tokens - total, _most_block_tokens(plan, saved)))
     block = [name for name in plan.allocated.tokens if name not in (*STABLE_LAYERS, Layer.IDENTITY, Layer.MESSAGE)]
     wanted = sum(plan.allocated.tokens[name] for name in block)
     scale = min(1.0, new / wanted) if wanted else 0.0
@@ -143,7 +143,7 @@ def _with_less(plan: Plan, total: int, saved: int | None) -> Plan:
     return plan.but(new_tokens=new, allocation=replace(plan.allocated, tokens=tokens))
 
 
-def _affordable(plan: Plan, saved: int | None = None) -> int:
+def _most_block_tokens(plan: Plan, saved: int | None = None) -> int:
     """Returns the most that the block of a prompt that goes on may cost, as far as what was saved pays for it."""
     settings, limit = plan.request.settings, plan.limit_tokens
     floor = 0 if settings.emphasis == "cache" else min(BLOCK_TOKENS, limit * BLOCK_SHARE)
@@ -152,7 +152,7 @@ def _affordable(plan: Plan, saved: int | None = None) -> int:
     return most if saved is None else min(most, max(saved, unpaid))
 
 
-def _step(plan: Plan) -> Plan:
+def _as_step(plan: Plan) -> Plan:
     """Lets the prompt be written anew, down to a level from which the next ones can grow."""
     if not plan.grows:
         return plan
@@ -163,7 +163,7 @@ def _step(plan: Plan) -> Plan:
     if plan.turn.free_tokens and (last is None or last.prefix):  # ten calls pay for it; where it was asked for, room is
         level = max(level, min(plan.limit_tokens - 1, whole_tokens(plan) // 2))
     afforded = level if plan.afforded_tokens is None else plan.afforded_tokens
-    return within(plan.but(level_tokens=min(level, max(_level_tokens(plan, LOWEST_LEVEL), afforded))))
+    return allocate(plan.but(level_tokens=min(level, max(_level_tokens(plan, LOWEST_LEVEL), afforded))))
 
 
 def _level_tokens(plan: Plan, share: float = STEP_LEVEL) -> int:
@@ -173,18 +173,18 @@ def _level_tokens(plan: Plan, share: float = STEP_LEVEL) -> int:
     return required + int(max(0, plan.limit_tokens - required) * share)
 
 
-def _saved(plan: Plan, record: CutRecord, total: int) -> int | None:
+def _saved_tokens(plan: Plan, record: CutRecord, total: int) -> int | None:
     """Returns what prompts have saved, compared with sending all, if this one has no block; None if it sends all."""
     if record.strategy == "full" and not record.left_out[1]:
         return None
-    blocks = _blocks(plan, record)
+    blocks = _uncounted_blocks(plan, record)
     sizes = [sum(part.tokens for part in block.fragments) for block in blocks if block.fragments]
     spent = sum(int(budgeting.FRAMED * size) + budgeting.FRAMES_TOKENS for size in sizes)
     less = whole_tokens(plan) - total + spent / 2
     return record.saved_tokens + int(CACHED_PRICE * len(blocks) * less) - spent
 
 
-def _blocks(plan: Plan, record: CutRecord) -> list[TurnBlock]:
+def _uncounted_blocks(plan: Plan, record: CutRecord) -> list[TurnBlock]:
     """Returns the blocks whose savings are not counted yet; none if the messages in front of them are not stored."""
     since, key = range(record.saved_until, len(plan.conversation.entries)), plan.cut_key
     return [block for at, block in plan.conversation.sent.items() if at in since and block.cut_key == key]

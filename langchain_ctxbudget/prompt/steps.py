@@ -23,7 +23,7 @@ from langchain_ctxbudget.prompt import budgeting
 from langchain_ctxbudget.prompt.accounting import account, is_squeezed
 from langchain_ctxbudget.prompt.assembly import MOST_MARKERS, asking, has_human, with_cache_markers
 from langchain_ctxbudget.prompt.fitting import Settled, fit_prompt
-from langchain_ctxbudget.prompt.growing import divided, prefix_of, whole_tokens
+from langchain_ctxbudget.prompt.growing import divide_budget, prefix_of, whole_tokens
 from langchain_ctxbudget.prompt.plan import AssembledContext, Changes, Plan, Prompt
 from langchain_ctxbudget.report import ContextReport
 from langchain_ctxbudget.search import Candidate
@@ -83,7 +83,7 @@ def _recent(plan: Plan) -> tuple[str, ...]:
 def compute_budget(plan: Plan, _access: Access) -> Flow[Plan]:
     """Measures what must be sent, refuses what cannot fit, and divides the rest."""
     yield from ()
-    return divided(plan)
+    return divide_budget(plan)
 
 
 def fetch_bundles(plan: Plan, _access: Access) -> Flow[Plan]:
@@ -108,7 +108,7 @@ def compact_history(plan: Plan, access: Access) -> Flow[Plan]:
     if plan.goes_on:
         record, planned = plan.history.record, budgeting.history_plan(plan)
         if not (plan.again and record and (yield from _has_news(plan.conversation, record, access))):
-            return plan.failed(*_unwritten(plan.conversation, plan.history))
+            return plan.failed(*_summary_failures(plan.conversation, plan.history))
         return budgeting.with_history(plan, planned.view(history.Decision(cut=record.position, cleared=record.cleared)))
     view, problems = yield from choose_history(budgeting.history_plan(plan), access)
     return budgeting.with_history(plan, view).failed(*problems)
@@ -123,7 +123,7 @@ def choose_history(planned: HistoryPlan, access: Access) -> Flow[tuple[HistoryVi
         look_up = history.look_up(access.store, conversation.scope, made, waiting)
         yield from with_fallback(look_up, None, "summaries", problems)  # extraction stands instead
     view = planned.view(decision)
-    return view, [*problems, *_unwritten(conversation, view)]
+    return view, [*problems, *_summary_failures(conversation, view)]
 
 
 def _has_news(conversation: Conversation, record: CutRecord, access: Access) -> Flow[bool]:
@@ -135,7 +135,7 @@ def _has_news(conversation: Conversation, record: CutRecord, access: Access) -> 
     return made.has_news(record.waiting)
 
 
-def _unwritten(conversation: Conversation, view: HistoryView) -> list[str]:
+def _summary_failures(conversation: Conversation, view: HistoryView) -> list[str]:
     """Returns why a model has not written about what is behind the cut."""
     made = conversation.table.made
     failures = dict.fromkeys(problems[-1] for problems in made.failures.values() if made.maker and view.waiting)
@@ -268,7 +268,7 @@ def what_if(prompt: Prompt, budget: int) -> ContextReport:
     conversation = before.conversation.but(cuts=cuts, last=None, clips=dict(before.conversation.clips))
     asked = {name: getattr(before, name) for name in ("goes_on", "cold", "afforded_tokens")} | {"repeats": True}
     plan = Plan.begin(conversation, request).but(detected=before.detected, own_items=before.own_items, **asked)
-    plan = budgeting.with_bundles(divided(plan))
+    plan = budgeting.with_bundles(divide_budget(plan))
     if not plan.goes_on:
         planned = budgeting.history_plan(plan)
         plan = budgeting.with_history(plan, planned.view(planned.decide()))

@@ -18,6 +18,7 @@ from numpy.typing import DTypeLike, NDArray
 from langchain_ctxbudget.errors import EmbeddingsUnavailableError
 from langchain_ctxbudget.messages import vocabulary
 from langchain_ctxbudget.search.ranking import Numbers, Scores
+from langchain_ctxbudget.tokens import encodable
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -292,7 +293,7 @@ class LocalEmbeddings(Embeddings):
         tokenizer, vectors, _ = _load()
         sums = np.zeros((len(texts), self.dimensions), dtype=np.float32)
         for start in range(0, len(texts), _BATCH):
-            batch = [_valid(text[:_MOST_CHARACTERS]) for text in texts[start : start + _BATCH]]
+            batch = [encodable(text[:_MOST_CHARACTERS]) for text in texts[start : start + _BATCH]]
             for row, encoding in enumerate(tokenizer.encode_batch_fast(batch, add_special_tokens=False), start):
                 if tokens := encoding.ids:  # one text at a time: its rows stay in the processor's cache
                     sums[row] = np.add.reduceat(vectors.take(tokens, axis=0), [0])[0]
@@ -306,7 +307,7 @@ class LocalEmbeddings(Embeddings):
     def embed_words(self, weights: Mapping[str, float]) -> list[float]:
         """The vector of words of which each counts as much as is given, as by how rare it is in a conversation."""
         tokenizer, vectors, usual = _load()
-        found = [tokenizer.encode(_valid(word), add_special_tokens=False).ids for word in weights]
+        found = [tokenizer.encode(encodable(word), add_special_tokens=False).ids for word in weights]
         tokens = [token for ids in found for token in ids]
         given = np.repeat(np.array([*weights.values()], np.float32), [*map(len, found)])
         vector: list[float] = ((given / usual[tokens]) @ vectors[tokens]).tolist()
@@ -335,8 +336,3 @@ def _load() -> _Model:
     rank[:_FIRST_MERGED] = size  # bytes and special tokens stand for what is rare
     weights = (_SIF_A / (_SIF_A + 1 / (rank * np.log(size)))).astype(np.float32)
     return _Model(Tokenizer.from_file(str(folder / _TOKENIZER)), vectors * weights[:, np.newaxis], weights)
-
-
-def _valid(text: str) -> str:
-    """A text without lone surrogates, which the tokenizer refuses."""
-    return text.encode("utf-8", "replace").decode("utf-8")
