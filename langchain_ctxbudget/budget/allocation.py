@@ -137,7 +137,7 @@ class LayerSpec:
 
     @property
     def limit_tokens(self) -> int:
-        """The most it can use, whoever else wants the tokens."""
+        """The most it can use, also of tokens that nobody else wants."""
         return max(self.max_tokens, self.usable_tokens or 0)
 
     @property
@@ -156,7 +156,7 @@ class Situation:
     identity_tokens: int
     preferences_tokens: int
     message_tokens: int
-    """The current turn, as far as it must be sent."""
+    """The part of the current turn that must be sent, with the room kept for its next steps."""
     message_count: int
     history_tokens: int
     memory_tokens: int = 0

@@ -105,12 +105,12 @@ class Standing:
 
     @property
     def left(self) -> float:
-        """The share that is left, from 0 to 1; of a dollar of which 80 cents are used 0.2, not 0.19999999999999996."""
+        """The share that is left, from 0 to 1, rounded: 0.2 of a dollar, not 0.19999999999999996."""
         return min(1.0, max(0.0, round((self.allowed - self.used) / self.allowed, 12)))
 
 
 def standing(limits: UsageLimits, used: Mapping[str, float]) -> Standing | None:
-    """Returns the limit of which the smallest share is left; None where none is set."""
+    """Returns the limit with the smallest share left; None where none is set."""
     allowed = ((name, getattr(limits, name)) for name in LIMITS)
     found = [Standing(limit=name, used=used.get(name, 0), allowed=most) for name, most in allowed if most]
     return min(found, key=lambda one: one.left, default=None)

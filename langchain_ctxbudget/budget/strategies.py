@@ -1,4 +1,4 @@
-"""The strategies: layers that stretch and give way, shares, an order; and the demands that they have in common.
+"""The strategies (elastic layers, shares, a fixed order) and the demands that they have in common.
 
 Structure and constants of `elastic` are those of seed 000. In the profile `adaptive` floors scale with the budget, and
 history and retrieval share one pool. `fixed`, `dynamic` and `ratio` divide it into buckets, and these between layers.

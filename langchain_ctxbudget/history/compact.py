@@ -53,9 +53,9 @@ class HistoryView:
     summary_outro: str = ""
     arc: tuple[Fragment, ...] = ()
     record: CutRecord | None = None
-    """The cut with what stands for the messages before it; None where everything is verbatim."""
+    """The cut, with the summary of the messages before it; None where everything is verbatim."""
     step: bool = False
-    """The cut moved, is the first one, or what stands for the messages before it was written anew."""
+    """True if the cut is the first one or has moved, or if its summary was written anew."""
     made_by: dict[str, int] = field(default_factory=dict)
     waiting: tuple[str, ...] = ()
     """Hashes of the spans that a model has not written about yet."""
@@ -69,7 +69,7 @@ def keep_share(budget_tokens: int) -> float:
 
 
 def shown(conversation: Conversation, position: int, budget_tokens: int, cleared: int = 0) -> tuple[BaseMessage, int]:
-    """Returns a message as it stands among others, and what it costs; results before `cleared` are in short.
+    """Returns a message as a prompt shows it, and its cost; tool results before `cleared` are clipped short.
 
     A message is clipped before it takes the room of all others, to a limit that is the same in every turn: else the
     prompt would change with the turn.
@@ -113,7 +113,7 @@ def pinned_tokens(conversation: Conversation, budget_tokens: int, important: flo
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The place where verbatim history begins, and the one up to which results of tools are shown in short."""
+    """Where verbatim history begins, and up to where tool results are clipped short."""
 
     cut: int = 0
     cleared: int = 0
@@ -340,7 +340,7 @@ class HistoryPlan:
     def _kept_positions(self, cut: int, important: int) -> tuple[int, ...]:
         """Returns positions before a cut that stay verbatim, in whole groups: pinned ones, newest first, and important.
 
-        These take so many tokens at most, as far as pinned ones leave room.
+        Important ones take at most so many tokens, out of the room that pinned ones leave.
         """
         conversation, taken, left = self.conversation, list[int](), self.pinned_room_tokens
         said_most = conversation.spans(self.settings.segment_messages).important(cut) if important else []
@@ -393,7 +393,7 @@ def strategy_for(history_tokens: int, room_tokens: int) -> HistoryStrategy:
 
 
 def fits_behind(cost: Cost, cut: int, end: int, limit_tokens: float) -> bool:
-    """Returns whether everything from a cut to an end costs at most so much; reads no more messages than that takes."""
+    """Returns whether the messages from a cut to an end fit a limit; stops reading once they do not."""
     used = 0
     for position in range(end - 1, cut - 1, -1):
         used += cost(position)

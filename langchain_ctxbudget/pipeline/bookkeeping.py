@@ -232,7 +232,7 @@ class Ledger:
             self.unwritten[scope.user_id] = (*self.unwritten.get(scope.user_id, ()), call)
 
     def read(self, store: BaseStore, user_id: str, place: Lanes) -> Flow[Usage]:
-        """Returns what was used in a place of a user, by everybody as far as it is written."""
+        """Returns the usage in one place of a user: all lanes that are written, and the calls of this process."""
         calls = self.unwritten.get(user_id, ())  # the memory first: what is written in between is not counted twice
         # By name: an item that is written while pages are read may stand on two of them.
         lanes = {item.key: UsageRecord.found(item) for item in (yield from stores.read_all(store, place))}
@@ -334,7 +334,7 @@ class Bookkeeping:
     def state(
         self, scope: stores.Scope, settings: ContextSettings, failures: list[str]
     ) -> Flow[tuple[Tier, UsageState | None]]:
-        """Returns what the usage limits of a prompt let in; what is to be reported is appended to `failures`."""
+        """Returns the tier that applies to a prompt, and the limit behind it; adds what failed to `failures`."""
         limits = settings.usage_limits
         if limits is None:
             return HEALTHY, None

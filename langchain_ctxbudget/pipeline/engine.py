@@ -1,4 +1,4 @@
-"""The flows that make prompts: a conversation is opened, the six steps run, and what they change is written."""
+"""The flows that make prompts: open the conversation, run the six steps, write their changes."""
 
 import asyncio
 import time
@@ -179,7 +179,7 @@ class Engine:
     def history(
         self, scope: Scope, planned: Callable[[Conversation, ContextSettings], HistoryPlan], request: Request
     ) -> Flow[tuple[HistoryView, Conversation, list[str]]]:
-        """Chooses what of a conversation alone goes into some room; returns what went wrong, too."""
+        """Chooses the part of a conversation that fits a window without a turn; also returns what failed."""
         workspace = self.workspace
 
         def body(conversation: OpenConversation) -> Flow[tuple[HistoryView, Conversation, list[str]]]:
@@ -234,7 +234,7 @@ class Engine:
         request: Request,
         finish: Callable[[Session], Flow[T]],
     ) -> Flow[T]:
-        """Begins a prompt and goes on with it while its conversation is held."""
+        """Begins a prompt, and runs `finish` with it under the conversation's lock."""
         given = self._checked(message, history, request)
 
         def body(conversation: OpenConversation) -> Flow[T]:
@@ -432,7 +432,7 @@ class Engine:
     def _write(
         self, conversation: OpenConversation, cut: CutRecord | None, *, step: bool, with_snapshot: bool
     ) -> Flow[list[str]]:
-        """Stores a new cut, so that a restart goes on with it, and what is shown of the facts about the user."""
+        """Stores a new cut, which a restart continues from, and the snapshot of facts; returns what failed."""
         scope, end, puts = conversation.scope, len(conversation.table), list[Op]()
         has_calls = cut is not None and cut.turn_groups > 1
         if cut is not None:

@@ -168,7 +168,7 @@ class ContextPipeline:
         response_format: object = None,
         runtime_store: bool = True,
     ) -> "Runnable[Any, list[BaseMessage]]":
-        """Returns a step of a chain: what is to be answered comes in, the messages to send come out.
+        """Returns a step of a chain: its input is the turn to answer, its output the messages to send.
 
         Its input is the current turn, as `assemble` takes it or as a prompt template gives it (system messages in front
         of it join the system prompt); nothing is stored. Or it is an agent's state, `{"messages": [...]}`: then the
@@ -312,7 +312,7 @@ class ContextPipeline:
         conversation_id: str,
         preservation: Preservation | None = "keep",
     ) -> Flow[None]:
-        """Says what is to become of messages when their conversation is compacted, whatever they say themselves.
+        """Sets how compaction treats messages; this outweighs the wish that a message carries itself.
 
         `"keep"`: verbatim while it fits; `"summarize"`: in short only; `"drop"`: left out of prompts, still found by
         the recall tool; None takes back what was said before.
@@ -366,7 +366,7 @@ class ContextPipeline:
         return self._workspace.learning.end_session(stores.Scope(user_id, conversation_id))
 
     def _status(self, *, user_id: str, conversation_id: str) -> Flow[ConversationStatus]:
-        """Returns what goes on in the background of a conversation, and what was done last (seed 001)."""
+        """Returns the background work on a conversation, and the outcome of its last prompt (seed 001)."""
         scope = stores.Scope(user_id, conversation_id)
         learning, summarizing = self._workspace.learning, self._workspace.summarizing
         progress = yield from learning.progress(scope)
@@ -399,7 +399,7 @@ class ContextPipeline:
         return self._workspace.erase(user_id)
 
     def _save_settings(self, settings: Mapping[str, Any], *, user_id: str, persona_id: str | None = None) -> Flow[None]:
-        """Keeps settings of a user, or of a persona of theirs, in place of those kept before; an empty mapping removes.
+        """Saves the settings of a user, or of one of their personas, over earlier ones; an empty mapping removes them.
 
         They are plain data by setting: `{"allocation": {"strategy": "ratio", "memory": 0.35}}`.
         """
@@ -527,7 +527,7 @@ class Chat:
         return self.pipeline._remove_messages(message_ids, on_removal=on_removal, **self._ids)
 
     def _pin(self, message_ids: str | Sequence[str], *, preservation: Preservation | None = "keep") -> Flow[None]:
-        """Says what is to become of messages when the conversation is compacted; see `ContextPipeline.pin`."""
+        """Sets how compaction treats messages; see `ContextPipeline.pin`."""
         return self.pipeline._pin(message_ids, preservation=preservation, **self._ids)
 
     def _fork(self, new_conversation_id: str, *, until: str | None = None) -> "Flow[Chat]":
@@ -548,7 +548,7 @@ class Chat:
         return self.pipeline._end_session(**self._ids)
 
     def _status(self) -> Flow[ConversationStatus]:
-        """Returns what goes on in its background, and what was done last."""
+        """Returns the background work on it, and the outcome of its last prompt."""
         return self.pipeline._status(**self._ids)
 
     def _clear(self) -> Flow[None]:

@@ -58,7 +58,7 @@ class RunContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A run, as far as it concerns a prompt."""
+    """The parts of a LangGraph or LangChain run that a prompt needs."""
 
     scope: Scope
     persona_id: str | None = None
@@ -123,7 +123,7 @@ def run_of(
 
 
 def current_runtime() -> object:
-    """Returns the runtime of the LangGraph run that goes on here; None where there is none."""
+    """Returns the runtime of the current LangGraph run; None outside of one."""
     from langgraph.runtime import get_runtime  # noqa: PLC0415 - not needed where nothing runs
 
     try:
@@ -133,7 +133,7 @@ def current_runtime() -> object:
 
 
 def is_task(config: RunnableConfig) -> bool:
-    """Returns True where a tool of another agent runs this one: what it is given is its whole task."""
+    """Returns True if a tool of another agent runs this one, so that its input is its whole task."""
     namespace = str(config.get("configurable", {}).get("checkpoint_ns") or "")
     return any(part.startswith("tools:") for part in namespace.split("|")[:-1])
 

@@ -67,7 +67,7 @@ class Stored(NamedTuple):
 
 
 class ConversationStatus(NamedTuple):
-    """What goes on in the background of a conversation, and the form and savings of its last prompt."""
+    """The background work on a conversation, and the form and savings of its last prompt."""
 
     is_extracting: bool
     last_extraction: datetime | None
@@ -106,7 +106,7 @@ class Workspace:
         self.summarizing = history.Summarizing(summary_model, self, clock) if summary_model is not None else None
         self.sealing: BackgroundWorker[stores.Scope] = BackgroundWorker(self._seal)
         self._ahead: dict[stores.Scope, str] = {}
-        """What is likely to come up in conversations that are to be read ahead."""
+        """Words that are likely to come up, by the conversations that wait to be read ahead."""
         self.learning = Learning(self, summary_model, clock)
         self.bookkeeping = Bookkeeping(lambda: self.store, clock, prices)
 
@@ -121,7 +121,7 @@ class Workspace:
 
     @cached_property
     def catalogue(self) -> "Catalogue":
-        """The documents in the store, as far as they were read."""
+        """The documents of the store; keeps what was read of them."""
         from langchain_ctxbudget.documents import Catalogue  # noqa: PLC0415 - it reads files, too
 
         return Catalogue(self.store)

@@ -41,7 +41,7 @@ class Content:
     blocks: Mapping[int, tuple[Fragment, ...]] = field(default_factory=dict)
     """What the blocks in front of these hold; it was sent with them."""
     turn_note: str = ""
-    """The text that stands for its older steps."""
+    """The text in place of its older steps."""
     turn_work: tuple[Fragment, ...] = ()
     layout: Layout = "cache_first"
 
@@ -145,7 +145,7 @@ def system_parts(content: Content) -> list[str]:
 
 
 def summary_text(content: Content) -> str:
-    """Returns the message that stands for everything before the verbatim messages."""
+    """Returns the text of the message in place of everything before the verbatim messages."""
     lines = "".join((content.summary_intro, *with_headings(content.summary)))
     return f"{fences.opening(fences.SUMMARY)}{lines}{fences.closing(fences.SUMMARY)}{content.summary_outro}"
 

@@ -31,7 +31,7 @@ TURN_SHARES = (0.25, 0.5, 0.75)
 FRAMED, FRAMES_TOKENS = 1.1, 64
 """Estimates texts with their headings and fences: this many times their own tokens, plus so many."""
 CODE_SHARE = 0.35
-"""What lines of files get of the room that the human message leaves where older steps of a turn give way."""
+"""The share for lines of files once older steps of a turn give way, of the room that the human message leaves."""
 MESSAGES_OF_EXCHANGE = 2
 """The messages of an exchange without calls, by which `keep_messages` tells how many exchanges stay."""
 LAST_SHARE = 0.5
@@ -279,7 +279,7 @@ def _fitted(plan: Plan, rooms: Rooms) -> PlannedTurn | int:
 
 
 def _fence_texts(plan: Plan, *, has_preferences: bool) -> list[str]:
-    """Returns the fences that this prompt may need, so that what they cost is not promised to a layer."""
+    """Returns the fences that this prompt may need, whose cost must not be promised to a layer."""
     texts = [*CONTEXT_FRAME]
     if plan.detected.topics:
         texts.append(subjects.TOPICS_SECTION)
@@ -344,7 +344,7 @@ def with_preferences(plan: Plan) -> Plan:
 
 
 def history_plan(plan: Plan) -> compact.HistoryPlan:
-    """Returns the history's part of the budget, and what it is to decide."""
+    """Returns the history's part of the budget, from which it decides its cut."""
     allocation = plan.allocated
     return compact.HistoryPlan(
         conversation=plan.conversation,

@@ -31,7 +31,7 @@ class DetectedTopics(TypedDict, total=False):
 
 
 class BudgetShares(TypedDict, total=False):
-    """The tokens of each layer by its short name; layers that a node leaves out get what they would get anyway."""
+    """The tokens of each layer by its short name; a layer that a node leaves out gets its usual share."""
 
     layers: dict[str, NonNegativeInt]
     keep_messages: NonNegativeInt | None
@@ -117,7 +117,7 @@ def _budget(plan: Plan) -> BudgetShares:
 
 
 def _with_budget(plan: Plan, given: BudgetShares) -> Plan:
-    """Divides again if the prompt goes on, or begins anew, other than it would by now: time may have passed."""
+    """Divides again if the data decide otherwise than now whether the prompt continues: time may have passed."""
     flags = {name: given[name] for name in ("goes_on", "cold", "afforded_tokens") if name in given}
     if plan.allocation is None or any(getattr(plan, name) != flag for name, flag in flags.items()):
         so_far = {"detected": plan.detected, "asked": plan.asked, "failures": plan.failures}

@@ -134,7 +134,7 @@ def _without_middle(full: Plan, record: CutRecord, total: int, afforded: int, *,
 
 
 def _with_room_for_block(plan: Plan, total: int, saved: int | None) -> Plan:
-    """Divides the new tokens among the layers of the block, as far as what was saved pays for them."""
+    """Scales the block's layers to the room that is left, and to what earlier savings pay for."""
     new = max(0, min(plan.limit_tokens - total, _most_block_tokens(plan, saved)))
     block = [name for name in plan.allocated.tokens if name not in (*STABLE_LAYERS, Layer.IDENTITY, Layer.MESSAGE)]
     wanted = sum(plan.allocated.tokens[name] for name in block)
@@ -144,7 +144,7 @@ def _with_room_for_block(plan: Plan, total: int, saved: int | None) -> Plan:
 
 
 def _most_block_tokens(plan: Plan, saved: int | None = None) -> int:
-    """Returns the most that the block of a prompt that goes on may cost, as far as what was saved pays for it."""
+    """Returns the most tokens for the block of a prompt that continues the last one; savings limit it, where given."""
     settings, limit = plan.request.settings, plan.limit_tokens
     floor = 0 if settings.emphasis == "cache" else min(BLOCK_TOKENS, limit * BLOCK_SHARE)
     share = limit * NEW_SHARES[settings.emphasis]

@@ -48,7 +48,7 @@ class AssembledContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a caller wants besides an answer to the turn."""
+    """The options of a call, besides the turn to answer."""
 
     tools: Sequence[Any] = ()
     response_format: object = None
@@ -137,7 +137,7 @@ class PlannedTurn:
     clipped: frozenset[int] = frozenset()
     repairs: tuple[Repair, ...] = ()
     note: str = ""
-    """Tells which groups are left out, and what they have left behind."""
+    """The line that says which groups are left out, and the work state that they have left behind."""
     tokens: int = 0
     room_tokens: int = 0
     """The tokens that are kept for it, including those that it has taken."""
@@ -152,9 +152,9 @@ class PlannedTurn:
     own_work_tokens: int = 0
     """The most that the work state of this turn may cost."""
     step_work: StepWork | None = None
-    """What of this turn is to be told as it was when steps gave way last."""
+    """The work state of this turn as of the last time that steps gave way; told until they do again."""
     work: tuple[Fragment, ...] = ()
-    """That, as it is told."""
+    """The lines in which it is told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,9 +184,9 @@ class Plan:
     goes_on: bool = False
     """True if the prompt continues the last one; else it is a step, and everything is chosen anew."""
     clips_new: bool = False
-    """True if it goes on, but large messages since the step are shown in short."""
+    """True if it goes on with large messages since the step clipped."""
     again: bool = False
-    """True if it goes on and nothing was said since the step: its block is chosen as the step's was."""
+    """True if it repeats the step because nothing was said since; its block is chosen as at the step."""
     cold: bool = True
     """True if no cache holds the last prompt any more, so that a step costs nothing."""
     repeats: bool = False
@@ -196,7 +196,7 @@ class Plan:
     afforded_tokens: int | None = None
     """What it may cost, by what the prompts since the last step have saved, compared with sending everything."""
     new_tokens: int = 0
-    """The most that the block of a prompt that goes on may cost."""
+    """The most tokens for the block of a prompt that goes on."""
     extras: Mapping[str, int] = field(default_factory=dict)
     """The tokens of tools and response format, by their names in errors."""
     asked: tuple[str, Sequence[float]] | None = None

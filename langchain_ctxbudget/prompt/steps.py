@@ -31,7 +31,7 @@ from langchain_ctxbudget.settings import LayerRequest
 from langchain_ctxbudget.stores import CutRecord, embeddings_name
 
 RECENT_MESSAGES = 6
-"""The newest messages in which a document may be named, and of which who was spoken of may still be meant."""
+"""The newest messages that are searched for names of documents, and for people whom the message may still mean."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +104,7 @@ def fetch_bundles(plan: Plan, _access: Access) -> Flow[Plan]:
 
 
 def compact_history(plan: Plan, access: Access) -> Flow[Plan]:
-    """Chooses what of the history is verbatim, and what stands for the rest."""
+    """Chooses the verbatim part of the history, and the summary and arc in place of the rest."""
     if plan.goes_on:
         record, planned = plan.history.record, budgeting.history_plan(plan)
         if not (plan.again and record and (yield from _has_news(plan.conversation, record, access))):
@@ -115,7 +115,7 @@ def compact_history(plan: Plan, access: Access) -> Flow[Plan]:
 
 
 def choose_history(planned: HistoryPlan, access: Access) -> Flow[tuple[HistoryView, list[str]]]:
-    """Chooses what of a history is verbatim; returns it, and what is to be reported."""
+    """Chooses the verbatim part of a history; also returns lines for the report."""
     decision, problems = planned.decide(), list[str]()
     conversation, made = planned.conversation, planned.conversation.table.made
     if made.maker and not decision.whole and decision.record is None:
@@ -194,7 +194,7 @@ def settle(plan: Plan) -> Settled:
 
 
 def assemble(plan: Plan) -> Prompt:
-    """Makes the messages that are sent, their account, and what they change."""
+    """Makes the messages to send, their report, and the changes to write."""
     settled = settle(plan)
     plan, content, built, measured = settled.plan, settled.content, settled.built, settled.measured
     report = account(plan, content, built, measured)
