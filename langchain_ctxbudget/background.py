@@ -81,7 +81,7 @@ class BackgroundWorker(Generic[K]):
             return True
 
     def has(self, key: K) -> bool:
-        """Tells whether a job for a key is running, or is to begin."""
+        """Tells whether a job for a key is running or queued."""
         with self._changed:
             return key in self._waiting or key == self._running
 

@@ -10,7 +10,7 @@ from langchain_core.exceptions import LangChainException
 
 Public = TypeVar("Public", bound=Callable[..., Any])
 ELSEWHERE = {"session_id": "conversation_id", "thread_id": "conversation_id"}
-"""What other packages call an argument of ours."""
+"""Names that other packages have for our arguments."""
 
 
 class CtxBudgetError(LangChainException):
@@ -163,7 +163,7 @@ def require_names(given: Mapping[str, object], own: Iterable[str], where: str, s
 
 
 def checks_names(settings: Iterable[str] = ()) -> Callable[[Public], Public]:
-    """Has a function, or the public methods of a class, say what is meant by an argument that they do not have.
+    """Makes a function, or the public methods of a class, suggest the argument that a misspelt one means.
 
     `settings` are names that may be given as settings, where a function takes those.
     """

@@ -222,7 +222,7 @@ _held: ContextVar[tuple[object, ...]] = ContextVar("holders of locks for which t
 
 
 def locked(lock: Lock, flow: Flow[T]) -> Flow[T]:
-    """Runs a flow while holding a lock; `BlockedLoopError` where it is held for whoever asks."""
+    """Runs a flow under a lock; raises `BlockedLoopError` if the caller itself already holds it."""
     before = _held.get()
     if lock.holder in before:
         raise BlockedLoopError(
@@ -243,7 +243,7 @@ def locked(lock: Lock, flow: Flow[T]) -> Flow[T]:
 def twins(
     flow: Callable[Concatenate[S, P], Flow[T]],
 ) -> tuple[Callable[Concatenate[S, P], T], Callable[Concatenate[S, P], Coroutine[Any, Any, T]]]:
-    """Makes a blocking and an awaitable method from a flow whose name begins with an underscore."""
+    """Makes the blocking and the awaitable method of a flow, whose name begins with an underscore."""
 
     def blocking(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return drive(flow(self, *args, **kwargs))

@@ -51,14 +51,14 @@ class StructuredModel:
         self._bound = _bound_to_schema(model, schema)
 
     def too_small(self, left: int) -> ModelReplyError:
-        """Returns the error of a window that leaves too little for what is to be read."""
+        """Returns the error for a window that leaves too little room for the text to read."""
         window = f"has a window of {self.window_tokens:,} tokens, and its prompt and reply leave {max(0, left):,}"
         return ModelReplyError(f"{self.name} {window}. Use a model with a larger window")
 
     def ask(
         self, instructions: str, in_words: str, data: str, read: Callable[[str | Mapping[str, Any]], T], *, failed: str
     ) -> T:
-        """Asks twice at most; returns the first reply that `read` takes, whose `ValueError` says why it does not.
+        """Asks at most twice; returns the first reply that `read` accepts (a `ValueError` of it says why it does not).
 
         `instructions` are the system message, with `in_words` at its end where no schema asks for the format; `data`
         is the human message. Where neither reply can be read, that is a `ModelReplyError` about what has `failed`.

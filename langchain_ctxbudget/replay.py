@@ -143,7 +143,7 @@ class Assembled:
         self.close = self.pipeline.close
 
     def prompt(self, history: Sequence[BaseMessage], turn: Sequence[BaseMessage]) -> ReplayedPrompt:
-        """Stores what is new of the history, and assembles a prompt for the turn so far.
+        """Stores the new part of the history, and assembles a prompt for the turn so far.
 
         A `BudgetError` or `EmptyMessageError` says why it cannot.
         """

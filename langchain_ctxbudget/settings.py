@@ -76,7 +76,7 @@ class ResponseStyle(budget.Parameters):
 
 
 class RetrievalSettings(budget.Parameters):
-    """What may be quoted for a message, and what counts for it, in the application's own numbers (seed 004: RAG).
+    """Limits and weights of retrieval, in the application's own numbers (seed 004: RAG).
 
     The ranking knows age and names already, as far as measurements show that they help; the weights add to it.
 
@@ -91,7 +91,7 @@ class RetrievalSettings(budget.Parameters):
     most_items: budget.NonNegative | None = None
     """The most texts that are quoted for one message; None: as many as are worth their tokens."""
     min_relevance: budget.ShareOrNone = 0.0
-    """The least probability that a message needs a text; what is less likely stays out."""
+    """The least probability that a message needs a text; less likely texts stay out."""
     recency_weight: budget.ShareOrNone = 0.0
     """Raises what is new: a text of today by 0.2 times this share of the distance between the best candidate and the
     last, one of a year ago by 1 / e of that."""
@@ -255,7 +255,7 @@ class ContextSettings(budget.Parameters):
     """The way the budget is divided: `"elastic"`, `"ratio"`, `"fixed"`, `"dynamic"`, `"prioritized"`, a mapping such as
     `{"strategy": "ratio", "memory": 0.35, "history": 0.35, "reserve": 0.3}`, or a strategy of your own."""
     oversized_message: Literal["error", "clip"] = "error"
-    """What happens to a user's message that does not fit: an error, or it is shortened around a marker."""
+    """The treatment of a user's message that does not fit: an error, or it is shortened around a marker."""
     tool_reserve: budget.ShareOrNone = 0.25
     """Kept free for the calls and results of a turn where the request has tools, as a share of what system prompt,
     tools and message leave."""
@@ -347,7 +347,7 @@ class ContextSettings(budget.Parameters):
 
     @property
     def chosen(self) -> dict[str, Any]:
-        """What was said, without what are defaults."""
+        """The settings that were given, without the defaults."""
         return {name: getattr(self, name) for name in self.model_fields_set}
 
     def override(self, changes: "ContextSettings | Mapping[str, Any] | None") -> Self:

@@ -26,7 +26,7 @@ SHELLS = {"bash": BASH, "zsh": BASH, "fish": FISH}
 
 
 class _Command(argparse.ArgumentParser):
-    """Imports what it runs when it is the command that was given."""
+    """A command that imports its code only when it is the one to run."""
 
     name = ""
 

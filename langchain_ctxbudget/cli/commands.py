@@ -1,4 +1,4 @@
-"""The commands of `ctxbudget`: prompts of a conversation in a file; what is in a store, and what is known from it."""
+"""The commands of `ctxbudget`: for conversations in a file, and for a store with what is known from it."""
 
 import argparse
 import json
@@ -258,7 +258,7 @@ def _learn(
 
 
 def _new_messages(pipeline: ContextPipeline, conversation: formats.ConversationFile, user: str) -> list[BaseMessage]:
-    """Returns what is not stored yet; a file that is not the stored one, with more or less at its end, is refused."""
+    """Returns the messages that are not stored yet; refuses a file that differs from the stored conversation."""
     stored = pipeline.get_messages(user_id=user, conversation_id=conversation.conversation_id)
     for number, (known, given) in enumerate(zip(stored, conversation.messages, strict=False), 1):
         if given.id not in (None, known.id) or fingerprint(known) != fingerprint(given):

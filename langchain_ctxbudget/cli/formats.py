@@ -36,7 +36,7 @@ class ConversationFile:
     """One conversation as it was read from a file."""
 
     conversation_id: str
-    """The file's own, else one made from how the conversation begins, which stays when it goes on."""
+    """The file's own, else a hash of how the conversation begins, which stays as it grows."""
     title: str | None
     messages: list[BaseMessage]
     """In order, with `name` and `additional_kwargs["created_at"]` (ISO 8601) where the file has them."""
@@ -65,7 +65,7 @@ def parse_conversations(data: bytes) -> list[ConversationFile]:
 
 
 def pick_conversation(conversations: Sequence[ConversationFile], *, title: str | None = None) -> ConversationFile:
-    """Returns the one conversation, or the one whose title or id is, or has, what is given; an error lists them."""
+    """Returns the only conversation, or the one whose title or id matches; an error lists the candidates."""
     wanted = (title or "").casefold()
     fitting = [c for c in conversations if wanted in (c.label.casefold(), c.conversation_id.casefold())]
     fitting = fitting or [c for c in conversations if wanted in c.label.casefold()]

@@ -125,7 +125,7 @@ class _Shelf:
 
 
 class Catalogue:
-    """The documents of a store; what was read of them is kept for threads and tasks."""
+    """The documents of a store, with a cache that threads and tasks share."""
 
     def __init__(self, store: BaseStore) -> None:
         self.store = store
@@ -133,7 +133,7 @@ class Catalogue:
         self._mutex = threading.Lock()
 
     def forget(self, owner: str) -> None:
-        """Lets go of what was read of an owner's documents."""
+        """Empties the cache of an owner's documents."""
         with self._mutex:
             self._shelves.pop(owner, None)
 

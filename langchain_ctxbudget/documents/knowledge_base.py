@@ -49,7 +49,7 @@ SUMMARY_TOKENS, SMALLEST_CHUNK_TOKENS = 200, 16
 _SEGMENT = 20
 """Chunks from which sentences are picked together."""
 _locks = [Lock() for _ in range(256)]
-"""Held by whoever writes documents of an owner, through whichever store object."""
+"""Held while documents of an owner are written, by any store object."""
 
 # Inside the class, `list` is its method.
 _Documents: TypeAlias = list[Document]

@@ -24,7 +24,7 @@ NEWEST_VALUE, SPREAD = 100.0, 10.0
 STORY_LINES = {"windowed": 1, "compacted": 3}
 """Lines of the story; where several levels are compacted, one for every span (seed 000)."""
 FEWEST_TERMS, SPOKEN_OF = 3, 0.5
-"""What a person's line of the story has at least: so many terms, and so many mentions elsewhere for each of them."""
+"""The least that a person's line of the story has: terms, and mentions elsewhere for each of them."""
 SMALLEST_STORY_TOKENS = 100
 """In less, extraction adds only decisions and open questions."""
 LIGHT_ITEMS = 5
@@ -76,7 +76,7 @@ class OpenQuestions:
 
 
 def _left_open(alive: tuple[Sentence, ...], text: str, before: frozenset[str]) -> tuple[Sentence, ...]:
-    """Returns the questions that a sentence leaves open, said by itself or of what was said `before` it."""
+    """Returns the questions that a sentence leaves open; `before` are the terms of the message that it replies to."""
     shares = [_answered(question.matter, text, frozenset(terms(text))) for question in alive]
     if not any(shares) and before and _settles(text):
         shares = [_answered(question.matter, text, before) for question in alive]

@@ -35,7 +35,7 @@ MOST_CUTS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastPrompt:
-    """The prompt that was made last, as far as its conversation remembers it."""
+    """What a conversation remembers of its last prompt."""
 
     messages: Sequence[BaseMessage]
     costs: Sequence[int]
@@ -95,7 +95,7 @@ class Conversation:
         return tokens if tokens <= most_tokens else None
 
     def quoted(self, position: int, *, numbered: bool) -> str:
-        """Returns the line that quotes a message, with its number where it is to be looked up by that."""
+        """Returns the line that quotes a message; `numbered` adds the number by which it can be looked up."""
         return self.entries[position].quoted(f"#{position + 1} " if numbered else "")
 
     @property
@@ -197,7 +197,7 @@ class MessagePage:
 
 @dataclass(slots=True)
 class OpenConversation:
-    """A conversation in memory; whoever uses it holds its lock."""
+    """A conversation in memory; its user holds its lock."""
 
     scope: Scope
     lock: Lock = field(default_factory=Lock)
@@ -213,7 +213,7 @@ class OpenConversation:
     newest_state: int = 0
     """The last one of the agent's states that wrote here, or that is about to; see `Place`."""
     seen: tuple[SeenMessages, str] = (SeenMessages(), "")
-    """The messages of an agent when they were found to be what is stored, or the first of that, and its digest."""
+    """An agent's messages that were last found equal to the stored ones (or to their beginning), and their digest."""
     forgotten: int = 0
     """The number of stored messages that the last state had forgotten, where it held none of them."""
     warned: bool = False
@@ -223,7 +223,7 @@ class OpenConversation:
     snapshot: SnapshotRecord | None = None
     snapshot_unsaved: bool = False
     learned: tuple[int, str] = (0, "")
-    """The number of messages that were learned from, as far as is known here, and their digest."""
+    """The number of messages that were learned from, by the last look, and their digest."""
     other_conversations: OtherConversations = field(default_factory=OtherConversations)
     last: LastPrompt | None = None
     snapshots: list[str] | None = None
@@ -233,7 +233,7 @@ class OpenConversation:
     sent: dict[int, TurnBlock] = field(default_factory=dict)
     """The blocks with which human messages were sent, by position; the newest may not be stored yet, as its message."""
     sent_read: int = 0
-    """The number of messages of which it is known whether they have one."""
+    """The number of messages that were checked for a block."""
     under_way: object = None
 
     def seen_with(self, counter: TokenCounter) -> Conversation:
@@ -250,7 +250,7 @@ class OpenConversation:
             setattr(self, one.name, getattr(new, one.name))
 
     def take_in(self, news: News, *, whole: bool = False) -> None:
-        """Takes in what was read of the log, or all of it; messages before the first difference stay as they are."""
+        """Takes in news of the log, or the `whole` log; messages before the first difference stay."""
         position = 0 if whole else self._first_touched(news)
         old = [(self.table.record(at), self.table.ids[at]) for at in range(position, len(self.table))]
         if whole:  # another log
@@ -295,7 +295,7 @@ class OpenConversation:
         return [] if position is None else [self.table.place(position).key, *doubles]
 
     def pin(self, pins: Mapping[str, Preservation]) -> None:
-        """Makes these the pins; only messages whose preservation changes are shown and counted anew."""
+        """Replaces the pins; only messages whose preservation changes are counted anew."""
         positions = self.table.positions
         changed = {key for key in {*pins, *self.pins} & positions.keys() if pins.get(key) != self.pins.get(key)}
         self.pins = dict(pins)
@@ -350,7 +350,7 @@ class OpenConversations:
         return (yield from locked(conversation.lock, body(conversation)))
 
     def all(self) -> dict[Scope, OpenConversation]:
-        """Returns every conversation that is open; whoever uses one holds its lock."""
+        """Returns every open conversation; use one under its lock only."""
         with self._mutex:
             return dict(self._open)
 

@@ -65,7 +65,7 @@ class GivenMessage(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """The changes that make a conversation what it should be."""
+    """The changes that turn a conversation into the wanted one."""
 
     ids: Sequence[str]
     appended: Sequence[GivenMessage] = ()
@@ -104,7 +104,7 @@ class Editor:
         return (yield from self._apply(found, on_removal))
 
     def edit(self, message_id: str, message: BaseMessage) -> Flow[list[str]]:
-        """Puts a message in the place of another; what was derived from that is deleted."""
+        """Replaces a message; deletes what was derived from the old one."""
 
         def difference() -> Difference:
             require_known(self.conversation, [message_id])
@@ -115,7 +115,7 @@ class Editor:
         return self._apply(difference)
 
     def remove(self, message_ids: Sequence[str], on_removal: OnRemoval) -> Flow[list[str]]:
-        """Takes messages out of the conversation; what was archived before can still be forgotten."""
+        """Takes messages out of the conversation; archived ones can still be forgotten."""
 
         def difference() -> Difference:
             others = () if on_removal == "archive" else self.conversation.archived.values()
@@ -187,7 +187,7 @@ class Editor:
         removed: Sequence[str] = (),
         moved: Sequence[str] = (),
     ) -> Flow[None]:
-        """Changes what is there, and deletes what was derived from it, and the records of the keys `moved`."""
+        """Changes stored messages, and deletes what was derived from them and the records with the keys `moved`."""
         conversation, entries = self.conversation, self.conversation.table
         changed: dict[str, stores.MessageRecord | None] = dict.fromkeys(moved)
         for one in edited:
@@ -214,7 +214,7 @@ class Editor:
         yield from self._commit([notice], News([], changed))
 
     def _stale(self, first: int, changed: Collection[str], *, forgets: bool) -> Flow[list[PutOp]]:
-        """Returns the deletions of what was derived from the messages from a position on."""
+        """Returns the deletions of everything that was derived from messages from a position on."""
         scope, trees = self.scope, self.conversation.table.trees.values()
         places = [scope.place(CUTS), GetOp(scope.namespace(blocks.BLOCKS), blocks.HEAD)]
         item, head = yield from batch(self.store, places)
@@ -336,7 +336,7 @@ def _difference(
 
 
 def _recognized(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> Iterator[GivenMessage]:
-    """Yields messages with the ids that the conversation knows them by: their own, else by what they say, in order.
+    """Yields messages under the conversation's ids for them: their own, else that of a message with the same words.
 
     Whoever keeps no ids gives each message under a new one with every turn. Who has forgotten says "hello" again: words
     count only among the messages of the states that ids tell of, else of the newest one.
@@ -367,7 +367,7 @@ def _recognized(conversation: OpenConversation, messages: Sequence[BaseMessage])
 
 
 def read_sent(store: BaseStore, conversation: OpenConversation) -> Flow[None]:
-    """Reads the blocks of messages that this process has not written, as far as a cut may still show them."""
+    """Reads the blocks that another process has written, of messages that a cut may still show."""
     end, read = len(conversation.table), conversation.sent_read
     begun = min((cut.begun for cut in conversation.cuts.values() if cut.prefix), default=end)
     asked = [at for at in range(max(begun, read), end) if is_user(conversation.table[at].message)]
@@ -407,7 +407,7 @@ def _records(new: Iterable[GivenMessage], lane: str, clock: int, first: int, sta
 
 
 def _goes_on(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> bool:
-    """Returns whether an agent's messages begin with what is stored; those found so before are known by identity."""
+    """Returns whether an agent's messages begin with the stored ones; those checked before are compared by identity."""
     table, (seen, digest), end = conversation.table, conversation.seen, len(conversation.table)
     if not (table.holds(len(seen.messages), digest) and seen.begin(messages)):
         seen = SeenMessages()

@@ -25,7 +25,7 @@ KEPT_PER_NODE, CHARACTERS_PER_NODE = 24, 3_600
 """The most that a node of a higher level keeps: sentences, and characters (about 900 tokens)."""
 ARTIFACTS = 16
 KNOWN_LINES = 256
-"""Messages whose sentences are known: those that a segment that has not ended still has."""
+"""Messages whose sentences are cached: at least those of the segment that has not ended."""
 POOL = 600
 """The most sentences that a summary chooses from; the most important ones of all segments."""
 KIND_BONUS = 20.0
@@ -70,14 +70,14 @@ _POINTS = (
     (_NAME, 4, 10),
     (_CODE, 4, 8),
 )
-"""What each find of a pattern adds to the importance of a text, and all of them at most (seed 000)."""
+"""The points that each match of a pattern adds to the importance of a text, and the most for all (seed 000)."""
 _CLOSING = "\"'”’»)] "  # noqa: RUF001 - what may stand after a sentence's mark
 _PASSIVE = ("was ", "were ", "been ")
 
 
 @cache
 def generic_terms() -> frozenset[str]:
-    """Returns the terms that any question and any decision may have: what is left is its matter."""
+    """Returns terms of questions and decisions in general; the other terms are the matter of one."""
     return frozenset(terms(ENGLISH["generic"]))
 
 
@@ -122,7 +122,7 @@ class Sentence:
 
     @cached_property
     def matter(self) -> frozenset[str]:
-        """What it is about."""
+        """The terms that it is about."""
         return self.terms - generic_terms()
 
     @property

@@ -59,7 +59,7 @@ _BULLET = re.compile(r"\A(?:[-*+•\u2013\u2014]|#{1,6}|\d{1,3}[.)])\s+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryRequest:
-    """A span of a conversation that is to be summed up, and what was before it."""
+    """A span of a conversation to summarise, with a summary of what came before it."""
 
     node: Node
     lines: tuple[Line, ...]
@@ -167,7 +167,7 @@ class ChatModelSummarizer:
         return self.model.ask(instructions, _AS_JSON, data, read, failed=failed)
 
     def _data(self, request: SummaryRequest, taken: int) -> str:
-        """Returns what was before the span and its lines, of which the largest are clipped where they do not fit."""
+        """Returns the text to read: what came before the span, then its lines, the largest of them clipped."""
         window = self.model.window_tokens
         questions = "".join(f"- {fences.as_item(question)}\n" for question in request.open_questions)
         told = {"The conversation before this segment": request.prior, "Questions that were open before it": questions}
@@ -243,7 +243,7 @@ class ConversationCompaction(Record):
 
 
 def look_up(store: BaseStore, scope: Scope, known: KnownDigests, keys: Sequence[str]) -> Flow[bool]:
-    """Reads what was written about spans by another run or process, once for each; returns True if anything was."""
+    """Reads summaries that other runs or processes have written, once for each span; returns True if there is any."""
     new = [key for key in keys if key not in known.digests and key not in known.looked_up]
     items = yield from read_items(store, [GetOp(scope.namespace(COMPACTIONS), key) for key in new])
     known.looked_up.update(new)
@@ -268,7 +268,7 @@ def compactions(
 
 
 def request_of(seen: Conversation, spans: Spans, node: Node, key: str) -> SummaryRequest:
-    """Returns the request to sum up a span: its messages or parts, with what was before them."""
+    """Returns the request to summarise a span: its messages or parts, and what came before them."""
     if node.level == 1:
         said = spans.lines(node)
         lines = [line for line in said if line.text] or said[:1]
@@ -303,7 +303,7 @@ def wanted(spans: Spans) -> list[tuple[Node, str]]:
 
 
 class Owner(Protocol):
-    """The one who has the conversations open."""
+    """The object that holds the open conversations."""
 
     counter: TokenCounter
 

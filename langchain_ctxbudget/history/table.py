@@ -43,7 +43,7 @@ PRESERVATIONS: tuple[Preservation | None, ...] = (None, "keep", "summarize", "dr
 
 
 class MessageTable(Columns, Sequence[Entry]):
-    """The messages of a conversation, with what was made of them."""
+    """The messages of a conversation, and everything derived from them."""
 
     def __init__(self) -> None:
         self.ids: list[str] = []
@@ -109,7 +109,7 @@ class MessageTable(Columns, Sequence[Entry]):
         return length <= len(self) and (not length or self.digest(length) == digest)
 
     def preserved(self, length: int) -> str:
-        """Returns a digest of what is to become of the first messages, each by itself."""
+        """Returns a digest of the preservation of each of the first messages."""
         return blake2b(self.preservations.values[:length].tobytes(), digest_size=8).hexdigest()
 
     def fingerprint(self, position: int) -> str:
@@ -173,7 +173,7 @@ class MessageTable(Columns, Sequence[Entry]):
             self.names.setdefault(message.name, position)
 
     def changed(self, length: int, pins: Mapping[int, Preservation | None] | None = None) -> "MessageTable":
-        """Returns the table of the first messages, some with other pins; what was made of the others stays."""
+        """Returns the table of the first messages, some with other pins; keeps what still holds of what was derived."""
         if length >= len(self) and not pins:
             return self
         pins = pins or {}

@@ -159,7 +159,7 @@ class KnownDigests:
         return any(written) and all(key in self.digests or key in self.failures for key in waiting)
 
     def read_again(self) -> None:
-        """Forgets what a model wrote: the store has it as far as it still holds."""
+        """Forgets the model's digests, which are read again from the store."""
         self.digests, self.failures, self.looked_up = {}, {}, set()
 
 

@@ -43,7 +43,7 @@ def with_headings(fragments: Iterable[Fragment | SummaryLine]) -> list[str]:
 
 
 def words_of(message: BaseMessage) -> str:
-    """Returns a digest of what a message says, whoever says it and when."""
+    """Returns a digest of a message's content alone, without speaker and time."""
     said = message.content
     return _text_digest(said) if isinstance(said, str) else fingerprint(HumanMessage(said))
 
@@ -66,7 +66,7 @@ class TurnBlock:
 
     message_id: str
     said: str
-    """A digest of what that message says, and one of everything before its turn: what is edited gets another block."""
+    """Digests of that message's content, and of everything before its turn: after an edit the block is chosen again."""
     history: str
     fragments: tuple[Fragment, ...] = ()
     name: str | None = None
@@ -79,7 +79,7 @@ class TurnBlock:
     def of(
         cls, message: BaseMessage, history: str, fragments: Iterable[Fragment], *, position: int = -1, cut_key: str = ""
     ) -> Self:
-        """Returns the block of a turn's message, chosen from what was said before, of which `history` is a digest."""
+        """Makes the block of a turn's message; `history` is the digest of the messages before it."""
         return cls(
             message_id=message.id or "",
             said=words_of(message),
@@ -91,7 +91,7 @@ class TurnBlock:
         )
 
     def is_for(self, message: BaseMessage, history: str | None = None) -> bool:
-        """Returns whether it was chosen for this message, and from what is still said before it."""
+        """Returns whether it was chosen for this message, with the same messages before it."""
         same = self.message_id == (message.id or "") and self.said == words_of(message)
         return same and history in (None, self.history)
 
@@ -111,7 +111,7 @@ class TurnBlock:
 
     @classmethod
     def from_dict(cls, data: object) -> "TurnBlock":
-        """Reads plain data; what is none of a block's is an `InputError`."""
+        """Reads plain data; raises an `InputError` if it is no block."""
         try:
             return _BLOCK.validate_python(data)
         except ValidationError as error:

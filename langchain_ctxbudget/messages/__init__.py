@@ -1,4 +1,4 @@
-"""Messages: what they hold, which live or die together, how they are clipped and fenced. Pure."""
+"""Messages: their content, the groups that stay together, clipping and fences. Pure."""
 
 from langchain_ctxbudget.messages import fences
 from langchain_ctxbudget.messages.calls import (

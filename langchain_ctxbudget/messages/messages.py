@@ -149,14 +149,14 @@ class SeenMessages(NamedTuple):
     said: Sequence[Mapping[str, object]] = ()
 
     def begin(self, given: Sequence[BaseMessage]) -> bool:
-        """Tells if what is given begins with these very messages, and they say what they said, as far as that shows."""
+        """Tells if the given messages begin with these very objects, unchanged as far as can be seen."""
         same = (said.items() <= vars(message).items() for said, message in zip(self.said, self.messages, strict=True))
         with suppress(ValueError):  # as above
             return same_beginning(self.messages, given) and all(same)
         return False
 
     def grown(self, given: Sequence[BaseMessage]) -> "SeenMessages":
-        """Returns all messages of what is given, which begins with these, as they are now."""
+        """Returns all given messages, which begin with these, as they are now."""
         return SeenMessages(given, [*self.said, *map(_as_seen, given[len(self.said) :])])
 
 

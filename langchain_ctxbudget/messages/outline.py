@@ -21,7 +21,7 @@ LONGEST_PIECE = 120
 MARKED_SHARE = 0.4
 """The most that pieces take which stand neither at the start nor at the end."""
 SIGNATURE = 0.3
-"""What a line that begins a function says: less than what was looked for, which an edit may replace."""
+"""The worth of a line that begins a function: less than a line that was looked for, which an edit may replace."""
 AROUND, FOCUSED_AROUND = 2, 6
 """Pieces on both sides of an error, and of what was looked for, that tell what it is about."""
 JSON_SIZES = [(max(1, int(8_192 * 0.8**i)), max(20, int(4_096 * 0.8**i))) for i in range(41)]
@@ -29,7 +29,7 @@ JSON_SIZES = [(max(1, int(8_192 * 0.8**i)), max(20, int(4_096 * 0.8**i))) for i 
 NEAR = 1 / 8
 """Share of the head, and of the tail, that is given up for a cut at a line break or at white space."""
 GAP, SHORT_GAP, SMALL_ROOM = "\n[… lines left out: {:,} …]\n", "\n…\n", 300
-"""What stands in a gap, and what does in rooms of less than so many characters."""
+"""The mark of a gap, and a shorter one for rooms of less than so many characters."""
 
 _BREAKS = (re.compile(r"(?<=[.!?;])\s+|(?<=[。！？])"), re.compile(r"\s+"))  # noqa: RUF001 - these end sentences
 _LINE_BREAK, _SPACE = re.compile(r"\r?\n|\r"), re.compile(r"\s")
@@ -86,7 +86,7 @@ def outlined(
 
 
 def _gaps(pieces: Sequence[str], chosen: Sequence[bool], shortest: int) -> list[tuple[int, int]]:
-    """Returns where pieces are left out; what is no longer than the mark of a gap stays."""
+    """Returns the gaps, as ranges of pieces; a gap shorter than its mark is not made."""
     edges = [i for i in range(len(pieces) + 1) if (i < len(pieces) and not chosen[i]) != (i > 0 and not chosen[i - 1])]
     gaps = list(zip(edges[::2], edges[1::2], strict=True))
     return [gap for gap in gaps if sum(map(len, pieces[slice(*gap)])) > shortest]

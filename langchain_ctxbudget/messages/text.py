@@ -216,7 +216,7 @@ def without_pasted(text: str) -> str:
 
 
 def begins_in_the_middle(sentence: str) -> bool:
-    """Tells if a sentence begins with a word that stands for something said before it."""
+    """Tells if a sentence begins with a word that refers to the one before it."""
     return bool(_ANAPHOR.match(sentence))
 
 

@@ -20,7 +20,7 @@ from langchain_ctxbudget.messages.clipping import left_out
 NO_RESULT = "[No result was recorded for this call.]"
 SYSTEM_NOTE = "[Note from the application]\n"
 HELD_MESSAGES = 8
-"""Messages besides results that may come in a row without a safe cut; what is not answered by then is given up."""
+"""Messages besides results that may come in a row without a safe cut; calls still open then count as unanswered."""
 MOST_EARLY_RESULTS = 16
 """Results in a row that may answer calls after them; more than these answer none."""
 _ROLES: dict[str, type[HumanMessage | AIMessage | SystemMessage]] = {
@@ -43,7 +43,7 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Messages that stay together; `positions` says where they stood in what was given."""
+    """Messages that stay together, with their positions in the given list."""
 
     messages: tuple[BaseMessage, ...]
     positions: tuple[int, ...]
@@ -219,7 +219,7 @@ def split_turn(messages: Sequence[BaseMessage]) -> tuple[list[BaseMessage], list
 
 
 def same_beginning(known: Sequence[object], given: Sequence[object]) -> bool:
-    """Tells if what is given begins with the very objects that are known."""
+    """Tells if a list begins with the very objects of another."""
     return len(known) <= len(given) and all(map(is_, known, given))
 
 

@@ -105,29 +105,31 @@ def _when_full(plan: Plan, full: Plan, record: CutRecord, total: int, saved: int
 def _without_middle(full: Plan, record: CutRecord, total: int, afforded: int, *, due: bool) -> Plan | None:
     """Continues a full prompt without the middle of what was said, if that is enough and what was saved pays for it."""
     limit, history, conversation = full.limit_tokens, history_plan(full), full.conversation
-    first, begun = record.left_out[0], record.begun if record.position else 0
-    behind = bare = full.turn.room_tokens if full.turn.free_tokens else full.turn.tokens
-    kept, ends = 0, list[tuple[int, int]]()
-    for part in reversed(full.history.groups):
-        at, behind = part.positions[0], behind + group_tokens(part, full.counter)
-        bare += sum(conversation.costs[position] for position in part.positions)
-        if not isinstance(part.messages[0], HumanMessage) or at <= begun or at < record.left_out[1]:
+    begun = record.begun if record.position else 0
+    start, left_out_until = record.left_out
+    sent_tokens = bare_tokens = full.turn.room_tokens if full.turn.free_tokens else full.turn.tokens
+    beginning_tokens, ends = 0, list[tuple[int, int]]()
+    for part in reversed(full.history.groups):  # counted from here on: as it was sent, and without the blocks
+        at = part.positions[0]
+        sent_tokens += group_tokens(part, full.counter)
+        bare_tokens += sum(conversation.costs[position] for position in part.positions)
+        if not isinstance(part.messages[0], HumanMessage) or at <= begun or at < left_out_until:
             continue
         if at >= history.kept_from or not ends:
-            ends.append((at, bare))
-        if record.left_out[1] or total - behind >= limit * STEP_LEVEL:
-            first, kept = record.left_out[0] if record.left_out[1] else at, total - behind
+            ends.append((at, bare_tokens))
+        if left_out_until or total - sent_tokens >= limit * STEP_LEVEL:
+            start, beginning_tokens = start if left_out_until else at, total - sent_tokens
     most_gone = limit * MOST_LEFT_OUT if due else conversation.total_tokens
     for end, tokens in reversed(ends):
-        cost = int(tokens + NOTE_TOKENS + kept * CACHED_PRICE)
-        too_much = tokens + kept > limit * SHORTER_LEVEL or (cost > afforded and end != ends[0][0])
-        if not kept or end <= first or too_much or conversation.cost_column[first:end].sum() > most_gone:
+        cost = int(tokens + NOTE_TOKENS + beginning_tokens * CACHED_PRICE)
+        too_much = tokens + beginning_tokens > limit * SHORTER_LEVEL or (cost > afforded and end != ends[0][0])
+        if not beginning_tokens or end <= start or too_much or conversation.cost_column[start:end].sum() > most_gone:
             continue
-        if any(first <= at < end for at in conversation.kept):
+        if any(start <= at < end for at in conversation.kept):
             return None
         said = {"digest": conversation.entries[end - 1].digest, "preserved": conversation.table.preserved(end)}
         saved = {"saved_tokens": afforded - cost, "saved_until": history.end}
-        without = record.model_copy(update={"left_out": (first, end), **said, **saved})
+        without = record.model_copy(update={"left_out": (start, end), **said, **saved})
         shorter = with_history(full, history.view(Decision(record.position, record.cleared, record=without)))
         return _with_room_for_block(shorter, limit + excess_tokens(shorter, shorter.content), afforded - cost)
     return None

@@ -195,7 +195,7 @@ class ContextReport:
     usage: UsageState | None = None
     topics: tuple[str, ...] = ()
     entities: tuple[str, ...] = ()
-    """What the message is about, the surest first; and what was likely to come up, by what is open on the device."""
+    """What the message is about, surest first; and what was predicted from what is open on the device."""
     predicted: tuple[str, ...] = ()
     cache_hits: dict[str, Count] = field(default_factory=dict)
     """By layer, the texts that were compiled before, and those that were missing or have changed."""

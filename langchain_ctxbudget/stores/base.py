@@ -26,7 +26,7 @@ _AS_TEXT = "json"
 SAID = "said"
 """The field of a message's text in a store with an index."""
 EMBEDDED_CHARACTERS = 4_000
-"""Characters of a text that are embedded: models read about 8,000 tokens, and no text is to be stored twice."""
+"""Characters of a text that are embedded: models read about 8,000 tokens, and no text should be stored twice."""
 EXTRACTION = "extraction"
 """Named as the maker, in place of a model, where a summary consists of the conversation's own sentences."""
 UNQUOTED: tuple[Preservation, ...] = ("summarize", "drop")
@@ -64,7 +64,7 @@ def storable(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def stored(value: dict[str, Any]) -> dict[str, Any]:
-    """Returns what was given to `storable`; a damaged value stays as it is, and is no record."""
+    """Returns the value that `storable` was given; a damaged one stays as it is, and is no record."""
     if value.keys() != {_AS_TEXT}:
         return value
     try:
@@ -151,7 +151,7 @@ class Place(Record):
     lane: str
     number: int = Field(ge=0)
     state: int = 0
-    """The number of the agent's state that it comes from: a state that has forgotten what is stored is the next one."""
+    """The number of the agent's state that it comes from; a state that has lost all stored messages is the next."""
 
     @property
     def order(self) -> tuple[int, str, int]:
@@ -185,7 +185,7 @@ class MessageRecord(Record):
 
     @classmethod
     def read(cls, value: dict[str, Any], where: str) -> Self:
-        """Reads a record from its stored form; what is there for the index alone is not kept."""
+        """Reads a record from its stored form, without the text for the index."""
         return super().read({key: part for key, part in value.items() if key != SAID}, where)
 
     def to_indexed_value(self) -> dict[str, Any]:
@@ -216,7 +216,7 @@ class MessageRecord(Record):
 
 
 class ChangeRecord(Record):
-    """The keys of records that a writer has changed or deleted after they were written; they are to be read again."""
+    """The keys of records that a writer has changed or deleted since; readers read them again."""
 
     changed: tuple[str, ...]
 
@@ -237,7 +237,7 @@ class BlockRecord(Record):
 
     end: int
     lanes: dict[str, LaneRecord]
-    """The lanes as far as the block takes them in."""
+    """How far the block reaches into each lane."""
     parts: dict[str, str]
     """A hash of each part, by name."""
 
@@ -274,7 +274,7 @@ class CutRecord(Record):
     kept: tuple[int, ...] = ()
     """Positions before it that stay verbatim."""
     preserved: str = ""
-    """A digest of what is to become of the messages before the cut, each by itself."""
+    """A digest of the preservation of each message before the cut."""
     cleared: int = 0
     """Results of tools before this position are shown in short."""
     summary: tuple[SummaryLine, ...]
@@ -295,7 +295,7 @@ class CutRecord(Record):
     left_out: tuple[int, int] = (0, 0)
     """The first of the messages behind it that are left out since, and the one behind the last."""
     saved_tokens: int = 0
-    """What prompts had saved against sending everything when there were `saved_until` messages."""
+    """Tokens that prompts had saved, compared with sending everything, when there were `saved_until` messages."""
     saved_until: int = 0
     long: int = 0
     turn_tokens: int = 0
@@ -336,13 +336,13 @@ def settings_in(item: object) -> dict[str, Any]:
 
 
 def read_settings(store: BaseStore, at: GetOp) -> Flow[dict[str, Any]]:
-    """Reads what was saved."""
+    """Reads saved settings."""
     [found] = yield from batch(store, [at])
     return settings_in(found)
 
 
 def write_settings(store: BaseStore, at: GetOp, changes: Mapping[str, Any]) -> Flow[None]:
-    """Saves settings in place of those that were saved there; none at all removes them."""
+    """Saves settings over those that are there; an empty mapping removes them."""
     try:
         plain = json.loads(json.dumps(dict(changes)))
     except (TypeError, ValueError) as error:
@@ -359,7 +359,7 @@ def utc_now() -> datetime:
 
 
 def with_offset(clock: Clock) -> Clock:
-    """Returns a clock whose times name their offset; those that do not are taken for UTC."""
+    """Returns a clock whose times have an offset; times without one are taken as UTC."""
     if not callable(clock):
         raise InvalidSettingsError(f"clock must be a function that gives the time, not {clock!r}")
 

@@ -281,7 +281,7 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def _passes(item: "_StoredItem", op: SearchOp) -> bool:
-    """Returns whether each field that a filter names is what it wants; one that is missing counts as `None`."""
+    """Returns whether an item passes a filter; a missing field counts as `None`."""
     if not op.filter:
         return True
     value = json.loads(item.value)

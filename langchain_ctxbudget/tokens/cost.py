@@ -50,7 +50,7 @@ _RATES = {name: ImageRate(**rate) for name, rate in PRICE_LIST["image_rates"].it
 
 
 class Framing(NamedTuple):
-    """Tokens that a model adds around what is said."""
+    """Tokens that a model adds around the text of a message."""
 
     message_tokens: int = 3
     name_tokens: int = 1
@@ -155,7 +155,7 @@ def image_size(image: str) -> tuple[int, int] | None:
 
 
 def require_schemas(tools: object, response_format: object) -> None:
-    """Raises an `InputError` for what is no list of tools, and no response format."""
+    """Raises an `InputError` unless these are a list of tools and a response format."""
     if isinstance(tools, str | bytes | Mapping) or not isinstance(tools, Sequence):
         raise InputError(f"tools must be a list of tools, not {type(tools).__name__}; one tool is a list of one")
     for number, tool in enumerate(tools):

@@ -24,7 +24,7 @@ _PROVIDER = re.compile(
     r"(?:anthropic|azure|azure_openai|deepseek|gemini|google|google_genai|google_vertexai|groq|mistral|mistralai|models"
     r"|openai|openrouter|vertex_ai|x-ai|xai)[/:](?=.)"
 )
-"""A prefix of a model's name that says who runs it, and at whose prices."""
+"""A prefix of a model's name that names the provider."""
 _SNAPSHOT = re.compile(r"(?:[-@]\d{4}-\d{2}-\d{2}|[-@]\d{8}|-00\d)$")
 """The date or number of a version: `gpt-4o-2024-08-06`, `claude-opus-4-5@20251101`."""
 _WRITTEN_FOR = ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")

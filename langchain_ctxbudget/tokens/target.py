@@ -67,7 +67,7 @@ class ModelTarget:
         return None if self.model is None else next(counters.model_names(self.model), None)
 
     def load(self) -> None:
-        """Loads what counting needs; where it cannot be had, whoever counts says so."""
+        """Loads the tokenizer; if it is not available, the first count raises."""
         if self.tokenizer.is_local:
             with suppress(TokenizerUnavailableError):
                 self.tokenizer.count_text("a")
@@ -116,7 +116,7 @@ _SERVER_BLOCKS = ("_call", "_tool_result", "_tool_use", "mcp_list_tools", "execu
 
 
 def is_of_one_call(answer: BaseMessage) -> bool:
-    """Tells if the usage of an answer is that of its prompt alone: not where the provider has run tools in between."""
+    """Tells if the usage of an answer covers its prompt alone: not if the provider ran tools in between."""
     if any(kind.endswith(_SERVER_BLOCKS) for kind in block_types(answer) - _CLIENT_CALLS):
         return False
     usage = getattr(answer, "usage_metadata", None) or {}  # some do not count what came from a cache
