@@ -72,8 +72,8 @@ def without_subjects() -> AbstractContextManager[object]:
 def without_embeddings() -> Iterator[None]:
     """As in a pipeline that has none: no similarities, no subjects."""
 
-    def gathered(searched: Any, query: Any, _: Any, others: Any = ()) -> Any:  # noqa: ANN401 - passed on
-        return gather(searched, query, None, others)
+    def gathered(searched: Any, query: Any, _: Any, *more: Any) -> Any:  # noqa: ANN401 - passed on
+        return gather(searched, query, None, *more)
 
     with without_subjects(), patch.object(retrieval, "gather", gathered):
         yield

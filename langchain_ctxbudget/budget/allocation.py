@@ -68,7 +68,7 @@ class Reason(StrEnum):
     SUMMARIZED = "summarized", "not sent word for word; a summary in this prompt has read it"
     NO_ROOM = "no_room", "does not fit into what its layer was given"
     RANKED_LOWER = "ranked_lower", "others are worth more per token for the current message"
-    LOW_RELEVANCE = "low_relevance", "less relevant than the average candidate"
+    LOW_RELEVANCE = "low_relevance", "has too little to do with the current message"
     REMEMBERED = "remembered", "known about the user, and shown in this conversation"
     NEXT_SNAPSHOT = "next_snapshot", "learned since this conversation chose what it shows; waits for its next step"
     NOT_COMPILED = "not_compiled", "known, but its text is still being compiled in the background"

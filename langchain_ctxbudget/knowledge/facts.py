@@ -40,7 +40,6 @@ KEPT_PREFERENCES_ABOVE = 0.8
 LEAST_CONFIDENCE, MOST_MERGED_CONFIDENCE = 0.01, 0.99
 MOST_NAMED = 3
 """An item that names more known facts as no longer true is not believed in that."""
-SMALLEST_MEMORY_TOKENS = 4
 _DAY = timedelta(days=1)
 _RANK = {category: rank for rank, category in enumerate(HEADINGS)}
 
@@ -334,8 +333,7 @@ def packed(fragments: Sequence[Fragment], count: Count, budget_tokens: int) -> t
     if not fragments:
         return ()
     room = budget_tokens - count(fragments[0].heading)
-    taken = pack(range(len(fragments)), lambda number: fragments[number].tokens, room, SMALLEST_MEMORY_TOKENS)
-    return tuple(fragments[number] for number in sorted(taken))
+    return tuple(fragments[number] for number in pack(dict(enumerate(part.tokens for part in fragments)), room))
 
 
 def as_candidates(

@@ -18,7 +18,6 @@ SECTIONS = {Layer.TOPICS: TOPICS_SECTION, Layer.ENTITIES: ENTITIES_SECTION}
 MAX_TOPICS = 2
 PRIMARY_PERCENT = 70
 """Share of the first of two topics (seed 000)."""
-SMALLEST_ITEM_TOKENS = 4
 Declared = tuple[Topic | Entity, ...]
 
 
@@ -259,8 +258,8 @@ def render_own(layer: CustomLayer, items: Sequence[str], count: Count, budget_to
     """Writes the items of a layer that fit a budget, heading included; the first that does not fit is shrunk."""
     section, given = own_section(layer), {place: item.strip() for place, item in enumerate(items, 1) if item.strip()}
     room = budget_tokens - count(section)
-    costs = {place: count(_line(item)) if room > 0 else 0 for place, item in given.items()}
-    taken = set(pack(given, costs.__getitem__, room, SMALLEST_ITEM_TOKENS))
+    costs = {place: count(_line(item)) for place, item in given.items()}
+    taken = set(pack(costs, room))
     left = room - sum(costs[place] for place in taken)
     fragments: list[Fragment] = []
     omitted: list[tuple[str, ReportItem]] = []

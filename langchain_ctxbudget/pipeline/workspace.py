@@ -222,7 +222,7 @@ class Workspace:
         opened = scope.conversation_id
         sources = Sources(self.catalogue, scope.user_id, names, self.embeddings, without_conversation=opened)
         others = yield from sources.read(words, [], other_conversations=conversation.other_conversations)
-        yield from gather(Searched.of(conversation.seen_with(self.counter)), words, self.embeddings, others)
+        yield from gather(Searched.of(conversation.seen_with(self.counter)), words, self.embeddings, [], others)
 
     def sync(
         self, messages: Sequence[BaseMessage], scope: stores.Scope, on_removal: history.OnRemoval, *, task: bool = False

@@ -119,7 +119,7 @@ def _items(plan: Plan, content: Content) -> dict[str, list[report.ReportItem]]:
     ]
     for layer, item in plan.bundles.omitted:
         items[layer].append(item)
-    items[Layer.RETRIEVAL] += plan.retrieved.omitted
+    items[Layer.RETRIEVAL] += plan.retrieved.omitted()
     return items
 
 
@@ -178,7 +178,11 @@ def _more_omitted(plan: Plan, coverage: Sequence[report.CoverageRange]) -> dict[
         counts[part.state] += max(0, min(part.last, cut) - part.first + 1)
     dropped = bisect_left(plan.conversation.dropped, cut)
     history = {Reason.SUMMARIZED: counts["summarized"] + counts["retrieved"]}
-    history |= {Reason.DROPPED: dropped, Reason.NO_ROOM: counts["omitted"] - dropped}
+    omitted = counts["omitted"] - dropped
+    weak = min(
+        omitted, plan.retrieved.more_omitted.get(Reason.LOW_RELEVANCE, 0)
+    )  # room alone would not bring them back
+    history |= {Reason.DROPPED: dropped, Reason.LOW_RELEVANCE: weak, Reason.NO_ROOM: omitted - weak}
     more: dict[str, dict[Reason, int]] = {Layer.HISTORY: {reason: count for reason, count in history.items() if count}}
     more |= {layer: dict(reasons) for layer, reasons in plan.bundles.more_omitted.items()}
     if plan.retrieved.more_omitted:

@@ -159,18 +159,15 @@ def retrieve(plan: Plan, access: Access) -> Flow[Plan]:
         others = yield from sources.read(plan.query, problems, other_conversations=access.other_conversations)
         named = yield from sources.read_named([*_recent(plan), plan.query], plan.limit_tokens, problems)
     if plan.history.cut or plan.history.shortened or others or named:
-        searched = replace(retrieval.Searched.of(conversation), asked=plan.asked)
-        pool, problem = yield from retrieval.gather(searched, plan.query, access.embeddings, others)
-        pool = replace(pool, named=named)
-        problems += [problem] if problem else []
         limits, today = plan.request.settings.retrieval, plan.request.now and plan.request.now.date()
+        searched = replace(retrieval.Searched.of(conversation), asked=plan.asked, today=today)
+        pool = yield from retrieval.gather(searched, plan.query, access.embeddings, problems, others)
+        pool = replace(pool, named=named)
         names_by_id = plan.request.knowledge.names_by_id
         names = [names_by_id.get(one.id, (one.id,))[0] for one in plan.detected.entities]
         pool = retrieval.boosted(retrieval.weighted(pool, limits.memory_weights, today), limits, names, today)
         if access.reranker is not None:
-            most = limits.candidates or retrieval.RERANKED
-            pool, problem = yield from retrieval.rerank(pool, plan.query, access.reranker, conversation, most)
-            problems += [problem] if problem else []
+            pool = yield from retrieval.rerank(pool, access.reranker, problems, conversation, limits.candidates)
         plan = plan.but(pool=pool)
     return budgeting.with_leftovers(plan.failed(*problems))
 

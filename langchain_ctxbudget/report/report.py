@@ -85,6 +85,7 @@ class LayerReport:
     """The short name of a `Layer`, or the name of a custom layer."""
     title: str
     allocated_tokens: Count
+    """As planned; it may use more, of what other layers leave."""
     items: tuple[ReportItem, ...]
     overhead_tokens: int
     """Headings and fences of the layer; below 0 where a counter counts the whole below the sum of its parts."""

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 from itertools import islice
 from typing import TypeAlias
 
@@ -10,7 +11,7 @@ import numpy as np
 from langchain_core.embeddings import Embeddings
 from numpy.typing import NDArray
 from langchain_ctxbudget import search
-from langchain_ctxbudget.flow import Flow, embed, embed_query
+from langchain_ctxbudget.flow import Flow, embed, embed_query, with_fallback
 from langchain_ctxbudget.history import Conversation, Entry, MessageIndex, saying, searched_text, short_digest
 from langchain_ctxbudget.messages import digest, remembering, terms
 from langchain_ctxbudget.stores import embeddings_name
@@ -29,6 +30,7 @@ and for the rest that of the embeddings, which know how rare they are in general
 RENEWED = "embeddings: the stored vectors of the messages were made by others; all messages were embedded again"
 _CHARACTERS_PER_TOKEN = 4
 _WORD = re.compile(r"[^\W_]+")
+_terms_of = remembering(REMEMBERED_TEXTS)(lambda text: tuple(terms(text)))
 Named: TypeAlias = tuple[search.Candidate | None, search.Candidate]
 """A document that a message names, which comes first: whole (None where it is too large), and its summary."""
 
@@ -80,6 +82,7 @@ class Searched:
     names: Collection[str] = ()
     """Of those who speak."""
     asked: tuple[str, Sequence[float]] | None = None
+    today: date | None = None
 
     @classmethod
     def of(cls, conversation: Conversation, index: MessageIndex | None = None) -> "Searched":
@@ -96,28 +99,27 @@ class Similar:
     target: search.Vectors
     own: search.CentredVectors
     others: search.Vectors
-    problem: str | None
-    """The line to be reported where texts have no vector."""
 
 
 def gather(
-    searched: Searched, query: str, embeddings: Embeddings | None, others: Sequence[search.Candidate] = ()
-) -> Flow[tuple[Pool, str | None]]:
-    """Ranks messages and texts from elsewhere, by words alone where embeddings fail; returns what failed, too."""
+    searched: Searched,
+    query: str,
+    embeddings: Embeddings | None,
+    failures: list[str],
+    others: Iterable[search.Candidate],
+) -> Flow[Pool]:
+    """Ranks messages and texts from elsewhere, by words alone where embeddings fail."""
     said = searched.index.said
     by_text = {other.text: other for other in sorted(others, key=lambda other: search.PRIORITIES[other.kind])}
     elsewhere = sorted(  # of those that say the same, as forks do, the most important one
         (other for text, other in by_text.items() if short_digest(text) not in said),
         key=lambda other: (other.source, other.date or "", other.title, other.place),
     )
-    similar, failure = None, None
+    similar = None
     if embeddings is not None and (elsewhere or searched.entries):
-        try:
-            similar = yield from similarities(searched, query, embeddings, [other.text for other in elsewhere])
-            failure = similar.problem
-        except Exception as error:  # noqa: BLE001 - whatever embeddings raise, lexical search still works
-            failure = f"embeddings: {type(error).__name__}: {error}"
-    return pooled(searched, query, elsewhere, similar), failure
+        finding = similarities(searched, query, embeddings, failures, [other.text for other in elsewhere])
+        similar = yield from with_fallback(finding, None, "embeddings", failures)
+    return pooled(searched, query, elsewhere, similar)
 
 
 def pooled(
@@ -126,7 +128,7 @@ def pooled(
     """Ranks the messages of a conversation and texts from elsewhere, by words and, where they are known, by vectors."""
     index, first = searched.index, len(elsewhere)
     query = search.spelled(query, list(index.speakers), index.lexical.postings)
-    question, shelf = search.Question.of(query, list(index.speakers)), search.LexicalIndex()
+    question, shelf = search.Question.of(query, list(index.speakers), searched.today), search.LexicalIndex()
     shelf.extend((_terms_of(searched_text(other.speaker, other.text)) for other in elsewhere), question.terms)
     keys = [(other.source, other.date, other.title) for other in elsewhere]  # one title and date: a session
     groups = np.cumsum([bool(at) and key != keys[at - 1] for at, key in enumerate(keys)], dtype=np.int32)
@@ -150,17 +152,16 @@ def pooled(
     ranking = search.rank(texts, question, *scores, alike=alike, short=short, sample=sample)
     if elsewhere:
         low, high = min(search.PRIORITIES.values()), max(search.PRIORITIES.values())
-        priority = np.zeros(len(texts))
-        weights = np.array([search.PRIORITIES[other.kind] - low for other in elsewhere])
-        priority[:first] = PRIORITY_WEIGHT * weights / (high - low)
-        ranking = ranking.with_part("priority", priority)
+        weights = np.array([search.PRIORITIES[other.kind] - low for other in elsewhere]) / (high - low)
+        ranking = ranking.with_part("priority", np.pad(PRIORITY_WEIGHT * weights, (0, len(places))))
     asked = search.about(question.terms)
     rare = index.lexical.rarities(asked, shelf)
     shared = words if len(asked) == len(question.terms) else search.scores_together(shelf, index.lexical, asked)
     covered = np.concatenate((shelf.covered(rare), index.lexical.covered(rare)))[chosen]
     documents = np.array([other.source == "documents" for other in elsewhere] + [False] * len(places), np.bool_)
-    given = asked, shared[chosen], covered, sum(rare.values()), dense
-    evidence = search.Evidence.of(*given, documents=documents, is_certain=bool(question.speakers) or question.is_broad)
+    given, days = (asked, shared[chosen], covered, sum(rare.values()), dense), search.dated(texts.day, question.dates)
+    is_certain = bool(question.speakers) or question.is_broad
+    evidence = search.Evidence.of(*given, documents=documents, days=days, is_certain=is_certain)
     near = words[:first] > 0 if dense is None else (words[:first] > 0) | (dense[:first] >= SIMILAR)
     sayings = np.array([saying(other.speaker, other.text) for other in elsewhere], np.int64).reshape(-1, 2)
     meant = np.concatenate((near, searched.quotable[places]))
@@ -184,7 +185,8 @@ def _worth_a_look(
         chosen[best] = True
         chosen[(best[:WITH_NEIGHBOURS, np.newaxis] + beside).clip(0, size - 1)] = True
     if question.dates:
-        chosen[np.flatnonzero(search.dated(searched.index.days.values, question.dates))[-LOOKED_AT:]] = True
+        near = search.dated(searched.index.days.values, question.dates)
+        chosen[search.highest(np.flatnonzero(near), near, LOOKED_AT)] = True
     return np.flatnonzero(chosen)
 
 
@@ -198,11 +200,6 @@ def without_names(query: str, names: Iterable[str]) -> str:
     pattern = "|".join(re.escape(name) for name in sorted({*names, *spoken}, key=len, reverse=True))
     rest = re.sub(rf"(?<!\w)(?:{pattern})(?:['’]s)?(?!\w)", "", query) if pattern else query  # noqa: RUF001
     return rest if rest.strip() else query
-
-
-@remembering(REMEMBERED_TEXTS)
-def _terms_of(text: str) -> tuple[str, ...]:
-    return tuple(terms(text))
 
 
 def _texts(
@@ -230,14 +227,15 @@ def _texts(
     return search.Texts(**{part: np.concatenate((getattr(elsewhere, part), getattr(own, part))) for part in parts})
 
 
-def similarities(searched: Searched, query: str, embeddings: Embeddings, others: Sequence[str]) -> Flow[Similar]:
+def similarities(
+    searched: Searched, query: str, embeddings: Embeddings, failures: list[str], others: Sequence[str]
+) -> Flow[Similar]:
     """Returns the vectors of all texts and of a query; no text is embedded twice, whatever came of it."""
     index, known = searched.index, searched.index.elsewhere
     asked = without_names(search.spelled(query, list(index.speakers), index.lexical.postings), searched.names)
     known_query = searched.asked if searched.asked and searched.asked[0] == asked else None
     vector = known_query[1] if known_query else (yield from embed_query(embeddings, asked))
-    problem = RENEWED if index.embedded_by(f"{embeddings_name(embeddings)} {len(vector)}") else None
-    own = index.vectors
+    own, renewed = index.vectors, index.embedded_by(f"{embeddings_name(embeddings)} {len(vector)}")
     target = search.as_query(vector, own.width or next((len(row) for row in known.values()), 0))
     if isinstance(embeddings, search.LocalEmbeddings):
         words = ((word, terms(word)) for word in islice(dict.fromkeys(_WORD.findall(asked)), MOST_WORDS))
@@ -256,9 +254,11 @@ def similarities(searched: Searched, query: str, embeddings: Embeddings, others:
     rows = search.comparable((yield from embed(embeddings, [*missing.values()])), target.size)
     known |= zip(missing, rows, strict=True)
     if lost := lost + _without_vector([*missing.values()], rows):
-        problem = f"embeddings: no usable vector for {lost} texts, found by their words alone"
+        failures.append(f"embeddings: no usable vector for {lost} texts, found by their words alone")
+    elif renewed:
+        failures.append(RENEWED)
     rows = np.array([known[key] for key in keys], np.float32).reshape(len(keys), target.size)
-    return Similar(target, own, rows, problem)
+    return Similar(target, own, rows)
 
 
 def _without_vector(texts: Sequence[str], rows: search.Vectors) -> int:

@@ -174,7 +174,7 @@ def _ranked(transcript: Transcript, query: str, embeddings: Embeddings | None) -
         for position, item in enumerate(transcript.rest, len(transcript.conversation.entries))
         if transcript.is_searched(position)
     ]
-    pool, _ = yield from gather(Searched.of(transcript.conversation), query, embeddings, rest)
+    pool = yield from gather(Searched.of(transcript.conversation), query, embeddings, [], rest)
     relevance, wanted = pool.ranking.relevance, {*pool.question.terms}
     meant = relevance > 0
     if len(relevance) and np.ptp(relevance) == 0:  # as in a conversation of one message

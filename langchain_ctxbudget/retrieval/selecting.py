@@ -3,9 +3,10 @@
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,37 +56,11 @@ class Retrieved:
     fragments: tuple[Fragment, ...] = ()
     positions: tuple[int, ...] = ()
     """Of the conversation's messages that are quoted whole."""
-    left_out: Callable[[], Iterable[tuple[Candidate | Entry, int]]] = tuple
-    """Tells the best of those left out, and about what each would have cost; only a report decodes them."""
     more_omitted: Mapping[Reason, int] = field(default_factory=dict)
-    scored: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    """The column of `parts` for every item that was ranked, by source and id."""
-    parts: Mapping[str, Scores] = field(default_factory=dict)
-    """What every part of the ranking says of them, and then of those left out."""
-
-    def scores(self, source: str, name: str) -> dict[str, float]:
-        """Returns what every part of the ranking says of an item; nothing of one that was not ranked."""
-        column = self.scored.get((source, name))
-        return {} if column is None else self._scores(column)
-
-    def _scores(self, column: int) -> dict[str, float]:
-        return {part: round(float(row[column]), 3) for part, row in self.parts.items()}
-
-    @property
-    def omitted(self) -> tuple[ReportItem, ...]:
-        """The best of those left out, as a report lists them."""
-        return tuple(
-            ReportItem(
-                id=text.id,
-                tokens=tokens,
-                status=Status.OMITTED,
-                reason=Reason.RANKED_LOWER,
-                preview=preview(text.text),
-                source=_source(text),
-                scores=self._scores(column),
-            )
-            for column, (text, tokens) in enumerate(self.left_out(), len(self.scored))
-        )
+    scores: Callable[[str, str], dict[str, float]] = lambda *_: {}
+    """Tells what every part of the ranking says of an item, by source and id; nothing of one that was not ranked."""
+    omitted: Callable[[], tuple[ReportItem, ...]] = tuple
+    """Tells the best of those left out, and about what each would have cost; only a report decodes them."""
 
 
 def select(
@@ -118,10 +93,10 @@ def select(
     free = pool.meant & np.concatenate((np.array(new, np.bool_), ~stands[pool.places]))
     all_free = int(np.count_nonzero(free[:first]) + np.count_nonzero(may_be_quoted))
     free_before = np.count_nonzero(free)
-    if not pool.question.is_broad:
-        free &= _is_near_best(pool.ranking.relevance)
-    if least or limits.min_relevance:
-        free &= _is_worth(conversation, pool, least, limits.min_relevance)
+    if not pool.question.is_broad:  # such a message is about each text, however little they have in common
+        free &= _is_near_best(pool.ranking.relevance) | pool.evidence.asked_for
+        if least or limits.min_relevance:
+            free &= _is_worth(conversation, pool, least, limits.min_relevance)
     too_weak = int(free_before - np.count_nonzero(free))
     best = highest(np.flatnonzero(free), pool.ranking.keys, MOST_WORTH)
     said = pool.said[best]  # each text once, and none that the prompt or the question says
@@ -138,25 +113,32 @@ def select(
     more = all_free - len(chosen) - len(listed)
     too_weak = min(too_weak, more)  # a reply is quoted for its question, however weak it is
     omitted = {Reason.RANKED_LOWER: more - too_weak, Reason.LOW_RELEVANCE: too_weak}
-    at = np.array([*(number for number, _ in chosen), *listed], np.intp)
+    numbers_of = {(part.source, part.id): number for number, part in chosen}
+
+    def scores(number: int) -> dict[str, float]:
+        return {name: round(float(part[number]), 3) for name, part in pool.ranking.components.items()}
+
+    def left_out(number: int) -> ReportItem:
+        text, tokens = pool.text(number), selection.price_about(number)
+        about: dict[str, Any] = {"source": _source(text), "scores": scores(number), "preview": preview(text.text)}
+        return ReportItem(id=text.id, tokens=tokens, status=Status.OMITTED, reason=Reason.RANKED_LOWER, **about)
+
     quoted = (pool.position(number) for number, part in chosen if part.status is Status.INCLUDED)
     return Retrieved(
         fragments=(*named, *(part for _, part in chosen)),
         positions=tuple(sorted(position for position in quoted if position is not None)),
-        left_out=lambda: [(pool.text(number), selection.price_about(number)) for number in listed],
         more_omitted={reason: number for reason, number in omitted.items() if number},
-        scored={(part.source, part.id): column for column, (_, part) in enumerate(chosen)},
-        parts={name: part[at] for name, part in pool.ranking.components.items()},
+        scores=lambda *of: scores(numbers_of[of]) if of in numbers_of else {},
+        omitted=lambda: tuple(map(left_out, listed)),
     )
 
 
 def _is_near_best(relevance: Scores) -> NDArray[np.bool_]:
     """Returns which texts are not far behind the best one; the further that stands out, the closer they must be."""
     scores = z_scores(relevance)
-    highest_score = scores.max(initial=0.0)
-    if highest_score <= STANDS_OUT_Z:
-        return np.ones(len(scores), np.bool_)
-    near: NDArray[np.bool_] = scores >= highest_score * min(MOST_BEHIND, BEHIND_PER_Z * (highest_score - STANDS_OUT_Z))
+    best = scores.max(initial=0.0)
+    share = min(MOST_BEHIND, BEHIND_PER_Z * (best - STANDS_OUT_Z))
+    near: NDArray[np.bool_] = scores >= (best * share if share > 0 else -np.inf)
     return near
 
 

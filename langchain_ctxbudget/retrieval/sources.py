@@ -93,8 +93,7 @@ def search(
     failures: list[str] = []
     others = yield from sources.read(query, failures)
     searched = Searched.of(conversation) if conversation else Searched()
-    pool, failure = yield from gather(searched, query, sources.embeddings, others)
-    failures += [failure] if failure else []
+    pool = yield from gather(searched, query, sources.embeddings, failures, others)
     return [_hit(pool, number, conversation) for number in pool.best(pool.ranking.relevance, limit)], failures
 
 
@@ -138,13 +137,14 @@ def _recency(said: str | None, today: date | None) -> float:
 
 
 def rerank(
-    pool: Pool, query: str, reranker: BaseDocumentCompressor, conversation: Conversation, candidates: int = RERANKED
-) -> Flow[tuple[Pool, str | None]]:
-    """Puts the best texts of a pool in a reranker's order, what it leaves out after them; returns its problem, too."""
-    best = pool.best(pool.ranking.keys, candidates)
+    pool: Pool, reranker: BaseDocumentCompressor, failures: list[str], conversation: Conversation, most: int | None
+) -> Flow[Pool]:
+    """Puts the best texts of a pool in a reranker's order, what it leaves out after them."""
+    best = pool.best(pool.ranking.keys, most or RERANKED)
     if not best:
-        return pool, None
+        return pool
     name, numbers, texts = type(reranker).__name__, dict[str, int](), list[Document]()
+    query = pool.question.text
     for number in best:
         candidate = (hit := _hit(pool, number, conversation)).candidate
         texts.append(said := document(hit))
@@ -158,10 +158,13 @@ def rerank(
         given = (numbers.get(str(found.metadata.get("id"))) for found in answer)  # many copy text and metadata alone
         chosen = list(dict.fromkeys(number for number in given if number is not None))
     except Exception as error:  # noqa: BLE001 - whatever a reranker raises, there is an order without it
-        return pool, f"reranker {name}: {type(error).__name__}: {error}"
-    pool = _in_order(pool, np.array(list(dict.fromkeys((*chosen, *best))), np.intp), "reranker")
-    short = f"reranker {name}: gave back {len(chosen)} of {len(best)} documents; the others follow as found"
-    return pool, short if len(chosen) < len(best) else None
+        failures.append(f"reranker {name}: {type(error).__name__}: {error}")
+        return pool
+    if len(chosen) < len(best):
+        failures.append(
+            f"reranker {name}: gave back {len(chosen)} of {len(best)} documents; the others follow as found"
+        )
+    return _in_order(pool, np.array(list(dict.fromkeys((*chosen, *best))), np.intp), "reranker")
 
 
 def _hit(pool: Pool, number: int, conversation: Conversation | None) -> Hit:

@@ -2,9 +2,10 @@
 
 import re
 from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date, timedelta
 from difflib import get_close_matches
 from functools import cache
 from typing import Any, Literal, TypeAlias
@@ -39,12 +40,13 @@ NEAR_DAYS, DAYS_OF_MONTH = 3.0, 31
 ROLES = frozenset({"user", "assistant", "human", "ai", "bot", "system", "tool", "function", "developer", "model"})
 """Names that say what a speaker does and not who it is."""
 _ENGLISH = vocabulary("search")
-MONTHS = _ENGLISH["months"].split()
+MONTHS, WEEKDAYS = _ENGLISH["months"].split(), _ENGLISH["weekdays"].split()
 _FIRST_PERSON = frozenset(_ENGLISH["first_person"].split())
 _WORD = re.compile(r"[^\W_]+")
 _STANDING = re.compile(_ENGLISH["standing"], re.IGNORECASE)
 _EVERYTHING = re.compile(_ENGLISH["everything"], re.IGNORECASE)
 _MONTH = re.compile(_ENGLISH["month"])
+_SPELLED_OUT = {"between": r"\1to", "day_to_day": r"\1 \3\2", "to_day": r"\1\2\3\1 "}
 _ISO = re.compile(r"(?<!\d)(\d{4})-(0[1-9]|1[0-2])(?:-(\d{2}))?(?!\d)")
 
 
@@ -97,7 +99,9 @@ class Texts:
 
 
 NamedDate: TypeAlias = tuple[int, int, int]
-"""Month, year and day that a message names; 0 where one is left open."""
+"""Year, month and day that a message names; 0 where year or day is left open."""
+Span: TypeAlias = tuple[NamedDate, NamedDate]
+"""The first and the last of some days or months; where one is named alone, it is both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +111,7 @@ class Question:
     terms: tuple[str, ...]
     speakers: frozenset[int] = frozenset()
     """The numbers of the speakers whom it names."""
-    dates: tuple[NamedDate, ...] = ()
+    dates: tuple[Span, ...] = ()
     text: str = ""
 
     @property
@@ -116,19 +120,15 @@ class Question:
         return bool(_EVERYTHING.search(self.text))
 
     @classmethod
-    def of(cls, text: str, names: Sequence[str] = ()) -> "Question":
+    def of(cls, text: str, names: Sequence[str] = (), today: date | None = None) -> "Question":
         """Reads a message; where one name is part of another, the longest one is meant."""
-        known: defaultdict[str, set[int]] = defaultdict(set)
-        for number, own in enumerate(called(names)):
-            for name in own:
-                known[" ".join(fold(name).split())].add(number)
-        named: set[int] = set()
-        rest = fold(text)
-        for name in sorted(known, key=len, reverse=True):
+        known = [(" ".join(fold(name).split()), number) for number, own in enumerate(called(names)) for name in own]
+        named, rest = set[int](), fold(text)
+        for name in sorted({name for name, _ in known}, key=len, reverse=True):
             if (without := without_mentions(rest, name)) != rest:
-                named |= known[name]
+                named |= {number for own, number in known if own == name}
                 rest = without
-        return cls(tuple(terms(text)), frozenset(named), named_dates(text), text)
+        return cls(tuple(terms(text)), frozenset(named), named_dates(text, today), text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,14 +193,33 @@ def day_number(iso_date: str | None) -> int:
     return int(iso_date.replace("-", "")) if iso_date else 0
 
 
-def named_dates(text: str) -> tuple[NamedDate, ...]:
-    """Returns the months and days that a text names, in English words or as ISO dates."""
-    found = [
-        (MONTHS.index(match["month"].lower()) + 1, match["year"], match["before"] or match["after"])
-        for match in _MONTH.finditer(text)
-    ]
-    found += [(month, year, day) for year, month, day in _ISO.findall(text)]
-    return tuple(dict.fromkeys((int(month), int(year or 0), int(day or 0)) for month, year, day in found))
+def named_dates(text: str, today: date | None = None) -> tuple[Span, ...]:
+    """Returns the months and days that a text names, "4 to 6 March" as one span; last week is as seen from `today`."""
+    text = _seen_from(today, text) if today else text
+    text = _ISO.sub(lambda it: f"{it[3] or ''} {MONTHS[int(it[2]) - 1].title()} {it[1]}", text)
+    for pattern, spelled_out in _SPELLED_OUT.items():
+        text = re.sub(_ENGLISH[pattern], spelled_out, text)
+    spans, end = list[Span](), 0
+    for it in _MONTH.finditer(text):
+        day = int(it["before"] or it["after"] or 0)
+        first = last = int(it["year"] or 0), MONTHS.index(it["month"].lower()) + 1, day
+        if spans and re.fullmatch(_ENGLISH["until"], text[end : it.start()]) and bool(spans[-1][0][2]) == bool(day):
+            first = spans.pop()[0]
+            turns = first[1:] > last[1:]  # of a year
+            first = first[0] or max(0, last[0] - turns), *first[1:]
+            last = last[0] or (first[0] and first[0] + turns), *last[1:]
+        spans.append((first, last))
+        end = it.end()
+    return tuple(dict.fromkeys(spans))
+
+
+def _seen_from(today: date, text: str) -> str:
+    """Returns a text with the dates of yesterday, and of all of last week or of its days."""
+    monday = today - timedelta(today.weekday() + 7)
+    days = {name: str(monday + timedelta(number)) for number, name in enumerate(WEEKDAYS)}
+    text, week = re.sub(_ENGLISH["yesterday"], str(today - timedelta(1)), text), _ENGLISH["last_week"]
+    dated = re.sub(_ENGLISH["weekday"], lambda it: days[it[1].lower()], text) if re.search(week, text) else text
+    return re.sub(week, f"{monday} to {monday + timedelta(6)}", text) if dated == text else dated
 
 
 def highest(numbers: NDArray[np.intp], scores: NDArray[Any], most: int) -> NDArray[np.intp]:
@@ -301,15 +320,16 @@ def shortness(session: Numbers) -> float:
     return min(1.0, SHORT_SESSION * (int(session[-1]) - int(session[0]) + 1) / len(session)) ** 2
 
 
-def dated(day: Numbers, dates: Iterable[NamedDate]) -> Scores:
-    """Returns 1 for texts of a month that is named, and up to 1 more for those of days near one that is."""
+def dated(day: Numbers, spans: Iterable[Span]) -> Scores:
+    """Returns 1 for texts of a month that is named, and up to 1 more for those of days that are, or near them."""
     result = np.zeros(len(day))
-    for month, year, day_of_month in dates:
-        months = day // 100 % 100 - month
-        days = months * DAYS_OF_MONTH + day % 100 - day_of_month
-        near = np.exp(-np.abs(days) / NEAR_DAYS) if day_of_month else 0.0
-        same_year = (day > 0) & ((day // 10_000 == year) if year else True)
-        result = np.maximum(result, same_year * ((months == 0) + near))
+    for first, last in spans:
+        low, high = (year * 12 + month for year, month, _ in (first, last))
+        months = day // 100 % 100 + (day // 10_000 * 12 if first[0] else 0)
+        days = months * DAYS_OF_MONTH + day % 100
+        away = np.maximum(low * DAYS_OF_MONTH + first[2] - days, days - high * DAYS_OF_MONTH - last[2]).clip(0)
+        near = np.exp(-away / NEAR_DAYS) if first[2] else 0.0
+        result = np.maximum(result, (day > 0) * (((low <= months) & (months <= high)) + near))
     return result
 
 
@@ -337,9 +357,11 @@ class Evidence:
     strength: float
     """Of the message, in log-odds."""
     distinct: Scores
-    """How likely each text is needed because it has words of the message that few others have; shape `(texts,)`."""
+    """How likely each is needed as it has words of the message, or is of a day, that few others are; `(texts,)`."""
     is_weak: bool
     """Hardly anything that was said has to do with the message."""
+    asked_for: NDArray[np.bool_]
+    """True for texts of a day that the message names, or of a month."""
 
     @classmethod
     def of(
@@ -351,11 +373,12 @@ class Evidence:
         cosines: Scores | None,
         *,
         documents: NDArray[np.bool_],
+        days: Scores,
         is_certain: bool,
     ) -> "Evidence":
         """Weighs the terms that a message asks for against texts in the order of time, the newest messages last.
 
-        `words` are BM25 scores for the terms, `covered` the shares of their `weight` that the texts have.
+        `words` are BM25 scores for the terms, `covered` shares of their `weight` that texts have, `days` from `dated`.
         """
         older = max(0, len(words) - NEWEST)
         per_word = np.log1p(TYPICAL_TEXTS) / np.log1p(max(1, len(words)))  # a rare word weighs more among many texts
@@ -370,11 +393,15 @@ class Evidence:
         highest = words[:older].max(initial=0.0) * per_word
         nearest = TYPICAL_COSINE if cosines is None else cosines[:older].max(initial=0.0)
         is_related = RELATED + PER_SHARED * np.log1p(highest) + PER_COSINE * nearest > 0
-        is_certain |= bool(has_rare.any() or (covered >= ALL_WORDS).any() or (share[documents] >= NAMED_WORDS).any())
+        of_days = days >= max(1.0, days.max(initial=0.0))
+        is_named = (share[documents] >= NAMED_WORDS).any() or (covered >= ALL_WORDS).any()
+        is_certain |= bool(is_named or of_days.any() or has_rare.any())
         return cls(
             strength=float(BASE + PER_WORDS * shared + PER_TERM * np.log1p(len(asked)) + PER_CHANGE * change),
-            distinct=FULL * share**2 / np.where(documents, alike, alike**2),
+            distinct=FULL
+            * np.maximum(share**2 / np.where(documents, alike, alike**2), of_days / max(1, of_days.sum())),
             is_weak=not (is_related or is_certain),
+            asked_for=of_days,
         )
 
     def probabilities(self, order: NDArray[np.intp], costs: NDArray[np.int32]) -> Scores:
@@ -433,21 +460,13 @@ class Candidate:
     """Of a document: what it was given with, and where in it this stands."""
 
 
-def pack(order: Iterable[int], cost: Callable[[int], int], budget_tokens: int, smallest: int) -> list[int]:
-    """Takes items in order as long as they fit, and returns the numbers of those taken, best first.
-
-    The cost of an item is asked once, when its turn comes, and may depend on what was taken. None costs less than
-    `smallest`: packing ends when not even that is left.
-    """
+def pack(costs: Mapping[int, int], budget_tokens: int) -> list[int]:
+    """Takes items in order as long as they fit, and returns the numbers of those taken; others are skipped."""
     taken: list[int] = []
-    left = budget_tokens
-    for number in order:
-        if left < smallest:
-            break
-        price = cost(number)
-        if price <= left:
+    for number, cost in costs.items():
+        if cost <= budget_tokens:
             taken.append(number)
-            left -= price
+            budget_tokens -= cost
     return taken
 
 

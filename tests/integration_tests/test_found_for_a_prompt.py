@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+from datetime import UTC, datetime
+from itertools import product
 from typing import Any
 
 import pytest
@@ -190,6 +192,7 @@ def test_limits_and_weights_of_retrieval_change_what_a_prompt_quotes(call: Call)
     assert shown(of(most_items=0)) == set()
     least = [len(shown(of(min_relevance=share))) for share in (0.0, 0.005, 0.02, 0.2, 1.0)]
     assert (least[0], least[-1], least) == (len(plain), 0, sorted(least, reverse=True))
+    assert Reason.NO_ROOM not in of(min_relevance=1).layer("L6").more_omitted
     boosts = [item.scores["boost"] for item in of(entity_weight=1.0).layer("L5").items if "boost" in item.scores]
     assert max(boosts) > 0
     with pytest.raises(InvalidSettingsError, match=r"retrieval.*min_relevance must be less than or equal to 1, not 3"):
@@ -211,6 +214,24 @@ def test_who_asks_for_one_number_is_not_told_of_the_others() -> None:
     assert min(len(told(question)) for question in others) > 12
 
 
+@pytest.mark.parametrize("others", [0, 4_200])
+def test_who_asks_for_a_day_or_the_days_between_two_is_told_of_them(others: int) -> None:
+    pipeline = ContextPipeline({"max_context_tokens": 700}, clock=lambda: datetime(2026, 3, 18, 9, tzinfo=UTC))
+    chat = pipeline.conversation("here", user_id="ada")
+    chat.add(*(HumanMessage(f"Then came the train number {number}.") for number in range(others)))
+    for day, thing in product(range(1, 18), ("the garden", "the roof", "our boat", "the old shed", "the fence")):
+        said, when = f"Today we looked {'very ' * day} closely at {thing}.", f"2026-03-{day:02}T12:00:00Z"
+        chat.add(HumanMessage(said, additional_kwargs={"created_at": when}), AIMessage("Well done."))
+    for question, first, last in (
+        ("What did we do on 5 March?", 5, 5),
+        ("What did we do from 4 to 6 March?", 4, 6),
+        ("What did we do between Monday and Wednesday last week?", 9, 11),
+        ("What happened yesterday?", 17, 17),
+    ):
+        days = re.findall(r"\[2026-03-(\d\d)\]", chat.assemble(question).messages[-1].text)
+        assert {*range(first, last + 1)} <= {*map(int, days)}, question
+
+
 def test_where_one_text_stands_out_the_room_is_not_filled_with_others() -> None:
     pipeline = ContextPipeline({"max_context_tokens": 1_500}, system_prompt="You help.")
     chat = pipeline.conversation("here", user_id="ada")
@@ -227,3 +248,5 @@ def test_who_asks_for_everything_is_told_of_every_part_of_the_conversation() -> 
     text = chat.assemble("Summarise everything we have talked about.").messages[-1].text
     tens_of_weeks = {int(number) // 10 for number in re.findall(r"week (\d+)", text)}
     assert len(tens_of_weeks) == 10
+    least = {"retrieval": {"min_relevance": 0.5}}
+    assert len(shown(chat.assemble("Summarise all we have talked about.", settings=least).report)) > 10

@@ -35,13 +35,14 @@ def memory(number: int, text: str, kind: Any = "fact", **fields: Any) -> Candida
     return Candidate(id=f"memory {number}", source="memories", text=text, kind=kind, **fields)
 
 
-def ranked(view: Conversation, others: Any = (), embeddings: Embeddings | None = None) -> tuple[Pool, str | None]:
-    return drive(gather(Searched.of(view), QUERY, embeddings, others))
+def ranked(view: Conversation, others: Any = (), embeddings: Embeddings | None = None) -> tuple[Pool, list[str]]:
+    failures = list[str]()
+    return drive(gather(Searched.of(view), QUERY, embeddings, failures, others)), failures
 
 
 def gathered(view: Conversation, others: Any = (), embeddings: Embeddings | None = None) -> Pool:
-    pool, failure = ranked(view, others, embeddings)
-    assert failure is None
+    pool, failures = ranked(view, others, embeddings)
+    assert failures == []
     return pool
 
 
@@ -61,7 +62,7 @@ def test_texts_from_elsewhere_are_ranked_in_front_of_the_messages_by_source_date
     assert (pool.position(4), pool.position(3)) == (0, None)
     assert len(pool.ranking.keys) == len(pool.meant) == 6
     assert set(np.argsort(-pool.ranking.relevance)[:2].tolist()) < {0, 1, 2, 5}
-    pool, _ = drive(gather(Searched(), QUERY, BagOfWords(), others))  # without a conversation, too
+    pool = drive(gather(Searched(), QUERY, BagOfWords(), [], others))  # without a conversation, too
     assert len(pool.ranking.keys) == 4
 
 
@@ -139,13 +140,14 @@ def test_a_reranker_hands_the_values_of_the_best_that_may_be_quoted_out_in_its_o
     dropped = AIMessage("The blue bike is secret.", additional_kwargs={"ctxbudget": "drop"})
     for view in (conversation([dropped, *reversed(BIKES)]), conversation([])):
         pool, reranker = gathered(view), Shortest()
-        new, problem = drive(rerank(pool, QUERY, reranker, view))
+        problems = list[str]()
+        new = drive(rerank(pool, reranker, problems, view, None))
         assert sorted(reranker.shown) == [f"user: {text}" for text in sorted(BIKES[: len(view.entries)])]
         best = sorted(range(1, len(view.entries)), key=lambda place: (len(view.entries[place].text), place))
         assert new.ranking.keys[best].tolist() == sorted(new.ranking.keys[best].tolist(), reverse=True)
         assert sorted(new.ranking.keys) == pytest.approx(sorted(pool.ranking.keys))
         assert new.ranking.keys == pytest.approx(pool.ranking.keys + new.ranking.components.get("reranker", 0))
-        assert problem is None
+        assert problems == []
 
 
 def test_memories_stand_in_their_places_by_the_weights_of_seed_002() -> None:

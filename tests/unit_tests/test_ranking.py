@@ -1,10 +1,11 @@
 """What speaks for a text, added up, and worth per token."""
 
 from dataclasses import fields, replace
+from datetime import date
 
 import numpy as np
 import pytest
-from langchain_ctxbudget.search import Question, Texts, first_person, rank, spelled, z_scores
+from langchain_ctxbudget.search import Question, Texts, dated, first_person, rank, spelled, z_scores
 from langchain_ctxbudget.search.ranking import Weights, named_dates
 
 ASKED = Question(("bike",))
@@ -51,16 +52,49 @@ def test_a_speaker_is_named_in_full_or_by_a_first_name_of_nobody_else_and_the_lo
 
 
 def test_named_dates_are_read_in_english_words_and_as_iso_dates():
-    for text, date in [
-        ("in May 2023", (5, 2023, 0)),
-        ("on 7 May", (5, 0, 7)),
-        ("on the 7th of May, 2023", (5, 2023, 7)),
-        ("on 2023-05-07", (5, 2023, 7)),
-        ("in December", (12, 0, 0)),
+    for text, named in [
+        ("in May 2023", (2023, 5, 0)),
+        ("on 7 May", (0, 5, 7)),
+        ("on the 7th of May, 2023", (2023, 5, 7)),
+        ("on 2023-05-07", (2023, 5, 7)),
+        ("in December", (0, 12, 0)),
+        ("between Bob and Ann on 4 March", (0, 3, 4)),
+        ("March 4 to 5pm", (0, 3, 4)),
     ]:
-        assert named_dates(text) == (date,), text
+        assert named_dates(text) == ((named, named),), text
     for text in ("may I march on?", "Maybe Augustus decided", "Marching Junes", "1999", "2023-13-01", ""):
         assert named_dates(text) == (), text
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "last"),
+    [
+        ("from 4 to 6 March", (0, 3, 4), (0, 3, 6)),
+        ("between the 4th and the 6th of March, 2026", (2026, 3, 4), (2026, 3, 6)),
+        ("March 4-6, 2026", (2026, 3, 4), (2026, 3, 6)),
+        ("from 28 February until 2026-03-06", (2026, 2, 28), (2026, 3, 6)),
+        ("2026-03-04 - 6 March", (2026, 3, 4), (2026, 3, 6)),
+        ("from March to May 2026", (2026, 3, 0), (2026, 5, 0)),
+        ("between Monday and Thursday last week", (2026, 3, 2), (2026, 3, 5)),
+        ("What did we say last week?", (2026, 3, 2), (2026, 3, 8)),
+        ("yesterday", (2026, 3, 10), (2026, 3, 10)),
+        ("from 30 December to 2 January 2027", (2026, 12, 30), (2027, 1, 2)),
+    ],
+)
+def test_the_days_between_two_dates_are_named_and_those_of_last_week_as_seen_from_today(text, first, last):
+    assert named_dates(text, date(2026, 3, 11)) == ((first, last),)
+
+
+def test_two_days_without_a_word_between_them_are_no_span_and_neither_is_a_weekday_alone():
+    assert named_dates("on 4 March and 6 March") == (((0, 3, 4),) * 2, ((0, 3, 6),) * 2)
+    assert named_dates("on Monday", date(2026, 3, 11)) == named_dates("yesterday") == ()
+
+
+def test_every_day_of_a_span_counts_as_one_that_is_named():
+    days = np.array([20260301, 20260304, 20260312, 20260320, 20260420, 0], np.int32)
+    worth = dated(days, named_dates("between 4 and 20 March"))
+    assert worth[1:4].tolist() == [2, 2, 2]
+    assert 2 > worth[0] > 1 > worth[4] > worth[5] == 0
 
 
 # One text, the last but one of six, differs in one way; the part that knows this way must set it apart.
@@ -71,7 +105,7 @@ def test_named_dates_are_read_in_english_words_and_as_iso_dates():
         ("variety", {"distinct": [5, 5, 5, 5, 9, 5]}, ASKED, 1),
         ("first_person", {"first_person": [0, 0, 0, 0, 0.5, 0]}, ASKED, 1),
         ("speaker", {"speaker": [0, 0, 0, 0, 1, 0]}, Question((), frozenset({1})), 1),
-        ("date", {"day": [20230401] * 4 + [20230507, 20230601]}, Question((), frozenset(), ((5, 0, 0),)), 1),
+        ("date", {"day": [20230401] * 4 + [20230507, 20230601]}, Question((), dates=named_dates("in May")), 1),
     ],
 )
 def test_a_part_sets_apart_what_it_knows(part, changed, question, sign):

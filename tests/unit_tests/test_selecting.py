@@ -56,8 +56,9 @@ many = settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 
 
 def gathered(view, others=(), embeddings=None, query=QUERY):
-    pool, failure = drive(gather(Searched.of(view), query, embeddings, others))
-    assert failure is None
+    failures = []
+    pool = drive(gather(Searched.of(view), query, embeddings, failures, others))
+    assert failures == []
     return pool
 
 
@@ -190,7 +191,7 @@ def test_parts_of_a_document_are_quoted_unless_it_stands_there_whole():
     chunks, others = [chunk(0), chunk(1)], [chunk(2, document="guide2")]
     whole = retrieved((), 400, others=[*chunks, *others], named=[named_document("guide", "Oil for the bike. A lot.")])
     assert quoted(whole) == ["guide", "guide2#2"]
-    assert not whole.omitted
+    assert not whole.omitted()
     summary = retrieved((), 400, others=chunks, named=[named_document("guide", None)])
     assert quoted(summary) == ["guide", "guide#0", "guide#1"]
 
@@ -205,7 +206,7 @@ def test_every_candidate_is_chosen_listed_or_counted(case):
     own = free[len(pool.others) :]
     own[case["end"] :] = False
     own[[position for position in case["shown"] if position < case["end"]]] = False
-    assert len(found.fragments) + len(found.omitted) + sum(found.more_omitted.values()) == free.sum()
+    assert len(found.fragments) + len(found.omitted()) + sum(found.more_omitted.values()) == free.sum()
 
 
 def test_items_stand_in_the_order_of_time_under_one_date_and_those_from_elsewhere_first():
