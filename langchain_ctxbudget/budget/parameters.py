@@ -147,7 +147,7 @@ def tier_of(left: float, thresholds: tuple[float, float, float] = THRESHOLDS) ->
 
 
 def relaxed(tier: Tier, forced: Collection[Forced]) -> Tier:
-    """Returns a tier that lets in what is forced."""
+    """Returns a tier without the limits that are forced open."""
     fields = {"knowledge": "knowledge_items", "history": "history_messages", "budget": "budget_share"}
     changes: dict[str, Any] = {name: getattr(HEALTHY, name) for name in (fields.get(one, one) for one in forced)}
     return replace(tier, **changes)

@@ -1,4 +1,4 @@
-"""The commands of `ctxbudget`: for conversations in a file, and for a store with what is known from it."""
+"""The commands of `ctxbudget`, for conversations in a file and for a store with the knowledge in it."""
 
 import argparse
 import json
@@ -271,7 +271,7 @@ def _new_messages(pipeline: ContextPipeline, conversation: formats.ConversationF
 
 
 def run_inspect(options: argparse.Namespace) -> None:
-    """Shows what is known, or changes it and shows the change."""
+    """Shows the knowledge about a user, or changes it and shows the change."""
     with _opened(options.store, {"settings": {"learn": False}}) as pipeline:
         knowledge, user = pipeline.knowledge, options.user
         if options.why:

@@ -148,7 +148,7 @@ def _of_claude(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _of_chatgpt(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yields what was said as the user last saw it: an export is a tree, edits and new answers are its branches."""
+    """Yields the conversation as the user last saw it: an export is a tree whose branches are edits and new answers."""
     tree, place = fields["mapping"], fields.get("current_node")
     path: list[Any] = []
     while place is not None and len(path) < len(tree):

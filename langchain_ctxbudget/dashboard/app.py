@@ -160,7 +160,7 @@ def _refusal(request: Request, *, local_only: bool) -> Response | None:
 
 
 def _is_loopback(host: str) -> bool:
-    """Tells if a name or an address, perhaps with a port, is this machine's own."""
+    """Tells if a host name or address (with or without a port) is this machine."""
     try:
         name = (host if host.count(":") > 1 and "[" not in host else urlsplit(f"//{host}").hostname) or ""
         return name == "localhost" or ipaddress.ip_address(name).is_loopback

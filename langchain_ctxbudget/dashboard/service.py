@@ -1,4 +1,4 @@
-"""The API's operations: what is asked of them is checked by pydantic, what they answer is plain data.
+"""The API's operations: pydantic checks their input, and they answer with plain data.
 
 An operation is a method of the service, which is told the user and gives only what is theirs. Kept reports name their
 items by id, and the texts are read where they are kept: so nothing that was erased since comes back.
@@ -168,7 +168,7 @@ class DashboardService:
         return {"item_id": item_id, "pinned": pinned, "text": text, "forgotten": forgotten}
 
     async def pin(self, user_id: str, *, session_id: Id, message_id: Id, preservation: Preservation | None) -> Answer:
-        """Say what is to become of a message when its conversation is compacted; None takes back an earlier wish."""
+        """Sets how compaction treats a message; None takes an earlier wish back."""
         await self._open(user_id, session_id)
         where = {"user_id": user_id, "conversation_id": session_id}
         with _known("message"):
@@ -332,7 +332,7 @@ def _line(snapshot: ContextSnapshot) -> Answer:
 
 
 def _tier_breakdown(report: ContextReport) -> Answer:
-    """The tokens and items of what is always sent (`tier1`), known, of documents, of what was said; and the total."""
+    """Tokens and items per tier: 1 is always sent, 2 knowledge, 3 documents, 4 conversation; and the total."""
     tokens, items = Counter({1: sum(report.overhead_tokens.values())}), Counter[int]()
     for layer in report.layers:
         framing = TIER_OF_LAYER.get(layer.layer, 2)
@@ -348,7 +348,7 @@ def _tier_breakdown(report: ContextReport) -> Answer:
 
 
 def _pruning_strategy(report: ContextReport, thresholds: tuple[float, ...]) -> Answer:
-    """The parts that the usage limits let in (seed 003); `budget_range` is what is left, such as `60-80%`."""
+    """The parts that the usage limits allow (seed 003); `budget_range` is the range of what is left, as `60-80%`."""
     usage = report.usage
     place = 0 if usage is None else next(n for n, tier in enumerate(TIERS) if tier.name == usage.tier)
     tier = budgets.HEALTHY if usage is None else budgets.relaxed(TIERS[place], usage.forced)

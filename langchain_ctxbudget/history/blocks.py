@@ -1,4 +1,4 @@
-"""Sealed blocks: what is known of the older messages of a conversation, beside its log, so that it is worked out once.
+"""Sealed blocks: derived data of a conversation's older messages, stored beside its log so that it is computed once.
 
 A block is a few hundred messages in a row, once more messages follow it, in parts: their texts; what else is known of
 them; their vectors; their costs, for every counter. A head names the blocks with a hash of each part, and says of each
@@ -57,7 +57,7 @@ class Head(Record):
 
 
 def read(store: BaseStore, conversation: OpenConversation) -> Flow[None]:
-    """Begins a conversation with what is stored of its messages; what has come since is read from the log."""
+    """Fills a new conversation from its stored blocks; newer messages are read from the log."""
     [item] = yield from batch(store, [GetOp(conversation.scope.namespace(BLOCKS), HEAD)])
     if not isinstance(item, Item):
         return
@@ -131,7 +131,7 @@ def _unpack(table: MessageTable, parts: Sequence[Mapping[str, bytes]]) -> None:
 
 
 def lacking(conversation: OpenConversation) -> Iterator[tuple[int, list[str]]]:
-    """Yields the blocks of which parts are known that are not stored, with the names of these."""
+    """Yields the numbers of the blocks with parts that are computed but not stored, and the names of these parts."""
     table, index = conversation.table, conversation.table.search_index
     reach = {TEXTS: len(table), LOG: len(table), VECTORS + index.vectors_by: index.final_vectors}
     reach |= {f"{COSTS}{name}": len(costs.column) for name, costs in table.counted.items()}

@@ -1,4 +1,4 @@
-"""The messages of a conversation, and the columns of what is known of each by number: only ever added to."""
+"""The messages of a conversation, and columns with a value for each of them: they only ever grow."""
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -32,7 +32,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Entry:
-    """One message, and what is known of it but for its costs."""
+    """One message and everything that is derived from it, except its costs."""
 
     source: str
     """The JSON of its record."""
@@ -154,7 +154,7 @@ class Costs(Columns):
         self.turn_read: Any = None  # the turn as it was read last, to go on with
 
     def grow(self, entries: Sequence[Entry], counter: TokenCounter) -> None:
-        """Counts what is not counted yet, new messages also as lines where counting costs nobody anything."""
+        """Counts the messages that are new; with a local counter, also the lines that would quote them."""
         for position in np.flatnonzero(self.column.values == UNKNOWN).tolist():  # it is shown otherwise now
             self.column.values[position] = _cost(entries[position], counter)
         new, count = entries[len(self.column) :], counter.count_text
@@ -164,7 +164,7 @@ class Costs(Columns):
         self.quote.extend([count(entry.quoted()) if len(entry.text) <= ahead else UNKNOWN for entry in new])
 
     def changed(self, length: int, positions: Sequence[int]) -> "Costs":
-        """Returns the costs of so many messages, of which those at some positions, ascending, are shown otherwise."""
+        """Returns the costs of the first messages, without those at `positions` (ascending), which have changed."""
         other = Costs()
         other.take_columns(self, length)
         other.column.values[[position for position in positions if position < len(other.column)]] = UNKNOWN
@@ -218,7 +218,7 @@ class MessageIndex(Columns):
         self.said.update(self._said.values[start:].tolist())
 
     def texts(self, costs: search.Numbers, places: NDArray[np.intp], session: search.Numbers) -> search.Texts:
-        """Returns what is known of the messages at some places, of all messages' costs in tokens and sessions."""
+        """Returns the features of the messages at `places`; `costs` and `session` have a value for every message."""
         chosen = session[places]
         return search.Texts(
             session=chosen,
@@ -267,7 +267,7 @@ class MessageIndex(Columns):
         return other
 
     def packed(self, first: int, end: int, entries: Sequence[Entry]) -> tuple[dict[str, Any], Arrays]:
-        """Returns what is known of some messages but for their vectors, as plain data and arrays."""
+        """Returns the columns of some messages, except their vectors, as plain data and arrays."""
         arrays, names = self.arrays(first, end), list(self.speakers)
         speakers = [names[number] for number in arrays.pop("_speaker").tolist()]
         del arrays["_links"]
@@ -275,7 +275,7 @@ class MessageIndex(Columns):
         return {"speakers": speakers, "terms": words}, {**arrays, **found}
 
     def unpack(self, blocks: Sequence[tuple[Mapping[str, Any], Arrays]]) -> None:
-        """Takes in what was packed, of blocks in a row."""
+        """Takes in the packed columns of consecutive blocks."""
         for data, arrays in blocks:
             self.extend({**arrays, "_speaker": np.array([*map(self.speakers.__getitem__, data["speakers"])])})
             self.said.update(arrays["_said"].tolist())
@@ -283,7 +283,7 @@ class MessageIndex(Columns):
 
     @property
     def final_vectors(self) -> int:
-        """The number of messages whose vectors, and what follows from those around them, are known for good."""
+        """The number of messages whose vectors, and the values derived from their neighbours', will not change."""
         return max(0, min(len(self.vectors), len(self._links) + 1 - search.AFTER))
 
     def packed_vectors(self, first: int, end: int) -> tuple[dict[str, Any], Arrays]:

@@ -64,7 +64,7 @@ class HistoryView:
 
 
 def keep_share(budget_tokens: int) -> float:
-    """Returns the share of a budget that the newest messages keep: in a small one, what is not found is not seen."""
+    """Returns the share of a budget that the newest messages keep; less in a small one, where retrieval needs more."""
     return SMALL_SHARE + (KEEP_SHARE - SMALL_SHARE) * min(1.0, budget_tokens / LARGE_BUDGET)
 
 

@@ -125,7 +125,7 @@ class Conversation:
         return Spans(self.entries, tree, self.table.made)
 
     def shown(self, position: int, most_tokens: int) -> tuple[BaseMessage, int]:
-        """Returns a message as it stands among others, clipped to so many tokens unless it is kept, and its cost."""
+        """Returns a message as a prompt shows it, clipped to a number of tokens unless it is kept, and its cost."""
         entry, cost = self.entries[position], self.costs[position]
         if cost <= most_tokens or entry.preservation == "keep":
             return entry.sent, cost

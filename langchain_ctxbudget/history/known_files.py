@@ -115,7 +115,7 @@ def replacements(args: object) -> Iterator[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Focus:
-    """What the talk is about: identifiers, files and lines of files that it names."""
+    """The identifiers, files and lines of files that recent messages name."""
 
     words: Mapping[str, int] = field(default_factory=dict)
     """Identifiers, with the number of kinds of texts that have them."""

@@ -53,7 +53,7 @@ class Heads:
         return sorted(self.lanes, key=lambda name: (-self.lanes[name].clock, name))[:most]
 
     def goes_on(self, known: "Heads") -> bool:
-        """Returns whether everything that was known is still there, so that only what is new has to be read."""
+        """Returns whether all known records are still there, so that only new ones have to be read."""
         return (self.joined is not None or known.joined is None) and all(
             (lane := self.lanes.get(name)) and lane.born == before.born and lane.count >= before.count
             for name, before in known.lanes.items()
@@ -89,7 +89,7 @@ class News:
 
 
 def read_new(store: BaseStore, scope: stores.Scope, known: Heads, now: Heads) -> Flow[News]:
-    """Reads what the lanes have in addition to what was known, in order."""
+    """Reads the records that the lanes have gained since `known`, in order."""
     starts = {name: lane.count for name, lane in known.lanes.items()}
     ends = {name: lane.count for name, lane in now.lanes.items()}
     keys = [stores.place_key(name, number) for name, end in ends.items() for number in range(starts.get(name, 0), end)]

@@ -354,7 +354,7 @@ class Summarizing:
         return next((request_of(seen, spans, node, key) for node, key in wanted(spans)), None)
 
     def _take(self, job: SummaryRequest, made: Digest | str, conversation: OpenConversation) -> Flow[None]:
-        """Takes in a digest if its messages, and those before them, are still the same; or notes why there is none."""
+        """Stores a digest if all messages up to its end are unchanged; or notes why there is none."""
         seen, spans = self._seen(conversation)
         known = spans.known
         if isinstance(made, str):

@@ -1,4 +1,4 @@
-"""The messages of a conversation and what is known of each, in order; only ever added to.
+"""The messages of a conversation with everything derived from each, in order; it only ever grows.
 
 Whoever changes messages makes another table. Texts of sealed messages are inflated when somebody looks.
 """
@@ -99,13 +99,13 @@ class MessageTable(Columns, Sequence[Entry]):
         return list(self._words)[self.facts.values[position - 1]["date_shown"]] if position else None
 
     def digest(self, length: int | None = None) -> str:
-        """Returns a digest of all its messages, or of so many from the beginning."""
+        """Returns a digest of all messages, or of the first `length` ones."""
         end = len(self) if length is None else length
         digest: bytes = self.facts.values[end - 1]["digest"] if end else b""
         return digest.decode()
 
     def holds(self, length: int, digest: str) -> bool:
-        """Returns whether it begins with so many messages of this digest."""
+        """Returns whether the first `length` messages have this digest."""
         return length <= len(self) and (not length or self.digest(length) == digest)
 
     def preserved(self, length: int) -> str:
@@ -140,7 +140,7 @@ class MessageTable(Columns, Sequence[Entry]):
         return int(found[0]) if len(found) else None
 
     def lane_counts(self, length: int, counts: Mapping[str, int]) -> dict[str, int]:
-        """Returns how many records of every lane are before the first one of the messages after so many."""
+        """Returns how many records of every lane come before the first record of the messages from `length` on."""
         facts, words, found = self.facts.values[length:], list(self._words), dict(counts)
         for lane, number in zip(facts["lane"].tolist(), facts["number"].tolist(), strict=True):
             name = str(words[lane])
@@ -173,7 +173,7 @@ class MessageTable(Columns, Sequence[Entry]):
             self.names.setdefault(message.name, position)
 
     def changed(self, length: int, pins: Mapping[int, Preservation | None] | None = None) -> "MessageTable":
-        """Returns the table of the first messages, some with other pins; keeps what still holds of what was derived."""
+        """Returns the table of the first messages, some with other pins; keeps all derived data that is still valid."""
         if length >= len(self) and not pins:
             return self
         pins = pins or {}
@@ -209,7 +209,7 @@ class MessageTable(Columns, Sequence[Entry]):
         return tree
 
     def read_ahead(self, length: int, segment_messages: int) -> None:
-        """Reads for compaction what follows on so many messages, where it is an exchange: no prompt has to, then."""
+        """Prepares the messages from `length` on for compaction if they are one exchange, so that no prompt has to."""
         if not 0 < len(self) - length <= MOST_READ_AHEAD:
             return
         for position in range(length, len(self)):

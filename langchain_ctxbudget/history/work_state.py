@@ -156,7 +156,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class WorkState:
-    """What calls have left behind, message by message; `copy` goes on without changing this one."""
+    """What tool calls have left behind, read message by message; continue with a `copy` to keep this one unchanged."""
 
     kinds: Mapping[str, ToolKind] = field(default_factory=dict)
     read_until: int = 0
@@ -259,7 +259,7 @@ class WorkState:
     def lines(
         self, count: Count, budget_tokens: int, said: str = "", step: "StepWork | None" = None
     ) -> list[SummaryLine]:
-        """Returns the work state in lines that fit a budget, but for what is `said` in the prompt already.
+        """Returns the work state in lines that fit a budget, without anything that the prompt says already (`said`).
 
         Lines of files that a step of the turn has chosen have a budget of their own.
         """
@@ -293,7 +293,7 @@ class WorkState:
                 names.pop()
 
     def worth(self, before: Sequence[BaseMessage], turn: Sequence[BaseMessage]) -> dict[str, known_files.Floats]:
-        """Returns how likely the next edits replace each line of the files, by what was said lately."""
+        """Returns how likely the next edits replace each line of the files, judging by the newest messages."""
         asked = [message for message in turn if is_user(message)]
         answers = [message for message in turn if isinstance(message, AIMessage)][-RECENT_CALLS:]
         earlier = [one for one in before if not isinstance(one, ToolMessage) and one.text.strip()][-RECENT_TEXTS:]
@@ -385,6 +385,6 @@ def _short(text: str) -> str:
 
 
 def most_tokens(calls: int, budget_tokens: int) -> int:
-    """Returns what the work state of so many calls may cost in a budget; more only when the calls have doubled."""
+    """Returns the most tokens for the work state of a number of calls; it grows only when the calls have doubled."""
     doubled = TOKENS_PER_CALL << (calls.bit_length() - 1) if calls else 0
     return min(MOST_TOKENS + int(budget_tokens * MORE_SHARE), int(budget_tokens * MOST_SHARE), doubled)

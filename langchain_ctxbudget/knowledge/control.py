@@ -1,4 +1,4 @@
-"""`pipeline.knowledge`: what is known about users is listed, changed by hand and traced to its messages; presence.
+"""`pipeline.knowledge`: lists and edits the knowledge about users, and traces it to its messages; presence.
 
 A change by hand shows in every conversation at its next turn, and nothing that is learned later overrides its text.
 """
@@ -102,7 +102,7 @@ class UserKnowledge:
         return _by_importance((yield from known.read(self._store, user_id)).entities, self._now)
 
     def _list_bundles(self, *, user_id: str) -> Flow[list[records.ContextBundle]]:
-        """Lists the texts that are compiled of what is known about a user, by id, with the prompts that used each."""
+        """Lists the texts compiled from a user's knowledge, by id, with the number of prompts that used each."""
         bundles = (yield from known.read(self._store, user_id)).bundles
         return list(learning.with_uses(bundles, known.kept_of(self._store, user_id).uses, self._now).values())
 
@@ -234,7 +234,7 @@ class UserKnowledge:
         return (yield from self._changing(user_id, change))
 
     def _why(self, item_id: str, *, user_id: str) -> Flow[list[SourceMessage]]:
-        """Returns the messages that an item is known from, none for what was said by hand; `InputError` for no item."""
+        """Returns the messages that an item was learned from, none for one by hand; `InputError` if it is unknown."""
         knowledge = yield from known.read(self._store, user_id)
         ended = (fact for fact in knowledge.ended if fact.id == item_id)
         sources = (next(ended, None) or _find(knowledge, item_id)).sources
@@ -271,7 +271,7 @@ class UserKnowledge:
         return "\n\n".join(parts) + "\n"
 
     def _heartbeat(self, /, *, user_id: str, device_id: str, **opened: Any) -> Flow[records.ClientPresence]:  # noqa: ANN401
-        """Notes what a user has open on a device, predicts what is likely to come up, and makes ready for it.
+        """Notes what a user has open on a device, predicts the topics and entities to come, and prepares for them.
 
         Its texts are compiled; a conversation in front is read in the background, with all about it. Noted are
         `active_conversation_id` in front, `visible_conversation_ids` (at most 100), `active_notebook_id`,

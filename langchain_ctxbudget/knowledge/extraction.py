@@ -1,4 +1,4 @@
-"""Learning by a chat model: one call that shows what is known already, structured where the model can, always sourced.
+"""Learning by a chat model: one call that shows existing knowledge; its answers name their sources.
 
 The messages, and what is known, are data: they stand inside fences. New messages have numbers, which the reply names
 as its sources; known facts have short ids (F1, F2, ...), so that the reply updates and supersedes them. What of a reply
@@ -122,7 +122,7 @@ class _EntityNote(_Note):
 
 
 class LearnedAboutUser(_Note):
-    """What new messages tell about the user."""
+    """Everything that new messages tell about the user."""
 
     facts: Many[_FactNote]
     topics: Many[_TopicNote]
@@ -168,7 +168,7 @@ class ChatModelExtractor:
         self._room_tokens = window - taken
 
     def extract(self, said: Sequence[Said], before: Sequence[Said], known: Knowledge) -> records.Learned:
-        """Learns from some messages, of which the longest are clipped where not all fit.
+        """Learns from some messages; the longest are clipped if they do not all fit.
 
         Of the messages `before` them, and of what is known, the model sees what fits: the last ones, the most relevant.
         A `ModelReplyError` says why both attempts failed, or that the window is too small.

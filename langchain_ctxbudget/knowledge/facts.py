@@ -162,7 +162,7 @@ def _was_learned(new: Fact, item: LearnedFact, other: Fact) -> bool:
 
 
 def _ends(item: LearnedFact, new: Fact, other: Fact) -> bool:
-    """Returns whether both cannot be true at the same time; of what is kept by hand, it takes more than being named."""
+    """Returns whether a new fact ends another; a fact kept by hand does not end by being named alone."""
     if len(item.supersedes) <= MOST_NAMED and other.id in item.supersedes and not other.is_kept_by_hand:
         return True
     slot = fold(one_line(item.slot))
@@ -339,7 +339,7 @@ def packed(fragments: Sequence[Fragment], count: Count, budget_tokens: int) -> t
 def as_candidates(
     memories: Iterable[Fragment], known: Iterable[Fact], *, conversation_id: str | None = None
 ) -> tuple[Candidate, ...]:
-    """Returns what is known about the user and not shown as texts that retrieval may quote.
+    """Returns the facts about the user that the prompt does not show, as texts that retrieval may quote.
 
     Of the open conversation, no fact is quoted, as its message can be.
     """

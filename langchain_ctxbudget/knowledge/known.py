@@ -97,7 +97,7 @@ class Knowledge:
 
     @cached_property
     def by_hand(self) -> "Knowledge":
-        """What the user or the application said by hand, and nothing that was learned."""
+        """Only the items that the user or the application wrote by hand."""
         facts = tuple(one for one in self.facts if one.made_by == records.BY_USER)
         topics = tuple(one for one in self.topics if one.made_by == records.BY_USER and not one.sources)
         entities = tuple(one for one in self.entities if one.made_by == records.BY_USER and not one.sources)
@@ -261,7 +261,7 @@ _locks: WeakValueDictionary[tuple[int, str], Lock] = WeakValueDictionary()
 
 
 def kept_of(store: BaseStore, user_id: str) -> Kept:
-    """Returns what is kept of a user: work that was begun with another one must not be written."""
+    """Returns the cache of a user; work that was begun with an earlier cache must not be written."""
     with _mutex:
         users = _stores.setdefault(store, OrderedDict())
         kept = users.setdefault(user_id, Kept())
@@ -278,7 +278,7 @@ def lock_of(store: BaseStore, user_id: str) -> Lock:
 
 
 def interrupted(store: BaseStore, user_id: str) -> None:
-    """Notes that something of a user is erased: work under way is not written, and what is known is read anew."""
+    """Drops a user's cache because data is erased: work under way is not written, and knowledge is read anew."""
     with _mutex:
         _stores.get(store, OrderedDict[str, Kept]()).pop(user_id, None)
 
@@ -292,7 +292,7 @@ def note_use(store: BaseStore, user_id: str, hits: Iterable[str], misses: Iterab
 
 
 def read(store: BaseStore, user_id: str, found: object = None, *, marked: bool = False) -> Flow[Knowledge]:
-    """Reads what is known about a user, where the mark, which may be `found` already, has changed."""
+    """Reads the knowledge about a user if its mark has changed; `marked` says that the mark was `found` already."""
     if not marked:
         [found] = yield from batch(store, [records.mark_place(user_id)])
     mark, kept = records.KnowledgeMark.found(found), kept_of(store, user_id)

@@ -81,7 +81,7 @@ class Work:
     """What was kept of the user when they were taken up."""
 
     def said(self, before: int = 0) -> list[records.Said]:
-        """The words in them that may be learned from; of `before`, those in so many messages right before them."""
+        """The words that may be learned from; with `before`, those of that many messages right before them instead."""
         others = others_in(self.entries[max(0, self.first - LOOK_BACK) :], self.scope.user_id)
         entries = self.entries[max(0, self.first - before) : self.first] if before else self.entries[self.first :]
         return as_said(entries, others)
@@ -345,7 +345,7 @@ class Learning:
         return self.worker.submit(scope)
 
     def forget(self, scope: Scope, conversation: OpenConversation | None = None) -> Flow[None]:
-        """Take out of what is known what comes from messages that a conversation no longer has; None: from any of it.
+        """Removes knowledge from messages that a conversation no longer has; None: from all of its messages.
 
         Mentions in it are counted again when it is learned from next.
         """
@@ -367,7 +367,7 @@ class Learning:
     def rewritten(
         self, user_id: str, change: Callable[[Knowledge], Knowledge], *, edited: bool = False
     ) -> Flow[Knowledge]:
-        """Reads what is known of a user, changes, compiles and writes it; whoever calls it holds the user's lock."""
+        """Reads, changes, compiles and writes a user's knowledge; the caller holds the user's lock."""
         store, shown = self.owner.store, self.owner.settings.entity_context
         before = yield from known.read(store, user_id)
         after = compiled(store, user_id, change(before), self.clock(), shown)
@@ -462,7 +462,7 @@ class Learning:
         return records.ProgressRecord.found(item) or records.ProgressRecord()
 
     def _write(self, work: Work, learned: records.Learned | None) -> Flow[None]:
-        """Merges what messages say into what is known of their user; None: rules tell what that is.
+        """Merges what was learned from messages into their user's knowledge; None: rules learn from them here.
 
         Where the user was erased, or the conversation was learned from, since they were taken, they are taken again.
         """

@@ -50,7 +50,7 @@ class Heartbeat(BaseModel):
 
 
 def heartbeat(old: ClientPresence | None, beat: Heartbeat, now: datetime) -> ClientPresence:
-    """Returns what is known of a device after a heartbeat, given what was known before."""
+    """Returns the presence of a device after a heartbeat."""
     before = old or ClientPresence(device_id=beat.device_id, session_started_at=now, last_heartbeat_at=now)
     is_new, history = now - before.last_heartbeat_at > NEW_SESSION_AFTER, before.navigation_history
     if beat.path not in (None, before.last_navigation_path):
@@ -108,7 +108,7 @@ def is_online(device: ClientPresence, now: datetime) -> bool:
 
 
 def renew(store: BaseStore, user_id: str, state: Knowledge, now: datetime, beat: Heartbeat) -> Flow[ClientPresence]:
-    """Writes what a heartbeat tells, and what is likely to come up; forgets devices that were silent for 90 days."""
+    """Writes a heartbeat and its predictions; forgets devices that were silent for 90 days."""
     before = yield from devices(store, user_id, now)
     left = {one.device_id: one for one in before if now - one.last_heartbeat_at <= FORGOTTEN_AFTER}
     left[beat.device_id] = heartbeat(left.get(beat.device_id), beat, now)

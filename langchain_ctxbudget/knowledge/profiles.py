@@ -1,4 +1,4 @@
-"""Topics and entities: their ids, what is learned of them, their numbers, and the texts that prompts show of them.
+"""Topics and entities: their ids, attributes and scores, and the texts that prompts show.
 
 Numbers are added up from one link per conversation; adding up or merging again gives the same. Days and hours are UTC.
 A text (a bundle) has one field per line, most important first, and never costs more than its cap.
@@ -235,7 +235,7 @@ class Compiler:
     def topic(
         self, profile: TopicProfile, facts: Sequence[Fact] = (), parent: TopicProfile | None = None
     ) -> ContextBundle:
-        """Compiles what is known of a topic, the facts about it included; nothing where that is only its name."""
+        """Compiles the text of a topic and the facts about it; empty if only its name is known."""
         head = one_line(profile.label) + (f" (part of {one_line(parent.label)})" if parent else "")
         lines = [head, self._by_hand("topic", head, profile)]
         if profile.proficiency_level != "unknown":
@@ -248,7 +248,7 @@ class Compiler:
         return self._made("topic", shown, facts, profile.id, importance_at(profile, self.now))
 
     def entity(self, profile: EntityProfile, facts: Sequence[Fact] = ()) -> ContextBundle:
-        """Compiles what is known of a person or a thing, in the order of seed 004; nothing where that is its name."""
+        """Compiles the text of a person or a thing, in the order of seed 004; empty if only its name is known."""
         values = {name: value for name, value in profile.attributes if value.strip()}  # the newest of each
         place = {name: number for number, name in enumerate(FIRST_ATTRIBUTES)}
         names = sorted(values, key=lambda name: place.get(name.casefold(), len(place)))
@@ -275,7 +275,7 @@ class Compiler:
         return self._made("composite", lines, (), f"persona/{persona_id}")
 
     def _by_hand(self, kind: records.BundleType, head: str, profile: Profile) -> str:
-        """Returns what was written by hand, as much of it as fits behind the name."""
+        """Returns the description written by hand, as much of it as fits behind the name."""
         text = one_line(profile.compiled_context or "")
         return shrink_to(text, lambda part: estimate_tokens(f"{head}\n{part}"), CAPS[kind], str.split) or ""
 

@@ -1,4 +1,4 @@
-"""The records of what is known about a user (seeds 000 and 001), their places in a store, and the values of learning.
+"""The records of the knowledge about a user (seeds 000 and 001), their places in a store, and learning's values.
 
 Below `(ROOT, user, "knowledge")` every kind has a namespace with one item per record. The namespace itself holds a mark
 that every change renews. Progress and snapshots stand with their conversation. Nothing here gets into a vector index.

@@ -53,7 +53,7 @@ class Detected:
 
 @dataclass(frozen=True, slots=True)
 class Bundles:
-    """The text of what was detected, and the account of everything else."""
+    """The texts of the detected subjects, and the account of everything left out."""
 
     fragments: tuple[Fragment, ...] = ()
     omitted: tuple[tuple[str, ReportItem], ...] = ()
@@ -117,12 +117,12 @@ def named(
 
 
 def facts_within(tier: Tier) -> int | None:
-    """Returns the number of facts that a usage tier lets in: the smaller half of its items, None for all."""
+    """Returns the number of facts that a usage tier allows: the smaller half of its items, None for all."""
     return None if tier.knowledge_items is None else tier.knowledge_items // 2
 
 
 def within(detected: Detected, tier: Tier, count: Count) -> Detected:
-    """Returns the surest of what was detected, as many as a usage tier lets in beside its facts."""
+    """Returns the detected subjects of highest confidence, as many as a usage tier allows beside its facts."""
     if tier.knowledge_items is None:
         return detected
     both = [*((Layer.TOPICS, one) for one in detected.topics), *((Layer.ENTITIES, one) for one in detected.entities)]

@@ -1,4 +1,4 @@
-"""What stays of a text that is too large: its ends, and between them the lines that say most by its kind.
+"""Shortens a text that is too large: its ends stay, and between them the lines that matter most for its kind.
 
 A log tells at its start what was run and at its end how it went; between them errors count. A diff is told by its files
 and hunks, search hits by the first of every file, code by its signatures, prose by its headings; all of them by lines
@@ -49,7 +49,7 @@ _HEADING = re.compile(r"#{1,6} |=+ .*=$")
 def outlined(
     text: str, characters: int, focus: frozenset[str], mark: Callable[[int], str], worth: tuple[float, ...] = ()
 ) -> str:
-    """Returns about so many characters of a text, marks of gaps included; nothing where nothing would stay.
+    """Returns about `characters` characters of a text, with the marks of gaps; empty if nothing would stay.
 
     `mark` returns what stands in the largest gap for the number of characters that are left out altogether. What its
     lines are worth follows from its kind, the focus, and the ends, unless it is given.
@@ -163,7 +163,7 @@ def _json(text: str) -> object:
 
 @remembering(256)
 def _shorter_json(text: str, characters: int) -> str:
-    """Returns the finest form of a JSON text that has at most so many characters; nothing where there is none."""
+    """Returns the most detailed form of a JSON text within a number of characters; empty if there is none."""
     if (value := _json(text)) is None:
         return ""
 
@@ -192,7 +192,7 @@ def _smaller(value: Any, items: int, characters: int) -> Any:  # noqa: ANN401 - 
 
 
 def head_end(text: str, end: int) -> int:
-    """Returns where to cut a text of which at most `end` characters are kept: at a line break, else at white space."""
+    """Returns where to cut a text to keep at most `end` characters: at a line break, else at white space."""
     for pattern in (_LINE_BREAK, _SPACE):
         if starts := [found.start() for found in pattern.finditer(text, end - int(end * NEAR), end + 1)]:
             return starts[-1]
@@ -208,6 +208,6 @@ def _tail_start(text: str, start: int) -> int:
 
 
 def _ends(text: str, characters: int) -> tuple[str, str]:
-    """Returns head and tail of a text, at most so many characters together."""
+    """Returns the head and the tail of a text, with at most `characters` characters together."""
     tail_characters = characters // 2
     return text[: head_end(text, characters - tail_characters)], text[_tail_start(text, len(text) - tail_characters) :]

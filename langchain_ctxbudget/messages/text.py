@@ -198,7 +198,7 @@ def units(text: str) -> list[str]:
 
 
 def without_pasted(text: str) -> str:
-    """Returns a text without all from the first mark of a paste to the last one, as what is pasted may imitate its end.
+    """Returns a text without everything between its first and last mark of a paste: a paste may imitate its own end.
 
     Where something is left open, nothing of the end of the text stays; where no word is left, nothing.
     """
@@ -221,7 +221,7 @@ def begins_in_the_middle(sentence: str) -> bool:
 
 
 def _prose(line: str) -> Iterator[str]:
-    """Yields the sentences of a line; one that leans on the one before it, or was split, is joined to it."""
+    """Yields the sentences of a line; one that was split, or refers to the one before it, is joined to that."""
     is_table = line.startswith("|") and line.count("|") > 1
     is_json = line[:1] in ("{", "[") and line[-1:] in ("}", "]") and not line[1:2].isalpha()
     if _CALLED.match(line):

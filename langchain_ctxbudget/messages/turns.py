@@ -68,7 +68,7 @@ class OpenCalls(NamedTuple):
     """For how many messages besides results there was no safe cut."""
 
     def after(self, message: BaseMessage) -> "tuple[bool, OpenCalls]":
-        """Tells if a cut right before a message leaves calls and results together, and what is open after it.
+        """Tells if a cut right before a message keeps calls and results together, and which calls are open after it.
 
         A call is waited for until the user speaks, and for `HELD_MESSAGES` messages besides results at most.
         """

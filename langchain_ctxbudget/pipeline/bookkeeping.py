@@ -240,7 +240,7 @@ class Ledger:
         return total(record.used for record in lanes.values() if record)
 
     def write(self, store: BaseStore, user_id: str) -> Flow[None]:
-        """Writes what was counted of a user; where that fails, it is written the next time."""
+        """Writes the counts of a user; if that fails, they are written the next time."""
         if not (calls := self.unwritten.get(user_id, ())):
             return
         places = list(dict.fromkeys(place for call in calls for place in call.places))
@@ -251,12 +251,12 @@ class Ledger:
         self._change(user_id, lambda call: None if call.number <= calls[-1].number else call)
 
     def forget(self, scope: stores.Scope) -> None:
-        """Never writes again what was counted of a conversation; its user's month stays."""
+        """Drops the unwritten counts of a conversation for good; its user's month stays."""
         gone = of_session(scope)
         self._change(scope.user_id, lambda it: it._replace(places=tuple(one for one in it.places if one != gone)))
 
     def erase(self, user_id: str) -> None:
-        """Never writes again what was counted of a user; to be done before their records are deleted."""
+        """Drops the unwritten counts of a user for good; call it before their records are deleted."""
         self._change(user_id, lambda _: None)
 
     def _change(self, user_id: str, change: Callable[[_ModelCall], _ModelCall | None]) -> None:
@@ -285,7 +285,7 @@ class Bookkeeping:
         self.store, self._process = store, os.getpid()
 
     def close(self) -> None:
-        """Writes what is still to be written, and begins nothing any more; an event loop is not held up."""
+        """Writes everything that is pending and accepts nothing new; does not block an event loop."""
         if self._process != os.getpid():  # what there is, the parent writes
             return
         if running_loop() is None:
@@ -313,7 +313,7 @@ class Bookkeeping:
         return usage
 
     def write(self, user_id: str) -> Flow[None]:
-        """Writes what was counted of a user."""
+        """Writes the counts of a user."""
         # Whoever erases something of the user holds this lock, too.
         store = self.store()
         yield from locked(known.lock_of(store, user_id), self.ledger.write(store, user_id))

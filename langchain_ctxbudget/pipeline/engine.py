@@ -88,7 +88,7 @@ class Engine:
         return Engine(workspace, target, self.system_prompt, self.reranker)
 
     def ready(self) -> Flow[None]:
-        """Loads what is needed to decide anything; a blocking call loads it where it is needed."""
+        """Loads everything that a decision needs ahead of it; a blocking call loads it on first use."""
 
         def load() -> None:
             self.target.load()
@@ -99,7 +99,7 @@ class Engine:
             self._loaded = True
 
     def recall(self, scope: Scope, body: Callable[[Conversation], Flow[T]], held: Messages = ()) -> Flow[T]:
-        """Runs a flow that reads a conversation as it is now; one that is in memory only has what is `held`."""
+        """Runs a flow on the current conversation; one in memory only consists of the `held` messages."""
 
         def seen(conversation: OpenConversation) -> Flow[T]:
             if not scope.is_kept:
@@ -197,7 +197,7 @@ class Engine:
     def observe(
         self, used: Mapping[str, Any] | AIMessage | None, report: ContextReport | None, model: str | None = None
     ) -> float:
-        """Corrects the counts, and counts what was used; see `ContextPipeline.observe_usage`."""
+        """Corrects the estimates and books the usage; see `ContextPipeline.observe_usage`."""
         comparable = True
         if isinstance(used, AIMessage):
             model, comparable = model or model_of(used), is_of_one_call(used)

@@ -262,7 +262,7 @@ class ContextPipeline:
         return history.log.read_conversations(self._workspace.store, stores.require_id("user_id", user_id))
 
     def _edit_message(self, message_id: str, message: BaseMessage, *, user_id: str, conversation_id: str) -> Flow[None]:
-        """Puts a message in the place of another, under its id; what was derived from the old one is deleted."""
+        """Replaces a message under its id; everything derived from the old one is deleted."""
         scope = stores.Scope(user_id, conversation_id)
         [given] = checked([message], "message")
         yield from self._workspace.change(scope, lambda editor: editor.edit(message_id, given), "forget")
@@ -361,7 +361,7 @@ class ContextPipeline:
         return self._workspace.recall(stores.Scope(user_id, conversation_id), body)
 
     def _end_session(self, *, user_id: str, conversation_id: str) -> Flow[bool]:
-        """Says that a conversation pauses or ends; returns True if what is new in it is learned from now."""
+        """Says that a conversation pauses or ends; returns True if its new messages are learned from now."""
         yield from ()
         return self._workspace.learning.end_session(stores.Scope(user_id, conversation_id))
 
@@ -544,7 +544,7 @@ class Chat:
         return self.pipeline._get_compactions(**self._ids)
 
     def _end_session(self) -> Flow[bool]:
-        """Says that the conversation pauses or ends; returns True if what is new in it is learned from now."""
+        """Says that the conversation pauses or ends; returns True if its new messages are learned from now."""
         return self.pipeline._end_session(**self._ids)
 
     def _status(self) -> Flow[ConversationStatus]:

@@ -43,7 +43,7 @@ class LruCache(Generic[V]):
         self._things: dict[Hashable, V] = {}
 
     def find(self, key: Hashable, make: Callable[[], V]) -> V:
-        """Returns what is kept under a key, or something new."""
+        """Returns the thing under a key; makes it if there is none."""
         with self._mutex:
             self._things[key] = found = self._things.pop(key) if key in self._things else make()
             if len(self._things) > MOST_KEPT:
@@ -121,7 +121,7 @@ class Workspace:
 
     @cached_property
     def catalogue(self) -> "Catalogue":
-        """The documents of the store; keeps what was read of them."""
+        """The documents of the store, with a cache of those that were read."""
         from langchain_ctxbudget.documents import Catalogue  # noqa: PLC0415 - it reads files, too
 
         return Catalogue(self.store)
@@ -138,7 +138,7 @@ class Workspace:
         return self._of_runs.find(id(store), partial(self._again, store=store))
 
     def close(self) -> None:
-        """Writes what is still to be written, and ends the background work; a store that was passed in stays open."""
+        """Writes everything that is pending and ends the background work; a store that was passed in stays open."""
         if self._process != os.getpid():
             return
         for other in self._of_runs.all():
@@ -200,7 +200,7 @@ class Workspace:
         return self.recall(scope, body)
 
     def note_blocks(self, conversation: history.OpenConversation) -> None:
-        """Has what is known of older messages stored in the background, where it is not yet."""
+        """Stores the derived data of older messages in the background, if some is not stored yet."""
         lasting = conversation.scope.is_kept and not isinstance(self.store, stores.PrivateStore)
         if lasting and next(history.blocks.lacking(conversation), None):
             self.sealing.submit(conversation.scope)

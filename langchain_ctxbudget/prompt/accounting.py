@@ -124,7 +124,7 @@ def _items(plan: Plan, content: Content) -> dict[str, list[report.ReportItem]]:
 
 
 def _of_history(plan: Plan, content: Content) -> list[report.ReportItem]:
-    """Returns the verbatim part of the history: what is sent, what was pruned, what cannot be sent."""
+    """Returns the items of the verbatim history: sent, pruned, or impossible to send."""
     view, conversation, counter = plan.history, plan.conversation, plan.counter
     shortened = _shortened(plan, content)
     sent, pinned = _positions(content.history), {*conversation.kept}

@@ -1,4 +1,4 @@
-"""From what was chosen to the messages that are sent, measured to the token.
+"""Turns the chosen content into the messages that are sent, measured to the token.
 
 Stable zone: one system message (system prompt, preferences, arc), the summary, recent messages. Volatile zone: a fenced
 block in front of the user's words in the current turn, or with the layout `"system_first"` at the system message's end.

@@ -318,7 +318,7 @@ def _bundles(plan: Plan, tokens: Mapping[str, int]) -> subjects.Bundles:
 
 
 def with_preferences(plan: Plan) -> Plan:
-    """Writes the preferences, and what is known about the user, within the budget of their layer."""
+    """Writes the preferences and the facts about the user within the budget of their layer."""
     settings, count = plan.request.settings, plan.counter.count_text
     known = plan.request.remembered
     known = known.renewed() if plan.history.step and not plan.adds else known
@@ -398,7 +398,7 @@ def _work_of_turn(plan: Plan, view: compact.HistoryView) -> tuple[Fragment, ...]
 
 
 def with_leftovers(plan: Plan) -> Plan:
-    """Lets what is left flow to the layers of the volatile zone that have more to say, in the order of priority.
+    """Gives left-over tokens to the layers of the volatile zone that have more to say, in order of priority.
 
     Each gets one turn and grows at most to what its strategy allows. Retrieval is one of them: it takes what the
     layers before it leave. The stable zone does not grow: a summary that changed with the current message would

@@ -1,4 +1,4 @@
-"""What the steps of a prompt have decided, as plain data: the channels of a graph's state.
+"""The decisions of a prompt's steps as plain data: the channels of a graph's state.
 
 A channel gives what a plan has decided, and a plan that is decided as plain data says, whoever has written that: the
 step itself, in this process or another one, or a node of the application's own.

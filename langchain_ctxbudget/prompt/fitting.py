@@ -53,7 +53,7 @@ def excess_tokens(plan: Plan, content: assembly.Content) -> int:
 def pruned(
     plan: Plan, content: assembly.Content, order: Sequence[str]
 ) -> tuple[assembly.Content, tuple[Fragment, ...]]:
-    """Takes from the layers of an order what has no room, the least valuable first; returns what was taken, too."""
+    """Removes what exceeds the limit from the layers of `order`, the least valuable first; returns that, too."""
     gone: list[Fragment] = []
     while (excess := excess_tokens(plan, content)) > 0:
         smaller, taken = assembly.without_least(content, plan.counter, excess, order)

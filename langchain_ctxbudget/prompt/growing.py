@@ -61,7 +61,7 @@ def _continued(plan: Plan) -> Plan:
 
 
 def _continued_where_it_fits(step: Plan, going: Plan, record: CutRecord) -> Plan:
-    """Continues the last prompt, whole or with what is new in short, where that has room; else returns the step."""
+    """Continues the last prompt, whole or with a shorter new part, if that has room; else returns the step."""
     has_results = any(isinstance(message, ToolMessage) for message in going.request.turn)
     otherwise = step
     for clips_new in (False, True):
@@ -199,7 +199,7 @@ def whole_tokens(plan: Plan) -> int:
 
 
 def next_step(plan: Plan, tokens: int) -> tuple[int, int]:
-    """Estimates in how many turns a prompt of so many tokens reaches its limit, and what a step costs."""
+    """Estimates in how many turns a prompt of `tokens` reaches its limit, and the tokens after a step."""
     exchange = plan.conversation.total_tokens / max(1, plan.conversation.exchanges)
     return int(max(0, plan.limit_tokens - tokens) / max(1.0, exchange)), _level_tokens(plan)
 

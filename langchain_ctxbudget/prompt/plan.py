@@ -159,7 +159,7 @@ class PlannedTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preferences:
-    """The first layer: preferences, and what is known about the user."""
+    """The first layer: preferences and facts about the user."""
 
     shown: tuple[Fragment, ...] = ()
     left_out: tuple[Fragment, ...] = ()

@@ -127,7 +127,7 @@ def choose_history(planned: HistoryPlan, access: Access) -> Flow[tuple[HistoryVi
 
 
 def _has_news(conversation: Conversation, record: CutRecord, access: Access) -> Flow[bool]:
-    """Returns whether a model has written by now about what is behind the cut of a step."""
+    """Returns whether a model has by now summarized the messages behind the cut of a step."""
     made = conversation.table.made
     if made.maker and record.waiting:
         with suppress(Exception):  # extraction stands
@@ -136,14 +136,14 @@ def _has_news(conversation: Conversation, record: CutRecord, access: Access) -> 
 
 
 def _summary_failures(conversation: Conversation, view: HistoryView) -> list[str]:
-    """Returns why a model has not written about what is behind the cut."""
+    """Returns why a model has not summarized the messages behind the cut."""
     made = conversation.table.made
     failures = dict.fromkeys(problems[-1] for problems in made.failures.values() if made.maker and view.waiting)
     return [f"summaries: {problem}; extraction stands instead" for problem in failures]
 
 
 def retrieve(plan: Plan, access: Access) -> Flow[Plan]:
-    """Fills what is left of the budget, above all with messages that are no longer verbatim and answer this one."""
+    """Fills the rest of the budget, above all with earlier messages that answer this one and are not verbatim."""
     if plan.fixed is not None:
         return budgeting.with_shrunk_block(plan)
     if not has_human(plan.turn.groups):

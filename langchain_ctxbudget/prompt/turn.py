@@ -78,12 +78,12 @@ class Rooms(NamedTuple):
 
     @property
     def steps_tokens(self) -> int:
-        """The budget without what is kept."""
+        """The budget for steps: without the parts for the work state and for lines of files."""
         return self.budget_tokens - self.kept_tokens - self.code_tokens
 
 
 class ReadTurn(NamedTuple):
-    """A turn in groups, with what each costs; while an agent loops, only what is new at its end is read."""
+    """A turn in groups with their costs; while an agent loops, only the new messages at its end are read."""
 
     planned: PlannedTurn = PlannedTurn()
     seen: messages.SeenMessages = messages.SeenMessages()

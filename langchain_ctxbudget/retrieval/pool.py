@@ -86,7 +86,7 @@ class Searched:
 
     @classmethod
     def of(cls, conversation: Conversation, index: MessageIndex | None = None) -> "Searched":
-        """Reads what is new into the index; whoever does not hold the conversation's lock gives an index of its own."""
+        """Reads new messages into the index; callers without the conversation's lock pass an index of their own."""
         index = index or (conversation.table.search_index if conversation.is_newest else MessageIndex())
         index.read(conversation.entries)
         return cls(index, conversation.entries, conversation.cost_column, conversation.quotable, conversation.names)

@@ -106,7 +106,7 @@ class Reference(NamedTuple):
     lines: str = ""
 
     def __str__(self) -> str:
-        """In the form in which the next call can give it."""
+        """The form in which the next call can pass it."""
         place = f"#{self.first + 1}" + (f"@{self.offset}" if self.offset else "") + self.lines
         return place if self.first == self.last else f"{place}-{self.last + 1}"
 

@@ -1,4 +1,4 @@
-"""Filling a budget with what was found: what is worth most per token, in the order of time, one line an item."""
+"""Fills a budget with the found texts that are worth most per token, in the order of time, one line each."""
 
 import re
 from bisect import bisect_right
@@ -153,7 +153,7 @@ def _is_worth(conversation: Conversation, pool: Pool, least: float, relevance: f
 
 
 def _without_siblings(pool: Pool, numbers: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Leaves out what is about other numbers, where a message names some and there are texts for each number.
+    """Leaves out texts about other numbers if the message names one and there are like texts for each number.
 
     "Where is item 12?" wants the line about item 12, not those that say the same of 200 others; "items 12 to 20",
     "after item 12" and "20 items" want others, too. So one text has to have all numbers, each behind the same word.

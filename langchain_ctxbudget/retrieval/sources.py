@@ -1,4 +1,4 @@
-"""One search over what a user has said, what is known about them, and their documents; and its reranking."""
+"""One search over a user's messages, the facts about them and their documents; and its reranking."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -98,7 +98,7 @@ def search(
 
 
 def boosted(pool: Pool, settings: RetrievalSettings, names: Collection[str], today: date | None) -> Pool:
-    """Raises what is new, and what names entities of the message, by shares of the distance of keys (seed 004)."""
+    """Raises new texts, and texts that name the message's entities, by shares of the distance of keys (seed 004)."""
     if not (settings.recency_weight and today) and not (settings.entity_weight and names):
         return pool
     best = pool.best(pool.ranking.keys, settings.candidates or CANDIDATES)
@@ -131,7 +131,7 @@ def _in_order(pool: Pool, numbers: NDArray[np.intp], why: str) -> Pool:
 
 
 def _recency(said: str | None, today: date | None) -> float:
-    """Returns 1 for what was said today, or nobody knows when, and 1 / e for what was said a year ago."""
+    """Returns 1 for a text of today or of an unknown day, and 1 / e for one that is a year old."""
     days = (today - date.fromisoformat(said)).days if said and today else 0
     return float(np.exp(-max(0, days) / YEAR_DAYS))
 

@@ -352,7 +352,7 @@ FULL = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What speaks for quoting anything at all for a message, and for each text."""
+    """The evidence for quoting anything at all for a message, and for quoting each text."""
 
     strength: float
     """Of the message, in log-odds."""

@@ -53,7 +53,7 @@ class Rows:
         return self._buffer[: self._length]
 
     def extend(self, new: Sequence[Any] | NDArray[Any]) -> None:
-        """Adds some; vectors of another width, or of different ones, are a `ValueError`."""
+        """Appends rows; raises `ValueError` if their widths differ from each other or from those there."""
         rows = np.asarray(new, dtype=self._buffer.dtype)
         if not len(rows):
             return
@@ -305,7 +305,7 @@ class LocalEmbeddings(Embeddings):
         return self.embed_documents([text])[0]
 
     def embed_words(self, weights: Mapping[str, float]) -> list[float]:
-        """The vector of words of which each counts as much as is given, as by how rare it is in a conversation."""
+        """The vector of words with a weight each, such as their rarity in a conversation."""
         tokenizer, vectors, usual = _load()
         found = [tokenizer.encode(encodable(word), add_special_tokens=False).ids for word in weights]
         tokens = [token for ids in found for token in ids]

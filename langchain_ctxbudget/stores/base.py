@@ -136,7 +136,7 @@ class Record(BaseModel):
 
 
 def written(place: GetOp, record: Record | None) -> PutOp:
-    """Returns the write of a record at a place; None removes what is there."""
+    """Returns the write of a record at a place; None removes the record there."""
     return PutOp(place.namespace, place.key, None if record is None else record.to_value(), index=False)
 
 
