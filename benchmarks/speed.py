@@ -135,6 +135,8 @@ def prompt_rows(length: int, budgets: list[int], prompts: int, *, full: bool = F
         if full:
             fill_other_layers(pipeline, generator)
         pipeline.flush()
+        pipeline.assemble("Where do we begin?", **SCOPE)
+        pipeline.flush()  # blocks of the messages are written once, beside the prompts
         for budget in budgets:
             appends, made = Clocks(), Clocks()
             calls, operations = [], []

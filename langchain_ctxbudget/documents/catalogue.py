@@ -110,6 +110,7 @@ class _Shelf:
     texts: dict[str, PartRecord] = field(default_factory=dict)
     rows: dict[str, Vectors] = field(default_factory=dict)
     """Vectors; zeros where the embeddings gave no usable one."""
+    candidates: dict[str, Candidate] = field(default_factory=dict)
     lexical: LexicalIndex | None = None
     vectors: CentredVectors | None = None
     """Both of all chunks; None until somebody searches."""
@@ -199,7 +200,8 @@ class Catalogue:
         found: list[tuple[Candidate, dict[str, Any]]] = []
         for shelf in shelves:
             for key in scores.keys() & shelf.texts.keys():
-                candidate = _candidate(*shelf.chunks[key], shelf.texts[key])
+                candidate = shelf.candidates.get(key) or _candidate(*shelf.chunks[key], shelf.texts[key])
+                shelf.candidates[key] = candidate
                 own = {"tokens": shelf.texts[key].tokens, "score": scores[key], "dense": dense.get(key)}
                 found.append((candidate, {**own, "lexical": round(lexical.get(key, 0.0), 6)}))
         found.sort(key=lambda it: (-it[1]["score"], it[0].metadata["source"], it[0].id, it[0].place))

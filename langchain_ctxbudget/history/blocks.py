@@ -120,7 +120,9 @@ def _unpack(table: MessageTable, parts: Sequence[Mapping[str, bytes]]) -> None:
     for number, block in enumerate(parts):
         for name, raw in block.items():
             if name.startswith(VECTORS):
-                table.search_index.restore_vectors(_unpacked(raw, deflated=False)[1])
+                arrays = _unpacked(raw, deflated=False)[1]
+                table.search_index.vectors.rows.extend(arrays["vectors"])
+                table.search_index.links.extend(arrays["_links"])
             elif name.startswith(COSTS):
                 costs = table.counted.setdefault(name.removeprefix(COSTS), Costs())
                 if len(costs.column) == len(table):  # no block before it is without them
@@ -193,7 +195,8 @@ def _part(conversation: OpenConversation, name: str, first: int, end: int, pinne
         (data, arrays), (said, words) = table.packed(first, end, pinned), index.packed(first, end, table)
         return _packed(({**data, **said}, {**arrays, **words}))
     if name.startswith(VECTORS):
-        return _packed(index.packed_vectors(first, end), deflated=False)
+        arrays = {"vectors": index.vectors.rows.values[first:end], "_links": index.links.values[first:end]}
+        return _packed(({}, arrays), deflated=False)
     arrays = table.counted[name.removeprefix(COSTS)].arrays(first, end)
     arrays["column"][[position - first for position in pinned]] = UNKNOWN
     return _packed(({}, arrays))

@@ -188,7 +188,7 @@ class MessageIndex(Columns):
         self.elsewhere: dict[bytes, NDArray[np.float32]] = {}
         """Vectors of texts from elsewhere that are compared with the messages, by digests of the texts."""
         self.days, self._session, self._speaker = (search.Rows(np.int32) for _ in range(3))
-        self._first_person, self._limits, self._links = (search.Rows(np.float32) for _ in range(3))
+        self._first_person, self._limits, self.links = (search.Rows(np.float32) for _ in range(3))
         self.sayings, self.folded, self._said = (search.Rows(np.int64) for _ in range(3))
         """Digests of who said it and what, of what was said in one form, and of the text."""
         self.vectors_by = ""
@@ -233,12 +233,12 @@ class MessageIndex(Columns):
 
     def subjects(self) -> search.Numbers:
         """Returns the number of every message's subject: its session, cut where another subject begins."""
-        if len(self.vectors) > len(self._links):  # the last ones depend on what follows them
-            self._links.truncate(max(0, len(self._links) - search.AFTER + 1))
-            first = max(0, len(self._links) - search.BEFORE)
-            self._links.extend(search.links(self.vectors.at(slice(first, None)), len(self._links) - first))
+        if len(self.vectors) > len(self.links):  # the last ones depend on what follows them
+            self.links.truncate(max(0, len(self.links) - search.AFTER + 1))
+            first = max(0, len(self.links) - search.BEFORE)
+            self.links.extend(search.links(self.vectors.at(slice(first, None)), len(self.links) - first))
         known = min(self._settled, len(self._subjects))
-        tail = (rows.values[max(0, known - 1) :] for rows in (self._session, self._links, self._limits))
+        tail = (rows.values[max(0, known - 1) :] for rows in (self._session, self.links, self._limits))
         new = subjects(*tail)
         new += self._subjects[known - 1] - new[0] if known else 0
         self._subjects = np.concatenate((self._subjects[: max(0, known - 1)], new))
@@ -256,7 +256,7 @@ class MessageIndex(Columns):
             return self
         other = MessageIndex()
         other.take_columns(self, length)
-        other._links.truncate(max(0, length - search.AFTER + 1))
+        other.links.truncate(max(0, length - search.AFTER + 1))
         other.vectors, other.elsewhere = deepcopy(self.vectors), self.elsewhere
         other.vectors_by = self.vectors_by
         other.vectors.truncate(length)
@@ -270,7 +270,7 @@ class MessageIndex(Columns):
         """Returns the columns of some messages, except their vectors, as plain data and arrays."""
         arrays, names = self.arrays(first, end), list(self.speakers)
         speakers = [names[number] for number in arrays.pop("_speaker").tolist()]
-        del arrays["_links"]
+        del arrays["links"]
         words, found = search.packed_terms(searched_text(entry.speaker, entry.text) for entry in entries[first:end])
         return {"speakers": speakers, "terms": words}, {**arrays, **found}
 
@@ -284,23 +284,14 @@ class MessageIndex(Columns):
     @property
     def final_vectors(self) -> int:
         """The number of messages whose vectors, and the values derived from their neighbours', will not change."""
-        return max(0, min(len(self.vectors), len(self._links) + 1 - search.AFTER))
-
-    def packed_vectors(self, first: int, end: int) -> tuple[dict[str, Any], Arrays]:
-        """Returns the vectors of some messages."""
-        return {}, {"vectors": self.vectors.rows.values[first:end], "_links": self._links.values[first:end]}
-
-    def restore_vectors(self, arrays: Arrays) -> None:
-        """Takes in vectors that were packed."""
-        self.vectors.rows.extend(arrays["vectors"])
-        self._links.extend(arrays["_links"])
+        return max(0, min(len(self.vectors), len(self.links) + 1 - search.AFTER))
 
     def embedded_by(self, name: str) -> bool:
         """Notes which embeddings make the vectors; returns True if vectors of other embeddings were dropped for it."""
         is_other, self.vectors_by = self.vectors_by not in ("", name), name
         if is_other:
             self.vectors = search.CentredVectors()
-            self._links.truncate(0)
+            self.links.truncate(0)
             self._settled = 0
         return is_other
 

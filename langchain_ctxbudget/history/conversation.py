@@ -74,7 +74,7 @@ class Conversation:
         )
         self.quotable = table.says.values & (wanted < PRESERVATIONS.index("summarize"))
         """Whether each may stand in a prompt word for word, though it is not among the recent ones."""
-        self.exchanges, self.names = int(table.human.values.sum()), frozenset(table.names)
+        self.exchanges, self.names = int(np.count_nonzero(table.human.values)), frozenset(table.names)
         self.clips = costs.clips
         self.cuts: Mapping[str, CutRecord] = {}
         self.snapshot: SnapshotRecord | None = None
@@ -325,10 +325,6 @@ class OpenConversation:
         first = max(0, end - limit) if limit else 0
         messages = [entry.message for entry in self.table[first:end]]
         return MessagePage(messages, self.table.ids[first] if first else None, self.table.digest())
-
-    def new_to_learn(self) -> int | None:
-        """Returns how many messages were not learned from; None: some that were have changed."""
-        return len(self.table) - self.learned[0] if self.table.holds(*self.learned) else None
 
 
 class OpenConversations:

@@ -321,8 +321,9 @@ class Learning:
 
     def note(self, conversation: OpenConversation) -> None:
         """Learn in the background from a conversation with enough news; sessions idle for half an hour end."""
-        settings, new = self.owner.settings, conversation.new_to_learn()
-        scope, now = conversation.scope, self.clock()
+        settings, scope, now = self.owner.settings, conversation.scope, self.clock()
+        table, learned = conversation.table, conversation.learned
+        new = len(table) - learned[0] if table.holds(*learned) else None  # None: what it learned from has changed
         if not settings.learn or new == 0:
             return
         if new is None or new >= settings.learn_every:

@@ -146,24 +146,23 @@ class SeenMessages(NamedTuple):
     """Messages, and a copy of what each said when it was looked at, as somebody may change it in place."""
 
     messages: Sequence[BaseMessage] = ()
-    said: Sequence[Mapping[str, object]] = ()
+    said: tuple[Mapping[str, object], ...] = ()
 
     def begin(self, given: Sequence[BaseMessage]) -> bool:
         """Tells if the given messages begin with these very objects, unchanged as far as can be seen."""
-        same = (said.items() <= vars(message).items() for said, message in zip(self.said, self.messages, strict=True))
         with suppress(ValueError):  # as above
-            return same_beginning(self.messages, given) and all(same)
+            return same_beginning(self.messages, given) and self.said == (*map(vars, self.messages),)
         return False
 
     def grown(self, given: Sequence[BaseMessage]) -> "SeenMessages":
         """Returns all given messages, which begin with these, as they are now."""
-        return SeenMessages(given, [*self.said, *map(_as_seen, given[len(self.said) :])])
+        return SeenMessages(given, (*self.said, *map(_as_seen, given[len(self.said) :])))
 
 
 def _as_seen(message: BaseMessage) -> dict[str, object]:
     """Returns what a message says, as a copy; most of it is text, or there is none, and that is copied fast."""
-    said = ((name, it) for name, it in vars(message).items() if name in _SEEN)
-    return {name: it if isinstance(it, str) else deepcopy(it) if it else copy(it) for name, it in said}
+    mutable = ((name, it) for name, it in vars(message).items() if name in _SEEN and not isinstance(it, str))
+    return {**vars(message), **{name: deepcopy(it) if it else copy(it) for name, it in mutable}}
 
 
 def as_json_data(value: object) -> Any:  # noqa: ANN401 - JSON can be anything

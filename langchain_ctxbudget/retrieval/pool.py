@@ -22,6 +22,8 @@ FEW_ENOUGH, SAMPLED = 4_096, 512
 """Up to so many messages are all ranked; of more, those that may be worth it, and so many that stand for all."""
 LOOKED_AT, WITH_NEIGHBOURS = 512, 64
 """Messages looked at for their words, meaning, session and date each, and those whose neighbours are, too."""
+MOST_POSTINGS = 32_768
+"""The rarest terms of a message are searched for, so many places of them together; what many texts have says little."""
 REMEMBERED_TEXTS = 4_096
 """Texts from elsewhere whose terms and vectors are kept, so that no turn reads them again."""
 RARE_SHARE, MOST_WORDS = 0.5, 256
@@ -31,6 +33,8 @@ RENEWED = "embeddings: the stored vectors of the messages were made by others; a
 _CHARACTERS_PER_TOKEN = 4
 _WORD = re.compile(r"[^\W_]+")
 _terms_of = remembering(REMEMBERED_TEXTS)(lambda text: tuple(terms(text)))
+_first_person = remembering(REMEMBERED_TEXTS)(search.first_person)
+_saying = remembering(REMEMBERED_TEXTS)(saying)
 Named: TypeAlias = tuple[search.Candidate | None, search.Candidate]
 """A document that a message names, which comes first: whole (None where it is too large), and its summary."""
 
@@ -52,6 +56,8 @@ class Pool:
     """Digests of who says what; `folded`, of what they say."""
     folded: NDArray[np.int64]
     searched: "Searched"
+    shelf: search.LexicalIndex
+    """The words of the question in what lies elsewhere."""
     likeness: search.Scores = field(default_factory=lambda: np.zeros(0))
     """Of what lies elsewhere: its cosine to the question or, without vectors, its share of the words; 0 to 1."""
     named: tuple[Named, ...] = ()
@@ -130,18 +136,19 @@ def pooled(
     query = search.spelled(query, list(index.speakers), index.lexical.postings)
     question, shelf = search.Question.of(query, list(index.speakers), searched.today), search.LexicalIndex()
     shelf.extend((_terms_of(searched_text(other.speaker, other.text)) for other in elsewhere), question.terms)
+    asked = question.terms if len(index) <= FEW_ENOUGH else index.lexical.rarest(question.terms, MOST_POSTINGS)
     keys = [(other.source, other.date, other.title) for other in elsewhere]  # one title and date: a session
     groups = np.cumsum([bool(at) and key != keys[at - 1] for at, key in enumerate(keys)], dtype=np.int32)
-    session, words = index.subjects(), search.scores_together(shelf, index.lexical, question.terms)
-    in_groups = shelf.scores(question.terms, groups=groups)[groups]
-    sessions = np.concatenate((in_groups, index.lexical.scores(question.terms, groups=session)[session]))
-    places, short = np.arange(len(index)), None
+    session, words = index.subjects(), search.scores_together(shelf, index.lexical, asked)
+    sessions, places = np.zeros_like(words), np.arange(len(index))
     sample: NDArray[np.intp] | slice = search.ALL
-    if len(index) > FEW_ENOUGH:
-        short = search.shortness(session)
-        found = [words[first:], *([sessions[first:]] if short > search.NEGLIGIBLE else [])]
-        places = _worth_a_look(searched, question, found, similar)
-        sample = first + np.searchsorted(places, _sampled(len(index)))
+    short = search.shortness(session) if len(index) > FEW_ENOUGH else None
+    if short is None or short > search.NEGLIGIBLE:
+        in_groups = shelf.scores(asked, groups=groups)[groups]
+        sessions = np.concatenate((in_groups, index.lexical.scores(asked, groups=session)[session]))
+    if short is not None:
+        places, sample = _worth_a_look(searched, question, (words[first:], sessions[first:]), similar)
+        sample += first
     chosen = np.concatenate((np.arange(first), first + places))
     texts = _texts(elsewhere, shelf, groups, index.speakers, index.texts(searched.costs, places, session))
     compared = similar.own.compared(similar.others, places) if similar else None
@@ -154,44 +161,39 @@ def pooled(
         low, high = min(search.PRIORITIES.values()), max(search.PRIORITIES.values())
         weights = np.array([search.PRIORITIES[other.kind] - low for other in elsewhere]) / (high - low)
         ranking = ranking.with_part("priority", np.pad(PRIORITY_WEIGHT * weights, (0, len(places))))
-    asked = search.about(question.terms)
-    rare = index.lexical.rarities(asked, shelf)
-    shared = words if len(asked) == len(question.terms) else search.scores_together(shelf, index.lexical, asked)
-    covered = np.concatenate((shelf.covered(rare), index.lexical.covered(rare)))[chosen]
+    about = search.about(asked)
+    rare = index.lexical.rarities(about, shelf)
+    shared = words if len(about) == len(asked) else search.scores_together(shelf, index.lexical, about)
+    covered = np.concatenate((shelf.covered(rare), index.lexical.covered(rare, places)))
     documents = np.array([other.source == "documents" for other in elsewhere] + [False] * len(places), np.bool_)
-    given, days = (asked, shared[chosen], covered, sum(rare.values()), dense), search.dated(texts.day, question.dates)
+    given, days = (about, shared[chosen], covered, sum(rare.values()), dense), search.dated(texts.day, question.dates)
     is_certain = bool(question.speakers) or question.is_broad
     evidence = search.Evidence.of(*given, documents=documents, days=days, is_certain=is_certain)
     near = words[:first] > 0 if dense is None else (words[:first] > 0) | (dense[:first] >= SIMILAR)
-    sayings = np.array([saying(other.speaker, other.text) for other in elsewhere], np.int64).reshape(-1, 2)
+    sayings = np.array([_saying(other.speaker, other.text) for other in elsewhere], np.int64).reshape(-1, 2)
     meant = np.concatenate((near, searched.quotable[places]))
     said = np.concatenate((sayings[:, 0], index.sayings.values[places]))
     folded = np.concatenate((sayings[:, 1], index.folded.values[places]))
     likeness = (covered if dense is None else dense)[:first].clip(0, 1)
-    return Pool(question, tuple(elsewhere), places, ranking, evidence, meant, said, folded, searched, likeness)
+    return Pool(question, tuple(elsewhere), places, ranking, evidence, meant, said, folded, searched, shelf, likeness)
 
 
 def _worth_a_look(
     searched: Searched, question: search.Question, found: Sequence[search.Scores], similar: Similar | None
-) -> NDArray[np.intp]:
-    """Returns the places of messages that may be worth quoting, and of a few that stand for all others."""
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Returns the places of messages that may be worth quoting, and which of them are a few that stand for all."""
     size = len(searched.index)
-    chosen = np.zeros(size, np.bool_)
-    chosen[_sampled(size)] = chosen[-search.NEWEST :] = True
+    chosen, sampled = np.zeros(size, np.bool_), np.arange(0, size, max(1, size // SAMPLED))
+    chosen[sampled] = chosen[-search.NEWEST :] = True
     beside = np.arange(-search.NEIGHBOURHOOD, search.NEIGHBOURHOOD + 1)
     for scores in (*found, *([similar.own.likeness(similar.target)] if similar else ())):
-        least = np.partition(scores, size - LOOKED_AT)[size - LOOKED_AT]
-        best = search.highest(np.flatnonzero(scores >= least if least > 0 else scores), scores, LOOKED_AT)
+        best = search.highest(np.flatnonzero(scores > 0), scores, LOOKED_AT)  # most have none of the words
         chosen[best] = True
         chosen[(best[:WITH_NEIGHBOURS, np.newaxis] + beside).clip(0, size - 1)] = True
     if question.dates:
         near = search.dated(searched.index.days.values, question.dates)
         chosen[search.highest(np.flatnonzero(near), near, LOOKED_AT)] = True
-    return np.flatnonzero(chosen)
-
-
-def _sampled(size: int) -> NDArray[np.intp]:
-    return np.arange(0, size, max(1, size // SAMPLED))
+    return (places := np.flatnonzero(chosen)), np.searchsorted(places, sampled)
 
 
 def without_names(query: str, names: Iterable[str]) -> str:
@@ -217,7 +219,7 @@ def _texts(
         costs=np.array([len(other.text) // _CHARACTERS_PER_TOKEN + 1 for other in others], np.int32),
         distinct=shelf.distinct,
         speaker=np.array([speakers.get(other.speaker, -1) for other in others], np.int32),
-        first_person=np.array([search.first_person(other.text) for other in others], np.float32),
+        first_person=np.array([_first_person(other.text) for other in others], np.float32),
         day=np.array([search.day_number(other.date) for other in others], np.int32),
         place=np.arange(len(others)),
         opens=np.diff(groups, prepend=-1) != 0,

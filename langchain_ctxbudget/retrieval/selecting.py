@@ -2,7 +2,6 @@
 
 import re
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -34,6 +33,8 @@ long subject, by those of the same part of it."""
 REPLY_SHARE, SHORTEST_QUESTION, REPLY_CHARACTERS, LOOKED_THROUGH, LONG_WORD = 0.1, 30, (20, 70, 160), 400, 4
 """A question of so many characters comes with a sentence of its reply, if possible a short one, or with all of a short
 reply; a reply, with a short question. Sentences and questions that come so take this share of the budget at most."""
+MOST_NUMBERS = 6
+"""A message with more numbers, each behind a word, is not about one thing of many: it quotes something."""
 NAMED_SHARE, MEMORY_SHARE = 0.6, 0.4
 """The most that a named document takes, and memories while anything else has use for it (DESIGN: 60 and 40 %)."""
 OWN_MESSAGES = "messages"
@@ -160,32 +161,31 @@ def _without_siblings(pool: Pool, numbers: NDArray[np.intp]) -> NDArray[np.intp]
     """
     pairs = pairwise(pool.question.terms)
     wanted = {pair for pair in pairs if _IDENTIFIER.search(pair[1]) and not _YEAR.fullmatch(pair[1])}
-    if not wanted or _RELATIVE.search(pool.question.text):
+    if not 0 < len(wanted) <= MOST_NUMBERS or _RELATIVE.search(pool.question.text):
         return numbers
-    rare = dict.fromkeys((number for _, number in wanted), 1.0)
-    has_all = pool.searched.index.lexical.covered(rare)[pool.places] == 1
-    if (numbers >= len(pool.others)).all() and not has_all[numbers - len(pool.others)].any():
-        return numbers  # as one knows without decoding them
-    said = [pool.text(number).text for number in numbers.tolist()]
+    words, lexical = dict.fromkeys((term for pair in wanted for term in pair), 1.0), pool.searched.index.lexical
+    share = np.concatenate((pool.shelf.covered(words), lexical.covered(words, pool.places)))[numbers]
+    near = numbers[share > 0] if (share == 1).any() else numbers[:0]  # what cannot be it is not decoded
+    said = [pool.text(number).text for number in near.tolist()]
     named = [wanted.intersection(pairwise(terms(text) if _IDENTIFIER.search(text) else ())) for text in said]
     if wanted not in named:
         return numbers
     shapes = [_IDENTIFIER.sub("0", text) for text in said]
     answered = {shape for shape, found in zip(shapes, named, strict=True) if found}
-    kept = [bool(found) or shape not in answered for shape, found in zip(shapes, named, strict=True)]
-    return numbers[np.array(kept, np.bool_)]
+    gone = [shape in answered and not found for shape, found in zip(shapes, named, strict=True)]
+    return numbers[~np.isin(numbers, near[gone])]
 
 
 def _of_many_subjects(pool: Pool, numbers: NDArray[np.intp]) -> NDArray[np.intp]:
     """Lets a text come later for each more relevant one of its subject: so every subject has its line in a timeline."""
-    subjects, relevance, keys = pool.searched.index.subjects(), pool.ranking.relevance, pool.ranking.keys.copy()
-    since_it_began = np.arange(len(subjects)) - np.searchsorted(subjects, subjects)
-    seen = Counter[tuple[int, int]]()
-    for number in sorted(numbers.tolist(), key=lambda number: -relevance[number]):
-        at = pool.position(number)
-        part = (-1, number) if at is None else (int(subjects[at]), int(since_it_began[at]) // MESSAGES_OF_A_PART)
-        keys[number] -= PER_MORE_RELEVANT * seen[part]
-        seen[part] += 1
+    subjects, keys, first = pool.searched.index.subjects(), pool.ranking.keys.copy(), len(pool.others)
+    best = highest(numbers, pool.ranking.relevance, len(numbers))
+    at = pool.places[best[best >= first] - first]
+    since_it_began = at - np.searchsorted(subjects, subjects[at])
+    parts = -1 - best  # what lies elsewhere is a part of its own
+    parts[best >= first] = subjects[at] * len(subjects) + since_it_began // MESSAGES_OF_A_PART
+    best, parts = best[order := np.argsort(parts, kind="stable")], parts[order]  # of a part, the most relevant first
+    keys[best] -= PER_MORE_RELEVANT * (np.arange(len(best)) - np.searchsorted(parts, parts))
     return highest(numbers, keys, len(numbers))
 
 

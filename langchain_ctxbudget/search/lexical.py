@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from langchain_ctxbudget.messages import terms
-from langchain_ctxbudget.search.ranking import Numbers, Scores
+from langchain_ctxbudget.search.ranking import ALL, Numbers, Places, Scores
 
 BM25_K1, BM25_B = 1.2, 0.75
 _NOWHERE = array("i")
@@ -121,16 +121,22 @@ class LexicalIndex:
         """Returns how many texts have a term."""
         return len(self.postings.get(term, _NOWHERE)) // 2
 
+    def rarest(self, query: Iterable[str], most: int) -> list[str]:
+        """Returns the rarest terms of a query, whose postings are together at most so many; one at least."""
+        rarest = sorted(dict.fromkeys(query), key=self.count)
+        return rarest[: max(1, int(np.searchsorted(np.cumsum([*map(self.count, rarest)]), most, "right")))]
+
     def rarities(self, query: Iterable[str], background: "LexicalIndex | None" = None) -> dict[str, float]:
         """Returns how rare every term of a query is among all texts: about what a text scores that has it once."""
         others = background or LexicalIndex()
         size = len(self) + len(others)
         return {term: _rarity(self.count(term) + others.count(term), size) for term in dict.fromkeys(query)}
 
-    def covered(self, rare: Mapping[str, float]) -> Scores:
-        """Returns the share of some terms that every text has, by how rare they are."""
+    def covered(self, rare: Mapping[str, float], places: Places = ALL) -> Scores:
+        """Returns the share of some terms that every text has, or the texts at some places, by how rare they are."""
         which, texts, _ = self._found(rare)
-        return np.bincount(texts, np.array([*rare.values()])[which], len(self)) / max(sum(rare.values()), 1e-9)
+        found = np.bincount(texts, np.array([*rare.values()])[which], len(self))[places]
+        return found / max(sum(rare.values()), 1e-9)
 
 
 def scores_together(first: LexicalIndex, second: LexicalIndex, query: Collection[str]) -> Scores:
