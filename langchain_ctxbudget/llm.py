@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
 from langchain_ctxbudget.errors import ModelReplyError
 from langchain_ctxbudget.messages import one_line
-from langchain_ctxbudget.tokens import token_count, unwrapped
+from langchain_ctxbudget.tokens import ChatModel, token_count, unwrapped
 
 if TYPE_CHECKING:
-    from langchain_core.language_models import BaseChatModel  # takes 0.2 s to import
     from langchain_core.runnables import Runnable, RunnableConfig
 
 T = TypeVar("T")
@@ -38,7 +37,7 @@ class StructuredModel:
     the error's text, which may repeat what users said.
     """
 
-    def __init__(self, model: "BaseChatModel", schema: dict[str, Any], *, names: tuple[str, str], quotes: bool) -> None:
+    def __init__(self, model: ChatModel, schema: dict[str, Any], *, names: tuple[str, str], quotes: bool) -> None:
         inner = unwrapped(model)
         known = (getattr(inner, attribute, None) for attribute in ("model_name", "model"))
         profile = getattr(inner, "profile", None)
@@ -100,7 +99,7 @@ class StructuredModel:
         return reply
 
 
-def _bound_to_schema(model: "BaseChatModel", schema: dict[str, Any]) -> "Runnable[Any, Any] | None":
+def _bound_to_schema(model: ChatModel, schema: dict[str, Any]) -> "Runnable[Any, Any] | None":
     """Returns the model bound to the JSON schema of its reply; None where it cannot be.
 
     Without the parser behind it, which throws prose away and takes JSON that was cut off for whole.

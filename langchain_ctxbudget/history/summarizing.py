@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import Any, Protocol, Self
 
 from langgraph.store.base import BaseStore, GetOp
 from langchain_ctxbudget import llm, messages
@@ -25,10 +25,7 @@ from langchain_ctxbudget.history.log import read_items
 from langchain_ctxbudget.history.tree import KnownDigests, Node, Spans, node_at
 from langchain_ctxbudget.messages import CONTEXT, SUMMARY, fences, fold, one_line, sentences, terms
 from langchain_ctxbudget.stores import EXTRACTION, Record, Scope, utc_now, written
-from langchain_ctxbudget.tokens import TokenCounter, encodable, estimate_tokens
-
-if TYPE_CHECKING:
-    from langchain_core.language_models import BaseChatModel  # takes 0.2 s to import
+from langchain_ctxbudget.tokens import ChatModel, TokenCounter, encodable, estimate_tokens
 
 COMPACTIONS = "compactions"
 CAP_TOKENS = (320, 400, 480)
@@ -148,7 +145,7 @@ def _bare(text: str) -> str:
 class ChatModelSummarizer:
     """Makes digests with any chat model."""
 
-    def __init__(self, model: "BaseChatModel") -> None:
+    def __init__(self, model: ChatModel) -> None:
         self.model = llm.StructuredModel(model, SCHEMA, names=("summarize_history", "summarization"), quotes=True)
 
     @property
@@ -318,7 +315,7 @@ class Owner(Protocol):
 class Summarizing:
     """One summary model, and one thread in which it works."""
 
-    def __init__(self, model: "BaseChatModel", owner: Owner, clock: Callable[[], datetime] | None = None) -> None:
+    def __init__(self, model: ChatModel, owner: Owner, clock: Callable[[], datetime] | None = None) -> None:
         self.model, self.clock = model, clock or utc_now
         self.summarizer = ChatModelSummarizer(model)
         self._owner = owner

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import takewhile
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import pydantic
 from langchain_core.utils.function_calling import convert_to_json_schema
@@ -20,10 +20,7 @@ from langchain_ctxbudget.knowledge import records
 from langchain_ctxbudget.knowledge.known import Knowledge
 from langchain_ctxbudget.knowledge.records import Fact, FactCategory, Profile, Said
 from langchain_ctxbudget.messages import CONTEXT, clip_text, fences, fold, says_the_same, terms, water_level
-from langchain_ctxbudget.tokens import encodable, estimate_tokens
-
-if TYPE_CHECKING:
-    from langchain_core.language_models import BaseChatModel  # takes 0.2 s to import
+from langchain_ctxbudget.tokens import ChatModel, encodable, estimate_tokens
 
 REPLY_TOKENS = 1_500
 """Kept free for the reply, but at most a quarter of the window."""
@@ -158,7 +155,7 @@ class ChatModelExtractor:
     A model that can be bound to a schema is; the others, and the second attempt, get the schema in words.
     """
 
-    def __init__(self, model: "BaseChatModel") -> None:
+    def __init__(self, model: ChatModel) -> None:
         names = ("learn_about_user", "knowledge_extraction")
         self.model = llm.StructuredModel(model, SCHEMA, names=names, quotes=False)
         window = self.model.window_tokens

@@ -22,10 +22,9 @@ from langchain_ctxbudget.prompt import Request, merged
 from langchain_ctxbudget.retrieval import Searched, Sources, gather
 from langchain_ctxbudget.search import LocalEmbeddings, local_embeddings_available
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.tokens import TokenCounter
+from langchain_ctxbudget.tokens import ChatModel, TokenCounter
 
 if TYPE_CHECKING:
-    from langchain_core.language_models import BaseChatModel
     from langchain_ctxbudget.documents import Catalogue
 
 _log = logging.getLogger(__name__)
@@ -87,7 +86,7 @@ class Workspace:
         store: BaseStore | None = None,
         embeddings: Embeddings | None = None,
         writer_id: str | None = None,
-        summary_model: "BaseChatModel | None" = None,
+        summary_model: "ChatModel | None" = None,
         clock: Callable[[], datetime] | None = None,
         prices: Prices | None = None,
         recent: RecentPrompts | None = None,

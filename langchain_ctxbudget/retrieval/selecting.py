@@ -81,17 +81,19 @@ def select(
 
     Messages from `end` on, those `shown` and texts `given` stand in the prompt already, of `in_short` ones a part.
     """
-    first, quotable = len(pool.others), pool.searched.quotable
+    quotable = pool.searched.quotable
     stands = np.zeros(len(quotable), np.bool_)
     stands[end:] = stands[[position for position in shown if position < end]] = True
     stands[[*in_short]] = False
-    may_be_quoted, asked = quotable & ~stands, saying("", pool.question.text)[1]
+    may_be_quoted = quotable & ~stands
+    asked = saying("", pool.question.text)[1]
     may_come = may_be_quoted & (pool.searched.index.folded.values[: len(quotable)] != asked)
     selection = _Selection(conversation, pool, budget_tokens, may_come, limits.most_items, numbered=numbered)
     named = selection.take_named()
     whole = {part.id for part in named if part.status is Status.INCLUDED}
     new = [not (other.id in given or other.id.rpartition("#")[0] in whole) for other in pool.others]
     free = pool.meant & np.concatenate((np.array(new, np.bool_), ~stands[pool.places]))
+    first = len(pool.others)  # the number of the first message; before it are texts from elsewhere
     all_free = int(np.count_nonzero(free[:first]) + np.count_nonzero(may_be_quoted))
     free_before = np.count_nonzero(free)
     if not pool.question.is_broad:  # such a message is about each text, however little they have in common
@@ -100,11 +102,9 @@ def select(
             free &= _is_worth(conversation, pool, least, limits.min_relevance)
     too_weak = int(free_before - np.count_nonzero(free))
     best = highest(np.flatnonzero(free), pool.ranking.keys, MOST_WORTH)
-    said = pool.said[best]  # each text once, and none that the prompt or the question says
-    is_new = ~np.isin(said, pool.searched.index.sayings.values[stands & quotable])
-    is_new &= pool.folded[best] != asked
-    is_new &= np.isin(np.arange(len(best)), np.unique(said, return_index=True)[1])
-    best = _without_siblings(pool, best[is_new])
+    said_above = pool.searched.index.sayings.values[stands & quotable]
+    best = _each_said_once(pool, best[pool.folded[best] != asked], said_above)
+    best = _without_siblings(pool, best)
     best = _of_many_subjects(pool, best) if pool.question.is_broad else best
     numbers = best[: limits.candidates or max(CANDIDATES, budget_tokens // TOKENS_PER_CANDIDATE)].tolist()
     selection.fill(numbers)
@@ -151,6 +151,13 @@ def _is_worth(conversation: Conversation, pool: Pool, least: float, relevance: f
     worth = np.zeros(len(pool.meant), np.bool_)
     worth[order] = pool.evidence.probabilities(order, costs) >= np.maximum(least * costs, relevance)
     return worth
+
+
+def _each_said_once(pool: Pool, numbers: NDArray[np.intp], said_above: NDArray[np.int64]) -> NDArray[np.intp]:
+    """Leaves out texts that the prompt says already, and all but the first one of those that say the same."""
+    said = pool.said[numbers]
+    is_first = np.isin(np.arange(len(numbers)), np.unique(said, return_index=True)[1])
+    return numbers[is_first & ~np.isin(said, said_above)]
 
 
 def _without_siblings(pool: Pool, numbers: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -202,7 +209,10 @@ class _Selection:
         *,
         numbered: bool,
     ) -> None:
-        self.conversation, self.pool, self.may_be_quoted, self.numbered = conversation, pool, may_be_quoted, numbered
+        self.conversation = conversation
+        self.pool = pool
+        self.may_be_quoted = may_be_quoted
+        self.numbered = numbered
         self.most_items = len(pool.meant) if most_items is None else most_items
         self.mixed = bool(pool.others or pool.named)
         self.count = conversation.counter.count_text

@@ -2,7 +2,7 @@
 
 from langchain_ctxbudget.tokens.cost import require_schemas
 from langchain_ctxbudget.tokens.counters import (
-    CalibratedCounter, EstimatingCounter, HuggingFaceCounter, ModelCounter, TiktokenCounter, TokenCounter,
+    CalibratedCounter, ChatModel, EstimatingCounter, HuggingFaceCounter, ModelCounter, TiktokenCounter, TokenCounter,
     counter_for, encodable, estimate_tokens, model_names, unwrapped,
 )  # fmt: skip
 from langchain_ctxbudget.tokens.prices import (
@@ -13,8 +13,8 @@ from langchain_ctxbudget.tokens.target import (
 )  # fmt: skip
 
 __all__ = [
-    "CACHED_PRICE", "PRICES", "CalibratedCounter", "Calibration", "EstimatingCounter", "HuggingFaceCounter", "Model",
-    "ModelCounter", "ModelTarget", "Price", "TiktokenCounter", "TokenCounter", "Usage", "Window", "counter_for",
-    "effective_tokens", "encodable", "estimate_tokens", "is_of_one_call", "load_prices", "model_names", "price_of",
-    "require_schemas", "target_key", "token_count", "total", "unwrapped", "usage_of",
+    "CACHED_PRICE", "PRICES", "CalibratedCounter", "Calibration", "ChatModel", "EstimatingCounter",
+    "HuggingFaceCounter", "Model", "ModelCounter", "ModelTarget", "Price", "TiktokenCounter", "TokenCounter", "Usage",
+    "Window", "counter_for", "effective_tokens", "encodable", "estimate_tokens", "is_of_one_call", "load_prices",
+    "model_names", "price_of", "require_schemas", "target_key", "token_count", "total", "unwrapped", "usage_of",
 ]  # fmt: skip

@@ -11,7 +11,7 @@ from fractions import Fraction
 from math import ceil
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from langchain_core.messages import BaseMessage
 from langchain_ctxbudget.background import new_mutex
@@ -21,10 +21,12 @@ from langchain_ctxbudget.tokens import cost, vocab
 from langchain_ctxbudget.tokens.cost import Framing
 
 if TYPE_CHECKING:
-    from langchain_core.language_models import BaseChatModel  # takes 0.2 s to import
+    from langchain_core.language_models import BaseChatModel
     from tiktoken import Encoding
     from tokenizers import Tokenizer
 
+ChatModel: TypeAlias = "BaseChatModel"
+"""Under this name, annotations do not import the class, which takes 0.2 s."""
 CountMode = Literal["exact", "estimated"]
 PROVIDER_PREFIX = re.compile(r"^(?:(?:openai|azure|azure_openai|azure_ai|openrouter)[:/])+", re.IGNORECASE)
 """A prefix that may stand before the name of an OpenAI model."""

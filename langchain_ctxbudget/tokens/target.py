@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from langchain_core.messages import BaseMessage
@@ -20,17 +20,14 @@ from langchain_ctxbudget.flow import Flow, in_thread
 from langchain_ctxbudget.messages import CALL_BLOCKS, block_types
 from langchain_ctxbudget.tokens import counters
 
-if TYPE_CHECKING:
-    from langchain_core.language_models import BaseChatModel  # takes 0.2 s to import
-
 MOST_TIMES, MOST_HIDDEN_TOKENS = 5, 1_000
 """A usage of more than this many times our count, plus this many tokens that a provider adds, is of another call."""
 _SERVERS = ("openai_api_base", "base_url", "azure_endpoint", "endpoint", "anthropic_api_url")
 """Attributes of models that name the server that runs them."""
-Model: TypeAlias = "BaseChatModel | str | None"
+Model: TypeAlias = "counters.ChatModel | str | None"
 
 
-def target_key(model: "BaseChatModel") -> tuple[object, ...]:
+def target_key(model: counters.ChatModel) -> tuple[object, ...]:
     """Returns all that a model's counts and its window depend on; models for which it is equal share a target."""
     inner = counters.unwrapped(model)
     profile = getattr(inner, "profile", None) or {}
