@@ -106,7 +106,7 @@ Span: TypeAlias = tuple[NamedDate, NamedDate]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The terms, speakers and dates of a message."""
+    """The terms and speakers of a message, and the dates that it asks about; one that asks nothing has none."""
 
     terms: tuple[str, ...]
     speakers: frozenset[int] = frozenset()
@@ -128,7 +128,8 @@ class Question:
             if (without := without_mentions(rest, name)) != rest:
                 named |= {number for own, number in known if own == name}
                 rest = without
-        return cls(tuple(terms(text)), frozenset(named), named_dates(text, today), text)
+        dates = named_dates(text, today) if re.search(_ENGLISH["asks"], text) else ()
+        return cls(tuple(terms(text)), frozenset(named), dates, text)
 
 
 @dataclass(frozen=True, slots=True)

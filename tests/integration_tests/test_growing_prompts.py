@@ -206,7 +206,7 @@ def test_what_is_forgotten_is_in_no_block(clock: Clock) -> None:
 def test_small_talk_gets_no_block(clock: Clock) -> None:
     pipeline = made(clock)
     list(talk(pipeline, clock, 60))
-    for words in ("ok thanks", "Good morning!", "Yes, please.", "What is the capital of France?"):
+    for words in ("ok thanks", "Good morning!", "Yes, see you tomorrow.", "What is the capital of France?"):
         clock.move(60)
         report = pipeline.assemble(words, **SCOPE).report
         new = sum(

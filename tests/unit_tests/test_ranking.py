@@ -85,9 +85,10 @@ def test_the_days_between_two_dates_are_named_and_those_of_last_week_as_seen_fro
     assert named_dates(text, date(2026, 3, 11)) == ((first, last),)
 
 
-def test_two_days_without_a_word_between_them_are_no_span_and_neither_is_a_weekday_alone():
+def test_two_days_alone_are_no_span_a_weekday_is_no_day_and_nor_is_one_where_nothing_is_asked():
     assert named_dates("on 4 March and 6 March") == (((0, 3, 4),) * 2, ((0, 3, 6),) * 2)
     assert named_dates("on Monday", date(2026, 3, 11)) == named_dates("yesterday") == ()
+    assert (len(Question.of("Was it on 5 March?").dates), Question.of("I leave on 5 March.").dates) == (1, ())
 
 
 def test_every_day_of_a_span_counts_as_one_that_is_named():

@@ -56,8 +56,7 @@ many = settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 
 
 def gathered(view, others=(), embeddings=None, query=QUERY):
-    failures = []
-    pool = drive(gather(Searched.of(view), query, embeddings, failures, others))
+    pool = drive(gather(Searched.of(view), query, embeddings, failures := [], others))
     assert failures == []
     return pool
 
