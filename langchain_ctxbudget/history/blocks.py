@@ -34,7 +34,7 @@ TEXTS, LOG, VECTORS, COSTS = "texts", "log", "vectors ", "costs "
 """Parts of a block: texts; messages; vectors by embeddings, and costs by a counter, whose name follows."""
 BLOCK_MESSAGES = 512
 FOLLOWING = 64
-SEALED_AT_ONCE, READ_AT_ONCE = 2, 32
+SEALED_AT_ONCE, READ_AT_ONCE = 2, 4
 """Blocks that are written together, and read: what a store answers is larger than what is kept of it."""
 REMADE = "what was stored of older messages was damaged, or of another version; it is worked out again"
 

@@ -188,9 +188,8 @@ def _of_many_subjects(pool: Pool, numbers: NDArray[np.intp]) -> NDArray[np.intp]
     subjects, keys, first = pool.searched.index.subjects(), pool.ranking.keys.copy(), len(pool.others)
     best = highest(numbers, pool.ranking.relevance, len(numbers))
     at = pool.places[best[best >= first] - first]
-    since_it_began = at - np.searchsorted(subjects, subjects[at])
-    parts = -1 - best  # what lies elsewhere is a part of its own
-    parts[best >= first] = subjects[at] * len(subjects) + since_it_began // MESSAGES_OF_A_PART
+    parts = -1 - best  # a text from elsewhere is a part of its own; a part of a subject is known by where it begins
+    parts[best >= first] = at - (at - np.searchsorted(subjects, subjects[at])) % MESSAGES_OF_A_PART
     best, parts = best[order := np.argsort(parts, kind="stable")], parts[order]  # of a part, the most relevant first
     keys[best] -= PER_MORE_RELEVANT * (np.arange(len(best)) - np.searchsorted(parts, parts))
     return highest(numbers, keys, len(numbers))

@@ -135,8 +135,7 @@ class LexicalIndex:
     def covered(self, rare: Mapping[str, float], places: Places = ALL) -> Scores:
         """Returns the share of some terms that every text has, or the texts at some places, by how rare they are."""
         which, texts, _ = self._found(rare)
-        found = np.bincount(texts, np.array([*rare.values()])[which], len(self))[places]
-        return found / max(sum(rare.values()), 1e-9)
+        return np.bincount(texts, np.array([*rare.values()])[which], len(self))[places] / max(sum(rare.values()), 1e-9)
 
 
 def scores_together(first: LexicalIndex, second: LexicalIndex, query: Collection[str]) -> Scores:

@@ -50,7 +50,9 @@ def encoding() -> "Encoding":
 
     file = resources.files(__name__).joinpath(FILE_NAME)
     known = ranks(file.read_bytes() if file.is_file() else b"")
-    return Encoding("o200k_base", pat_str=PATTERN, mergeable_ranks=known, special_tokens=SPECIAL_TOKENS)
+    made = Encoding("o200k_base", pat_str=PATTERN, mergeable_ranks=known, special_tokens=SPECIAL_TOKENS)
+    made._mergeable_ranks = {}  # noqa: SLF001 - 30 MB that only pickling reads
+    return made
 
 
 def count_tokens(encoding: "Encoding", text: str) -> int:
