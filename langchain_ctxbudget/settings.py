@@ -169,6 +169,8 @@ class LayerRequest:
     """The tokens for the layer, its heading included; it is filled with the first items that fit."""
     user_id: str
     conversation_id: str
+    left_tokens: int = 0
+    """What is left of the prompt's budget for calls and results before older messages give way to them."""
 
 
 def _items(value: object) -> object:

@@ -12,6 +12,8 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -40,13 +42,19 @@ PADDING = re.compile(r"(?m)^ +(?=\d+[→\t|])")
 _FILE = re.compile(r"[\w.-]+\.[A-Za-z]\w{0,4}\b")
 _PLACE = re.compile(r"(?:[:#(]L?|\blines? ~?)(\d{1,5})(?:\s*[-\u2013]\s*(\d{1,5}))?")
 _FROM = re.compile(r"(?i)offset|start|from|line|range")
-_OLD = re.compile(r"(?i)^old|^(?:search|find|target)(?:_(?:text|str|string))?$")
-_NEW = re.compile(r"(?i)^new|^replace")
+_PART = re.compile(r"(?i)offset|limit|start|end|from|line|range|head|tail")
+OLD = re.compile(r"(?i)^old|^(?:search|find|target)(?:_(?:text|str|string))?$")
+NEW = re.compile(r"(?i)^new|^(?:contents?|text|file_text|body|data|replace(?!_?all)\w*|insert_text)$")
+"""Names of arguments with the text that an edit replaces, and with the one that stands there then."""
+_EVERY = re.compile(r"(?i)^(?:replace_?)?all$|^allow_?multiple$|^expected_replacements$")
+_BLOCKS = re.compile(r"(?ms)^[<-]{5,} ?SEARCH\n(.*?)^={5,}\n(.*?)^[>+]{5,} ?REPLACE")
+_LINES = r"(?:head(?: -n)? -?\d+|sed -n ['\"]?(\d+),\d+p['\"]?)"
+_SHOWS = re.compile(rf"(?:cd \S+ && )?(?:(cat(?: -n)?|nl -ba)|{_LINES}) ([\w./~@+-]*\w)(?: \| {_LINES})?")
 
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class KnownFile:
     """A file as far as it is known; it never changes, an edit makes another one."""
 
@@ -55,12 +63,15 @@ class KnownFile:
     read: int
     """The number of the call that read or wrote it last."""
 
-    def with_part(self, lines: Mapping[int, str], call: int) -> "KnownFile":
-        """Returns it with a part that was read."""
-        return KnownFile(dict(sorted({**self.lines, **lines}.items())), call)
+    @cached_property
+    def names(self) -> list[frozenset[str]]:
+        """The compound names in each of its lines."""
+        return [*map(identifiers, self.lines.values())]
 
-    def edited(self, old: str, new: str) -> "KnownFile":
-        """Returns it with a text replaced, where that is known; the lines behind it move."""
+    def edited(self, old: str, new: str, *, every: bool = False) -> "KnownFile":
+        """Returns it with a text replaced, where that is known, once or within every line; the lines behind it move."""
+        if every and old and "\n" not in old + new:
+            return replace(self, lines={number: line.replace(old, new) for number, line in self.lines.items()})
         whole, numbers = "".join(f"{line}\n" for line in self.lines.values()), [*self.lines]
         if not old or (at := whole.find(old)) < 0:
             return self
@@ -86,31 +97,53 @@ def read_lines(text: str, args: Mapping[str, Any]) -> dict[int, str]:
             lines[int(found[1])] = found[2]
     if len(lines) > len(every) / 2:
         return lines
-    given = [value for key, value in args.items() if _FROM.search(key)]
-    first = next((one[0] if isinstance(one, list) and one else one for one in given), 1)
-    begin = int(first) if str(first).isdigit() else 1
-    return dict(enumerate(every, max(1, begin)))
+    given = (numbers[0] for key, value in args.items() if _FROM.search(key) and (numbers := _numbers(value)))
+    return dict(enumerate(every, max(1, next(given, 1))))
 
 
-def replacements(args: object) -> Iterator[tuple[str, str]]:
-    """Returns the old and new texts of an edit, by the names of its arguments or as hunks of a patch."""
+def reads_part(args: Mapping[str, Any]) -> bool:
+    """Tells whether a read is of a part of a file: numbers say where it begins or ends."""
+    return any(_PART.search(key) and _numbers(value) for key, value in args.items())
+
+
+def shown_by(command: str) -> dict[str, Any]:
+    """Returns a command that shows a file, or a part of it, as the arguments of a read; nothing of another one."""
+    if not (found := _SHOWS.fullmatch(command.strip())):
+        return {}
+    whole, first, path, then = found.groups()
+    is_part = whole is None or "|" in command
+    return {"path": path, "start": int(first or then or 1)} if is_part else {"path": path}
+
+
+def _numbers(value: object) -> list[int]:
+    every: list[Any] = value if isinstance(value, list) else [value]
+    return [int(one) for one in every if not isinstance(one, bool) and str(one).isdecimal()]
+
+
+def replacements(args: object) -> Iterator[tuple[str, str, bool]]:
+    """Returns the old and new texts of an edit, and whether it is of every occurrence.
+
+    They are told by the names of arguments, as hunks of a patch, or as blocks to search and replace.
+    """
     if isinstance(args, Mapping):
         texts = {key: value for key, value in args.items() if isinstance(value, str)}
-        old, new = (next((v for k, v in texts.items() if kind.search(k)), None) for kind in (_OLD, _NEW))
-        if old is not None and new is not None:
-            yield old, new
+        old, new = (next((v for k, v in texts.items() if kind.search(k)), None) for kind in (OLD, NEW))
+        if old is not None:
+            yield old, new or "", any(value and _EVERY.match(key) for key, value in args.items())
             return
         for value in args.values():
             yield from replacements(value)
     elif isinstance(args, list):
         for value in args:
             yield from replacements(value)
+    elif isinstance(args, str) and (blocks := _BLOCKS.findall(args)):
+        yield from ((old, new, False) for old, new in blocks)
     elif isinstance(args, str) and "\n" in args:
         for hunk in re.split(r"(?m)^(?:@@|\*\*\*|---|\+\+\+|diff ).*\n?", args):
             lines = hunk.splitlines()
             old, new = ("\n".join(line[1:] for line in lines if line[:1] in signs) for signs in (" -", " +"))
             if old and old != new:
-                yield old, new
+                yield old, new, False
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,22 +168,20 @@ def focus_of(asked: str, before: str, told: str, found: Iterable[str], todos: st
     return Focus(words, files, places)
 
 
-def _name(path: str) -> str:
-    return path.rpartition("/")[2]
-
-
-def _places(text: str) -> Iterator[tuple[str, int, int]]:
+@remembering(4_096)
+def _places(text: str) -> list[tuple[str, int, int]]:
     """Returns lines that a text names, with the file that is named last before them."""
-    name, age = "", 0
+    places, name, age = list[tuple[str, int, int]](), "", 0
     for line in text.splitlines():
         files, age = [*_FILE.finditer(line[:LONGEST_LINE])], age + 1
         for found in _PLACE.finditer(line[:LONGEST_LINE]):
             said = next((file[0] for file in reversed(files) if file.start() < found.start()), "" if files else name)
             if said and (files or age <= LONGEST_TALK):
                 first, last = int(found[1]), int(found[2] or found[1])
-                yield said, first, last if first <= last < first + LONGEST_PLACE else first
+                places.append((said, first, last if first <= last < first + LONGEST_PLACE else first))
         if files:
             name, age = files[-1][0], 0
+    return places
 
 
 @remembering(65_536)
@@ -161,18 +192,17 @@ def identifiers(text: str) -> frozenset[str]:
 
 def worth(files: Mapping[str, KnownFile], focus: Focus, calls: int) -> dict[str, Floats]:
     """Returns how likely the next edits replace each line of some files, as logarithms."""
-    words = focus.words
-    texts = [file.lines.values() for file in files.values()]
-    having = [[[word for word in identifiers(line) if word in words] for line in lines] for lines in texts]
+    words, known = focus.words, focus.words.keys()
+    having = [[names & known if names else names for names in file.names] for file in files.values()]
     often = Counter(word for lines in having for line in lines for word in line)
     total = sum(len(file.lines) for file in files.values())
     kernel = 1 - abs(np.arange(-AROUND, AROUND + 1)) / (AROUND + 1)
-    said = ([sum(words[w] * math.log(total / often[w]) for w in line) for line in lines] for lines in having)
+    said = ([math.fsum(words[w] * math.log(total / often[w]) for w in line) for line in lines] for lines in having)
     about = [np.convolve(own, kernel)[AROUND : AROUND + len(own)] for own in said]
     most = max((values.max(initial=0.0) for values in about), default=0.0) or 1.0
     made: dict[str, Floats] = {}
     for (path, file), near in zip(files.items(), about, strict=True):
-        numbers, name = np.array([*file.lines], float), _name(path)
+        numbers, name = np.array([*file.lines], float), path.rpartition("/")[2]
         value = ABOUT * near / most + HEAD * np.exp(-numbers / HEAD_LINES)
         value += NAMED * focus.files.get(name, 0.0)
         value -= AGE * math.log1p(calls - file.read) + LENGTH * math.log(len(numbers) + 1)
@@ -203,18 +233,20 @@ def chosen_lines(
     said: Mapping[str, Container[str]],
 ) -> dict[str, str]:
     """Returns the lines of files that are worth most, as many as fit a budget, by paths; none that is `said` of one."""
-    numbered = {path: [f"{number}\t{line}\n" for number, line in file.lines.items()] for path, file in files.items()}
-    open_ones = ((path, own, _is_said(files[path], said.get(path, ()))) for path, own in values.items())
-    every = sorted(
-        ((float(value), path, at) for path, own, known in open_ones for at, value in enumerate(own) if not known[at]),
-        reverse=True,
+    known = {path: _is_said(files[path], said.get(path, ())) for path in values}
+    open_ones = (
+        (float(value), path, number, line)
+        for path, own in values.items()
+        for value, is_known, (number, line) in zip(own, known[path], files[path].lines.items(), strict=True)
+        if not is_known
     )
+    every = sorted(open_ones, reverse=True)
 
     def shown(most: int) -> dict[str, str]:
-        chosen = defaultdict[str, list[int]](list)
-        for _, path, at in every[:most]:
-            chosen[path].append(at)
-        return {path: fences.as_data("".join(numbered[path][at] for at in sorted(own))) for path, own in chosen.items()}
+        chosen = defaultdict[str, list[str]](list)
+        for _, path, number, line in sorted(every[:most], key=itemgetter(2)):
+            chosen[path].append(f"{number}\t{line}\n")
+        return {path: fences.as_data("".join(lines)) for path, lines in chosen.items()}
 
     def tokens(most: int) -> int:
         return sum(count(f"- {path}\n{text}") for path, text in shown(most).items())

@@ -2,14 +2,13 @@
 
 Nobody knows the tools beforehand: the kind of a call follows from its arguments, and `tool_kinds` says it where that is
 not enough. A name is as likely to be used again as its past uses make it: the sum of `1 / (1 + age)` over them, the age
-counted in calls (Anderson's law of memory), more for what a call was given than for what was said, and most for paths.
+counted in calls (Anderson's law of memory), more for what a call was given than for what was said.
 What a result says is one use that all its names share: one of three files that a search found is likely to be opened,
 one of 300 names in a file is not.
 """
 
 import json
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,11 +20,11 @@ from langchain_ctxbudget.messages import Count, fences, is_user, one_line, remem
 from langchain_ctxbudget.settings import ToolKind
 from langchain_ctxbudget.stores import SummaryLine
 
-VALUES = {"# Paths\n": 91.0, "# Last error\n": 90.0, "# To do\n": 89.0, "# Files made or changed\n": 85.0}
+VALUES = {"# Last error\n": 90.0, "# To do\n": 89.0, "# Files made or changed\n": 85.0}
 VALUES |= {"# Commands, the newest first\n": 76.0, "# Files read\n": 75.0, "# Names used\n": 55.0}
 VALUES |= {"# Lines of these files, as last seen\n": 54.0}
 """The headings in the order in which they stand, and what their first lines are worth, beside those of the arc."""
-PATHS, ERROR, TODO, CHANGED, COMMANDS, READ, NAMES, CODE = VALUES
+ERROR, TODO, CHANGED, COMMANDS, READ, NAMES, CODE = VALUES
 MOST_TOKENS, MORE_SHARE, MOST_SHARE, TOKENS_PER_CALL = 800, 0.05, 0.25, 80
 """The most that the work state costs: so many tokens and that share of the budget, no more than the other share, and so
 many tokens for every call. Lines of files are not counted."""
@@ -42,14 +41,7 @@ MOST_NAMES, MENTIONS = 4_000, 8
 GIVEN, SAID, WRITTEN, FOUND = 4.0, 1.0, 10.0, 0.5
 """What a use counts: as an argument, in what somebody said; what all names share of a text that a call writes, and of a
 result."""
-PATH_TIMES = 2.0
-"""A path counts so many times as much as another name."""
-PRICE = 0.6
-"""Of two names the shorter one costs less: they are ranked by their worth for this power of their length."""
 LONGEST_ARGUMENT, LONGEST_TEXT, LONGEST_NAME = 200, 60_000, 160
-LONG_PATH, SHOWN_PARTS, LEAST_SHARED, MOST_FOLDED = 60, 3, 3, 200
-"""Characters from which a path may be shown without a folder that is named once, parts of it that are shown, and how
-many of so many names have to share the folder."""
 ENDS = 2_000
 """Characters at both ends of a result that tell how a command ended."""
 
@@ -64,28 +56,26 @@ _FAILED = re.compile(
     r"|^-* ?fail(?:ed|ure)?\b|\btimed out\b|^Traceback ).*$"
 )
 _REFUSED = re.compile(r"\W*(?:\w+ ){0,3}\w*error\b", re.IGNORECASE)
-_PATH_KEY = re.compile(r"(?i)(?:^|_)(?:path|file|file_?path|file_?name|notebook|uri|document)$|(?:Path|File)$")
+_PATH_KEY = re.compile(r"(?i)^(?!dir).*(?:path|file)$|(?:^|_)(?:file_?name|notebook|uri|document)$")
 _COMMAND_KEY = re.compile(r"(?i)^(?:command|cmd|script|code|shell|bash|sql|statement)$")
 _SEARCH_KEY = re.compile(r"(?i)^(?:pattern|query|q|regex|search\w*|glob)$")
-_OLD_KEY = re.compile(r"(?i)^old|^(?:search|find|target)_(?:text|str|string)$|^(?:patch|diff|edits?|replacements?)$")
-_NEW_KEY = re.compile(r"(?i)^new|^(?:contents?|text|file_text|body|data|replace\w*|insert_text|code_edit)$")
+_PATCH_KEY = re.compile(r"(?i)^(?:old.*|patch|diff|edits?|replacements?|code_?edit|code|insert_?line)$")
 _PATCHED = re.compile(r"(?m)^(?:\*\*\* (?:Add|Update|Delete) File: |\+\+\+ b/)(\S+)")
-_TITLE_KEYS = ("content", "subject", "title", "task", "text", "description", "name")
+_TITLE_KEYS = ("content", "subject", "title", "step", "task", "text", "description", "name")
 _DONE = frozenset({"completed", "complete", "done", "cancelled", "canceled", "deleted", "closed", "true"})
 
 
 @remembering(4_096)
-def names_in(text: str) -> tuple[tuple[str, bool], ...]:
-    """Returns the identifiers of a text, each once, and whether it is a path: paths, symbols, hashes, ids, URLs."""
-    found: dict[str, bool] = {}
+def names_in(text: str) -> tuple[str, ...]:
+    """Returns the identifiers of a text, each once: paths, symbols, hashes, ids, URLs."""
+    found: dict[str, None] = {}
     for said in _NAME.findall(text[:LONGEST_TEXT]):
         name = _LINE_NUMBER.sub(r"\1", said.rstrip("./:-@~+").removeprefix("./"))
         if not 4 < len(name) < LONGEST_NAME or _TIME.match(name):  # noqa: PLR2004 - shorter ones say nothing
             continue
-        is_path = "/" in name and "://" not in name
-        if is_path or "://" in name or _SUFFIX.search(name) or _SYMBOL.search(name) or _MIXED.match(name):
-            found[name] = is_path
-    return tuple(found.items())
+        if "/" in name or _SUFFIX.search(name) or _SYMBOL.search(name) or _MIXED.match(name):
+            found[name] = None
+    return tuple(found)
 
 
 def texts_of(value: object) -> Iterator[str]:
@@ -113,6 +103,7 @@ class ToolUse:
     subjects: tuple[str, ...] = ()
     todos: tuple[Mapping[str, Any], ...] = ()
     args: Mapping[str, Any] = field(default_factory=dict)
+    """Those of a call that reads or changes a file; for a command, as a tool that reads has them."""
 
     @classmethod
     def of(cls, name: str, args: Mapping[str, Any], kinds: Mapping[str, ToolKind]) -> "ToolUse":
@@ -122,24 +113,29 @@ class ToolUse:
         listed = next((v for v in lists if v and all(isinstance(i, Mapping) and "status" in i for i in v)), None)
         paths = tuple(value for key, value in texts.items() if _PATH_KEY.search(key) and value and "\n" not in value)
         patched = tuple(path for value in texts.values() if "\n" in value for path in _PATCHED.findall(value))
-        command = next((value for key, value in texts.items() if _COMMAND_KEY.match(key)), "")
+        commands = [value for key, value in args.items() if _COMMAND_KEY.match(key) and value]
+        command = str(commands[0][-1] if isinstance(commands[0], list) else commands[0]) if commands else ""
         pattern = next((value for key, value in texts.items() if _SEARCH_KEY.match(key)), "")
+        given = [key for key, value in args.items() if value is not None]
+        replaces, is_new = (any(map(kind.match, given)) for kind in (known_files.OLD, known_files.NEW))
         shapes: dict[ToolKind, object] = {
             "todo": listed,
-            "edit": patched or (paths and any(map(_OLD_KEY.match, args))),
-            "write": paths and any(map(_NEW_KEY.match, args)),
+            "edit": patched or (paths and (any(map(_PATCH_KEY.match, given)) or (is_new and replaces))),
+            "write": paths and is_new,
             "search": pattern,
             "run": command and not (paths and command.isidentifier()),  # an editor's `view` runs nothing
             "read": paths,
         }
         seen: ToolKind = next((kind for kind, found in shapes.items() if found), "other")
+        if seen == "run" and name not in kinds and (shown := known_files.shown_by(command)):
+            return cls("read", name, (shown["path"],), args=shown)
         kind = kinds.get(name, seen)
         if kind == "todo":
             return cls(kind, name, (), tuple(listed or (args,)))
         if kind in ("read", "edit", "write"):
             return cls(kind, name, paths or patched or tuple(texts.values())[:1], args=args)
-        given = json.dumps(args, sort_keys=True, default=str) if args else ""
-        subject = command or pattern or f"{name} {given}".strip()
+        said = json.dumps(args, sort_keys=True, default=str) if args else ""
+        subject = command or pattern or f"{name} {said}".strip()
         return cls(kind, name, (one_line(f"{subject} {' '.join(paths)}" if pattern else subject),))
 
 
@@ -163,7 +159,6 @@ class WorkState:
     calls: int = 0
     uses: dict[str, tuple[tuple[int, float], ...]] = field(default_factory=dict)
     """The newest uses of every name: number of the call, weight."""
-    paths: set[str] = field(default_factory=set)
     files: dict[str, Outcome] = field(default_factory=dict)
     commands: dict[str, Outcome] = field(default_factory=dict)
     todos: tuple[tuple[str, str], ...] = ()
@@ -175,7 +170,7 @@ class WorkState:
 
     def copy(self) -> "WorkState":
         """Returns one that can read on."""
-        own = ("uses", "paths", "files", "commands", "texts", "_open")
+        own = ("uses", "files", "commands", "texts", "_open")
         return replace(self, **{name: getattr(self, name).copy() for name in own})
 
     def read(self, messages: Iterable[tuple[int, BaseMessage]]) -> "WorkState":
@@ -199,15 +194,13 @@ class WorkState:
         if len(self.uses) > MOST_NAMES:
             kept = sorted(self.uses, key=self.activation)[len(self.uses) - MOST_NAMES // 2 :]
             self.uses = {name: self.uses[name] for name in kept}
-            self.paths &= {*kept, *self.files}
         return self
 
     def _use(self, text: str, weight: float, *, shared: bool = False) -> None:
         names = names_in(text)
-        for name, _ in names:
+        for name in names:
             use = (self.calls, weight / len(names) if shared else weight)
             self.uses[name] = (*self.uses.get(name, ())[1 - MENTIONS :], use)
-        self.paths.update(name for name, is_path in names if is_path)
 
     def _ended(self, call: ToolUse, result: ToolMessage) -> None:
         text = result.text
@@ -237,15 +230,16 @@ class WorkState:
 
     def _know(self, path: str, call: ToolUse, result: str) -> None:
         """Takes in what a call shows or makes of the text of a file."""
-        known, is_part = self.texts.pop(path, None), len(call.args) > 1
+        known, is_part = self.texts.pop(path, None), known_files.reads_part(call.args)
         if call.kind == "read" and (lines := known_files.read_lines(result, call.args)):
-            known = (known if is_part and known else KnownFile({}, self.calls)).with_part(lines, self.calls)
+            before = known.lines if known is not None and is_part else {}
+            known = KnownFile(dict(sorted({**before, **lines}.items())), self.calls)
         elif call.kind == "write":
-            content = max((text for key, text in call.args.items() if _NEW_KEY.search(key)), key=len, default="")
-            known = KnownFile(dict(enumerate(content.splitlines(), 1)), self.calls)
+            new = (text for key, text in call.args.items() if known_files.NEW.match(key) and isinstance(text, str))
+            known = KnownFile(dict(enumerate(max(new, key=len, default="").splitlines(), 1)), self.calls)
         elif call.kind == "edit" and known is not None:
-            for old, new in known_files.replacements(call.args):
-                known = known.edited(old, new)
+            for old, text, every in known_files.replacements(call.args):
+                known = known.edited(old, text, every=every)
         if known is not None and known.lines:
             self.texts[path] = known
             while len(self.texts) > known_files.MOST_FILES:
@@ -253,8 +247,7 @@ class WorkState:
 
     def activation(self, name: str) -> float:
         """Returns how likely a name is used again."""
-        used = sum(weight / (1 + self.calls - call) for call, weight in self.uses.get(name, ()))
-        return used * (PATH_TIMES if name in self.paths else 1.0)
+        return sum(weight / (1 + self.calls - call) for call, weight in self.uses.get(name, ()))
 
     def lines(
         self, count: Count, budget_tokens: int, said: str = "", step: "StepWork | None" = None
@@ -264,41 +257,41 @@ class WorkState:
         Lines of files that a step of the turn has chosen have a budget of their own.
         """
         page = _Page(count, budget_tokens + (step.code_tokens if step else 0), said, self.read_until - 1)
-        ranked = sorted(self.uses, key=lambda name: (-self.activation(name) / len(name) ** PRICE, name))
-        folder = _folder(name for name in ranked[:MOST_FOLDED] if name in self.paths)
+        ranked = sorted(self.uses, key=lambda name: (-self.activation(name), name))
         for path, text in step.code.items() if step else ():
-            page.add(CODE, _without(folder, path), text)
-        if folder:
-            page.add(PATHS, f"… is {folder}")
+            page.add(CODE, path, text)
         for heading, text in self._facts():
             page.add(heading, text, keep=int(budget_tokens * (1 - FACTS_SHARE)))
-        self._add_names(page, ranked, folder)
+        self._add_names(page, ranked)
         return [line for heading in VALUES for line in page.sections[heading]]
 
-    def _add_names(self, page: "_Page", ranked: Sequence[str], folder: str) -> None:
+    def _add_names(self, page: "_Page", ranked: Sequence[str]) -> None:
         rows: dict[str, list[str]] = {CHANGED: [], READ: [], NAMES: []}
+        left = page.left_tokens - sum(map(page.count, rows))
         for name in ranked:
-            file, short = self.files.get(name), _without(folder, name)
-            if name in page.said or short in page.said:
-                continue
+            file, is_said = self.files.get(name), name in page.said
             heading = NAMES if file is None else READ if file.verb == "read" else CHANGED
-            rows[heading].append(f"{short}: {_told(file)}" if file and heading == CHANGED else short)
-            page.said += f"\n{short}"
-            if len(rows[heading]) == NAMES_IN_LINE:
-                if not page.add(heading, ", ".join(rows[heading])):
-                    break
-                rows[heading] = []
+            if is_said and heading != CHANGED:
+                continue
+            text = name.rpartition("/")[2] if is_said else name
+            text += f": {_told(file)}" if file and heading == CHANGED else ""
+            left -= page.count(f", {text}")
+            if left < 0:
+                break
+            rows[heading].append(text)
+            page.said += f"\n{name}"
         for heading, names in rows.items():
-            while names and not page.add(heading, ", ".join(names)):
-                names.pop()
+            for first in range(0, len(names), NAMES_IN_LINE):
+                row = names[first : first + NAMES_IN_LINE]
+                while row and not page.add(heading, ", ".join(row)):
+                    row.pop()
 
     def worth(self, before: Sequence[BaseMessage], turn: Sequence[BaseMessage]) -> dict[str, known_files.Floats]:
         """Returns how likely the next edits replace each line of the files, judging by the newest messages."""
         asked = [message for message in turn if is_user(message)]
         answers = [message for message in turn if isinstance(message, AIMessage)][-RECENT_CALLS:]
         earlier = [one for one in before if not isinstance(one, ToolMessage) and one.text.strip()][-RECENT_TEXTS:]
-        results = [message.text for message in turn if isinstance(message, ToolMessage)]
-        found = [text[:LONGEST_SAID] for text in results if not known_files.NUMBERED.match(text)][-RECENT_CALLS:]
+        found = [message.text[:LONGEST_SAID] for message in turn if isinstance(message, ToolMessage)][-RECENT_CALLS:]
         todos = "\n".join(text for text, _ in self._open_todos)
         focus = known_files.focus_of(told_by(asked), told_by(earlier), told_by(answers), found, todos)
         return known_files.worth(self.texts, focus, self.calls)
@@ -354,25 +347,6 @@ class _Page:
         value = VALUES[heading] - len(own) / 100
         own.append(SummaryLine(position=self.position, order=len(own), heading=heading, text=line, value=value))
         return True
-
-
-def _folder(paths: Iterable[str]) -> str:
-    """Returns the folder that, named once, shortens long paths most; nothing where none is shared."""
-    saved, shared = Counter[str](), Counter[str]()
-    for path in paths:
-        parts = path.split("/")
-        for end in range(2, len(parts) - SHOWN_PARTS + 1) if len(path) > LONG_PATH else ():
-            folder = "/".join(parts[:end])
-            saved[folder] += len(folder)
-            shared[folder] += 1
-    best = max(saved, key=lambda folder: (saved[folder], folder), default="")
-    return best if shared[best] >= LEAST_SHARED else ""
-
-
-def _without(folder: str, name: str) -> str:
-    """Returns a name as it is shown: a long path without the folder that is named once."""
-    shared = folder and len(name) > LONG_PATH and name.startswith(f"{folder}/")
-    return f"…{name[len(folder) :]}" if shared and name.count("/", len(folder)) >= SHOWN_PARTS else name
 
 
 def _told(file: Outcome) -> str:

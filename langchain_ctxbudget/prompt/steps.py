@@ -22,7 +22,7 @@ from langchain_ctxbudget.messages import request_copy
 from langchain_ctxbudget.prompt import budgeting
 from langchain_ctxbudget.prompt.accounting import account, is_squeezed
 from langchain_ctxbudget.prompt.assembly import MOST_MARKERS, asking, has_human, with_cache_markers
-from langchain_ctxbudget.prompt.fitting import Settled, fit_prompt
+from langchain_ctxbudget.prompt.fitting import Settled, excess_tokens, fit_prompt
 from langchain_ctxbudget.prompt.growing import divide_budget, prefix_of, whole_tokens
 from langchain_ctxbudget.prompt.plan import AssembledContext, Changes, Plan, Prompt
 from langchain_ctxbudget.report import ContextReport
@@ -97,6 +97,7 @@ def fetch_bundles(plan: Plan, _access: Access) -> Flow[Plan]:
             budget_tokens=plan.allocated.tokens[layer.name],
             user_id=scope.user_id,
             conversation_id=scope.conversation_id,
+            left_tokens=max(0, -excess_tokens(plan, plan.content)) if plan.goes_on else plan.turn.free_tokens,
         )
         fetched = subjects.fetch(layer, request)
         items[layer.name] = yield from with_fallback(fetched, (), f"layer {layer.name!r}", problems)

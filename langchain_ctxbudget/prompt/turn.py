@@ -38,7 +38,7 @@ OLD_RESULT_TOKENS = 256
 SMALLEST_CLIP_TOKENS = 64
 NOTE_TOKENS = 40
 """The most that the line about steps that are left out costs."""
-FOCUS_CHARACTERS = 4_000
+FOCUS_CHARACTERS = 8_000
 """How much of a message is read for words to look for in results."""
 CHARACTERS_PER_TOKEN, LINE_TOKENS = 4, 3
 """About what a line of a file costs, with its number."""
@@ -54,7 +54,6 @@ AGAIN: Mapping[ToolKind, str] = {
 """What a later call did that made an older result stale."""
 
 Kinds = tuple[type[BaseMessage], ...]
-P = tuple[int, int]
 Name = Callable[[BaseMessage], str | None]
 """Returns the reference under which the recall tool gives a message."""
 
@@ -75,11 +74,6 @@ class Rooms(NamedTuple):
     clip_human: bool = False
     tool_kinds: tuple[tuple[str, ToolKind], ...] = ()
     """Kinds of tools by name, where arguments do not tell them."""
-
-    @property
-    def steps_tokens(self) -> int:
-        """The budget for steps: without the parts for the work state and for lines of files."""
-        return self.budget_tokens - self.kept_tokens - self.code_tokens
 
 
 class ReadTurn(NamedTuple):
@@ -189,7 +183,8 @@ class GrowingTurn:
             least = sum(group_tokens(part, self.counter) for part in smallest.values())
             if least > self.rooms.most_tokens:
                 return least
-            shown = self._clipped(needed, min(self.rooms.most_tokens, max(least, self.rooms.steps_tokens)), kinds)
+            steps_tokens = self.rooms.budget_tokens - self.rooms.kept_tokens - self.rooms.code_tokens
+            shown = self._clipped(needed, min(self.rooms.most_tokens, max(least, steps_tokens)), kinds)
             renewed, step_work = len(groups), None
         return PlannedTurn(
             whole=tuple(groups),
@@ -294,8 +289,8 @@ class GrowingTurn:
     def _least_tokens(self, number: int) -> int:
         """Returns what an older step costs once its results are in short."""
         results = (m for m in self.shown[number].messages if isinstance(m, ToolMessage))
-        longer = (self.counter.count_message(result) - OLD_RESULT_TOKENS for result in results)
-        return self.costs[number] - sum(tokens for tokens in longer if tokens > 0)
+        longer = (max(0, self.counter.count_message(result) - OLD_RESULT_TOKENS) for result in results)
+        return self.costs[number] - sum(longer)
 
     def _shorten(self, number: int, budget_tokens: int, smallest_tokens: int) -> None:
         if self.costs[number] > smallest_tokens:
@@ -309,7 +304,8 @@ class GrowingTurn:
     def _focus(self, number: int) -> frozenset[str]:
         """Returns what the results of a step are looked at for: the words of the user, and of the steps since."""
         steps = (*self.human.values(), *self.whole[number : max(self.renewed, number + 1)])
-        return frozenset().union(*(_said(part.messages[0]) for part in steps))
+        said = (work_state.told_by(part.messages[:1])[:FOCUS_CHARACTERS] for part in steps)
+        return frozenset().union(*map(_terms, said))
 
     def _read_calls(self, number: int) -> None:
         """Notes what the calls of a step look at or do, and which older results that makes stale."""
@@ -330,7 +326,8 @@ class GrowingTurn:
                 same = [("",)]
             elif use.kind == "run":  # what describes a command may change
                 same = [(call["name"], "", *use.subjects)]
-            replaced = of_file if use.kind == "write" or (use.kind == "read" and len(call["args"]) == 1) else same
+            is_whole = use.kind == "write" or (use.kind == "read" and not known_files.reads_part(use.args))
+            replaced = of_file if is_whole else same
             noted = [] if use.kind == "write" else [*same, *of_file] if use.kind == "read" else same
             for key in replaced:
                 for older in self.newest_use.pop(key, ()):
@@ -382,14 +379,14 @@ class GrowingTurn:
         """Clips the largest messages of some kinds in groups, so that all fit a budget together if they can."""
         counter = self.counter
 
-        def clip(at: P, most_tokens: int) -> BaseMessage | None:
+        def clip(at: tuple[int, int], most_tokens: int) -> BaseMessage | None:
             message, count, values = sent[at], counter.count_message, worth[at]
             said: dict[str, Any] = {"reference": self.name(message), "focus": focus, "worth": values}
             if values and isinstance(message.content, str):
                 message = message.model_copy(update={"content": known_files.PADDING.sub("", message.content)})
             return clip_message(message, count, counter.count_text, most_tokens, **said)
 
-        def shortest_of(at: P) -> BaseMessage:
+        def shortest_of(at: tuple[int, int]) -> BaseMessage:
             message, others_tokens = sent[at], 0
             if not isinstance(message, ToolMessage) and not isinstance(message.content, str):
                 others = [block for block in message.content if isinstance(block, dict) and block.get("type") != "text"]
@@ -430,7 +427,7 @@ class GrowingTurn:
 
     def _worth_now(self) -> dict[str, known_files.Floats]:
         if self._worth[0] != len(self.whole):
-            said = [message for part in self.whole for message in part.messages]
+            said = [one for part in self.whole for one in part.messages if not self._file_of(one)]
             self._worth = len(self.whole), self.work.worth(self.said_before, said)
         return self._worth[1]
 
@@ -438,12 +435,6 @@ class GrowingTurn:
 def _newest(groups: Mapping[int, Group] | Sequence[Group], numbers: Sequence[int]) -> set[int]:
     """Returns the last of some groups, and the last of them that has calls."""
     return {*numbers[-1:], *[i for i in numbers if call_ids(groups[i].messages[0])][-1:]}
-
-
-def _said(message: BaseMessage) -> frozenset[str]:
-    calls = message.tool_calls if isinstance(message, AIMessage) else []
-    asked = "".join(f"\n{text}" for text in work_state.texts_of([call["args"] for call in calls]))
-    return _terms(message.text[:FOCUS_CHARACTERS] + asked[:FOCUS_CHARACTERS])
 
 
 @remembering(4_096)

@@ -91,7 +91,7 @@ def test_the_items_of_an_own_layer_stand_in_the_prompt_and_in_the_report(call: C
     context = call(pipeline_with(look, allocation=allocation), "assemble", "What is open?", **SCOPE)
     [request] = asked
     assert (request.query, request.user_id, request.conversation_id) == ("What is open?", "ada", "c1")
-    assert request.budget_tokens > 0
+    assert request.budget_tokens > request.left_tokens == 0, "without tools nothing is kept for calls"
     block = context.messages[-1].text
     assert "## open files\n- main.py: prints\n- test.py: tests\n" in block
     part = context.report.layer("open files")

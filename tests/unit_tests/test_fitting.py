@@ -313,10 +313,8 @@ def test_words_that_come_after_steps_count_from_the_first_step_on() -> None:
     groups = turn_of("Go on.", [1_000], [3_000], "No, the roof.", [1_000])
     for clip_human in (False, True):
         result = fitted(groups, 900, 1_500, clip_human=clip_human)
-        assert [part.messages[0].text for part in result.groups if part.messages[0].type == "human"] == [
-            "Go on.",
-            "No, the roof.",
-        ]
+        said = [part.messages[0].text for part in result.groups if part.messages[0].type == "human"]
+        assert said == ["Go on.", "No, the roof."]
 
 
 SAID = {

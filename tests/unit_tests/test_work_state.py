@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -18,9 +19,9 @@ def a_call(number: int, name: str, args: dict[str, Any], result: str, *, status:
     return [AIMessage("", tool_calls=[made]), told]
 
 
-def told(*steps: tuple[str, dict[str, Any], str], budget: int = 1_000) -> str:
+def told(*steps: tuple[str, dict[str, Any], str], budget: int = 1_000, said: str = "") -> str:
     messages = [message for i, step in enumerate(steps) for message in a_call(i, *step)]
-    lines = WorkState().read(enumerate(messages)).lines(len, budget)
+    lines = WorkState().read(enumerate(messages)).lines(len, budget, said)
     return "".join(line.heading * (not line.order) + line.text for line in lines)
 
 
@@ -29,10 +30,15 @@ def told(*steps: tuple[str, dict[str, Any], str], budget: int = 1_000) -> str:
     [
         ("Read", {"file_path": "/a/b.py"}, "read"),
         ("look", {"path": "b.py", "offset": 3}, "read"),
+        ("Read", {"file_path": "b.py", "offset": None, "content": None}, "read"),
         ("x", {"path": "b.py", "old_str": "a", "new_str": "b"}, "edit"),
+        ("x", {"path": "b.py", "search": "a", "replace": "b"}, "edit"),
+        ("x", {"target_file": "b.py", "instructions": "Mend it.", "code_edit": "..."}, "edit"),
         ("apply_patch", {"input": "*** Begin Patch\n*** Update File: a.py\n"}, "edit"),
         ("make", {"filename": "b.py", "content": "x"}, "write"),
-        ("sh", {"command": "ls"}, "run"),
+        ("sh", {"command": ["bash", "-lc", "make test"]}, "run"),
+        ("sh", {"command": ["bash", "-lc", "cd src && nl -ba b.py | sed -n '3,9p'"]}, "read"),
+        ("ls", {"dir_path": "src"}, "other"),
         ("grep", {"pattern": "def f", "path": "src"}, "search"),
         ("plan", {"items": LIST}, "todo"),
         ("weather", {"city": "Rome"}, "other"),
@@ -43,11 +49,29 @@ def test_the_kind_of_a_call_follows_from_its_arguments(name: str, args: dict[str
     assert ToolUse.of(name, args, {name: "run"}).kind == "run", "unless the application says it"
 
 
+@pytest.mark.parametrize(
+    "args",
+    [
+        {"file_path": "b.py", "old_string": "a", "new_string": "c"},
+        {"path": "b.py", "edits": [{"oldText": "a", "newText": "c"}]},
+        {"path": "b.py", "diff": "<<<<<<< SEARCH\na = 1\n=======\nc = 1\n>>>>>>> REPLACE"},
+        {"input": "*** Update File: b.py\n@@\n-a = 1\n+c = 1\n*** End Patch"},
+    ],
+)
+def test_the_text_of_a_file_follows_the_edits_of_common_tools(args: dict[str, Any]) -> None:
+    steps = [*a_call(0, "Read", {"file_path": "b.py"}, "a = 1\na = 2"), *a_call(1, "tool", args, "done")]
+    assert WorkState().read(enumerate(steps)).texts["b.py"].lines[1] == "c = 1"
+
+
+def test_a_read_without_numbers_is_of_the_whole_file_whatever_else_it_says() -> None:
+    for second, kept in (({"explanation": "Again."}, False), ({"start_line": 1, "end_line": 1}, True)):
+        steps = [*a_call(0, "read", {"path": "b.py"}, "a\nb"), *a_call(1, "read", {"path": "b.py", **second}, "c")]
+        assert (2 in WorkState().read(enumerate(steps)).texts["b.py"].lines) == kept
+
+
 def test_names_are_paths_symbols_hashes_ids_and_urls() -> None:
     text = "see src/app.py:12, getUser and MAX_SIZE in commit a02cdeb, https://x.org/a; 2024-01-02 plain words 12345678"
-    assert {name for name, _ in names_in(text)} == {
-        *("src/app.py", "getUser", "MAX_SIZE", "a02cdeb", "https://x.org/a")
-    }
+    assert set(names_in(text)) == {*("src/app.py", "getUser", "MAX_SIZE", "a02cdeb", "https://x.org/a")}
 
 
 def test_it_tells_how_files_commands_plans_and_errors_stand() -> None:
@@ -88,13 +112,13 @@ def test_a_name_that_a_search_found_alone_comes_before_one_of_many_in_a_file() -
     assert "name_099" not in text
 
 
-def test_the_folder_that_long_paths_share_is_named_once() -> None:
-    folder = "/home/ada/projects/the_great_work/repository/src/package"
-    steps = [("Read", {"file_path": f"{folder}/part/file_{i}.py"}, "x") for i in range(6)]
-    text = told(*steps)
-    assert text.startswith("# Paths\n- … is /home/ada/projects/the_great_work/repository/src\n")
-    assert text.count("the_great_work") == 1
-    assert all(f"…/package/part/file_{i}.py" in text for i in range(6))
+def test_a_few_files_have_their_place_among_many_names_and_say_how_they_stand_though_the_prompt_names_them() -> None:
+    change = {"file_path": "src/changed_one.py", "old_string": "a", "new_string": "b"}
+    many = ("Grep", {"pattern": " ".join(f"some_name_{i}" for i in range(100))}, "")
+    steps = (many, ("Edit", change, "done"), ("Read", {"file_path": "src/read_one.py"}, "x"))
+    text = told(*steps, budget=600)
+    assert text.index("src/changed_one.py: changed") < text.index("src/read_one.py") < text.index("some_name_")
+    assert "- changed_one.py: changed" in told(*steps, budget=600, said="Mend src/changed_one.py.")
 
 
 def test_it_keeps_its_budget_and_grows_only_when_calls_have_doubled() -> None:
@@ -110,11 +134,8 @@ def test_names_that_imitate_a_fence_are_harmless() -> None:
 
 @pytest.mark.parametrize("in_turn", [False, True])
 def test_what_stands_before_the_cut_is_told_and_reported(*, in_turn: bool) -> None:
-    steps = [
-        message
-        for i in range(60)
-        for message in a_call(i, "Read", {"file_path": f"src/some_file_{i % 7}.py"}, f"line {i} " * 150)
-    ]
+    every = (a_call(i, "Read", {"file_path": f"src/some_file_{i % 7}.py"}, f"line {i} " * 150) for i in range(60))
+    steps = [*chain.from_iterable(every)]
     pipeline = ContextPipeline(settings=ContextSettings(max_context_tokens=3_000), system_prompt="You are an agent.")
     asked = [HumanMessage("Read everything."), *steps]
     if not in_turn:
@@ -136,11 +157,8 @@ def test_a_long_turn_with_a_call_that_was_never_answered_is_told_too() -> None:
 
 
 def test_a_turn_of_300_calls_keeps_the_words_of_the_user_and_renews_its_work_state_at_steps_only() -> None:
-    steps = [
-        message
-        for i in range(300)
-        for message in a_call(i, "look_at", {"what": f"src/file_{i}.py"}, f"line {i} " * (20 + i % 50))
-    ]
+    every = (a_call(i, "look_at", {"what": f"src/file_{i}.py"}, f"line {i} " * (20 + i % 50)) for i in range(300))
+    steps = [*chain.from_iterable(every)]
     pipeline = ContextPipeline({"max_context_tokens": 4_000, "tool_kinds": {"look_at": "read"}})
     told = list[str]()
     for end in range(560, 601, 2):
