@@ -4,14 +4,13 @@ It says what somebody has said, in whole sentences that stand by themselves; whe
 Closing a question wrongly hides it, so doubt keeps it open.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 
 from langchain_ctxbudget.history import extractive
-from langchain_ctxbudget.history.extractive import Digest, Kind, Line, Sentence
+from langchain_ctxbudget.history.extractive import ENGLISH, Digest, Kind, Line, Sentence
 from langchain_ctxbudget.messages import Count, begins_in_the_middle, fences, one_line, terms, units
 from langchain_ctxbudget.stores import EXTRACTION, SummaryLine
 
@@ -39,10 +38,6 @@ SAME_QUESTION = 0.6
 REPEATED_DECISION = 2 / 3
 """The share of an older decision's matter that a newer one has to repeat to replace it."""
 _ENDS = ".!。！»”"  # noqa: RUF001 - full-width ones
-_SETTLES, _DOUBT = re.compile(extractive.ENGLISH["settles"]), re.compile(extractive.ENGLISH["doubt"])
-_PLANS, _JOINT = re.compile(extractive.ENGLISH["plans"]), re.compile(extractive.ENGLISH["together"])
-_BEGINS = re.compile(r"(?![\w-]+-[\w-]+: )(?:[^\W_]|[\"'`\u201c\u2018\u00bf\u00a1])")
-_NAMED_AS_CODE = re.compile(r"[a-z0-9][A-Z]|\w[_./]\w")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +90,15 @@ def _answered(matter: frozenset[str], text: str, told: frozenset[str]) -> float:
     """Returns the share of a question's matter that an answer has; 0 for what answers it not."""
     share = len(matter & told) / len(matter)
     # What is quickly seen comes first: most sentences are about something else.
-    if share < SHARED_BY_A_DECISION or _DOUBT.search(text):
+    if share < SHARED_BY_A_DECISION or ENGLISH.doubt.search(text):
         return 0.0
     says_more = share >= SHARED_BY_A_STATEMENT and len(matter & told) > 1 and told - matter - extractive.generic_terms()
-    return share if _settles(text) or (says_more and not _PLANS.search(text)) else 0.0
+    return share if _settles(text) or (says_more and not ENGLISH.plans.search(text)) else 0.0
 
 
 def _settles(text: str) -> bool:
-    return (bool(_SETTLES.search(text)) or extractive.kind_of(text) is Kind.DECISION) and not _DOUBT.search(text)
+    says_so = ENGLISH.settles.search(text) or extractive.kind_of(text) is Kind.DECISION
+    return bool(says_so) and not ENGLISH.doubt.search(text)
 
 
 def _same(one: frozenset[str], other: frozenset[str]) -> bool:
@@ -164,7 +160,7 @@ def _line(
 def _stands_alone(sentence: Sentence) -> bool:
     """Returns whether a sentence is a whole one of a person's or a model's, which needs none before it."""
     text = sentence.text.removeprefix("[OPEN]").strip()
-    is_whole = bool(_BEGINS.match(text)) and text[-1] not in "…:,;" and not sentence.speaker.startswith("tool")
+    is_whole = bool(ENGLISH.begins.match(text)) and text[-1] not in "…:,;" and not sentence.speaker.startswith("tool")
     return is_whole and (extractive.is_question(text) or not begins_in_the_middle(text))
 
 
@@ -183,7 +179,7 @@ def _story(digests: Sequence[Digest], strategy: str) -> list[SummaryLine]:
         shared = {s: sum(often[term] - 1 for term in s.matter) for s in told}
         plain = [s for s in told if _says_something(s) and s.text[-1] in _ENDS]
         written = [s for s in plain if not s.speaker]
-        own = (s for s in plain if s.speaker not in ("", "assistant") and extractive.OF_US.search(s.text))
+        own = (s for s in plain if s.speaker not in ("", "assistant") and ENGLISH.of_us.search(s.text))
         own = (s for s in own if len(s.matter) >= FEWEST_TERMS and shared[s] >= SPOKEN_OF * len(s.matter))
         overviews = [s for s in written if not s.order]
         if said := [*written, *own]:
@@ -199,9 +195,9 @@ def _story(digests: Sequence[Digest], strategy: str) -> list[SummaryLine]:
 def _now(digests: Sequence[Digest], focus: Sequence[Line]) -> list[SummaryLine]:
     """Returns what the conversation is about now: what the user wished for last, and the names that count most."""
     said = extractive.keep_sentences([line for line in focus if line.from_user][-WISHES:])
-    wishes = (s for s in said if _says_something(s) and (s.text[-1] in _ENDS or extractive.OF_US.search(s.text)))
+    wishes = (s for s in said if _says_something(s) and (s.text[-1] in _ENDS or ENGLISH.of_us.search(s.text)))
     wish = max(wishes, key=lambda s: (s.score, s.position), default=None)
-    named = [name for name in extractive.merged_artifacts(reversed(digests)) if _NAMED_AS_CODE.search(name)]
+    named = [name for name in extractive.merged_artifacts(reversed(digests)) if ENGLISH.named_as_code.search(name)]
     last, text = digests[-1], ", ".join(named[:ARTIFACT_NAMES])
     lines = [_line(FOCUS, wish.told, wish.position, EXTRACTION, (0, 0))] if wish else []
     # Names tell nothing of a message, so that line has no span.
@@ -214,8 +210,7 @@ def _decisions(digests: Sequence[Digest]) -> list[SummaryLine]:
     newer: list[Sentence] = []
     lines: list[SummaryLine] = []
     for s, digest in sorted(made, key=lambda pair: (pair[0].position, pair[0].order), reverse=True):
-        words_of_all = s.speaker != "assistant" or _JOINT.search(s.text)
-        if words_of_all and _stands_alone(s) and not any(_supersedes(other, s) for other in newer):
+        if _stands_alone(s) and not any(_supersedes(other, s) for other in newer):
             newer.append(s)
             # A sentence stands for its message, or for the whole span where a model wrote it.
             span = (s.position, s.position + 1) if s.speaker else (digest.first, digest.end)

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from itertools import chain, groupby
 
 from langchain_ctxbudget import messages
@@ -39,36 +39,18 @@ PARTS = {"windowed": (1,), "compacted": (10, 25), "multi_level": (5, 10, 15)}
 """The parts of the room that each zone of a strategy may take, oldest first (seed 000)."""
 OLDER_SHARE = 40 / 75
 """Of the compacted messages, those that have the smaller part of the room (seed 000)."""
-_ignoring_case = partial(re.compile, flags=re.IGNORECASE)
 ENGLISH = messages.vocabulary("history")
-_DECISION = _ignoring_case(ENGLISH["decision"])
-_DECIDES = _ignoring_case(ENGLISH["decides"])
-_LEANS_BEHIND, _SUPPOSES = _ignoring_case(ENGLISH["leans_behind"]), _ignoring_case(ENGLISH["supposes"])
-_LEANS_BEFORE = _ignoring_case(r"\b(?:what|which|how|where)(?: \w+)?\s*$")
-_THAT = _ignoring_case(r"(?<=decided|.agreed|settled) that (?=\w)")
-_CONDITION = _ignoring_case(ENGLISH["condition"])
-_PROBLEM = _ignoring_case(ENGLISH["problem"])
-_OPEN = _ignoring_case(ENGLISH["open"])
-_ASKS_WHAT_IS_OPEN = _ignoring_case(ENGLISH["asks_what_is_open"])
-_REACTS = _ignoring_case(ENGLISH["reacts"])
-OF_US = _ignoring_case(r"\b(?:I|we|my|our|me|(?-i:us))\b")
-_ENDS = re.compile("[.!\u3002\uff01][^\\w\\s]*$")
-_NUMBER = re.compile(r"\d")
-_NAME = re.compile(r"(?<=[a-z,;:] )[A-Z][\w'-]+")
 _QUESTION_MARK = re.compile("[?？؟]")  # noqa: RUF001 - full-width and Arabic
-_LIST_ITEM = re.compile(r"^[^\S\n]*[-*•]\s", re.MULTILINE)
-# One character stands for a file's or a function's name: matching all of it takes quadratic time on long runs.
-_CODE = re.compile(r"`[^`\n]+`|[\w/-]\.(?:py|ts|js|sql|md|json|ya?ml|toml|sh|html|css|rs|go)\b|\w\(\)")
 _POINTS = (
     (re.compile("```"), 7.5, math.inf),
     (_QUESTION_MARK, 5, 15),
-    (_DECISION, 10, math.inf),
-    (_OPEN, 10, 10),
-    (_PROBLEM, 5, 15),
-    (_LIST_ITEM, 2, 10),
-    (_NUMBER, 8, 8),
-    (_NAME, 4, 10),
-    (_CODE, 4, 8),
+    (ENGLISH.decision, 10, math.inf),
+    (ENGLISH.open, 10, 10),
+    (ENGLISH.problem, 5, 15),
+    (ENGLISH.list_item, 2, 10),
+    (ENGLISH.number, 8, 8),
+    (ENGLISH.capitalised, 4, 10),
+    (ENGLISH.code, 4, 8),
 )
 """The points that each match of a pattern adds to the importance of a text, and the most for all (seed 000)."""
 _CLOSING = "\"'”’»)] "  # noqa: RUF001 - what may stand after a sentence's mark
@@ -157,17 +139,17 @@ class Digest:
 
 def kind_of(sentence: str) -> Kind:
     """Returns the kind of a sentence: it decides something, leaves something open, or neither."""
-    if opens := _OPEN.search(sentence):
-        conditional = _CONDITION.search(sentence[: opens.start()])
-        return Kind.PLAIN if conditional or _ASKS_WHAT_IS_OPEN.search(sentence) else Kind.OPEN
-    if is_question(sentence) or _SUPPOSES.search(sentence) or not (decides := _DECIDES.search(sentence)):
+    if opens := ENGLISH.open_words.search(sentence) and ENGLISH.open.search(sentence):
+        conditional = ENGLISH.condition.search(sentence[: opens.start()])
+        return Kind.PLAIN if conditional or ENGLISH.asks_what_is_open.search(sentence) else Kind.OPEN
+    if is_question(sentence) or ENGLISH.supposes.search(sentence) or not (decides := ENGLISH.decides.search(sentence)):
         return Kind.PLAIN
     before, after = sentence[: decides.start()], sentence[decides.end() :]
     told = f"{before} {after}" if decides[0].startswith(_PASSIVE) else after
     has_object = not generic_terms().issuperset(terms(told))
-    behind = after[5:] if _THAT.match(sentence, decides.end()) else after
-    leans = _LEANS_BEHIND.match(behind) or _LEANS_BEFORE.search(before)
-    return Kind.DECISION if has_object and not leans and not _CONDITION.search(before[-80:]) else Kind.PLAIN
+    behind = after[5:] if ENGLISH.that.match(sentence, decides.end()) else after
+    leans = ENGLISH.leans_behind.match(behind) or ENGLISH.leans_before.search(before)
+    return Kind.DECISION if has_object and not leans and not ENGLISH.condition.search(before[-80:]) else Kind.PLAIN
 
 
 def is_question(sentence: str) -> bool:
@@ -229,15 +211,21 @@ def candidates_of(line: Line) -> tuple[Sentence, ...]:
         if words < 2:  # noqa: PLR2004 - "x", of which a long text may have very many
             continue
         kind = kind_of(text)
+        if kind is Kind.DECISION and line.speaker == "assistant" and not ENGLISH.together.search(text):
+            kind = Kind.PLAIN  # "We will use email" stands in many a text that it drafts
         # "Thanks!" and "Let me know if I can help." say nothing later; "Decided: Flask." does.
         if kind is Kind.PLAIN and words < FEWEST_WORDS:
             continue
         if kind is Kind.PLAIN and line.speaker:  # of a chat: it must be whole, of a matter, and to nobody alone
-            is_whole = text[-1] not in ":;,…" and (line.from_user or bool(_ENDS.search(text)))
-            of_matter = any(pattern.search(text) for pattern in (OF_US, _NUMBER, _NAME, _CODE, _PROBLEM))
-            if not (is_whole and of_matter) or is_question(text) or _REACTS.search(text):
+            is_whole = text[-1] not in ":;,…" and bool(
+                ENGLISH.ends.search(text) or (line.from_user and ENGLISH.speaks.search(text))
+            )
+            signs = (ENGLISH.of_us, ENGLISH.number, ENGLISH.capitalised, ENGLISH.code, ENGLISH.problem)
+            of_matter = is_whole and any(sign.search(text) for sign in signs)
+            if not of_matter or is_question(text) or ENGLISH.reacts.search(text) or ENGLISH.leans_on.search(text):
                 continue
-            if len(frozenset(terms(text)) - generic_terms()) < 2:  # noqa: PLR2004 - "I did think about that."
+            # "I did think about that." is about nothing.
+            if not ENGLISH.verb.search(text) or len(frozenset(terms(text)) - generic_terms()) < 2:  # noqa: PLR2004
                 continue
         worth = importance(text, from_user=line.from_user)
         if words > FEWEST_WORDS:  # "Agreed, then.", "Keep it open." say nothing by themselves

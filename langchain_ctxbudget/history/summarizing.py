@@ -5,7 +5,6 @@ fences. A reply that is late, empty or unreadable is asked for once more; then e
 """
 
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from langchain_ctxbudget.background import BackgroundWorker, Cancelled
 from langchain_ctxbudget.errors import ModelReplyError, StoreDataError
 from langchain_ctxbudget.flow import Flow, T, batch, drive
 from langchain_ctxbudget.history.conversation import Conversation, OpenConversation
-from langchain_ctxbudget.history.extractive import Digest, Kind, Line, Sentence, choose, importance, kind_of
+from langchain_ctxbudget.history.extractive import ENGLISH, Digest, Kind, Line, Sentence, choose, importance, kind_of
 from langchain_ctxbudget.history.log import read_items
 from langchain_ctxbudget.history.tree import KnownDigests, Node, Spans, node_at
 from langchain_ctxbudget.messages import CONTEXT, SUMMARY, fences, fold, one_line, sentences, terms
@@ -49,9 +48,6 @@ _SAMPLE = json.dumps({name: [] if name in LISTS else "" for name in _FIELDS})
 _AS_JSON = f"\n\nReply with one JSON object of exactly these fields and nothing else:\n{_SAMPLE}"
 VERSION = blake2b(repr((_WORDING, _AS_JSON, SCHEMA)).encode(), digest_size=6).hexdigest()
 """Another one with every change of the wording."""
-_JSON = re.compile(r"\A(?:```\w*)?\s*[{\[](?!OPEN)|\"(?:summary|key_decisions)\"\s*:")
-_REFUSES = re.compile(r"(?i)(?:(?:I'm|I am) (?:sorry|unable)|Sorry,|I apologi|I can(?:no|')?t\b|I cannot|As an AI)")
-_BULLET = re.compile(r"\A(?:[-*+•\u2013\u2014]|#{1,6}|\d{1,3}[.)])\s+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,12 +72,12 @@ def read_reply(request: SummaryRequest, made_by: str, counter: TokenCounter, rep
     text = str(reply) if isinstance(reply, Mapping) else llm.without_thoughts(reply)
     shown = repr(llm.clipped(text, _SHOWN_CHARACTERS))
     fields: Mapping[str, Any] = {"summary": text}
-    if isinstance(reply, Mapping) or not text or _JSON.search(text) or len(text) > llm.MOST_REPLY_CHARACTERS:
+    if isinstance(reply, Mapping) or not text or ENGLISH.json.search(text) or len(text) > llm.MOST_REPLY_CHARACTERS:
         try:
             fields = llm.reply_object(reply, tuple(_FIELDS))
         except ValueError as error:
             raise ValueError(f"{error}: {shown}" if text else str(error)) from None
-    elif _REFUSES.match(text):
+    elif ENGLISH.refuses.match(text):
         raise ValueError(f"a refusal: {shown}")
     lines = (line for part in _strings(fields.get("summary")) for line in encodable(part).splitlines())
     said = (one_line(sentence) for line in lines for sentence in sentences(_without_bullet(line)))
@@ -135,7 +131,7 @@ def _unique(texts: Iterable[str], most: int) -> tuple[str, ...]:
 
 
 def _without_bullet(line: str) -> str:
-    return _BULLET.sub("", line.strip()).replace("**", "")
+    return ENGLISH.bullet.sub("", line.strip()).replace("**", "")
 
 
 def _bare(text: str) -> str:

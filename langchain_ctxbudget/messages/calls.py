@@ -13,12 +13,12 @@ run itself (a search, for example) is known by its id alone: a second time, it i
 """
 
 import json
-import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolCall, ToolMessage
+from langchain_ctxbudget.messages.text import ENGLISH
 
 Block = str | dict[str, Any]
 _CUSTOM_CALL, _CUSTOM_RESULT = "custom_tool_call", "custom_tool_call_output"
@@ -28,13 +28,10 @@ CALL_BLOCKS = (*_STANDARD_CALLS, "tool_use", "function_call", _CUSTOM_CALL)
 """Types of content blocks that are calls (Anthropic, LangChain, OpenAI)."""
 THOUGHTS = frozenset({"thinking", "redacted_thinking", "reasoning", "reasoning_content"})
 _RESULT_BLOCKS = ("tool_result", "function_call_output", _CUSTOM_RESULT)
-_REFUSED_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]+")
 _MAX_NAME_LENGTH = 64
 _NO_NAME = "unknown"
 _UNREADABLE = "unreadable_arguments"
 """The argument that arguments become which are no JSON object."""
-_ITEM = re.compile(r"(?:msg|rs|fc|ctc|(ws|fs|ci|ig|cmp|mcp[a-z]?|ts[a-z]?))_")
-"""Beginnings of the ids of items; in the group, of those that the provider has run itself."""
 _SAID_BEFORE = "[The same as before.]"
 
 
@@ -68,7 +65,7 @@ def says_something(block: Block) -> bool:
 
 def provider_name(name: str) -> str | None:
     """Returns a name in the form that every provider accepts, or None where nothing of it is left."""
-    clean = _REFUSED_IN_NAMES.sub("_", name)[:_MAX_NAME_LENGTH]
+    clean = ENGLISH.refused_in_names.sub("_", name)[:_MAX_NAME_LENGTH]
     return clean if clean.strip("_-") else None
 
 
@@ -201,7 +198,7 @@ def _item(block: Mapping[str, Any]) -> tuple[str, bool] | None:
         key = extras.get("item_id") if isinstance(extras, Mapping) else None
     else:
         key = block.get("tool_call_id" if kind == "server_tool_result" else "id")
-    begins = _ITEM.match(key) if isinstance(key, str) else None
+    begins = ENGLISH.item.match(key) if isinstance(key, str) else None
     return (str(key), bool(begins[1])) if begins else None
 
 

@@ -1,7 +1,6 @@
 """Messages: who said what when, which one it is, and how it is shown to a model."""
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy, deepcopy
@@ -18,13 +17,12 @@ from pydantic_core import to_jsonable_python
 from langchain_ctxbudget.errors import EmptyMessageError, InputError, UnsupportedContentError
 from langchain_ctxbudget.messages import calls, fences
 from langchain_ctxbudget.messages.calls import Block, blocks_of
-from langchain_ctxbudget.messages.text import fold, iso_date, one_line, without_pasted
+from langchain_ctxbudget.messages.text import ENGLISH, fold, iso_date, one_line, without_pasted
 from langchain_ctxbudget.messages.turns import group, is_empty, same_beginning
 
 _MARKS = "-#[]* "
 """Lines and headings begin with these: a name must not look like one."""
 _ROLE_NAMES = {"user", "assistant", "system", "tool", "ai", "human", "developer", "function"}
-_NO_LETTERS = re.compile(r"[\W_]+")
 _SAID = ("text", "input_text", "output_text")
 """Types of blocks that hold what somebody says, of LangChain and the providers, and of OpenAI's Responses."""
 _PLAIN_BLOCK = {"type", "text", "id", "index"}
@@ -40,7 +38,7 @@ def speaker(message: BaseMessage) -> str:
     """Returns who said it: the name, else the role; on one line, and as data, since names may come from anywhere."""
     role = _ROLES.get(message.type, getattr(message, "role", message.type))
     name = one_line((message.name or "").replace(":", " ")).lstrip(_MARKS)
-    likeness = _NO_LETTERS.sub("", fold(name))
+    likeness = ENGLISH.no_letters.sub("", fold(name))
     if likeness in _ROLE_NAMES and likeness != role:
         name = f"{role} named {name}"  # or words would pass for someone else's
     said = " ".join(filter(None, ("tool", name))) if isinstance(message, ToolMessage) else name or role

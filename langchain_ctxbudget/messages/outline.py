@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from itertools import compress
 from typing import Any
 
-from langchain_ctxbudget.messages.text import remembering, terms
+from langchain_ctxbudget.messages.text import ENGLISH, remembering, terms
 
 LONGEST_PIECE = 120
 """Characters of a line that stays as one piece; a longer one is parted at a sentence's end, else at a blank."""
@@ -33,17 +33,7 @@ GAP, SHORT_GAP, SMALL_ROOM = "\n[… lines left out: {:,} …]\n", "\n…\n", 30
 
 _BREAKS = (re.compile(r"(?<=[.!?;])\s+|(?<=[。！？])"), re.compile(r"\s+"))  # noqa: RUF001 - these end sentences
 _LINE_BREAK, _SPACE = re.compile(r"\r?\n|\r"), re.compile(r"\s")
-_ERROR = re.compile(
-    r"^E {2,}|(?i:\b(?:\w*error|\w*exception|fail(?:ed|ures?|ing)?|fatal|panic|traceback|denied|not found)\b)"
-)
-_DIFF = re.compile(r"diff --git |@@ -")
 _OF_DIFF = ((re.compile(r"diff --git |--- "), 1.0), (re.compile(r"@@ "), 0.7), (re.compile("[+-]"), 0.4))
-_HIT = re.compile(r"([^\s:]*[./][^\s:]*):\d+[:-]")
-_SIGNATURE = re.compile(
-    r"\s*(?:\d+[→:\t|-]\s*)?(?:(?:export|default|public|private|protected|static|async|abstract|final|pub|const)\s+)*"
-    r"(?:def|class|func|function|fn|interface|struct|enum|trait|impl|type|module|namespace)\s+[\w(*<]"
-)
-_HEADING = re.compile(r"#{1,6} |=+ .*=$")
 
 
 def outlined(
@@ -68,7 +58,7 @@ def outlined(
             elif not reserved:
                 break  # ends are filled from outside
     gaps = _gaps(pieces, chosen, len(gap_mark))
-    tells = any(map(_ERROR.search, compress(pieces, chosen)))
+    tells = any(map(ENGLISH.error.search, compress(pieces, chosen)))
     if not gaps or (left > characters // 4 and not tells):  # they are too long for this room
         head, tail = _ends(text, characters)
         return f"{head}{mark(len(text) - len(head) - len(tail))}{tail}" if head or tail else ""
@@ -137,18 +127,19 @@ def _spread(worth: Sequence[float], around: int) -> list[float]:
 
 def _by_kind(pieces: Sequence[str]) -> list[float]:
     """Returns what each piece says by the kind of its text, from 0 to 1."""
-    if any(map(_DIFF.match, pieces)):
+    if any(map(ENGLISH.diff.match, pieces)):
         return [next((worth for kind, worth in _OF_DIFF if kind.match(piece)), 0.0) for piece in pieces]
-    hits = [found[1] if (found := _HIT.match(piece)) else "" for piece in pieces]
+    hits = [found[1] if (found := ENGLISH.hit.match(piece)) else "" for piece in pieces]
     if sum(map(bool, hits)) > len(pieces) / 2:
         first = {file: i for i, file in reversed([*enumerate(hits)]) if file}
         return [float(first.get(file) == i) for i, file in enumerate(hits)]
-    signatures = [SIGNATURE * bool(_SIGNATURE.match(piece)) for piece in pieces]
+    signatures = [SIGNATURE * bool(ENGLISH.signature.match(piece)) for piece in pieces]
     if sum(signatures) > SIGNATURE:
         return signatures
-    errors = _spread([float(bool(_ERROR.search(piece))) for piece in pieces], AROUND)
+    errors = _spread([float(bool(ENGLISH.error.search(piece))) for piece in pieces], AROUND)
     return [
-        max(min(value, 1.0), float(bool(_HEADING.match(piece)))) for value, piece in zip(errors, pieces, strict=True)
+        max(min(value, 1.0), float(bool(ENGLISH.heading.match(piece))))
+        for value, piece in zip(errors, pieces, strict=True)
     ]
 
 

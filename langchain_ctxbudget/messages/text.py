@@ -21,16 +21,25 @@ def packaged(file: str) -> str:
     return resources.files("langchain_ctxbudget").joinpath(file).read_text(encoding="utf-8")
 
 
-def vocabulary(room: str) -> dict[str, str]:
+class Vocabulary(dict[str, str]):
+    """Words and patterns of English; an attribute is the pattern of that name, compiled when it is first used."""
+
+    def __getattr__(self, name: str) -> re.Pattern[str]:
+        """Compiles a pattern, once."""
+        if name not in self:
+            raise AttributeError(name)
+        self.__dict__[name] = pattern = re.compile(self[name])
+        return pattern
+
+
+def vocabulary(room: str) -> Vocabulary:
     """Returns the words and patterns of English that a room keeps in its `english.toml`."""
-    return {name: "".join(parts) for name, parts in tomllib.loads(packaged(f"{room}/english.toml")).items()}
+    told = tomllib.loads(packaged(f"{room}/english.toml"))
+    return Vocabulary({name: "".join(parts) for name, parts in told.items()})
 
 
-_ENGLISH = vocabulary("messages")
-UNSPACED, MARKS = _ENGLISH["unspaced"], _ENGLISH["marks"]
-_ASCII_WORDS = re.compile(r"[A-Za-z0-9]+")
-"""The same words in a text that is all ASCII, found in a fifth of the time."""
-_CONTRACTED = re.compile(r"(?<=[^\W\d_])['\u2019](?:s|t|d|m|re|ve|ll)(?!\w)", re.IGNORECASE)
+ENGLISH = vocabulary("messages")
+UNSPACED, MARKS = ENGLISH["unspaced"], ENGLISH["marks"]
 # A sentence ends at its mark (and the quotation mark or bracket that closes there) before white space, at a
 # full-width mark, and at a line break.
 _ENDS, _CLOSING = r"[.!?…؟۔।॥]", r"[\"')\]”’»]"  # noqa: RUF001 - these are the marks
@@ -41,8 +50,7 @@ _SENTENCE_END = re.compile(
     rf"|(?<={_FULL_WIDTH_ENDS}{_FULL_WIDTH_CLOSING})"
     r"|\n+"
 )
-_ISO_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-STOP_WORDS = frozenset(_ENGLISH["stop_words"].split())
+STOP_WORDS = frozenset(ENGLISH["stop_words"].split())
 
 
 def remembering(most: int) -> Callable[[Callable[P, T]], Callable[P, T]]:
@@ -89,9 +97,9 @@ def _words() -> tuple[re.Pattern[str], re.Pattern[str]]:
 def terms(text: str) -> list[str]:
     """Returns the search terms of a text: stems without stop words; scripts without spaces as pairs of characters."""
     if "'" in text or "\u2019" in text:
-        text = _CONTRACTED.sub(" ", text)
+        text = ENGLISH.contracted.sub(" ", text)
     if text.isascii():
-        return [stem(word) for word in _ASCII_WORDS.findall(text.lower()) if word not in STOP_WORDS]
+        return [stem(word) for word in ENGLISH.ascii_words.findall(text.lower()) if word not in STOP_WORDS]
     found: list[str] = []
     words, unspaced = _words()
     for word in words.findall(fold(text)):
@@ -105,7 +113,7 @@ def terms(text: str) -> list[str]:
 def word_count(text: str) -> int:
     """Counts the words of a text; in scripts without spaces, two characters are about one."""
     if text.isascii():
-        return len(_ASCII_WORDS.findall(text))
+        return len(ENGLISH.ascii_words.findall(text))
     words, unspaced = _words()
     return sum((len(word) + 1) // 2 if unspaced.match(word) else 1 for word in words.findall(text))
 
@@ -145,7 +153,7 @@ def sentences(text: str) -> list[str]:
 
 def iso_date(created_at: object) -> str | None:
     """Returns the `YYYY-MM-DD` of an ISO 8601 time, or None."""
-    if not isinstance(created_at, str) or not _ISO_DATE.match(created_at):
+    if not isinstance(created_at, str) or not ENGLISH.iso_date.match(created_at):
         return None
     with suppress(ValueError):  # there is no such day
         return date.fromisoformat(created_at[:10]).isoformat()
@@ -167,23 +175,10 @@ MAX_NAME_CHARACTERS = 96
 SYMBOL_SHARE = 0.2
 """A line with more brackets and operators than this is no sentence."""
 _FENCE = "```"
-_MARKUP = re.compile(r"^(?:[-*•>#|]+|\d{1,3}[.)])(?=\s)\s*|^\s+")
-_SYMBOL = re.compile(r"[{}\[\]<>=;|\\~^#*_+/\"`]")
-_RULER = re.compile(r"^[\s|:+=_~*.-]*$")
-_ANAPHOR = re.compile(_ENGLISH["anaphor"], re.IGNORECASE)
-_ABBREVIATION = re.compile(_ENGLISH["abbreviation"])
-_CALLED = re.compile(r"\[called [^\s({]{1,80}\(")
 CALL_CHARACTERS = 120
 """A call is told by its beginning."""
-_DEFINITION = re.compile(_ENGLISH["definition"], re.IGNORECASE)
-_CODE_LINE = re.compile(_ENGLISH["code_line"])
-_PASTE = re.compile(_ENGLISH["paste"], re.MULTILINE)
 _LEFT_OUT = "\n[\u2026]\n"
 """No sentence, so that nobody reads what stands before and after it as one."""
-_TOKEN = re.compile(r"[\w./\\:@-]+(?:\(\)?)?")
-_FILE = re.compile(_ENGLISH["file"], re.IGNORECASE)
-_NAMED_IN_CODE = re.compile(r"[A-Za-z_$][\w$]*(?:[.:]{1,2}[\w$]+)*")
-_LOOKS_LIKE_CODE = re.compile(r"[a-z0-9][A-Z]|\w[_.]\w|::|^[A-Z][a-z]+$")
 
 
 def units(text: str) -> list[str]:
@@ -202,7 +197,7 @@ def without_pasted(text: str) -> str:
 
     Where something is left open, nothing of the end of the text stays; where no word is left, nothing.
     """
-    marks = list(_PASTE.finditer(text))
+    marks = list(ENGLISH.paste.finditer(text))
     if not marks:
         return text
     is_open: dict[str, bool] = {}
@@ -217,23 +212,23 @@ def without_pasted(text: str) -> str:
 
 def begins_in_the_middle(sentence: str) -> bool:
     """Tells if a sentence begins with a word that refers to the one before it."""
-    return bool(_ANAPHOR.match(sentence))
+    return bool(ENGLISH.anaphor.match(sentence))
 
 
 def _prose(line: str) -> Iterator[str]:
     """Yields the sentences of a line; one that was split, or refers to the one before it, is joined to that."""
     is_table = line.startswith("|") and line.count("|") > 1
     is_json = line[:1] in ("{", "[") and line[-1:] in ("}", "]") and not line[1:2].isalpha()
-    if _CALLED.match(line):
+    if ENGLISH.called.match(line):
         yield line if len(line) <= CALL_CHARACTERS else f"{line[: CALL_CHARACTERS - 2].rstrip()}…]"
-    elif not (is_table or is_json or _RULER.match(line) or _CODE_LINE.match(line)):
+    elif not (is_table or is_json or ENGLISH.ruler.match(line) or ENGLISH.code_line.match(line)):
         whole = ""
-        for part in map(one_line, (*sentences(_MARKUP.sub("", line)), "")):
-            leans = _ANAPHOR.match(part) and len(whole) + len(part) < JOINED_CHARACTERS and " " in whole
-            if part and whole and (leans or _ABBREVIATION.search(whole[-12:])):
+        for part in map(one_line, (*sentences(ENGLISH.markup.sub("", line)), "")):
+            leans = ENGLISH.anaphor.match(part) and len(whole) + len(part) < JOINED_CHARACTERS and " " in whole
+            if part and whole and (leans or ENGLISH.abbreviation.search(whole[-12:])):
                 whole += f" {part}"
                 continue
-            if whole and len(_SYMBOL.findall(whole)) <= SYMBOL_SHARE * len(whole):
+            if whole and len(ENGLISH.symbol.findall(whole)) <= SYMBOL_SHARE * len(whole):
                 yield whole
             whole = part
 
@@ -242,10 +237,10 @@ def artifacts(texts: Iterable[str]) -> tuple[str, ...]:
     """Returns the names of files in texts, and of functions and classes in code; the most mentioned first."""
     counts: Counter[str] = Counter()
     for text in texts:
-        parts = _CALLED.sub("[", text).split(_FENCE)
-        for function, name in (found for code in parts[1::2] for found in _DEFINITION.findall(code)):
-            counts.update([f"{name}()"] if function else [name] if _LOOKS_LIKE_CODE.search(name) else [])
-        counts.update(filter(None, (_named(token) for prose in parts[::2] for token in _TOKEN.findall(prose))))
+        parts = ENGLISH.called.sub("[", text).split(_FENCE)
+        for function, name in (found for code in parts[1::2] for found in ENGLISH.definition.findall(code)):
+            counts.update([f"{name}()"] if function else [name] if ENGLISH.looks_like_code.search(name) else [])
+        counts.update(filter(None, (_named(token) for prose in parts[::2] for token in ENGLISH.token.findall(prose))))
     return tuple(name for name, _ in counts.most_common())
 
 
@@ -258,20 +253,18 @@ def _named(token: str) -> str:
         return ""
     if "(" in name:
         function = name.rstrip("()").rsplit("/", 1)[-1]
-        named = _NAMED_IN_CODE.fullmatch(function) and (name.endswith(")") or _LOOKS_LIKE_CODE.search(function))
+        named = ENGLISH.named_in_code.fullmatch(function) and (
+            name.endswith(")") or ENGLISH.looks_like_code.search(function)
+        )
         return f"{function}()" if named else ""
-    return name.removeprefix("./") if _FILE.fullmatch(name) else ""
+    return name.removeprefix("./") if ENGLISH.file.fullmatch(name) else ""
 
 
 # Near-duplicates among short texts, told apart by their numbers, negations and names
 
 NEAR_DUPLICATE = 0.8
 """Share of the terms of two texts that both have (Jaccard), from which on they say the same."""
-_NOT_CONTRACTED = re.compile(_ENGLISH["not_contracted"])
-_NEGATION = re.compile(_ENGLISH["negation"])
-_NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
-_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-_NUMBERS = _ENGLISH["numbers"].split()
+_NUMBERS = ENGLISH["numbers"].split()
 _NUMBER_WORD = re.compile(rf"\b(?:{'|'.join(_NUMBERS)})\b")
 
 
@@ -305,13 +298,13 @@ class _Reading(NamedTuple):
 
 @remembering(4_096)
 def _read(text: str) -> _Reading:
-    plain = _THOUSANDS.sub("", _NOT_CONTRACTED.sub(" not ", fold(text)))
+    plain = ENGLISH.thousands.sub("", ENGLISH.not_contracted.sub(" not ", fold(text)))
     plain = _NUMBER_WORD.sub(lambda found: str(_NUMBERS.index(found[0]) + 1), plain)
     return _Reading(
-        terms=tuple(dict.fromkeys(terms(_NEGATION.sub(" ", plain)))),
+        terms=tuple(dict.fromkeys(terms(ENGLISH.negation.sub(" ", plain)))),
         names=frozenset(terms(" ".join(word for word in text.split()[1:] if word[:1].isupper()))),
-        numbers=tuple(sorted(_NUMBER.findall(plain))),
-        is_negated=any(not found[1] for found in _NEGATION.finditer(plain)),
+        numbers=tuple(sorted(ENGLISH.number.findall(plain))),
+        is_negated=any(not found[1] for found in ENGLISH.negation.finditer(plain)),
     )
 
 

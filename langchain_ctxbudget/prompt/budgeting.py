@@ -22,8 +22,8 @@ PRICED_TOKENS = 6_000
 """A smaller budget prices its tokens as one of this size does."""
 STEP_PRICE = 0.5
 """At a step a text costs this share of its price, because everything is written anew."""
-SUMMARY_SHARE = 0.04
-"""The share of the budget that the summary may take at a step, whatever else wants room."""
+SUMMARY_SHARE, COLD_SUMMARY_SHARE = 0.04, 0.015
+"""The share of the budget that the summary may take at a step, or where the cache is cold, whatever else wants room."""
 WEAK_SHARE = 0.05
 """The most that quotes may take of the budget if hardly anything that was said has to do with the message."""
 TURN_SHARES = (0.25, 0.5, 0.75)
@@ -356,7 +356,9 @@ def history_plan(plan: Plan) -> compact.HistoryPlan:
         arc_tokens=allocation.tokens[Layer.ARC] - plan.turn.work_tokens - plan.turn.own_work_tokens,
         work_tokens=plan.turn.work_tokens,
         keep=allocation.keep_messages or 0,
-        summary_tokens=int(plan.limit_tokens * SUMMARY_SHARE) if plan.grows and not plan.cold else 0,
+        summary_tokens=int(plan.limit_tokens * (COLD_SUMMARY_SHARE if plan.cold else SUMMARY_SHARE))
+        if plan.grows
+        else 0,
         grows=plan.grows,
         goes_on=plan.goes_on,
         clips_new=plan.clips_new,

@@ -42,12 +42,7 @@ ROLES = frozenset({"user", "assistant", "human", "ai", "bot", "system", "tool", 
 _ENGLISH = vocabulary("search")
 MONTHS, WEEKDAYS = _ENGLISH["months"].split(), _ENGLISH["weekdays"].split()
 _FIRST_PERSON = frozenset(_ENGLISH["first_person"].split())
-_WORD = re.compile(r"[^\W_]+")
-_STANDING = re.compile(_ENGLISH["standing"], re.IGNORECASE)
-_EVERYTHING = re.compile(_ENGLISH["everything"], re.IGNORECASE)
-_MONTH = re.compile(_ENGLISH["month"])
 _SPELLED_OUT = {"between": r"\1to", "day_to_day": r"\1 \3\2", "to_day": r"\1\2\3\1 "}
-_ISO = re.compile(r"(?<!\d)(\d{4})-(0[1-9]|1[0-2])(?:-(\d{2}))?(?!\d)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +112,7 @@ class Question:
     @property
     def is_broad(self) -> bool:
         """It asks for a summary, an order, a list or a number of times: some of everything answers it, not the best."""
-        return bool(_EVERYTHING.search(self.text))
+        return bool(_ENGLISH.everything.search(self.text))
 
     @classmethod
     def of(cls, text: str, names: Sequence[str] = (), today: date | None = None) -> "Question":
@@ -155,7 +150,7 @@ def is_name(name: str) -> bool:
 
 def called(names: Sequence[str]) -> list[tuple[str, ...]]:
     """Returns what a text may call each of some speakers: the whole name, or a first name of nobody else."""
-    words = [_WORD.findall(name) if is_name(name) else [] for name in names]
+    words = [_ENGLISH.word.findall(name) if is_name(name) else [] for name in names]
     first_names = Counter(fold(own[0]) for own in words if own)
     result: list[tuple[str, ...]] = []
     for given, own in zip(names, words, strict=True):
@@ -167,7 +162,7 @@ def called(names: Sequence[str]) -> list[tuple[str, ...]]:
 
 def spelled(text: str, names: Sequence[str], known: Container[str]) -> str:
     """Returns a text with the names of speakers that are spelled nearly so; `known` terms are other words."""
-    parts = {fold(part): part for name in names if is_name(name) for part in _WORD.findall(name)}
+    parts = {fold(part): part for name in names if is_name(name) for part in _ENGLISH.word.findall(name)}
     if not parts or len(text) > LONGEST_ASKED:
         return text
 
@@ -178,14 +173,14 @@ def spelled(text: str, names: Sequence[str], known: Container[str]) -> str:
             return word
         return parts[close[0]] if (close := get_close_matches(fold(word), parts, 1, NEARLY)) else word
 
-    return _WORD.sub(meant, text)
+    return _ENGLISH.word.sub(meant, text)
 
 
 def first_person(text: str, *, from_user: bool = False) -> float:
     """Returns the share of words of the first person; 1 of a user's instruction that is to hold from now on."""
-    if from_user and _STANDING.search(text):
+    if from_user and _ENGLISH.standing.search(text):
         return 1.0
-    words = _WORD.findall(text.lower())
+    words = _ENGLISH.word.findall(text.lower())
     return sum(map(_FIRST_PERSON.__contains__, words)) / len(words) if words else 0.0
 
 
@@ -197,11 +192,11 @@ def day_number(iso_date: str | None) -> int:
 def named_dates(text: str, today: date | None = None) -> tuple[Span, ...]:
     """Returns the months and days that a text names, "4 to 6 March" as one span; last week is as seen from `today`."""
     text = _seen_from(today, text) if today else text
-    text = _ISO.sub(lambda it: f"{it[3] or ''} {MONTHS[int(it[2]) - 1].title()} {it[1]}", text)
+    text = _ENGLISH.iso.sub(lambda it: f"{it[3] or ''} {MONTHS[int(it[2]) - 1].title()} {it[1]}", text)
     for pattern, spelled_out in _SPELLED_OUT.items():
         text = re.sub(_ENGLISH[pattern], spelled_out, text)
     spans, end = list[Span](), 0
-    for it in _MONTH.finditer(text):
+    for it in _ENGLISH.month.finditer(text):
         day = int(it["before"] or it["after"] or 0)
         first = last = int(it["year"] or 0), MONTHS.index(it["month"].lower()) + 1, day
         if spans and re.fullmatch(_ENGLISH["until"], text[end : it.start()]) and bool(spans[-1][0][2]) == bool(day):

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,6 @@ from langchain_ctxbudget.history.extractive import (
     CHARACTERS_PER_NODE,
     KEPT_PER_NODE,
     POOL,
-    Kind,
     digest_messages,
     kind_of,
     merge,
@@ -36,36 +36,13 @@ LINES = st.lists(st.tuples(TEXTS, st.booleans()), max_size=25).map(
     lambda texts: [line(text, i, from_user=user) for i, (text, user) in enumerate(texts)]
 )
 
-KINDS = {
-    Kind.DECISION: (
-        "We decided on Redis.|Let's go with blue.|AGREED: Friday.|New launch date: Saturday 17 October."
-        "|Note it as final: no late fees.|Recorded: launch on 17 October."
-        "|Yesterday we picked oak.|The plan was approved.|We agreed that further planning waits for the money."
-        "|Let's go with that first step, **Agent training**.|Ann has agreed to pay 400 EUR.|Ann and I agreed on oak."
-        "|Agreed, then it is decided: build, keep it small, and spend the grant."
-    ),
-    Kind.OPEN: (
-        "[OPEN] Which database?|Still to be decided: the colour.|The date is TBD.|Write it down as open."
-        "|It's an open question, not a no.|Put R. Dunne on the open list.|We haven't decided yet.|Open questions:"
-        "|Mark it open: Owen to confirm the closure.|We still need to decide on the final colour."
-    ),
-    Kind.PLAIN: (
-        "What's still open?|That closes the oldest open question on the list.|The shop is open on Sunday."
-        "|Should we open on Sundays as well?|Ask me if they agreed to it.|It's no longer open.|Have we decided?"
-        "|You should not order before the numbering is settled.|Have we decided？|My bike is blue.||Decided."
-        "|Agreed, Dave!|I finally picked up a book.|I'll go with you.|Just the details we've agreed on – dates, prices."
-        "|If it remains unresolved, write it down.|Update it whenever a request is approved or rejected."
-        "|I've decided that's the one, as it seems cheap.|I picked that spot because it had great views."
-        "|So yeah, let's go with that first type.|I'm glad we decided to keep it simple.|Let's go with option 1."
-        "|In the event that Ann has agreed to pay, write to us.|Prompt ends, user decided to split up the commits."
-        "|what do you need to know, as we will use Twitter|I have no record of which places you decided to check."
-    ),
-}
+KINDS = (Path(__file__).parents[1] / "data/kinds.txt").read_text(encoding="utf-8").splitlines()
 
 
 def test_a_sentence_decides_leaves_open_or_is_plain():
-    for kind, sentences in KINDS.items():
-        assert [text for text in sentences.split("|") if kind_of(text) is not kind] == []
+    for line in KINDS:
+        kind, _, text = line.partition(" | ")
+        assert kind_of(text) == kind, text
 
 
 def test_small_talk_is_not_kept_and_what_matters_weighs_more():
