@@ -6,7 +6,6 @@ cannot be used is left out, and never takes the rest with it.
 """
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import takewhile
@@ -18,7 +17,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, OnErrorO
 from langchain_ctxbudget import llm, messages
 from langchain_ctxbudget.knowledge import records
 from langchain_ctxbudget.knowledge.known import Knowledge
-from langchain_ctxbudget.knowledge.records import Fact, FactCategory, Profile, Said
+from langchain_ctxbudget.knowledge.records import ENGLISH, Fact, FactCategory, Profile, Said
 from langchain_ctxbudget.messages import CONTEXT, clip_text, fences, fold, says_the_same, terms, water_level
 from langchain_ctxbudget.tokens import ChatModel, encodable, estimate_tokens
 
@@ -30,9 +29,6 @@ TEXT_CHARACTERS, NAME_CHARACTERS = 200, 80
 """The longest text of a fact or an attribute, and the longest name, label, slot or relation."""
 EARLIER_TOKENS = 300
 """The most of an earlier message that is shown: of a longer one, its head and its tail."""
-
-
-_NOBODY = re.compile(messages.vocabulary("knowledge")["nobody"])
 
 
 def _or(default: object) -> WrapValidator:
@@ -59,7 +55,7 @@ _label = partial(_text, characters=NAME_CHARACTERS)
 
 def _name(value: object) -> str:
     text = _label(value)
-    if not (text.isupper() and len(text) > 1) and _NOBODY.fullmatch(fold(text)):
+    if not (text.isupper() and len(text) > 1) and ENGLISH.nobody.fullmatch(fold(text)):
         raise ValueError("no name")
     return text
 

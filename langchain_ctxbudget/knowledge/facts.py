@@ -165,9 +165,9 @@ def _ends(item: LearnedFact, new: Fact, other: Fact) -> bool:
     """Returns whether a new fact ends another; a fact kept by hand does not end by being named alone."""
     if len(item.supersedes) <= MOST_NAMED and other.id in item.supersedes and not other.is_kept_by_hand:
         return True
-    slot = fold(one_line(item.slot))
-    was_next = fold(other.slot) == f"next {slot}" and terms(other.text)[:2] == terms(new.text)[:2]  # "move Oslo"
-    return bool(slot and (fold(other.slot) == slot or was_next)) or says_the_opposite(other.text, new.text)
+    slots, others = ({fold(one_line(part)) for part in text.split(",")} - {""} for text in (item.slot, other.slot))
+    was_next = f"next {item.slot}" in others and terms(other.text)[:2] == terms(new.text)[:2]  # "move Oslo"
+    return not slots.isdisjoint(others) or was_next or says_the_opposite(other.text, new.text)
 
 
 def _merged(known: Fact, new: Fact, item: LearnedFact) -> Fact:

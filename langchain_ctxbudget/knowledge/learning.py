@@ -8,7 +8,6 @@ absolute numbers per conversation, and progress is written last.
 from __future__ import annotations
 
 import atexit
-import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -22,7 +21,7 @@ import numpy as np
 from langchain_core.embeddings import Embeddings
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.base import BaseStore
-from langchain_ctxbudget import stores
+from langchain_ctxbudget import history, stores
 from langchain_ctxbudget.background import BackgroundWorker, Cancelled, new_mutex
 from langchain_ctxbudget.errors import BlockedLoopError, InvalidSettingsError, ModelReplyError
 from langchain_ctxbudget.flow import Flow, T, batch, drive, embed, locked, running_loop
@@ -30,7 +29,7 @@ from langchain_ctxbudget.history import Beginning, Entry, OpenConversation, Owne
 from langchain_ctxbudget.knowledge import facts, known, profiles, records
 from langchain_ctxbudget.knowledge.known import Knowledge
 from langchain_ctxbudget.knowledge.presence import NEW_SESSION_AFTER
-from langchain_ctxbudget.knowledge.records import EntityProfile, Fact, Source, TopicProfile
+from langchain_ctxbudget.knowledge.records import ENGLISH, EntityProfile, Fact, Source, TopicProfile
 from langchain_ctxbudget.messages import fold, is_user, own_words, time_of, word_count
 from langchain_ctxbudget.search import units
 from langchain_ctxbudget.settings import ContextSettings, EntityContext
@@ -58,7 +57,6 @@ MOST_PROFILES = 1_000
 """Topics, and entities, of one user; of more, the least important ones go."""
 DETAILS = ("relationship", "aliases", "facts", "attributes", "relations")
 """The fields of an entity that are said of it."""
-_WORD = re.compile(r"[^\W_]+")
 
 
 # The messages that are learned from
@@ -107,7 +105,7 @@ def others_in(entries: Sequence[Entry], user_id: str) -> frozenset[str]:
     names = {message.name for message in people if message.name}
     if len(names) == 1 and not any(is_user(message) and not message.name for message in people):
         return frozenset()
-    return frozenset(name for name in names if _WORD.findall(fold(name)) != _WORD.findall(fold(user_id)))
+    return frozenset(name for name in names if ENGLISH.word.findall(fold(name)) != ENGLISH.word.findall(fold(user_id)))
 
 
 def as_said(entries: Sequence[Entry], others: Collection[str] = ()) -> list[records.Said]:
@@ -302,6 +300,8 @@ class Learning:
         self._ending: set[Scope] = set()
         self._begun: dict[Scope, datetime] = {}
         """Conversations with a few messages that were not learned from, and when the last one came; oldest first."""
+        self._looked: set[str] = set()
+        """Users whose earlier sessions were looked for: those that ended with their process are learned from."""
         self._mutex = new_mutex()
         self._asking = False
         """True while a model works: nothing is written before that is over."""
@@ -326,7 +326,7 @@ class Learning:
         new = len(table) - learned[0] if table.holds(*learned) else None  # None: what it learned from has changed
         if not settings.learn or new == 0:
             return
-        if new is None or new >= settings.learn_every:
+        if new is None or new >= settings.learn_every or scope.user_id not in self._looked:
             self.worker.submit(scope)
         with self._mutex:
             self._begun.pop(scope, None)
@@ -387,9 +387,19 @@ class Learning:
     def _run(self, scope: Scope, cancelled: Cancelled) -> None:
         atexit.register(self.close)  # so that a job that is in the store ends first
         try:
+            self._look_back(scope)
             self._learn_all(scope, cancelled)
         finally:
             atexit.unregister(self.close)
+
+    def _look_back(self, scope: Scope) -> None:
+        """Ends the sessions of a user that were left when their process ended, the first time that the user is seen."""
+        store, user = self.owner.store, scope.user_id
+        if user not in self._looked and not isinstance(store, stores.PrivateStore):
+            for name in drive(history.log.read_behind(store, user, records.LEARNING, MOST_MESSAGES)):
+                if name != scope.conversation_id:
+                    self.end_session(Scope(user, name))
+        self._looked = {user, *(self._looked if len(self._looked) < MOST_BEGUN else ())}
 
     def _settings_of(self, user_id: str) -> ContextSettings:
         [saved] = drive(batch(self.owner.store, [stores.settings_place(user_id, None)]))
@@ -433,10 +443,6 @@ class Learning:
         store, scope = self.owner.store, conversation.scope
         yield from editing.refresh(store, conversation)
         entries = conversation.table  # a new one, where it was erased elsewhere
-        # From now on, others must be able to tell that its prompts show nothing yet.
-        if conversation.snapshot_unsaved and entries:
-            yield from batch(store, [written(scope.place(records.SNAPSHOT), conversation.snapshot)])
-            conversation.snapshot_unsaved = False
         kept = known.kept_of(store, scope.user_id)
         progress = yield from self.progress(scope)
         last = next((mark for mark in reversed(progress.marks) if _fits(entries, mark)), (0, ""))
@@ -447,6 +453,10 @@ class Learning:
         waits = new < at_least or (new < MOST_MESSAGES and least_words > sum(map(word_count, own)))
         if not is_changed and (not new or waits):
             return None
+        # From now on, others must be able to tell that its prompts show nothing yet.
+        if conversation.snapshot_unsaved and entries:
+            yield from batch(store, [written(scope.place(records.SNAPSHOT), conversation.snapshot)])
+            conversation.snapshot_unsaved = False
         return Work(
             scope=scope,
             entries=Beginning(entries, end),
@@ -470,18 +480,19 @@ class Learning:
         from langchain_ctxbudget.knowledge import rules  # noqa: PLC0415 - it compiles tables
 
         store, scope, now = self.owner.store, work.scope, self.clock()
+        played = (work.first > 0 and work.progress.played) or rules.plays(work.said())
 
         def change(before: Knowledge) -> Knowledge:
             state = before if work.there is None else without(before, scope.conversation_id, work.there)
             if learned is not None:
                 return updated(state, work, learned, now)
-            said, phrases = rules.learn(work.said(), state.phrases, scope.conversation_id)
+            said, phrases = rules.learn(work.said(), state.phrases, scope.conversation_id, played=played)
             return updated(replace(state, phrases=phrases), work, said, now)
 
         progress = yield from self.progress(scope)
         if progress == work.progress and known.kept_of(store, scope.user_id) is work.kept:
             yield from self.rewritten(scope.user_id, change)
-            done = work.done and work.done.model_copy(update={"at": now})
+            done = work.done and work.done.model_copy(update={"at": now, "played": played})
             yield from bulk.write(store, [written(scope.place(records.LEARNING), done)])
 
     def _embed(self, user_id: str, embeddings: Embeddings) -> Flow[None]:

@@ -1,6 +1,5 @@
 """Presence: heartbeats tell what a user has open on each device, and that predicts what comes up next."""
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -10,7 +9,7 @@ from langgraph.store.base import BaseStore
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.knowledge.known import Knowledge
-from langchain_ctxbudget.knowledge.records import PRESENCE, ClientPresence, Profile
+from langchain_ctxbudget.knowledge.records import ENGLISH, PRESENCE, ClientPresence, Profile
 from langchain_ctxbudget.stores import bulk, utc
 
 NEW_SESSION_AFTER, OFFLINE_AFTER = timedelta(minutes=30), timedelta(minutes=2)
@@ -27,7 +26,6 @@ NO_HABIT = 5
 """Messages added to a topic's at other hours, so that a single one is no habit."""
 FLOOR, MOST_PREDICTED = 0.1, 5
 """The least score of a prediction, and the most topics, and entities, in one."""
-_NO_WORD = re.compile(r"[\W_]+")
 _Text = Annotated[str, Field(max_length=MOST_CHARACTERS)]
 Scored: TypeAlias = tuple[tuple[str, float], ...]
 """Ids of what is likely to come up next, with their scores from 0 to 1, highest first."""
@@ -78,7 +76,7 @@ def predict(devices: Iterable[ClientPresence], state: Knowledge, now: datetime) 
     opened: dict[str, float] = defaultdict(float)
     for device in online:
         places = (device.last_navigation_path, device.active_notebook_id, device.active_persona_id)
-        for words in (_NO_WORD.sub(" ", place) for place in places if place):
+        for words in (ENGLISH.no_word.sub(" ", place) for place in places if place):
             opened |= dict.fromkeys((*state.topic_detector.named(words), *state.entity_detector.named(words)), ACTIVE)
     weights = dict.fromkeys((name for device in online for name in device.visible_conversation_ids), VISIBLE)
     weights |= {device.active_conversation_id: ACTIVE for device in online if device.active_conversation_id}

@@ -4,7 +4,6 @@ Numbers are added up from one link per conversation; adding up or merging again 
 A text (a bundle) has one field per line, most important first, and never costs more than its cap.
 """
 
-import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +13,15 @@ from math import log
 from typing import NamedTuple, TypeVar
 
 from langchain_ctxbudget.knowledge import records
-from langchain_ctxbudget.knowledge.records import ContextBundle, EntityProfile, Fact, Profile, Source, TopicProfile
+from langchain_ctxbudget.knowledge.records import (
+    ENGLISH,
+    ContextBundle,
+    EntityProfile,
+    Fact,
+    Profile,
+    Source,
+    TopicProfile,
+)
 from langchain_ctxbudget.messages import digest, fold, one_line, terms
 from langchain_ctxbudget.report import plural
 from langchain_ctxbudget.search import shrink_to
@@ -40,13 +47,12 @@ FIRST_ATTRIBUTES = ("email", "phone", "title", "department", "location")
 """Attributes that come first, in this order (seed 004)."""
 MOST_RELATIONS = 8
 _SIGNS = {"+": "plus", "#": "sharp", ".": "dot"}
-_TELLING_SIGNS = re.compile(r"[+#]+|(?<![^\W_])\.(?=[^\W_])")
 """What tells "C", "C++" and "C#" apart, and ".NET" from "net"."""
 
 
 def slug(label: str) -> str:
     """Returns folded words joined by hyphens; "C" and "C++" have different slugs ("c", "c-plus-plus")."""
-    folded = _TELLING_SIGNS.sub(lambda found: "".join(f" {_SIGNS[sign]} " for sign in found[0]), fold(label))
+    folded = ENGLISH.telling_signs.sub(lambda found: "".join(f" {_SIGNS[sign]} " for sign in found[0]), fold(label))
     words = "".join(character if unicodedata.category(character)[0] in "LNM" else " " for character in folded)
     return "-".join(words.split())
 
@@ -156,7 +162,7 @@ def is_called(topic: TopicProfile, label: str) -> bool:
 
     def key(name: str) -> tuple[str, ...]:
         folded = fold(name)
-        return (*sorted(set(terms(folded)) or {one_line(folded)}), *_TELLING_SIGNS.findall(folded))
+        return (*sorted(set(terms(folded)) or {one_line(folded)}), *ENGLISH.telling_signs.findall(folded))
 
     return key(label) in map(key, topic.names)
 

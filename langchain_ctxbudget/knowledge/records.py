@@ -4,7 +4,6 @@ Below `(ROOT, user, "knowledge")` every kind has a namespace with one item per r
 that every change renews. Progress and snapshots stand with their conversation. Nothing here gets into a vector index.
 """
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,7 +26,7 @@ BY_RULES, BY_USER = "rules", "user"
 """Values of `made_by`; anything else is the name of a model."""
 MOST_SOURCES = 20
 """Messages that an item keeps as its sources; of more, the first and the newest ones."""
-_RELATIVE_DAY = re.compile(vocabulary("knowledge")["relative_day"])
+ENGLISH = vocabulary("knowledge")
 
 
 class Source(Record):
@@ -64,7 +63,7 @@ class Fact(Record):
     memory_type: MemoryType | None = None
     """The type of memory that the application gave it (seeds 002, 004); None: by its category."""
     slot: str = ""
-    """The question that the fact answers ("home", "favourite colour"): a newer value supersedes it. Empty: none."""
+    """The questions that it answers ("home", or "job, employer"), of which a newer value supersedes it. Empty: none."""
     sources: tuple[Source, ...] = ()
     made_by: str = BY_RULES
     created_at: datetime
@@ -86,7 +85,7 @@ class Fact(Record):
     @property
     def shown(self) -> str:
         """The text that a prompt shows: where it speaks of "next week", with the day on which it was said."""
-        is_relative = _RELATIVE_DAY.search(fold(self.text))
+        is_relative = ENGLISH.relative_day.search(fold(self.text))
         return f"{self.text} (said {self.last_seen.date().isoformat()})" if is_relative else self.text
 
 
@@ -237,6 +236,8 @@ class ProgressRecord(Record):
     """When it was learned from last."""
     marks: tuple[tuple[int, str], ...] = ()
     """Positions with the digest of all messages before each, the newest last."""
+    played: bool = False
+    """The user has asked for a part to be played: no message behind that tells of the user by rules."""
 
 
 class KnowledgeMark(Record):

@@ -9,11 +9,12 @@ import calendar
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import takewhile
 from typing import cast
 
 from langchain_ctxbudget.knowledge import records
-from langchain_ctxbudget.knowledge.records import FactCategory, LearnedFact, PhraseRecord, Said, Source
-from langchain_ctxbudget.messages import STOP_WORDS, fold, sentences, stem, terms, units, vocabulary, without_pasted
+from langchain_ctxbudget.knowledge.records import ENGLISH, FactCategory, LearnedFact, PhraseRecord, Said, Source
+from langchain_ctxbudget.messages import STOP_WORDS, fold, sentences, stem, terms, units, without_pasted
 
 MOST_CHARACTERS, MOST_SENTENCES, MOST_STATED = 800, 12, 140
 """A longer message is a document that was pasted without a mark; a longer statement is none."""
@@ -22,19 +23,18 @@ TOPIC_OCCASIONS, MOST_SEEN, MOST_KEPT = 3, 8, 200
 """A phrase that comes up on so many days or in so many conversations is a topic; messages kept of a phrase, and
 phrases of a user."""
 Read = tuple[Said, Sequence[str]]
-_ENGLISH = vocabulary("knowledge")
-_NOT_SAID = re.compile(r"(?m)^[^\S\n]*(?:[-*+\u2022|$#]|\d+[.)] |//)[^\n]*|(?s::[^\S\n]*\n.*)")
-"""Lines of a list or of code, and what stands below a line that introduces it."""
-_NO_SENTENCE = re.compile(r"^\[.*\]$|[{}=<>|\\%]|;$|\*\*", re.DOTALL)
-_ASKS_FOR_TEXT = re.compile(_ENGLISH["asks_for_text"])
 
 
 def learn(
-    said: Sequence[Said], phrases: Sequence[PhraseRecord], conversation_id: str
+    said: Sequence[Said], phrases: Sequence[PhraseRecord], conversation_id: str, *, played: bool = False
 ) -> tuple[records.Learned, tuple[PhraseRecord, ...]]:
-    """Learns from the user's own messages of one conversation; returns the phrases that may become topics, too."""
+    """Learns from the user's own messages of one conversation; returns the phrases that may become topics, too.
+
+    Where a part is `played` in it (`plays`), no message says anything of the user.
+    """
     own = [(message, _read(message.text)) for message in {one.id: one for one in said if one.from_user}.values()]
-    units_of = [(message.id, unit) for message, read in own for unit in read]
+    real = () if played or plays(said) else own
+    units_of = [(message.id, unit) for message, read in real for unit in _told(message.text, read)]
     facts = [
         fact._replace(message_ids=(key,))
         for key, unit in units_of
@@ -50,51 +50,63 @@ def learn(
 
 def _read(text: str) -> list[str]:
     """Returns the sentences that a user wrote; none of what looks like a pasted document or asks for a text."""
-    own = _NOT_SAID.sub("", without_pasted(text)) if len(text) <= MOST_CHARACTERS else ""
-    found = [] if _ASKS_FOR_TEXT.search(own) else [unit for unit in units(own) if not _NO_SENTENCE.search(unit)]
+    own = ENGLISH.not_said.sub("", without_pasted(text)) if len(text) <= MOST_CHARACTERS else ""
+    found = (
+        []
+        if ENGLISH.asks_for_text.search(own)
+        else [unit for unit in units(own) if not ENGLISH.no_sentence.search(unit)]
+    )
     return found if len(found) <= MOST_SENTENCES else []
+
+
+def plays(said: Iterable[Said]) -> bool:
+    """Tells if a user asks for a part to be played, or for texts of theirs to be worked on, from then on."""
+    return any(one.from_user and ENGLISH.plays.search(one.text) for one in said)
+
+
+def _told(text: str, read: Iterable[str]) -> Iterator[str]:
+    """Yields sentences up to one behind which words of somebody else may stand; none of a verse, a mail, a table."""
+    for unit in () if ENGLISH.no_prose.search(text.strip()) else read:
+        yield unit
+        if ENGLISH.hands_over.search(unit) or not (ENGLISH.speaks.match(unit) or ENGLISH.speaks.match(_opened(unit))):
+            break
 
 
 # Statements
 
-_UNSURE = re.compile(_ENGLISH["unsure"])
-_LEANING = re.compile(_ENGLISH["leaning"])
-_OPENING = re.compile(_ENGLISH["opening"])
-_CLOSING = re.compile(r"(?:,? (?:too|either|though|btw|as well|anyway|then|please))+$", re.IGNORECASE)
-_CLAUSE_END = re.compile(_ENGLISH["clause_end"])
-_WRITTEN_OUT = [line.split(" > ") for line in _ENGLISH["written_out"].strip().split("\n")]
-_CLAUSE = re.compile(_ENGLISH["clause"])
-_RULES = _ENGLISH["rules"].format(_ROLE=_ENGLISH["role"], _THING=_ENGLISH["thing"])
+_WRITTEN_OUT, _ONE_SLOT, _OF_KIN_ONCE = (
+    [line.split(" > ") for line in ENGLISH[name].replace("{_BESIDE}", ENGLISH["beside_job"]).strip().split("\n")]
+    for name in ("written_out", "one_slot", "of_kin_once")
+)
+_RULES = ENGLISH["rules"].format(_ROLE=ENGLISH["role"], _THING=ENGLISH["thing"], _BESIDE=ENGLISH["beside_job"])
 _READ_RULES = [
     (cast("FactCategory", kind.strip()), slot.strip(), re.compile(said.strip(), re.IGNORECASE))
     for kind, slot, said in (line.split("|", 2) for line in _RULES.strip().split("\n"))
 ]
-_KIN = _ENGLISH["kin"]
-_MINE = re.compile(_ENGLISH["mine"])
-_OF_KIN = re.compile(_ENGLISH["of_kin"].format(_KIN=_KIN, _ROLE=_ENGLISH["role"]))
-_CALL_ME = re.compile(r"(?i:please |just |you can )*(?i:call me|i go by|my friends call me) (?P<name>[A-Z][\w'-]+)")
-_STANDING = re.compile(_ENGLISH["standing"])
-_PERSONS = dict(zip(*(_ENGLISH[words].split() for words in ("first_person", "third_person")), strict=True))
+_KIN = ENGLISH["kin"]
+_OF_KIN = re.compile(ENGLISH["of_kin"].format(_KIN=_KIN, _ROLE=ENGLISH["role"]))
+_PERSONS = dict(zip(*(ENGLISH[words].split() for words in ("first_person", "third_person")), strict=True))
 _PERSON = re.compile(rf"\b(?!US\b)(?:{'|'.join(_PERSONS)})\b(?!\.)", re.IGNORECASE)
 _THIRD = {"teach": "teaches", "study": "studies"}
 
 
 def _statements(sentence: str) -> Iterator[LearnedFact]:
     """Yields what a sentence says of the user who wrote it."""
-    if _UNSURE.search(sentence):
+    if ENGLISH.unsure.search(sentence):
         return
     for pattern, full in _WRITTEN_OUT:
         sentence = re.sub(pattern, full, sentence, flags=re.IGNORECASE)
     said = _opened(sentence.rstrip(" .!"))
-    if called := _CALL_ME.match(said):
+    if called := ENGLISH.call_me.match(said):
         yield _stated(f"Wants to be called {called['name']}", "preference", "called")
-    elif asked := _STANDING.fullmatch(said):
-        do = _CLAUSE_END.split(asked["do"])[0]
+    elif asked := ENGLISH.standing.fullmatch(said):
+        do = ENGLISH.clause_end.split(asked["do"])[0]
         is_length = re.search(r"\b(?:short|brief|concise|long|detailed)\b", do)
         slot = "answer language" if re.search(r" in [A-Z]", do) else "answer length" if is_length else ""
         yield _stated(f"Wants the assistant to {do[0].lower()}{do[1:]}", "preference", slot)
     else:
-        yield from filter(None, map(_of_clause, map(_opened, _CLAUSE_END.split(said))))
+        clauses = takewhile(ENGLISH.own.match, filter(None, map(_opened, ENGLISH.clause_end.split(said))))
+        yield from filter(None, map(_of_clause, clauses))
 
 
 def _stated(text: str, category: FactCategory, slot: str) -> LearnedFact:
@@ -105,22 +117,24 @@ def _stated(text: str, category: FactCategory, slot: str) -> LearnedFact:
 
 def _opened(text: str) -> str:
     """Returns a text without its greetings and conjunctions, and without "too" and the like at its end."""
-    while opening := _OPENING.match(text):
+    while opening := ENGLISH.opening.match(text):
         text = text[opening.end() :]
-    return _CLOSING.sub("", text.strip())
+    return ENGLISH.closing.sub("", text.strip())
 
 
 def _of_clause(clause: str) -> LearnedFact | None:
     """Returns what a clause says of the user; None where no rule knows it, or it cannot be understood alone."""
-    if _LEANING.search(clause):
+    if ENGLISH.leaning.search(clause):
         return None
-    if mine := _MINE.fullmatch(clause):
-        slot = re.sub(r"\bcolor\b", "colour", re.sub(r"^fav(?:orite)?\b", "favourite", fold(mine["what"])))
+    if mine := ENGLISH.mine.fullmatch(clause):
+        slot = fold(mine["what"])
+        for pattern, name in _ONE_SLOT:
+            slot = re.sub(pattern, name, slot)
         liked: FactCategory = "preference" if slot.startswith("favourite") else "identity"
         return _stated(f"{mine['what']} is {mine['value']}", "project" if mine["work"] else liked, slot)
     if kin := _OF_KIN.fullmatch(clause):
-        return _stated(kin["said"], "identity", "")
-    if own := _CLAUSE.fullmatch(clause):
+        return _stated(kin["said"], "identity", _slot_of_kin(kin))
+    if own := ENGLISH.clause.fullmatch(clause):
         said = f"am {own['said']}" if own["am"] else own["said"]
         negation = "not" if own["not"] else (own["no"] or "").lower().replace("do not", "not")
         for category, slot, rule in _READ_RULES:
@@ -143,21 +157,28 @@ def _in_third_person(said: str, negation: str) -> str:
     return " ".join(filter(None, words))
 
 
+def _slot_of_kin(kin: re.Match[str]) -> str:
+    """Returns the slot of what one has one of, of a partner, a parent, a boss, or a relative with a name."""
+    who, named = re.sub(ENGLISH["partner"], "partner", kin["kin"].lower()), (kin["named"] or "").replace(",", "")
+    what = next((slot for said, slot in _OF_KIN_ONCE if re.match(said, kin["what"])), "")
+    whose = who if who in ENGLISH["only_one"].split() else f"{who}{named}" if named else ""
+    return f"{whose}: {what}" if whose and what else ""
+
+
 def _slot_of_liking(said: str) -> str:
     """Returns the slot of something short that is liked, so that hating it later takes its place."""
-    words = terms(re.sub(r"^(?:am (?:\w+ \w+ fan of|\w+ about)|cannot \w+|\w+) ", "", said))
+    words = terms(re.sub(r"^(?:am (?:\w+ \w+ fan of|\w+ about)|cannot \w+|\w+) | any ?(?:more|longer)$", "", said))
     return f"prefers:{' '.join(words)}" if 0 < len(words) <= 3 else ""  # noqa: PLR2004 - a short thing
 
 
 # Names
 
-_RUNS = re.compile(_ENGLISH["name"])
 _NO_NAMES = STOP_WORDS.union(map(fold, (*calendar.day_name, *calendar.month_name, "yes", "yeah", "ok", "okay", "hey")))
 _MY_KIN = re.compile(rf"\b(?i:my|our) (?P<kin>(?i:{_KIN}))(?:,| is| is called| is named| named| called|'s name is)? $")
 _IS_KIN = re.compile(rf"(?: is|,? who is|,(?= my [\w -]+,)) (?:my|our) (?!(?:best )?friend)(?P<kin>(?i:{_KIN}))\b")
 _KINDS = [
     (cast("records.EntityType", kind.strip()), re.compile(said.lstrip(), re.IGNORECASE))
-    for kind, said in (line.split("|", 1) for line in _ENGLISH["kinds"].strip().split("\n"))
+    for kind, said in (line.split("|", 1) for line in ENGLISH["kinds"].strip().split("\n"))
 ]
 
 
@@ -166,7 +187,7 @@ def _names(sentence: str) -> Iterator[records.LearnedEntity]:
     capitals = [word[0].isupper() for word in sentence.split()]
     if sum(capitals) > len(capitals) / 2 + 1 or re.search(r"[\"\u201c\u201d\u00ab\u00bb]", sentence):
         return  # a headline, one who shouts, or a quotation
-    for run in _RUNS.finditer(sentence):
+    for run in ENGLISH.name.finditer(sentence):
         name, before, after = run[0], sentence[: run.start()], sentence[run.end() :]
         who = _MY_KIN.search(before) or _IS_KIN.match(after)
         kind = "person" if who else next((kind for kind, said in _KINDS if said.search(before)), None)
@@ -178,22 +199,19 @@ def _names(sentence: str) -> Iterator[records.LearnedEntity]:
 
 # Recurring phrases
 
-_NOUNS = re.compile(_ENGLISH["nouns"])
-_NO_NOUN = re.compile(r"(?:ly|ful|ous|[ai]ble|less|[^\W_]{3}(?<!e)ed)$")
-_QUALITY = re.compile(_ENGLISH["quality"])
-_NO_SUBJECTS = STOP_WORDS.union(_ENGLISH["no_subjects"].split())
+_NO_SUBJECTS = STOP_WORDS.union(ENGLISH["no_subjects"].split())
 
 
 def _is_noun(word: str) -> bool:
     lower = word.lower()
-    return lower not in _NO_SUBJECTS and not _NO_NOUN.search(lower)
+    return lower not in _NO_SUBJECTS and not ENGLISH.no_noun.search(lower)
 
 
 def _compounds(read: Iterable[str]) -> Iterator[str]:
     """Yields pairs and triples of nouns."""
-    for pair, third in (found for sentence in read for found in _NOUNS.findall(sentence)):
+    for pair, third in (found for sentence in read for found in ENGLISH.nouns.findall(sentence)):
         first, second = pair.split()
-        if _is_noun(first) and _is_noun(second) and (pair[0].isupper() or not _QUALITY.search(first)):
+        if _is_noun(first) and _is_noun(second) and (pair[0].isupper() or not ENGLISH.quality.search(first)):
             yield pair
             if third and third[1].isupper() == pair[0].isupper() and _is_noun(third.strip()):
                 yield pair + third

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -131,6 +132,37 @@ def test_the_end_of_a_session_is_learned_from_however_little_is_new(call: Call) 
         assert call(pipeline, "end_session", **HERE)
         assert call(pipeline, "flush", 30)
         assert texts(pipeline) == ["Lives in Lisbon"]
+
+
+@pytest.mark.parametrize("by_model", [False, True])
+def test_a_session_that_ended_with_its_process_is_learned_from_when_the_user_comes_again(*, by_model: bool) -> None:
+    store, model = InMemoryStore(), Reader() if by_model else None
+    pipeline = ContextPipeline(store=store, summary_model=model, clock=lambda: NOW)
+    learn(pipeline, human(*STORY[:3]))
+    with opened(restarted(store), model) as again:
+        assert texts(again) == []
+        learn(again, [HumanMessage("Hello.")], {"user_id": "ada", "conversation_id": "c9"})
+        assert "Favourite colour is amber" in texts(again)
+
+
+def test_a_part_that_is_played_says_nothing_of_the_user_also_not_later() -> None:
+    with opened() as pipeline:
+        learn(pipeline, human("Let's play a text adventure.", *["Ok."] * 4))
+        learn(pipeline, human("I live in Waterdeep.", "My sister Clara works at Acme.", *["Ok."] * 3, first=5))
+        assert (texts(pipeline), pipeline.knowledge.list_entities(**ADA)) == ([], [])
+
+
+CONTRADICTED = (Path(__file__).parents[1] / "data/contradicted.txt").read_text(encoding="utf-8").splitlines()
+"""What is said first | later | what stands."""
+
+
+def test_of_two_statements_that_exclude_each_other_the_later_one_stands_and_others_stay() -> None:
+    for line in CONTRADICTED:
+        first, later, left = (part.strip() for part in line.split("|"))
+        with opened() as pipeline:
+            learn(pipeline, human(first), end=True)
+            learn(pipeline, human(later, first=1), THERE, end=True)
+            assert texts(pipeline) == left.split(", "), line
 
 
 def test_a_model_is_asked_once_for_five_messages_at_most_and_waits_where_they_say_little() -> None:

@@ -27,6 +27,10 @@ def learned(*texts: str) -> Learned:
     return learn(said(*texts), (), "c1")[0]
 
 
+def said_in(name: str) -> list[str]:
+    return (Path(__file__).parents[1] / "data" / name).read_text(encoding="utf-8").splitlines()
+
+
 def facts(text: str) -> list[str]:
     return [fact.text for fact in learned(text).facts]
 
@@ -36,29 +40,7 @@ def topics(*texts: str) -> list[str]:
 
 
 # message | text of the fact | category | slot
-STATED = """
-My name is Ben | Name is Ben | identity | name
-I live in Lisbon | Lives in Lisbon | identity | home
-I work as a paralegal in Dublin | Works as a paralegal in Dublin | identity | job
-I work at Acme | Works at Acme | identity | employer
-I'm a software engineer at Siemens | Is a software engineer at Siemens | identity |
-My birthday is on 3 May | Birthday is on 3 May | identity | birthday
-I'm allergic to peanuts | Is allergic to peanuts | identity |
-im vegetarian btw | Is vegetarian | identity | diet
-I don't drive | Does not drive | identity |
-I love hiking | Loves hiking | preference | prefers:hike
-I don't like horror movies | Does not like horror movies | preference | prefers:horror movi
-I can't stand olives | Cannot stand olives | preference | prefers:oliv
-My favourite colour is green | Favourite colour is green | preference | favourite colour
-Call me Ben | Wants to be called Ben | preference | called
-Please keep your answers short | Wants the assistant to keep its answers short | preference | answer length
-Please always answer in French | Wants the assistant to always answer in French | preference | answer language
-Never use emojis | Wants the assistant to never use emojis | preference |
-I'm writing my master's thesis | Writing their master's thesis | project |
-We're moving to Oslo in May | Moving to Oslo in May | project | next home
-I'm planning a trip to Japan in April | Planning a trip to Japan in April | project |
-Our budget for the trip is 2,000 euros | Budget for the trip is 2,000 euros | project | budget for the trip
-""".strip().split("\n")
+STATED = said_in("stated.txt")
 
 
 def test_a_plain_statement_is_a_fact_with_its_category_and_slot() -> None:
@@ -82,7 +64,7 @@ def test_a_message_is_read_clause_by_clause() -> None:
 
 
 # What teaches nothing, whatever it looks like.
-SILENT = (Path(__file__).parents[1] / "data/silent.txt").read_text(encoding="utf-8").splitlines()
+SILENT = said_in("silent.txt")
 
 
 def test_what_is_asked_supposed_quoted_pasted_played_or_momentary_says_nothing() -> None:
@@ -111,21 +93,7 @@ def test_a_fact_names_its_message() -> None:
 
 
 # message | names with their kinds
-NAMED = """
-My manager Sarah leads the billing team. | Sarah person manager
-My sister, Ana, is visiting this weekend. | Ana person sister
-Marta, my therapist, suggested journaling. | Marta person therapist
-My best friend Oksana lives in Lisbon. | Oksana person best-friend
-I work at Acme. | Acme organization
-We joined a band called Velvet Quarry in May. | Velvet-Quarry organization
-I'm working on an app called Emberfall. | Emberfall project
-We flew to Lake Tahoe on Friday and read about Kharkiv. |
-I asked my sister, Thursday is fine. |
-Coffee is my best friend, and Paris, my friend, is lovely. |
-LOOK AT MY SISTER ANA NOW |
-She said "ask my sister Godwin in Leeds" to me. |
-Write a poem about my friend Aldric. |
-""".strip().split("\n")
+NAMED = said_in("named.txt")
 
 
 def test_names_are_learned_where_they_are_introduced() -> None:
