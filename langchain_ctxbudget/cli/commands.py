@@ -91,11 +91,12 @@ def _add_for_stores(command: str, parser: argparse.ArgumentParser) -> None:
         add("kind", nargs="?", choices=KINDS, help="default: all of them")
         add("--json", action="store_true", help="whole records as JSON")
         change = parser.add_mutually_exclusive_group()
+        change.add_argument("--text", action="store_true", help="all that is known, as a text to read")
         change.add_argument("--why", metavar="ITEM", help="the messages that a fact, topic or entity is known from")
         change.add_argument("--pin", metavar="ITEM", help="keep it whatever happens, and show it first")
         change.add_argument("--unpin", metavar="ITEM", help="take that back")
         change.add_argument("--correct", nargs=2, metavar=("ITEM", "TEXT"), help="say it in other words")
-        change.add_argument("--delete", metavar="ITEM", help="forget it; the messages that it comes from stay")
+        change.add_argument("--delete", metavar="ITEM", help="forget it, or `all`; the messages stay")
     else:
         add("--demo", action="store_true", help="the bundled conversation, in memory, instead of a store")
         add("--port", type=int, default=PORT, help="0 takes a free one (default: %(default)s)")
@@ -274,8 +275,13 @@ def run_inspect(options: argparse.Namespace) -> None:
     """Shows the knowledge about a user, or changes it and shows the change."""
     with _opened(options.store, {"settings": {"learn": False}}) as pipeline:
         knowledge, user = pipeline.knowledge, options.user
-        if options.why:
+        if options.text:
+            tell(knowledge.describe(user_id=user).rstrip())
+        elif options.why:
             _show_sources(knowledge.why(options.why, user_id=user), options)
+        elif options.delete == "all":
+            knowledge.clear(user_id=user)
+            tell(f"All that was known of {user!r} is forgotten. The conversations stay.")
         elif options.delete:
             knowledge.delete(options.delete, user_id=user)
             tell(f"{options.delete} is forgotten. The messages that it comes from stay.")

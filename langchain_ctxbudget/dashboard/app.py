@@ -55,6 +55,7 @@ OPERATIONS: tuple[tuple[str, str, Callable[..., Awaitable[Any]]], ...] = (
     ("GET", f"{API}/usage", DashboardService.usage),
     ("GET", f"{API}/known", DashboardService.known),
     ("POST", f"{API}/known", DashboardService.change),
+    ("POST", f"{API}/known/forget", DashboardService.forget),
     ("GET", f"{API}/known/why", DashboardService.why),
 )
 """What is asked is said by the types of the service's methods."""

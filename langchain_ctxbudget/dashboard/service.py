@@ -137,8 +137,10 @@ class DashboardService:
         }
 
     async def known(self, user_id: str) -> Answer:
-        """Everything that is known about the user: facts, topics, people and things."""
-        return {"known": [one._asdict() for one in await self._pipeline.knowledge.alist_known(user_id=user_id)]}
+        """Everything that is known about the user: facts, topics, people and things; and all of it as one text."""
+        knowledge = self._pipeline.knowledge
+        lines = await knowledge.alist_known(user_id=user_id)
+        return {"known": [one._asdict() for one in lines], "text": await knowledge.adescribe(user_id=user_id)}
 
     async def why(self, user_id: str, item_id: Id) -> Answer:
         """The messages that something is known from."""
@@ -166,6 +168,11 @@ class DashboardService:
             if pinned is not None:
                 await knowledge.apin(item_id, user_id=user_id, pinned=pinned)
         return {"item_id": item_id, "pinned": pinned, "text": text, "forgotten": forgotten}
+
+    async def forget(self, user_id: str) -> Answer:
+        """Forget everything that is known about the user; the conversations stay."""
+        await self._pipeline.knowledge.aclear(user_id=user_id)
+        return await self.known(user_id)
 
     async def pin(self, user_id: str, *, session_id: Id, message_id: Id, preservation: Preservation | None) -> Answer:
         """Sets how compaction treats a message; None takes an earlier wish back."""

@@ -331,10 +331,15 @@ async def test_what_is_known_is_explained_pinned_corrected_and_forgotten(pipelin
             await post(client, "known", {"item_id": item.id, "pinned": False})
             assert [one["pinned"] for one in (await get(client, "known"))["known"]] == [False]
             await post(client, "known", {"item_id": item.id, "forgotten": True})
-            assert await get(client, "known") == {"known": []}
+            assert (await get(client, "known"))["known"] == []
             for foreign in (others.id, "fact/none"):
                 await get(client, "known/why", 404, item_id=foreign)
                 await post(client, "known", {"item_id": foreign, "forgotten": True}, 404)
+    item = knowledge.add_fact("Lives in Porto", **ada)
+    async with served(pipeline) as client:
+        assert "- Lives in Porto (by hand, " in (await get(client, "known"))["text"]
+        assert (await post(client, "known/forget", {}))["known"] == []
+    assert (knowledge.list_facts(**ada), len(pipeline.get_messages(**ADA)) > 0) == ([], True)
     assert [one.text for one in knowledge.list_facts(user_id="bo")] == ["Lives in Zanzibar"]
 
 

@@ -289,6 +289,12 @@ def test_a_message_is_pinned_and_a_fact_is_corrected_and_forgotten(site: Site, v
     known.get_by_role("button", name="Zoltan Kiss (person); uncle").click()
     known.get_by_role("button", name="Forget").click()
     expect(known).not_to_contain_text("Zoltan")
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Save as text").click()
+    assert saved.value.path().read_text(encoding="utf-8").startswith(f"# What is known about {USER}")
+    page.get_by_role("button", name="Forget all", exact=True).click()
+    page.get_by_role("button", name="Keep", exact=True).click()
+    expect(page.get_by_role("button", name="Forget all", exact=True)).to_be_visible()
     assert added.id not in {fact.id for fact in site.pipeline.knowledge.list_facts(user_id=USER)}
 
 

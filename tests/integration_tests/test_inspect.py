@@ -161,6 +161,11 @@ def test_what_is_known_is_pinned_corrected_and_deleted(run: Run, inspect: Any, s
     assert "Clara Diaz (person)" in run(*where, "entities")[1]
     assert run(*where, "--delete", added)[1].startswith(f"{added} is forgotten.")
     assert "Builds a kayak" not in texts(inspect)
+    told = run(*where, "--text")[1]
+    assert told.startswith("# What is known about ada\n")
+    assert "- Lives in Lisbon (from 1 message, by rules" in told
+    assert run(*where, "--delete", "all")[1] == "All that was known of 'ada' is forgotten. The conversations stay.\n"
+    assert run(*where)[1].startswith("No facts, topics or entities of 'ada'")
     with ChromaStore(store) as kept, ContextPipeline({"learn": False}, store=kept) as pipeline:
         assert [one.text for one in pipeline.get_messages(user_id="ada", conversation_id="monday")] == SAID
     with pytest.raises(SystemExit):

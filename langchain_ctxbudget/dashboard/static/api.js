@@ -33,6 +33,7 @@ export const api = {
   pin: (session, message, preservation) => request("messages", null, of(session, { message_id: message, preservation })),
   usage: (session) => request("usage", of(session)),
   known: () => request("known"),
+  forgetAll: () => request("known/forget", null, {}),
   why: (item) => request("known/why", { item_id: item }),
   change: (item, change) => request("known", null, { item_id: item, ...change }),
 };

@@ -1,7 +1,7 @@
 // What is known about the user: to pin, correct, forget, and to ask where it is from.
 
 import { api } from "./api.js";
-import { addressOf, el, fill, said } from "./dom.js";
+import { addressOf, el, fill, said, when } from "./dom.js";
 
 export class Known {
   constructor({ failed, changed }) {
@@ -10,7 +10,8 @@ export class Known {
   }
 
   async load() {
-    this.items = (await api.known()).known;
+    const { known, text } = await api.known();
+    Object.assign(this, { items: known, text });
     this.draw();
   }
 
@@ -30,6 +31,29 @@ export class Known {
       ),
     ]);
     fill(this.place, parts.length ? parts : none);
+    fill(document.getElementById("all-known"), parts.length ? this.ofAll() : null);
+  }
+
+  /** What can be done with all of it; to forget it takes a second press. */
+  ofAll() {
+    const button = (label, act, more = {}) =>
+      el("button", { type: "button", on: { click: act }, ...more, data: { key: label } }, label);
+    const forget = () => (this.sure ? this.change(() => api.forgetAll()) : this.ask(true));
+    const [save, danger] = [button("Save as text", () => this.save()), { class: "danger" }];
+    if (!this.sure) return [save, button("Forget all", forget, danger)];
+    const told = el("span", { class: "muted small" }, "The conversations stay.");
+    return [save, told, button("Yes, forget all", forget, danger), button("Keep", () => this.ask(false))];
+  }
+
+  ask(sure) {
+    this.sure = sure;
+    this.draw();
+  }
+
+  save() {
+    const address = URL.createObjectURL(new Blob([this.text], { type: "text/markdown" }));
+    el("a", { href: address, download: "known.md" }).click();
+    URL.revokeObjectURL(address);
   }
 
   entry(item) {
@@ -67,7 +91,8 @@ export class Known {
       el(
         "p",
         { class: "muted small" },
-        `${item.origin[0].toUpperCase()}${item.origin.slice(1)}${this.open.sources.length ? ":" : "."}`,
+        `${item.origin[0].toUpperCase()}${item.origin.slice(1)}${item.last_said ? `, last ${when(item.last_said)}` : ""}` +
+          (this.open.sources.length ? ":" : "."),
       ),
       el(
         "ul",
@@ -80,13 +105,13 @@ export class Known {
         "p",
         { class: "row" },
         field,
-        button("Correct", () => this.change(item, { text: field.value })),
+        button("Correct", () => this.change(() => api.change(item.id, { text: field.value }))),
       ),
       el(
         "p",
         { class: "row" },
-        button(item.pinned ? "Unpin" : "Pin", () => this.change(item, { pinned: !item.pinned })),
-        button("Forget", () => this.change(item, { forgotten: true }), { class: "danger" }),
+        button(item.pinned ? "Unpin" : "Pin", () => this.change(() => api.change(item.id, { pinned: !item.pinned }))),
+        button("Forget", () => this.change(() => api.change(item.id, { forgotten: true })), { class: "danger" }),
       ),
     );
   }
@@ -98,10 +123,10 @@ export class Known {
     });
   }
 
-  async change(item, change) {
+  async change(change) {
     await this.attempt(async () => {
-      await api.change(item.id, change);
-      this.open = null;
+      await change();
+      Object.assign(this, { open: null, sure: false });
       await this.load();
       this.changed();
     });
