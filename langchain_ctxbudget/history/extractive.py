@@ -217,11 +217,9 @@ def candidates_of(line: Line) -> tuple[Sentence, ...]:
         if kind is Kind.PLAIN and words < FEWEST_WORDS:
             continue
         if kind is Kind.PLAIN and line.speaker:  # of a chat: it must be whole, of a matter, and to nobody alone
-            is_whole = text[-1] not in ":;,…" and bool(
-                ENGLISH.ends.search(text) or (line.from_user and ENGLISH.speaks.search(text))
-            )
+            is_whole = ENGLISH.ends.search(text) or (line.from_user and ENGLISH.speaks.search(text))
             signs = (ENGLISH.of_us, ENGLISH.number, ENGLISH.capitalised, ENGLISH.code, ENGLISH.problem)
-            of_matter = is_whole and any(sign.search(text) for sign in signs)
+            of_matter = is_whole and text[-1] not in ":;,…" and any(sign.search(text) for sign in signs)
             if not of_matter or is_question(text) or ENGLISH.reacts.search(text) or ENGLISH.leans_on.search(text):
                 continue
             # "I did think about that." is about nothing.

@@ -8,13 +8,13 @@ one of 300 names in a file is not.
 """
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_ctxbudget.history import known_files
+from langchain_ctxbudget.history.extractive import ENGLISH
 from langchain_ctxbudget.history.known_files import KnownFile
 from langchain_ctxbudget.messages import Count, fences, is_user, one_line, remembering
 from langchain_ctxbudget.settings import ToolKind
@@ -45,22 +45,6 @@ LONGEST_ARGUMENT, LONGEST_TEXT, LONGEST_NAME = 200, 60_000, 160
 ENDS = 2_000
 """Characters at both ends of a result that tell how a command ended."""
 
-_NAME = re.compile(r"(?<![\w/.])(?:~?/)?[A-Za-z0-9_$@.][\w$@~./:+\-]{3,}\w")
-_LINE_NUMBER = re.compile(r"(\.[A-Za-z]\w{0,4})[:\-]\d+\b.*$|:\d+(?::\d+)?$")
-_SUFFIX = re.compile(r"\.[A-Za-z]\w{0,4}$")
-_SYMBOL = re.compile(r"[a-z][A-Z]|_|\w\.[A-Za-z]")
-_MIXED = re.compile(r"(?=\D*\d)(?=.*[A-Za-z])\S{7,}")
-_TIME = re.compile(r"[\d\-:.TZ+]+$")
-_FAILED = re.compile(
-    r"(?im)^.*(?:\bexit (?:code|status):? [1-9]|^\W*(?:\w+\.)*\w*(?:error|exception)\b[:>]|\berror: |^fatal: |^panic: "
-    r"|^-* ?fail(?:ed|ure)?\b|\btimed out\b|^Traceback ).*$"
-)
-_REFUSED = re.compile(r"\W*(?:\w+ ){0,3}\w*error\b", re.IGNORECASE)
-_PATH_KEY = re.compile(r"(?i)^(?!dir).*(?:path|file)$|(?:^|_)(?:file_?name|notebook|uri|document)$")
-_COMMAND_KEY = re.compile(r"(?i)^(?:command|cmd|script|code|shell|bash|sql|statement)$")
-_SEARCH_KEY = re.compile(r"(?i)^(?:pattern|query|q|regex|search\w*|glob)$")
-_PATCH_KEY = re.compile(r"(?i)^(?:old.*|patch|diff|edits?|replacements?|code_?edit|code|insert_?line)$")
-_PATCHED = re.compile(r"(?m)^(?:\*\*\* (?:Add|Update|Delete) File: |\+\+\+ b/)(\S+)")
 _TITLE_KEYS = ("content", "subject", "title", "step", "task", "text", "description", "name")
 _DONE = frozenset({"completed", "complete", "done", "cancelled", "canceled", "deleted", "closed", "true"})
 
@@ -69,11 +53,11 @@ _DONE = frozenset({"completed", "complete", "done", "cancelled", "canceled", "de
 def names_in(text: str) -> tuple[str, ...]:
     """Returns the identifiers of a text, each once: paths, symbols, hashes, ids, URLs."""
     found: dict[str, None] = {}
-    for said in _NAME.findall(text[:LONGEST_TEXT]):
-        name = _LINE_NUMBER.sub(r"\1", said.rstrip("./:-@~+").removeprefix("./"))
-        if not 4 < len(name) < LONGEST_NAME or _TIME.match(name):  # noqa: PLR2004 - shorter ones say nothing
+    for said in ENGLISH.used_name.findall(text[:LONGEST_TEXT]):
+        name = ENGLISH.line_number.sub(r"\1", said.rstrip("./:-@~+").removeprefix("./"))
+        if not 4 < len(name) < LONGEST_NAME or ENGLISH.time.match(name):  # noqa: PLR2004 - shorter ones say nothing
             continue
-        if "/" in name or _SUFFIX.search(name) or _SYMBOL.search(name) or _MIXED.match(name):
+        if "/" in name or ENGLISH.suffix.search(name) or ENGLISH.symbol.search(name) or ENGLISH.mixed.match(name):
             found[name] = None
     return tuple(found)
 
@@ -111,16 +95,18 @@ class ToolUse:
         texts = {key: value for key, value in args.items() if isinstance(value, str)}
         lists = (value for value in args.values() if isinstance(value, list))
         listed = next((v for v in lists if v and all(isinstance(i, Mapping) and "status" in i for i in v)), None)
-        paths = tuple(value for key, value in texts.items() if _PATH_KEY.search(key) and value and "\n" not in value)
-        patched = tuple(path for value in texts.values() if "\n" in value for path in _PATCHED.findall(value))
-        commands = [value for key, value in args.items() if _COMMAND_KEY.match(key) and value]
+        paths = tuple(
+            value for key, value in texts.items() if ENGLISH.path_key.search(key) and value and "\n" not in value
+        )
+        patched = tuple(path for value in texts.values() if "\n" in value for path in ENGLISH.patched.findall(value))
+        commands = [value for key, value in args.items() if ENGLISH.command_key.match(key) and value]
         command = str(commands[0][-1] if isinstance(commands[0], list) else commands[0]) if commands else ""
-        pattern = next((value for key, value in texts.items() if _SEARCH_KEY.match(key)), "")
+        pattern = next((value for key, value in texts.items() if ENGLISH.search_key.match(key)), "")
         given = [key for key, value in args.items() if value is not None]
         replaces, is_new = (any(map(kind.match, given)) for kind in (known_files.OLD, known_files.NEW))
         shapes: dict[ToolKind, object] = {
             "todo": listed,
-            "edit": patched or (paths and (any(map(_PATCH_KEY.match, given)) or (is_new and replaces))),
+            "edit": patched or (paths and (any(map(ENGLISH.patch_key.match, given)) or (is_new and replaces))),
             "write": paths and is_new,
             "search": pattern,
             "run": command and not (paths and command.isidentifier()),  # an editor's `view` runs nothing
@@ -205,7 +191,7 @@ class WorkState:
     def _ended(self, call: ToolUse, result: ToolMessage) -> None:
         text = result.text
         ends = text if len(text) <= 2 * ENDS else f"{text[:ENDS]}\n{text[-ENDS:]}"
-        found = _FAILED.search(ends)
+        found = ENGLISH.failed.search(ends)
         failed = result.status == "error" or (call.kind in ("run", "other") and found is not None)
         why = _short(one_line(found.group() if found else text[:SHORT])) if failed else ""
         subject = call.subjects[0] if call.subjects else call.name
@@ -225,7 +211,7 @@ class WorkState:
             if verb != "read" or before is None or before.verb == "read":  # what was changed stays so when read
                 times = before.times if before is not None and before.verb == verb else 0
                 self.files[path] = Outcome(verb, times + (not failed), why)
-            if not (failed or _REFUSED.match(text)):
+            if not (failed or ENGLISH.refused.match(text)):
                 self._know(path, call, text)
 
     def _know(self, path: str, call: ToolUse, result: str) -> None:
