@@ -12,7 +12,7 @@ from langchain_ctxbudget.errors import BudgetTooSmallError, InputError, checks_n
 from langchain_ctxbudget.flow import Flow, twins
 from langchain_ctxbudget.history import CONTEXT_INTRO, Conversation, HistoryPlan, compact
 from langchain_ctxbudget.integrations.options import require_pipeline
-from langchain_ctxbudget.messages import newest_that_fit, request_copy
+from langchain_ctxbudget.messages import newest_that_fit
 from langchain_ctxbudget.pipeline import ContextPipeline, Engine
 from langchain_ctxbudget.prompt import Content, Request
 from langchain_ctxbudget.settings import ContextSettings
@@ -136,7 +136,7 @@ def window_of(engine: Engine, scope: Scope, max_tokens: int, request: Request) -
         messages = _messages_of(content, whole=whole)
     for failure in failures:  # a window has no report to say it in
         _log.warning("window of conversation %r: %s", scope.conversation_id, failure)
-    return [*map(request_copy, messages)]  # what a caller does to its messages must not change the next window
+    return [*map(prompts.request_copy, messages)]  # what a caller does to its messages must not change the next window
 
 
 def _plan(conversation: Conversation, settings: ContextSettings, *, max_tokens: int) -> HistoryPlan:

@@ -116,11 +116,6 @@ def named(
     return replace(detected, topics=chosen[Layer.TOPICS], entities=chosen[Layer.ENTITIES], omitted=left)
 
 
-def facts_within(tier: Tier) -> int | None:
-    """Returns the number of facts that a usage tier allows: the smaller half of its items, None for all."""
-    return None if tier.knowledge_items is None else tier.knowledge_items // 2
-
-
 def within(detected: Detected, tier: Tier, count: Count) -> Detected:
     """Returns the detected subjects of highest confidence, as many as a usage tier allows beside its facts."""
     if tier.knowledge_items is None:

@@ -257,17 +257,6 @@ def current_turn(message: str | BaseMessage | Sequence[BaseMessage]) -> list[Bas
     return turn
 
 
-def request_copy(message: BaseMessage) -> BaseMessage:
-    """Returns a copy for a request: no artifact of a tool, and no id for which OpenAI reads a copy of its own."""
-    changes: dict[str, Any] = {}
-    if getattr(message, "artifact", None) is not None:
-        changes["artifact"] = None
-    if str(message.response_metadata.get("id", "")).startswith("resp_"):
-        changes["response_metadata"] = {key: it for key, it in message.response_metadata.items() if key != "id"}
-    kept = {name: it for name, it in vars(message).items() if name not in changes and not isinstance(it, str)}
-    return message.model_copy(update={**deepcopy(kept), **changes})
-
-
 def as_sent(message: BaseMessage, *, heading: str | None = None) -> BaseMessage:
     """Returns a message as it is sent: a name that every provider accepts, a heading on its own line."""
     changes: dict[str, Any] = {}

@@ -36,7 +36,7 @@ class Repair:
 
     kind: str
     """`orphan_result`, `missing_result`, `empty_message`, `empty_content`, `call_form`, `call_id`, `call_name`, `role`,
-    `item_id`, `media`, `content_form`, `name`, `first_message` or `system_in_history`."""
+    `item_id`, `media`, `content_form`, `characters`, `name`, `first_message` or `system_in_history`."""
     message_id: str
     detail: str
 

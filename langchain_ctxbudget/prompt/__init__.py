@@ -1,7 +1,7 @@
 """From a message and a conversation to a prompt: the six steps."""
 
 from langchain_ctxbudget.prompt.assembly import (
-    Content, asking, common_prefix, group_tokens, opening_note, summary_text, system_parts, without_least,
+    Content, asking, common_prefix, group_tokens, opening_note, request_copy, summary_text, system_parts, without_least,
 )  # fmt: skip
 from langchain_ctxbudget.prompt.channels import CHANNELS, BudgetShares, DetectedTopics, Item, SummarizedHistory
 from langchain_ctxbudget.prompt.plan import (

@@ -14,7 +14,7 @@ from langchain_ctxbudget.prompt.assembly import BuiltPrompt, Content, Measure
 from langchain_ctxbudget.prompt.fitting import counted_extras
 from langchain_ctxbudget.prompt.growing import next_step, whole_tokens
 from langchain_ctxbudget.prompt.plan import Plan
-from langchain_ctxbudget.tokens import CalibratedCounter, TokenCounter, effective_tokens
+from langchain_ctxbudget.tokens import CalibratedCounter, TokenCounter, effective_tokens, encodable
 
 
 def account(plan: Plan, content: Content, built: BuiltPrompt, measured: Measure) -> Callable[[], report.ContextReport]:
@@ -40,10 +40,11 @@ def _report(
     def named(ids: Iterable[str]) -> tuple[str, ...]:
         return tuple(request.knowledge.names_by_id.get(key, (key,))[0] for key in ids)
 
-    repairs = [*view.repairs, *plan.turn.repairs]
+    replaced = (it for it in assembly.build(content).messages if encodable(text := plain_text(it)) != text)
+    halves = (Repair("characters", it.id or "", "halves of characters are sent joined, or as �") for it in replaced)
+    repairs = [*view.repairs, *plan.turn.repairs, *halves]
     if not content.summary and assembly.opening_note(content) == assembly.NO_FIRST_QUESTION:
-        note = f"{assembly.NO_FIRST_QUESTION} stands before an answer that comes first"
-        repairs.append(Repair("first_message", "", note))
+        repairs.append(Repair("first_message", "", f"{assembly.NO_FIRST_QUESTION} stands before a first answer"))
     return report.ContextReport(
         user_id=scope.user_id,
         conversation_id=scope.conversation_id,

@@ -7,6 +7,7 @@ block in front of the user's words in the current turn, or with the layout `"sys
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
@@ -15,7 +16,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, System
 from langchain_ctxbudget.budget import Fragment, Layer, Layout
 from langchain_ctxbudget.history import block_lines, by_layer, with_block, with_headings
 from langchain_ctxbudget.messages import Group, fences, fingerprint, is_user
-from langchain_ctxbudget.tokens import TokenCounter
+from langchain_ctxbudget.tokens import TokenCounter, encodable
 
 NO_FIRST_QUESTION = "[The conversation begins.]"
 MOST_MARKERS = 4
@@ -108,6 +109,25 @@ def build(content: Content) -> BuiltPrompt:
     if block and first is not None:
         turn[first] = with_block(turn[first], block)
     return BuiltPrompt((*messages, *turn), stable)
+
+
+def request_copy(message: BaseMessage) -> BaseMessage:
+    """Returns a copy that UTF-8 can hold, without artifacts and ids for which OpenAI reads a copy of its own."""
+    own = {name: value for name, value in vars(message).items() if name not in ("id", "artifact")}
+    changes = {name: copied for name, value in own.items() if (copied := _copied(value)) is not value}
+    if getattr(message, "artifact", None) is not None:
+        changes["artifact"] = None
+    if str(message.response_metadata.get("id", "")).startswith("resp_"):
+        del changes["response_metadata"]["id"]
+    return message.model_copy(update=changes)
+
+
+def _copied(value: Any) -> Any:  # noqa: ANN401 - whatever a message holds
+    if isinstance(value, str):
+        return encodable(value)
+    if isinstance(value, dict):
+        return {_copied(key): _copied(part) for key, part in value.items()}
+    return [*map(_copied, value)] if isinstance(value, list) else deepcopy(value)
 
 
 def opening_note(content: Content) -> str:

@@ -328,7 +328,7 @@ def with_preferences(plan: Plan) -> Plan:
         room = max(room, cut.preferences_tokens)  # with less, something would go that the last prompt has shown
     preferences = facts.packed(given, count, room)
     room -= sum(fragment.tokens for fragment in preferences)
-    most = subjects.facts_within(plan.request.tier)
+    most = None if (items := plan.request.tier.knowledge_items) is None else items // 2  # the smaller half
     shown = facts.packed(memories, count, room)[:most]
     room -= sum(fragment.tokens for fragment in shown) + (count(shown[0].heading) if shown else 0)
     most_facts = None if most is None else most - len(shown)

@@ -144,11 +144,6 @@ def _newer_half(history: Groups, counter: TokenCounter) -> Groups:
     return history[next((i for i in _questions(history) if i >= newest), _questions(history)[-1]) :]
 
 
-def _last_exchange(history: Groups, _counter: TokenCounter) -> Groups:
-    """Keeps the history from its last human message on; one without any stays."""
-    return history[_questions(history)[-1] :]
-
-
 def _clipped_results(history: Groups, counter: TokenCounter) -> Groups:
     def clip(message: BaseMessage) -> BaseMessage:
         if not isinstance(message, ToolMessage):
@@ -187,7 +182,7 @@ EXPENDABLE, GIVEN, FACT = "expendable", "given memory", "fact"
 LADDER: Mapping[str, tuple[Callable[[Groups, TokenCounter], Groups], Mapping[str, int | float]]] = {
     "light": (_simpler, {}),
     "medium": (_newer_half, {Layer.RETRIEVAL: 3}),
-    "heavy": (_last_exchange, {Layer.ENTITIES: 3, Layer.RETRIEVAL: 2, Layer.HISTORY: 0.5}),
+    "heavy": (lambda it, _: it[_questions(it)[-1] :], {Layer.ENTITIES: 3, Layer.RETRIEVAL: 2, Layer.HISTORY: 0.5}),
     "extreme": (_clipped_results, {Layer.ENTITIES: 1, Layer.RETRIEVAL: 1, Layer.HISTORY: 1, Layer.ARC: 0.25}),
     "middle-out": (_middle_out, {}),
     "memory reduction": (lambda history, _: history, {EXPENDABLE: 0, GIVEN: 0.5}),

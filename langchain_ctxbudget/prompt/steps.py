@@ -18,10 +18,9 @@ from langchain_ctxbudget.budget import Layer
 from langchain_ctxbudget.flow import Flow, embed_query, with_fallback
 from langchain_ctxbudget.history import Conversation, HistoryPlan, HistoryView, TurnBlock
 from langchain_ctxbudget.knowledge import facts, subjects
-from langchain_ctxbudget.messages import request_copy
 from langchain_ctxbudget.prompt import budgeting
 from langchain_ctxbudget.prompt.accounting import account, is_squeezed
-from langchain_ctxbudget.prompt.assembly import MOST_MARKERS, asking, has_human, with_cache_markers
+from langchain_ctxbudget.prompt.assembly import MOST_MARKERS, asking, has_human, request_copy, with_cache_markers
 from langchain_ctxbudget.prompt.fitting import Settled, excess_tokens, fit_prompt
 from langchain_ctxbudget.prompt.growing import divide_budget, prefix_of, whole_tokens
 from langchain_ctxbudget.prompt.plan import AssembledContext, Changes, Plan, Prompt

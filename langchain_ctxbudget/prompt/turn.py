@@ -351,7 +351,7 @@ class GrowingTurn:
             if not isinstance(message, ToolMessage):
                 continue
             key, reference = message.tool_call_id, self.name(message)
-            why = "what matters of it stands above" if self._file_of(message) and self.rooms.code_tokens else ""
+            why = "lines of it may stand above" if self._file_of(message) and self.rooms.code_tokens else ""
             if key in self.stale:
                 newer, did = self.stale[key]
                 see = self.name(self.results[newer])

@@ -11,16 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from langchain_core.messages import (
-    AIMessage,
-    BaseMessage,
-    ChatMessage,
-    FunctionMessage,
-    HumanMessage,
-    SystemMessage,
-    ToolMessage,
-    convert_to_messages,
-)
+from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages.function import FunctionMessage
+from langchain_core.messages.utils import convert_to_messages
 from langchain_openai import ChatOpenAI
 from langgraph.store.memory import InMemoryStore
 from pydantic import SecretStr
@@ -354,3 +347,15 @@ def test_a_search_that_was_sent_before_is_left_out_and_its_words_stay() -> None:
     assert [part["type"] for part in items].count("web_search_call") == 1
     assert str(items).count("5 m.") == 2
     assert [repair.kind for repair in context.report.repairs] == ["item_id"]
+
+
+def test_halves_of_characters_are_sent_as_utf_8_can_hold_them() -> None:
+    call = {"name": "read", "args": {"path": "a\udcff.txt"}, "id": "c1"}
+    said = [HumanMessage("half \ud83d", id="h"), AIMessage([{"type": "text", "text": "\ude42 half"}], id="a")]
+    turn = [HumanMessage("\udfff", id="t"), AIMessage("", tool_calls=[call]), ToolMessage("\ud800", tool_call_id="c1")]
+    chat = ContextPipeline(system_prompt="Be kind \ud800.").conversation("c", user_id="u")
+    chat.add(said)
+    context = chat.assemble(turn)
+    for model, problems in APIS.values():
+        assert not problems(json.loads(json.dumps(wire(model, context.messages), ensure_ascii=False).encode()))
+    assert [it.message_id for it in context.report.repairs if it.kind == "characters"] == ["", "h", "a", "t", "", ""]
