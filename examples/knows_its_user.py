@@ -25,7 +25,7 @@ DAYS = {
         "My sister Clara lives in Porto. I am planning a weekend in Sintra with her.",
     ],
     "tuesday": [
-        "Clara found me a flat, and I moved to Porto last week.",
+        "Clara found me a flat. I moved to Porto last week.",
         "And I no longer prefer window seats. My favourite seat is on the aisle now.",
     ],
     "wednesday": ["From where does my train leave tomorrow, and which seat is mine?"],

@@ -277,9 +277,10 @@ def says_the_same(one: str, other: str) -> bool:
 
 
 def says_the_opposite(one: str, other: str) -> bool:
-    """Tells if one of two texts is the other one, negated."""
-    first, second = _read(one), _read(other)
-    return bool(first.terms) and first.is_negated != second.is_negated and _alike(first, second)
+    """Tells if one of two texts is the other one, negated, or two terms and more that the other one begins with."""
+    denied, said = sorted((_read(one), _read(other)), key=lambda it: not it.is_negated)
+    begins = len(denied.terms) > 1 and said.terms[: len(denied.terms)] == denied.terms
+    return bool(denied.terms) and denied.is_negated != said.is_negated and (begins or _alike(denied, said))
 
 
 def says_more(text: str, other: str) -> bool:

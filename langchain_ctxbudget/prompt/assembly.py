@@ -115,8 +115,7 @@ def request_copy(message: BaseMessage) -> BaseMessage:
     """Returns a copy that UTF-8 can hold, without artifacts and ids for which OpenAI reads a copy of its own."""
     own = {name: value for name, value in vars(message).items() if name not in ("id", "artifact")}
     changes = {name: copied for name, value in own.items() if (copied := _copied(value)) is not value}
-    if getattr(message, "artifact", None) is not None:
-        changes["artifact"] = None
+    changes |= {"artifact": None} if getattr(message, "artifact", None) is not None else {}
     if str(message.response_metadata.get("id", "")).startswith("resp_"):
         del changes["response_metadata"]["id"]
     return message.model_copy(update=changes)
