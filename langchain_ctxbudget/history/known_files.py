@@ -37,18 +37,19 @@ SAYS_SOMETHING = 12
 
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w{3,}")
 _COMPOUND = re.compile(r"[a-z][A-Z]|_|\d")
-NUMBERED = re.compile(r"\s*(\d+)(?:→|\t|\||: ?)(.*)")
+NUMBERED = re.compile(r"\s*(\d{1,9})(?:→|\t|\||: ?)(.*)")
 PADDING = re.compile(r"(?m)^ +(?=\d+[→\t|])")
 _FILE = re.compile(r"[\w.-]+\.[A-Za-z]\w{0,4}\b")
 _PLACE = re.compile(r"(?:[:#(]L?|\blines? ~?)(\d{1,5})(?:\s*[-\u2013]\s*(\d{1,5}))?")
 _FROM = re.compile(r"(?i)offset|start|from|line|range")
-_PART = re.compile(r"(?i)offset|limit|start|end|from|line|range|head|tail")
+_NO_PART = re.compile(r"(?i)^(?:encoding|description|explanation|reason(?:ing)?|thoughts?|command|action)$")
 OLD = re.compile(r"(?i)^old|^(?:search|find|target)(?:_(?:text|str|string))?$")
 NEW = re.compile(r"(?i)^new|^(?:contents?|text|file_text|body|data|replace(?!_?all)\w*|insert_text)$")
 """Names of arguments with the text that an edit replaces, and with the one that stands there then."""
 _EVERY = re.compile(r"(?i)^(?:replace_?)?all$|^allow_?multiple$|^expected_replacements$")
-_BLOCKS = re.compile(r"(?ms)^[<-]{5,} ?SEARCH\n(.*?)^={5,}\n(.*?)^[>+]{5,} ?REPLACE")
-_LINES = r"(?:head(?: -n)? -?\d+|sed -n ['\"]?(\d+),\d+p['\"]?)"
+_OLD_LINES, _NEW_LINES = (rf"((?:(?![<-]{{5,}} ?SEARCH\n|{end}).*\n)*)" for end in (r"={5,}\n", r"[>+]{5,} ?REPLACE"))
+_BLOCKS = re.compile(rf"(?m)^[<-]{{5,}} ?SEARCH\n{_OLD_LINES}={{5,}}\n{_NEW_LINES}[>+]{{5,}} ?REPLACE")
+_LINES = r"(?:head(?: -n)? -?\d+|sed -n ['\"]?(\d{1,9}),\d+p['\"]?)"
 _SHOWS = re.compile(rf"(?:cd \S+ && )?(?:(cat(?: -n)?|nl -ba)|{_LINES}) ([\w./~@+-]*\w)(?: \| {_LINES})?")
 
 Floats = NDArray[np.float64]
@@ -97,13 +98,14 @@ def read_lines(text: str, args: Mapping[str, Any]) -> dict[int, str]:
             lines[int(found[1])] = found[2]
     if len(lines) > len(every) / 2:
         return lines
-    given = (numbers[0] for key, value in args.items() if _FROM.search(key) and (numbers := _numbers(value)))
-    return dict(enumerate(every, max(1, next(given, 1))))
+    given = (re.match(r"\[?'?(\d{1,9})\b", str(value)) for key, value in args.items() if _FROM.search(key))
+    return dict(enumerate(every, max(1, next((int(found[1]) for found in given if found), 1))))
 
 
-def reads_part(args: Mapping[str, Any]) -> bool:
-    """Tells whether a read is of a part of a file: numbers say where it begins or ends."""
-    return any(_PART.search(key) and _numbers(value) for key, value in args.items())
+def reads_part(args: Mapping[str, Any], paths: Sequence[str]) -> bool:
+    """Tells whether a read may be of a part of its files: it is given more than paths and switches."""
+    given = ((key, value) for key, value in args.items() if not isinstance(value, bool))
+    return any(value not in (None, "", *paths) and not _NO_PART.match(key) for key, value in given)
 
 
 def shown_by(command: str) -> dict[str, Any]:
@@ -115,11 +117,6 @@ def shown_by(command: str) -> dict[str, Any]:
     return {"path": path, "start": int(first or then or 1)} if is_part else {"path": path}
 
 
-def _numbers(value: object) -> list[int]:
-    every: list[Any] = value if isinstance(value, list) else [value]
-    return [int(one) for one in every if not isinstance(one, bool) and str(one).isdecimal()]
-
-
 def replacements(args: object) -> Iterator[tuple[str, str, bool]]:
     """Returns the old and new texts of an edit, and whether it is of every occurrence.
 
@@ -129,7 +126,7 @@ def replacements(args: object) -> Iterator[tuple[str, str, bool]]:
         texts = {key: value for key, value in args.items() if isinstance(value, str)}
         old, new = (next((v for k, v in texts.items() if kind.search(k)), None) for kind in (OLD, NEW))
         if old is not None:
-            yield old, new or "", any(value and _EVERY.match(key) for key, value in args.items())
+            yield old, new or "", any(str(v or "false").lower() != "false" and _EVERY.match(k) for k, v in args.items())
             return
         for value in args.values():
             yield from replacements(value)

@@ -211,12 +211,12 @@ class WorkState:
             if verb != "read" or before is None or before.verb == "read":  # what was changed stays so when read
                 times = before.times if before is not None and before.verb == verb else 0
                 self.files[path] = Outcome(verb, times + (not failed), why)
-            if not (failed or ENGLISH.refused.match(text)):
+            if not (failed or ENGLISH.refused.search(ends)):
                 self._know(path, call, text)
 
     def _know(self, path: str, call: ToolUse, result: str) -> None:
         """Takes in what a call shows or makes of the text of a file."""
-        known, is_part = self.texts.pop(path, None), known_files.reads_part(call.args)
+        known, is_part = self.texts.pop(path, None), known_files.reads_part(call.args, call.subjects)
         if call.kind == "read" and (lines := known_files.read_lines(result, call.args)):
             before = known.lines if known is not None and is_part else {}
             known = KnownFile(dict(sorted({**before, **lines}.items())), self.calls)

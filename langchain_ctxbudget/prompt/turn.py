@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_ctxbudget import messages
-from langchain_ctxbudget.history import StepWork, WorkState, known_files, work_state
+from langchain_ctxbudget.history import StepWork, WorkState, extractive, known_files, work_state
 from langchain_ctxbudget.messages import Group, call_ids, clip_message, remembering, terms, water_level
 from langchain_ctxbudget.prompt.assembly import group_tokens, has_human
 from langchain_ctxbudget.prompt.plan import PlannedTurn
@@ -315,20 +315,22 @@ class GrowingTurn:
             call_id = call["id"] or ""
             use = work_state.ToolUse.of(call["name"], call["args"], dict(self.rooms.tool_kinds))
             result = self.results.get(call_id)
+            reads = use.kind == "read"
             if use.kind not in AGAIN or result is None or result.status == "error":
                 continue
-            if use.kind == "read":
+            if reads and extractive.ENGLISH.refused.search(result.text):
+                continue
+            if reads:
                 self.read_of[call_id] = next(iter(use.subjects), "")
-            whole = json.dumps(call["args"], sort_keys=True, default=str)
-            same: list[tuple[str, ...]] = [(call["name"], whole)]
+            same: list[tuple[str, ...]] = [(call["name"], json.dumps(call["args"], sort_keys=True, default=str))]
             of_file: list[tuple[str, ...]] = [(path,) for path in use.subjects]
             if use.kind == "todo":
                 same = [("",)]
             elif use.kind == "run":  # what describes a command may change
                 same = [(call["name"], "", *use.subjects)]
-            is_whole = use.kind == "write" or (use.kind == "read" and not known_files.reads_part(use.args))
+            is_whole = use.kind == "write" or (reads and not known_files.reads_part(use.args, use.subjects))
             replaced = of_file if is_whole else same
-            noted = [] if use.kind == "write" else [*same, *of_file] if use.kind == "read" else same
+            noted = [] if use.kind == "write" else [*same, *of_file] if reads else same
             for key in replaced:
                 for older in self.newest_use.pop(key, ()):
                     self.stale.setdefault(older, (call_id, AGAIN[use.kind]))

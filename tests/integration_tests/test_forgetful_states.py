@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -17,13 +17,10 @@ from langchain_ctxbudget import ContextPipeline, build_context_graph
 from langchain_ctxbudget.middleware import ContextBudgetMiddleware
 from tests.integration_tests.agents import ListedState, agent_of, scripted
 from tests.integration_tests.conftest import Call
+from tests.log_contract import texts as words
 
 SCOPE = {"user_id": "ada", "conversation_id": "t1"}
 CONFIG: dict[str, Any] = {"configurable": {"thread_id": "t1", "user_id": "ada"}}
-
-
-def words(messages: Sequence[BaseMessage]) -> list[str]:
-    return [message.text for message in messages]
 
 
 class Process:

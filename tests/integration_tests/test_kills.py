@@ -20,6 +20,7 @@ from langgraph.store.postgres import PostgresStore
 from langchain_ctxbudget import ChromaStore, ContextPipeline
 from langchain_ctxbudget.errors import InputError
 from tests.integration_tests.summary_models import Scripted, summary, words
+from tests.log_contract import shown
 from tests.processes import FORKED
 from tests.servers import new_postgres_schema
 
@@ -76,10 +77,6 @@ def opened(kind: str, place: str) -> AbstractContextManager[BaseStore]:
 def new_pipeline(store: BaseStore) -> ContextPipeline:
     model = Scripted(answer=lambda prompt: summary(f"They talked for {len(prompt)} characters."))
     return ContextPipeline(SETTINGS, store=store, summary_model=model)
-
-
-def shown(messages: Sequence[BaseMessage]) -> list[Shown]:
-    return [(str(message.id), message.text) for message in messages]
 
 
 def said(pairs: Sequence[Shown]) -> list[BaseMessage]:

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from langchain_core.messages import HumanMessage, SystemMessage
+from langchain_core.messages import HumanMessage
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
-from langchain_ctxbudget import AssembledContext, ContextPipeline
+from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.budget import Layer, Status
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import drive
@@ -20,6 +20,7 @@ from langchain_ctxbudget.knowledge.records import TopicConversation
 from langchain_ctxbudget.messages import fingerprint
 from tests.conversations import BagOfWords
 from tests.integration_tests.conftest import Call
+from tests.integration_tests.test_learning import system
 
 ADA: Any = {"user_id": "ada"}
 HERE: Any = {"user_id": "ada", "conversation_id": "c1"}
@@ -89,11 +90,6 @@ def texts(pipeline: ContextPipeline) -> list[str]:
 
 def bundles(pipeline: ContextPipeline) -> dict[str, str]:
     return {one.id: one.compiled_prompt for one in pipeline.knowledge.list_bundles(**ADA)}
-
-
-def system(context: AssembledContext) -> str:
-    first = context.messages[0]
-    return first.text if isinstance(first, SystemMessage) else ""
 
 
 # Look at it, change it

@@ -265,6 +265,7 @@ STALE = {
 NOT_STALE = {
     "edited": ("Read", {"path": "a.py"}, "Edit", {"path": "a.py", "old_string": "x", "new_string": "y"}),
     "another part": ("Read", {"path": "a.py", "offset": "9"}, "Read", {"path": "a.py", "offset": "99"}),
+    "another page": ("Read", {"path": "a.py"}, "Read", {"path": "a.py", "page": "2"}),
     "another file": ("Read", {"path": "a.py"}, "Read", {"path": "b.py"}),
     "the next page": ("next_page", {}, "next_page", {}),
 }

@@ -15,10 +15,15 @@ def test_an_edit_moves_the_lines_behind_it() -> None:
 
 
 def test_an_edit_of_every_occurrence_changes_every_line() -> None:
-    for wanted, changed in ((True, 100), (False, 1)):
+    for wanted, changed in ((True, 100), (False, 1), ("false", 1)):
         edit = {"old_string": "name_of", "new_string": "word_of", "replace_all": wanted}
         [(old, new, every)] = known_files.replacements(edit)
         assert str(FILE.edited(old, new, every=every)).count("word_of") == changed
+
+
+def test_many_blocks_without_an_end_are_read_at_once() -> None:
+    for text in ("<<<<<<< SEARCH\n=======\n" * 2_000, "<<<<<<< SEARCH\n" + "=====\nabc\n" * 20_000):
+        assert not [*known_files.replacements(text)]
 
 
 def test_lines_that_were_named_by_number_are_chosen_and_fit_the_budget() -> None:

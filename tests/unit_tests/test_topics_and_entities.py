@@ -10,6 +10,7 @@ from langchain_ctxbudget.knowledge import NOTHING, ContextBundle, EntityProfile,
 from langchain_ctxbudget.knowledge.profiles import slug
 from langchain_ctxbudget.knowledge.subjects import declared_line, detect, render
 from langchain_ctxbudget.settings import ContextSettings, Entity, Topic
+from tests.unit_tests.test_facts_layer import words
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 
@@ -50,10 +51,6 @@ def known(*profiles, bundles=None):
         entities=tuple(one for one in profiles if isinstance(one, EntityProfile)),
         bundles={bundle.id: bundle for bundle in given},
     )
-
-
-def words(text):
-    return len(text.split())
 
 
 def labels(text, *topics):

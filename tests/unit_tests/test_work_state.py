@@ -64,8 +64,14 @@ def test_the_text_of_a_file_follows_the_edits_of_common_tools(args: dict[str, An
 
 
 def test_a_read_without_numbers_is_of_the_whole_file_whatever_else_it_says() -> None:
-    for second, kept in (({"explanation": "Again."}, False), ({"start_line": 1, "end_line": 1}, True)):
-        steps = [*a_call(0, "read", {"path": "b.py"}, "a\nb"), *a_call(1, "read", {"path": "b.py", **second}, "c")]
+    for second, said, kept in (
+        ({"path": "b.py", "explanation": "Again."}, "c", False),
+        ({"path": "b.py", "start_line": 1, "end_line": 1}, "c", True),
+        ({"path": "b.py", "offset": "9" * 5_000}, "9" * 5_000 + "\tc", True),  # more digits than Python reads
+        ({"command": "cat b.py"}, "cat: b.py: No such file or directory", True),
+        ({"command": "cat b.py"}, "c\n[exit code 1]", True),
+    ):
+        steps = [*a_call(0, "read", {"path": "b.py"}, "a\nb"), *a_call(1, "read", second, said)]
         assert (2 in WorkState().read(enumerate(steps)).texts["b.py"].lines) == kept
 
 
