@@ -22,8 +22,6 @@ FEW_ENOUGH, SAMPLED = 4_096, 512
 """Up to so many messages are all ranked; of more, those that may be worth it, and so many that stand for all."""
 LOOKED_AT, WITH_NEIGHBOURS = 512, 64
 """Messages looked at for their words, meaning, session and date each, and those whose neighbours are, too."""
-MOST_POSTINGS = 32_768
-"""The rarest terms of a message are searched for, so many places of them together; what many texts have says little."""
 REMEMBERED_TEXTS = 4_096
 """Texts from elsewhere whose terms and vectors are kept, so that no turn reads them again."""
 RARE_SHARE, MOST_WORDS = 0.5, 256
@@ -136,16 +134,15 @@ def pooled(
     query = search.spelled(query, list(index.speakers), index.lexical.postings)
     question, shelf = search.Question.of(query, list(index.speakers), searched.today), search.LexicalIndex()
     shelf.extend((_terms_of(searched_text(other.speaker, other.text)) for other in elsewhere), question.terms)
-    asked = question.terms if len(index) <= FEW_ENOUGH else index.lexical.rarest(question.terms, MOST_POSTINGS)
     keys = [(other.source, other.date, other.title) for other in elsewhere]  # one title and date: a session
     groups = np.cumsum([bool(at) and key != keys[at - 1] for at, key in enumerate(keys)], dtype=np.int32)
-    session, words = index.subjects(), search.scores_together(shelf, index.lexical, asked)
+    session, words = index.subjects(), search.scores_together(shelf, index.lexical, question.terms)
     sessions, places = np.zeros_like(words), np.arange(len(index))
     sample: NDArray[np.intp] | slice = search.ALL
     short = search.shortness(session) if len(index) > FEW_ENOUGH else None
     if short is None or short > search.NEGLIGIBLE:
-        in_groups = shelf.scores(asked, groups=groups)[groups]
-        sessions = np.concatenate((in_groups, index.lexical.scores(asked, groups=session)[session]))
+        in_groups = shelf.scores(question.terms, groups=groups)[groups]
+        sessions = np.concatenate((in_groups, index.lexical.scores(question.terms, groups=session)[session]))
     if short is not None:
         places, sample = _worth_a_look(searched, question, (words[first:], sessions[first:]), similar)
         sample += first
@@ -161,9 +158,9 @@ def pooled(
         low, high = min(search.PRIORITIES.values()), max(search.PRIORITIES.values())
         weights = np.array([search.PRIORITIES[other.kind] - low for other in elsewhere]) / (high - low)
         ranking = ranking.with_part("priority", np.pad(PRIORITY_WEIGHT * weights, (0, len(places))))
-    about = search.about(asked)
+    about = search.about(question.terms)
     rare = index.lexical.rarities(about, shelf)
-    shared = words if len(about) == len(asked) else search.scores_together(shelf, index.lexical, about)
+    shared = words if len(about) == len(question.terms) else search.scores_together(shelf, index.lexical, about)
     covered = np.concatenate((shelf.covered(rare), index.lexical.covered(rare, places)))
     documents = np.array([other.source == "documents" for other in elsewhere] + [False] * len(places), np.bool_)
     given, days = (about, shared[chosen], covered, sum(rare.values()), dense), search.dated(texts.day, question.dates)

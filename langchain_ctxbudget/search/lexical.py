@@ -121,11 +121,6 @@ class LexicalIndex:
         """Returns how many texts have a term."""
         return len(self.postings.get(term, _NOWHERE)) // 2
 
-    def rarest(self, query: Iterable[str], most: int) -> list[str]:
-        """Returns the rarest terms of a query, whose postings are together at most so many; one at least."""
-        rarest = sorted(dict.fromkeys(query), key=self.count)
-        return rarest[: max(1, int(np.searchsorted(np.cumsum([*map(self.count, rarest)]), most, "right")))]
-
     def rarities(self, query: Iterable[str], background: "LexicalIndex | None" = None) -> dict[str, float]:
         """Returns how rare every term of a query is among all texts: about what a text scores that has it once."""
         others = background or LexicalIndex()

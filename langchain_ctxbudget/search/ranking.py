@@ -2,6 +2,7 @@
 
 import re
 from bisect import bisect_right
+from calendar import monthrange
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -35,7 +36,7 @@ SHORTEST_NAME, NEARLY = 4, 0.75
 """A name of so many letters may be meant by a word that is so much like it, as `difflib` has it."""
 LONGEST_ASKED = 2_000
 """In a text of more characters names are not corrected."""
-NEAR_DAYS, DAYS_OF_MONTH = 3.0, 31
+NEAR_DAYS, DAYS_OF_MONTH, LEAP_YEAR = 3.0, 31, 2024
 """So many days from a named one, a text counts for a third (1 / e) of one of the day."""
 ROLES = frozenset({"user", "assistant", "human", "ai", "bot", "system", "tool", "function", "developer", "model"})
 """Names that say what a speaker does and not who it is."""
@@ -197,9 +198,13 @@ def named_dates(text: str, today: date | None = None) -> tuple[Span, ...]:
         text = re.sub(_ENGLISH[pattern], spelled_out, text)
     spans, end = list[Span](), 0
     for it in _ENGLISH.month.finditer(text):
-        day = int(it["before"] or it["after"] or 0)
-        first = last = int(it["year"] or 0), MONTHS.index(it["month"].lower()) + 1, day
-        if spans and re.fullmatch(_ENGLISH["until"], text[end : it.start()]) and bool(spans[-1][0][2]) == bool(day):
+        day, year, before = int(it["before"] or it["after"] or 0), int(it["year"] or 0), text[end : it.start()]
+        first = last = year, MONTHS.index(it["month"].lower()) + 1, day
+        ends = spans and re.fullmatch(_ENGLISH["until"], before) and bool(spans[-1][0][2]) == bool(day)
+        is_meant = day or year or ends or it["to"] is not None or re.search(_ENGLISH["of_month"], before)
+        if not is_meant or day > monthrange(year or LEAP_YEAR, last[1])[1]:
+            continue
+        if ends:
             first = spans.pop()[0]
             turns = first[1:] > last[1:]  # of a year
             first = first[0] or max(0, last[0] - turns), *first[1:]
@@ -323,9 +328,11 @@ def dated(day: Numbers, spans: Iterable[Span]) -> Scores:
         low, high = (year * 12 + month for year, month, _ in (first, last))
         months = day // 100 % 100 + (day // 10_000 * 12 if first[0] else 0)
         days = months * DAYS_OF_MONTH + day % 100
-        away = np.maximum(low * DAYS_OF_MONTH + first[2] - days, days - high * DAYS_OF_MONTH - last[2]).clip(0)
+        turns = not first[0] and low > high  # of a year: what is after the first or before the last
+        both, further = (np.logical_or, np.minimum) if turns else (np.logical_and, np.maximum)
+        away = further(low * DAYS_OF_MONTH + first[2] - days, days - high * DAYS_OF_MONTH - last[2]).clip(0)
         near = np.exp(-away / NEAR_DAYS) if first[2] else 0.0
-        result = np.maximum(result, (day > 0) * (((low <= months) & (months <= high)) + near))
+        result = np.maximum(result, (day > 0) * (both(low <= months, months <= high) + near))
     return result
 
 

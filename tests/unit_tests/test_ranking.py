@@ -62,7 +62,8 @@ def test_named_dates_are_read_in_english_words_and_as_iso_dates():
         ("March 4 to 5pm", (0, 3, 4)),
     ]:
         assert named_dates(text) == ((named, named),), text
-    for text in ("may I march on?", "Maybe Augustus decided", "Marching Junes", "1999", "2023-13-01", ""):
+    nowhere = "May I?", "Hi Jan, how are you?", "Is it version 2025-04?", "30 February", "2026-02-30", "99 March"
+    for text in (*nowhere, "may I march on?", "Maybe Augustus decided", "Marching Junes", "1999", "2023-13-01", ""):
         assert named_dates(text) == (), text
 
 
@@ -96,6 +97,7 @@ def test_every_day_of_a_span_counts_as_one_that_is_named():
     worth = dated(days, named_dates("between 4 and 20 March"))
     assert worth[1:4].tolist() == [2, 2, 2]
     assert 2 > worth[0] > 1 > worth[4] > worth[5] == 0
+    assert dated(days + 1, named_dates("from 20 April to 2 March")).tolist()[::4] == [2, 2]
 
 
 # One text, the last but one of six, differs in one way; the part that knows this way must set it apart.
