@@ -223,20 +223,14 @@ def read_conversations(store: BaseStore, user_id: str) -> Flow[list[str]]:
     return sorted(_conversation_of(item) for item in items if item is not None)
 
 
-def read_behind(store: BaseStore, user_id: str, kind: str, most: int) -> Flow[list[str]]:
-    """Reads the ids of conversations that were written to since their record of a kind; without one, of short ones.
-
-    They are among those that were written to last; the lanes of a short one have at most so many messages.
-    """
-    user = (stores.ROOT, stores.label(user_id))
-    asked = [SearchOp((*user, one), limit=LANES_READ) for one in (LANES, kind)]
+def read_behind(store: BaseStore, user_id: str, kind: str) -> Flow[list[str]]:
+    """Reads the ids of conversations written to since their record of a kind, or where that has no marks yet."""
+    asked = [SearchOp((stores.ROOT, stores.label(user_id), one), limit=LANES_READ) for one in (LANES, kind)]
     lanes, done = (cast("list[SearchItem]", result) for result in (yield from batch(store, asked)))
-    done_at = {item.namespace[-1]: item.updated_at for item in done}
-    behind = {
-        name
-        for name, head in ((item.namespace[-1], item) for item in lanes if item.key != JOINED)
-        if (head.updated_at > done_at[name] if name in done_at else lane_of(head.key, head.value).count <= most)
-    }
+    begun = {item.namespace[-1] for item in done}
+    done_at = {item.namespace[-1]: item.updated_at for item in done if stores.stored(item.value).get("marks")}
+    heads = ((item.namespace[-1], item.updated_at) for item in lanes if item.key != JOINED)
+    behind = {name for name, at in heads if name in begun and (name not in done_at or at > done_at[name])}
     return sorted(_conversation_of(item) for item in lanes if item.key == JOINED and item.namespace[-1] in behind)
 
 

@@ -4,6 +4,7 @@ A change by hand shows in every conversation at its next turn, and nothing that 
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
@@ -12,9 +13,9 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore
 from pydantic import BaseModel, ValidationError
-from langchain_ctxbudget.errors import InputError, checks_names
+from langchain_ctxbudget.errors import InputError, StoreDataError, checks_names
 from langchain_ctxbudget.flow import Flow, T, locked, twins
-from langchain_ctxbudget.history import OpenConversation
+from langchain_ctxbudget.history import OpenConversation, log
 from langchain_ctxbudget.knowledge import facts, known, learning, presence, records
 from langchain_ctxbudget.knowledge.known import Knowledge
 from langchain_ctxbudget.knowledge.learning import Learning
@@ -216,6 +217,9 @@ class UserKnowledge:
     def _clear(self, *, user_id: str) -> Flow[None]:
         """Forgets everything that is known of a user; conversations stay, and are not learned from once more."""
         known.interrupted(self._store, require_id("user_id", user_id))
+        for name in (yield from log.read_conversations(self._store, user_id)):
+            with suppress(StoreDataError):  # a damaged one is not learned from
+                yield from self._learning.owner.recall(Scope(user_id, name), self._learning.pass_over)
         yield from self._changing(user_id, lambda state: (replace(known.NOTHING, mark=state.mark), None))
 
     def _pin(self, item_id: str, *, user_id: str, pinned: bool = True) -> Flow[KnownItem]:

@@ -166,7 +166,7 @@ def _ends(item: LearnedFact, new: Fact, other: Fact) -> bool:
     if len(item.supersedes) <= MOST_NAMED and other.id in item.supersedes and not other.is_kept_by_hand:
         return True
     slots, others = ({fold(one_line(part)) for part in text.split(",")} - {""} for text in (item.slot, other.slot))
-    was_next = f"next {item.slot}" in others and terms(other.text)[:2] == terms(new.text)[:2]  # "move Oslo"
+    was_next = terms(other.text)[:2] == terms(new.text)[:2] and any(f"next {slot}" in others for slot in slots)
     return not slots.isdisjoint(others) or was_next or says_the_opposite(other.text, new.text)
 
 

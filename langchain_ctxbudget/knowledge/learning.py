@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
@@ -153,10 +152,7 @@ def updated(state: Knowledge, work: Work, learned: records.Learned, now: datetim
 
 
 def measured_again(state: Knowledge, now: datetime) -> Knowledge:
-    """Returns the state with new metrics where links have changed, without profiles that nothing speaks for.
-
-    Of too many, the least important ones go.
-    """
+    """Returns the state with new metrics where links have changed, without profiles that nothing speaks for."""
     of: defaultdict[str, list[records.TopicConversation]] = defaultdict(list)
     for (name, _), link in state.links.items():
         of[name].append(link)
@@ -234,10 +230,7 @@ def without(state: Knowledge, conversation_id: str, there: Mapping[str, str]) ->
 
 
 def compiled(store: BaseStore, user_id: str, state: Knowledge, now: datetime, shown: EntityContext) -> Knowledge:
-    """Returns the state with every missing or changed text compiled, and uses counted.
-
-    A fact belongs to the topics and entities that it names.
-    """
+    """Returns the state with every missing or changed text compiled, and uses counted."""
     compiler, detector = profiles.Compiler(now=now, old=state.bundles, entities=shown), known.detector(state.profiles)
     ranked = facts.ranked(state.facts)
     about: defaultdict[str, list[Fact]] = defaultdict(list)
@@ -297,7 +290,8 @@ class Learning:
             from langchain_ctxbudget.knowledge.extraction import ChatModelExtractor  # noqa: PLC0415 - not without one
 
             self._extractor = ChatModelExtractor(model)
-        self._ending: set[Scope] = set()
+        self._ending: dict[Scope, int] = {}
+        """Sessions that have ended, with the fewest words of the user for which a model is asked."""
         self._begun: dict[Scope, datetime] = {}
         """Conversations with a few messages that were not learned from, and when the last one came; oldest first."""
         self._looked: set[str] = set()
@@ -326,30 +320,27 @@ class Learning:
         new = len(table) - learned[0] if table.holds(*learned) else None  # None: what it learned from has changed
         if not settings.learn or new == 0:
             return
-        if new is None or new >= settings.learn_every or scope.user_id not in self._looked:
+        if new is None or new >= settings.learn_every or scope not in self._begun:
             self.worker.submit(scope)
         with self._mutex:
             self._begun.pop(scope, None)
             if new is not None and (new < settings.learn_every or self._extractor):
                 self._begun[scope] = now
-            full, oldest = len(self._begun) > MOST_BEGUN, islice(self._begun.items(), 2)
+            full, oldest = len(self._begun) > MOST_BEGUN, [*self._begun.items()][:2]
             idle = [one for one, at in oldest if full or now - at > NEW_SESSION_AFTER]
         for ended in idle:
             self.end_session(ended)
 
-    def end_session(self, scope: Scope) -> bool:
+    def end_session(self, scope: Scope, least_words: int = 1) -> bool:
         """Learn in the background from everything that is new in a conversation; whether that is going to happen."""
         if not self.owner.settings.learn:
             return False
         self._begun.pop(scope, None)
-        self._ending.add(scope)
+        self._ending[scope] = min(least_words, self._ending.get(scope, least_words))
         return self.worker.submit(scope)
 
     def forget(self, scope: Scope, conversation: OpenConversation | None = None) -> Flow[None]:
-        """Removes knowledge from messages that a conversation no longer has; None: from all of its messages.
-
-        Mentions in it are counted again when it is learned from next.
-        """
+        """Removes knowledge from messages that a conversation no longer has; None: from all of its messages."""
         store, user, where, now = self.owner.store, scope.user_id, scope.conversation_id, self.clock()
         there = _still_there(conversation) if conversation else {}
 
@@ -396,9 +387,9 @@ class Learning:
         """Ends the sessions of a user that were left when their process ended, the first time that the user is seen."""
         store, user = self.owner.store, scope.user_id
         if user not in self._looked and not isinstance(store, stores.PrivateStore):
-            for name in drive(history.log.read_behind(store, user, records.LEARNING, MOST_MESSAGES)):
+            for name in drive(history.log.read_behind(store, user, records.LEARNING)):
                 if name != scope.conversation_id:
-                    self.end_session(Scope(user, name))
+                    self.end_session(Scope(user, name), LEAST_WORDS)
         self._looked = {user, *(self._looked if len(self._looked) < MOST_BEGUN else ())}
 
     def _settings_of(self, user_id: str) -> ContextSettings:
@@ -412,16 +403,18 @@ class Learning:
         """Learns from a conversation until little is new; raises what the model failed with when that is done."""
         store, user = self.owner.store, scope.user_id
         settings, problem = self._settings_of(user), None
-        at_least = 1 if scope in self._ending else settings.learn_every
-        self._ending.discard(scope)
+        fewest = self._ending.pop(scope, 0)
+        at_least = 1 if fewest else settings.learn_every
         extractor = None if settings.learn == "rules" else self._extractor
         least_words = LEAST_WORDS if extractor and at_least > 1 else 0
         if not settings.learn or (settings.learn == "model" and extractor is None):
+            self._begun.pop(scope, None)  # what is said while learning is off is not waited for
             return
         while not cancelled and (work := drive(self.owner.using(scope, partial(self._next, at_least, least_words)))):
             learned: records.Learned | None = None
             said = work.said()
-            if extractor is not None and any(one.from_user for one in said):
+            own = sum(word_count(one.text) for one in said if one.from_user)
+            if extractor is not None and own >= max(1, fewest):
                 knowledge = drive(known.read(store, user))
                 self._asking = True
                 try:
@@ -452,6 +445,8 @@ class Learning:
         own = (_words(entry) for entry in Beginning(entries, end)[first:] if is_user(entry.message))
         waits = new < at_least or (new < MOST_MESSAGES and least_words > sum(map(word_count, own)))
         if not is_changed and (not new or waits):
+            if new and not progress.marks:  # only what was begun is taken up where its process ends
+                yield from batch(store, [written(scope.place(records.LEARNING), progress)])
             return None
         # From now on, others must be able to tell that its prompts show nothing yet.
         if conversation.snapshot_unsaved and entries:
@@ -471,6 +466,13 @@ class Learning:
         """Reads how far a conversation was learned from, and when that was."""
         [item] = yield from batch(self.owner.store, [scope.place(records.LEARNING)])
         return records.ProgressRecord.found(item) or records.ProgressRecord()
+
+    def pass_over(self, conversation: OpenConversation) -> Flow[None]:
+        """Notes that the messages which a conversation has now are not learned from any more."""
+        scope, conversation.learned = conversation.scope, (len(conversation.table), conversation.table.digest())
+        before = yield from self.progress(scope)
+        done = before.model_copy(update={"marks": (*before.marks, conversation.learned)[-MOST_MARKS:]})
+        yield from batch(self.owner.store, [written(scope.place(records.LEARNING), done)])
 
     def _write(self, work: Work, learned: records.Learned | None) -> Flow[None]:
         """Merges what was learned from messages into their user's knowledge; None: rules learn from them here.

@@ -60,8 +60,7 @@ def human(*texts: str, first: int = 0, minute: int = 0) -> list[HumanMessage]:
 
 @contextmanager
 def opened(store: BaseStore | None = None, model: Reader | None = None, **settings: Any) -> Iterator[ContextPipeline]:
-    store = InMemoryStore() if store is None else store
-    with ContextPipeline(settings, store=store, summary_model=model, clock=lambda: NOW) as pipeline:
+    with ContextPipeline(settings, store=store or InMemoryStore(), summary_model=model, clock=lambda: NOW) as pipeline:
         yield pipeline
 
 
@@ -103,13 +102,12 @@ def of_learning(store: BaseStore) -> list[str]:
 
 def known(pipeline: ContextPipeline) -> dict[str, Any]:
     """All that is known of a user, without the versions and times of what was compiled."""
-    derived = {"updated_at"}
     every: tuple[KnownItem, ...] = (
         *pipeline.knowledge.list_facts(include_ended=True, **ADA),
         *pipeline.knowledge.list_topics(**ADA),
         *pipeline.knowledge.list_entities(**ADA),
     )
-    return {item.id: item.model_dump(exclude=derived) for item in every} | {
+    return {item.id: item.model_dump(exclude={"updated_at"}) for item in every} | {
         bundle.id + " text": bundle.compiled_prompt for bundle in pipeline.knowledge.list_bundles(**ADA)
     }
 
@@ -134,15 +132,19 @@ def test_the_end_of_a_session_is_learned_from_however_little_is_new(call: Call) 
         assert texts(pipeline) == ["Lives in Lisbon"]
 
 
-@pytest.mark.parametrize("by_model", [False, True])
-def test_a_session_that_ended_with_its_process_is_learned_from_when_the_user_comes_again(*, by_model: bool) -> None:
-    store, model = InMemoryStore(), Reader() if by_model else None
-    pipeline = ContextPipeline(store=store, summary_model=model, clock=lambda: NOW)
+@pytest.mark.parametrize("case", ["rules", "model", "off", "saved as off", "forgotten"])
+def test_a_session_that_ended_with_its_process_is_learned_from_when_its_user_comes_again_if_allowed(case: str) -> None:
+    store, model = InMemoryStore(), Reader() if case == "model" else None
+    pipeline = ContextPipeline({"learn": case != "off"}, store=store, summary_model=model, clock=lambda: NOW)
+    pipeline.save_settings({"learn": case != "saved as off"}, **ADA)
     learn(pipeline, human(*STORY[:3]))
+    pipeline.save_settings({"learn": True}, **ADA)
+    if case == "forgotten":
+        pipeline.knowledge.clear(**ADA)
     with opened(restarted(store), model) as again:
-        assert texts(again) == []
         learn(again, [HumanMessage("Hello.")], {"user_id": "ada", "conversation_id": "c9"})
-        assert "Favourite colour is amber" in texts(again)
+        assert ("Favourite colour is amber" in texts(again)) == (case in {"rules", "model"})
+        assert model is None or model.learned == []  # it said too little
 
 
 def test_a_part_that_is_played_says_nothing_of_the_user_also_not_later() -> None:
@@ -214,8 +216,7 @@ def test_a_prompt_neither_asks_a_model_nor_learns_nor_compiles(monkeypatch: pyte
 
 
 def test_where_it_is_switched_off_nothing_is_kept_or_shown(call: Call) -> None:
-    store = InMemoryStore()
-    model = Reader()
+    store, model = InMemoryStore(), Reader()
     with opened(store, model, learn=False) as pipeline:
         for turn in range(10):
             messages = human(*STORY[:5], first=5 * turn)

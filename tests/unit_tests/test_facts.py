@@ -133,7 +133,7 @@ def test_another_value_for_a_slot_supersedes_the_old_one():
 
 
 def test_what_was_going_to_be_and_now_is_stands_once():
-    old, new = taught(says("Moving to Oslo in May", 1, slot="next home"), says("Moved to Oslo", 9, slot="home"))
+    old, new = taught(says("Moving to Oslo in May", 1, slot="next Home"), says("Moved to Oslo", 9, slot="Home"))
     assert (old.superseded_by, new.text, new.is_current) == (new.id, "Moved to Oslo", True)
 
 
