@@ -180,9 +180,8 @@ def _more_omitted(plan: Plan, coverage: Sequence[report.CoverageRange]) -> dict[
     dropped = bisect_left(plan.conversation.dropped, cut)
     history = {Reason.SUMMARIZED: counts["summarized"] + counts["retrieved"]}
     omitted = counts["omitted"] - dropped
-    weak = min(
-        omitted, plan.retrieved.more_omitted.get(Reason.LOW_RELEVANCE, 0)
-    )  # room alone would not bring them back
+    # Those that are too weak would not come with more room.
+    weak = min(omitted, plan.retrieved.more_omitted.get(Reason.LOW_RELEVANCE, 0))
     history |= {Reason.DROPPED: dropped, Reason.LOW_RELEVANCE: weak, Reason.NO_ROOM: omitted - weak}
     more: dict[str, dict[Reason, int]] = {Layer.HISTORY: {reason: count for reason, count in history.items() if count}}
     more |= {layer: dict(reasons) for layer, reasons in plan.bundles.more_omitted.items()}
