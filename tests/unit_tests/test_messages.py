@@ -2,14 +2,8 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from langchain_core.messages import (
-    AIMessage,
-    ChatMessage,
-    FunctionMessage,
-    HumanMessage,
-    SystemMessage,
-    ToolMessage,
-)
+from langchain_core.messages import AIMessage, ChatMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages.function import FunctionMessage
 from langchain_ctxbudget import messages
 
 CALL = {"name": "search", "args": {"q": "bike"}, "id": "a", "type": "tool_call"}
@@ -82,3 +76,9 @@ PLAIN = st.builds(
 def test_plainly_the_same_have_the_same_fingerprint(one, other):
     assert messages.plainly_same(one, one.model_copy(update={"id": "other"}))
     assert messages.fingerprint(one) == messages.fingerprint(other) or not messages.plainly_same(one, other)
+
+
+def test_an_artifact_that_cannot_be_compared_counts_as_changed():
+    seen = messages.SeenMessages().grown([ToolMessage("x", tool_call_id="a")])
+    seen.messages[0].artifact = type("Odd", (), {"__eq__": 0})()
+    assert not seen.begin(seen.messages)
