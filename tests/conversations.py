@@ -1,7 +1,5 @@
 """Conversations in memory only, made from messages, and embeddings to search them with."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

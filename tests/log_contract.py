@@ -1,7 +1,5 @@
 """What every store must hold under the message log: conversations that several pipelines append to and change."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Chat models that answer from a script: with texts, messages, errors, or not at all."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

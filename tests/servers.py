@@ -3,8 +3,6 @@
 Where one cannot be started its tests are skipped, but fail where `CI` is set.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Every store that the package runs on, by name: new and empty, for blocking or for awaited use."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager

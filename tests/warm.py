@@ -1,7 +1,5 @@
 """Runs programs in forks of a process that has imported what they need: offline, every warning an error."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Agents of `create_agent` with our middleware, models that answer from a list, and what they talk about."""
 
-from __future__ import annotations
-
 import asyncio
 import operator
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@
 a server. A process that has only imported the package is forked for every way, so nothing was loaded by another one.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import multiprocessing

@@ -1,7 +1,5 @@
 """A chat model that learns from the messages that it is shown as a careful reader would; it counts its calls."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

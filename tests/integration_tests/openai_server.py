@@ -3,8 +3,6 @@
 It streams where it is asked to, and fails in the ways that servers fail in where it is told to.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Mapping

@@ -6,8 +6,6 @@ were found without `tool_result` blocks immediately after", "unexpected `tool_us
 "'image' blocks are not permitted within assistant turns".
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

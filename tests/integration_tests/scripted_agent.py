@@ -4,8 +4,6 @@ The model's part is a pure function of the request, and looks at its end only: a
 the number of the turn, and at the ids of the newest calls. So it answers alike whatever stands before them.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Generated conversations, turns and settings."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

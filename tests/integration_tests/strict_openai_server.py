@@ -7,8 +7,6 @@ Where OpenAI lets something pass that its reference does not allow, or that has 
 arguments must be JSON, there is one system message, texts are not empty. Parameters beside the messages are not judged.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Chat models that write summaries by a script, and conversations for them to write about."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """What an agent is told of its own prompt, and what it can do about it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The promises of the budget under every strategy, from the settings to the prompt that is sent."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Sealed blocks: what is known of older messages is worked out once, also across restarts."""
 
-from __future__ import annotations
-
 import json
 import zlib
 from base64 import b64decode

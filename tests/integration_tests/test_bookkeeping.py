@@ -1,7 +1,5 @@
 """What is counted and kept in the background arrives in the store: after failures, in bursts, at a pipeline's end."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

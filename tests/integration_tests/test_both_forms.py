@@ -1,7 +1,5 @@
 """The blocking form of every public method gives what its async twin gives: other tests use one of the two."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """`BudgetedChatMessageHistory`: what LangChain expects of a history, and a window that fits."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import count, pairwise
 

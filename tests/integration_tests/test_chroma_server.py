@@ -1,7 +1,5 @@
 """`ChromaStore` on a server that the test starts: requests, event loops, processes, sizes, failures."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket

@@ -1,7 +1,5 @@
 """`ChromaStore` beyond the contract: a model, exact search, folders, processes, damage."""
 
-from __future__ import annotations
-
 import gc
 import json
 import logging

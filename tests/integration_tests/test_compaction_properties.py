@@ -1,7 +1,5 @@
 """Conversations that are written, edited, pinned, forked and asked about in any order keep every promise on the way."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Counts that usage corrects: accidents change nothing, a correction refuses nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

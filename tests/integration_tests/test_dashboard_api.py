@@ -1,7 +1,5 @@
 """The dashboard's API: what it answers, to whom, and what it refuses."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """The dashboard's page in a real browser: headless Chromium over a real server and a store of three sessions."""
 
-from __future__ import annotations
-
 import re
 import threading
 import time

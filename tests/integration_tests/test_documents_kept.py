@@ -1,7 +1,5 @@
 """Documents that several write at once, whose writers are killed, or whose store fails, stay whole."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Messages of a user's other conversations as candidates: on every store, with an index and without."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import pytest

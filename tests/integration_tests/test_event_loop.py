@@ -1,7 +1,5 @@
 """Async ways in do not block the event loop, not even where they are used first."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

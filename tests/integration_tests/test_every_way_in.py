@@ -1,7 +1,5 @@
 """An agent with the package, every way in: the server accepts every request, and what is kept is what was said."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest

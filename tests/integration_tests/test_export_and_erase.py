@@ -1,7 +1,5 @@
 """Everything of a user as JSONL, and nothing of them any more: through every read, and by SQL over the database."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import threading

@@ -1,7 +1,5 @@
 """Runs whose state has nothing of what is stored, as after a restart without a persistent checkpointer."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """What the child of a fork does with stores and pipelines of its parent: gunicorn --preload, Celery."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import threading

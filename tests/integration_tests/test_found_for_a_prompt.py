@@ -1,7 +1,5 @@
 """What a prompt quotes from everything that a user has said, told and given: blocking and awaited."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from datetime import UTC, datetime

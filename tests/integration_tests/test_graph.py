@@ -1,7 +1,5 @@
 """The context graph: alone, as a node, as a hook; sync and async."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

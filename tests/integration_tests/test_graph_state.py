@@ -1,7 +1,5 @@
 """The state between the nodes of the context graph: what it holds, who may write it, and what follows from it."""
 
-from __future__ import annotations
-
 import copy
 import json
 import random

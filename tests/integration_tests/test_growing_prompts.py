@@ -1,7 +1,5 @@
 """Prompts that only grow while a provider's cache holds the last one, and are written anew in steps."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import random
@@ -156,6 +154,19 @@ def test_a_turn_that_takes_longer_than_the_cache_lives_keeps_it_warm(clock: Cloc
     clock.move(200)
     after = pipeline.assemble("And the train?", **SCOPE)
     assert text_of(after.messages).startswith(text_of(before.messages))
+
+
+def test_within_a_turn_the_cache_holds_what_the_turn_began_with_though_it_was_cold_then(clock: Clock) -> None:
+    pipeline = made(clock)
+    list(talk(pipeline, clock, 20))
+    clock.move(3_600)
+    turn: list[BaseMessage] = [HumanMessage("What about the violin concert?", id="asked")]
+    first = pipeline.assemble(turn, **SCOPE).report
+    call = {"name": "look", "args": {}, "id": "call"}
+    turn += [AIMessage("", tool_calls=[call]), ToolMessage("Nothing yet.", tool_call_id="call")]
+    second = pipeline.assemble(turn, **SCOPE).report
+    assert first.stability.effective_tokens > first.total_tokens * 0.9
+    assert second.stability.effective_tokens < second.total_tokens / 2
 
 
 def test_a_message_that_changes_between_prompt_and_answer_takes_the_blocks_along(clock: Clock) -> None:

@@ -1,7 +1,5 @@
 """Whatever a message, an id or a name is made of, it is data: kept and given back equal, on every store."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import random

@@ -1,7 +1,5 @@
 """Text in documents, memories and past messages that imitates our fences, headings or items stays in its own item."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """What the commands show of what is known about a user."""
 
-from __future__ import annotations
-
 import json
 import time
 from functools import partial

@@ -1,7 +1,5 @@
 """Users never see each other: random work of many users through every public way in, on every store."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import random

@@ -1,7 +1,5 @@
 """A writer is killed at a random point, again and again: what it was told is there stays there, and work goes on."""
 
-from __future__ import annotations
-
 import random
 import signal
 import time

@@ -1,7 +1,5 @@
 """Documents in, chunks out: what is given, kept, found and summed up."""
 
-from __future__ import annotations
-
 import os
 from datetime import UTC, date, datetime
 from pathlib import Path

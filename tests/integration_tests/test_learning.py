@@ -1,7 +1,5 @@
 """Learning about users from end to end: what is learned when, what a turn shows of it, what is left when it is gone."""
 
-from __future__ import annotations
-
 import copy
 import json
 import threading

@@ -1,7 +1,5 @@
 """`pipeline.knowledge`: what is known is listed, changed by hand, traced to its messages, and shown."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime

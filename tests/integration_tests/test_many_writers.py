@@ -1,7 +1,5 @@
 """Many processes, threads and tasks append to one conversation at once: nothing lost or doubled, one order."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """`BudgetedMemory`: what LangChain's chains expect of a memory, and a prompt that fits."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What is misspelt, of another kind, damaged, or written by two at one moment."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import partial

@@ -1,7 +1,5 @@
 """The message log on every store: its contract, every order in which writers can meet, and what it costs."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """`ContextBudgetMiddleware` in a real agent: what the model sees, what the state keeps, whose conversation it is."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from itertools import product

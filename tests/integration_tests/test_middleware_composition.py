@@ -1,7 +1,5 @@
 """`ContextBudgetMiddleware` beside other middleware: LangChain's own in both orders, and what changes a request."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any

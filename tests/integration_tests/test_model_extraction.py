@@ -1,7 +1,5 @@
 """`ChatModelExtractor` with `ChatOpenAI` over HTTP: a good answer is learned from."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 from typing import Any

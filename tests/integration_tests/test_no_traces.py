@@ -1,7 +1,5 @@
 """What this process keeps in memory of users: nothing that an erased one has said, and of many no more than of some."""
 
-from __future__ import annotations
-
 import gc
 import re
 from types import CellType, FrameType

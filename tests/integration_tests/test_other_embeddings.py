@@ -1,7 +1,5 @@
 """A store whose vectors were made by other embeddings than those that it is opened with."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from langchain_core.embeddings import DeterministicFakeEmbedding, Embeddings

@@ -1,7 +1,5 @@
 """Input that is too large for the budget: clipped around a marker, or refused with its floors."""
 
-from __future__ import annotations
-
 import base64
 import copy
 import json

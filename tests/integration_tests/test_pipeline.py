@@ -1,7 +1,5 @@
 """The whole path, sync and async, over every store."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

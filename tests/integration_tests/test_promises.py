@@ -1,7 +1,5 @@
 """The promises on generated conversations: it fits, it is valid, it adds up, it is deterministic."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The rules can fail: each of them on a request that breaks it, and none on requests that are good."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any

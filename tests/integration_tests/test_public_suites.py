@@ -1,7 +1,5 @@
 """The tests of other packages, from their source distributions, with this package put into them."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

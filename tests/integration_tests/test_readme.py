@@ -1,7 +1,5 @@
 """What the README and the pages say is what happens."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The recall tool: alone, in a tool node and in an agent; sync and async; whose conversation it reads."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 They are the extra `recipes`, which CI installs for these tests alone; without one, its test is skipped.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

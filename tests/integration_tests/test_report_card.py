@@ -1,7 +1,5 @@
 """The card of a report where people see it: in JupyterLab, with its own style sheets, and on other pages."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What agents and graphs give back of their reports, and to whom; and where several of them work at once."""
 
-from __future__ import annotations
-
 import json
 import threading
 from typing import Annotated, Any

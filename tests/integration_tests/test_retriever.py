@@ -1,7 +1,5 @@
 """The retriever: what it finds, within which limits, whose; alone, in chains, in agents; sync and async."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

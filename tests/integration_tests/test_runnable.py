@@ -1,7 +1,5 @@
 """The pipeline as a step of a chain."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

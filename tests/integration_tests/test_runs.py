@@ -1,7 +1,5 @@
 """Runs bring a user, a conversation, a store and a model along, or none of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The same conversation gives the same prompt through every way in, whatever happens to it in between."""
 
-from __future__ import annotations
-
 import multiprocessing
 import pickle
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Settings that a user and their personas have saved, under what a call says and over what the pipeline says."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

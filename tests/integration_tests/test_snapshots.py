@@ -1,7 +1,5 @@
 """Reports that are kept: the newest so many, without what they quote, within one user."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

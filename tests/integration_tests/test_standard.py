@@ -1,7 +1,5 @@
 """What LangChain expects of every tool, of the recall tool, and of every retriever: that they answer, in both modes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The contract of a store on every back end; LangGraph's own keep it, so the contract is right."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from typing import Any
 

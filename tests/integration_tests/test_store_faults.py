@@ -1,7 +1,5 @@
 """What is told when a store holds damaged records, its disk is full, or a write fails when nobody waits any more."""
 
-from __future__ import annotations
-
 import copy
 import json
 import random

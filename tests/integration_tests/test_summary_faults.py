@@ -1,7 +1,5 @@
 """A summary model behind HTTP: its answers are digests, and where it fails the turn goes on and the report says so."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator, Mapping

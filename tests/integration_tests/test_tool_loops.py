@@ -1,7 +1,5 @@
 """While an agent loops over tools: what stands before the turn's steps stays, every prompt fits, any process agrees."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """With a large budget the middleware changes nothing: requests and outcomes are those of an agent without it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What becomes of a prompt when little of a usage limit is left (seed 003)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Every shape of tool traffic becomes a prompt that providers accept, by rules that know nothing of this package."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable, Mapping, Sequence

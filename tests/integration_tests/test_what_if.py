@@ -1,7 +1,5 @@
 """What another budget would have given: no I/O, no model, and close to the truth."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

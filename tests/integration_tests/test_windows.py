@@ -1,7 +1,5 @@
 """Where a model's window comes from: profiles, and servers that answer as Ollama, LM Studio and OpenAI's list do."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit

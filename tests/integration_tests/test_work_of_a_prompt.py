@@ -1,7 +1,5 @@
 """What a turn asks of the tokenizer, the embeddings and the store does not grow with the conversation."""
 
-from __future__ import annotations
-
 import random
 import threading
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """Every way into the package, each to run a scripted conversation: one blocking form, see `test_both_forms`."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -8,8 +8,6 @@ every test is written to the file `CTXBUDGET_OUTCOMES`, and for which of them on
 It is imported before any test module is, so that those import what it puts there.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import os

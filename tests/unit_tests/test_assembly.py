@@ -1,7 +1,5 @@
 """From what was chosen to messages, measured to the token; and the marker at the end of their stable zone."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from typing import Any, get_args

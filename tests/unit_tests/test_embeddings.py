@@ -1,7 +1,5 @@
 """`LocalEmbeddings`: unit vectors, offline, without touching anything of the user's process."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import example, given

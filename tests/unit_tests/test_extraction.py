@@ -1,7 +1,5 @@
 """Learning by a chat model: what it is asked, how items of its replies are read, and what becomes of bad replies."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime

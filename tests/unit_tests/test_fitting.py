@@ -1,7 +1,5 @@
 """A turn that grows step by step in its room, and the steps that are taken when a prompt is over its budget."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What the package exports, what importing it loads, and which way its arrows point."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

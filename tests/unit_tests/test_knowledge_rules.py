@@ -1,7 +1,5 @@
 """Learning without a model: statements, names and recurring phrases of the user's own messages."""
 
-from __future__ import annotations
-
 import importlib.util
 import time
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """What is known of a user is kept by user, given back equal, and written so that a kill does no harm."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any

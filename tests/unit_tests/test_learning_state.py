@@ -1,7 +1,5 @@
 """What is known after messages were learned from, and after they are gone; and what of them may be read."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What messages, images and tools cost: `ChatOpenAI`'s count where it has one, never 0 by accident."""
 
-from __future__ import annotations
-
 import base64
 import io
 from typing import Any

@@ -1,7 +1,5 @@
 """Records, scopes and labels; the pure parts of the message log."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Reports and replays as pictures."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What a device tells of itself, and what is predicted from it."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 

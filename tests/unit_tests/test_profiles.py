@@ -1,7 +1,5 @@
 """Topics and entities: what is learned of them is merged, and their numbers are added up from conversations."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Looking up what was said: references, pages, queries, and the token limit of the answers."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

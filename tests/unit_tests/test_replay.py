@@ -1,7 +1,5 @@
 """A conversation turn by turn with several strategies: what is counted, and that nothing else is."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cache

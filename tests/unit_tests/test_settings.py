@@ -1,7 +1,5 @@
 """Settings, style and prices of limits are checked when they are made; errors say what is wrong with numbers."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 import pickle

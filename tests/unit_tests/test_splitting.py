@@ -1,7 +1,5 @@
 """How documents are cut, summed up and named: pure functions."""
 
-from __future__ import annotations
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_ctxbudget import TiktokenCounter

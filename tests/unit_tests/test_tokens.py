@@ -1,7 +1,5 @@
 """Counters of texts, exact, estimated, of models and corrected; and the carried vocabulary."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

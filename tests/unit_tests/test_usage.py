@@ -1,7 +1,5 @@
 """What a call used and costs, prices as data; and that nothing that was noted is lost or counted twice."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from datetime import datetime

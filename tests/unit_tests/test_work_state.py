@@ -1,7 +1,5 @@
 """The work state of an agent: what is read out of calls whose tools nobody knows."""
 
-from __future__ import annotations
-
 from itertools import chain
 from typing import Any
 
