@@ -29,7 +29,7 @@ from langchain_ctxbudget.pipeline import REPLAYED_TURNS, ContextPipeline, replay
 from langchain_ctxbudget.prompt import AssembledContext
 from langchain_ctxbudget.replay import DEFAULT_STRATEGIES, NAMES, contender, replay, split_turns
 from langchain_ctxbudget.report import plural, shown
-from langchain_ctxbudget.stores import DATABASE_FILE, Scope
+from langchain_ctxbudget.stores import DATABASE_FILE, TITLE, Scope
 from langchain_ctxbudget.tokens import PRICES, price_of
 
 DEMO_BUDGET, REPLAY_BUDGET = 4_000, 8_000
@@ -242,7 +242,8 @@ def run_import(options: argparse.Namespace) -> None:
 
 
 def _name(pipeline: ContextPipeline, scope: Scope, title: str) -> None:
-    pipeline.store.put(scope.title.namespace, scope.title.key, {"text": title}, index=False)
+    place = scope.place(TITLE)
+    pipeline.store.put(place.namespace, place.key, {"text": title}, index=False)
 
 
 def _learn(

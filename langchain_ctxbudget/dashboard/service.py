@@ -30,7 +30,7 @@ from langchain_ctxbudget.pipeline import ContextPipeline, ContextSnapshot, Snaps
 from langchain_ctxbudget.prompt import NOTHING_ELSE, Prompt, Request, merged
 from langchain_ctxbudget.report import JOINED, STATES, ContextReport, LayerReport, ReportItem, preview
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores import Scope
+from langchain_ctxbudget.stores import TITLE, Scope
 from langchain_ctxbudget.tokens import PRICES, price_of
 
 UNKNOWN, CONFLICT = 404, 409
@@ -297,7 +297,8 @@ class DashboardService:
     async def _summary(self, scope: Scope) -> Answer:
         table, latest = await self._read(scope), await self._latest(scope)
         report = latest.report if latest else None
-        kept = await self._pipeline.store.aget(scope.title.namespace, scope.title.key)
+        place = scope.place(TITLE)
+        kept = await self._pipeline.store.aget(place.namespace, place.key)
         begins = (preview(plain_text(one.message)) for one in table if isinstance(one.message, HumanMessage))
         return {
             "session_id": scope.conversation_id,
@@ -390,8 +391,7 @@ def _said(position: int, entry: Entry) -> Answer:
 def exact(prompt: Prompt) -> list[Shown]:
     """Returns the messages of a prompt that was just made, word for word."""
     plan = prompt.plan
-    last = plan.conversation.last
-    before = deque(() if plan.cold or last is None else last.messages)
+    before = deque(plan.cached.messages if plan.cached else ())
     shown: list[Shown] = []
     for message, pieces in zip(prompt.context.messages, _pieces(prompt), strict=True):
         text = plain_text(message)

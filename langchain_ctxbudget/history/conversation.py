@@ -4,6 +4,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
+from datetime import datetime
 from typing import cast
 from weakref import WeakValueDictionary
 
@@ -51,6 +52,8 @@ class LastPrompt:
     settings: ContextSettings
     coverage: Callable[[], tuple[CoverageRange, ...]] | None
     """Makes its ledger; None where messages have changed since."""
+    at: datetime | None
+    sent_with: object
 
 
 class Conversation:

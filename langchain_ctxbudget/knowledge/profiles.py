@@ -13,15 +13,7 @@ from math import log
 from typing import NamedTuple, TypeVar
 
 from langchain_ctxbudget.knowledge import records
-from langchain_ctxbudget.knowledge.records import (
-    ENGLISH,
-    ContextBundle,
-    EntityProfile,
-    Fact,
-    Profile,
-    Source,
-    TopicProfile,
-)
+from langchain_ctxbudget.knowledge.records import ENGLISH, ContextBundle, EntityProfile, Fact, Source, TopicProfile
 from langchain_ctxbudget.messages import digest, fold, one_line, terms
 from langchain_ctxbudget.report import plural
 from langchain_ctxbudget.search import shrink_to
@@ -111,7 +103,7 @@ def as_of(profile: P, now: datetime) -> P:
     return profile.model_copy(update={"importance_score": importance_at(profile, now)})
 
 
-def importance_at(profile: Profile, now: datetime) -> float:
+def importance_at(profile: records.Profile, now: datetime) -> float:
     """Returns the importance of a topic or an entity at a time, 0 to 1; that of a pinned one is 1.
 
     `0.4 * recency + 0.35 * frequency + 0.25 * breadth`, each at most 1: `0.5 ** (days since the last time / 30)`,
@@ -280,7 +272,7 @@ class Compiler:
         lines = [*map(one_line, (*settings.manner, *settings.preferences))]
         return self._made("composite", lines, (), f"persona/{persona_id}")
 
-    def _by_hand(self, kind: records.BundleType, head: str, profile: Profile) -> str:
+    def _by_hand(self, kind: records.BundleType, head: str, profile: records.Profile) -> str:
         """Returns the description written by hand, as much of it as fits behind the name."""
         text = one_line(profile.compiled_context or "")
         return shrink_to(text, lambda part: estimate_tokens(f"{head}\n{part}"), CAPS[kind], str.split) or ""

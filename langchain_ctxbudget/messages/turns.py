@@ -141,10 +141,8 @@ def group(messages: Sequence[BaseMessage], before: Used | None = None, at: int =
                 changed.append(("missing_result", f"a stand-in answers call {given_ids[number]!r}"))
         groups.append(Group(tuple(members), tuple(positions)))
         repairs += [Repair(kind, part.id or "", detail) for kind, detail in changed]
-    for orphan in orphans:
-        repairs.append(
-            Repair("orphan_result", messages[parts[orphan][0] - at].id or "", "left out: nothing calls for it")
-        )
+    unasked = (messages[parts[orphan][0] - at].id or "" for orphan in orphans)
+    repairs += (Repair("orphan_result", name, "left out: nothing calls for it") for name in unasked)
     return groups, repairs
 
 

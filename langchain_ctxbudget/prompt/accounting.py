@@ -12,7 +12,7 @@ from langchain_ctxbudget.messages import Group, Repair, plain_text
 from langchain_ctxbudget.prompt import assembly
 from langchain_ctxbudget.prompt.assembly import BuiltPrompt, Content, Measure
 from langchain_ctxbudget.prompt.fitting import counted_extras
-from langchain_ctxbudget.prompt.growing import is_cold, next_step, whole_tokens
+from langchain_ctxbudget.prompt.growing import next_step, whole_tokens
 from langchain_ctxbudget.prompt.plan import Plan
 from langchain_ctxbudget.tokens import CalibratedCounter, TokenCounter, effective_tokens, encodable
 
@@ -219,9 +219,7 @@ def _stability(plan: Plan, content: Content, built: BuiltPrompt, measured: Measu
     extras, whole = sum(plan.extras.values()), whole_tokens(plan)
     turns, step_tokens = next_step(plan, total + extras) if plan.grows else (None, None)
     shared, same = assembly.common_prefix(built.messages, costs, last.messages if last else (), plan.counter)
-    rewritten = step and plan.history.cut > 0
-    # What repeats a cold step finds that in the cache, and so does a step of a long turn, for which nothing is spared.
-    warm = last is not None and (plan.again or not plan.cold or (plan.turn.long > 0 and not is_cold(plan)))
+    rewritten, warm = step and plan.history.cut > 0, plan.cached is not None
     if last is not None:
         # A zone that was squeezed for one turn is another one at the next.
         squeezed = is_squeezed(plan, content) or last.squeezed or (plan.turn.long, plan.turn.renewed) != last.long_turn

@@ -51,7 +51,7 @@ def _continued(plan: Plan) -> Plan:
         return step
     going = allocate(step.but(goes_on=True))
     record, turn = history_plan(going).record, going.turn
-    if record is None or (not plan.repeats and is_cold(going)):
+    if record is None or (not plan.repeats and _is_cold(going)):
         return step
     if record.begun == len(plan.conversation.entries):  # in the turn of a step, what was planned for it stays
         goes_on = not turn.long or (turn.long, turn.room_tokens) == (record.long, record.turn_tokens)
@@ -158,8 +158,8 @@ def _as_step(plan: Plan) -> Plan:
     """Lets the prompt be written anew, down to a level from which the next ones can grow."""
     if not plan.grows:
         return plan
-    costs_nothing = plan.cold or (plan.afforded_tokens is None and not plan.repeats and is_cold(plan))
-    if costs_nothing or plan.turn.long:  # a long turn has its room already, so nothing else grows
+    is_cold = plan.cold or (plan.afforded_tokens is None and not plan.repeats and _is_cold(plan))
+    if is_cold or plan.turn.long:  # a long turn has its room already, so nothing else grows
         return plan.but(cold=True, level_tokens=plan.limit_tokens, afforded_tokens=whole_tokens(plan))
     level, last = _level_tokens(plan), plan.conversation.cuts.get(plan.cut_key)
     if plan.turn.free_tokens and (last is None or last.prefix):  # ten calls pay for it; where it was asked for, room is
@@ -204,7 +204,7 @@ def next_step(plan: Plan, tokens: int) -> tuple[int, int]:
     return int(max(0, plan.limit_tokens - tokens) / max(1.0, exchange)), _level_tokens(plan)
 
 
-def is_cold(plan: Plan) -> bool:
+def _is_cold(plan: Plan) -> bool:
     """Tells from what is stored whether no cache holds the last prompt any more; within a turn one may."""
     now, times = plan.request.now, [cut.at for cut in plan.cuts if cut is not None]
     if not times:

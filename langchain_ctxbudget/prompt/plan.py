@@ -282,6 +282,18 @@ class Plan:
         return cached and settings.emphasis != "recall" and self.request.tier.history_messages is None
 
     @property
+    def sent_with(self) -> object:
+        """The model, the system prompt and the tools."""
+        return self.request.model, self.request.system_prompt, tuple(sorted(self.extras.items()))
+
+    @property
+    def cached(self) -> LastPrompt | None:
+        """The last prompt, where a cache still holds it: it was sent lately, to the same model, with the same tools."""
+        last, now, lifetime = self.conversation.last, self.request.now, self.request.settings.cache_lifetime_seconds
+        age = (now - last.at).total_seconds() if last and last.at and now else 0.0
+        return last if last and age <= lifetime and lifetime and last.sent_with == self.sent_with else None
+
+    @property
     def allocated(self) -> Allocation:
         """The allocation; there once the budget is computed."""
         assert self.allocation is not None  # noqa: S101 - steps run in order

@@ -226,6 +226,8 @@ def assemble(plan: Plan) -> Prompt:
             block=plan.block,
             settings=settings,
             coverage=lambda: report().coverage,
+            at=plan.request.now,
+            sent_with=plan.sent_with,
         ),
         hits=[key for key, is_hit in used.items() if is_hit],
         misses=[key for key, is_hit in used.items() if not is_hit],

@@ -20,7 +20,7 @@ from langchain_ctxbudget.report import HistoryStrategy
 from langchain_ctxbudget.tokens import encodable
 
 Clock: TypeAlias = Callable[[], datetime]
-ROOT, SETTINGS = "ctxbudget", "settings"
+ROOT, SETTINGS, TITLE = "ctxbudget", "settings", "title"
 LONGEST_LABEL = 200
 _AS_TEXT = "json"
 SAID = "said"
@@ -100,11 +100,6 @@ class Scope:
     def place(self, kind: str) -> GetOp:
         """Returns the place of this conversation's only record of a kind."""
         return GetOp(self.namespace(kind), kind)
-
-    @property
-    def title(self) -> GetOp:
-        """The place of its title, where the file that it was imported from has one."""
-        return self.place("title")
 
 
 def new_token() -> str:

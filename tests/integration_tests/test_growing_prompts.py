@@ -169,6 +169,14 @@ def test_within_a_turn_the_cache_holds_what_the_turn_began_with_though_it_was_co
     assert second.stability.effective_tokens < second.total_tokens / 2
 
 
+def test_what_a_cache_holds_is_counted_however_prompts_are_made(clock: Clock) -> None:
+    whole: dict[str, int] = {}
+    for emphasis in ("recall", "cache"):
+        reports = [prompt.report for prompt in talk(made(clock, emphasis=emphasis), clock, 30)]
+        whole[emphasis] = reports[-1].stability.whole_effective_tokens
+    assert whole["recall"] == whole["cache"]  # everything would be sent in the same way, and be cached as well
+
+
 def test_a_message_that_changes_between_prompt_and_answer_takes_the_blocks_along(clock: Clock) -> None:
     pipeline = made(clock)
     ids = pipeline.add_messages([HumanMessage("The violin concert is on Friday."), AIMessage("Noted.")], **SCOPE)
