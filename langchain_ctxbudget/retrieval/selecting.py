@@ -96,7 +96,9 @@ def select(
     first = len(pool.others)  # the number of the first message; before it are texts from elsewhere
     all_free = int(np.count_nonzero(free[:first]) + np.count_nonzero(may_be_quoted))
     free_before = np.count_nonzero(free)
-    if not pool.question.is_broad:  # such a message is about each text, however little they have in common
+    if pool.question.is_small_talk:
+        free[:] = False
+    elif not pool.question.is_broad:  # such a message is about each text, however little they have in common
         free &= _is_near_best(pool.ranking.relevance) | pool.evidence.asked_for
         if least or limits.min_relevance:
             free &= _is_worth(conversation, pool, least, limits.min_relevance)

@@ -109,6 +109,8 @@ class Question:
     """The numbers of the speakers whom it names."""
     dates: tuple[Span, ...] = ()
     text: str = ""
+    is_small_talk: bool = False
+    """It asks nothing, and beside names it has words of courtesy and of time alone: "ok, talk to you on Monday"."""
 
     @property
     def is_broad(self) -> bool:
@@ -124,8 +126,10 @@ class Question:
             if (without := without_mentions(rest, name)) != rest:
                 named |= {number for own, number in known if own == name}
                 rest = without
-        dates = named_dates(text, today) if re.search(_ENGLISH["asks"], text) else ()
-        return cls(tuple(terms(text)), frozenset(named), dates, text)
+        if re.search(_ENGLISH["asks"], text):
+            return cls(tuple(terms(text)), frozenset(named), named_dates(text, today), text)
+        said = about(terms(_ENGLISH.courtesy.sub(" ", rest)))
+        return cls(tuple(terms(text)), frozenset(named), (), text, _terms_in("courtesies").issuperset(said))
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,12 +420,12 @@ class Evidence:
 
 def about(question: Sequence[str]) -> list[str]:
     """Returns the terms of a message that are about something."""
-    return [term for term in question if term not in _phatic()]
+    return [term for term in question if term not in _terms_in("phatic")]
 
 
 @cache
-def _phatic() -> frozenset[str]:
-    return frozenset(terms(_ENGLISH["phatic"]))
+def _terms_in(words: str) -> frozenset[str]:
+    return frozenset(terms(_ENGLISH[words]))
 
 
 def _best(scores: Scores, most: int) -> float:

@@ -225,7 +225,8 @@ def test_what_is_forgotten_is_in_no_block(clock: Clock) -> None:
 def test_small_talk_gets_no_block(clock: Clock) -> None:
     pipeline = made(clock)
     list(talk(pipeline, clock, 60))
-    for words in ("ok thanks", "Good morning!", "Yes, see you tomorrow.", "What is the capital of France?"):
+    talked = ("ok thanks", "Yes, see you tomorrow.", "ok, talk to you on Monday at 3", "Have a nice weekend, take care!")
+    for words in (*talked, "What is the capital of France?"):
         clock.move(60)
         report = pipeline.assemble(words, **SCOPE).report
         new = sum(
@@ -234,7 +235,7 @@ def test_small_talk_gets_no_block(clock: Clock) -> None:
             for item in layer.items
             if layer.layer == "L5" and item.reason in (Reason.RELEVANT, Reason.DETECTED)
         )
-        assert new <= BUDGET * 0.05, words
+        assert new <= (0 if words in talked else BUDGET * 0.05), words
 
 
 @settings(max_examples=15, deadline=None)
