@@ -48,6 +48,8 @@ class Pool:
     ranking: search.Ranking
     evidence: search.Evidence
     """What speaks for quoting anything."""
+    costs: search.Numbers
+    """About the tokens of each."""
     meant: NDArray[np.bool_]
     """True for what may be quoted; of what lies elsewhere, what has to do with the question."""
     said: NDArray[np.int64]
@@ -172,7 +174,8 @@ def pooled(
     said = np.concatenate((sayings[:, 0], index.sayings.values[places]))
     folded = np.concatenate((sayings[:, 1], index.folded.values[places]))
     likeness = (covered if dense is None else dense)[:first].clip(0, 1)
-    return Pool(question, tuple(elsewhere), places, ranking, evidence, meant, said, folded, searched, shelf, likeness)
+    known = ranking, evidence, texts.costs, meant, said, folded
+    return Pool(question, tuple(elsewhere), places, *known, searched, shelf, likeness)
 
 
 def _worth_a_look(

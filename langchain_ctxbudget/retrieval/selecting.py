@@ -42,7 +42,7 @@ OWN_SECTION = "## Said earlier in this conversation\n"
 MIXED_SECTION = "## Found for this message\n"
 HERE = "[in this conversation]\n"
 """Stands above a message without a date where it could seem to be a part of what comes from elsewhere."""
-_CHARACTERS_PER_TOKEN, _MOST_CHARACTERS_PER_TOKEN = 4, 16
+_MOST_CHARACTERS_PER_TOKEN = 16
 _MOST_TITLE_CHARACTERS = 80
 _IDENTIFIER, _YEAR = re.compile(r"\d+"), re.compile(r"(19|20)\d\d")
 _RELATIVE = re.compile(vocabulary("search")["relative"], re.IGNORECASE)
@@ -96,12 +96,11 @@ def select(
     first = len(pool.others)  # the number of the first message; before it are texts from elsewhere
     all_free = int(np.count_nonzero(free[:first]) + np.count_nonzero(may_be_quoted))
     free_before = np.count_nonzero(free)
-    if pool.question.is_small_talk:
-        free[:] = False
-    elif not pool.question.is_broad:  # such a message is about each text, however little they have in common
+    free &= not pool.question.is_small_talk
+    if not pool.question.is_broad:  # such a message is about each text, however little they have in common
         free &= _is_near_best(pool.ranking.relevance) | pool.evidence.asked_for
         if least or limits.min_relevance:
-            free &= _is_worth(conversation, pool, least, limits.min_relevance)
+            free &= _is_worth(pool, least, limits.min_relevance)
     too_weak = int(free_before - np.count_nonzero(free))
     best = highest(np.flatnonzero(free), pool.ranking.keys, MOST_WORTH)
     said_above = pool.searched.index.sayings.values[stands & quotable]
@@ -145,11 +144,10 @@ def _is_near_best(relevance: Scores) -> NDArray[np.bool_]:
     return near
 
 
-def _is_worth(conversation: Conversation, pool: Pool, least: float, relevance: float) -> NDArray[np.bool_]:
+def _is_worth(pool: Pool, least: float, relevance: float) -> NDArray[np.bool_]:
     """Returns which texts are needed with a probability of `relevance`, and of at least so much for each token."""
     order = highest(np.flatnonzero(pool.meant), pool.ranking.keys, MOST_WORTH)
-    elsewhere = np.array([len(other.text) // _CHARACTERS_PER_TOKEN for other in pool.others], np.int32)
-    costs = np.concatenate((elsewhere, conversation.cost_column[pool.places]))[order] + LINE_OVERHEAD_TOKENS
+    costs = pool.costs[order] + LINE_OVERHEAD_TOKENS
     worth = np.zeros(len(pool.meant), np.bool_)
     worth[order] = pool.evidence.probabilities(order, costs) >= np.maximum(least * costs, relevance)
     return worth
@@ -254,10 +252,7 @@ class _Selection:
 
     def price_about(self, number: int) -> int:
         """Returns about what a text costs."""
-        position = self.pool.position(number)
-        if position is None:
-            return len(self.pool.others[number].text) // _CHARACTERS_PER_TOKEN + LINE_OVERHEAD_TOKENS
-        return self.conversation.costs[position] + LINE_OVERHEAD_TOKENS
+        return int(self.pool.costs[number]) + LINE_OVERHEAD_TOKENS
 
     def _take(self, numbers: Sequence[int]) -> None:
         """Takes the texts that fit, and are not taken whole yet, in their order; one that does not fit is skipped."""

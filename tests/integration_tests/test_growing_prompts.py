@@ -225,7 +225,7 @@ def test_what_is_forgotten_is_in_no_block(clock: Clock) -> None:
 def test_small_talk_gets_no_block(clock: Clock) -> None:
     pipeline = made(clock)
     list(talk(pipeline, clock, 60))
-    talked = ("ok thanks", "Yes, see you tomorrow.", "ok, talk to you on Monday at 3", "Have a nice weekend, take care!")
+    talked = ("ok thanks", "Yes, see you tomorrow.", "ok, talk to you on Monday at 3", "Have a nice weekend!")
     for words in (*talked, "What is the capital of France?"):
         clock.move(60)
         report = pipeline.assemble(words, **SCOPE).report
