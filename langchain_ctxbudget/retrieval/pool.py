@@ -27,6 +27,8 @@ REMEMBERED_TEXTS = 4_096
 RARE_SHARE, MOST_WORDS = 0.5, 256
 """A message's vector is to this share that of its words by how rare they are in the conversation, the first ones of it,
 and for the rest that of the embeddings, which know how rare they are in general."""
+LINE_OVERHEAD_TOKENS = 4
+"""A line costs about so much more than its text."""
 RENEWED = "embeddings: the stored vectors of the messages were made by others; all messages were embedded again"
 _CHARACTERS_PER_TOKEN = 4
 _WORD = re.compile(r"[^\W_]+")
@@ -49,7 +51,7 @@ class Pool:
     evidence: search.Evidence
     """What speaks for quoting anything."""
     costs: search.Numbers
-    """About the tokens of each."""
+    """About the tokens of the line of each."""
     meant: NDArray[np.bool_]
     """True for what may be quoted; of what lies elsewhere, what has to do with the question."""
     said: NDArray[np.int64]
@@ -174,7 +176,7 @@ def pooled(
     said = np.concatenate((sayings[:, 0], index.sayings.values[places]))
     folded = np.concatenate((sayings[:, 1], index.folded.values[places]))
     likeness = (covered if dense is None else dense)[:first].clip(0, 1)
-    known = ranking, evidence, texts.costs, meant, said, folded
+    known = ranking, evidence, texts.costs + LINE_OVERHEAD_TOKENS, meant, said, folded
     return Pool(question, tuple(elsewhere), places, *known, searched, shelf, likeness)
 
 

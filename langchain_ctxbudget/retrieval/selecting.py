@@ -18,8 +18,6 @@ from langchain_ctxbudget.search import Candidate, Scores, highest, most_about, z
 from langchain_ctxbudget.settings import RetrievalSettings
 
 SMALLEST_ITEM_TOKENS = 8
-LINE_OVERHEAD_TOKENS = 4
-"""A line costs about so much more than its text."""
 CANDIDATES, TOKENS_PER_CANDIDATE, MOST_WORTH = 256, 8, 2_048
 """As many of the best are looked at, or one for so many tokens, if that is more; so many may be worth their tokens."""
 LONG_TOKENS, LONG_SHARE, PASSAGE_TOKENS = 160, 0.125, 64
@@ -121,7 +119,7 @@ def select(
         return {name: round(float(part[number]), 3) for name, part in pool.ranking.components.items()}
 
     def left_out(number: int) -> ReportItem:
-        text, tokens = pool.text(number), selection.price_about(number)
+        text, tokens = pool.text(number), int(pool.costs[number])
         about: dict[str, Any] = {"source": _source(text), "scores": scores(number), "preview": preview(text.text)}
         return ReportItem(id=text.id, tokens=tokens, status=Status.OMITTED, reason=Reason.RANKED_LOWER, **about)
 
@@ -147,8 +145,7 @@ def _is_near_best(relevance: Scores) -> NDArray[np.bool_]:
 def _is_worth(pool: Pool, least: float, relevance: float) -> NDArray[np.bool_]:
     """Returns which texts are needed with a probability of `relevance`, and of at least so much for each token."""
     order = highest(np.flatnonzero(pool.meant), pool.ranking.keys, MOST_WORTH)
-    costs = pool.costs[order] + LINE_OVERHEAD_TOKENS
-    worth = np.zeros(len(pool.meant), np.bool_)
+    costs, worth = pool.costs[order], np.zeros(len(pool.meant), np.bool_)
     worth[order] = pool.evidence.probabilities(order, costs) >= np.maximum(least * costs, relevance)
     return worth
 
@@ -240,7 +237,7 @@ class _Selection:
         """Takes texts in their order, and a part of the most relevant one where it is too long to be taken whole."""
         best = highest(np.array(numbers, np.intp), self.pool.ranking.relevance, 1).tolist()
         share = int(self.left * LONG_SHARE)
-        is_long = bool(best) and self.price_about(best[0]) >= max(LONG_TOKENS, share)
+        is_long = bool(best) and self.pool.costs[best[0]] >= max(LONG_TOKENS, share)
         kept = min(PASSAGE_TOKENS, share) if is_long else 0
         self.left -= kept
         self._take(numbers)
@@ -249,10 +246,6 @@ class _Selection:
             self._take_passage(best[0])
         self.memories_left = self.left
         self._take(numbers)
-
-    def price_about(self, number: int) -> int:
-        """Returns about what a text costs."""
-        return int(self.pool.costs[number]) + LINE_OVERHEAD_TOKENS
 
     def _take(self, numbers: Sequence[int]) -> None:
         """Takes the texts that fit, and are not taken whole yet, in their order; one that does not fit is skipped."""
