@@ -1,6 +1,7 @@
 """Decides what goes into the context window of every model call, for LangChain and LangGraph."""
 
 from importlib import import_module, metadata
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,6 +28,10 @@ __all__ = [
     "HuggingFaceCounter", "KnowledgeBase", "LocalEmbeddings", "ModelCounter", "TiktokenCounter", "TokenCounter",
     "__version__", "build_context_graph", "create_recall_tool",
 ]  # fmt: skip
+
+for _name, _package in (("ContextBudgetMiddleware", "langchain"), ("BudgetedMemory", "langchain_classic")):
+    if find_spec(_package) is None:  # `import *` gives what is installed
+        __all__.remove(_name)  # noqa: PYI056 - checkers read the whole list
 
 __version__ = metadata.version("langchain-ctxbudget")
 

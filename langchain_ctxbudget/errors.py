@@ -175,18 +175,19 @@ def checks_names(settings: Iterable[str] = ()) -> Callable[[Public], Public]:
                     setattr(public, name, with_checks(method))
             return public
         known, where = signature(public).parameters, public.__qualname__.removesuffix(".__init__")
+        takes_any = any(one.kind is one.VAR_KEYWORD for one in known.values())
+        scope = {"user_id", "conversation_id"} & {one.name for one in known.values() if one.kind is one.KEYWORD_ONLY}
 
         @wraps(public)
         def checked(*args: object, **given: object) -> Any:  # noqa: ANN401
-            require_names(given, known, where, settings)
-            return public(*args, **given)
+            require_names({} if takes_any else given, known, where, settings)
+            return public(*args, **dict.fromkeys(scope) | given)  # None is a `MissingScopeError`
 
         @wraps(public)
         async def awaited(*args: object, **given: object) -> object:
             return await checked(*args, **given)
 
-        takes_any = any(one.kind is one.VAR_KEYWORD for one in known.values())
-        return public if takes_any else awaited if iscoroutinefunction(public) else checked
+        return awaited if iscoroutinefunction(public) else checked
 
     return with_checks
 

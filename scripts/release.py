@@ -38,7 +38,8 @@ def with_addresses(page: str, version: str, address: str) -> str:
         kind = "raw" if link[1] else "blob"
         return f"{link[1]}[{link[2]}]({address}/{kind}/v{version}/{link[3]})"
 
-    return LINK.sub(whole, page).replace("pip install '.[", "pip install 'langchain-ctxbudget[")
+    asks_index = page.replace("pip install '.[", "pip install 'langchain-ctxbudget[").replace("`, in the clone.", "`.")
+    return LINK.sub(whole, asks_index)
 
 
 def main(tag: str, address: str) -> None:

@@ -41,6 +41,7 @@ HOST, PORT = "127.0.0.1", 8642
 Row: TypeAlias = Sequence[str | Text]
 DEFAULT_USER = "me"
 LONGEST_ID = len("00000000-0000-0000-0000-000000000000")
+ACCEPTED = "OpenAI or LangChain messages, or an export of ChatGPT or Claude"
 _TOKENS = re.compile(r"(\d[\d,]*)(k?)", re.IGNORECASE)
 
 
@@ -54,16 +55,15 @@ def configure(command: str, parser: argparse.ArgumentParser) -> None:
 
 def _add_for_files(command: str, parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    accepted = "OpenAI or LangChain messages, or an export of ChatGPT or Claude"
     if command == "demo":
         add("--message", help="ask something else than the demo's question")
         add("--budget", type=tokens, default=DEMO_BUDGET, metavar="N", help="tokens (default: 4k)")
     elif command == "assemble":
-        add("--conversation", type=Path, required=True, metavar="FILE", help=accepted)
+        add("--conversation", type=Path, required=True, metavar="FILE", help=ACCEPTED)
         add("--message", required=True, metavar="TEXT", help="the user's new message")
         add("--budget", type=tokens, required=True, metavar="N", help="tokens, such as 4000 or 4k")
     else:
-        add("file", type=Path, nargs="?", metavar="FILE", help=f"{accepted} (default: the bundled conversation)")
+        add("file", type=Path, nargs="?", metavar="FILE", help=f"{ACCEPTED} (default: the bundled conversation)")
         add("--budget", type=tokens, metavar="N", help="tokens (default: 8k, or what the settings say)")
         add("--settings", type=Path, metavar="FILE", help="settings below those of the strategies, TOML or JSON")
         names = f"of {', '.join(NAMES)}; with another budget: recency@4k (default: %(default)s)"
@@ -83,7 +83,7 @@ def _add_for_stores(command: str, parser: argparse.ArgumentParser) -> None:
     add("--store", type=Path, required=command != "dashboard", metavar="FOLDER", help="a folder; `import` makes it")
     add("--user", default=DEFAULT_USER, help="whose conversations (default: %(default)s)")
     if command == "import":
-        add("file", type=Path, metavar="FILE")
+        add("file", type=Path, metavar="FILE", help=ACCEPTED)
         add("--title", help="only this conversation")
         add("--replace", action="store_true", help="where a stored conversation differs, the file wins")
         add("--no-learn", action="store_true", help="do not learn about the user now")
@@ -214,10 +214,7 @@ def run_import(options: argparse.Namespace) -> None:
     conversations = formats.read_conversations(options.file)
     if options.title:
         conversations = [formats.pick_conversation(conversations, title=options.title)]
-    with (
-        _opened(options.store, {"settings": {"learn": learn}}, is_new=True) as pipeline,
-        progress_bar() as progress,
-    ):
+    with _opened(options.store, {"settings": {"learn": learn}}, is_new=True) as pipeline, progress_bar() as progress:
         new = [found.messages if options.replace else _new_messages(pipeline, found, user) for found in conversations]
         task = progress.add_task("messages", total=sum(len(found.messages) for found in conversations))
         write = pipeline.sync if options.replace else pipeline.add_messages
@@ -307,12 +304,11 @@ def _list(pipeline: ContextPipeline, options: argparse.Namespace) -> None:
         print_json({"user_id": options.user, **_known(pipeline, options.user, kinds)})
         return
     every = pipeline.knowledge.list_known(user_id=options.user)
-    for kind in kinds:
-        found = [one for one in every if one.id.startswith(KINDS[kind])]
-        said = (cell(one.text, "pinned" if one.pinned else "") for one in found)
-        if rows := [(one.id, text, _day(one.last_said)) for one, text in zip(found, said, strict=True)]:
-            print_table(plural(len(rows), KINDS[kind][:-1]), ("id", "known", "said last"), rows)
-    if not any(one.id.startswith(KINDS[kind]) for one in every for kind in kinds):
+    found = {kind: [one for one in every if one.id.startswith(KINDS[kind])] for kind in kinds}
+    for kind in filter(found.get, kinds):
+        rows = [(one.id, cell(one.text, "pinned" if one.pinned else ""), _day(one.last_said)) for one in found[kind]]
+        print_table(plural(len(rows), KINDS[kind][:-1]), ("id", "known", "said last"), rows)
+    if not any(found.values()):
         number = len(pipeline.list_conversations(user_id=options.user))
         said_of = options.kind or "facts, topics or entities"
         tell(f"No {said_of} of {options.user!r} in this store; conversations of theirs: {number:,}.")
@@ -342,9 +338,7 @@ def run_dashboard(options: argparse.Namespace) -> None:
         import uvicorn  # noqa: PLC0415 - needs the extra
         from langchain_ctxbudget.dashboard import create_app  # noqa: PLC0415 - needs the extra
     except ImportError as error:
-        raise errors.CtxBudgetError(
-            "The dashboard needs its extra: pip install 'langchain-ctxbudget[dashboard]'"
-        ) from error
+        raise errors.CtxBudgetError("It needs an extra: pip install 'langchain-ctxbudget[dashboard]'") from error
     if (options.store is None) != options.demo:
         raise errors.InvalidSettingsError("Say what to show: --store FOLDER, or --demo for the bundled conversation")
     about = {"settings": settings_of(options), "system_prompt": options.system, "model": options.model}
@@ -366,8 +360,9 @@ def run_dashboard(options: argparse.Namespace) -> None:
 
 @contextmanager
 def _demo(user: str, about: Mapping[str, Any]) -> Iterator[ContextPipeline]:
-    """Opens the bundled conversation, whose last turns had prompts."""
-    kept = {"max_context_tokens": DEMO_BUDGET, "keep_snapshots": REPLAYED_TURNS, **demo.DEMO_SETTINGS}
+    """Opens the bundled conversation, whose last turns had prompts; its cache stays warm while somebody looks."""
+    kept = {"max_context_tokens": DEMO_BUDGET, "keep_snapshots": REPLAYED_TURNS, "cache_lifetime_seconds": 86_400}
+    kept |= demo.DEMO_SETTINGS
     own = {"settings": kept | about["settings"], "system_prompt": about["system_prompt"] or demo.DEMO_SYSTEM_PROMPT}
     with ContextPipeline(**{**about, **own}) as pipeline:
         for fact in demo.DEMO_FACTS:

@@ -236,8 +236,8 @@ class DashboardService:
         asked = message or next((text for one in said if (text := plain_text(one)).strip()), UNASKED)
         request = NOTHING_ELSE if budget is None else Request(settings={"max_context_tokens": budget})
         made = await adrive(self._pipeline.engine.forecast(scope, asked, request))
-        about: Any = {"source": "preview", "at": datetime.now(UTC), "shown": exact(made)}
-        return await self._told(scope, table, made.context.report, **about)
+        report, now = made.context.report, datetime.now(UTC)
+        return await self._told(scope, table, report, source="preview", at=now, shown=exact(made))
 
     async def _kept(self, scope: Scope, table: MessageTable, kept: ContextSnapshot) -> Answer:
         """The status of a kept report, whose items quote what they stand for as far as it is still there."""
@@ -280,6 +280,7 @@ class DashboardService:
     ) -> Answer:
         ids = [one for layer in report.layers for item in layer.items for one in item.id.split(JOINED)]
         limits = (await self._settings(scope.user_id)).usage_limits if report.usage else None
+        thresholds = UsageLimits.of(limits).thresholds if limits else budgets.THRESHOLDS
         return {
             "session_id": scope.conversation_id,
             "source": source,
@@ -288,9 +289,7 @@ class DashboardService:
             "current_context": report.to_dict(),
             "tier_breakdown": _tier_breakdown(report),
             "budget_percent": round(100 * report.total_tokens / report.budget_tokens, 1),
-            "pruning_strategy": _pruning_strategy(
-                report, UsageLimits.of(limits).thresholds if limits else budgets.THRESHOLDS
-            ),
+            "pruning_strategy": _pruning_strategy(report, thresholds),
             "last_updated": at,
         }
 

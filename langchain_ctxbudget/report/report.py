@@ -483,7 +483,7 @@ def _fitted(text: str, columns: int) -> str:
 
 
 def _coloured(text: str, colour: str) -> str:
-    mixed = f"color-mix(in srgb,{colour} 75%,currentColor)"  # darker on a light page, lighter on a dark one
+    mixed = f"color-mix(in srgb,{colour} 62%,currentColor)"  # darker on a light page, lighter on a dark one
     return f"<span style='color:{mixed}'>{escape(text)}</span>" if colour else escape(text)
 
 

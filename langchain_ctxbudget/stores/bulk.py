@@ -112,8 +112,8 @@ def delete_below(store: BaseStore, path: Namespace, last: str, first_key: str) -
 def export_below(store: BaseStore, path: Namespace, *, without: str) -> Flow[list[str]]:
     """Returns every item of every namespace that begins with a path and has not this label, as lines of JSON.
 
-    A line says in words what it is, and of which conversation; messages are LangChain's dicts, in their order, but for
-    damaged ones: they are exported as they are stored.
+    A line says in words what it is, and of which conversation. Messages come first, in their order, as LangChain's
+    dicts, but for damaged ones: they are exported as they are stored.
     """
     lines = []
     for item in (yield from read_below(store, path)):
@@ -131,5 +131,5 @@ def export_below(store: BaseStore, path: Namespace, *, without: str) -> Flow[lis
         kind = "/".join(part for part in below if not part.endswith("~"))
         times = {"created_at": item.created_at.isoformat(), "updated_at": item.updated_at.isoformat()}
         line = json.dumps({"kind": kind, **dict(of), "key": item.key, "value": value, **times})
-        lines.append(((item.namespace, order, item.key), line))
+        lines.append((("message" not in value, item.namespace, order, item.key), line))
     return [line for _, line in sorted(lines)]

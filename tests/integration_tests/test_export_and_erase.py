@@ -79,6 +79,7 @@ def test_an_export_has_everything_of_a_user(store: BaseStore) -> None:
         kinds: dict[str, list[dict[str, Any]]] = {}
         for record in records:
             kinds.setdefault(record["kind"].partition("/")[0], []).append(record)
+        assert next(iter(kinds)) == "messages"
         said = {"messages", "lanes", "cuts", "pins", "compactions", "settings"}
         assert set(kinds) == said | {"knowledge", "snapshot", "learning"}
         facts = [each["value"]["text"] for each in kinds["knowledge"] if each["kind"] == "knowledge/facts"]

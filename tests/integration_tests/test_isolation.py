@@ -359,6 +359,8 @@ async def test_a_missing_scope_is_an_error(name: str) -> None:
         for missing in (*([] if all_of_them else [None]), "", 7, b"zoexa", ["zoexa"]):
             with pytest.raises(MissingScopeError, match=part.removeprefix("new_")):
                 await finished(method, **{**given, part: missing})
+    with pytest.raises(MissingScopeError, match="user_id"):
+        await finished(method, **{name: value for name, value in given.items() if name != "user_id"})
     assert store.search(()) == []
 
 

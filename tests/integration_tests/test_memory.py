@@ -82,6 +82,8 @@ def test_what_makes_no_sense_is_refused(pipeline: ContextPipeline) -> None:
 
 
 def test_without_langchain_classic_it_says_what_to_install() -> None:
-    code = "import sys; sys.modules['langchain_classic'] = None; import langchain_ctxbudget.integrations.memory"
+    code = "import sys; sys.modules['langchain_classic'] = None; from langchain_ctxbudget import *; print(ChromaStore)"
+    code = f"{code}; import langchain_ctxbudget.integrations.memory"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "ChromaStore" in done.stdout
     assert "pip install 'langchain-ctxbudget[classic]'" in done.stderr

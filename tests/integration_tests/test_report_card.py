@@ -26,8 +26,10 @@ PAGES = {
     "JupyterLab, light": jupyterlab("light"),
     "JupyterLab, dark": jupyterlab("dark"),
     # VS Code and Colab set a colour, a ground and a font, and nothing for what is preformatted.
+    "VS Code, light": "<body style='background: #ffffff; color: #3b3b3b; font: 13px system-ui'>",
     "VS Code, dark": "<body style='background: #1f1f1f; color: #cccccc; font: 13px system-ui'>",
     "Colab, light": "<body style='background: #ffffff; color: #212121; font: 14px Roboto'>",
+    "Colab, dark": "<body style='background: #383838; color: #d5d5d5; font: 14px Roboto'>",
 }
 
 

@@ -103,7 +103,10 @@ export function showOut(report) {
     for (const [reason, number] of Object.entries(part.more_omitted)) groupOf(part.layer, reason).more += number;
   }
   const drawn = [...groups.values()].map(leftOut);
-  fill(node("out"), drawn.length ? drawn : hint("Nothing: all that there is stands in the prompt."));
+  const quoted = report.coverage.filter(({ state }) => state === "retrieved");
+  const number = quoted.reduce((sum, { first, last }) => sum + last - first + 1, 0);
+  const note = number ? hint(`History counts each message that it does not show; retrieval quotes ${count(number)} of them.`) : null;
+  fill(node("out"), drawn.length ? [...drawn, note] : hint("Nothing: all that there is stands in the prompt."));
 }
 
 function leftOut({ layer, reason, items, more }) {

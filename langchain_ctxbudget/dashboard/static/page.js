@@ -131,8 +131,8 @@ function showSessions() {
   fill(
     node("sessions"),
     view.sessions.map(
-      ({ session_id: id, title, messages, last_updated: at, total_tokens: total, budget_tokens: budget, tier }) => {
-        const facts = [plural(messages, "message"), total ? `${percent(total / budget, 0)} of budget` : null, when(at), tier]
+      ({ session_id: id, title, messages, last_updated: at, total_tokens: total, budget_tokens: budget }) => {
+        const facts = [plural(messages, "message"), total ? `last prompt ${percent(total / budget, 0)} full` : null, when(at)]
           .filter(Boolean)
           .join(" · ");
         const inside = [
@@ -253,6 +253,13 @@ node("slider").addEventListener("input", () => {
   trySoon();
 });
 node("budget").addEventListener("change", tryOut);
+node("copy").hidden = !navigator.clipboard; // where the page is not this machine's and not encrypted
+node("copy").addEventListener("click", async () => {
+  await navigator.clipboard.writeText(prompt.text).then(
+    () => announce("The prompt is copied."),
+    () => announce("The browser does not let the page copy."),
+  );
+});
 node("refresh").addEventListener("click", () => load(view.session ?? asked().session));
 addEventListener("hashchange", () => {
   const { session } = asked();

@@ -1,6 +1,6 @@
 // The prompt, message by message: each part in the colour of its layer; a click says why it is there.
 
-import { count, el, fill, plural, said } from "./dom.js";
+import { count, el, fill, percent, plural, said } from "./dom.js";
 import { classOf, nameOf, reasonOf, sourceOf } from "./words.js";
 
 const ROLES = { human: "user", ai: "assistant" };
@@ -25,9 +25,12 @@ export class Prompt {
     this.parts = [];
     this.picked = null;
     place("prompt").classList.toggle("outline", answer.source === "snapshot");
+    this.text = answer.prompt
+      .map(({ role, parts }) => `[${roleOf(role)}]\n${parts.map((part) => part.text).join("")}`)
+      .join("\n\n");
     fill(
       place("prompt"),
-      answer.prompt.map((message, index) => this.message(message, index === answer.prompt.length - 1)),
+      answer.prompt.map((message, index) => this.message(message, index + 1, answer.prompt.length)),
     );
     this.showGlance(answer.prompt);
     this.showLegend();
@@ -99,7 +102,7 @@ export class Prompt {
     list.scrollTop += target.getBoundingClientRect().top - list.getBoundingClientRect().top - 40;
   }
 
-  message({ role, name, tokens, parts }, isLast) {
+  message({ role, name, tokens, parts }, position, messages) {
     const isCached = parts.every((part) => part.cached);
     const isKnown = parts.some((part) => part.cached !== null); // not of an earlier prompt
     const state = !isKnown ? "" : isCached ? "cached" : parts.some((part) => part.cached) ? "partly cached" : "new";
@@ -112,9 +115,10 @@ export class Prompt {
     const heading = el(
       "h3",
       {},
+      el("span", { class: "muted number" }, `${position}/${messages}`),
       el("span", { class: `role role-${role}` }, roleOf(role)),
       name ? said(name) : null,
-      el("span", { class: "muted number" }, `${count(tokens)} tokens`),
+      el("span", { class: "muted number" }, plural(tokens, "token")),
       isKnown ? el("span", { class: `cache ${isCached ? "" : "new"}` }, state) : null,
     );
     return el(
@@ -122,7 +126,7 @@ export class Prompt {
       { class: `message ${state.replaceAll(" ", "-")}` },
       heading,
       text,
-      length > FOLDED && !isLast ? this.fold(text, length) : null,
+      length > FOLDED && position < messages ? this.fold(text, length) : null,
     );
   }
 
@@ -242,8 +246,11 @@ export class Prompt {
 
   /** Layers with what they use; a click leaves only one of them in colour. */
   showLegend() {
-    const used = this.report.layers.filter((part) => part.used_tokens).map((part) => [part.layer, part.used_tokens]);
-    const framing = Object.values(this.report.overhead_tokens).reduce((total, tokens) => total + tokens, 0);
+    const { layers, overhead_tokens: overhead, total_tokens: total } = this.report;
+    const used = layers.filter((part) => part.used_tokens).map((part) => [part.layer, part.used_tokens]);
+    const rests = Object.entries(overhead).filter(([, tokens]) => tokens);
+    const framing = rests.reduce((sum, [, tokens]) => sum + tokens, 0);
+    const amount = (tokens) => el("span", { class: "number" }, `${count(tokens)} · ${percent(tokens / Math.max(1, total), 0)}`);
     const entry = ([layer, tokens]) =>
       el(
         "button",
@@ -255,14 +262,14 @@ export class Prompt {
         },
         el("span", { class: `swatch ${classOf(layer)}` }),
         said(nameOf(layer)),
-        el("span", { class: "number" }, count(tokens)),
+        amount(tokens),
       );
     const rest = el(
       "span",
       { class: "rest", data: { layer: "", tokens: framing } },
       el("span", { class: "swatch layer-overhead" }),
-      "tools and framing",
-      el("span", { class: "number" }, count(framing)),
+      rests.length > 1 ? rests.map(([name, tokens]) => `${name} ${count(tokens)}`).join(" + ") : (rests[0]?.[0] ?? "framing"),
+      amount(framing),
     );
     fill(place("legend"), used.map(entry), rest);
     for (const id of ["prompt", "glance"]) place(id).classList.toggle("dimmed", this.layer !== null);

@@ -4,6 +4,9 @@ import { count, el, fill, money, percent, plural, steered, when } from "./dom.js
 import { classOf, nameOf } from "./words.js";
 
 const FRAMING = "";
+const LABELS = 8;
+/** Where prompts are far below the budget, the axis ends this much above the largest of them. */
+const HEADROOM = 1.6;
 
 /** What stands in a bar: tokens by layer, framing last. */
 const layersOf = (report) =>
@@ -22,6 +25,7 @@ export const lineOf = (report) => ({
   effective_tokens: report.stability.effective_tokens,
   whole_effective_tokens: report.stability.whole_effective_tokens,
   compaction_step: report.stability.compaction_step,
+  messages: report.coverage.at(-1)?.last ?? 0,
 });
 
 export function showTurns({ snapshots, replayed, price, picked }, next, pick) {
@@ -32,17 +36,20 @@ export function showTurns({ snapshots, replayed, price, picked }, next, pick) {
     })),
     next,
   ];
-  const top = Math.max(1, ...lines.flatMap((line) => [line.total_tokens, line.budget_tokens]));
+  const budget = Math.max(...lines.map((line) => line.budget_tokens));
+  const most = Math.max(1, ...lines.flatMap((line) => [line.total_tokens, line.effective_tokens, line.whole_effective_tokens]));
+  const top = most * HEADROOM < budget ? Number((most * HEADROOM).toPrecision(2)) : Math.max(budget, ...lines.map((line) => line.total_tokens));
   const share = (tokens) => `${(Math.max(0, tokens) / top) * 100}%`;
+  const every = Math.ceil(lines.length / LABELS);
   const bars = lines.map((line, index) => {
-    const name =
-      line.id === null
-        ? "Next prompt"
-        : replayed
-          ? `Prompt ${lines.length - index} turns ago`
-          : `Prompt of ${when(line.created_at)}`;
+    const isNext = line.id === null;
+    const earlier = replayed ? `Prompt ${lines.length - index} turns ago` : `Prompt of ${when(line.created_at)}`;
+    const name = isNext ? "Next prompt" : earlier;
     const step = line.compaction_step ? ", written anew" : "";
-    const label = `${name}: ${plural(line.total_tokens, "token")}, ${count(line.effective_tokens)} paid for${step}`;
+    const paidFor = `${count(line.effective_tokens)} paid for, ${count(line.whole_effective_tokens)} if everything were sent`;
+    const at = isNext ? "" : ` (#${count(line.messages)})`;
+    const label = `${name}${at}: ${plural(line.total_tokens, "token")}, ${paidFor}${step}`;
+    const isLabelled = index % every === 0 && index < lines.length - 1 - every / 2;
     return el(
       "button",
       {
@@ -58,7 +65,7 @@ export function showTurns({ snapshots, replayed, price, picked }, next, pick) {
       el(
         "span",
         { class: "column" },
-        el("span", { class: "limit", css: { bottom: share(line.budget_tokens) } }),
+        line.budget_tokens <= top ? el("span", { class: "limit", css: { bottom: share(line.budget_tokens) } }) : null,
         el(
           "span",
           { class: "stack", css: { height: share(line.total_tokens) } },
@@ -72,26 +79,29 @@ export function showTurns({ snapshots, replayed, price, picked }, next, pick) {
               }),
             ),
         ),
+        line.whole_effective_tokens <= top
+          ? el("span", { class: "whole-cost", css: { bottom: share(line.whole_effective_tokens) } })
+          : null,
         el("span", { class: "effective", css: { bottom: share(line.effective_tokens) } }),
       ),
-      el("span", { class: "below" }, line.id === null ? "next" : line.compaction_step ? "▲" : ""),
+      el("span", { class: "below" }, line.compaction_step ? "▲" : ""),
+      el("span", { class: "below at", data: { at: isNext ? "next" : isLabelled ? `#${count(line.messages)}` : "" } }),
     );
   });
   const place = document.getElementById("turns");
   const scrolled = place.querySelector(".turns")?.scrollLeft;
   const row = el("div", { class: "turns", role: "group", "aria-label": "Prompts, oldest first" }, bars);
-  const total = (field) => sum(lines.map((line) => line[field]));
+  const total = (field) => sum(snapshots.map((line) => line[field]));
   const [sent, paid, whole] = ["total_tokens", "effective_tokens", "whole_effective_tokens"].map(total);
   const dollars = price ? ` (${money((paid * price) / 1e6)})` : "";
   fill(
+    document.getElementById("sum"),
+    snapshots.length ? `${plural(snapshots.length, "prompt")}: ${count(sent)} tokens sent, ` : "None is kept.",
+    snapshots.length ? el("strong", {}, `${count(paid)} paid for`) : null,
+    snapshots.length ? `${dollars}, ${percent(paid / Math.max(1, whole), 0)} of what sending everything costs` : null,
+  );
+  fill(
     place,
-    el(
-      "p",
-      { class: "sum" },
-      `${plural(lines.length, "prompt")}: ${count(sent)} tokens sent, `,
-      el("strong", {}, `${count(paid)} paid for`),
-      `${dollars}, ${percent(paid / Math.max(1, whole), 0)} of what sending everything costs`,
-    ),
     el(
       "div",
       { class: "chart" },
@@ -104,12 +114,11 @@ export function showTurns({ snapshots, replayed, price, picked }, next, pick) {
     ),
     el(
       "p",
-      { class: "hint" },
-      el("span", { class: "key limit-key" }),
-      "budget ",
-      el("span", { class: "key effective-key" }),
-      "paid for ",
-      el("span", {}, "▲ written anew (a compaction step)"),
+      { class: "hint keys" },
+      el("span", {}, el("span", { class: "key limit-key" }), `budget ${count(budget)}`),
+      el("span", {}, el("span", { class: "key effective-key" }), "paid for (of cached tokens a tenth)"),
+      el("span", {}, el("span", { class: "key whole-key" }), "the same if everything were sent"),
+      el("span", {}, "▲ written anew"),
     ),
     snapshots.length && !replayed
       ? null
