@@ -16,7 +16,7 @@ from langchain_ctxbudget.integrations.options import refusing_unknown, require_p
 from langchain_ctxbudget.knowledge import facts
 from langchain_ctxbudget.messages import Count
 from langchain_ctxbudget.pipeline import ContextPipeline, Engine, current_runtime, run_of
-from langchain_ctxbudget.retrieval import Hit, Sources, document, search
+from langchain_ctxbudget.retrieval import Sources, search
 from langchain_ctxbudget.settings import SOURCES, Source
 from langchain_ctxbudget.stores import Scope, require_id
 
@@ -110,15 +110,15 @@ class BudgetedRetriever(BaseRetriever):
         engine = self.pipeline.engine.over(run.store if self.runtime_store else None)
         hits = yield from self._hits(engine, run.scope.user_id, query, max(RANKED, k or 0))
         count = self.pipeline.token_counter.count_text
-        found = [document(hit) for hit in _fitting(hits, count, k, max_tokens)]
+        found = _fitting(hits, count, k, max_tokens)
         for each in found:
             each.metadata = beside(each.metadata, {"tokens": count(each.page_content)})
         return found
 
-    def _hits(self, engine: Engine, user_id: str, query: str, limit: int) -> Flow[list[Hit]]:
+    def _hits(self, engine: Engine, user_id: str, query: str, limit: int) -> Flow[list[Document]]:
         """Returns the best hits; an open conversation is searched whole, beside the newest messages of the others."""
 
-        def body(conversation: Conversation | None) -> Flow[list[Hit]]:
+        def body(conversation: Conversation | None) -> Flow[list[Document]]:
             workspace = engine.workspace
             count = engine.target.counter.count_text
             memories = yield from facts.all_candidates(workspace.store, user_id, engine.settings, count)
@@ -136,11 +136,11 @@ class BudgetedRetriever(BaseRetriever):
         return (yield from engine.recall(Scope(user_id, self.conversation_id), body))
 
 
-def _fitting(hits: Sequence[Hit], count: Count, k: int | None, max_tokens: int | None) -> list[Hit]:
+def _fitting(hits: Sequence[Document], count: Count, k: int | None, max_tokens: int | None) -> list[Document]:
     """Returns the first `k` of the hits that fit, one after the other, into a number of tokens."""
-    taken: list[Hit] = []
+    taken: list[Document] = []
     for hit in hits:
-        joined = SEPARATOR.join(one.candidate.text for one in (*taken, hit))
+        joined = SEPARATOR.join(one.page_content for one in (*taken, hit))
         if (k is None or len(taken) < k) and (max_tokens is None or count(joined) <= max_tokens):
             taken.append(hit)
     return taken

@@ -198,7 +198,7 @@ def _coverage(plan: Plan, content: Content) -> tuple[report.CoverageRange, ...]:
     marks |= {position: "verbatim" for position in sent if position < cut}
     marks |= dict.fromkeys(_shortened(plan, content) & sent, "summarized")
     quoted = {part.id for part in (*content.sent_again, *content.of(Layer.RETRIEVAL))}
-    for position in (*plan.history.quoted, *plan.retrieved.positions):
+    for position in (*plan.history.quoted, *plan.positions_of(content.of(Layer.RETRIEVAL))):
         if conversation.entries[position].id in quoted:
             marks[position] = "retrieved"
     covered = [one.covers for one in (*content.summary, *content.of(Layer.ARC)) if one.covers[0] < one.covers[1]]

@@ -146,7 +146,7 @@ def _with_items(plan: Plan, given: Sequence[Item], *, retrieved: bool) -> Plan:
         parts = (*others, *parts) if retrieved else (*parts, *others)
         return plan.with_block(plan.block and replace(plan.block, fragments=parts))
     if retrieved:
-        return plan.but(retrieved=Retrieved(parts, plan.positions_of(parts)))
+        return plan.but(retrieved=Retrieved(parts))
     return plan.but(bundles=Bundles(parts, plan.detected.omitted, plan.detected.more_omitted, is_given=True))
 
 

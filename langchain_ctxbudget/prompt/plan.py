@@ -237,7 +237,7 @@ class Plan:
         if block is None:
             return self
         fixed = block.counted(self.counter)
-        return replace(self, block=block, fixed=fixed, retrieved=Retrieved(positions=self.positions_of(fixed)))
+        return replace(self, block=block, fixed=fixed, retrieved=Retrieved())
 
     def positions_of(self, parts: Sequence[Fragment]) -> tuple[int, ...]:
         """Returns the positions of the conversation's messages that are quoted whole."""

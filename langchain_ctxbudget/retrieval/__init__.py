@@ -3,4 +3,4 @@
 from langchain_ctxbudget.retrieval.pool import Named, Pool, Searched, gather, pooled, without_names
 from langchain_ctxbudget.retrieval.recall import IS_RECALL, USAGE, Transcript, by_query, by_reference, recall_tool
 from langchain_ctxbudget.retrieval.selecting import MIXED_SECTION, OWN_SECTION, Retrieved, select
-from langchain_ctxbudget.retrieval.sources import Hit, Sources, boosted, document, rerank, search, weighted
+from langchain_ctxbudget.retrieval.sources import Sources, boosted, rerank, search, weighted

@@ -53,8 +53,6 @@ class Retrieved:
     """Items in the order in which they stand, and the account of the rest."""
 
     fragments: tuple[Fragment, ...] = ()
-    positions: tuple[int, ...] = ()
-    """Of the conversation's messages that are quoted whole."""
     more_omitted: Mapping[Reason, int] = field(default_factory=dict)
     scores: Callable[[str, str], dict[str, float]] = lambda *_: {}
     """Tells what every part of the ranking says of an item, by source and id; nothing of one that was not ranked."""
@@ -115,20 +113,16 @@ def select(
     omitted = {Reason.RANKED_LOWER: more - too_weak, Reason.LOW_RELEVANCE: too_weak}
     numbers_of = {(part.source, part.id): number for number, part in chosen}
 
-    def scores(number: int) -> dict[str, float]:
-        return {name: round(float(part[number]), 3) for name, part in pool.ranking.components.items()}
-
     def left_out(number: int) -> ReportItem:
-        text, tokens = pool.text(number), int(pool.costs[number])
-        about: dict[str, Any] = {"source": _source(text), "scores": scores(number), "preview": preview(text.text)}
-        return ReportItem(id=text.id, tokens=tokens, status=Status.OMITTED, reason=Reason.RANKED_LOWER, **about)
+        text, scores = pool.text(number), pool.ranking.scores(number)
+        about: dict[str, Any] = {"source": _source(text), "scores": scores, "preview": preview(text.text)}
+        about |= {"tokens": int(pool.costs[number]), "status": Status.OMITTED, "reason": Reason.RANKED_LOWER}
+        return ReportItem(id=text.id, **about)
 
-    quoted = (pool.position(number) for number, part in chosen if part.status is Status.INCLUDED)
     return Retrieved(
         fragments=(*named, *(part for _, part in chosen)),
-        positions=tuple(sorted(position for position in quoted if position is not None)),
         more_omitted={reason: number for reason, number in omitted.items() if number},
-        scores=lambda *of: scores(numbers_of[of]) if of in numbers_of else {},
+        scores=lambda *of: pool.ranking.scores(numbers_of[of]) if of in numbers_of else {},
         omitted=lambda: tuple(map(left_out, listed)),
     )
 

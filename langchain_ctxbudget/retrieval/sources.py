@@ -1,16 +1,16 @@
 """One search over a user's messages, the facts about them and their documents; and its reranking."""
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from datetime import date
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.embeddings import Embeddings
 from numpy.typing import NDArray
 from langchain_ctxbudget.flow import Call, Flow, with_fallback
-from langchain_ctxbudget.history import Conversation, OtherConversations, message_reference
+from langchain_ctxbudget.history import Conversation, Entry, OtherConversations, message_reference
 from langchain_ctxbudget.messages import fold
 from langchain_ctxbudget.retrieval.pool import Named, Pool, Searched, gather
 from langchain_ctxbudget.retrieval.selecting import CANDIDATES
@@ -25,17 +25,6 @@ OTHER_MESSAGES, CHUNKS = 200, 50
 RERANKED = 50
 NOT_SEARCHED = "documents not searched"
 RECENCY_BOOST, NAMES_BOOST, YEAR_DAYS = 0.2, 0.3, 365
-
-
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """A text that was found."""
-
-    candidate: Candidate
-    score: float
-    """Its relevance among what was found for the query; its cost does not count."""
-    scores: Mapping[str, float] = field(default_factory=dict)
-    """The parts of the ranking; `value` is the worth of a token of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +77,13 @@ class Sources:
 
 def search(
     sources: Sources, query: str, limit: int, conversation: Conversation | None = None
-) -> Flow[tuple[list[Hit], list[str]]]:
+) -> Flow[tuple[list[Document], list[str]]]:
     """Returns the texts that are most relevant to a query, best first, and what failed on the way."""
     failures: list[str] = []
     others = yield from sources.read(query, failures)
     searched = Searched.of(conversation) if conversation else Searched()
     pool = yield from gather(searched, query, sources.embeddings, failures, others)
-    return [_hit(pool, number, conversation) for number in pool.best(pool.ranking.relevance, limit)], failures
+    return [document(pool, number, conversation) for number in pool.best(pool.ranking.relevance, limit)], failures
 
 
 def boosted(pool: Pool, settings: RetrievalSettings, names: Collection[str], today: date | None) -> Pool:
@@ -146,11 +135,10 @@ def rerank(
     name, numbers, texts = type(reranker).__name__, dict[str, int](), list[Document]()
     query = pool.question.text
     for number in best:
-        candidate = (hit := _hit(pool, number, conversation)).candidate
-        texts.append(said := document(hit))
-        numbers[candidate.id] = number
-        if candidate.speaker:  # a question may name who said it
-            said.page_content = f"{candidate.speaker}: {said.page_content}"
+        texts.append(said := document(pool, number, conversation))
+        numbers[said.metadata["id"]] = number
+        if speaker := said.metadata["speaker"]:  # a question may name who said it
+            said.page_content = f"{speaker}: {said.page_content}"
     try:
         answer: Sequence[Document] = yield Call(
             lambda: reranker.compress_documents(texts, query), lambda: reranker.acompress_documents(texts, query)
@@ -167,41 +155,30 @@ def rerank(
     return _in_order(pool, np.array(list(dict.fromkeys((*chosen, *best))), np.intp), "reranker")
 
 
-def _hit(pool: Pool, number: int, conversation: Conversation | None) -> Hit:
-    parts = {name: round(float(part[number]), 3) for name, part in pool.ranking.components.items()}
-    scores = {**parts, "value": round(float(pool.ranking.keys[number]), 3)}
-    text, score = pool.text(number), float(pool.ranking.relevance[number])
-    if isinstance(text, Candidate) or conversation is None:
-        return Hit(pool.others[number], score, scores)
-    name = conversation.scope.conversation_id
-    candidate = Candidate(
-        id=message_reference(name, text.id),
-        source="conversations",
-        text=text.text,
-        title=name,
-        place=pool.position(number) or 0,
-        speaker=text.speaker,
-        date=text.date,
-    )
-    return Hit(candidate, score, scores)
+def document(pool: Pool, number: int, conversation: Conversation | None) -> Document:
+    """Returns a text as a LangChain document; a message also names its `conversation_id` and `reference`.
 
-
-def document(hit: Hit) -> Document:
-    """Returns a hit as a LangChain document; a message also names its `conversation_id` and `reference`."""
-    candidate = hit.candidate
-    given = {name: value for name, value in candidate.metadata.items() if name not in ("source", "title", "date")}
+    Its `score` is its relevance, whatever it costs; `value`, of its `scores`, is the worth of a token of it.
+    """
+    text = pool.text(number)
+    if isinstance(text, Entry):
+        title = conversation.scope.conversation_id if conversation else ""
+        said: dict[str, Any] = {"text": text.text, "speaker": text.speaker, "date": text.date}
+        text = Candidate(id=message_reference(title, text.id), source="conversations", title=title, **said)
+    value = round(float(pool.ranking.keys[number]), 3)
     metadata = {
-        "id": candidate.id,
-        "found_in": candidate.source,
-        "source": candidate.metadata.get("source", candidate.source),
-        "title": candidate.title,
-        "date": candidate.date or "",
-        "speaker": candidate.speaker,
-        "score": hit.score,
-        "scores": dict(hit.scores),
+        "id": text.id,
+        "found_in": text.source,
+        "source": text.metadata.get("source", text.source),
+        "title": text.title,
+        "date": text.date or "",
+        "speaker": text.speaker,
+        "score": float(pool.ranking.relevance[number]),
+        "scores": {**pool.ranking.scores(number), "value": value},
     }
-    if candidate.source == "conversations":
-        metadata |= {"conversation_id": candidate.title, "reference": candidate.id.partition("/")[2]}
+    if text.source == "conversations":
+        metadata |= {"conversation_id": text.title, "reference": text.id.partition("/")[2]}
     from langchain_ctxbudget.documents import beside  # noqa: PLC0415 - where there may be some
 
-    return Document(candidate.text, id=candidate.id, metadata=beside(given, metadata))
+    given = {name: value for name, value in text.metadata.items() if name not in ("source", "title", "date")}
+    return Document(text.text, id=text.id, metadata=beside(given, metadata))

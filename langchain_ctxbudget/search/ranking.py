@@ -143,6 +143,10 @@ class Ranking:
     components: Mapping[str, Scores] = field(default_factory=dict)
     """The parts that keys and relevance are sums of."""
 
+    def scores(self, number: int) -> dict[str, float]:
+        """Returns what every part says of a text."""
+        return {name: round(float(part[number]), 3) for name, part in self.components.items()}
+
     def with_part(self, name: str, part: Scores) -> "Ranking":
         """Returns the ranking with one part more in its keys."""
         return replace(self, keys=self.keys + part, components={**self.components, name: part})
