@@ -84,7 +84,8 @@ def select(
     may_be_quoted = quotable & ~stands
     asked = saying("", pool.question.text)[1]
     may_come = may_be_quoted & (pool.searched.index.folded.values[: len(quotable)] != asked)
-    selection = _Selection(conversation, pool, budget_tokens, may_come, limits.most_items, numbered=numbered)
+    most_items = len(pool.meant) if limits.most_items is None else limits.most_items
+    selection = _Selection(conversation, pool, budget_tokens, may_come, most_items, numbered)
     named = selection.take_named()
     whole = {part.id for part in named if part.status is Status.INCLUDED}
     new = [not (other.id in given or other.id.rpartition("#")[0] in whole) for other in pool.others]
@@ -186,30 +187,24 @@ def _of_many_subjects(pool: Pool, numbers: NDArray[np.intp]) -> NDArray[np.intp]
     return highest(numbers, keys, len(numbers))
 
 
+@dataclass
 class _Selection:
     """Texts that were taken, and the room that is left; a text is known by its number in the pool."""
 
-    def __init__(
-        self,
-        conversation: Conversation,
-        pool: Pool,
-        budget_tokens: int,
-        may_be_quoted: NDArray[np.bool_],
-        most_items: int | None,
-        *,
-        numbered: bool,
-    ) -> None:
-        self.conversation = conversation
-        self.pool = pool
-        self.may_be_quoted = may_be_quoted
-        self.numbered = numbered
-        self.most_items = len(pool.meant) if most_items is None else most_items
-        self.mixed = bool(pool.others or pool.named)
-        self.count = conversation.counter.count_text
-        self.left, self.memories_left = budget_tokens, int(budget_tokens * MEMORY_SHARE)
-        self.replies_left = int(budget_tokens * REPLY_SHARE)
-        self.above: set[str] = set()
-        self.chosen: dict[int, Fragment] = {}
+    conversation: Conversation
+    pool: Pool
+    left: int
+    may_be_quoted: NDArray[np.bool_]
+    most_items: int
+    numbered: bool
+    above: set[str] = field(default_factory=set)
+    """The headings that are paid."""
+    chosen: dict[int, Fragment] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.memories_left, self.replies_left = int(self.left * MEMORY_SHARE), int(self.left * REPLY_SHARE)
+        self.mixed = bool(self.pool.others or self.pool.named)
+        self.count = self.conversation.counter.count_text
 
     def take_named(self) -> list[Fragment]:
         """Takes the documents that a message names first: whole, or as their summary."""
