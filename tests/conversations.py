@@ -23,6 +23,8 @@ NO_PROMPT = LastPrompt(
     block=None,
     settings=ContextSettings(),
     coverage=None,
+    at=None,
+    sent_with=None,
 )
 
 
