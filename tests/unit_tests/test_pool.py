@@ -117,12 +117,12 @@ def test_of_many_messages_only_those_that_may_be_worth_it_are_ranked(monkeypatch
     assert len(chosen[0] & chosen[1]) >= 40
 
 
-def test_hits_are_the_most_relevant_texts_best_first_whatever_they_cost() -> None:
+def test_the_most_relevant_texts_are_found_best_first_whatever_they_cost() -> None:
     sources = Sources(Catalogue(InMemoryStore()), "ada", ["memories"], memories=[memory(1, "The blue bike.")])
-    hits, failures = drive(search(sources, QUERY, 2, conversation(["It rained.", "The bike is here, somewhere."])))
-    assert [hit.candidate.text for hit in hits] == ["The blue bike.", "The bike is here, somewhere."]
-    assert hits[0].score > hits[1].score
-    assert "value" in hits[1].scores
+    found, failures = drive(search(sources, QUERY, 2, conversation(["It rained.", "The bike is here, somewhere."])))
+    assert [one.page_content for one in found] == ["The blue bike.", "The bike is here, somewhere."]
+    assert found[0].metadata["score"] > found[1].metadata["score"]
+    assert "value" in found[1].metadata["scores"]
     assert failures == []
 
 
