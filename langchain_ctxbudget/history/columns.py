@@ -185,8 +185,6 @@ class MessageIndex(Columns):
         self.vectors = search.CentredVectors()
         self.speakers: Numbering[str] = Numbering()
         self.said: set[int] = set()
-        self.elsewhere: dict[bytes, NDArray[np.float32]] = {}
-        """Vectors of texts from elsewhere that are compared with the messages, by digests of the texts."""
         self.days, self._session, self._speaker = (search.Rows(np.int32) for _ in range(3))
         self._first_person, self._limits, self.links = (search.Rows(np.float32) for _ in range(3))
         self.sayings, self.folded, self._said = (search.Rows(np.int64) for _ in range(3))
@@ -257,8 +255,7 @@ class MessageIndex(Columns):
         other = MessageIndex()
         other.take_columns(self, length)
         other.links.truncate(max(0, length - search.AFTER + 1))
-        other.vectors, other.elsewhere = deepcopy(self.vectors), self.elsewhere
-        other.vectors_by = self.vectors_by
+        other.vectors, other.vectors_by = deepcopy(self.vectors), self.vectors_by
         other.vectors.truncate(length)
         other.lexical = self.lexical.first(length)
         known = int(other._speaker.values.max(initial=-1))

@@ -52,8 +52,8 @@ class LastPrompt:
     settings: ContextSettings
     coverage: Callable[[], tuple[CoverageRange, ...]] | None
     """Makes its ledger; None where messages have changed since."""
-    at: datetime | None
-    sent_with: object
+    at: datetime | None = None
+    sent_with: object = None
 
 
 class Conversation:

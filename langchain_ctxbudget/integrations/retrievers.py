@@ -122,9 +122,8 @@ class BudgetedRetriever(BaseRetriever):
             workspace = engine.workspace
             count = engine.target.counter.count_text
             memories = yield from facts.all_candidates(workspace.store, user_id, engine.settings, count)
-            sources = Sources(
-                workspace.catalogue, user_id, self.sources, workspace.embeddings, self.conversation_id, memories
-            )
+            given = workspace.catalogue, user_id, self.sources, workspace.embeddings, self.conversation_id
+            sources = Sources(*given, memories, vectors=workspace.vectors)
             hits, failures = yield from search(sources, query, limit, conversation)
             for failure in failures:
                 _log.warning("%s", failure)

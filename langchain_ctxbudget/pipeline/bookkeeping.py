@@ -56,25 +56,20 @@ class RecentPrompts:
     """
 
     def __init__(self) -> None:
-        self._last: _Noted | None = None
+        self.last: _Noted | None = None
         self._noted: deque[_Noted] = deque(maxlen=MOST_REPORTS)
         self._mutex = threading.Lock()
 
     @property
     def report(self) -> ContextReport | None:
         """The report of the last prompt, which is meant where no other is named."""
-        return self._last.report() if self._last else None
-
-    @property
-    def prompt(self) -> Prompt | None:
-        """The last prompt with all its candidates."""
-        return self._last.prompt if self._last else None
+        return self.last.report() if self.last else None
 
     def note(self, prompt: Prompt, report: Account, scope: stores.Scope, books: "Bookkeeping") -> None:
         """Remembers a prompt, and the books of its store."""
         noted = _Noted(scope, report, cache(partial(_digest, prompt.changes.last.messages)), books, prompt)
         with self._mutex:
-            self._last = noted
+            self.last = noted
             self._noted.append(noted._replace(prompt=None))
 
     def find(self, messages: Sequence[BaseMessage]) -> ContextReport | None:
@@ -95,8 +90,8 @@ class RecentPrompts:
         """Lets go of the reports of some conversations, which quote them."""
         with self._mutex:
             self._noted = deque((noted for noted in self._noted if not gone(noted.scope)), MOST_REPORTS)
-            if self._last and gone(self._last.scope):
-                self._last = None
+            if self.last and gone(self.last.scope):
+                self.last = None
 
 
 def _digest(messages: Sequence[BaseMessage]) -> bytes:

@@ -331,12 +331,13 @@ class Engine:
             workspace.embeddings,
             without_conversation=scope.conversation_id,
             summaries_only=tier.documents == "summary",
+            vectors=workspace.vectors,
+            others=conversation.other_conversations,
         )
         access = Access(
             store=workspace.store,
             embeddings=workspace.embeddings,
             sources=sources,
-            other_conversations=conversation.other_conversations,
             reranker=self.reranker,
         )
         plan = Plan.begin(conversation.seen_with(self.target.counter), asked)

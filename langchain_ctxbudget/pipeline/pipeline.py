@@ -199,7 +199,7 @@ class ContextPipeline:
 
     def what_if(self, budgets: Sequence[int]) -> list[ContextReport]:
         """Returns the reports that other budgets, in tokens, would have given the last prompt; does no I/O."""
-        last = self.engine.recent.prompt
+        last = self.engine.recent.last and self.engine.recent.last.prompt
         if last is None:
             raise InputError("Nothing was assembled yet, so there are no candidates")
         return [what_if(last, budget) for budget in budgets]

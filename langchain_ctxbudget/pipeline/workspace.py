@@ -19,8 +19,8 @@ from langchain_ctxbudget.knowledge import ClientPresence, Knowledge, Learning, k
 from langchain_ctxbudget.messages import Preservation, checked, forget_texts, split_instructions
 from langchain_ctxbudget.pipeline.bookkeeping import Bookkeeping, Prices, RecentPrompts
 from langchain_ctxbudget.prompt import Request, merged
-from langchain_ctxbudget.retrieval import Searched, Sources, gather
-from langchain_ctxbudget.search import LocalEmbeddings, local_embeddings_available
+from langchain_ctxbudget.retrieval import Sources, search
+from langchain_ctxbudget.search import LocalEmbeddings, Vectors, local_embeddings_available
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.tokens import ChatModel, TokenCounter
 
@@ -104,6 +104,8 @@ class Workspace:
         self._again = partial(Workspace, settings, counter, **same, prices=prices, recent=self.recent)
         self.summarizing = history.Summarizing(summary_model, self, clock) if summary_model is not None else None
         self.sealing: BackgroundWorker[stores.Scope] = BackgroundWorker(self._seal)
+        self.vectors: dict[bytes, Vectors] = {}
+        """Vectors of texts that were found outside of open conversations, by digests of the texts."""
         self._ahead: dict[stores.Scope, str] = {}
         """Words that are likely to come up, by the conversations that wait to be read ahead."""
         self.learning = Learning(self, summary_model, clock)
@@ -218,10 +220,9 @@ class Workspace:
 
     def _rank(self, words: str, conversation: history.OpenConversation) -> Flow[None]:
         scope, names = conversation.scope, self.settings.sources if words else ()
-        opened = scope.conversation_id
-        sources = Sources(self.catalogue, scope.user_id, names, self.embeddings, without_conversation=opened)
-        others = yield from sources.read(words, [], other_conversations=conversation.other_conversations)
-        yield from gather(Searched.of(conversation.seen_with(self.counter)), words, self.embeddings, [], others)
+        given = self.catalogue, scope.user_id, names, self.embeddings, scope.conversation_id
+        sources = Sources(*given, vectors=self.vectors, others=conversation.other_conversations)
+        yield from search(sources, words, 0, conversation.seen_with(self.counter))
 
     def sync(
         self, messages: Sequence[BaseMessage], scope: stores.Scope, on_removal: history.OnRemoval, *, task: bool = False
@@ -290,6 +291,7 @@ class Workspace:
             deletion = stores.bulk.delete_below(self.store, path, history.LANES, history.JOINED)
             count += yield from locked(known.lock_of(self.store, user_id), deletion)
         self.catalogue.forget(stores.label(user_id))
+        self.vectors.clear()
         self.recent.forget(lambda scope: scope.user_id == user_id)
         for scope in self.open_conversations.all():
             if scope.user_id == user_id:

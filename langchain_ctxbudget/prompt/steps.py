@@ -6,7 +6,7 @@ flows, and only read: what a prompt changes is in its `Changes`, for whoever sen
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from langchain_core.documents import BaseDocumentCompressor
@@ -40,7 +40,6 @@ class Access:
     store: BaseStore
     embeddings: Embeddings | None = None
     sources: retrieval.Sources | None = None
-    other_conversations: history.OtherConversations = field(default_factory=history.OtherConversations)
     reranker: BaseDocumentCompressor | None = None
 
 
@@ -156,11 +155,12 @@ def retrieve(plan: Plan, access: Access) -> Flow[Plan]:
         known = facts.as_candidates(preferences.left_out, preferences.facts_left_out, conversation_id=name)
         memories = () if plan.request.tier.knowledge_items is not None else known
         sources = replace(access.sources, memories=memories)
-        others = yield from sources.read(plan.query, problems, other_conversations=access.other_conversations)
+        others = yield from sources.read(plan.query, problems)
         named = yield from sources.read_named([*_recent(plan), plan.query], plan.limit_tokens, problems)
     if plan.history.cut or plan.history.shortened or others or named:
         limits, today = plan.request.settings.retrieval, plan.request.now and plan.request.now.date()
-        searched = replace(retrieval.Searched.of(conversation), asked=plan.asked, today=today)
+        vectors = access.sources.vectors if access.sources else {}
+        searched = replace(retrieval.Searched.of(conversation), asked=plan.asked, today=today, elsewhere=vectors)
         pool = yield from retrieval.gather(searched, plan.query, access.embeddings, problems, others)
         pool = replace(pool, named=named)
         names_by_id = plan.request.knowledge.names_by_id

@@ -24,6 +24,8 @@ LOOKED_AT, WITH_NEIGHBOURS = 512, 64
 """Messages looked at for their words, meaning, session and date each, and those whose neighbours are, too."""
 REMEMBERED_TEXTS = 4_096
 """Texts from elsewhere whose terms and vectors are kept, so that no turn reads them again."""
+FEW_NEW = 64
+"""Up to so many new messages of a conversation are kept there, too, for other conversations."""
 RARE_SHARE, MOST_WORDS = 0.5, 256
 """A message's vector is to this share that of its words by how rare they are in the conversation, the first ones of it,
 and for the rest that of the embeddings, which know how rare they are in general."""
@@ -91,6 +93,8 @@ class Searched:
     """Of those who speak."""
     asked: tuple[str, Sequence[float]] | None = None
     today: date | None = None
+    elsewhere: dict[bytes, search.Vectors] = field(default_factory=dict)
+    """Vectors of texts from elsewhere, by digests of the texts; shared by searches, also those of other threads."""
 
     @classmethod
     def of(cls, conversation: Conversation, index: MessageIndex | None = None) -> "Searched":
@@ -235,15 +239,17 @@ def similarities(
     searched: Searched, query: str, embeddings: Embeddings, failures: list[str], others: Sequence[str]
 ) -> Flow[Similar]:
     """Returns the vectors of all texts and of a query; no text is embedded twice, whatever came of it."""
-    index, known = searched.index, searched.index.elsewhere
+    index, known = searched.index, searched.elsewhere
     asked = without_names(search.spelled(query, list(index.speakers), index.lexical.postings), searched.names)
     known_query = searched.asked if searched.asked and searched.asked[0] == asked else None
     vector = known_query[1] if known_query else (yield from embed_query(embeddings, asked))
     own, renewed = index.vectors, index.embedded_by(f"{embeddings_name(embeddings)} {len(vector)}")
-    target = search.as_query(vector, own.width or next((len(row) for row in known.values()), 0))
+    keys = [*map(digest, others)]
+    found = {key: row for key in keys if (row := known.get(key)) is not None}
+    target = search.as_query(vector, own.width or next((len(row) for row in found.values()), 0))
     if isinstance(embeddings, search.LocalEmbeddings):
         words = ((word, terms(word)) for word in islice(dict.fromkeys(_WORD.findall(asked)), MOST_WORDS))
-        if rare := {word: max(index.lexical.rarities(found).values()) for word, found in words if found}:
+        if rare := {word: max(index.lexical.rarities(stems).values()) for word, stems in words if stems}:
             by_words = search.units(np.asarray(embeddings.embed_words(rare), np.float32))
             target = RARE_SHARE * by_words + (1 - RARE_SHARE) * search.units(target)
     lost = 0
@@ -251,17 +257,18 @@ def similarities(
         rows = search.comparable((yield from embed(embeddings, texts)), target.size)
         lost += _without_vector(texts, rows)
         own.extend(rows)
+        if len(texts) <= FEW_NEW:
+            known |= zip(map(digest, texts), rows, strict=True)
+    missing = {key: text for key, text in zip(keys, others, strict=True) if key not in found}
+    rows = search.comparable((yield from embed(embeddings, [*missing.values()])), target.size)
     if len(known) > REMEMBERED_TEXTS:
         known.clear()
-    keys = [*map(digest, others)]
-    missing = {key: text for key, text in zip(keys, others, strict=True) if key not in known}
-    rows = search.comparable((yield from embed(embeddings, [*missing.values()])), target.size)
-    known |= zip(missing, rows, strict=True)
+    known |= (made := dict(zip(missing, rows, strict=True)))
     if lost := lost + _without_vector([*missing.values()], rows):
         failures.append(f"embeddings: no usable vector for {lost} texts, found by their words alone")
     elif renewed:
         failures.append(RENEWED)
-    rows = np.array([known[key] for key in keys], np.float32).reshape(len(keys), target.size)
+    rows = np.array([(found | made)[key] for key in keys], np.float32).reshape(len(keys), target.size)
     return Similar(target, own, rows)
 
 

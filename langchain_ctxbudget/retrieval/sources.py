@@ -1,7 +1,7 @@
 """One search over a user's messages, the facts about them and their documents; and its reranking."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from langchain_ctxbudget.history import Conversation, Entry, OtherConversations,
 from langchain_ctxbudget.messages import fold
 from langchain_ctxbudget.retrieval.pool import Named, Pool, Searched, gather
 from langchain_ctxbudget.retrieval.selecting import CANDIDATES
-from langchain_ctxbudget.search import PRIORITIES, Candidate
+from langchain_ctxbudget.search import PRIORITIES, Candidate, Vectors
 from langchain_ctxbudget.settings import RetrievalSettings, Source
 
 if TYPE_CHECKING:
@@ -40,16 +40,16 @@ class Sources:
     memories: Sequence[Candidate] = ()
     summaries_only: bool = False
     """Documents that messages name come as their summaries, and others not at all."""
+    vectors: dict[bytes, Vectors] = field(default_factory=dict)
+    """Vectors of what was found before, by digests of the texts."""
+    others: OtherConversations = field(default_factory=OtherConversations)
 
-    def read(
-        self, query: str, failures: list[str], *, other_conversations: OtherConversations | None = None
-    ) -> Flow[tuple[Candidate, ...]]:
+    def read(self, query: str, failures: list[str]) -> Flow[tuple[Candidate, ...]]:
         """Returns what a query may be about; a source that fails is empty."""
         found: list[Candidate] = []
         if "conversations" in self.names:
-            others = other_conversations or OtherConversations()
             store, opened = self.catalogue.store, self.without_conversation
-            said = others.read(store, self.user_id, query, without_conversation=opened, limit=OTHER_MESSAGES)
+            said = self.others.read(store, self.user_id, query, without_conversation=opened, limit=OTHER_MESSAGES)
             found += yield from with_fallback(said, (), "other conversations not searched", failures)
         if "documents" in self.names and not self.summaries_only:
             from langchain_ctxbudget.documents import SHARED, owner_of  # noqa: PLC0415 - where there may be some
@@ -81,7 +81,7 @@ def search(
     """Returns the texts that are most relevant to a query, best first, and what failed on the way."""
     failures: list[str] = []
     others = yield from sources.read(query, failures)
-    searched = Searched.of(conversation) if conversation else Searched()
+    searched = replace(Searched.of(conversation) if conversation else Searched(), elsewhere=sources.vectors)
     pool = yield from gather(searched, query, sources.embeddings, failures, others)
     return [document(pool, number, conversation) for number in pool.best(pool.ranking.relevance, limit)], failures
 

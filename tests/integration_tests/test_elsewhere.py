@@ -3,15 +3,16 @@
 from collections.abc import Iterator, Sequence
 
 import pytest
-from langchain_core.messages import HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.base import BaseStore, IndexConfig
 from langgraph.store.memory import InMemoryStore
-from langchain_ctxbudget import ContextPipeline
+from langchain_ctxbudget import BudgetedRetriever, ContextPipeline
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.history import OtherConversations
 from langchain_ctxbudget.history.log import OVERFETCH
 from langchain_ctxbudget.search import Candidate
 from tests import log_contract
+from tests.conversations import BagOfWords
 from tests.integration_tests.conftest import Call
 from tests.integration_tests.test_isolation import CONVERSATIONS, USERS, mark
 from tests.log_contract import Counting, said
@@ -129,3 +130,14 @@ def test_without_an_index_every_change_elsewhere_is_seen(change: str) -> None:
         case "a clear":
             pipeline.clear(**at("c1"))
             assert texts(find(store, cache=cache)) == []
+
+
+def test_a_message_is_embedded_once_however_many_conversations_look_at_it() -> None:
+    embeddings = BagOfWords()
+    pipeline = ContextPipeline(SETTINGS, embeddings=embeddings)
+    for number in range(6):
+        context = pipeline.assemble(f"{QUERY} {number}", **at(f"c{number}"))
+        pipeline.add_messages([*context.turn, AIMessage(f"The lantern {number} is lit.")], **at(f"c{number}"))
+    retriever = BudgetedRetriever(pipeline=pipeline, user_id="ada")
+    assert retriever.invoke(QUERY) == retriever.invoke(QUERY)
+    assert len(embeddings.asked) == len({*embeddings.asked}) == 12
