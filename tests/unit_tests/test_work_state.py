@@ -74,8 +74,13 @@ def test_a_read_without_numbers_is_of_the_whole_file_whatever_else_it_says() -> 
 
 
 def test_names_are_paths_symbols_hashes_ids_and_urls() -> None:
-    text = "see src/app.py:12, getUser and MAX_SIZE in commit a02cdeb, https://x.org/a; 2024-01-02 plain words 12345678"
+    text = "see src/app.py:12, getUser and MAX_SIZE in commit a02cdeb, https://x.org/a; plain words"
     assert set(names_in(text)) == {*("src/app.py", "getUser", "MAX_SIZE", "a02cdeb", "https://x.org/a")}
+
+
+def test_codes_numbers_of_things_and_days_are_names_and_times_and_small_numbers_are_not() -> None:
+    text = "Booking OBUT9V, flight HAT118 on 2024-05-27 at 10:15:00, item 9523456873 of mia_li_3668: 2 x 128 USD."
+    assert set(names_in(text)) == {*("OBUT9V", "HAT118", "2024-05-27", "9523456873", "mia_li_3668")}
 
 
 def test_it_tells_how_files_commands_plans_and_errors_stand() -> None:
