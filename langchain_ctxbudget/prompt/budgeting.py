@@ -463,21 +463,26 @@ def _with_retrieved(plan: Plan, budget_tokens: int) -> Plan:
         shown={*before, *history.quoted},
         given={part.id for block in history.blocks.values() for part in block.fragments},
         in_short=history.shortened.difference(history.quoted),
-        least=_least_worth(plan, pool),
+        prices=_prices(plan, pool),
         numbered=bool(recall_tool(plan.request.tools)),
         limits=plan.request.settings.retrieval,
     )
     return plan.but(retrieved=retrieved)
 
 
-def _least_worth(plan: Plan, pool: Pool) -> float:
-    """Returns how likely a text must be needed for each token that it costs; 0 at a step that has nothing to lose."""
-    if not plan.grows or pool.question.is_broad or (plan.cold and not plan.adds and not pool.evidence.is_weak):
-        return 0.0
+def _prices(plan: Plan, pool: Pool) -> tuple[float, float]:
+    """Returns how likely a text must be needed for each token that it costs, and one of another conversation.
+
+    At a step that has nothing to lose, what was said in this conversation has no price.
+    """
+    if not plan.grows or pool.question.is_broad:
+        return 0.0, 0.0
     settings = plan.request.settings
     price = LEAST_WORTH[settings.emphasis] / budgets.DEPTH_FACTOR[settings.depth]
     price *= 1 if plan.adds or pool.evidence.is_weak else STEP_PRICE
-    return price / max(plan.limit_tokens, PRICED_TOKENS)
+    price /= max(plan.limit_tokens, PRICED_TOKENS)
+    is_free = plan.cold and not plan.adds and not pool.evidence.is_weak
+    return 0.0 if is_free else price, price
 
 
 def _wants_more(plan: Plan, name: str) -> bool:

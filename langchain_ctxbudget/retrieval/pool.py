@@ -170,10 +170,12 @@ def pooled(
     rare = index.lexical.rarities(about, shelf)
     shared = words if len(about) == len(question.terms) else search.scores_together(shelf, index.lexical, about)
     covered = np.concatenate((shelf.covered(rare), index.lexical.covered(rare, places)))
-    documents = np.array([other.source == "documents" for other in elsewhere] + [False] * len(places), np.bool_)
+    sources = np.array([other.source for other in elsewhere] + ["messages"] * len(places))
+    documents, told = sources == "documents", sources == "conversations"
     given, days = (about, shared[chosen], covered, sum(rare.values()), dense), search.dated(texts.day, question.dates)
     is_certain = bool(question.speakers) or question.is_broad
-    evidence = search.Evidence.of(*given, documents=documents, days=days, is_certain=is_certain)
+    about_them = {"documents": documents, "elsewhere": told, "days": days}
+    evidence = search.Evidence.of(*given, **about_them, is_certain=is_certain)
     near = words[:first] > 0 if dense is None else (words[:first] > 0) | (dense[:first] >= SIMILAR)
     sayings = np.array([_saying(other.speaker, other.text) for other in elsewhere], np.int64).reshape(-1, 2)
     meant = np.concatenate((near, searched.quotable[places]))

@@ -69,13 +69,14 @@ def select(
     shown: Collection[int] = (),
     given: Collection[str] = (),
     in_short: Collection[int] = (),
-    least: float = 0.0,
+    prices: tuple[float, float] = (0.0, 0.0),
     numbered: bool = False,
     limits: RetrievalSettings = NO_LIMITS,
 ) -> Retrieved:
-    """Fills a budget with the texts that are worth most per token, and `least` for each of its tokens.
+    """Fills a budget with the texts that are worth most per token, and at least their price.
 
-    Messages from `end` on, those `shown` and texts `given` stand in the prompt already, of `in_short` ones a part.
+    Prices are least probabilities for each token: of a text, and of one of another conversation. Messages from `end`
+    on, those `shown` and texts `given` stand in the prompt already, of `in_short` ones a part.
     """
     quotable = pool.searched.quotable
     stands = np.zeros(len(quotable), np.bool_)
@@ -96,8 +97,7 @@ def select(
     free &= not pool.question.is_small_talk
     if not pool.question.is_broad:  # such a message is about each text, however little they have in common
         free &= _is_near_best(pool.ranking.relevance) | pool.evidence.asked_for
-        if least or limits.min_relevance:
-            free &= _is_worth(pool, least, limits.min_relevance)
+        free &= _is_worth(pool, prices, limits.min_relevance)
     too_weak = int(free_before - np.count_nonzero(free))
     best = highest(np.flatnonzero(free), pool.ranking.keys, MOST_WORTH)
     said_above = pool.searched.index.sayings.values[stands & quotable]
@@ -137,11 +137,16 @@ def _is_near_best(relevance: Scores) -> NDArray[np.bool_]:
     return near
 
 
-def _is_worth(pool: Pool, least: float, relevance: float) -> NDArray[np.bool_]:
-    """Returns which texts are needed with a probability of `relevance`, and of at least so much for each token."""
-    order = highest(np.flatnonzero(pool.meant), pool.ranking.keys, MOST_WORTH)
-    costs, worth = pool.costs[order], np.zeros(len(pool.meant), np.bool_)
-    worth[order] = pool.evidence.probabilities(order, costs) >= np.maximum(least * costs, relevance)
+def _is_worth(pool: Pool, prices: tuple[float, float], relevance: float) -> NDArray[np.bool_]:
+    """Returns which texts are needed with a probability of `relevance`, and of at least their price for each token."""
+    here, elsewhere = prices
+    least = np.full(len(pool.meant), here)
+    least[: len(pool.others)][[other.source == "conversations" for other in pool.others]] = elsewhere
+    worth: NDArray[np.bool_] = np.maximum(least, relevance) <= 0
+    if not worth.all():
+        order = highest(np.flatnonzero(pool.meant), pool.ranking.keys, MOST_WORTH)
+        costs = pool.costs[order]
+        worth[order] = pool.evidence.probabilities(order, costs) >= np.maximum(least[order] * costs, relevance)
     return worth
 
 

@@ -365,8 +365,8 @@ FULL = 0.5
 class Evidence:
     """The evidence for quoting anything at all for a message, and for quoting each text."""
 
-    strength: float
-    """Of the message, in log-odds."""
+    strength: Scores
+    """Of the message, in log-odds: what speaks for texts of other conversations is what was said there; `(texts,)`."""
     distinct: Scores
     """How likely each is needed as it has words of the message, or is of a day, that few others are; `(texts,)`."""
     is_weak: bool
@@ -384,6 +384,7 @@ class Evidence:
         cosines: Scores | None,
         *,
         documents: NDArray[np.bool_],
+        elsewhere: NDArray[np.bool_],
         days: Scores,
         is_certain: bool,
     ) -> "Evidence":
@@ -393,10 +394,14 @@ class Evidence:
         """
         older = max(0, len(words) - NEWEST)
         per_word = np.log1p(TYPICAL_TEXTS) / np.log1p(max(1, len(words)))  # a rare word weighs more among many texts
-        change = 0.0
-        if cosines is not None and older:
-            change = _best(cosines[:older], BEST) - _best(cosines[older:], NEWEST_BEST)
-        shared, asked = np.log1p(_best(words[:older], BEST)), dict.fromkeys(asked)
+        newest = 0.0 if cosines is None else _best(cosines[older:], NEWEST_BEST)
+        asked = dict.fromkeys(asked)
+
+        def strength(texts: Places) -> float:
+            shared = np.log1p(_best(words[:older][texts], BEST))
+            change = 0.0 if cosines is None or not older else _best(cosines[:older][texts], BEST) - newest
+            return float(BASE + PER_WORDS * shared + PER_TERM * np.log1p(len(asked)) + PER_CHANGE * change)
+
         share = np.minimum(words / weight, 1.0) if weight > 0 else np.zeros(len(words))
         has_rare = (covered >= LEAST_COVERED) & (covered * weight * per_word >= LEAST_WEIGHT)
         share = np.where(has_rare, np.maximum(covered, share), share)
@@ -408,7 +413,7 @@ class Evidence:
         is_named = (share[documents] >= NAMED_WORDS).any() or (covered >= ALL_WORDS).any()
         is_certain |= bool(is_named or of_days.any() or has_rare.any())
         return cls(
-            strength=float(BASE + PER_WORDS * shared + PER_TERM * np.log1p(len(asked)) + PER_CHANGE * change),
+            strength=np.where(elsewhere, strength(np.flatnonzero(elsewhere[:older])), strength(ALL)),
             distinct=FULL
             * np.maximum(share**2 / np.where(documents, alike, alike**2), of_days / max(1, of_days.sum())),
             is_weak=not (is_related or is_certain),
@@ -417,7 +422,8 @@ class Evidence:
 
     def probabilities(self, order: NDArray[np.intp], costs: NDArray[np.int32]) -> Scores:
         """Returns how likely texts are needed, given in the order of their worth; costs are in tokens."""
-        odds = self.strength + PER_RANK * np.log1p(np.arange(len(order))) + PER_LENGTH * np.log(np.maximum(costs, 1))
+        ranks, lengths = np.log1p(np.arange(len(order))), np.log(np.maximum(costs, 1))
+        odds = self.strength[order] + PER_RANK * ranks + PER_LENGTH * lengths
         likely: Scores = np.maximum(1 / (1 + np.exp(-odds)), self.distinct[order])
         return likely
 

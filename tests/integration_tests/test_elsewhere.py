@@ -7,6 +7,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.base import BaseStore, IndexConfig
 from langgraph.store.memory import InMemoryStore
 from langchain_ctxbudget import BudgetedRetriever, ContextPipeline
+from langchain_ctxbudget.demo import DEMO_EVIDENCE_IDS, DEMO_QUESTION, demo_messages
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.history import OtherConversations
 from langchain_ctxbudget.history.log import OVERFETCH
@@ -141,3 +142,15 @@ def test_a_message_is_embedded_once_however_many_conversations_look_at_it() -> N
     retriever = BudgetedRetriever(pipeline=pipeline, user_id="ada")
     assert retriever.invoke(QUERY) == retriever.invoke(QUERY)
     assert len(embeddings.asked) == len({*embeddings.asked}) == 12
+
+
+def test_what_the_prompt_says_already_speaks_for_nothing_of_another_conversation() -> None:
+    pipeline = ContextPipeline(SETTINGS)
+    pipeline.add_messages(demo_messages()[:150], **at("tools"))
+    asked = [f"Stage {n} of the bike tour: how far is it from Ghent, and where do I sleep?" for n in range(30)]
+    answers = [f"It is {60 + n} km. Hotel De Brug has a room for {70 + n} euros." for n in range(30)]
+    turns = zip(map(HumanMessage, asked), map(AIMessage, answers), strict=True)
+    pipeline.add_messages([message for turn in turns for message in turn], **at("tour"))
+    assert pipeline.assemble(asked[7], **at("tour")).report.layer("L5").used_tokens == 0
+    about_labels = pipeline.assemble(DEMO_QUESTION, **at("tour")).report.layer("L5")
+    assert set(DEMO_EVIDENCE_IDS) <= {item.id.rpartition("/")[2] for item in about_labels.items}
