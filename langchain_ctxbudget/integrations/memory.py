@@ -1,7 +1,7 @@
 """`BudgetedMemory`: a conversation of a pipeline as the memory of a LangChain chain."""
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import HumanMessage
 from pydantic import ConfigDict, Field
@@ -49,12 +49,14 @@ class BudgetedMemory(BaseChatMemory):
     whole_prompt: bool = False
     """True gives the whole prompt for the input, which must be there when variables are loaded."""
 
-    def __init__(self, **fields: Any) -> None:  # noqa: ANN401 - the fields above; pydantic would hide our errors
-        ids = {"conversation_id": fields.get("conversation_id", ""), "user_id": fields.get("user_id", "")}
-        pipeline: Any = fields.get("pipeline")
-        with refusing_unknown(fields, type(self)):
-            kept = BudgetedChatMessageHistory(**ids, pipeline=pipeline)
-            super().__init__(**{**fields, "chat_memory": kept})
+    if not TYPE_CHECKING:  # checkers and editors know the fields
+
+        def __init__(self, **fields: Any) -> None:  # noqa: ANN401 - pydantic would hide our errors
+            ids = {"conversation_id": fields.get("conversation_id", ""), "user_id": fields.get("user_id", "")}
+            pipeline: Any = fields.get("pipeline")
+            with refusing_unknown(fields, type(self)):
+                kept = BudgetedChatMessageHistory(**ids, pipeline=pipeline)
+                super().__init__(**{**fields, "chat_memory": kept})
 
     @property
     def memory_variables(self) -> list[str]:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
@@ -63,15 +63,17 @@ class BudgetedRetriever(BaseRetriever):
     """True lets the store that a graph was compiled with outweigh the pipeline's."""
     tags: list[str] | None = Field(default=["ctxbudget"])
 
-    def __init__(self, **fields: Any) -> None:  # noqa: ANN401 - the fields above; pydantic would hide our errors
-        with refusing_unknown(fields, type(self)):
-            require_pipeline(fields.get("pipeline"), "give it the one that keeps the conversations")
-            for name in ("user_id", "default_user", "conversation_id"):
-                if fields.get(name) is not None:
-                    require_id(name, fields[name])
-            super().__init__(**fields)
-        if self.user_id is not None and self.default_user is not None:
-            raise InvalidSettingsError("user_id is the user of every run, so default_user has no use: leave one out")
+    if not TYPE_CHECKING:  # checkers and editors know the fields
+
+        def __init__(self, **fields: Any) -> None:  # noqa: ANN401 - pydantic would hide our errors
+            with refusing_unknown(fields, type(self)):
+                require_pipeline(fields.get("pipeline"), "give it the one that keeps the conversations")
+                for name in ("user_id", "default_user", "conversation_id"):
+                    if fields.get(name) is not None:
+                        require_id(name, fields[name])
+                super().__init__(**fields)
+            if self.user_id is not None and self.default_user is not None:
+                raise InvalidSettingsError("user_id is the user of every run, default_user has no use: leave one out")
 
     def invoke(self, input: str, config: RunnableConfig | None = None, **kwargs: Any) -> list[Document]:  # noqa: A002, ANN401 - as the base class has it
         """Returns the documents for a query, best first; `k` and `max_tokens` may be given for this call."""
