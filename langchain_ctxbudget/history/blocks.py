@@ -8,7 +8,6 @@ missing, damaged or of another version is made again in the background; what sta
 
 import json
 import zlib
-from base64 import b64decode, b64encode
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
@@ -18,6 +17,9 @@ from typing import Any, Literal
 import numpy as np
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 from numpy.typing import NDArray
+from pybase64 import b64decode, b64encode_as_string
+from pydantic_core import from_json
+from langchain_ctxbudget import search
 from langchain_ctxbudget.errors import StoreDataError
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.history.arc import OpenQuestions
@@ -42,7 +44,7 @@ REMADE = "what was stored of older messages was damaged, or of another version; 
 class Head(Record):
     """The blocks of a conversation, and what else is known of their messages."""
 
-    version: Literal[5] = 5
+    version: Literal[6] = 6
     """The version of everything that is worked out from messages; blocks of another one are made anew."""
     vectors_by: str
     blocks: tuple[BlockRecord, ...]
@@ -66,10 +68,11 @@ def read(store: BaseStore, conversation: OpenConversation) -> Flow[None]:
         head = Head.read(item.value, "the head of the blocks")
     except StoreDataError:
         return
-    vectors, table = VECTORS + head.vectors_by, MessageTable()
-    read_parts = partial(_read_parts, store, conversation.scope, table)
+    vectors, table, words = VECTORS + head.vectors_by, MessageTable(), list[search.PackedTerms]()
+    read_parts = partial(_read_parts, store, conversation.scope, partial(_unpack, table, words))
     # What stands behind a damaged block is made again, too.
     is_whole = yield from read_parts(head.blocks, lambda name: not name.startswith(VECTORS))
+    table.search_index.lexical.restore(words)
     whole = [block for block in head.blocks if block.end <= len(table)]
     embedded = [*takewhile(lambda block: vectors in block.parts, whole)]
     is_whole &= yield from read_parts(embedded, vectors.__eq__)
@@ -95,9 +98,13 @@ def read(store: BaseStore, conversation: OpenConversation) -> Flow[None]:
 
 
 def _read_parts(
-    store: BaseStore, scope: Scope, table: MessageTable, blocks: Sequence[BlockRecord], wanted: Callable[[str], bool]
+    store: BaseStore,
+    scope: Scope,
+    take: Callable[[Mapping[str, bytes]], None],
+    blocks: Sequence[BlockRecord],
+    wanted: Callable[[str], bool],
 ) -> Flow[bool]:
-    """Adds parts of blocks in a row to a table; returns False where it ends at one that is missing or damaged."""
+    """Takes the parts of blocks in a row; returns False where it ends at one that is missing or damaged."""
     namespace = scope.namespace(BLOCKS)
     for first in range(0, len(blocks), READ_AT_ONCE):
         some = blocks[first : first + READ_AT_ONCE]
@@ -109,27 +116,28 @@ def _read_parts(
                 some = some[:number]
                 break
             found[number][name] = raw
-        _unpack(table, found[: len(some)])
+        for parts in found[: len(some)]:
+            take(parts)
         if len(some) < len(found):
             return False
     return True
 
 
-def _unpack(table: MessageTable, parts: Sequence[Mapping[str, bytes]]) -> None:
-    log = [_unpacked(block[LOG]) for block in parts if LOG in block]
-    for number, block in enumerate(parts):
-        for name, raw in block.items():
-            if name.startswith(VECTORS):
-                arrays = _unpacked(raw, deflated=False)[1]
-                table.search_index.vectors.rows.extend(arrays["vectors"])
-                table.search_index.links.extend(arrays["_links"])
-            elif name.startswith(COSTS):
-                costs = table.counted.setdefault(name.removeprefix(COSTS), Costs())
-                if len(costs.column) == len(table):  # no block before it is without them
-                    costs.extend(_unpacked(raw)[1])
-        if log:
-            table.unpack(*log[number], block[TEXTS])
-    table.search_index.unpack(log)
+def _unpack(table: MessageTable, words: list[search.PackedTerms], parts: Mapping[str, bytes]) -> None:
+    """Adds the parts of a block to a table, except its words."""
+    for name, raw in parts.items():
+        if name.startswith(VECTORS):
+            arrays = _unpacked(raw, deflated=False)[1]
+            table.search_index.vectors.rows.extend(arrays["vectors"])
+            table.search_index.links.extend(arrays["_links"])
+        elif name.startswith(COSTS):
+            costs = table.counted.setdefault(name.removeprefix(COSTS), Costs())
+            if len(costs.column) == len(table):  # no block before it is without them
+                costs.extend(_unpacked(raw)[1])
+    if LOG in parts:
+        log = _unpacked(parts[LOG])
+        table.unpack(*log, parts[TEXTS])
+        words.append(table.search_index.unpack(*log))
 
 
 def lacking(conversation: OpenConversation) -> Iterator[tuple[int, list[str]]]:
@@ -160,7 +168,7 @@ def seal(store: BaseStore, conversation: OpenConversation) -> Flow[bool]:
         for name in names:
             raw = _part(conversation, name, first, end, pinned)
             parts[name] = _hash(raw)
-            puts.append(PutOp(namespace, _key(number, name), {"data": b64encode(raw).decode()}, index=False))
+            puts.append(PutOp(namespace, _key(number, name), {"data": b64encode_as_string(raw)}, index=False))
         blocks[number] = blocks[number].model_copy(update={"parts": parts})
     if not puts:
         return False
@@ -236,7 +244,7 @@ def _packed(data: tuple[dict[str, Any], Arrays], *, deflated: bool = True) -> by
 def _unpacked(stored: bytes, *, deflated: bool = True) -> tuple[dict[str, Any], Arrays]:
     raw = memoryview(zlib.decompress(stored) if deflated else stored)
     begin = 4 + int.from_bytes(raw[:4], "little")
-    plain, shapes = json.loads(bytes(raw[4:begin]))
+    plain, shapes = from_json(bytes(raw[4:begin]), cache_strings=False)
     arrays: dict[str, NDArray[Any]] = {}
     for name, kind, shape in shapes:
         dtype, size = FACTS if name == "facts" else np.dtype(kind), int(np.prod(shape))
@@ -248,7 +256,7 @@ def _unpacked(stored: bytes, *, deflated: bool = True) -> tuple[dict[str, Any], 
 def _checked(item: object, hashed: str) -> bytes | None:
     """Returns a stored part; None where it is not what the head names."""
     try:
-        raw = b64decode(item.value["data"]) if isinstance(item, Item) else b""
+        raw = b64decode(item.value["data"], validate=True) if isinstance(item, Item) else b""
     except (KeyError, TypeError, ValueError):
         return None
     return raw if _hash(raw) == hashed else None

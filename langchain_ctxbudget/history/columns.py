@@ -1,6 +1,6 @@
 """The messages of a conversation, and columns with a value for each of them: they only ever grow."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from datetime import timedelta
@@ -114,6 +114,16 @@ class Numbering(dict[W, int]):
         self[word] = number = len(self)
         return number
 
+    def of(self, words: Iterable[W]) -> NDArray[np.int32]:
+        """Returns the numbers of words."""
+        return np.array([*map(self.__getitem__, words)], np.int32)
+
+
+def coded(numbers: NDArray[np.int32], words: Sequence[W]) -> tuple[list[W], NDArray[np.intp]]:
+    """Returns the words that some numbers stand for, each once, and which of these each stands for."""
+    used, places = np.unique(numbers, return_inverse=True)
+    return [words[number] for number in used.tolist()], places
+
 
 class Columns:
     """An object whose attributes of type `Rows` have a row for every message."""
@@ -184,7 +194,7 @@ class MessageIndex(Columns):
         self.lexical = search.LexicalIndex()
         self.vectors = search.CentredVectors()
         self.speakers: Numbering[str] = Numbering()
-        self.said: set[int] = set()
+        self._said_before: tuple[set[int], int] = set(), 0
         self.days, self._session, self._speaker = (search.Rows(np.int32) for _ in range(3))
         self._first_person, self._limits, self.links = (search.Rows(np.float32) for _ in range(3))
         self.sayings, self.folded, self._said = (search.Rows(np.int64) for _ in range(3))
@@ -213,7 +223,14 @@ class MessageIndex(Columns):
         columns += [self.sayings, self.folded, self._said]
         for column, values in zip(columns, zip(*rows, strict=True), strict=False):
             column.extend(values)
-        self.said.update(self._said.values[start:].tolist())
+
+    @property
+    def said(self) -> set[int]:
+        """Digests of all texts."""
+        known, read = self._said_before
+        known.update(self._said.values[read:].tolist())
+        self._said_before = known, len(self)
+        return known
 
     def texts(self, costs: search.Numbers, places: NDArray[np.intp], session: search.Numbers) -> search.Texts:
         """Returns the features of the messages at `places`; `costs` and `session` have a value for every message."""
@@ -260,23 +277,21 @@ class MessageIndex(Columns):
         other.lexical = self.lexical.first(length)
         known = int(other._speaker.values.max(initial=-1))
         other.speakers.update((name, number) for name, number in self.speakers.items() if number <= known)
-        other.said = set(other._said.values.tolist())
         return other
 
     def packed(self, first: int, end: int, entries: Sequence[Entry]) -> tuple[dict[str, Any], Arrays]:
         """Returns the columns of some messages, except their vectors, as plain data and arrays."""
-        arrays, names = self.arrays(first, end), list(self.speakers)
-        speakers = [names[number] for number in arrays.pop("_speaker").tolist()]
+        arrays = self.arrays(first, end)
+        speakers, arrays["_speaker"] = coded(arrays["_speaker"], list(self.speakers))
         del arrays["links"]
-        words, found = search.packed_terms(searched_text(entry.speaker, entry.text) for entry in entries[first:end])
+        said = [terms(searched_text(entry.speaker, entry.text)) for entry in entries[first:end]]
+        words, found = self.lexical.packed(said, first)
         return {"speakers": speakers, "terms": words}, {**arrays, **found}
 
-    def unpack(self, blocks: Sequence[tuple[Mapping[str, Any], Arrays]]) -> None:
-        """Takes in the packed columns of consecutive blocks."""
-        for data, arrays in blocks:
-            self.extend({**arrays, "_speaker": np.array([*map(self.speakers.__getitem__, data["speakers"])])})
-            self.said.update(arrays["_said"].tolist())
-        self.lexical.restore([(data["terms"], arrays) for data, arrays in blocks])
+    def unpack(self, data: Mapping[str, Any], arrays: Arrays) -> search.PackedTerms:
+        """Takes in the packed columns of the next messages, and returns their words, to be restored together."""
+        self.extend({**arrays, "_speaker": self.speakers.of(data["speakers"])[arrays["_speaker"]]})
+        return data["terms"], {name: arrays[name].copy() for name in search.LexicalIndex.PACKED}
 
     @property
     def final_vectors(self) -> int:

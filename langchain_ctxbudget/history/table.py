@@ -14,7 +14,7 @@ import numpy as np
 from langchain_core.messages import BaseMessage, ToolMessage
 from langchain_ctxbudget import messages
 from langchain_ctxbudget.history.arc import OpenQuestions
-from langchain_ctxbudget.history.columns import UNKNOWN, Arrays, Columns, Costs, Entry, MessageIndex, Numbering
+from langchain_ctxbudget.history.columns import UNKNOWN, Arrays, Columns, Costs, Entry, MessageIndex, Numbering, coded
 from langchain_ctxbudget.history.extractive import candidates_of
 from langchain_ctxbudget.history.tree import KnownDigests, Spans, Tree
 from langchain_ctxbudget.history.work_state import WorkState
@@ -229,21 +229,23 @@ class MessageTable(Columns, Sequence[Entry]):
 
     def packed(self, first: int, end: int, pinned: Iterable[int]) -> tuple[dict[str, Any], Arrays]:
         """Returns some messages but for their texts as plain data and arrays, as if none was pinned."""
-        arrays, words = self.arrays(first, end), list(self._words)
+        arrays, words, of = self.arrays(first, end), list(self._words), dict[str, list[str | None]]()
         for at in pinned:
             arrays["preservations"][at - first] = PRESERVATIONS.index(messages.preservation_of(self[at].message))
+        for name in CODED:
+            of[name], arrays["facts"][name] = coded(arrays["facts"][name], words)
         return {
             "ids": self.ids[first:end],
             "names": {name: at - first for name, at in self.names.items() if first <= at < end},
             "calls": [(at - first, self.open_calls[at]) for at in range(first, end) if at in self.open_calls],
-            **{name: [words[number] for number in arrays["facts"][name].tolist()] for name in CODED},
+            **of,
         }, arrays
 
     def unpack(self, data: Mapping[str, Any], arrays: Arrays, texts: bytes) -> None:
         """Adds messages that were packed."""
         begin, facts = len(self), arrays["facts"].copy()
         for name in CODED:
-            facts[name] = [*map(self._words.__getitem__, data[name])]
+            facts[name] = self._words.of(data[name])[facts[name]]
         self.extend({**arrays, "facts": facts})
         self.ids += data["ids"]
         self.positions |= zip(data["ids"], range(begin, len(self.ids)), strict=True)

@@ -2,6 +2,7 @@
 
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -169,14 +170,19 @@ def _without_siblings(pool: Pool, numbers: NDArray[np.intp]) -> NDArray[np.intp]
         return numbers
     words, lexical = dict.fromkeys((term for pair in wanted for term in pair), 1.0), pool.searched.index.lexical
     share = np.concatenate((pool.shelf.covered(words), lexical.covered(words, pool.places)))[numbers]
-    near = numbers[share > 0] if (share == 1).any() else numbers[:0]  # what cannot be it is not decoded
-    said = [pool.text(number).text for number in near.tolist()]
-    named = [wanted.intersection(pairwise(terms(text) if _IDENTIFIER.search(text) else ())) for text in said]
-    if wanted not in named:
+
+    def named(number: int) -> set[tuple[str, str]]:
+        said = pool.text(number).text
+        return wanted.intersection(pairwise(terms(said) if _IDENTIFIER.search(said) else ()))
+
+    if wanted not in map(named, numbers[share == 1].tolist()):  # what cannot be it is not decoded
         return numbers
-    shapes = [_IDENTIFIER.sub("0", text) for text in said]
-    answered = {shape for shape, found in zip(shapes, named, strict=True) if found}
-    gone = [shape in answered and not found for shape, found in zip(shapes, named, strict=True)]
+    near = numbers[share > 0]
+    shapes = [_IDENTIFIER.sub("0", pool.text(number).text) for number in near.tolist()]
+    times = Counter(shapes)
+    found = [times[shape] > 1 and named(number) for number, shape in zip(near.tolist(), shapes, strict=True)]
+    answered = {shape for shape, has in zip(shapes, found, strict=True) if has}
+    gone = [shape in answered and not has for shape, has in zip(shapes, found, strict=True)]
     return numbers[~np.isin(numbers, near[gone])]
 
 

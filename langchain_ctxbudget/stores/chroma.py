@@ -12,7 +12,6 @@ import os
 import sqlite3
 import threading
 import weakref
-from base64 import b64decode, b64encode
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
@@ -35,6 +34,8 @@ from filelock import FileLock, Timeout
 from langgraph.store import base as base_store
 from langgraph.store.base import BaseStore, GetOp, IndexConfig, Item, Op, PutOp, Result, SearchItem, SearchOp
 from numpy.typing import NDArray
+from pybase64 import b64decode, b64encode_as_string
+from pydantic_core import from_json
 from langchain_ctxbudget import errors
 from langchain_ctxbudget.background import AFTER_FORK
 from langchain_ctxbudget.stores.base import Clock, utc_now, with_offset
@@ -168,7 +169,7 @@ class ChromaStore(BaseStore):
                     results.append(_namespaces(chroma, op) if isinstance(op, base_store.ListNamespacesOp) else None)
             new: dict[str, _StoredItem | None] = {}
             for id_, (value, texts) in puts.items():
-                flat = b64encode(b"".join(vectors[text].astype("<f4").tobytes() for text in texts)).decode()
+                flat = b64encode_as_string(b"".join(vectors[text].astype("<f4").tobytes() for text in texts))
                 created = stored[id_].created if id_ in stored else now
                 new[id_] = None if value is None else _StoredItem(value, created, now, flat)
             chroma.write(new)
@@ -284,7 +285,7 @@ def _passes(item: "_StoredItem", op: SearchOp) -> bool:
     """Returns whether an item passes a filter; a missing field counts as `None`."""
     if not op.filter:
         return True
-    value = json.loads(item.value)
+    value = item.json
     return all(matches(value.get(name), wanted) for name, wanted in op.filter.items())
 
 
@@ -314,6 +315,15 @@ class _StoredItem(NamedTuple):
     """In base64, of 32-bit numbers."""
 
     @property
+    def json(self) -> dict[str, Any]:
+        """The value."""
+        try:
+            value: dict[str, Any] = from_json(self.value, cache_strings=False)  # in a quarter of the time
+        except ValueError:  # half of a surrogate pair
+            value = json.loads(self.value)
+        return value
+
+    @property
     def flat_vectors(self) -> Vectors:
         return np.frombuffer(b64decode(self.vectors), np.dtype("<f4"))
 
@@ -322,7 +332,7 @@ class _StoredItem(NamedTuple):
         *labels, key = json.loads(id_)
         created, updated = (_EPOCH + count * _MICROSECOND for count in (self.created, self.updated))
         times = {"created_at": created, "updated_at": updated}
-        return {"namespace": tuple(labels), "key": key, "value": json.loads(self.value), **times}
+        return {"namespace": tuple(labels), "key": key, "value": self.json, **times}
 
 
 def _item_id(namespace: Namespace, key: str) -> str:
