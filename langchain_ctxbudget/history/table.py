@@ -12,6 +12,7 @@ from typing import Any, overload
 
 import numpy as np
 from langchain_core.messages import BaseMessage, ToolMessage
+from numpy.typing import NDArray
 from langchain_ctxbudget import messages
 from langchain_ctxbudget.history.arc import OpenQuestions
 from langchain_ctxbudget.history.columns import UNKNOWN, Arrays, Columns, Costs, Entry, MessageIndex, Numbering, coded
@@ -33,10 +34,9 @@ FACTS = np.dtype(
         *((name, np.int64) for name in ("clock", "number", "state")),
         *((name, np.int32) for name in ("lane", "date", "date_shown")),
         ("named", np.bool_),
-        *((name, "S32") for name in ("fingerprint", "digest")),
     ]
 )
-"""What is known of a message without its text: its place; numbers of words; digests."""
+"""What is known of a message without its text: its place; numbers of words."""
 CODED = ("lane", "date", "date_shown")
 PRESERVATIONS: tuple[Preservation | None, ...] = (None, "keep", "summarize", "drop")
 """By number; what is summarised or dropped is not quoted."""
@@ -52,6 +52,8 @@ class MessageTable(Columns, Sequence[Entry]):
         """Everyone who has spoken under a name, with the position of the first message."""
         self.open_calls: dict[int, OpenCalls] = {}
         self.facts, self.preservations = Rows(FACTS), Rows(np.int8)
+        self.fingerprints, self.digests = Rows(np.uint64), Rows(np.uint64)
+        """Of each message the digest of what it says, and one of all up to it: two numbers each."""
         self.safe, self.says, self.human = (Rows(np.bool_) for _ in range(3))
         """What a prompt asks of all messages: whether one is a safe cut, has words, and is said by a human."""
         self.search_index = MessageIndex()
@@ -101,8 +103,8 @@ class MessageTable(Columns, Sequence[Entry]):
     def digest(self, length: int | None = None) -> str:
         """Returns a digest of all messages, or of the first `length` ones."""
         end = len(self) if length is None else length
-        digest: bytes = self.facts.values[end - 1]["digest"] if end else b""
-        return digest.decode()
+        digest: str = self.digests.values[end - 1].tobytes().hex() if end else ""
+        return digest
 
     def holds(self, length: int, digest: str) -> bool:
         """Returns whether the first `length` messages have this digest."""
@@ -114,12 +116,15 @@ class MessageTable(Columns, Sequence[Entry]):
 
     def fingerprint(self, position: int) -> str:
         """Returns the fingerprint of a message."""
-        digest: bytes = self.facts.values[position]["fingerprint"]
-        return digest.decode()
+        fingerprint: str = self.fingerprints.values[position].tobytes().hex()
+        return fingerprint
 
     def times_said(self, fingerprint: str) -> int:
         """Returns how many messages say the same."""
-        return int((self.facts.values["fingerprint"] == fingerprint.encode()).sum())
+        if not len(self):
+            return 0
+        first, second = self.fingerprints.values.T == _numbers(fingerprint).T
+        return int(np.count_nonzero(first & second))
 
     def place(self, position: int) -> Place:
         """Returns where a message is in the log."""
@@ -159,7 +164,9 @@ class MessageTable(Columns, Sequence[Entry]):
         entry = Entry(record.text, message, *known, pinned)
         place, words = record.place, (record.place.lane, entry.date, (date if is_human else None) or shown)
         fact = (place.clock, place.number, place.state, *(self._words[word] for word in words), record.named)
-        self.facts.extend(np.array([(*fact, said, entry.digest)], FACTS))
+        self.facts.extend(np.array([fact], FACTS))
+        self.fingerprints.extend(_numbers(said))
+        self.digests.extend(_numbers(entry.digest))
         self.preservations.extend([PRESERVATIONS.index(entry.preservation)])
         self.safe.extend([safe])
         self.says.extend([bool(entry.text)])
@@ -216,7 +223,7 @@ class MessageTable(Columns, Sequence[Entry]):
             candidates_of(self[position].as_line(position))
         ended, tree = self.trees.get(segment_messages, Tree(segment_messages)), self.tree(segment_messages)
         if tree is not ended:
-            for node in tree.complete(len(self))[-2:]:
+            for node in tree.complete(len(self), len(ended.keys))[-2:]:
                 Spans(self, tree, self.made).extracted(node)
 
     def costs(self, counter: TokenCounter) -> Costs:
@@ -256,6 +263,11 @@ class MessageTable(Columns, Sequence[Entry]):
         some = texts[4 * len(ends) :]
         for number, (start, end) in enumerate(pairwise([0, *ends])):
             self._sealed[begin + number * TEXTS_TOGETHER] = some[start:end]
+
+
+def _numbers(digest: str) -> NDArray[np.uint64]:
+    """Returns a digest as a row of two numbers."""
+    return np.frombuffer(bytes.fromhex(digest), np.uint64).reshape(1, 2)
 
 
 def packed_texts(entries: Sequence[Entry]) -> bytes:

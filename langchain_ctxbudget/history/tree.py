@@ -77,10 +77,13 @@ class Tree:
         """Returns the number of segments that end at or before a position."""
         return bisect_right(self.starts, position) - 1
 
-    def complete(self, position: int) -> list[Node]:
-        """Returns every node that ends before or at a position, each after its children."""
+    def complete(self, position: int, known: int = 0) -> list[Node]:
+        """Returns the nodes that end before or at a position, and not with one of the `known` first segments.
+
+        Each stands after its children.
+        """
         nodes: list[Node] = []
-        for index in range(self.segments_until(position)):
+        for index in range(known, self.segments_until(position)):
             level, count = 1, index + 1
             nodes.append(node_at(self.starts, level, index))
             while count % FAN_OUT == 0:
