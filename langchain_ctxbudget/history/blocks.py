@@ -18,8 +18,6 @@ import numpy as np
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 from numpy.typing import NDArray
 from pybase64 import b64decode, b64encode_as_string
-from pydantic_core import from_json
-from langchain_ctxbudget import search
 from langchain_ctxbudget.errors import StoreDataError
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.history.arc import OpenQuestions
@@ -68,11 +66,11 @@ def read(store: BaseStore, conversation: OpenConversation) -> Flow[None]:
         head = Head.read(item.value, "the head of the blocks")
     except StoreDataError:
         return
-    vectors, table, words = VECTORS + head.vectors_by, MessageTable(), list[search.PackedTerms]()
-    read_parts = partial(_read_parts, store, conversation.scope, partial(_unpack, table, words))
+    vectors, table = VECTORS + head.vectors_by, MessageTable()
+    read_parts = partial(_read_parts, store, conversation.scope, table)
     # What stands behind a damaged block is made again, too.
     is_whole = yield from read_parts(head.blocks, lambda name: not name.startswith(VECTORS))
-    table.search_index.lexical.restore(words)
+    table.search_index.lexical.restore()
     whole = [block for block in head.blocks if block.end <= len(table)]
     embedded = [*takewhile(lambda block: vectors in block.parts, whole)]
     is_whole &= yield from read_parts(embedded, vectors.__eq__)
@@ -98,13 +96,9 @@ def read(store: BaseStore, conversation: OpenConversation) -> Flow[None]:
 
 
 def _read_parts(
-    store: BaseStore,
-    scope: Scope,
-    take: Callable[[Mapping[str, bytes]], None],
-    blocks: Sequence[BlockRecord],
-    wanted: Callable[[str], bool],
+    store: BaseStore, scope: Scope, table: MessageTable, blocks: Sequence[BlockRecord], wanted: Callable[[str], bool]
 ) -> Flow[bool]:
-    """Takes the parts of blocks in a row; returns False where it ends at one that is missing or damaged."""
+    """Adds parts of blocks in a row to a table; returns False where it ends at one that is missing or damaged."""
     namespace = scope.namespace(BLOCKS)
     for first in range(0, len(blocks), READ_AT_ONCE):
         some = blocks[first : first + READ_AT_ONCE]
@@ -117,14 +111,13 @@ def _read_parts(
                 break
             found[number][name] = raw
         for parts in found[: len(some)]:
-            take(parts)
+            _unpack(table, parts)
         if len(some) < len(found):
             return False
     return True
 
 
-def _unpack(table: MessageTable, words: list[search.PackedTerms], parts: Mapping[str, bytes]) -> None:
-    """Adds the parts of a block to a table, except its words."""
+def _unpack(table: MessageTable, parts: Mapping[str, bytes]) -> None:
     for name, raw in parts.items():
         if name.startswith(VECTORS):
             arrays = _unpacked(raw, deflated=False)[1]
@@ -137,7 +130,7 @@ def _unpack(table: MessageTable, words: list[search.PackedTerms], parts: Mapping
     if LOG in parts:
         log = _unpacked(parts[LOG])
         table.unpack(*log, parts[TEXTS])
-        words.append(table.search_index.unpack(*log))
+        table.search_index.unpack(*log)
 
 
 def lacking(conversation: OpenConversation) -> Iterator[tuple[int, list[str]]]:
@@ -246,7 +239,7 @@ def _packed(data: tuple[dict[str, Any], Arrays], *, deflated: bool = True) -> by
 def _unpacked(stored: bytes, *, deflated: bool = True) -> tuple[dict[str, Any], Arrays]:
     raw = memoryview(zlib.decompress(stored) if deflated else stored)
     begin = 4 + int.from_bytes(raw[:4], "little")
-    plain, shapes = from_json(bytes(raw[4:begin]), cache_strings=False)
+    plain, shapes = json.loads(bytes(raw[4:begin]))
     arrays: dict[str, NDArray[Any]] = {}
     for name, kind, shape in shapes:
         dtype, size = FACTS if name == "facts" else np.dtype(kind), int(np.prod(shape))

@@ -1,6 +1,6 @@
 """The messages of a conversation, and columns with a value for each of them: they only ever grow."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from datetime import timedelta
@@ -114,10 +114,6 @@ class Numbering(dict[W, int]):
         self[word] = number = len(self)
         return number
 
-    def of(self, words: Iterable[W]) -> NDArray[np.int32]:
-        """Returns the numbers of words."""
-        return np.array([*map(self.__getitem__, words)], np.int32)
-
 
 def coded(numbers: NDArray[np.int32], words: Sequence[W]) -> tuple[list[W], NDArray[np.intp]]:
     """Returns the words that some numbers stand for, each once, and which of these each stands for."""
@@ -194,7 +190,7 @@ class MessageIndex(Columns):
         self.lexical = search.LexicalIndex()
         self.vectors = search.CentredVectors()
         self.speakers: Numbering[str] = Numbering()
-        self._said_before: tuple[set[int], int] = set(), 0
+        self.said: set[int] = set()
         self.days, self._session, self._speaker = (search.Rows(np.int32) for _ in range(3))
         self._first_person, self._limits, self.links = (search.Rows(np.float32) for _ in range(3))
         self.sayings, self.folded, self._said = (search.Rows(np.int64) for _ in range(3))
@@ -223,14 +219,7 @@ class MessageIndex(Columns):
         columns += [self.sayings, self.folded, self._said]
         for column, values in zip(columns, zip(*rows, strict=True), strict=False):
             column.extend(values)
-
-    @property
-    def said(self) -> set[int]:
-        """Digests of all texts."""
-        known, read = self._said_before
-        known.update(self._said.values[read:].tolist())
-        self._said_before = known, len(self)
-        return known
+        self.said.update(self._said.values[start:].tolist())
 
     def texts(self, costs: search.Numbers, places: NDArray[np.intp], session: search.Numbers) -> search.Texts:
         """Returns the features of the messages at `places`; `costs` and `session` have a value for every message."""
@@ -277,6 +266,7 @@ class MessageIndex(Columns):
         other.lexical = self.lexical.first(length)
         known = int(other._speaker.values.max(initial=-1))
         other.speakers.update((name, number) for name, number in self.speakers.items() if number <= known)
+        other.said = set(other._said.values.tolist())
         return other
 
     def packed(self, first: int, end: int, entries: Sequence[Entry]) -> tuple[dict[str, Any], Arrays]:
@@ -288,10 +278,12 @@ class MessageIndex(Columns):
         words, found = self.lexical.packed(said, first)
         return {"speakers": speakers, "terms": words}, {**arrays, **found}
 
-    def unpack(self, data: Mapping[str, Any], arrays: Arrays) -> search.PackedTerms:
-        """Takes in the packed columns of the next messages, and returns their words, to be restored together."""
-        self.extend({**arrays, "_speaker": self.speakers.of(data["speakers"])[arrays["_speaker"]]})
-        return data["terms"], {name: arrays[name].copy() for name in search.LexicalIndex.PACKED}
+    def unpack(self, data: Mapping[str, Any], arrays: Arrays) -> None:
+        """Takes in the packed columns of the next messages; `lexical.restore` ends it."""
+        speakers = np.array([*map(self.speakers.__getitem__, data["speakers"])])
+        self.extend({**arrays, "_speaker": speakers[arrays["_speaker"]]})
+        self.said.update(arrays["_said"].tolist())
+        self.lexical.unpack(data["terms"], arrays)
 
     @property
     def final_vectors(self) -> int:

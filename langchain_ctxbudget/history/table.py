@@ -12,7 +12,6 @@ from typing import Any, overload
 
 import numpy as np
 from langchain_core.messages import BaseMessage, ToolMessage
-from numpy.typing import NDArray
 from langchain_ctxbudget import messages
 from langchain_ctxbudget.history.arc import OpenQuestions
 from langchain_ctxbudget.history.columns import UNKNOWN, Arrays, Columns, Costs, Entry, MessageIndex, Numbering, coded
@@ -52,8 +51,8 @@ class MessageTable(Columns, Sequence[Entry]):
         """Everyone who has spoken under a name, with the position of the first message."""
         self.open_calls: dict[int, OpenCalls] = {}
         self.facts, self.preservations = Rows(FACTS), Rows(np.int8)
-        self.fingerprints, self.digests = Rows(np.uint64), Rows(np.uint64)
-        """Of each message the digest of what it says, and one of all up to it: two numbers each."""
+        self.fingerprints, self.digests = Rows("V16"), Rows("V16")
+        """Of each message a digest of what it says, and one of all up to it."""
         self.safe, self.says, self.human = (Rows(np.bool_) for _ in range(3))
         """What a prompt asks of all messages: whether one is a safe cut, has words, and is said by a human."""
         self.search_index = MessageIndex()
@@ -103,8 +102,7 @@ class MessageTable(Columns, Sequence[Entry]):
     def digest(self, length: int | None = None) -> str:
         """Returns a digest of all messages, or of the first `length` ones."""
         end = len(self) if length is None else length
-        digest: str = self.digests.values[end - 1].tobytes().hex() if end else ""
-        return digest
+        return str(self.digests.values[end - 1].tobytes().hex()) if end else ""
 
     def holds(self, length: int, digest: str) -> bool:
         """Returns whether the first `length` messages have this digest."""
@@ -116,15 +114,11 @@ class MessageTable(Columns, Sequence[Entry]):
 
     def fingerprint(self, position: int) -> str:
         """Returns the fingerprint of a message."""
-        fingerprint: str = self.fingerprints.values[position].tobytes().hex()
-        return fingerprint
+        return str(self.fingerprints.values[position].tobytes().hex())
 
     def times_said(self, fingerprint: str) -> int:
         """Returns how many messages say the same."""
-        if not len(self):
-            return 0
-        first, second = self.fingerprints.values.T == _numbers(fingerprint).T
-        return int(np.count_nonzero(first & second))
+        return int(np.count_nonzero(self.fingerprints.values == np.void(bytes.fromhex(fingerprint))))
 
     def place(self, position: int) -> Place:
         """Returns where a message is in the log."""
@@ -165,8 +159,8 @@ class MessageTable(Columns, Sequence[Entry]):
         place, words = record.place, (record.place.lane, entry.date, (date if is_human else None) or shown)
         fact = (place.clock, place.number, place.state, *(self._words[word] for word in words), record.named)
         self.facts.extend(np.array([fact], FACTS))
-        self.fingerprints.extend(_numbers(said))
-        self.digests.extend(_numbers(entry.digest))
+        for digests, it in ((self.fingerprints, said), (self.digests, entry.digest)):
+            digests.extend([np.void(bytes.fromhex(it))])
         self.preservations.extend([PRESERVATIONS.index(entry.preservation)])
         self.safe.extend([safe])
         self.says.extend([bool(entry.text)])
@@ -252,7 +246,7 @@ class MessageTable(Columns, Sequence[Entry]):
         """Adds messages that were packed."""
         begin, facts = len(self), arrays["facts"].copy()
         for name in CODED:
-            facts[name] = self._words.of(data[name])[facts[name]]
+            facts[name] = np.array([*map(self._words.__getitem__, data[name])])[facts[name]]
         self.extend({**arrays, "facts": facts})
         self.ids += data["ids"]
         self.positions |= zip(data["ids"], range(begin, len(self.ids)), strict=True)
@@ -263,11 +257,6 @@ class MessageTable(Columns, Sequence[Entry]):
         some = texts[4 * len(ends) :]
         for number, (start, end) in enumerate(pairwise([0, *ends])):
             self._sealed[begin + number * TEXTS_TOGETHER] = some[start:end]
-
-
-def _numbers(digest: str) -> NDArray[np.uint64]:
-    """Returns a digest as a row of two numbers."""
-    return np.frombuffer(bytes.fromhex(digest), np.uint64).reshape(1, 2)
 
 
 def packed_texts(entries: Sequence[Entry]) -> bytes:

@@ -78,10 +78,7 @@ class Tree:
         return bisect_right(self.starts, position) - 1
 
     def complete(self, position: int, known: int = 0) -> list[Node]:
-        """Returns the nodes that end before or at a position, and not with one of the `known` first segments.
-
-        Each stands after its children.
-        """
+        """Returns the nodes that end by a position, but not with one of `known` segments; each after its children."""
         nodes: list[Node] = []
         for index in range(known, self.segments_until(position)):
             level, count = 1, index + 1

@@ -121,9 +121,10 @@ def gather(
     others: Iterable[search.Candidate],
 ) -> Flow[Pool]:
     """Ranks messages and texts from elsewhere, by words alone where embeddings fail."""
+    said = searched.index.said
     by_text = {other.text: other for other in sorted(others, key=lambda other: search.PRIORITIES[other.kind])}
     elsewhere = sorted(  # of those that say the same, as forks do, the most important one
-        (other for text, other in by_text.items() if short_digest(text) not in searched.index.said),
+        (other for text, other in by_text.items() if short_digest(text) not in said),
         key=lambda other: (other.source, other.date or "", other.title, other.place),
     )
     similar = None

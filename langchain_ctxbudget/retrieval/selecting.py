@@ -175,12 +175,12 @@ def _without_siblings(pool: Pool, numbers: NDArray[np.intp]) -> NDArray[np.intp]
         said = pool.text(number).text
         return wanted.intersection(pairwise(terms(said) if _IDENTIFIER.search(said) else ()))
 
-    if wanted not in map(named, numbers[share == 1].tolist()):  # what cannot be it is not decoded
+    if wanted not in map(named, numbers[share == 1].tolist()):  # as nearly always: others are not decoded
         return numbers
     near = numbers[share > 0]
     shapes = [_IDENTIFIER.sub("0", pool.text(number).text) for number in near.tolist()]
-    times = Counter(shapes)
-    found = [times[shape] > 1 and named(number) for number, shape in zip(near.tolist(), shapes, strict=True)]
+    times = Counter(shapes)  # of a shape that no other text has nothing is asked
+    found = [times[shape] > 1 and named(number) for shape, number in zip(shapes, near.tolist(), strict=True)]
     answered = {shape for shape, has in zip(shapes, found, strict=True) if has}
     gone = [shape in answered and not has for shape, has in zip(shapes, found, strict=True)]
     return numbers[~np.isin(numbers, near[gone])]

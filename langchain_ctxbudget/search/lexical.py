@@ -6,16 +6,14 @@ from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import chain, islice
-from typing import Any, TypeAlias
+from itertools import islice
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from langchain_ctxbudget.messages import terms
 from langchain_ctxbudget.search.ranking import ALL, Numbers, Places, Scores
 
-PackedTerms: TypeAlias = tuple[Sequence[str], Mapping[str, NDArray[Any]]]
-"""Terms that no text before some has, and which terms each of these has: `LexicalIndex.PACKED`."""
 BM25_K1, BM25_B = 1.2, 0.75
 _NOWHERE = array("i")
 _SENTENCE = re.compile(r"[^\s.!?。！？][^\n.!?。！？]*")  # noqa: RUF001 - marks of sentences
@@ -37,6 +35,7 @@ class LexicalIndex:
         """For every term the texts that were added and have it, each as its number and how often."""
         self._starts, self._texts, self._counts = np.zeros(1, np.intp), np.zeros(0, np.intc), np.zeros(0, np.uint8)
         """The texts that were restored, term by term, where those of each term begin, and how often each has it."""
+        self._packed: list[list[NDArray[Any]]] = []
         self._lengths, self._distinct = array("i"), array("i")
         self.total_length = 0
 
@@ -76,8 +75,8 @@ class LexicalIndex:
         """Returns how many terms the first texts have."""
         return bisect_left([*self.terms], length, key=lambda term: int(self._having(term)[0][0]))
 
-    def packed(self, texts: Sequence[Sequence[str]], first: int) -> PackedTerms:
-        """Returns some texts, which stand from `first` on."""
+    def packed(self, texts: Sequence[Sequence[str]], first: int) -> tuple[list[str], dict[str, NDArray[Any]]]:
+        """Returns the terms that no text before `first` has, and of the texts from there on which terms each has."""
         counted = [Counter(text) for text in texts]
         new = islice(self.terms, self._known(first), self._known(first + len(texts)))
         columns = (
@@ -88,13 +87,18 @@ class LexicalIndex:
         narrow = [np.array(values, np.min_scalar_type(max(values, default=0))) for values in columns]
         return [*new], dict(zip(self.PACKED, narrow, strict=True))
 
-    def restore(self, blocks: Sequence[PackedTerms]) -> None:
-        """Adds the first texts, as `packed` gave them."""
-        if not blocks:
+    def unpack(self, new: Iterable[str], arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Takes in the first texts, some after the other, as `packed` gave them; `restore` adds them all."""
+        self.terms |= {term: number for number, term in enumerate(new, len(self.terms))}
+        self._packed.append([arrays[name].copy() for name in self.PACKED])
+
+    def restore(self) -> None:
+        """Adds the texts that were taken in."""
+        if not self._packed:
             return
-        self.terms = {term: number for number, term in enumerate(chain.from_iterable(new for new, _ in blocks))}
-        having, distinct, counts = (np.concatenate([arrays[name] for _, arrays in blocks]) for name in self.PACKED)
-        texts, order = np.repeat(np.arange(len(distinct), dtype=np.intc), distinct), _rising(having)
+        having, distinct, counts = map(np.concatenate, zip(*self._packed, strict=True))
+        self._packed.clear()
+        texts, order = np.repeat(np.arange(len(distinct), dtype=np.intc), distinct), np.argsort(having, kind="stable")
         self._texts, self._counts = texts[order], counts[order]
         self._starts = np.concatenate(([0], np.cumsum(np.bincount(having, minlength=len(self.terms)))))
         self._distinct.frombytes(distinct.astype(np.intc).tobytes())
@@ -175,12 +179,6 @@ def most_about(text: str, wanted: Collection[str]) -> int | None:
     found = ((len(wanted.intersection(terms(said[0]))), -said.start()) for said in _SENTENCE.finditer(text))
     most, start = max(found, default=(0, 0))
     return -start if most else None
-
-
-def _rising(numbers: NDArray[Any]) -> NDArray[np.intp]:
-    """Returns in which order numbers rise, equal ones as they come; half by half, as 16 bits are sorted fastest."""
-    order = np.argsort(numbers.astype(np.uint16), kind="stable")
-    return order[np.argsort((numbers[order] >> 16).astype(np.uint16), kind="stable")]
 
 
 def _starts(rising: NDArray[Any]) -> NDArray[np.intp]:
