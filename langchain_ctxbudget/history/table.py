@@ -160,7 +160,7 @@ class MessageTable(Columns, Sequence[Entry]):
         fact = (place.clock, place.number, place.state, *(self._words[word] for word in words), record.named)
         self.facts.extend(np.array([fact], FACTS))
         for digests, it in ((self.fingerprints, said), (self.digests, entry.digest)):
-            digests.extend([np.void(bytes.fromhex(it))])
+            digests.extend(np.frombuffer(bytes.fromhex(it), "V16"))
         self.preservations.extend([PRESERVATIONS.index(entry.preservation)])
         self.safe.extend([safe])
         self.says.extend([bool(entry.text)])
