@@ -60,7 +60,8 @@ class Rows:
         width, end = self._buffer.shape[1:] if self._length else rows.shape[1:], self._length + len(rows)
         if not self._length or end > len(self._buffer):
             bigger = np.zeros((max(end, 2 * self._length, _FIRST_CAPACITY), *width), rows.dtype)
-            bigger[: self._length] = self.values if self._length else 0
+            if self._length:
+                bigger[: self._length] = self.values
             self._buffer = bigger
         self._buffer[self._length : end] = rows
         self._length = end
