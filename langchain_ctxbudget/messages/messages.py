@@ -30,6 +30,8 @@ _PLAIN_TYPES = {"human", "ai", "system"}
 _CALLS = ("tool_calls", "invalid_tool_calls")
 _COMPARED = ("additional_kwargs", *_CALLS, "tool_call_id", "status", "role")
 _SEEN = {"id", "content", "name", *_COMPARED}
+MOST_LOOKED_AT = 2_048
+"""Of more messages than this, older ones are known by identity alone."""
 _sorted_json = json.JSONEncoder(sort_keys=True).encode
 _ROLES = {"human": "user", "ai": "assistant", "system": "system", "function": "function"}
 
@@ -141,7 +143,7 @@ def plainly_same(one: BaseMessage, other: BaseMessage) -> bool:
 
 
 class SeenMessages(NamedTuple):
-    """Messages, and a copy of what each said when it was looked at, as somebody may change it in place."""
+    """Messages, and a copy of what the newest said when they were looked at, as somebody may change them in place."""
 
     messages: Sequence[BaseMessage] = ()
     said: tuple[Mapping[str, object], ...] = ()
@@ -149,12 +151,14 @@ class SeenMessages(NamedTuple):
     def begin(self, given: Sequence[BaseMessage]) -> bool:
         """Tells if the given messages begin with these very objects, unchanged as far as can be seen."""
         with suppress(Exception):  # whatever an artifact raises that is compared
-            return same_beginning(self.messages, given) and self.said == (*map(vars, self.messages),)
+            recent = self.messages[len(self.messages) - len(self.said) :]
+            return same_beginning(self.messages, given) and self.said == (*map(vars, recent),)
         return False
 
     def grown(self, given: Sequence[BaseMessage]) -> "SeenMessages":
         """Returns all given messages, which begin with these, as they are now."""
-        return SeenMessages(given, (*self.said, *map(_as_seen, given[len(self.said) :])))
+        new = given[max(len(self.messages), len(given) - MOST_LOOKED_AT) :]
+        return SeenMessages(given, (*self.said, *map(_as_seen, new))[-MOST_LOOKED_AT:])
 
 
 def _as_seen(message: BaseMessage) -> dict[str, object]:
