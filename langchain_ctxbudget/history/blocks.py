@@ -70,7 +70,8 @@ def read(store: BaseStore, conversation: OpenConversation) -> Flow[None]:
     read_parts = partial(_read_parts, store, conversation.scope, table)
     # What stands behind a damaged block is made again, too.
     is_whole = yield from read_parts(head.blocks, lambda name: not name.startswith(VECTORS))
-    table.search_index.lexical.restore()
+    table.search_index.lexical.restore(table.search_index.packed_words)
+    table.search_index.packed_words.clear()
     whole = [block for block in head.blocks if block.end <= len(table)]
     embedded = [*takewhile(lambda block: vectors in block.parts, whole)]
     is_whole &= yield from read_parts(embedded, vectors.__eq__)
@@ -102,18 +103,14 @@ def _read_parts(
     namespace = scope.namespace(BLOCKS)
     for first in range(0, len(blocks), READ_AT_ONCE):
         some = blocks[first : first + READ_AT_ONCE]
-        asked = [(number, name) for number, block in enumerate(some) for name in block.parts if wanted(name)]
-        items = yield from batch(store, [GetOp(namespace, _key(first + number, name)) for number, name in asked])
-        found: list[dict[str, bytes]] = [{} for _ in some]
-        for (number, name), item in zip(asked, items, strict=True):
-            if (raw := _checked(item, some[number].parts[name])) is None:
-                some = some[:number]
-                break
-            found[number][name] = raw
-        for parts in found[: len(some)]:
-            _unpack(table, parts)
-        if len(some) < len(found):
-            return False
+        asked = [(number, name) for number, block in enumerate(some, first) for name in block.parts if wanted(name)]
+        items = iter((yield from batch(store, [GetOp(namespace, _key(number, name)) for number, name in asked])))
+        for block in some:
+            parts = {name: _checked(next(items), hashed) for name, hashed in block.parts.items() if wanted(name)}
+            whole = {name: raw for name, raw in parts.items() if raw is not None}
+            if len(whole) < len(parts):
+                return False
+            _unpack(table, whole)
     return True
 
 

@@ -139,7 +139,7 @@ def pooled(
 ) -> Pool:
     """Ranks the messages of a conversation and texts from elsewhere, by words and, where they are known, by vectors."""
     index, first = searched.index, len(elsewhere)
-    query = search.spelled(query, list(index.speakers), index.lexical.terms)
+    query = search.spelled(query, list(index.speakers), index.lexical.postings)
     question, shelf = search.Question.of(query, list(index.speakers), searched.today), search.LexicalIndex()
     shelf.extend((_terms_of(searched_text(other.speaker, other.text)) for other in elsewhere), question.terms)
     keys = [(other.source, other.date, other.title) for other in elsewhere]  # one title and date: a session
@@ -242,7 +242,7 @@ def similarities(
 ) -> Flow[Similar]:
     """Returns the vectors of all texts and of a query; no text is embedded twice, whatever came of it."""
     index, known = searched.index, searched.elsewhere
-    asked = without_names(search.spelled(query, list(index.speakers), index.lexical.terms), searched.names)
+    asked = without_names(search.spelled(query, list(index.speakers), index.lexical.postings), searched.names)
     known_query = searched.asked if searched.asked and searched.asked[0] == asked else None
     vector = known_query[1] if known_query else (yield from embed_query(embeddings, asked))
     own, renewed = index.vectors, index.embedded_by(f"{embeddings_name(embeddings)} {len(vector)}")

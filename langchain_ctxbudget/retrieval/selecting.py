@@ -170,19 +170,16 @@ def _without_siblings(pool: Pool, numbers: NDArray[np.intp]) -> NDArray[np.intp]
         return numbers
     words, lexical = dict.fromkeys((term for pair in wanted for term in pair), 1.0), pool.searched.index.lexical
     share = np.concatenate((pool.shelf.covered(words), lexical.covered(words, pool.places)))[numbers]
-
-    def named(number: int) -> set[tuple[str, str]]:
-        said = pool.text(number).text
-        return wanted.intersection(pairwise(terms(said) if _IDENTIFIER.search(said) else ()))
-
-    if wanted not in map(named, numbers[share == 1].tolist()):  # as nearly always: others are not decoded
+    near = numbers[share > 0] if (share == 1).any() else numbers[:0]  # what cannot be it is not decoded
+    said = [pool.text(number).text for number in near.tolist()]
+    shapes = [_IDENTIFIER.sub("0", text) for text in said]
+    times = Counter(shapes)  # a text of its own shape is nobody's sibling, and is not read
+    asked = (text if times[shape] > 1 else "" for text, shape in zip(said, shapes, strict=True))
+    named = [wanted.intersection(pairwise(terms(text))) for text in asked]
+    if wanted not in named:
         return numbers
-    near = numbers[share > 0]
-    shapes = [_IDENTIFIER.sub("0", pool.text(number).text) for number in near.tolist()]
-    times = Counter(shapes)  # of a shape that no other text has nothing is asked
-    found = [times[shape] > 1 and named(number) for shape, number in zip(shapes, near.tolist(), strict=True)]
-    answered = {shape for shape, has in zip(shapes, found, strict=True) if has}
-    gone = [shape in answered and not has for shape, has in zip(shapes, found, strict=True)]
+    answered = {shape for shape, found in zip(shapes, named, strict=True) if found}
+    gone = [shape in answered and not found for shape, found in zip(shapes, named, strict=True)]
     return numbers[~np.isin(numbers, near[gone])]
 
 

@@ -3,17 +3,18 @@
 import math
 import re
 from array import array
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import islice
-from typing import Any
+from itertools import chain
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from langchain_ctxbudget.messages import terms
 from langchain_ctxbudget.search.ranking import ALL, Numbers, Places, Scores
 
+PackedTerms: TypeAlias = tuple[Sequence[str], Mapping[str, NDArray[Any]]]
+PACKED = ("term", "distinct", "count")
 BM25_K1, BM25_B = 1.2, 0.75
 _NOWHERE = array("i")
 _SENTENCE = re.compile(r"[^\s.!?。！？][^\n.!?。！？]*")  # noqa: RUF001 - marks of sentences
@@ -25,17 +26,9 @@ class LexicalIndex:
     A query reads only the texts that share a term with it. An index must not be extended while it is searched.
     """
 
-    PACKED = ("term", "distinct", "count")
-    """Of some texts, the number of each term of each; how many each has; how often it has each."""
-
     def __init__(self) -> None:
-        self.terms: dict[str, int] = {}
-        """The number of every term, from 0, in the order in which the texts have them."""
-        self._added: dict[str, array[int]] = {}
-        """For every term the texts that were added and have it, each as its number and how often."""
-        self._starts, self._texts, self._counts = np.zeros(1, np.intp), np.zeros(0, np.intc), np.zeros(0, np.uint8)
-        """The texts that were restored, term by term, where those of each term begin, and how often each has it."""
-        self._packed: list[list[NDArray[Any]]] = []
+        self.postings: dict[str, array[int]] = {}
+        """For every term the texts that have it, each as its number and how often."""
         self._lengths, self._distinct = array("i"), array("i")
         self.total_length = 0
 
@@ -52,58 +45,48 @@ class LexicalIndex:
         for number, text in enumerate(texts, len(self)):
             counts = Counter(text)
             for term in counts if query is None else counts.keys() & query:
-                self.terms.setdefault(term, len(self.terms))
-                self._added.setdefault(term, array("i")).extend((number, counts[term]))
+                self.postings.setdefault(term, array("i")).extend((number, counts[term]))
             self._lengths.append(len(text))
             self._distinct.append(len(counts))
             self.total_length += len(text)
 
     def first(self, length: int) -> "LexicalIndex":
         """Returns the index of the first texts alone."""
-        other, stay = LexicalIndex(), self._texts < length
-        other._texts, other._counts = self._texts[stay], self._counts[stay]
-        other._starts = np.concatenate(([0], np.cumsum(stay)))[self._starts]
-        for term, postings in self._added.items():
+        other = LexicalIndex()
+        for term, postings in self.postings.items():
             if kept := int(np.searchsorted(_view(postings)[::2], length)):
-                other._added[term] = postings[: 2 * kept]
-        other.terms = dict(islice(self.terms.items(), self._known(length)))
+                other.postings[term] = postings[: 2 * kept]
         other._lengths, other._distinct = self._lengths[:length], self._distinct[:length]
         other.total_length = sum(other._lengths)
         return other
 
-    def _known(self, length: int) -> int:
-        """Returns how many terms the first texts have."""
-        return bisect_left([*self.terms], length, key=lambda term: int(self._having(term)[0][0]))
-
-    def packed(self, texts: Sequence[Sequence[str]], first: int) -> tuple[list[str], dict[str, NDArray[Any]]]:
-        """Returns the terms that no text before `first` has, and of the texts from there on which terms each has."""
+    def packed(self, texts: Iterable[Sequence[str]], first: int) -> PackedTerms:
+        """Returns the terms that no text before `first` has, and by number those that each text from there on has."""
+        numbers = {term: number for number, term in enumerate(self.postings)}
         counted = [Counter(text) for text in texts]
-        new = islice(self.terms, self._known(first), self._known(first + len(texts)))
-        columns = (
-            [self.terms[term] for counts in counted for term in counts],
-            [len(counts) for counts in counted],
-            [count for counts in counted for count in counts.values()],
-        )
-        narrow = [np.array(values, np.min_scalar_type(max(values, default=0))) for values in columns]
-        return [*new], dict(zip(self.PACKED, narrow, strict=True))
+        arrays = {
+            "distinct": [len(counts) for counts in counted],
+            "term": [numbers[term] for counts in counted for term in counts],
+            "count": [count for counts in counted for count in counts.values()],
+        }
+        narrow = {name: np.min_scalar_type(max(values, default=0)) for name, values in arrays.items()}
+        new = [term for term, having in self.postings.items() if first <= having[0] < first + len(counted)]
+        return new, {name: np.array(values, narrow[name]) for name, values in arrays.items()}
 
-    def unpack(self, new: Iterable[str], arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Takes in the first texts, some after the other, as `packed` gave them; `restore` adds them all."""
-        self.terms |= {term: number for number, term in enumerate(new, len(self.terms))}
-        self._packed.append([arrays[name].copy() for name in self.PACKED])
-
-    def restore(self) -> None:
-        """Adds the texts that were taken in."""
-        if not self._packed:
+    def restore(self, blocks: Sequence[PackedTerms]) -> None:
+        """Adds the first texts, as `packed` gave them."""
+        if not blocks:
             return
-        having, distinct, counts = map(np.concatenate, zip(*self._packed, strict=True))
-        self._packed.clear()
-        texts, order = np.repeat(np.arange(len(distinct), dtype=np.intc), distinct), np.argsort(having, kind="stable")
-        self._texts, self._counts = texts[order], counts[order]
-        self._starts = np.concatenate(([0], np.cumsum(np.bincount(having, minlength=len(self.terms)))))
+        every, distinct, counts = (np.concatenate([of[name] for _, of in blocks]) for name in PACKED)
+        texts, order = np.repeat(np.arange(len(distinct), dtype=np.intc), distinct), np.argsort(every, kind="stable")
+        pairs = np.stack((texts[order], counts[order]), axis=1, dtype=np.intc)
+        ends, start = np.cumsum(np.bincount(every)).tolist(), 0
+        for word, end in zip(chain.from_iterable(new for new, _ in blocks), ends, strict=True):
+            self.postings[word] = array("i", pairs[start:end].tobytes())
+            start = end
         self._distinct.frombytes(distinct.astype(np.intc).tobytes())
         self._lengths.frombytes(np.bincount(texts, counts, len(distinct)).astype(np.intc).tobytes())
-        self.total_length = int(counts.sum(dtype=np.int64))
+        self.total_length = sum(self._lengths)
 
     def scores(
         self, query: Iterable[str], *, groups: Numbers | None = None, background: "LexicalIndex | None" = None
@@ -135,22 +118,13 @@ class LexicalIndex:
 
     def _found(self, query: Iterable[str]) -> tuple[NDArray[np.intp], Numbers, Numbers]:
         """Returns where different terms stand: for each text that has one, which one it is, the text, and how often."""
-        found = [self._having(term) for term in dict.fromkeys(query)]
-        texts, counts = map(np.concatenate, zip((_view(_NOWHERE),) * 2, *found, strict=True))
-        return np.repeat(np.arange(len(found)), [len(having) for having, _ in found]), texts, counts
-
-    def _having(self, term: str) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Returns the texts that have a term, and how often each."""
-        number, added = self.terms.get(term, -1), _view(self._added.get(term, _NOWHERE)).reshape(-1, 2)
-        if not 0 <= number < len(self._starts) - 1:
-            return added[:, 0], added[:, 1]
-        restored, parts = slice(*self._starts[number : number + 2]), ((self._texts, 0), (self._counts, 1))
-        texts, counts = (np.concatenate((part[restored], added[:, column])) for part, column in parts)
-        return texts, counts
+        found = [_view(self.postings.get(term, _NOWHERE)) for term in dict.fromkeys(query)]
+        pairs = np.concatenate([_view(_NOWHERE), *found]).reshape(-1, 2)
+        return np.repeat(np.arange(len(found)), [len(one) // 2 for one in found]), pairs[:, 0], pairs[:, 1]
 
     def count(self, term: str) -> int:
         """Returns how many texts have a term."""
-        return len(self._having(term)[0])
+        return len(self.postings.get(term, _NOWHERE)) // 2
 
     def rarities(self, query: Iterable[str], background: "LexicalIndex | None" = None) -> dict[str, float]:
         """Returns how rare every term of a query is among all texts: about what a text scores that has it once."""
