@@ -137,10 +137,8 @@ def lacking(conversation: OpenConversation) -> Iterator[tuple[int, list[str]]]:
     reach |= {f"{COSTS}{name}": len(costs.column) for name, costs in table.counted.items()}
     for number in range(max(0, len(table) - FOLLOWING) // BLOCK_MESSAGES):
         stored = conversation.blocks[number].parts if number < len(conversation.blocks) else {}
-        if stored.keys() >= reach.keys():  # as nearly all are
-            continue
         end = (number + 1) * BLOCK_MESSAGES
-        if names := [name for name, length in reach.items() if length >= end and name not in stored]:
+        if names := [name for name in sorted(reach.keys() - stored.keys()) if reach[name] >= end]:
             yield number, names
 
 

@@ -8,7 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from itertools import chain
+from itertools import chain, pairwise
 
 from langchain_ctxbudget.history.columns import Entry
 from langchain_ctxbudget.history.extractive import Digest, Line, digest_messages, merge
@@ -61,7 +61,10 @@ class Tree:
         known = len(self.keys)
         if len(edges) - 1 == known:
             return self
-        new = (_hash(*map(_content, entries[edges[i] : edges[i + 1]])) for i in range(known, len(edges) - 1))
+        new = (
+            _hash(*(f"{one.id}\0{one.fingerprint}\0{one.preservation == 'drop'}\0" for one in entries[first:end]))
+            for first, end in pairwise(edges[known:])
+        )
         return replace(self, starts=tuple(edges), keys=(*self.keys, *new))
 
     def shortened(self, length: int) -> "Tree":
@@ -117,10 +120,6 @@ def frontier(starts: Sequence[int], segments: int) -> list[Node]:
         nodes[:0] = [node_at(starts, level, index) for index in range(start, end)]
         level, end = level + 1, start // FAN_OUT
     return nodes
-
-
-def _content(entry: Entry) -> str:
-    return f"{entry.id}\0{entry.fingerprint}\0{entry.preservation == 'drop'}\0"
 
 
 def _hash(*parts: str) -> str:

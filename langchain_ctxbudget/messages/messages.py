@@ -151,8 +151,7 @@ class SeenMessages(NamedTuple):
     def begin(self, given: Sequence[BaseMessage]) -> bool:
         """Tells if the given messages begin with these very objects, unchanged as far as can be seen."""
         with suppress(Exception):  # whatever an artifact raises that is compared
-            recent = self.messages[len(self.messages) - len(self.said) :]
-            return same_beginning(self.messages, given) and self.said == (*map(vars, recent),)
+            return same_beginning(self.messages, given) and self.said == (*map(vars, self.messages[-len(self.said) :]),)
         return False
 
     def grown(self, given: Sequence[BaseMessage]) -> "SeenMessages":

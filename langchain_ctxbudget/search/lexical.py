@@ -5,7 +5,7 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -80,10 +80,9 @@ class LexicalIndex:
         every, distinct, counts = (np.concatenate([of[name] for _, of in blocks]) for name in PACKED)
         texts, order = np.repeat(np.arange(len(distinct), dtype=np.intc), distinct), np.argsort(every, kind="stable")
         pairs = np.stack((texts[order], counts[order]), axis=1, dtype=np.intc)
-        ends, start = np.cumsum(np.bincount(every)).tolist(), 0
-        for word, end in zip(chain.from_iterable(new for new, _ in blocks), ends, strict=True):
+        ends = [0, *np.cumsum(np.bincount(every)).tolist()]
+        for word, (start, end) in zip(chain.from_iterable(new for new, _ in blocks), pairwise(ends), strict=True):
             self.postings[word] = array("i", pairs[start:end].tobytes())
-            start = end
         self._distinct.frombytes(distinct.astype(np.intc).tobytes())
         self._lengths.frombytes(np.bincount(texts, counts, len(distinct)).astype(np.intc).tobytes())
         self.total_length = sum(self._lengths)
