@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
 K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 AFTER_FORK = (
     "Make pipelines and open stores after the fork (gunicorn: without --preload or in `post_fork`; Celery: in "
     "`worker_process_init`; multiprocessing: `spawn`)."
@@ -37,6 +38,15 @@ def new_mutex() -> threading.Lock:
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
     os.register_at_fork(after_in_child=lambda: [mutex._at_fork_reinit() for mutex in list(_mutexes)])  # noqa: SLF001
+
+
+def keep_newest(kept: dict[K, V], key: K, value: V, most: int) -> V:
+    """Puts a value at the end of a dictionary, which lets go of its first ones beyond so many; returns the value."""
+    kept.pop(key, None)
+    kept[key] = value
+    while len(kept) > most:
+        del kept[next(iter(kept))]
+    return value
 
 
 class Cancelled(threading.Event):
@@ -150,8 +160,6 @@ class BackgroundWorker(Generic[K]):
                 self._running = None
                 self._failures.pop(key, None)
                 if failure is not None:
-                    self._failures[key] = failure
-                    if len(self._failures) > _MOST_FAILURES:
-                        del self._failures[next(iter(self._failures))]
+                    keep_newest(self._failures, key, failure, _MOST_FAILURES)
                 self._changed.notify_all()
             del key  # it names a user

@@ -42,7 +42,7 @@ TIER_OF_SOURCE = {"memories": 2, "documents": 3, "messages": 4, "conversations":
 WORDS = {
     "layers": {str(layer): title for layer, title in budgets.TITLES.items()},
     "reasons": {str(reason): reason.meaning for reason in Reason},
-    "states": {state: words for state, (words, _) in STATES.items()},
+    "states": {state: words for state, (words, *_) in STATES.items()},
 }
 INSTRUCTIONS = ("manner ", "preference ")
 """Beginnings of the ids of items that say how to answer, and not what is known."""

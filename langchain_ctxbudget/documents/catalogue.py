@@ -19,9 +19,10 @@ from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, GetOp, Item, SearchItem, SearchOp
 from numpy.typing import NDArray
 from pydantic import Field
+from langchain_ctxbudget.background import keep_newest
 from langchain_ctxbudget.flow import Flow, batch, embed, embed_query, in_thread, with_fallback
 from langchain_ctxbudget.messages import fold, mentions, one_line, terms
-from langchain_ctxbudget.search import Candidate, CentredVectors, LexicalIndex, Vectors, as_query, comparable
+from langchain_ctxbudget.search import Candidate, CentredVectors, LexicalIndex, Vectors, as_query, comparable, highest
 from langchain_ctxbudget.stores import ROOT, Record, has_index, label, read_all, require_id
 
 SHARED = "shared"
@@ -227,10 +228,7 @@ class Catalogue:
                     shelf.texts = {key: old.texts[key] for key in shelf.chunks if key in old.texts}
                     shelf.rows = {key: old.rows[key] for key in shelf.chunks if key in old.rows}
             with self._mutex:
-                self._shelves.pop(owner, None)
-                self._shelves[owner] = shelf  # as the newest
-                if len(self._shelves) > KEPT_OWNERS:
-                    del self._shelves[next(iter(self._shelves))]
+                keep_newest(self._shelves, owner, shelf, KEPT_OWNERS)
             shelves += [shelf] if shelf.records else []
         return shelves
 
@@ -304,8 +302,7 @@ def _candidate(record: DocumentInfo, place: int, part: PartRecord) -> Candidate:
 
 def _best(keys: Sequence[str], scores: NDArray[np.float64], limit: int, *, above: float) -> dict[str, float]:
     """Returns the highest scores; of equal ones, the first."""
-    order = np.argsort(-scores, kind="stable")[:limit].tolist()
-    return {keys[place]: float(scores[place]) for place in order if scores[place] > above}
+    return {keys[at]: float(scores[at]) for at in highest(np.flatnonzero(scores > above), scores, limit).tolist()}
 
 
 def _fused(lexical: Mapping[str, float], dense: Mapping[str, float]) -> dict[str, float]:

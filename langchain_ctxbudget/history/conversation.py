@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 from langchain_core.messages import BaseMessage
-from langchain_ctxbudget.background import new_mutex
+from langchain_ctxbudget.background import keep_newest, new_mutex
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow, Lock, T, locked
 from langchain_ctxbudget.history.arc import OpenQuestions
@@ -307,10 +307,7 @@ class OpenConversation:
 
     def use(self, cut: CutRecord) -> None:
         """Keeps a cut as the one used last; only the last few are kept."""
-        self.cuts.pop(cut.cut_key, None)
-        self.cuts[cut.cut_key] = cut
-        while len(self.cuts) > MOST_CUTS:
-            del self.cuts[next(iter(self.cuts))]
+        keep_newest(self.cuts, cut.cut_key, cut, MOST_CUTS)
 
     def cut_is_valid(self, cut: CutRecord) -> bool:
         """Returns whether a cut was made for the messages that stand before it now."""
@@ -342,10 +339,8 @@ class OpenConversations:
     def using(self, scope: Scope, body: Callable[[OpenConversation], Flow[T]]) -> Flow[T]:
         """Runs a flow with a conversation, alone."""
         with self._mutex:
-            conversation = self._open.pop(scope, None) or OpenConversation(scope, self._locks.setdefault(scope, Lock()))
-            self._open[scope] = conversation
-            while len(self._open) > MAX_OPEN:  # whoever is using it goes on with it
-                del self._open[next(iter(self._open))]
+            conversation = self._open.get(scope) or OpenConversation(scope, self._locks.setdefault(scope, Lock()))
+            keep_newest(self._open, scope, conversation, MAX_OPEN)  # whoever is using another one goes on with it
         return (yield from locked(conversation.lock, body(conversation)))
 
     def all(self) -> dict[Scope, OpenConversation]:

@@ -7,11 +7,11 @@ messages themselves (content-defined chunking, Muthitacharoen et al. 2001): a me
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import blake2b
 from itertools import chain, pairwise
 
 from langchain_ctxbudget.history.columns import Entry
 from langchain_ctxbudget.history.extractive import Digest, Line, digest_messages, merge
+from langchain_ctxbudget.messages import digest
 
 FAN_OUT = 5
 """Nodes that make one of the next level (seed 000: groups of 5)."""
@@ -61,10 +61,7 @@ class Tree:
         known = len(self.keys)
         if len(edges) - 1 == known:
             return self
-        new = (
-            _hash(*(f"{one.id}\0{one.fingerprint}\0{one.preservation == 'drop'}\0" for one in entries[first:end]))
-            for first, end in pairwise(edges[known:])
-        )
+        new = (digest("".join(map(_content, entries[first:end]))).hex() for first, end in pairwise(edges[known:]))
         return replace(self, starts=tuple(edges), keys=(*self.keys, *new))
 
     def shortened(self, length: int) -> "Tree":
@@ -80,10 +77,10 @@ class Tree:
         """Returns the number of segments that end at or before a position."""
         return bisect_right(self.starts, position) - 1
 
-    def complete(self, position: int, known: int = 0) -> list[Node]:
-        """Returns the nodes that end by a position, but not with one of `known` segments; each after its children."""
+    def complete(self, position: int) -> list[Node]:
+        """Returns every node that ends before or at a position, each after its children."""
         nodes: list[Node] = []
-        for index in range(known, self.segments_until(position)):
+        for index in range(self.segments_until(position)):
             level, count = 1, index + 1
             nodes.append(node_at(self.starts, level, index))
             while count % FAN_OUT == 0:
@@ -102,7 +99,7 @@ class Tree:
         keys = self.keys[span.index * width : (span.index + 1) * width]
         if len(keys) < width or node_at(self.starts, span.level, span.index) != span:
             return ""
-        return keys[0] if span.level == 1 else _hash(str(span.level), *keys)
+        return keys[0] if span.level == 1 else digest("".join((str(span.level), *keys))).hex()
 
 
 def node_at(starts: Sequence[int], level: int, index: int) -> Node:
@@ -122,8 +119,8 @@ def frontier(starts: Sequence[int], segments: int) -> list[Node]:
     return nodes
 
 
-def _hash(*parts: str) -> str:
-    return blake2b("".join(parts).encode(errors="surrogatepass"), digest_size=16).hexdigest()
+def _content(entry: Entry) -> str:
+    return f"{entry.id}\0{entry.fingerprint}\0{entry.preservation == 'drop'}\0"
 
 
 @dataclass(slots=True)

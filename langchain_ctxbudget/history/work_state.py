@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_ctxbudget.background import keep_newest
 from langchain_ctxbudget.history import known_files
 from langchain_ctxbudget.history.extractive import ENGLISH
 from langchain_ctxbudget.history.known_files import KnownFile
@@ -201,10 +202,7 @@ class WorkState:
             titles = (next((str(item[key]) for key in _TITLE_KEYS if item.get(key)), "") for item in call.todos)
             self.todos = tuple(zip(titles, (str(item.get("status", "pending")) for item in call.todos), strict=True))
         elif call.kind == "run":
-            self.commands.pop(subject, None)
-            self.commands[subject] = Outcome("run", failed=why)
-            while len(self.commands) > MOST_NAMES // 10:
-                del self.commands[next(iter(self.commands))]
+            keep_newest(self.commands, subject, Outcome("run", failed=why), MOST_NAMES // 10)
         for path in call.subjects if call.kind in ("read", "edit", "write") else ():
             before = self.files.get(path)
             verb = "read" if call.kind == "read" else "made" if call.kind == "write" and not before else "changed"
@@ -227,9 +225,7 @@ class WorkState:
             for old, text, every in known_files.replacements(call.args):
                 known = known.edited(old, text, every=every)
         if known is not None and known.lines:
-            self.texts[path] = known
-            while len(self.texts) > known_files.MOST_FILES:
-                del self.texts[next(iter(self.texts))]
+            keep_newest(self.texts, path, known, known_files.MOST_FILES)
 
     def activation(self, name: str) -> float:
         """Returns how likely a name is used again."""

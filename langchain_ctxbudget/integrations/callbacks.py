@@ -12,6 +12,7 @@ from uuid import UUID
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import LLMResult
+from langchain_ctxbudget.background import keep_newest
 from langchain_ctxbudget.errors import InputError, checks_names
 from langchain_ctxbudget.pipeline import ContextPipeline
 from langchain_ctxbudget.report import ContextReport
@@ -69,9 +70,7 @@ class ContextUsageHandler(BaseCallbackHandler):
             _logger.info("Run %s answers none of the latest prompts: its usage is not observed", run_id)
             return
         with self._mutex:
-            self._runs[run_id] = report
-            if len(self._runs) > _RUNS:
-                del self._runs[next(iter(self._runs))]
+            keep_newest(self._runs, run_id, report, _RUNS)
 
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:  # noqa: ANN401, ARG002
         """Gives the usage of the answer to the pipeline."""

@@ -110,15 +110,15 @@ class BudgetedRetriever(BaseRetriever):
         if not query.strip():
             return []
         engine = self.pipeline.engine.over(run.store if self.runtime_store else None)
-        hits = yield from self._hits(engine, run.scope.user_id, query, max(RANKED, k or 0))
+        ranked = yield from self._ranked(engine, run.scope.user_id, query, max(RANKED, k or 0))
         count = self.pipeline.token_counter.count_text
-        found = _fitting(hits, count, k, max_tokens)
+        found = _fitting(ranked, count, k, max_tokens)
         for each in found:
             each.metadata = beside(each.metadata, {"tokens": count(each.page_content)})
         return found
 
-    def _hits(self, engine: Engine, user_id: str, query: str, limit: int) -> Flow[list[Document]]:
-        """Returns the best hits; an open conversation is searched whole, beside the newest messages of the others."""
+    def _ranked(self, engine: Engine, user_id: str, query: str, limit: int) -> Flow[list[Document]]:
+        """Returns the best ones; an open conversation is searched whole, beside the newest messages of the others."""
 
         def body(conversation: Conversation | None) -> Flow[list[Document]]:
             workspace = engine.workspace
@@ -126,10 +126,10 @@ class BudgetedRetriever(BaseRetriever):
             memories = yield from facts.all_candidates(workspace.store, user_id, engine.settings, count)
             given = workspace.catalogue, user_id, self.sources, workspace.embeddings, self.conversation_id
             sources = Sources(*given, memories, vectors=workspace.vectors)
-            hits, failures = yield from search(sources, query, limit, conversation)
+            found, failures = yield from search(sources, query, limit, conversation)
             for failure in failures:
                 _log.warning("%s", failure)
-            return hits
+            return found
 
         yield from engine.ready()
         if self.conversation_id is None:
@@ -137,11 +137,11 @@ class BudgetedRetriever(BaseRetriever):
         return (yield from engine.recall(Scope(user_id, self.conversation_id), body))
 
 
-def _fitting(hits: Sequence[Document], count: Count, k: int | None, max_tokens: int | None) -> list[Document]:
-    """Returns the first `k` of the hits that fit, one after the other, into a number of tokens."""
+def _fitting(ranked: Sequence[Document], count: Count, k: int | None, max_tokens: int | None) -> list[Document]:
+    """Returns the first `k` of some documents that fit, one after the other, into a number of tokens."""
     taken: list[Document] = []
-    for hit in hits:
-        joined = SEPARATOR.join(one.page_content for one in (*taken, hit))
+    for one in ranked:
+        joined = SEPARATOR.join(each.page_content for each in (*taken, one))
         if (k is None or len(taken) < k) and (max_tokens is None or count(joined) <= max_tokens):
-            taken.append(hit)
+            taken.append(one)
     return taken

@@ -8,7 +8,7 @@ all terms of a name; the message's vector is far nearer to it than to the others
 
 import re
 import unicodedata
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import numpy as np
 from langgraph.store.base import BaseStore
 from numpy.typing import NDArray
-from langchain_ctxbudget.background import new_mutex
+from langchain_ctxbudget.background import keep_newest, new_mutex
 from langchain_ctxbudget.errors import StoreError
 from langchain_ctxbudget.flow import Flow, Lock, batch
 from langchain_ctxbudget.knowledge import records
@@ -255,7 +255,7 @@ class Kept:
     """How often which bundle was a hit (True) or a miss since that was written last."""
 
 
-_stores: WeakKeyDictionary[BaseStore, OrderedDict[str, Kept]] = WeakKeyDictionary()
+_stores: WeakKeyDictionary[BaseStore, dict[str, Kept]] = WeakKeyDictionary()
 _mutex = new_mutex()
 _locks: WeakValueDictionary[tuple[int, str], Lock] = WeakValueDictionary()
 
@@ -263,12 +263,8 @@ _locks: WeakValueDictionary[tuple[int, str], Lock] = WeakValueDictionary()
 def kept_of(store: BaseStore, user_id: str) -> Kept:
     """Returns the cache of a user; work that was begun with an earlier cache must not be written."""
     with _mutex:
-        users = _stores.setdefault(store, OrderedDict())
-        kept = users.setdefault(user_id, Kept())
-        users.move_to_end(user_id)
-        if len(users) > KEPT_USERS:
-            users.popitem(last=False)
-        return kept
+        users = _stores.setdefault(store, {})
+        return keep_newest(users, user_id, users.get(user_id) or Kept(), KEPT_USERS)
 
 
 def lock_of(store: BaseStore, user_id: str) -> Lock:
@@ -280,7 +276,7 @@ def lock_of(store: BaseStore, user_id: str) -> Lock:
 def interrupted(store: BaseStore, user_id: str) -> None:
     """Drops a user's cache because data is erased: work under way is not written, and knowledge is read anew."""
     with _mutex:
-        _stores.get(store, OrderedDict[str, Kept]()).pop(user_id, None)
+        _stores.get(store, dict[str, Kept]()).pop(user_id, None)
 
 
 def note_use(store: BaseStore, user_id: str, hits: Iterable[str], misses: Iterable[str]) -> None:

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy, deepcopy
 from datetime import UTC, datetime
-from hashlib import blake2b
 from itertools import takewhile
 from typing import Any, Literal, NamedTuple, cast, get_args
 
@@ -17,7 +16,7 @@ from pydantic_core import to_jsonable_python
 from langchain_ctxbudget.errors import EmptyMessageError, InputError, UnsupportedContentError
 from langchain_ctxbudget.messages import calls, fences
 from langchain_ctxbudget.messages.calls import Block, blocks_of
-from langchain_ctxbudget.messages.text import ENGLISH, fold, iso_date, one_line, without_pasted
+from langchain_ctxbudget.messages.text import ENGLISH, digest, fold, iso_date, one_line, without_pasted
 from langchain_ctxbudget.messages.turns import group, is_empty, same_beginning
 
 _MARKS = "-#[]* "
@@ -111,7 +110,7 @@ def fingerprint(message: BaseMessage) -> str:
     if isinstance(message, ChatMessage):
         said["role"] = message.role
     text = _sorted_json(said if _is_plain(message) else as_json_data(said))
-    return blake2b(text.encode(), digest_size=16).hexdigest()
+    return digest(text).hex()
 
 
 def _is_plain(message: BaseMessage) -> bool:

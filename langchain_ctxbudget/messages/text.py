@@ -4,13 +4,13 @@ import re
 import tomllib
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import date
 from functools import cache, lru_cache
 from hashlib import blake2b
 from importlib import resources
-from typing import NamedTuple, ParamSpec, TypeVar, cast
+from typing import NamedTuple, ParamSpec, TypeAlias, TypeVar, cast
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -318,3 +318,36 @@ def _alike(first: _Reading, second: _Reading) -> bool:
         and (first.names <= other or second.names <= one)
         and [term for term in first.terms if term in both] == [term for term in second.terms if term in both]
     )
+
+
+MOST_STATED = 1_000
+"""A message of more characters is a text about many things."""
+Statement: TypeAlias = tuple[str, str, frozenset[str], bool, bool]
+"""A thing, the kind of its value, the value; whether it is new or, as of a port, the only one; whether it has ended."""
+
+
+def replaced(said: Mapping[int, tuple[str, str]]) -> Iterator[tuple[int, int, str]]:
+    """Yields what a speaker's newest statement replaces, of messages by their order: the old, the new, the thing."""
+    newest = dict[object, tuple[int, Statement]]()
+    for at, (speaker, text) in sorted(said.items(), reverse=True):
+        for statement in statements(text):
+            thing, kind, value, _, has_ended = statement
+            key = speaker, kind, frozenset(terms(ENGLISH.change.sub(" ", thing)))
+            later, (*_, new, is_change, is_end) = newest.setdefault(key, (at, statement))
+            is_same = new <= value or value <= new
+            if later > at and is_change and is_same == is_end and not has_ended:
+                yield at, later, thing
+
+
+@remembering(4_096)
+def statements(text: str) -> list[Statement]:
+    """Returns what a message states for sure: nothing that is asked, supposed, planned, quoted, or of the past."""
+    made: list[Statement] = []
+    for said in sentences(without_pasted(text)) if len(text) <= MOST_STATED else ():
+        for found in () if ENGLISH.unsure.search(said) else ENGLISH.states.finditer(said):
+            kind = next(name for name in ("day", "time", "number", "name") if found[name])
+            thing = found["what"] or found["made"] or ("home" if found["home"] else "employer")
+            is_change = bool(ENGLISH.change.search(said) or ENGLISH.of_one.search(thing))
+            value = frozenset(_read(ENGLISH.in_figures.sub("", found[kind])).terms)
+            made.append((thing, kind, value, is_change, _read(found[0]).is_negated))
+    return made

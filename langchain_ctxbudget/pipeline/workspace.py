@@ -12,7 +12,7 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore
 from langchain_ctxbudget import history, stores
-from langchain_ctxbudget.background import AFTER_FORK, BackgroundWorker, Cancelled
+from langchain_ctxbudget.background import AFTER_FORK, BackgroundWorker, Cancelled, keep_newest
 from langchain_ctxbudget.errors import InputError, StoreDataError, StoreError
 from langchain_ctxbudget.flow import Flow, T, batch, drive, locked, with_fallback
 from langchain_ctxbudget.knowledge import ClientPresence, Knowledge, Learning, known, records
@@ -44,10 +44,8 @@ class LruCache(Generic[V]):
     def find(self, key: Hashable, make: Callable[[], V]) -> V:
         """Returns the thing under a key; makes it if there is none."""
         with self._mutex:
-            self._things[key] = found = self._things.pop(key) if key in self._things else make()
-            if len(self._things) > MOST_KEPT:
-                del self._things[next(iter(self._things))]
-        return found
+            found = self._things[key] if key in self._things else make()
+            return keep_newest(self._things, key, found, MOST_KEPT)
 
     def all(self) -> list[V]:
         """Returns everything that is kept."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 from langchain_core.messages import HumanMessage, SystemMessage
 from langchain_ctxbudget import budget as budgets
 from langchain_ctxbudget import errors
+from langchain_ctxbudget.background import keep_newest
 from langchain_ctxbudget.budget import Allocation, Exchange, Fragment, Layer, Reason, Situation
 from langchain_ctxbudget.history import CONTEXT_FRAME, Conversation, compact, with_headings, work_state
 from langchain_ctxbudget.knowledge import MAX_TOPICS, facts, subjects
@@ -272,9 +273,7 @@ def _fitted(plan: Plan, rooms: Rooms) -> PlannedTurn | int:
     # The numbers by which the recall tool gives messages of the turn follow those that are stored.
     turn.name = lambda one: f"#{first + places[key]}" if (key := reference_of(one)) in places else None
     fitted: PlannedTurn | int = turn.fitted(plan.turn.whole)
-    turns[key] = turn
-    while len(turns) > MOST_TURNS:
-        del turns[next(iter(turns))]
+    keep_newest(turns, key, turn, MOST_TURNS)
     return fitted
 
 

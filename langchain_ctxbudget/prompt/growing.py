@@ -4,11 +4,11 @@ A full prompt goes on without its middle or is a step, where all is chosen anew;
 """
 
 from dataclasses import replace
-from hashlib import blake2b
 
 from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_ctxbudget.budget import DEPTH_FACTOR, Emphasis, Layer
 from langchain_ctxbudget.history import Decision, TurnBlock
+from langchain_ctxbudget.messages import digest
 from langchain_ctxbudget.prompt import budgeting
 from langchain_ctxbudget.prompt.assembly import STABLE_LAYERS, group_tokens, system_parts
 from langchain_ctxbudget.prompt.budgeting import allocate, history_plan, whole_turn, with_history
@@ -219,4 +219,4 @@ def _is_cold(plan: Plan) -> bool:
 def prefix_of(plan: Plan) -> str:
     """Returns a digest of what stands before a prompt's messages, of its tools and of its model."""
     said = "".join(system_parts(plan.content)), sorted(plan.extras.items()), plan.request.model
-    return blake2b(repr(said).encode(errors="surrogatepass"), digest_size=8).hexdigest()
+    return digest(repr(said)).hex()

@@ -138,7 +138,7 @@ def _used(report: ContextReport) -> Parts:
 def _stacked_columns(axes: Axes, columns: Sequence[Parts], wholes: Sequence[int]) -> list[Patch]:
     """Draws columns at 1, 2, 3, ..., the many without gaps, and returns samples of their parts for a legend."""
     names = sorted(dict.fromkeys(name for parts in columns for name in parts), key=lambda name: name in OTHERS)
-    colours = colours_of(names) | {state: colour for state, (_, colour) in STATES.items()}
+    colours = colours_of(names) | {state: colour for state, (_, colour, _) in STATES.items()}
     narrow: dict[str, Any] = {"width": 0.78} if len(columns) <= MOST_NARROW else {"width": 1.0, "linewidth": 0}
     bottoms = [0.0] * len(columns)
     samples: list[Patch] = []

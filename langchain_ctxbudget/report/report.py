@@ -33,19 +33,13 @@ CUSTOM_COLOURS = ("#CC66A5", "#8BB85E", "#31145C")
 """For custom layers, in the order in which they are declared."""
 OVERHEAD, FREE = "tools and framing", "free"
 OTHERS = {OVERHEAD: "#C0C0C0", FREE: "#FFFFFF"}
-STATES: dict[CoverageState, tuple[str, str]] = {
-    "verbatim": ("verbatim", "#1F4FA3"),
-    "retrieved": ("retrieved", "#E8702A"),
-    "summarized": ("behind the summary", "#75CBF0"),
-    "omitted": ("left out", "#FFFFFF"),
+STATES: dict[CoverageState, tuple[str, str, str]] = {
+    "verbatim": ("verbatim", "#1F4FA3", "It is sent word for word, in L6."),
+    "retrieved": ("retrieved", "#E8702A", "It was found for the current message and is quoted in L5."),
+    "summarized": ("behind the summary", "#75CBF0", "A summary or excerpt stands for it; the recall tool quotes it."),
+    "omitted": ("left out", "#FFFFFF", "Nothing in this prompt stands for it. It is stored; the recall tool has it."),
 }
-"""Words and colour for the state of a message."""
-STATE_MEANS = {
-    "verbatim": "It is sent word for word, in L6.",
-    "retrieved": "It was found for the current message and is quoted in L5.",
-    "summarized": "A summary or a shortened form stands for it; the recall tool quotes it word for word.",
-    "omitted": "Nothing in this prompt stands for it. It is still stored, and the recall tool quotes it.",
-}
+"""Words and colour for the state of a message, and what it means."""
 JOINED = " + "
 """Between the ids of a call and its results, which are one item."""
 FULL, EMPTY = "█", "░"
@@ -57,6 +51,7 @@ FACT_INDENT = 11
 LEAST_SCORE = 0.005
 _OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 """Control characters, directions of writing, and halves of characters, which cannot be printed at all."""
+_PICTURES = {"\x7f": "␡"} | {chr(code): chr(0x2400 + code) for code in range(ord(" "))}
 CARD_COLUMNS = 100
 _CARD = "overflow-x:auto;white-space:pre;color:inherit;background:none;font-size:12px;line-height:1.35"
 
@@ -335,20 +330,13 @@ def plural(count: int, noun: str) -> str:
 
 def shown(text: str) -> str:
     r"""Returns a text whose control characters are shown, not obeyed: an escape as `␛`, a C1 one as `\u009b`."""
-
-    def picture(found: re.Match[str]) -> str:
-        code = ord(found[0])
-        if code < ord(" "):
-            return chr(0x2400 + code)
-        return "␡" if found[0] == "\x7f" else f"\\u{code:04x}"
-
-    return _OBEYED.sub(picture, text)
+    return _OBEYED.sub(lambda found: _PICTURES.get(found[0], f"\\u{ord(found[0]):04x}"), text)
 
 
 def facts(report: ContextReport) -> list[tuple[str, str]]:
     """Returns labels and their texts, in the order in which they are shown."""
     stable, counts = report.stability, report.coverage_counts()
-    states = ", ".join(f"{counts[state]:,} {said}" for state, (said, _) in STATES.items() if counts[state])
+    states = ", ".join(f"{counts[state]:,} {said}" for state, (said, *_) in STATES.items() if counts[state])
     history = f"{report.history_strategy}: {plural(sum(counts.values()), 'message')}: {states}"
     cost = f"{stable.effective_tokens:,} effective tokens, {stable.whole_effective_tokens:,} for sending everything"
     if (turns := stable.turns_to_step) is not None and turns <= FAR_STEP:
@@ -410,7 +398,7 @@ def explained(report: ContextReport, what: str | int) -> list[str]:
         if isinstance(what, int) and around.first <= what <= around.last:
             span = f", as are messages {around.first}-{around.last}" if around.first < around.last else ""
             lines.append(f"{name} of {report.coverage[-1].last:,}: {STATES[around.state][0]}{span}")
-            lines.append(f"  {STATE_MEANS[around.state]}")
+            lines.append(f"  {STATES[around.state][2]}")
     for layer in report.layers:
         for item in layer.items:
             if name in (item.id, *item.id.split(JOINED)):  # results are one item with their call

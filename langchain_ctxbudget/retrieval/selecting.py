@@ -3,7 +3,7 @@
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
 from langchain_ctxbudget.history import Conversation, Entry, saying
-from langchain_ctxbudget.messages import fences, head_end, one_line, sentences, terms, vocabulary
+from langchain_ctxbudget.messages import fences, head_end, one_line, replaced, sentences, terms, vocabulary
 from langchain_ctxbudget.report import LISTED_OMISSIONS, ReportItem, preview
 from langchain_ctxbudget.retrieval.pool import Pool
 from langchain_ctxbudget.search import Candidate, Scores, highest, most_about, z_scores
@@ -46,7 +46,6 @@ _MOST_TITLE_CHARACTERS = 80
 _IDENTIFIER, _YEAR = re.compile(r"\d+"), re.compile(r"(19|20)\d\d")
 _RELATIVE = re.compile(vocabulary("search")["relative"], re.IGNORECASE)
 _NO_HEADING = str.maketrans("[]", "()")
-NO_LIMITS = RetrievalSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,7 @@ def select(
     in_short: Collection[int] = (),
     prices: tuple[float, float] = (0.0, 0.0),
     numbered: bool = False,
-    limits: RetrievalSettings = NO_LIMITS,
+    limits: RetrievalSettings,
 ) -> Retrieved:
     """Fills a budget with the texts that are worth most per token, and at least their price.
 
@@ -107,6 +106,7 @@ def select(
     best = _of_many_subjects(pool, best) if pool.question.is_broad else best
     numbers = best[: limits.candidates or max(CANDIDATES, budget_tokens // TOKENS_PER_CANDIDATE)].tolist()
     selection.fill(numbers)
+    gone = selection.mark_replaced(np.flatnonzero(stands & quotable).tolist())
     dates = {number: pool.text(number).date or "" if number >= first else "" for number in selection.chosen}
     chosen = sorted(selection.chosen.items(), key=lambda one: (one[0] >= first, dates[one[0]], one[0]))
     listed = [number for number in numbers if number not in selection.chosen][:LISTED_OMISSIONS]
@@ -118,8 +118,8 @@ def select(
     def left_out(number: int) -> ReportItem:
         text, scores = pool.text(number), pool.ranking.scores(number)
         about: dict[str, Any] = {"source": _source(text), "scores": scores, "preview": preview(text.text)}
-        about |= {"tokens": int(pool.costs[number]), "status": Status.OMITTED, "reason": Reason.RANKED_LOWER}
-        return ReportItem(id=text.id, **about)
+        about["reason"] = Reason.SUPERSEDED if number in gone else Reason.RANKED_LOWER
+        return ReportItem(id=text.id, tokens=int(pool.costs[number]), status=Status.OMITTED, **about)
 
     return Retrieved(
         fragments=(*named, *(part for _, part in chosen)),
@@ -244,6 +244,21 @@ class _Selection:
         self.memories_left = self.left
         self._take(numbers)
 
+    def mark_replaced(self, shown: Iterable[int]) -> set[int]:
+        """Says on a user's statements that later ones replace them; what has no room for that goes, and is returned."""
+        entries, human, first = self.conversation.entries, self.conversation.table.human.values, len(self.pool.others)
+        quoted = {int(self.pool.places[number - first]): number for number in self.chosen if number >= first}
+        told = {at: entries[at] for at in {*shown, *quoted} if human[at]}
+        for older, newer, about in replaced({at: (entry.speaker, entry.text) for at, entry in told.items()}):
+            if part := self.chosen.pop(quoted.get(older, -1), None):
+                date = f" on {told[newer].date}" if told[newer].date else ""
+                text = f"{part.text.rstrip()} (superseded{date}: {about})\n"
+                if (more := self.count(text) - part.tokens) <= self.left:
+                    self.left -= more
+                    marked = replace(part, text=text, tokens=part.tokens + more, reason=Reason.SUPERSEDED)
+                    self.chosen[quoted[older]] = marked
+        return {*quoted.values()}.difference(self.chosen)
+
     def _take(self, numbers: Sequence[int]) -> None:
         """Takes the texts that fit, and are not taken whole yet, in their order; one that does not fit is skipped."""
         for number in numbers:
@@ -277,9 +292,8 @@ class _Selection:
 
     def _is_exchange(self, asked: int) -> bool:
         """Tells whether a text is a question of the conversation, and the next one is somebody's reply to it."""
-        if not len(self.pool.others) <= asked < len(self.pool.meant) - 1:
-            return False
-        if (at := self.pool.position(asked + 1)) is None or self.pool.position(asked) != at - 1:
+        at, places = asked - len(self.pool.others), self.pool.places
+        if not 0 <= at < len(places) - 1 or places[at + 1] != places[at] + 1:
             return False
         said = self.pool.text(asked)
         is_question = len(said.text) > SHORTEST_QUESTION and "?" in said.text

@@ -1,7 +1,6 @@
 """Searching texts by their words: BM25, and where in a long text a query is answered."""
 
 import math
-import re
 from array import array
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -10,14 +9,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from langchain_ctxbudget.messages import terms
+from langchain_ctxbudget.messages import sentences, terms
 from langchain_ctxbudget.search.ranking import ALL, Numbers, Places, Scores
 
 PackedTerms: TypeAlias = tuple[Sequence[str], Mapping[str, NDArray[Any]]]
 PACKED = ("term", "distinct", "count")
 BM25_K1, BM25_B = 1.2, 0.75
 _NOWHERE = array("i")
-_SENTENCE = re.compile(r"[^\s.!?。！？][^\n.!?。！？]*")  # noqa: RUF001 - marks of sentences
 
 
 class LexicalIndex:
@@ -148,10 +146,8 @@ def _rarity(having: int, size: int) -> float:
 
 def most_about(text: str, wanted: Collection[str]) -> int | None:
     """Returns where the sentence begins that has most of some terms; None where none has any."""
-    wanted = frozenset(wanted)
-    found = ((len(wanted.intersection(terms(said[0]))), -said.start()) for said in _SENTENCE.finditer(text))
-    most, start = max(found, default=(0, 0))
-    return -start if most else None
+    best = max(sentences(text), key=lambda said: len({*wanted}.intersection(terms(said))), default="")
+    return None if {*wanted}.isdisjoint(terms(best)) else text.find(best)
 
 
 def _starts(rising: NDArray[Any]) -> NDArray[np.intp]:

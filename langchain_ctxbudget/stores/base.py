@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from hashlib import blake2b
 from typing import Any, Self, TypeAlias
 from urllib.parse import quote, unquote
 from uuid import uuid4
@@ -15,7 +14,7 @@ from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 from pydantic import BaseModel, ConfigDict, Field
 from langchain_ctxbudget.errors import InvalidSettingsError, MissingScopeError, StoreDataError
 from langchain_ctxbudget.flow import Flow, batch
-from langchain_ctxbudget.messages import Preservation, message_data, plain_text, preservation_of
+from langchain_ctxbudget.messages import Preservation, digest, message_data, plain_text, preservation_of
 from langchain_ctxbudget.report import HistoryStrategy
 from langchain_ctxbudget.tokens import encodable
 
@@ -47,8 +46,7 @@ def label(text: str) -> str:
         quoted = quoted.replace(character, f"%{ord(character):02X}")
     quoted = quoted.replace("%", "=")
     if len(quoted) > LONGEST_LABEL:
-        digest = blake2b(text.encode(errors="surrogatepass"), digest_size=16).hexdigest()
-        quoted = f"{quoted[:LONGEST_LABEL]}!{digest}"
+        quoted = f"{quoted[:LONGEST_LABEL]}!{digest(text).hex()}"
     return f"{quoted}~"
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from langchain_core.messages import BaseMessage
-from langchain_ctxbudget.background import new_mutex
+from langchain_ctxbudget.background import keep_newest, new_mutex
 from langchain_ctxbudget.errors import InputError, TokenizerUnavailableError, checks_names
 from langchain_ctxbudget.messages import blocks_of, text_of
 from langchain_ctxbudget.tokens import cost, vocab
@@ -95,10 +95,7 @@ class TokenCounter(ABC):
             self._calls += 1
         tokens = self._count(text)
         with self._lock:
-            self._cache[key] = tokens
-            if len(self._cache) > _CACHED_TEXTS:
-                self._cache.popitem(last=False)
-        return tokens
+            return keep_newest(self._cache, key, tokens, _CACHED_TEXTS)
 
     def count_message(self, message: BaseMessage) -> int:
         """Returns the tokens of a message with its framing, without the priming of the reply."""

@@ -323,7 +323,7 @@ def test_colours_are_those_of_the_package(site: Site, visit: Visitor) -> None:
     page = visit(color_scheme="light").opens(site.url)
     colours = {f"layer-{layer}": colour for layer, colour in LAYER_COLOURS.items()}
     colours |= {f"layer-own{n}": colour for n, colour in enumerate(CUSTOM_COLOURS)}
-    colours |= {f"state-{state}": colour for state, (_, colour) in STATES.items()}
+    colours |= {f"state-{state}": colour for state, (_, colour, _) in STATES.items()}
     for name, colour in colours.items():
         assert page.evaluate(COLOUR, name) == tuple_of(colour), name
 

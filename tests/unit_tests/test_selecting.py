@@ -6,13 +6,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
-from langchain_ctxbudget.budget import Layer
+from langchain_ctxbudget.budget import Layer, Reason
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.history import with_headings
 from langchain_ctxbudget.retrieval import MIXED_SECTION, OWN_SECTION, Searched, gather, select
 from langchain_ctxbudget.retrieval.selecting import MEMORY_SHARE
 from langchain_ctxbudget.search import PRIORITIES, Candidate, Question
-from langchain_ctxbudget.settings import SOURCES
+from langchain_ctxbudget.settings import SOURCES, RetrievalSettings
 from langchain_ctxbudget.tokens import EstimatingCounter
 from tests.conversations import COUNTER, BagOfWords, conversation
 
@@ -64,6 +64,7 @@ def gathered(view, others=(), embeddings=None, query=QUERY):
 def retrieved(messages, budget, *, others=(), named=(), end=None, embeddings=None, counter=COUNTER, query=QUERY, **how):
     view = conversation(messages, counter)
     pool = replace(gathered(view, others, embeddings, query), named=tuple(named))
+    how.setdefault("limits", RetrievalSettings())
     return select(view, pool, len(view.entries) if end is None else end, budget, **how)
 
 
@@ -144,6 +145,48 @@ def test_a_quoted_question_brings_a_sentence_of_its_reply_and_a_quoted_reply_its
     ]
     found = retrieved([HumanMessage(asked), AIMessage("The blue bike? Ines keeps it in the hall."), *RAIN], 60)
     assert asked in found.fragments[0].text
+
+
+@pytest.mark.parametrize(
+    ("older", "newer", "thing"),
+    [
+        ("My visit is on Monday at 3.", "The visit moved to Thursday.", "visit"),
+        ("I live in Rome with my cat.", "We've just moved to Oslo!", "home"),
+        ("The wifi password is sunny42.", "By the way, the wifi password is rainy77.", "wifi password"),
+        ("Our budget is 2,000 euros.", "We raised the budget to 3500 euros.", "budget"),
+        ("I work at Siemens.", "I no longer work at Siemens.", "employer"),
+        ("The team lead is Anna.", "The team lead is now Bob.", "team lead"),
+        ("Our budget is 2,000 euros.", "The budget is now 2000 euros.", ""),  # the same
+        ("The wifi password is sunny42.", "The email password is rainy77.", ""),  # of another thing
+        ("The meeting is on Monday.", "The meeting is at 3pm now.", ""),  # of another kind
+        ("The meeting is on Monday.", "The meeting is on Friday.", ""),  # it may be another one
+        ("I live in Rome.", "I moved to Oslo in 2010.", ""),
+        ("I live in Rome.", "My sister moved to Oslo.", ""),
+        ("The deadline is March 3.", "What if the deadline moved to March 17?", ""),
+        ("The deadline is March 3.", "> The deadline has moved to March 17.", ""),
+    ],
+)
+def test_a_statement_that_a_later_one_replaces_says_so_and_no_other_does(older, newer, thing):
+    messages = [
+        HumanMessage(said, id=name, additional_kwargs={"created_at": f"2026-03-0{day}"})
+        for day, (name, said) in enumerate([("old", older), ("new", newer)], 1)
+    ]
+    for end in (2, 1):  # the later one is quoted, too, or stands in the prompt
+        parts = retrieved(messages, 400, end=end, query=f"{older} {newer} Tell me?").fragments
+        mark = f" (superseded on 2026-03-02: {thing})" if thing else ""
+        assert [part.text for part in parts][:1] == [f"- user: {older}{mark}\n"]
+        assert [part.reason for part in parts][:1] == [Reason.SUPERSEDED if thing else Reason.RELEVANT]
+
+
+def test_a_replaced_statement_is_left_out_where_its_mark_has_no_room_and_another_speaker_replaces_nothing():
+    ann, bob = ({"name": name, "additional_kwargs": {"created_at": "2026-03-01"}} for name in ("Ann", "Bob"))
+    was, now = HumanMessage("The port is 8080.", id="was", **ann), "The port is now 9090."
+    question = "Which port was it, and which one is it now?"
+    alone = cost(retrieved([was, HumanMessage(now, **bob)], 400, query=question))
+    found = retrieved([was, HumanMessage(now, id="now", **ann)], alone + 4, query=question)
+    assert quoted(found) == ["now"]
+    assert [(item.id, item.reason) for item in found.omitted()] == [("was", Reason.SUPERSEDED)]
+    assert "superseded" not in retrieved([was, HumanMessage(now, **bob)], 400, query=question).fragments[0].text
 
 
 def test_a_message_about_everything_gets_the_best_of_every_day_and_another_one_what_is_best():
