@@ -11,12 +11,8 @@ from typing import Any
 
 from langchain_core.messages import BaseMessage, convert_to_messages
 
-
-def _text(name: str) -> str:
-    return files(__name__).joinpath(name).read_text(encoding="utf-8")
-
-
-_known: dict[str, Any] = json.loads(_text("known.json"))
+_HERE = files(__name__)
+_known: dict[str, Any] = json.loads(_HERE.joinpath("known.json").read_text(encoding="utf-8"))
 DEMO_TITLE: str = _known["title"]
 DEMO_SYSTEM_PROMPT: str = _known["system_prompt"]
 DEMO_QUESTION: str = _known["question"]
@@ -35,4 +31,5 @@ def demo_messages() -> list[BaseMessage]:
         pipeline.add_messages(demo_messages(), user_id="maya", conversation_id="tool-library")
         ```
     """
-    return convert_to_messages([json.loads(line) for line in _text("conversation.jsonl").splitlines()])
+    said = _HERE.joinpath("conversation.jsonl").read_text(encoding="utf-8")
+    return convert_to_messages([json.loads(line) for line in said.splitlines()])

@@ -8,7 +8,6 @@ else here. What was read of an owner's documents is kept until their mark, which
 
 import logging
 import re
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,7 +18,7 @@ from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, GetOp, Item, SearchItem, SearchOp
 from numpy.typing import NDArray
 from pydantic import Field
-from langchain_ctxbudget.background import keep_newest
+from langchain_ctxbudget.background import keep_newest, new_mutex
 from langchain_ctxbudget.flow import Flow, batch, embed, embed_query, in_thread, with_fallback
 from langchain_ctxbudget.messages import fold, mentions, one_line, terms
 from langchain_ctxbudget.search import Candidate, CentredVectors, LexicalIndex, Vectors, as_query, comparable, highest
@@ -132,7 +131,7 @@ class Catalogue:
     def __init__(self, store: BaseStore) -> None:
         self.store = store
         self._shelves: dict[str, _Shelf] = {}
-        self._mutex = threading.Lock()
+        self._mutex = new_mutex()
 
     def forget(self, owner: str) -> None:
         """Empties the cache of an owner's documents."""

@@ -61,7 +61,10 @@ class Tree:
         known = len(self.keys)
         if len(edges) - 1 == known:
             return self
-        new = (digest("".join(map(_content, entries[first:end]))).hex() for first, end in pairwise(edges[known:]))
+        new = (
+            digest("".join(f"{one.id}\0{one.fingerprint}\0{one.preservation == 'drop'}\0" for one in part)).hex()
+            for part in (entries[first:end] for first, end in pairwise(edges[known:]))
+        )
         return replace(self, starts=tuple(edges), keys=(*self.keys, *new))
 
     def shortened(self, length: int) -> "Tree":
@@ -77,10 +80,10 @@ class Tree:
         """Returns the number of segments that end at or before a position."""
         return bisect_right(self.starts, position) - 1
 
-    def complete(self, position: int) -> list[Node]:
-        """Returns every node that ends before or at a position, each after its children."""
+    def complete(self, position: int, known: int = 0) -> list[Node]:
+        """Returns the nodes that end by a position, but not with one of `known` segments; each after its children."""
         nodes: list[Node] = []
-        for index in range(self.segments_until(position)):
+        for index in range(known, self.segments_until(position)):
             level, count = 1, index + 1
             nodes.append(node_at(self.starts, level, index))
             while count % FAN_OUT == 0:
@@ -117,10 +120,6 @@ def frontier(starts: Sequence[int], segments: int) -> list[Node]:
         nodes[:0] = [node_at(starts, level, index) for index in range(start, end)]
         level, end = level + 1, start // FAN_OUT
     return nodes
-
-
-def _content(entry: Entry) -> str:
-    return f"{entry.id}\0{entry.fingerprint}\0{entry.preservation == 'drop'}\0"
 
 
 @dataclass(slots=True)

@@ -1,7 +1,6 @@
 """`ContextUsageHandler`: a callback handler that corrects a pipeline's counts by what the provider measured."""
 
 import logging
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -12,7 +11,7 @@ from uuid import UUID
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import LLMResult
-from langchain_ctxbudget.background import keep_newest
+from langchain_ctxbudget.background import keep_newest, new_mutex
 from langchain_ctxbudget.errors import InputError, checks_names
 from langchain_ctxbudget.pipeline import ContextPipeline
 from langchain_ctxbudget.report import ContextReport
@@ -52,7 +51,7 @@ class ContextUsageHandler(BaseCallbackHandler):
         self.observed = 0
         self._pipeline = pipeline
         self._runs: dict[UUID, ContextReport] = {}
-        self._mutex = threading.Lock()
+        self._mutex = new_mutex()
 
     def on_chat_model_start(
         self,

@@ -4,7 +4,6 @@ import atexit
 import json
 import os
 import re
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -18,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore, GetOp, Item
 from langchain_ctxbudget import history, stores
-from langchain_ctxbudget.background import BackgroundWorker
+from langchain_ctxbudget.background import BackgroundWorker, new_mutex
 from langchain_ctxbudget.budget import HEALTHY, Standing, Tier, UsageLimits, relaxed, standing, tier_of
 from langchain_ctxbudget.errors import BlockedLoopError, InputError, StoreDataError, checks_names, require_count
 from langchain_ctxbudget.flow import Flow, batch, drive, locked, running_loop, twins, with_fallback
@@ -58,7 +57,7 @@ class RecentPrompts:
     def __init__(self) -> None:
         self.last: _Noted | None = None
         self._noted: deque[_Noted] = deque(maxlen=MOST_REPORTS)
-        self._mutex = threading.Lock()
+        self._mutex = new_mutex()
 
     @property
     def report(self) -> ContextReport | None:
@@ -213,7 +212,7 @@ class Ledger:
     """
 
     def __init__(self) -> None:
-        self._mutex = threading.Lock()
+        self._mutex = new_mutex()
         self._lane, self._noted = stores.new_token(), 0
         self.unwritten: dict[str, tuple[_ModelCall, ...]] = {}
         """The calls of each user that are not written yet, oldest first."""

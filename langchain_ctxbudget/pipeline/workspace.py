@@ -2,7 +2,6 @@
 
 import logging
 import os
-import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property, partial
@@ -12,7 +11,7 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore
 from langchain_ctxbudget import history, stores
-from langchain_ctxbudget.background import AFTER_FORK, BackgroundWorker, Cancelled, keep_newest
+from langchain_ctxbudget.background import AFTER_FORK, BackgroundWorker, Cancelled, keep_newest, new_mutex
 from langchain_ctxbudget.errors import InputError, StoreDataError, StoreError
 from langchain_ctxbudget.flow import Flow, T, batch, drive, locked, with_fallback
 from langchain_ctxbudget.knowledge import ClientPresence, Knowledge, Learning, known, records
@@ -38,7 +37,7 @@ class LruCache(Generic[V]):
     """A small cache for threads; the value that was unused for longest goes first."""
 
     def __init__(self) -> None:
-        self._mutex = threading.Lock()
+        self._mutex = new_mutex()
         self._things: dict[Hashable, V] = {}
 
     def find(self, key: Hashable, make: Callable[[], V]) -> V:

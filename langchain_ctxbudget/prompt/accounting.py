@@ -197,8 +197,7 @@ def _coverage(plan: Plan, content: Content) -> tuple[report.CoverageRange, ...]:
     marks |= {position: "omitted" for position in range(cut, len(conversation.entries)) if position not in sent}
     marks |= {position: "verbatim" for position in sent if position < cut}
     marks |= dict.fromkeys(_shortened(plan, content) & sent, "summarized")
-    quoted = plan.positions_of((*content.sent_again, *content.of(Layer.RETRIEVAL)))
-    marks |= dict.fromkeys(quoted, "retrieved")
+    marks |= dict.fromkeys(plan.positions_of((*content.sent_again, *content.of(Layer.RETRIEVAL))), "retrieved")
     covered = [one.covers for one in (*content.summary, *content.of(Layer.ARC)) if one.covers[0] < one.covers[1]]
     return report.ranges(len(conversation.entries), cut, covered, marks)
 

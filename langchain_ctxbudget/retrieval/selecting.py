@@ -36,7 +36,6 @@ MOST_NUMBERS = 6
 """A message with more numbers, each behind a word, is not about one thing of many: it quotes something."""
 NAMED_SHARE, MEMORY_SHARE = 0.6, 0.4
 """The most that a named document takes, and memories while anything else has use for it (DESIGN: 60 and 40 %)."""
-OWN_MESSAGES = "messages"
 OWN_SECTION = "## Said earlier in this conversation\n"
 MIXED_SECTION = "## Found for this message\n"
 HERE = "[in this conversation]\n"
@@ -253,9 +252,9 @@ class _Selection:
             if part := self.chosen.pop(quoted.get(older, -1), None):
                 date = f" on {told[newer].date}" if told[newer].date else ""
                 text = f"{part.text.rstrip()} (superseded{date}: {about})\n"
-                if (more := self.count(text) - part.tokens) <= self.left:
-                    self.left -= more
-                    marked = replace(part, text=text, tokens=part.tokens + more, reason=Reason.SUPERSEDED)
+                marked = replace(part, text=text, tokens=self.count(text), reason=Reason.SUPERSEDED)
+                if marked.tokens - part.tokens <= self.left:
+                    self.left -= marked.tokens - part.tokens
                     self.chosen[quoted[older]] = marked
         return {*quoted.values()}.difference(self.chosen)
 
@@ -383,9 +382,9 @@ def _answering(question: str, reply: str) -> str:
     least, short, most = REPLY_CHARACTERS
     found = sentences(reply[:LOOKED_THROUGH])
     whole = [one for one in (found if len(reply) <= LOOKED_THROUGH else found[:-1]) if least < len(one) <= most]
-    best = max(whole, key=lambda one: (len(one) <= short, len(words.intersection(one.lower().split()))), default="")
-    return best if len(best) <= short else min(whole, key=len)
+    shared = {one: len(words.intersection(one.lower().split())) if len(one) <= short else -len(one) for one in whole}
+    return max(whole, key=lambda one: (len(one) <= short, shared[one]), default="")
 
 
 def _source(text: Candidate | Entry) -> str:
-    return text.source if isinstance(text, Candidate) else OWN_MESSAGES
+    return text.source if isinstance(text, Candidate) else "messages"
