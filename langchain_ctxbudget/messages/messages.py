@@ -192,11 +192,12 @@ def content_id(print_of_message: str, occurrence: int) -> str:
     return f"m-{print_of_message}-{occurrence}"
 
 
-def checked(messages: Sequence[BaseMessage], argument: str) -> list[BaseMessage]:
-    """Returns messages as whole messages, chunks of a stream merged into their plain class; refuses all else."""
+def checked(messages: Sequence[BaseMessage], argument: str, known: Sequence[object] = ()) -> list[BaseMessage]:
+    """Returns messages whole, chunks in their plain class; refuses all else. Of `known` ones it looks at the newest."""
     if isinstance(messages, str | bytes | dict) or not isinstance(messages, Sequence):
         raise UnsupportedContentError(f"{argument} must be a list of LangChain messages, not {type(messages).__name__}")
-    if WHOLE.issuperset(map(type, messages)) and not any(KEY in message.additional_kwargs for message in messages):
+    new = messages[max(0, len(known) - MOST_LOOKED_AT) :] if same_beginning(known, messages) else messages
+    if WHOLE.issuperset(map(type, new)) and not any(KEY in message.additional_kwargs for message in new):
         return list(messages)
     for index, message in enumerate(messages):
         place = f"{argument}[{index}]"

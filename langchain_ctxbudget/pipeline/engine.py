@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 NO_THREAD = "the run names no conversation (thread_id): it is one of its own, in memory only, and ends with the run"
 NO_EMBEDDINGS = "embeddings: none are installed, so retrieval is lexical only (pip install wordllama)"
 Messages = Sequence[BaseMessage]
+Turn = str | BaseMessage | Messages
 
 
 @dataclass(slots=True)
@@ -109,9 +110,7 @@ class Engine:
         yield from self.ready()
         return (yield from self.workspace.recall(scope, seen))
 
-    def assemble(
-        self, scope: Scope, message: str | BaseMessage | Messages, request: Request = prompts.NOTHING_ELSE
-    ) -> Flow[AssembledContext]:
+    def assemble(self, scope: Scope, message: Turn, request: Request = prompts.NOTHING_ELSE) -> Flow[AssembledContext]:
         """Makes the prompt for the current turn."""
         return (yield from self._in_session(scope, message, None, request, self._run_all)).finished
 
@@ -156,7 +155,7 @@ class Engine:
             else:
                 history, turn = split_turn(messages)
                 told = replace(request, failures=(*request.failures, *flattened(messages)))
-                session = yield from self._open_session(conversation, *self._checked(turn, history, told))
+                session = yield from self._open_session(conversation, turn, history, told)
                 session.asked = asked
             conversation.under_way = session
             for step in before:
@@ -229,22 +228,21 @@ class Engine:
     def _in_session(
         self,
         scope: Scope,
-        message: str | BaseMessage | Messages,
+        message: Turn,
         history: Messages | None,
         request: Request,
         finish: Callable[[Session], Flow[T]],
     ) -> Flow[T]:
         """Begins a prompt, and runs `finish` with it under the conversation's lock."""
-        given = self._checked(message, history, request)
 
         def body(conversation: OpenConversation) -> Flow[T]:
-            return (yield from finish((yield from self._open_session(conversation, *given))))
+            return (yield from finish((yield from self._open_session(conversation, message, history, request))))
 
         yield from self.ready()
         return (yield from self.workspace.using(scope, body))
 
     def _checked(
-        self, message: str | BaseMessage | Messages, history: Messages | None, request: Request
+        self, known: Messages, message: Turn, history: Messages | None, request: Request
     ) -> tuple[list[BaseMessage], list[BaseMessage] | None, Request]:
         """Returns the turn, the history where one is given, and the request with the instructions of that."""
         turn = current_turn(message)
@@ -252,14 +250,15 @@ class Engine:
         self.settings.override(request.settings)  # refused before anything is read
         if history is None:
             return turn, None, request
-        instructions, given = split_instructions(checked(history, "messages"))
+        instructions, given = split_instructions(checked(history, "messages", known))
         return turn, given, replace(request, instructions=(*request.instructions, *instructions))
 
     def _open_session(
-        self, conversation: OpenConversation, turn: list[BaseMessage], given: Messages | None, request: Request
+        self, conversation: OpenConversation, message: Turn, history: Messages | None, request: Request
     ) -> Flow[Session]:
         """Brings a conversation up to date, or makes it equal to a given history, and begins a prompt for it."""
         workspace, scope = self.workspace, conversation.scope
+        turn, given, request = self._checked(conversation.seen[0].messages, message, history, request)
         started, calls = time.perf_counter(), self.target.tokenizer.calls
         failures = [*request.failures]
         try:
