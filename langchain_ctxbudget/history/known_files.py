@@ -1,18 +1,15 @@
 """The files that an agent works on: their newest known text, and the lines that its next edits are likely to replace.
 
 The text of a file is what was read of it, with later edits applied. How much a line is worth follows from real sessions
-of coding agents: most for lines that somebody has named by number, then for the head of a file and for lines near
-identifiers that the talk is about, each the more the rarer; for files that were named, for what was read lately, and
-for a line of a short file.
+of coding agents: most by its number being named, then by being shown or written lately, in a named or short file.
 """
 
 import math
 import re
 from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
 
@@ -22,26 +19,22 @@ from langchain_ctxbudget.messages import Count, fences, remembering
 
 MOST_FILES, LONGEST_FILE = 40, 400_000
 """Files that are known, and characters of one that are read."""
-AGE, LENGTH = 0.5, 0.6
-"""A line is worth less with these powers of the calls since its file was read, and of the lines of the file."""
-NAMED, SAID_BEFORE = 1.2, 0.5
+AGE, LENGTH, PLACED = 0.8, 0.6, 10.0
+"""Powers of the calls since a line was shown or written, of the lines of its file, and of the times it was named."""
+NAMED, SAID_BEFORE, NEAR_PLACE = 1.6, 0.5, 8
 """The worth of a line, as a logarithm, in a file that the turn names; times this where only texts before it do."""
-PLACED, HEAD, ABOUT = 5.0, 2.5, 5.0
-"""That of a line that was named by number, of a head, and of the line with most of what the talk is about."""
-PLACES, NEAR_PLACE, HEAD_LINES, AROUND = 3, 8, 20, 8
-"""Times that a line is named at most, and lines over which these fade."""
 LONGEST_TALK, LONGEST_LINE, LONGEST_PLACE = 6, 2_000, 400
 """Lines after which a file that was named is no more meant, characters of one that are read, and lines of a place."""
 SAYS_SOMETHING = 12
 """Characters of a line that is not the same elsewhere by chance."""
 
-_IDENTIFIER = re.compile(r"[A-Za-z_]\w{3,}")
-_COMPOUND = re.compile(r"[a-z][A-Z]|_|\d")
 NUMBERED = re.compile(r"\s*(\d{1,9})(?:→|\t|\||: ?)(.*)")
 PADDING = re.compile(r"(?m)^ +(?=\d+[→\t|])")
 _FILE = re.compile(r"[\w.-]+\.[A-Za-z]\w{0,4}\b")
 _PLACE = re.compile(r"(?:[:#(]L?|\blines? ~?)(\d{1,5})(?:\s*[-\u2013]\s*(\d{1,5}))?")
 _FROM = re.compile(r"(?i)offset|start|from|line|range")
+_LENGTH = re.compile(r"(?i)limit|count|length|size|end$|^(?:num|max|head|end|to)")
+"""Names of arguments with the first line of a part, and with its length or end."""
 _NO_PART = re.compile(r"(?i)^(?:encoding|description|explanation|reason(?:ing)?|thoughts?|command|action)$")
 OLD = re.compile(r"(?i)^old|^(?:search|find|target)(?:_(?:text|str|string))?$")
 NEW = re.compile(r"(?i)^new|^(?:contents?|text|file_text|body|data|replace(?!_?all)\w*|insert_text)$")
@@ -50,6 +43,10 @@ _EVERY = re.compile(r"(?i)^(?:replace_?)?all$|^allow_?multiple$|^expected_replac
 _OLD_LINES, _NEW_LINES = (rf"((?:(?![<-]{{5,}} ?SEARCH\n|{end}).*\n)*)" for end in (r"={5,}\n", r"[>+]{5,} ?REPLACE"))
 _BLOCKS = re.compile(rf"(?m)^[<-]{{5,}} ?SEARCH\n{_OLD_LINES}={{5,}}\n{_NEW_LINES}[>+]{{5,}} ?REPLACE")
 _LINES = r"(?:head(?: -n)? -?\d+|sed -n ['\"]?(\d{1,9}),\d+p['\"]?)"
+_WRITES = re.compile(
+    r"(?s)(?:cd \S+ && )?(?:cat|tee)(?: ?>? ?(?P<path>[\w./~@+-]*\w))? ?<< ?(?P<quote>['\"])(?P<mark>\w+)(?P=quote)"
+    r"(?(path)| ?> ?(?P<behind>[\w./~@+-]*\w))(?: > /dev/null)?\n(?P<text>.*?)\n?(?P=mark)"
+)
 _SHOWS = re.compile(rf"(?:cd \S+ && )?(?:(cat(?: -n)?|nl -ba)|{_LINES}) ([\w./~@+-]*\w)(?: \| {_LINES})?")
 
 Floats = NDArray[np.float64]
@@ -59,38 +56,31 @@ Floats = NDArray[np.float64]
 class KnownFile:
     """A file as far as it is known; it never changes, an edit makes another one."""
 
-    lines: Mapping[int, str]
-    """Its lines by their numbers, in order."""
-    read: int
-    """The number of the call that read or wrote it last."""
+    lines: Mapping[int, tuple[str, int]]
+    """Its lines by their numbers, in order, each with the number of the call that showed or wrote it last."""
 
-    @cached_property
-    def names(self) -> list[frozenset[str]]:
-        """The compound names in each of its lines."""
-        return [*map(identifiers, self.lines.values())]
-
-    def edited(self, old: str, new: str, *, every: bool = False) -> "KnownFile":
+    def edited(self, old: str, new: str, call: int, *, every: bool = False) -> "KnownFile":
         """Returns it with a text replaced, where that is known, once or within every line; the lines behind it move."""
         if every and old and "\n" not in old + new:
-            return replace(self, lines={number: line.replace(old, new) for number, line in self.lines.items()})
-        whole, numbers = "".join(f"{line}\n" for line in self.lines.values()), [*self.lines]
+            return KnownFile({at: (line.replace(old, new), shown) for at, (line, shown) in self.lines.items()})
+        whole, numbers = "".join(f"{line}\n" for line, _ in self.lines.values()), [*self.lines]
         if not old or (at := whole.find(old)) < 0:
             return self
         ends_line = old.endswith("\n")
         behind = at + len(old) - ends_line
         tail = whole[behind : whole.index("\n", behind)]
         text = whole[whole.rfind("\n", 0, at) + 1 : at] + new.removesuffix("\n" * ends_line) + tail
-        made = text.split("\n") if text or not ends_line else []
+        made = [(line, call) for line in text.split("\n")] if text or not ends_line else []
         first, last = whole.count("\n", 0, at), whole.count("\n", 0, behind)
         moved = len(made) - (last - first + 1)
         lines = {number: self.lines[number] for number in numbers[:first]}
         lines |= dict(enumerate(made, numbers[first]))
         lines |= {number + moved: self.lines[number] for number in numbers[last + 1 :]}
-        return replace(self, lines=lines)
+        return KnownFile(lines)
 
 
-def read_lines(text: str, args: Mapping[str, Any]) -> dict[int, str]:
-    """Returns the lines of a result by their numbers: those that the tool puts in front, else counted."""
+def read_lines(text: str, args: Mapping[str, Any], paths: Sequence[str]) -> dict[int, str]:
+    """Returns the lines of a result by the tool's numbers, else counted; none of a part that may stand anywhere."""
     lines: dict[int, str] = {}
     every = text[:LONGEST_FILE].splitlines()
     for line in every:
@@ -98,8 +88,12 @@ def read_lines(text: str, args: Mapping[str, Any]) -> dict[int, str]:
             lines[int(found[1])] = found[2]
     if len(lines) > len(every) / 2:
         return lines
-    given = (re.match(r"\[?'?(\d{1,9})\b", str(value)) for key, value in args.items() if _FROM.search(key))
-    return dict(enumerate(every, max(1, next((int(found[1]) for found in given if found), 1))))
+    where = {key: value for key, value in args.items() if not _LENGTH.search(key)}
+    given = (re.match(r"\[?'?(\d{1,9})\b", str(value)) for key, value in where.items() if _FROM.search(key))
+    first = next((int(found[1]) for found in given if found), None)
+    if first is None and reads_part(where, paths):
+        return {}
+    return dict(enumerate(every, max(1, first or 1)))
 
 
 def reads_part(args: Mapping[str, Any], paths: Sequence[str]) -> bool:
@@ -108,8 +102,10 @@ def reads_part(args: Mapping[str, Any], paths: Sequence[str]) -> bool:
     return any(value not in (None, "", *paths) and not _NO_PART.match(key) for key, value in given)
 
 
-def shown_by(command: str) -> dict[str, Any]:
-    """Returns a command that shows a file, or a part of it, as the arguments of a read; nothing of another one."""
+def file_arguments(command: str) -> dict[str, Any]:
+    """Returns a command that shows a file, a part of it, or writes it, as the arguments of such a tool; else none."""
+    if written := _WRITES.fullmatch(command.strip()):
+        return {"path": written["path"] or written["behind"], "content": written["text"]}
     if not (found := _SHOWS.fullmatch(command.strip())):
         return {}
     whole, first, path, then = found.groups()
@@ -145,10 +141,8 @@ def replacements(args: object) -> Iterator[tuple[str, str, bool]]:
 
 @dataclass(frozen=True, slots=True)
 class Focus:
-    """The identifiers, files and lines of files that recent messages name."""
+    """The files and lines of files that recent messages name."""
 
-    words: Mapping[str, int] = field(default_factory=dict)
-    """Identifiers, with the number of kinds of texts that have them."""
     files: Mapping[str, float] = field(default_factory=dict)
     places: Mapping[str, Sequence[tuple[int, int]]] = field(default_factory=dict)
     """First and last lines that are named of a file, by its name without folders."""
@@ -160,9 +154,8 @@ def focus_of(asked: str, before: str, told: str, found: Iterable[str], todos: st
     for text in (asked, before, told, *found):
         for name, first, last in _places(text):
             places[name].append((first, last))
-    words = Counter(word for text in (asked, before, told, todos) for word in identifiers(text))
     files = dict.fromkeys(_FILE.findall(f"{before}\n{todos}"), SAID_BEFORE) | dict.fromkeys(_FILE.findall(asked), 1.0)
-    return Focus(words, files, places)
+    return Focus(files, places)
 
 
 @remembering(4_096)
@@ -181,33 +174,18 @@ def _places(text: str) -> list[tuple[str, int, int]]:
     return places
 
 
-@remembering(65_536)
-def identifiers(text: str) -> frozenset[str]:
-    """Returns the compound names of a text: those with an underscore, a digit or a capital within."""
-    return frozenset(word for word in _IDENTIFIER.findall(text) if _COMPOUND.search(word))
-
-
 def worth(files: Mapping[str, KnownFile], focus: Focus, calls: int) -> dict[str, Floats]:
     """Returns how likely the next edits replace each line of some files, as logarithms."""
-    words, known = focus.words, focus.words.keys()
-    having = [[names & known if names else names for names in file.names] for file in files.values()]
-    often = Counter(word for lines in having for line in lines for word in line)
-    total = sum(len(file.lines) for file in files.values())
-    kernel = 1 - abs(np.arange(-AROUND, AROUND + 1)) / (AROUND + 1)
-    said = ([math.fsum(words[w] * math.log(total / often[w]) for w in line) for line in lines] for lines in having)
-    about = [np.convolve(own, kernel)[AROUND : AROUND + len(own)] for own in said]
-    most = max((values.max(initial=0.0) for values in about), default=0.0) or 1.0
     made: dict[str, Floats] = {}
-    for (path, file), near in zip(files.items(), about, strict=True):
+    for path, file in files.items():
         numbers, name = np.array([*file.lines], float), path.rpartition("/")[2]
-        value = ABOUT * near / most + HEAD * np.exp(-numbers / HEAD_LINES)
-        value += NAMED * focus.files.get(name, 0.0)
-        value -= AGE * math.log1p(calls - file.read) + LENGTH * math.log(len(numbers) + 1)
+        ages = calls - np.array([shown for _, shown in file.lines.values()])
+        value = NAMED * focus.files.get(name, 0.0) - AGE * np.log1p(ages) - LENGTH * math.log(len(numbers) + 1)
         placed = np.zeros(len(numbers))
         for first, last in focus.places.get(name, ()):
             away = np.maximum(0, np.maximum(first - numbers, numbers - last))
             placed += np.exp(-away / NEAR_PLACE) / (1 + (last - first) / 30)
-        made[path] = value + PLACED * np.minimum(placed, PLACES) / PLACES
+        made[path] = value + PLACED * np.log1p(placed)
     return made
 
 
@@ -218,7 +196,7 @@ def worth_of_lines(text: str, file: KnownFile, values: Floats) -> tuple[float, .
     found = [NUMBERED.match(line) for line in every]
     if sum(map(bool, found)) > len(every) / 2:
         return tuple(by_number.get(int(line[1]), 0.0) if line else 0.0 for line in found)
-    by_text = dict(zip(file.lines.values(), by_number.values(), strict=True))
+    by_text = {line: by_number[number] for number, (line, _) in file.lines.items()}
     return tuple(by_text.get(line, 0.0) for line in every)
 
 
@@ -230,14 +208,12 @@ def chosen_lines(
     said: Mapping[str, Container[str]],
 ) -> dict[str, str]:
     """Returns the lines of files that are worth most, as many as fit a budget, by paths; none that is `said` of one."""
-    known = {path: _is_said(files[path], said.get(path, ())) for path in values}
     open_ones = (
-        (float(value), path, number, line)
+        (-value, path, number, line)
         for path, own in values.items()
-        for value, is_known, (number, line) in zip(own, known[path], files[path].lines.items(), strict=True)
-        if not is_known
+        for value, number, line in _not_said(files[path], own, said.get(path, ()))
     )
-    every = sorted(open_ones, reverse=True)
+    every = sorted(open_ones)
 
     def shown(most: int) -> dict[str, str]:
         chosen = defaultdict[str, list[str]](list)
@@ -252,13 +228,13 @@ def chosen_lines(
     return shown(max(0, fitting - 1))
 
 
-def _is_said(file: KnownFile, said: Container[str]) -> list[bool]:
-    """Tells of each line whether the prompt says it already; a short one goes with those around it."""
-    known, before = list[bool](), False
-    for line in file.lines.values():
+def _not_said(file: KnownFile, values: Floats, said: Container[str]) -> Iterator[tuple[float, int, str]]:
+    """Returns the lines that the prompt does not say yet, with their worth; a short one goes with those around it."""
+    before = False
+    for value, (number, (line, _)) in zip(values.tolist(), file.lines.items(), strict=True):
         before = line in said if len(line.strip()) > SAYS_SOMETHING else before
-        known.append(before)
-    return known
+        if not before:
+            yield value, number, line
 
 
 def said_lines(text: str) -> frozenset[str]:

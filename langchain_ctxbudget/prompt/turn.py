@@ -280,7 +280,7 @@ class GrowingTurn:
         if not (texts and self.rooms.code_tokens):
             return 0, 0
         order = np.argsort(-np.concatenate([worth[path] for path in texts]), kind="stable")
-        lines = ((path, len(line)) for path, file in texts.items() for line in file.lines.values())
+        lines = ((path, len(line)) for path, file in texts.items() for line, _ in file.lines.values())
         costs = np.array([(path in shown, size // CHARACTERS_PER_TOKEN + LINE_TOKENS) for path, size in lines])[order]
         costs = costs[costs[:, 1].cumsum() <= self.rooms.code_tokens]
         own = int(costs[costs[:, 0] == 1, 1].sum())
@@ -324,7 +324,7 @@ class GrowingTurn:
                 self.read_of[call_id] = next(iter(use.subjects), "")
             same: list[tuple[str, ...]] = [(call["name"], json.dumps(call["args"], sort_keys=True, default=str))]
             of_file: list[tuple[str, ...]] = [(path,) for path in use.subjects]
-            if use.kind == "todo":
+            if use.kind == "todo" and not use.args:
                 same = [("",)]
             elif use.kind == "run":  # what describes a command may change
                 same = [(call["name"], "", *use.subjects)]

@@ -3,22 +3,22 @@
 from langchain_ctxbudget.history import known_files
 from langchain_ctxbudget.history.known_files import Focus, KnownFile
 
-FILE = KnownFile({number: f"name_of_line_{number} = {number}" for number in range(1, 101)}, read=1)
+FILE = KnownFile({number: (f"name_of_line_{number} = {number}", 1) for number in range(1, 101)})
 
 
 def test_an_edit_moves_the_lines_behind_it() -> None:
-    edited = FILE.edited("line_2 = 2\nname_of_line_3", "line_2 = 0\nadded = 1\nname_of_line_3")
-    assert [edited.lines[number] for number in (1, 2, 3, 4, 5)] == [
-        "name_of_line_1 = 1", "name_of_line_2 = 0", "added = 1", "name_of_line_3 = 3", "name_of_line_4 = 4",
+    edited = FILE.edited("line_2 = 2\nname_of_line_3", "line_2 = 0\nadded = 1\nname_of_line_3", 2)
+    assert [edited.lines[number] for number in (1, 2, 3, 4, 5, 101)] == [
+        ("name_of_line_1 = 1", 1), ("name_of_line_2 = 0", 2), ("added = 1", 2), ("name_of_line_3 = 3", 2),
+        ("name_of_line_4 = 4", 1), ("name_of_line_100 = 100", 1),
     ]  # fmt: skip
-    assert edited.lines[101] == "name_of_line_100 = 100"
 
 
 def test_an_edit_of_every_occurrence_changes_every_line() -> None:
     for wanted, changed in ((True, 100), (False, 1), ("false", 1)):
         edit = {"old_string": "name_of", "new_string": "word_of", "replace_all": wanted}
         [(old, new, every)] = known_files.replacements(edit)
-        assert str(FILE.edited(old, new, every=every)).count("word_of") == changed
+        assert str(FILE.edited(old, new, 2, every=every)).count("word_of") == changed
 
 
 def test_many_blocks_without_an_end_are_read_at_once() -> None:

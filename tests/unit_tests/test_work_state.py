@@ -38,7 +38,14 @@ def told(*steps: tuple[str, dict[str, Any], str], budget: int = 1_000, said: str
         ("sh", {"command": ["bash", "-lc", "cd src && nl -ba b.py | sed -n '3,9p'"]}, "read"),
         ("ls", {"dir_path": "src"}, "other"),
         ("grep", {"pattern": "def f", "path": "src"}, "search"),
+        ("sh", {"command": "cat > b.py <<'EOF'\na = 1\nEOF"}, "write"),
+        ("sh", {"command": "cat <<'EOF' > b.py\na = 1\nEOF"}, "write"),
+        ("sh", {"command": "git commit -m \"$(cat <<'EOF'\nb\nEOF\n)\""}, "run"),
         ("plan", {"items": LIST}, "todo"),
+        ("TaskCreate", {"subject": "Test it", "description": "All of it."}, "todo"),
+        ("TaskUpdate", {"taskId": "2", "status": "completed"}, "todo"),
+        ("Task", {"description": "Look for it", "prompt": "Look for it."}, "other"),
+        ("TaskOutput", {"task_id": "2", "block": True}, "other"),
         ("weather", {"city": "Rome"}, "other"),
     ],
 )
@@ -58,19 +65,41 @@ def test_the_kind_of_a_call_follows_from_its_arguments(name: str, args: dict[str
 )
 def test_the_text_of_a_file_follows_the_edits_of_common_tools(args: dict[str, Any]) -> None:
     steps = [*a_call(0, "Read", {"file_path": "b.py"}, "a = 1\na = 2"), *a_call(1, "tool", args, "done")]
-    assert WorkState().read(enumerate(steps)).texts["b.py"].lines[1] == "c = 1"
+    assert WorkState().read(enumerate(steps)).texts["b.py"].lines[1][0] == "c = 1"
 
 
 def test_a_read_without_numbers_is_of_the_whole_file_whatever_else_it_says() -> None:
     for second, said, kept in (
         ({"path": "b.py", "explanation": "Again."}, "c", False),
         ({"path": "b.py", "start_line": 1, "end_line": 1}, "c", True),
+        ({"path": "b.py", "end_line": 2, "start_line": 1}, "c", True),
+        ({"path": "b.py", "page": 2}, "c", True),
         ({"path": "b.py", "offset": "9" * 5_000}, "9" * 5_000 + "\tc", True),  # more digits than Python reads
         ({"command": "cat b.py"}, "cat: b.py: No such file or directory", True),
         ({"command": "cat b.py"}, "c\n[exit code 1]", True),
     ):
         steps = [*a_call(0, "read", {"path": "b.py"}, "a\nb"), *a_call(1, "read", second, said)]
-        assert (2 in WorkState().read(enumerate(steps)).texts["b.py"].lines) == kept
+        known = WorkState().read(enumerate(steps)).texts["b.py"].lines
+        assert (2 in known) == kept
+        assert known[1][0] == ("c" if not kept or "start_line" in second else "a"), (
+            "a part from anywhere is not the first line"
+        )
+
+
+def test_a_file_that_a_command_writes_is_known_and_made() -> None:
+    write = a_call(0, "sh", {"command": "cat > src/made.py <<'EOF'\na = 1\n\nb = 2\nEOF\n"}, "")
+    state = WorkState().read(enumerate(write))
+    assert state.texts["src/made.py"].lines == {1: ("a = 1", 1), 2: ("", 1), 3: ("b = 2", 1)}
+    assert state.files["src/made.py"].verb == "made"
+
+
+def test_to_dos_that_are_made_and_changed_one_by_one_are_told_until_they_are_done() -> None:
+    titles = ("Write the parser", "Test it", "Tell others")
+    made = [("TaskCreate", {"subject": title}, f"Task #{i} created: {title}") for i, title in enumerate(titles, 1)]
+    changes = [
+        ("TaskUpdate", {"taskId": i, "status": state}, "ok") for i, state in (("1", "completed"), ("2", "in_progress"))
+    ]
+    assert told(*made, *changes).startswith("# To do\n- Test it (in progress)\n- Tell others\n#")
 
 
 def test_names_are_paths_symbols_hashes_ids_and_urls() -> None:
@@ -89,6 +118,7 @@ def test_it_tells_how_files_commands_plans_and_errors_stand() -> None:
         ("Edit", {"file_path": "src/old_one.py", "old_string": "a", "new_string": "b"}, "done"),
         ("Edit", {"file_path": "src/old_one.py", "old_string": "b", "new_string": "c"}, "done"),
         ("Read", {"file_path": "src/read_one.py"}, "text"),
+        ("Bash", {"command": "cat src/gone_one.py"}, "cat: src/gone_one.py: No such file or directory"),
         ("Bash", {"command": "make test"}, "compiling\nError: no rule\nExit code 2"),
         ("Bash", {"command": "ls"}, "a b"),
         ("TodoWrite", {"todos": LIST}, "ok"),
@@ -99,7 +129,7 @@ def test_it_tells_how_files_commands_plans_and_errors_stand() -> None:
     assert "Write the parser" not in text
     assert "src/new_one.py: made" in text
     assert "src/old_one.py: changed 2 times" in text
-    assert "# Files read\n- src/read_one.py" in text
+    assert "# Files read\n- src/read_one.py\n" in text, "and none that could not be read"
 
 
 def test_an_error_is_resolved_once_the_same_command_ends_well() -> None:
@@ -143,7 +173,9 @@ def test_names_that_imitate_a_fence_are_harmless() -> None:
 
 @pytest.mark.parametrize("in_turn", [False, True])
 def test_what_stands_before_the_cut_is_told_and_reported(*, in_turn: bool) -> None:
-    every = (a_call(i, "Read", {"file_path": f"src/some_file_{i % 7}.py"}, f"line {i} " * 150) for i in range(60))
+    every = (
+        a_call(i, "Read", {"file_path": f"src/some_file_{i % 7}.py"}, (f"line {i} " * 30 + "\n") * 5) for i in range(60)
+    )
     steps = [*chain.from_iterable(every)]
     pipeline = ContextPipeline(settings=ContextSettings(max_context_tokens=3_000), system_prompt="You are an agent.")
     asked = [HumanMessage("Read everything."), *steps]
