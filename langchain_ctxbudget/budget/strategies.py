@@ -7,7 +7,7 @@ history and retrieval share one pool. `fixed`, `dynamic` and `ratio` divide it i
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Literal, NamedTuple, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 from pydantic import Field, model_validator
 from langchain_ctxbudget.budget import allocation
@@ -291,6 +291,7 @@ class FixedAllocation(Parameters):
     together; where they are less, the rest stays free.
     """
 
+    name: ClassVar[str] = "fixed"
     system: ShareOrNone = 500 / SEED_WINDOW
     """System prompt and preferences."""
     history: ShareOrNone = 1_000 / SEED_WINDOW
@@ -306,11 +307,6 @@ class FixedAllocation(Parameters):
             raise ValueError(f"the shares of a fixed allocation must be at most 1 together, not {total:.2f}")
         return self
 
-    @property
-    def name(self) -> str:
-        """`fixed`."""
-        return "fixed"
-
     def allocate(self, situation: Situation) -> Allocation:
         """Divides the budget by the shares."""
         shares = self.system, self.history, self.entities, self.retrieval
@@ -322,10 +318,7 @@ class FixedAllocation(Parameters):
 class DynamicAllocation(Parameters):
     """Shares that follow the conversation: its messages (the seed's turns), its entities, what is there (seed 004)."""
 
-    @property
-    def name(self) -> str:
-        """`dynamic`."""
-        return "dynamic"
+    name: ClassVar[str] = "dynamic"
 
     def allocate(self, situation: Situation) -> Allocation:
         """Divides the budget by the conversation."""

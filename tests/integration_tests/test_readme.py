@@ -97,8 +97,7 @@ CHECKERS = {"mypy": ("--strict", "--config-file=", *FOREIGN), "pyright": ("--pyt
 @pytest.mark.parametrize("checker", CHECKERS)
 def test_its_code_has_types(tmp_path: Path, checker: str) -> None:
     pytest.importorskip(checker, reason="only CI installs it, as it fetches itself from another registry")
-    pages = [name for name in BLOCKS if not name.startswith(INSIDE)]
-    codes = [*PYTHON, *("\n\n".join(block.code for block in BLOCKS[name]) for name in pages)]
+    codes = [*PYTHON, *("\n\n".join(block.code for block in blocks) for blocks in BLOCKS.values())]
     paths = [tmp_path / f"block_{number}.py" for number in range(len(codes))]
     for path, code in zip(paths, codes, strict=True):
         path.write_text(code, encoding="utf-8")
