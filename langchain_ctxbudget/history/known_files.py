@@ -1,15 +1,17 @@
 """The files that an agent works on: their newest known text, and the lines that its next edits are likely to replace.
 
 The text of a file is what was read of it, with later edits applied. How much a line is worth follows from real sessions
-of coding agents: most by its number being named, then by being shown or written lately, in a named or short file.
+of coding agents: most by its number being named, then by being shown or written lately; also in a named or short
+file, at a head, and near identifiers of the talk, the more the rarer.
 """
 
 import math
 import re
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from operator import itemgetter
 from typing import Any
 
@@ -19,15 +21,19 @@ from langchain_ctxbudget.messages import Count, fences, remembering
 
 MOST_FILES, LONGEST_FILE = 40, 400_000
 """Files that are known, and characters of one that are read."""
-AGE, LENGTH, PLACED = 0.8, 0.6, 10.0
-"""Powers of the calls since a line was shown or written, of the lines of its file, and of the times it was named."""
-NAMED, SAID_BEFORE, NEAR_PLACE = 1.6, 0.5, 8
-"""The worth of a line, as a logarithm, in a file that the turn names; times this where only texts before it do."""
+AGE, LENGTH, PLACED, ABOUT = 0.8, 0.6, 10.0, 0.2
+"""Powers of the calls since a line was shown, of the lines of its file, of times it was named, of the talk near it."""
+NAMED, SAID_BEFORE, HEAD = 1.6, 0.5, 1.0
+"""The worth of a named file, as a logarithm; times this where only texts before the turn name it; that of a head."""
+NEAR_PLACE, HEAD_LINES, AROUND = 8, 20, 8
+"""Lines over which these fade."""
 LONGEST_TALK, LONGEST_LINE, LONGEST_PLACE = 6, 2_000, 400
 """Lines after which a file that was named is no more meant, characters of one that are read, and lines of a place."""
 SAYS_SOMETHING = 12
 """Characters of a line that is not the same elsewhere by chance."""
 
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w{3,}")
+_COMPOUND = re.compile(r"[a-z][A-Z]|_|\d")
 NUMBERED = re.compile(r"\s*(\d{1,9})(?:→|\t|\||: ?)(.*)")
 PADDING = re.compile(r"(?m)^ +(?=\d+[→\t|])")
 _FILE = re.compile(r"[\w.-]+\.[A-Za-z]\w{0,4}\b")
@@ -43,10 +49,6 @@ _EVERY = re.compile(r"(?i)^(?:replace_?)?all$|^allow_?multiple$|^expected_replac
 _OLD_LINES, _NEW_LINES = (rf"((?:(?![<-]{{5,}} ?SEARCH\n|{end}).*\n)*)" for end in (r"={5,}\n", r"[>+]{5,} ?REPLACE"))
 _BLOCKS = re.compile(rf"(?m)^[<-]{{5,}} ?SEARCH\n{_OLD_LINES}={{5,}}\n{_NEW_LINES}[>+]{{5,}} ?REPLACE")
 _LINES = r"(?:head(?: -n)? -?\d+|sed -n ['\"]?(\d{1,9}),\d+p['\"]?)"
-_WRITES = re.compile(
-    r"(?s)(?:cd \S+ && )?(?:cat|tee)(?: ?>? ?(?P<path>[\w./~@+-]*\w))? ?<< ?(?P<quote>['\"])(?P<mark>\w+)(?P=quote)"
-    r"(?(path)| ?> ?(?P<behind>[\w./~@+-]*\w))(?: > /dev/null)?\n(?P<text>.*?)\n?(?P=mark)"
-)
 _SHOWS = re.compile(rf"(?:cd \S+ && )?(?:(cat(?: -n)?|nl -ba)|{_LINES}) ([\w./~@+-]*\w)(?: \| {_LINES})?")
 
 Floats = NDArray[np.float64]
@@ -58,6 +60,11 @@ class KnownFile:
 
     lines: Mapping[int, tuple[str, int]]
     """Its lines by their numbers, in order, each with the number of the call that showed or wrote it last."""
+
+    @cached_property
+    def names(self) -> list[frozenset[str]]:
+        """The compound names in each of its lines."""
+        return [identifiers(line) for line, _ in self.lines.values()]
 
     def edited(self, old: str, new: str, call: int, *, every: bool = False) -> "KnownFile":
         """Returns it with a text replaced, where that is known, once or within every line; the lines behind it move."""
@@ -102,10 +109,8 @@ def reads_part(args: Mapping[str, Any], paths: Sequence[str]) -> bool:
     return any(value not in (None, "", *paths) and not _NO_PART.match(key) for key, value in given)
 
 
-def file_arguments(command: str) -> dict[str, Any]:
-    """Returns a command that shows a file, a part of it, or writes it, as the arguments of such a tool; else none."""
-    if written := _WRITES.fullmatch(command.strip()):
-        return {"path": written["path"] or written["behind"], "content": written["text"]}
+def shown_by(command: str) -> dict[str, Any]:
+    """Returns a command that shows a file, or a part of it, as the arguments of a read; nothing of another one."""
     if not (found := _SHOWS.fullmatch(command.strip())):
         return {}
     whole, first, path, then = found.groups()
@@ -141,8 +146,10 @@ def replacements(args: object) -> Iterator[tuple[str, str, bool]]:
 
 @dataclass(frozen=True, slots=True)
 class Focus:
-    """The files and lines of files that recent messages name."""
+    """The identifiers, files and lines of files that recent messages name."""
 
+    words: Mapping[str, int] = field(default_factory=dict)
+    """Identifiers, with the number of kinds of texts that have them."""
     files: Mapping[str, float] = field(default_factory=dict)
     places: Mapping[str, Sequence[tuple[int, int]]] = field(default_factory=dict)
     """First and last lines that are named of a file, by its name without folders."""
@@ -154,8 +161,9 @@ def focus_of(asked: str, before: str, told: str, found: Iterable[str], todos: st
     for text in (asked, before, told, *found):
         for name, first, last in _places(text):
             places[name].append((first, last))
+    words = Counter(word for text in (asked, before, told, todos) for word in identifiers(text))
     files = dict.fromkeys(_FILE.findall(f"{before}\n{todos}"), SAID_BEFORE) | dict.fromkeys(_FILE.findall(asked), 1.0)
-    return Focus(files, places)
+    return Focus(words, files, places)
 
 
 @remembering(4_096)
@@ -174,13 +182,28 @@ def _places(text: str) -> list[tuple[str, int, int]]:
     return places
 
 
+@remembering(65_536)
+def identifiers(text: str) -> frozenset[str]:
+    """Returns the compound names of a text: those with an underscore, a digit or a capital within."""
+    return frozenset(word for word in _IDENTIFIER.findall(text) if _COMPOUND.search(word))
+
+
 def worth(files: Mapping[str, KnownFile], focus: Focus, calls: int) -> dict[str, Floats]:
     """Returns how likely the next edits replace each line of some files, as logarithms."""
+    words, known = focus.words, focus.words.keys()
+    having = [[names & known if names else names for names in file.names] for file in files.values()]
+    often = Counter(word for lines in having for line in lines for word in line)
+    total = sum(len(file.lines) for file in files.values())
+    kernel = 1 - abs(np.arange(-AROUND, AROUND + 1)) / (AROUND + 1)
+    said = ([math.fsum(words[w] * math.log(total / often[w]) for w in line) for line in lines] for lines in having)
+    about = [np.convolve(own, kernel)[AROUND : AROUND + len(own)] for own in said]
     made: dict[str, Floats] = {}
-    for path, file in files.items():
+    for (path, file), near in zip(files.items(), about, strict=True):
         numbers, name = np.array([*file.lines], float), path.rpartition("/")[2]
-        ages = calls - np.array([shown for _, shown in file.lines.values()])
-        value = NAMED * focus.files.get(name, 0.0) - AGE * np.log1p(ages) - LENGTH * math.log(len(numbers) + 1)
+        value = ABOUT * np.log1p(near) + HEAD * np.exp(-numbers / HEAD_LINES) + NAMED * focus.files.get(name, 0.0)
+        value -= AGE * np.log1p(calls - np.array([shown for _, shown in file.lines.values()])) + LENGTH * math.log(
+            len(numbers) + 1
+        )
         placed = np.zeros(len(numbers))
         for first, last in focus.places.get(name, ()):
             away = np.maximum(0, np.maximum(first - numbers, numbers - last))
@@ -209,11 +232,11 @@ def chosen_lines(
 ) -> dict[str, str]:
     """Returns the lines of files that are worth most, as many as fit a budget, by paths; none that is `said` of one."""
     open_ones = (
-        (-value, path, number, line)
+        (value, path, number, line)
         for path, own in values.items()
         for value, number, line in _not_said(files[path], own, said.get(path, ()))
     )
-    every = sorted(open_ones)
+    every = sorted(open_ones, reverse=True)
 
     def shown(most: int) -> dict[str, str]:
         chosen = defaultdict[str, list[str]](list)

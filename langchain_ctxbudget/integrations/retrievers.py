@@ -13,13 +13,12 @@ from langchain_ctxbudget.errors import InputError, InvalidSettingsError
 from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.history import Conversation
 from langchain_ctxbudget.integrations.options import refusing_unknown, require_pipeline
-from langchain_ctxbudget.knowledge import facts, records
+from langchain_ctxbudget.knowledge import facts
 from langchain_ctxbudget.messages import Count
-from langchain_ctxbudget.pipeline import ContextPipeline, Engine, Run, current_runtime, run_of
-from langchain_ctxbudget.prompt import merged
+from langchain_ctxbudget.pipeline import ContextPipeline, Engine, current_runtime, run_of
 from langchain_ctxbudget.retrieval import Sources, search
 from langchain_ctxbudget.settings import SOURCES, Source
-from langchain_ctxbudget.stores import Scope, read_settings, require_id, settings_place
+from langchain_ctxbudget.stores import Scope, require_id
 
 SEPARATOR = "\n\n"
 """Stands between two documents where they are joined, as in `create_retriever_tool`; counted with them."""
@@ -54,10 +53,7 @@ class BudgetedRetriever(BaseRetriever):
     user_id: str | None = None
     default_user: str | None = None
     conversation_id: str | None = None
-    """The conversation that is open; None: the one that is open on the device, or none is another than the others."""
-    persona_id: str | None = None
-    device_id: str | None = None
-    """The persona whose saved settings lie over the user's, and the device that the user is at; None: the run's."""
+    """The conversation that is open; None: none of the user's conversations is another than the others."""
     k: int | None = Field(default=4, strict=True, ge=1)
     """The most documents; None: as many as fit."""
     max_tokens: int | None = Field(default=None, strict=True, ge=1)
@@ -72,7 +68,7 @@ class BudgetedRetriever(BaseRetriever):
         def __init__(self, **fields: Any) -> None:  # noqa: ANN401 - pydantic would hide our errors
             with refusing_unknown(fields, type(self)):
                 require_pipeline(fields.get("pipeline"), "give it the one that keeps the conversations")
-                for name in ("user_id", "default_user", "conversation_id", "persona_id", "device_id"):
+                for name in ("user_id", "default_user", "conversation_id"):
                     if fields.get(name) is not None:
                         require_id(name, fields[name])
                 super().__init__(**fields)
@@ -114,41 +110,31 @@ class BudgetedRetriever(BaseRetriever):
         if not query.strip():
             return []
         engine = self.pipeline.engine.over(run.store if self.runtime_store else None)
-        ranked = yield from self._ranked(engine, run, query, max(RANKED, k or 0))
+        ranked = yield from self._ranked(engine, run.scope.user_id, query, max(RANKED, k or 0))
         count = self.pipeline.token_counter.count_text
         found = _fitting(ranked, count, k, max_tokens)
         for each in found:
             each.metadata = beside(each.metadata, {"tokens": count(each.page_content)})
         return found
 
-    def _ranked(self, engine: Engine, run: Run, query: str, limit: int) -> Flow[list[Document]]:
+    def _ranked(self, engine: Engine, user_id: str, query: str, limit: int) -> Flow[list[Document]]:
         """Returns the best ones; an open conversation is searched whole, beside the newest messages of the others."""
-        user_id, store = run.scope.user_id, engine.workspace.store
-        yield from engine.ready()
-        saved = {"user": (yield from read_settings(store, settings_place(user_id, None)))}
-        if persona := self.persona_id or run.persona_id:
-            saved["persona"] = yield from read_settings(store, settings_place(user_id, persona))
-        opened, device = self.conversation_id, self.device_id or run.device_id
-        if opened is None and device is not None:
-            devices = yield from records.PRESENCE.all(store, user_id)
-            opened = next((one.active_conversation_id for one in devices if one.device_id == device), None)
-        failures: list[str] = []
-        settings, _ = merged(engine.settings, saved, run.settings, failures)
 
         def body(conversation: Conversation | None) -> Flow[list[Document]]:
             workspace = engine.workspace
             count = engine.target.counter.count_text
-            memories = yield from facts.all_candidates(store, user_id, settings, count)
-            given = workspace.catalogue, user_id, self.sources, workspace.embeddings, opened
+            memories = yield from facts.all_candidates(workspace.store, user_id, engine.settings, count)
+            given = workspace.catalogue, user_id, self.sources, workspace.embeddings, self.conversation_id
             sources = Sources(*given, memories, vectors=workspace.vectors)
-            found, missed = yield from search(sources, query, limit, conversation)
-            for failure in (*failures, *missed):
+            found, failures = yield from search(sources, query, limit, conversation)
+            for failure in failures:
                 _log.warning("%s", failure)
             return found
 
-        if opened is None:
+        yield from engine.ready()
+        if self.conversation_id is None:
             return (yield from body(None))
-        return (yield from engine.recall(Scope(user_id, opened), body))
+        return (yield from engine.recall(Scope(user_id, self.conversation_id), body))
 
 
 def _fitting(ranked: Sequence[Document], count: Count, k: int | None, max_tokens: int | None) -> list[Document]:

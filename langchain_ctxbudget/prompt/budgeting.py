@@ -31,8 +31,8 @@ TURN_SHARES = (0.25, 0.5, 0.75)
 """The share of what the system prompt leaves that a turn gets once it outgrows its room, stage by stage."""
 FRAMED, FRAMES_TOKENS = 1.1, 64
 """Estimates texts with their headings and fences: this many times their own tokens, plus so many."""
-CODE_SHARE, STEPS_TOKENS = 0.7, 2_000
-"""The share for lines of files once older steps of a turn give way, beyond its human message and so many tokens."""
+CODE_SHARE, SMALL_ROOM = 0.65, 16_000
+"""The share of a turn's room for lines of files once older steps give way; of a small one the room over so many."""
 MESSAGES_OF_EXCHANGE = 2
 """The messages of an exchange without calls, by which `keep_messages` tells how many exchanges stay."""
 LAST_SHARE = 0.5
@@ -219,7 +219,7 @@ def _planned_turn(plan: Plan, identity: int, framing: int) -> PlannedTurn:
     work = own = code = 0
     if long == LAST_STAGE:
         left = max(0, min(planned, room) - plan.turn.said_tokens)
-        own, code = work_state.most_tokens(LONGEST_WALK, left), int(max(0, left - STEPS_TOKENS) * CODE_SHARE)
+        own, code = work_state.most_tokens(LONGEST_WALK, left), int(left * min(CODE_SHARE, left / SMALL_ROOM))
     elif plan.conversation.total_tokens + planned > room:
         work = work_state.most_tokens(_estimated_calls(plan.conversation), plan.limit_tokens)
     rooms = Rooms(

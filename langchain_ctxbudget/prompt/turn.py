@@ -324,7 +324,7 @@ class GrowingTurn:
                 self.read_of[call_id] = next(iter(use.subjects), "")
             same: list[tuple[str, ...]] = [(call["name"], json.dumps(call["args"], sort_keys=True, default=str))]
             of_file: list[tuple[str, ...]] = [(path,) for path in use.subjects]
-            if use.kind == "todo" and not use.args:
+            if use.kind == "todo":
                 same = [("",)]
             elif use.kind == "run":  # what describes a command may change
                 same = [(call["name"], "", *use.subjects)]

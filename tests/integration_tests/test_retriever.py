@@ -59,21 +59,6 @@ def test_a_document_keeps_all_metadata_that_it_was_added_with(invoke: Invoke, st
         assert found.metadata["id"] == found.id
 
 
-def test_a_persona_has_its_saved_memories_and_a_device_its_open_conversation() -> None:
-    pipeline = make_pipeline()
-    pipeline.save_settings({"memories": ["The bicycle of the shop is red."]}, user_id="ada", persona_id="shop")
-    pipeline.knowledge.heartbeat(device_id="phone", active_conversation_id="c1", user_id="ada")
-    shop, nobody = (make_retriever(pipeline, persona_id=who, sources=["memories"]) for who in ("shop", None))
-    assert texts(shop.invoke("bicycle")) == ["The bicycle of the shop is red."]
-    assert not nobody.invoke("bicycle")
-    on_phone, in_it = (make_retriever(pipeline, **at) for at in ({"device_id": "phone"}, {"conversation_id": "c1"}))
-    assert on_phone.invoke("bicycle") == in_it.invoke("bicycle")
-    assert (
-        on_phone.invoke("bicycle")[0].metadata["scores"]
-        != make_retriever(pipeline).invoke("bicycle")[0].metadata["scores"]
-    )
-
-
 # How many
 
 

@@ -38,14 +38,8 @@ def told(*steps: tuple[str, dict[str, Any], str], budget: int = 1_000, said: str
         ("sh", {"command": ["bash", "-lc", "cd src && nl -ba b.py | sed -n '3,9p'"]}, "read"),
         ("ls", {"dir_path": "src"}, "other"),
         ("grep", {"pattern": "def f", "path": "src"}, "search"),
-        ("sh", {"command": "cat > b.py <<'EOF'\na = 1\nEOF"}, "write"),
-        ("sh", {"command": "cat <<'EOF' > b.py\na = 1\nEOF"}, "write"),
         ("sh", {"command": "git commit -m \"$(cat <<'EOF'\nb\nEOF\n)\""}, "run"),
         ("plan", {"items": LIST}, "todo"),
-        ("TaskCreate", {"subject": "Test it", "description": "All of it."}, "todo"),
-        ("TaskUpdate", {"taskId": "2", "status": "completed"}, "todo"),
-        ("Task", {"description": "Look for it", "prompt": "Look for it."}, "other"),
-        ("TaskOutput", {"task_id": "2", "block": True}, "other"),
         ("weather", {"city": "Rome"}, "other"),
     ],
 )
@@ -84,22 +78,6 @@ def test_a_read_without_numbers_is_of_the_whole_file_whatever_else_it_says() -> 
         assert known[1][0] == ("c" if not kept or "start_line" in second else "a"), (
             "a part from anywhere is not the first line"
         )
-
-
-def test_a_file_that_a_command_writes_is_known_and_made() -> None:
-    write = a_call(0, "sh", {"command": "cat > src/made.py <<'EOF'\na = 1\n\nb = 2\nEOF\n"}, "")
-    state = WorkState().read(enumerate(write))
-    assert state.texts["src/made.py"].lines == {1: ("a = 1", 1), 2: ("", 1), 3: ("b = 2", 1)}
-    assert state.files["src/made.py"].verb == "made"
-
-
-def test_to_dos_that_are_made_and_changed_one_by_one_are_told_until_they_are_done() -> None:
-    titles = ("Write the parser", "Test it", "Tell others")
-    made = [("TaskCreate", {"subject": title}, f"Task #{i} created: {title}") for i, title in enumerate(titles, 1)]
-    changes = [
-        ("TaskUpdate", {"taskId": i, "status": state}, "ok") for i, state in (("1", "completed"), ("2", "in_progress"))
-    ]
-    assert told(*made, *changes).startswith("# To do\n- Test it (in progress)\n- Tell others\n#")
 
 
 def test_names_are_paths_symbols_hashes_ids_and_urls() -> None:
