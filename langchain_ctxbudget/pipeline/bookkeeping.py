@@ -59,11 +59,6 @@ class RecentPrompts:
         self._noted: deque[_Noted] = deque(maxlen=MOST_REPORTS)
         self._mutex = new_mutex()
 
-    @property
-    def report(self) -> ContextReport | None:
-        """The report of the last prompt, which is meant where no other is named."""
-        return self.last.report() if self.last else None
-
     def note(self, prompt: Prompt, report: Account, scope: stores.Scope, books: "Bookkeeping") -> None:
         """Remembers a prompt, and the books of its store."""
         noted = _Noted(scope, report, cache(partial(_digest, prompt.changes.last.messages)), books, prompt)

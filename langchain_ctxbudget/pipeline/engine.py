@@ -205,7 +205,7 @@ class Engine:
             return self.target.calibration.factor
         if not isinstance(used, Mapping) or "input_tokens" not in used:
             raise InputError(f"usage_metadata must be a mapping with input_tokens, not {used!r}")
-        report = report or self.recent.report
+        report = report or (self.recent.last.report() if self.recent.last else None)
         if report is None:
             raise InputError("Nothing was assembled yet: pass the report of the prompt that this usage is for")
         if report.forecast:

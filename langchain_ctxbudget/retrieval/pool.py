@@ -24,8 +24,6 @@ LOOKED_AT, WITH_NEIGHBOURS = 512, 64
 """Messages looked at for their words, meaning, session and date each, and those whose neighbours are, too."""
 REMEMBERED_TEXTS = 4_096
 """Texts from elsewhere whose terms and vectors are kept, so that no turn reads them again."""
-FEW_NEW = 64
-"""Up to so many new messages of a conversation are kept there, too, for other conversations."""
 RARE_SHARE, MOST_WORDS = 0.5, 256
 """A message's vector is to this share that of its words by how rare they are in the conversation, the first ones of it,
 and for the rest that of the embeddings, which know how rare they are in general."""
@@ -259,7 +257,7 @@ def similarities(
         rows = search.comparable((yield from embed(embeddings, texts)), target.size)
         lost += _without_vector(texts, rows)
         own.extend(rows)
-        if len(texts) <= FEW_NEW:
+        if len(texts) <= REMEMBERED_TEXTS // 8:  # other conversations will look at them
             known |= zip(map(digest, texts), rows, strict=True)
     missing = {key: text for key, text in zip(keys, others, strict=True) if key not in found}
     rows = search.comparable((yield from embed(embeddings, [*missing.values()])), target.size)

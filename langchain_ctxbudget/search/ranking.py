@@ -26,6 +26,8 @@ NEIGHBOURHOOD = 2
 """Texts before and after that lend a text their score."""
 RELEVANCE_OFFSET, LENGTH_OFFSET = 0.2, 4.0
 """The worth of the least relevant text beside the most relevant one; about the tokens of a line besides its text."""
+PER_DEVIATION, OUTSTANDING = 0.2, 3.0
+"""What a deviation of relevance adds to its logarithm; from so many of words and meaning on a text may be long."""
 FULL_SPREAD = 0.75
 """Deviation of the logarithms of costs from which length counts in full: else a shorter text saves little."""
 SHORT_SESSION, FIRST_FOUND = 8.0, 10
@@ -57,7 +59,8 @@ class Weights:
     session: float = 0.7
     alike: float = 0.15
     session_alike: float = 0.6
-    relevance: float = 3.0
+    relevance: float = 1.5
+    outstanding: float = 0.4
     length: float = 0.8
     variety: float = 0.5
     speaker_length: float = 0.3
@@ -271,8 +274,7 @@ def rank(
     own, starts = words + meaning, np.flatnonzero(np.diff(texts.session, prepend=texts.session[:1] - 1))
     lengths = np.diff(starts, append=len(texts))
     within = np.repeat(weights.session_best * np.maximum.reduceat(own, starts), lengths)
-    if sessions is not None:
-        within += weights.session * sessions
+    within += weights.session * (0.0 if sessions is None else sessions)
     parts = {
         "lexical": weights.lexical * words,
         "dense": weights.dense * meaning,
@@ -288,6 +290,8 @@ def rank(
         parts["session"] += weights.session_alike * short * z_scores(of_session, sample)
     relevance = np.add.reduce([*parts.values()])
     worth = _worth(texts, question, relevance, weights, short)
+    worth["relevance"] += weights.relevance * PER_DEVIATION * z_scores(relevance, sample)
+    worth["outstanding"] = weights.outstanding * (z_scores(own, sample) - OUTSTANDING).clip(0)
     return Ranking(np.add.reduce([*worth.values()]), relevance, {**parts, **worth})
 
 
@@ -304,8 +308,7 @@ def _lent(texts: Texts, own: Scores) -> Scores:
 
 def _worth(texts: Texts, question: Question, relevance: Scores, weights: Weights, short: float) -> dict[str, Scores]:
     """Returns the parts of a key: what speaks for spending tokens on a text."""
-    low, high = relevance.min(), relevance.max()
-    scaled, speakers = (relevance - low) / (high - low) if high > low else np.ones_like(relevance), texts.speaker + 1
+    scaled, speakers = (relevance - relevance.min()) / (np.ptp(relevance) or 1.0), texts.speaker + 1
     counts = np.bincount(speakers)
     longer = np.log(np.bincount(speakers, texts.costs) / np.maximum(counts, 1) + 1)  # than the texts of others
     longer -= longer[counts > 0].mean()

@@ -29,7 +29,7 @@ class Process:
         self.options: dict[str, Any] = {"checkpointer": saver or InMemorySaver(), **self.own}
 
     def failures(self) -> list[str]:
-        report = self.pipeline.engine.recent.report
+        report = self.pipeline.engine.recent.last.report()
         assert report is not None
         return list(report.failures)
 

@@ -174,7 +174,7 @@ def test_a_run_without_a_thread_leaves_nothing_in_the_store_loses_nothing_and_is
     WAYS[way](pipeline, ADA, None)
     assert pipeline.flush(30)
     assert pipeline.export_user(user_id="ada") == before
-    report = pipeline.engine.recent.report
+    report = pipeline.engine.recent.last.report()
     assert report is not None
     assert [told for told in report.failures if "thread_id" in told]
 

@@ -367,7 +367,8 @@ def outcome_of(way: type[Agent], script: Script, *, budget_tokens: int, **parts:
     with StrictOpenAIServer(max_tokens=limit) as server, make_pipeline(budget_tokens) as pipeline:
 
         def answer(body: Mapping[str, Any]) -> Mapping[str, Any]:
-            if (report := pipeline.engine.recent.report) is not None:
+            if pipeline.engine.recent.last is not None:
+                report = pipeline.engine.recent.last.report()
                 reports.append(report)
             return script.answer(body)
 
