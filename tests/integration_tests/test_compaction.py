@@ -126,7 +126,7 @@ def test_what_says_most_stays_verbatim_within_its_share_and_is_not_told_twice() 
     for share in (0.0, 0.1, 0.5, 1.0):
         with pipeline(settings={"keep_important": share}) as pipe:
             pipe.add_messages(said, **USER)
-            context = pipe.assemble("Hello", **USER)
+            context = pipe.assemble("What was decided for the ledger?", **USER)
         kept = [item for item in context.report.layer("L6").items if item.reason == "important"]
         assert sum(item.tokens for item in kept) <= share * 2_000
         assert ("said" in [item.id for item in kept]) is bool(share)
@@ -222,7 +222,7 @@ def test_what_one_pipeline_forgets_is_in_no_summary_and_the_other_does_not_tell_
     store, given = InMemoryStore(), with_secret()
     with pipeline(store, summary_model=Scripted(answer=parrot)) as pipe, pipeline(store, model="gpt-4o") as twin:
         pipe.sync(given, **USER)
-        assert all("plover" in flushed(either) for either in (pipe, twin))
+        assert all("plover" in flushed(either, "What sings at noon?") for either in (pipe, twin))
         assert any("plover" in part.summary for part in pipe.get_compactions(**USER))
         pipe.sync([m for m in given if m.id != "secret"], on_removal="forget", **USER)
         assert not any("plover" in part.summary for part in pipe.get_compactions(**USER))

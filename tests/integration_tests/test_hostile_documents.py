@@ -148,13 +148,13 @@ class World:
         if shown:
             assert len(self.items(context)) == len(shown), "an item more or less than we put there"
             frame = sum(map(count.count_text, CONTEXT_FRAME))
-            block = str(context.messages[-1].content).removesuffix(self.question)
+            block = str(context.messages[-1].content).removesuffix(encodable(self.question))
             assert count.count_text(block) == frame + retrieval.used_tokens
         return context
 
     def items(self, context: AssembledContext) -> list[tuple[str, str]]:
         block, end, said = str(context.messages[-1].content).partition("</context>\n\n")
-        assert (bool(end), said) == (True, self.question)
+        assert (bool(end), said) == (True, encodable(self.question))
         return items_of(block)
 
 
