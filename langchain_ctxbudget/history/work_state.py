@@ -67,10 +67,9 @@ def texts_of(value: object) -> Iterator[str]:
     """Returns all texts in an argument of a call, however deep."""
     if isinstance(value, str):
         yield value
-    elif isinstance(value, Mapping):
-        yield from (text for inner in value.values() for text in texts_of(inner))
-    elif isinstance(value, Sequence):
-        yield from (text for inner in value for text in texts_of(inner))
+    elif isinstance(value, Mapping | Sequence):
+        inner = value.values() if isinstance(value, Mapping) else value
+        yield from (text for one in inner for text in texts_of(one))
 
 
 def told_by(messages: Iterable[BaseMessage]) -> str:
@@ -88,7 +87,7 @@ class ToolUse:
     subjects: tuple[str, ...] = ()
     todos: tuple[Mapping[str, Any], ...] = ()
     args: Mapping[str, Any] = field(default_factory=dict)
-    """Those of a call that reads or changes a file; for a command, as a tool that reads has them."""
+    """Those of a call that reads or changes a file, or one to-do; for a command, as a tool that reads has them."""
 
     @classmethod
     def of(cls, name: str, args: Mapping[str, Any], kinds: Mapping[str, ToolKind]) -> "ToolUse":
@@ -106,7 +105,7 @@ class ToolUse:
         given = [key for key, value in args.items() if value is not None]
         replaces, is_new = (any(map(kind.match, given)) for kind in (known_files.OLD, known_files.NEW))
         shapes: dict[ToolKind, object] = {
-            "todo": listed,
+            "todo": listed or (args and ENGLISH.todo_tool.match(name)),
             "edit": patched or (paths and (any(map(ENGLISH.patch_key.match, given)) or (is_new and replaces))),
             "write": paths and is_new,
             "search": pattern,
@@ -118,7 +117,7 @@ class ToolUse:
             return cls("read", name, (shown["path"],), args=shown)
         kind = kinds.get(name, seen)
         if kind == "todo":
-            return cls(kind, name, (), tuple(listed or (args,)))
+            return cls(kind, name, (), tuple(listed or (args,)), {} if listed else args)
         if kind in ("read", "edit", "write"):
             return cls(kind, name, paths or patched or tuple(texts.values())[:1], args=args)
         said = json.dumps(args, sort_keys=True, default=str) if args else ""
@@ -148,7 +147,8 @@ class WorkState:
     """The newest uses of every name: number of the call, weight."""
     files: dict[str, Outcome] = field(default_factory=dict)
     commands: dict[str, Outcome] = field(default_factory=dict)
-    todos: tuple[tuple[str, str], ...] = ()
+    todos: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """The titles and states of open to-dos, by their ids."""
     error: tuple[str, str] | None = None
     texts: dict[str, KnownFile] = field(default_factory=dict)
     """The newest known texts of files, the one used last at the end."""
@@ -157,7 +157,7 @@ class WorkState:
 
     def copy(self) -> "WorkState":
         """Returns one that can read on."""
-        own = ("uses", "files", "commands", "texts", "_open")
+        own = ("uses", "files", "commands", "todos", "texts", "_open")
         return replace(self, **{name: getattr(self, name).copy() for name in own})
 
     def read(self, messages: Iterable[tuple[int, BaseMessage]]) -> "WorkState":
@@ -199,9 +199,8 @@ class WorkState:
         subject = call.subjects[0] if call.subjects else call.name
         if failed:
             self.error = (subject, why)
-        if call.kind == "todo":
-            titles = (next((str(item[key]) for key in _TITLE_KEYS if item.get(key)), "") for item in call.todos)
-            self.todos = tuple(zip(titles, (str(item.get("status", "pending")) for item in call.todos), strict=True))
+        if call.kind == "todo" and not failed:
+            self._plan(call, text)
         elif call.kind == "run":
             keep_newest(self.commands, subject, Outcome("run", failed=why), MOST_NAMES // 10)
         for path in call.subjects if has_file else ():
@@ -212,6 +211,19 @@ class WorkState:
                 self.files[path] = Outcome(verb, times + (not failed), why)
             if not failed:
                 self._know(path, call, text)
+
+    def _plan(self, call: ToolUse, result: str) -> None:
+        """Takes in a list of to-dos, or one that is made or changed; what is done is forgotten."""
+        made = ENGLISH.todo_made.search(result)
+        self.todos = self.todos if call.args else {}
+        for number, item in enumerate(call.todos):
+            title = next((str(item[key]) for key in _TITLE_KEYS if item.get(key)), "")
+            ids = (str(value) for key, value in item.items() if ENGLISH.todo_id.match(key))
+            key = next(ids, str(number) if not call.args else made[1] if made else title)
+            before, state = self.todos.pop(key, ("", "pending"))
+            title, state = title or before, str(item.get("status") or state)
+            if title and state.casefold() not in _DONE:
+                self.todos[key] = (title, state)
 
     def _know(self, path: str, call: ToolUse, result: str) -> None:
         """Takes in what a call shows or makes of the text of a file."""
@@ -277,13 +289,9 @@ class WorkState:
         answers = [message for message in turn if isinstance(message, AIMessage)][-RECENT_CALLS:]
         earlier = [one for one in before if not isinstance(one, ToolMessage) and one.text.strip()][-RECENT_TEXTS:]
         found = [message.text[:LONGEST_SAID] for message in turn if isinstance(message, ToolMessage)][-RECENT_CALLS:]
-        todos = "\n".join(text for text, _ in self._open_todos)
+        todos = "\n".join(text for text, _ in self.todos.values())
         focus = known_files.focus_of(told_by(asked), told_by(earlier), told_by(answers), found, todos)
         return known_files.worth(self.texts, focus, self.calls)
-
-    @property
-    def _open_todos(self) -> list[tuple[str, str]]:
-        return [(text, state) for text, state in self.todos if text and state.casefold() not in _DONE]
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         if self.error is not None:
@@ -291,7 +299,7 @@ class WorkState:
             now = self.commands.get(subject) or self.files.get(subject)
             ended = "resolved since" if now is not None and not now.failed else "not resolved yet"
             yield ERROR, f"{subject[:SHORT]}: {why} ({ended})"
-        for text, state in sorted(self._open_todos, key=lambda item: item[1] != "in_progress")[:MOST_TODOS]:
+        for text, state in sorted(self.todos.values(), key=lambda item: item[1] != "in_progress")[:MOST_TODOS]:
             yield TODO, f"{text[:SHORT]}{' (in progress)' if state == 'in_progress' else ''}"
         for command, ran in list(reversed(self.commands.items()))[:MOST_COMMANDS]:
             yield COMMANDS, f"{_short(command)}: {f'failed, {ran.failed}' if ran.failed else 'no error'}"

@@ -131,7 +131,8 @@ def _simpler(history: Groups, counter: TokenCounter) -> Groups:
     def simpler(message: BaseMessage) -> BaseMessage:
         if isinstance(message, ToolMessage) or not isinstance(message.content, str) or "```" in message.content:
             return message
-        changed = message.model_copy(update={"content": collapsed(message.content)})
+        text = "\n".join(_BLANKS.sub(" ", line).rstrip() for line in message.content.split("\n"))
+        changed = message.model_copy(update={"content": _BLANK_LINES.sub("\n\n", text)})
         return changed if counter.count_message(changed) < counter.count_message(message) else message
 
     return _each(history, simpler)
@@ -171,11 +172,6 @@ def _questions(history: Groups) -> list[int]:
 
 def _each(groups: Groups, change: Callable[[BaseMessage], BaseMessage]) -> Groups:
     return tuple(replace(group, messages=tuple(map(change, group.messages))) for group in groups)
-
-
-def collapsed(text: str) -> str:
-    """Takes away blanks at the ends of lines, runs of them within lines, and runs of blank lines."""
-    return _BLANK_LINES.sub("\n\n", "\n".join(_BLANKS.sub(" ", line).rstrip() for line in text.split("\n")))
 
 
 EXPENDABLE, GIVEN, FACT = "expendable", "given memory", "fact"

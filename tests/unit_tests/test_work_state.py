@@ -40,6 +40,10 @@ def told(*steps: tuple[str, dict[str, Any], str], budget: int = 1_000, said: str
         ("grep", {"pattern": "def f", "path": "src"}, "search"),
         ("sh", {"command": "git commit -m \"$(cat <<'EOF'\nb\nEOF\n)\""}, "run"),
         ("plan", {"items": LIST}, "todo"),
+        ("TaskCreate", {"subject": "Test it", "description": "All of it."}, "todo"),
+        ("TaskUpdate", {"taskId": "2", "status": "completed"}, "todo"),
+        ("Task", {"description": "Look for it", "prompt": "Look for it."}, "other"),
+        ("TaskOutput", {"task_id": "2", "block": True}, "other"),
         ("weather", {"city": "Rome"}, "other"),
     ],
 )
@@ -78,6 +82,15 @@ def test_a_read_without_numbers_is_of_the_whole_file_whatever_else_it_says() -> 
         assert known[1][0] == ("c" if not kept or "start_line" in second else "a"), (
             "a part from anywhere is not the first line"
         )
+
+
+def test_to_dos_that_are_made_and_changed_one_by_one_are_told_until_they_are_done() -> None:
+    titles = ("Write the parser", "Test it", "Tell others")
+    made = [("TaskCreate", {"subject": title}, f"Task #{i} created: {title}") for i, title in enumerate(titles, 1)]
+    changes = [
+        ("TaskUpdate", {"taskId": i, "status": state}, "ok") for i, state in (("1", "completed"), ("2", "in_progress"))
+    ]
+    assert told(*made, *changes).startswith("# To do\n- Test it (in progress)\n- Tell others\n#")
 
 
 def test_names_are_paths_symbols_hashes_ids_and_urls() -> None:
