@@ -69,7 +69,8 @@ class KnownFile:
     def edited(self, old: str, new: str, call: int, *, every: bool = False) -> "KnownFile":
         """Returns it with a text replaced, where that is known, once or within every line; the lines behind it move."""
         if every and old and "\n" not in old + new:
-            return KnownFile({at: (line.replace(old, new), shown) for at, (line, shown) in self.lines.items()})
+            rows = ((at, line, shown, line.replace(old, new)) for at, (line, shown) in self.lines.items())
+            return KnownFile({at: (now, shown if now == line else call) for at, line, shown, now in rows})
         whole, numbers = "".join(f"{line}\n" for line, _ in self.lines.values()), [*self.lines]
         if not old or (at := whole.find(old)) < 0:
             return self

@@ -13,7 +13,7 @@ from langchain_ctxbudget.errors import InputError, InvalidSettingsError
 from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.history import Conversation
 from langchain_ctxbudget.integrations.options import refusing_unknown, require_pipeline
-from langchain_ctxbudget.knowledge import facts
+from langchain_ctxbudget.knowledge import facts, known
 from langchain_ctxbudget.messages import Count
 from langchain_ctxbudget.pipeline import ContextPipeline, Engine, current_runtime, run_of
 from langchain_ctxbudget.retrieval import Sources, search
@@ -123,7 +123,9 @@ class BudgetedRetriever(BaseRetriever):
         def body(conversation: Conversation | None) -> Flow[list[Document]]:
             workspace = engine.workspace
             count = engine.target.counter.count_text
-            memories = yield from facts.all_candidates(workspace.store, user_id, engine.settings, count)
+            learned = yield from known.read(workspace.store, user_id)
+            all_facts = (learned if engine.settings.learn else learned.by_hand).facts
+            memories = facts.as_candidates(facts.memory_fragments(engine.settings, count), all_facts)
             given = workspace.catalogue, user_id, self.sources, workspace.embeddings, self.conversation_id
             sources = Sources(*given, memories, vectors=workspace.vectors)
             found, failures = yield from search(sources, query, limit, conversation)

@@ -10,13 +10,11 @@ from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import Any
 
-from langgraph.store.base import BaseStore
 from langchain_ctxbudget import messages
 from langchain_ctxbudget.budget import MEMORIES_HEADING, MEMORY_MAX, Fragment, Layer, Reason, Status
 from langchain_ctxbudget.errors import FactError
-from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.knowledge import records
-from langchain_ctxbudget.knowledge.known import Knowledge, read
+from langchain_ctxbudget.knowledge.known import Knowledge
 from langchain_ctxbudget.knowledge.profiles import OF_FACTS
 from langchain_ctxbudget.knowledge.records import BY_USER, ContextBundle, Fact, LearnedFact, Source
 from langchain_ctxbudget.messages import Count, fences, fold, one_line, says_the_opposite, says_the_same, terms
@@ -356,11 +354,3 @@ def as_candidates(
             about: dict[str, Any] = {"text": fact.shown, "place": len(found), "date": date, "certainty": sure}
             found.append(Candidate(id=fact.id, source="memories", kind=kind, **about))
     return tuple(found)
-
-
-def all_candidates(
-    store: BaseStore, user_id: str, settings: ContextSettings, count: Count
-) -> Flow[tuple[Candidate, ...]]:
-    """Reads everything that is known about a user, in no conversation in particular."""
-    known = yield from read(store, user_id)
-    return as_candidates(memory_fragments(settings, count), (known if settings.learn else known.by_hand).facts)

@@ -323,7 +323,7 @@ def _alike(first: _Reading, second: _Reading) -> bool:
 MOST_STATED = 1_000
 """A message of more characters is a text about many things."""
 Statement: TypeAlias = tuple[str, str, frozenset[str], bool, bool]
-"""A thing, the kind of its value, the value; whether it is new or, as of a port, the only one; whether it has ended."""
+"""A thing, the kind and form of its value, the value; whether it is new or the only one (a port), whether it ended."""
 
 
 def replaced(said: Mapping[int, tuple[str, str]]) -> Iterator[tuple[int, int, str]]:
@@ -346,8 +346,10 @@ def statements(text: str) -> list[Statement]:
     for said in sentences(without_pasted(text)) if len(text) <= MOST_STATED else ():
         for found in () if ENGLISH.unsure.search(said) else ENGLISH.states.finditer(said):
             kind = next(name for name in ("day", "time", "number", "name") if found[name])
+            unit = re.sub(r"[\d\W_]", "", found[kind]).casefold()
+            form = {"number": unit, "name": bool(found["what"]) and "moved" in found[0]}.get(kind, bool(unit))
             thing = found["what"] or found["made"] or ("home" if found["home"] else "employer")
             is_change = bool(ENGLISH.change.search(said) or ENGLISH.of_one.search(thing))
             value = frozenset(_read(ENGLISH.in_figures.sub("", found[kind])).terms)
-            made.append((thing, kind, value, is_change, _read(found[0]).is_negated))
+            made.append((thing, f"{kind} {form}", value, is_change, _read(found[0]).is_negated))
     return made

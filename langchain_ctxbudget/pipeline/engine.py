@@ -333,12 +333,7 @@ class Engine:
             vectors=workspace.vectors,
             others=conversation.other_conversations,
         )
-        access = Access(
-            store=workspace.store,
-            embeddings=workspace.embeddings,
-            sources=sources,
-            reranker=self.reranker,
-        )
+        access = Access(store=workspace.store, embeddings=workspace.embeddings, sources=sources, reranker=self.reranker)
         plan = Plan.begin(conversation.seen_with(self.target.counter), asked)
         return Session((yield from self._with_block(plan, access, request.block)), access, conversation)
 

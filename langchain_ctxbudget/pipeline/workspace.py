@@ -268,6 +268,7 @@ class Workspace:
             finally:  # wherever it ends, what is left is read again
                 yield from self._forget(conversation)
                 forget_texts()
+                self.vectors.clear()
 
         yield from self.using(scope, body)
         for other in self._of_runs.all():

@@ -243,8 +243,9 @@ def similarities(
     asked = without_names(search.spelled(query, list(index.speakers), index.lexical.postings), searched.names)
     known_query = searched.asked if searched.asked and searched.asked[0] == asked else None
     vector = known_query[1] if known_query else (yield from embed_query(embeddings, asked))
-    own, renewed = index.vectors, index.embedded_by(f"{embeddings_name(embeddings)} {len(vector)}")
-    keys = [*map(digest, others)]
+    name = f"{embeddings_name(embeddings)} {len(vector)}"
+    own, renewed = index.vectors, index.embedded_by(name)
+    keys = [digest(f"{name} {text}") for text in others]
     found = {key: row for key in keys if (row := known.get(key)) is not None}
     target = search.as_query(vector, own.width or next((len(row) for row in found.values()), 0))
     if isinstance(embeddings, search.LocalEmbeddings):
@@ -258,12 +259,14 @@ def similarities(
         lost += _without_vector(texts, rows)
         own.extend(rows)
         if len(texts) <= REMEMBERED_TEXTS // 8:  # other conversations will look at them
-            known |= zip(map(digest, texts), rows, strict=True)
+            keyed = zip(texts, rows, strict=True)
+            known |= {digest(f"{name} {text}"): row for text, row in keyed if row.any()}
     missing = {key: text for key, text in zip(keys, others, strict=True) if key not in found}
     rows = search.comparable((yield from embed(embeddings, [*missing.values()])), target.size)
     if len(known) > REMEMBERED_TEXTS:
         known.clear()
-    known |= (made := dict(zip(missing, rows, strict=True)))
+    made = dict(zip(missing, rows, strict=True))
+    known |= {key: row for key, row in made.items() if row.any()}
     if lost := lost + _without_vector([*missing.values()], rows):
         failures.append(f"embeddings: no usable vector for {lost} texts, found by their words alone")
     elif renewed:

@@ -105,7 +105,7 @@ def select(
     best = _of_many_subjects(pool, best) if pool.question.is_broad else best
     numbers = best[: limits.candidates or max(CANDIDATES, budget_tokens // TOKENS_PER_CANDIDATE)].tolist()
     selection.fill(numbers)
-    gone = selection.mark_replaced(np.flatnonzero(stands & quotable).tolist())
+    selection.mark_replaced(np.flatnonzero(stands & quotable).tolist())
     dates = {number: pool.text(number).date or "" if number >= first else "" for number in selection.chosen}
     chosen = sorted(selection.chosen.items(), key=lambda one: (one[0] >= first, dates[one[0]], one[0]))
     listed = [number for number in numbers if number not in selection.chosen][:LISTED_OMISSIONS]
@@ -117,8 +117,8 @@ def select(
     def left_out(number: int) -> ReportItem:
         text, scores = pool.text(number), pool.ranking.scores(number)
         about: dict[str, Any] = {"source": _source(text), "scores": scores, "preview": preview(text.text)}
-        about["reason"] = Reason.SUPERSEDED if number in gone else Reason.RANKED_LOWER
-        return ReportItem(id=text.id, tokens=int(pool.costs[number]), status=Status.OMITTED, **about)
+        tokens = int(pool.costs[number])
+        return ReportItem(id=text.id, tokens=tokens, status=Status.OMITTED, reason=Reason.RANKED_LOWER, **about)
 
     return Retrieved(
         fragments=(*named, *(part for _, part in chosen)),
@@ -243,20 +243,22 @@ class _Selection:
         self.memories_left = self.left
         self._take(numbers)
 
-    def mark_replaced(self, shown: Iterable[int]) -> set[int]:
-        """Says on a user's statements that later ones replace them; what has no room for that goes, and is returned."""
+    def mark_replaced(self, shown: Iterable[int]) -> None:
+        """Says on a user's statements that later ones replace them, in place of the texts that are worth least."""
         entries, human, first = self.conversation.entries, self.conversation.table.human.values, len(self.pool.others)
         quoted = {int(self.pool.places[number - first]): number for number in self.chosen if number >= first}
         told = {at: entries[at] for at in {*shown, *quoted} if human[at]}
-        for older, newer, about in replaced({at: (entry.speaker, entry.text) for at, entry in told.items()}):
-            if part := self.chosen.pop(quoted.get(older, -1), None):
-                date = f" on {told[newer].date}" if told[newer].date else ""
-                text = f"{part.text.rstrip()} (superseded{date}: {about})\n"
-                marked = replace(part, text=text, tokens=self.count(text), reason=Reason.SUPERSEDED)
-                if marked.tokens - part.tokens <= self.left:
-                    self.left -= marked.tokens - part.tokens
-                    self.chosen[quoted[older]] = marked
-        return {*quoted.values()}.difference(self.chosen)
+        pairs = [*replaced({at: (entry.speaker, entry.text) for at, entry in told.items()})]
+        stay = {quoted.get(at) for older, newer, _ in pairs for at in (older, newer)}
+        spare = [number for number in self.chosen if number not in stay]
+        for number, newer, about in ((quoted[older], newer, about) for older, newer, about in pairs if older in quoted):
+            date, part = f" on {told[newer].date}" if told[newer].date else "", self.chosen[number]
+            text = f"{part.text.rstrip()} (superseded{date}: {about})\n"
+            marked = replace(part, text=text, tokens=self.count(text), reason=Reason.SUPERSEDED)
+            while (missing := marked.tokens - part.tokens - self.left) > 0 and spare:
+                self.left += self.chosen.pop(spare.pop()).tokens
+            if missing <= 0:
+                self.left, self.chosen[number] = -missing, marked
 
     def _take(self, numbers: Sequence[int]) -> None:
         """Takes the texts that fit, and are not taken whole yet, in their order; one that does not fit is skipped."""

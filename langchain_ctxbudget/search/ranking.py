@@ -113,7 +113,7 @@ class Question:
     dates: tuple[Span, ...] = ()
     text: str = ""
     is_small_talk: bool = False
-    """It asks nothing, and beside names it has words of courtesy and of time alone: "ok, talk to you on Monday"."""
+    """It asks nothing, names nobody, and has words of courtesy and of time alone: "ok, talk to you on Monday"."""
 
     @property
     def is_broad(self) -> bool:
@@ -131,8 +131,10 @@ class Question:
                 rest = without
         if re.search(_ENGLISH["asks"], text):
             return cls(tuple(terms(text)), frozenset(named), named_dates(text, today), text)
-        said = about(terms(_ENGLISH.courtesy.sub(" ", rest)))
-        return cls(tuple(terms(text)), frozenset(named), (), text, _terms_in("courtesies").issuperset(said))
+        said = terms(_ENGLISH.hour.sub(" ", _ENGLISH.courtesy.sub(" thanks ", text)))
+        is_polite = bool(said) and _terms_in("courtesies").issuperset(about(said))
+        is_small_talk = is_polite and not named and not _ENGLISH.matter.search(text)
+        return cls(tuple(terms(text)), frozenset(named), (), text, is_small_talk)
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,7 +202,7 @@ def as_query(vector: Sequence[float], width: int = 0) -> Vectors:
     """Returns the vector of a query, if it can be compared with vectors of a width (0: there are none yet)."""
     target = np.asarray(vector, np.float32)
     units(target)
-    if width and target.size != width:
+    if not target.size or width not in (0, target.size):
         raise ValueError(f"the vector of the query has {target.size} dimensions, and those of the texts have {width}")
     return target
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.documents import BaseDocumentCompressor, Document
-from langchain_core.embeddings import Embeddings
+from langchain_core.embeddings import DeterministicFakeEmbedding, Embeddings
 from langchain_core.messages import AIMessage
 from langgraph.store.memory import InMemoryStore
 from pydantic import Field
@@ -64,6 +64,19 @@ def test_texts_from_elsewhere_are_ranked_in_front_of_the_messages_by_source_date
     assert set(np.argsort(-pool.ranking.relevance)[:2].tolist()) < {0, 1, 2, 5}
     pool = drive(gather(Searched(), QUERY, BagOfWords(), [], others))  # without a conversation, too
     assert len(pool.ranking.keys) == 4
+
+
+def test_vectors_that_cannot_be_used_are_asked_for_again_and_those_of_another_width_are_not_mixed() -> None:
+    others, known = [message(number, f"bells {number}") for number in range(3)], dict[bytes, Any]()
+    for width, is_told in ((0, True), (4, False), (6, False), (4, False)):
+
+        class Server(DeterministicFakeEmbedding):
+            def embed_documents(self, texts: list[str]) -> list[list[float]]:
+                return super().embed_documents(texts) if self.size > 1 else [[0.0] for _ in texts]
+
+        failures: list[str] = []
+        drive(gather(Searched(elsewhere=known), QUERY, Server(size=width or 1), failures, others))
+        assert bool(failures) == is_told, (width, failures)
 
 
 def test_a_text_from_elsewhere_is_not_quoted_while_the_conversation_says_it_itself() -> None:

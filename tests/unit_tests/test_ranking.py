@@ -154,3 +154,16 @@ def test_a_users_instruction_that_is_to_hold_from_now_on_tells_of_the_user() -> 
         assert first_person(text) < 0.5
     for text in ("We always go there.", "Never mind.", "When I was ten, it rained."):
         assert first_person(text, from_user=True) < 1, text
+
+
+def test_only_what_asks_nothing_and_names_nobody_is_small_talk():
+    talk = (
+        "ok; thanks, see you tomorrow!; no problem, see you at 5; Nice to meet you; Have a great weekend; let me know"
+    )
+    wanted = (
+        "Let's talk about Ana; So, who is Bob; is it Monday or Tuesday; should I meet Ana on Friday; week 3; 42;"
+        " why not; and where do I go on Sunday; Please do the same for May; Thanks. And who is she"
+    )
+    for said, is_small_talk in ((talk, True), (wanted, False)):
+        for words in said.split(";"):
+            assert Question.of(words, ("Ana", "Bob", "user")).is_small_talk == is_small_talk, words

@@ -93,6 +93,16 @@ def test_to_dos_that_are_made_and_changed_one_by_one_are_told_until_they_are_don
     assert told(*made, *changes).startswith("# To do\n- Test it (in progress)\n- Tell others\n#")
 
 
+def test_a_file_about_errors_is_no_failed_read() -> None:
+    said = ('"""The error types of the package."""', "# Error handling", "// error codes", "Handling of error messages")
+    for text, failed in (
+        *((text, False) for text in said),
+        ("Error: no such file", True),
+        ("<error>No.</error>", True),
+    ):
+        assert ("# Last error" in told(("Read", {"path": "src/errors.py"}, text))) == failed, text
+
+
 def test_names_are_paths_symbols_hashes_ids_and_urls() -> None:
     text = "see src/app.py:12, getUser and MAX_SIZE in commit a02cdeb, https://x.org/a; plain words"
     assert set(names_in(text)) == {*("src/app.py", "getUser", "MAX_SIZE", "a02cdeb", "https://x.org/a")}
