@@ -64,7 +64,7 @@ class Reason(StrEnum):
     SHORTENED = "shortened", "sent in short: too large, an old result of a tool, or only to be summarised"
     DROPPED = "dropped", "left out because the application asked for it"
     RELEVANT = "relevant", "found for the current message, and worth its tokens"
-    SUPERSEDED = "superseded", "a later statement in this prompt replaces it; where it is quoted, it says so"
+    SUPERSEDED = "superseded", "a later statement in this prompt replaces it, and it says so"
     AS_SENT = "as_sent", "chosen for an earlier message of this stretch, and sent with it again"
     SUMMARIZED = "summarized", "not sent word for word; a summary in this prompt has read it"
     NO_ROOM = "no_room", "does not fit into what its layer was given"

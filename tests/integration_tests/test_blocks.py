@@ -5,6 +5,7 @@ import zlib
 from base64 import b64decode
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -186,22 +187,22 @@ def test_what_is_forgotten_is_in_no_block() -> None:
 def test_what_is_missing_damaged_or_of_another_version_is_made_again_and_told() -> None:
     expected = Process(log_alone(filled())).ask().messages
     damages: list[dict[str, Any] | None] = [None, {"data": "?"}, {"data": "AAAA", "deflated": True, "hash": ""}]
-    for damage in damages:
-        for key in stored(filled()):
-            store = filled()
-            before = stored(store)
-            store.batch([PutOp(NAMESPACE, key, damage)])
-            process = Process(store)
-            context = process.ask()
-            assert context.messages == expected, key
-            told = [text for text in context.report.failures if text == blocks.REMADE]
-            assert bool(told) is not (key == blocks.HEAD and damage is None), (key, damage)
-            assert process.ask().report.failures == ()
-            assert stored(store).keys() == before.keys()
-            again = Process(store)
-            assert again.ask().report.failures == ()
-            assert isinstance(again.embeddings, BagOfWords)
-            assert len(again.embeddings.asked) <= BLOCK + FOLLOWING
+    of_the_head = [(blocks.HEAD, damage) for damage in damages]
+    for key, damage in (*of_the_head, *zip(stored(filled()), cycle(damages), strict=False)):
+        store = filled()
+        before = stored(store)
+        store.batch([PutOp(NAMESPACE, key, damage)])
+        process = Process(store)
+        context = process.ask()
+        assert context.messages == expected, key
+        told = [text for text in context.report.failures if text == blocks.REMADE]
+        assert bool(told) is not (key == blocks.HEAD and damage is None), (key, damage)
+        assert process.ask().report.failures == ()
+        assert stored(store).keys() == before.keys()
+        again = Process(store)
+        assert again.ask().report.failures == ()
+        assert isinstance(again.embeddings, BagOfWords)
+        assert len(again.embeddings.asked) <= BLOCK + FOLLOWING
 
 
 def test_a_process_that_is_killed_while_it_seals_leaves_what_can_be_opened() -> None:

@@ -78,8 +78,7 @@ def ran(*names: str) -> dict[str, Ran]:
 
 
 def outcome(name: str) -> Ran:
-    slow = name.startswith(INSIDE)
-    return ran(*(() if slow else ("README",)), *(page for page in BLOCKS if page.startswith(INSIDE) == slow))[name]
+    return ran(*(["README"] if name.startswith("README") else BLOCKS))[name]
 
 
 @pytest.mark.parametrize("number", range(len(PYTHON)))
@@ -125,9 +124,8 @@ def test_ci_runs_its_test_command() -> None:
     assert command in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * name.startswith(INSIDE)) for name in BLOCKS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BLOCKS)
 def test_the_blocks_of_a_page_print_what_stands_below_them(name: str) -> None:
     done = outcome(name)
     assert done.code == 0, done.err
