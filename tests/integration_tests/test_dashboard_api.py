@@ -189,7 +189,7 @@ async def test_the_next_prompt_is_shown_word_for_word_in_parts_of_its_items(layo
     before, now = ("".join(m.text.strip() for m in one.messages) for one in (first, sent))
     differ = (at for at, (one, other) in enumerate(zip(before, now, strict=False)) if one != other)
     alike = next(differ, len(before))
-    assert len(cached) == (alike if layout == "cache_first" else 0)
+    assert len(cached) == alike
 
 
 async def test_an_earlier_prompt_is_shown_with_what_is_kept_of_its_texts(pipeline: ContextPipeline) -> None:
