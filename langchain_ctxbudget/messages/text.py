@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def packaged(file: str) -> str:
-    """Returns the text of a file of this package, such as `search/english.toml`."""
+    """Returns the text of a file of this package, such as `search/search_english.toml`."""
     return resources.files("langchain_ctxbudget").joinpath(file).read_text(encoding="utf-8")
 
 
@@ -33,8 +33,8 @@ class Vocabulary(dict[str, str]):
 
 
 def vocabulary(room: str) -> Vocabulary:
-    """Returns the words and patterns of English that a room keeps in its `english.toml`."""
-    told = tomllib.loads(packaged(f"{room}/english.toml"))
+    """Returns the words and patterns of English that a room keeps in its lexicon, such as `search_english.toml`."""
+    told = tomllib.loads(packaged(f"{room}/{room}_english.toml"))
     return Vocabulary({name: "".join(parts) for name, parts in told.items()})
 
 
