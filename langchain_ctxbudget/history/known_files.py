@@ -202,9 +202,8 @@ def worth(files: Mapping[str, KnownFile], focus: Focus, calls: int) -> dict[str,
     for (path, file), near in zip(files.items(), about, strict=True):
         numbers, name = np.array([*file.lines], float), path.rpartition("/")[2]
         value = ABOUT * np.log1p(near) + HEAD * np.exp(-numbers / HEAD_LINES) + NAMED * focus.files.get(name, 0.0)
-        value -= AGE * np.log1p(calls - np.array([shown for _, shown in file.lines.values()])) + LENGTH * math.log(
-            len(numbers) + 1
-        )
+        value -= AGE * np.log1p(calls - np.array([shown for _, shown in file.lines.values()]))
+        value -= LENGTH * math.log(len(numbers) + 1)
         placed = np.zeros(len(numbers))
         for first, last in focus.places.get(name, ()):
             away = np.maximum(0, np.maximum(first - numbers, numbers - last))

@@ -68,15 +68,17 @@ def test_texts_from_elsewhere_are_ranked_in_front_of_the_messages_by_source_date
 
 def test_vectors_that_cannot_be_used_are_asked_for_again_and_those_of_another_width_are_not_mixed() -> None:
     others, known = [message(number, f"bells {number}") for number in range(3)], dict[bytes, Any]()
-    for width, is_told in ((0, True), (4, False), (6, False), (4, False)):
+    for width, is_broken, wanted in ((4, True, 3), (4, False, 3), (6, False, 3), (4, False, 0)):
+        asked = list[str]()
 
         class Server(DeterministicFakeEmbedding):
             def embed_documents(self, texts: list[str]) -> list[list[float]]:
-                return super().embed_documents(texts) if self.size > 1 else [[0.0] for _ in texts]
+                asked.extend(texts)  # noqa: B023 - called within the round
+                return [[0.0] * width for _ in texts] if is_broken else super().embed_documents(texts)  # noqa: B023
 
         failures: list[str] = []
-        drive(gather(Searched(elsewhere=known), QUERY, Server(size=width or 1), failures, others))
-        assert bool(failures) == is_told, (width, failures)
+        drive(gather(Searched(elsewhere=known), QUERY, Server(size=width), failures, others))
+        assert (len(asked), bool(failures)) == (wanted, is_broken), (width, failures)
 
 
 def test_a_text_from_elsewhere_is_not_quoted_while_the_conversation_says_it_itself() -> None:
