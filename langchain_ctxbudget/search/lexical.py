@@ -2,6 +2,7 @@
 
 import math
 from array import array
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain, pairwise
@@ -15,7 +16,9 @@ from langchain_ctxbudget.search.ranking import ALL, Numbers, Places, Scores
 PackedTerms: TypeAlias = tuple[Sequence[str], Mapping[str, NDArray[Any]]]
 PACKED = ("term", "distinct", "count")
 BM25_K1, BM25_B = 1.2, 0.75
-_NOWHERE = array("i")
+_OFTEN, _TERM, _MOST_OFTEN = 16, 40, 0xFFFF
+"""A posting is one number: how often, in the lowest bits, and above them the text."""
+_NOWHERE = array("q")
 
 
 class LexicalIndex:
@@ -26,7 +29,7 @@ class LexicalIndex:
 
     def __init__(self) -> None:
         self.postings: dict[str, array[int]] = {}
-        """For every term the texts that have it, each as its number and how often."""
+        """For every term the texts that have it, each with how often."""
         self._lengths, self._distinct = array("i"), array("i")
         self.total_length = 0
 
@@ -36,14 +39,14 @@ class LexicalIndex:
     @property
     def distinct(self) -> Numbers:
         """The number of different terms of each text, shape `(len(self),)`."""
-        return _view(self._distinct)
+        return np.asarray(self._distinct)
 
     def extend(self, texts: Iterable[Sequence[str]], query: Collection[str] | None = None) -> None:
         """Adds texts, each as its terms; those of one `query` are enough where no other is asked."""
         for number, text in enumerate(texts, len(self)):
             counts = Counter(text)
             for term in counts if query is None else counts.keys() & query:
-                self.postings.setdefault(term, array("i")).extend((number, counts[term]))
+                self.postings.setdefault(term, array("q")).append(number << _OFTEN | min(counts[term], _MOST_OFTEN))
             self._lengths.append(len(text))
             self._distinct.append(len(counts))
             self.total_length += len(text)
@@ -52,8 +55,8 @@ class LexicalIndex:
         """Returns the index of the first texts alone."""
         other = LexicalIndex()
         for term, postings in self.postings.items():
-            if kept := int(np.searchsorted(_view(postings)[::2], length)):
-                other.postings[term] = postings[: 2 * kept]
+            if kept := bisect_left(postings, length << _OFTEN):
+                other.postings[term] = postings[:kept]
         other._lengths, other._distinct = self._lengths[:length], self._distinct[:length]
         other.total_length = sum(other._lengths)
         return other
@@ -68,7 +71,7 @@ class LexicalIndex:
             "count": [count for counts in counted for count in counts.values()],
         }
         narrow = {name: np.min_scalar_type(max(values, default=0)) for name, values in arrays.items()}
-        new = [term for term, having in self.postings.items() if first <= having[0] < first + len(counted)]
+        new = [term for term, having in self.postings.items() if first <= having[0] >> _OFTEN < first + len(counted)]
         return new, {name: np.array(values, narrow[name]) for name, values in arrays.items()}
 
     def restore(self, blocks: Sequence[PackedTerms]) -> None:
@@ -76,13 +79,18 @@ class LexicalIndex:
         if not blocks:
             return
         every, distinct, counts = (np.concatenate([of[name] for _, of in blocks]) for name in PACKED)
-        texts, order = np.repeat(np.arange(len(distinct), dtype=np.intc), distinct), np.argsort(every, kind="stable")
-        pairs = np.stack((texts[order], counts[order]), axis=1, dtype=np.intc)
-        ends = [0, *np.cumsum(np.bincount(every)).tolist()]
-        for word, (start, end) in zip(chain.from_iterable(new for new, _ in blocks), pairwise(ends), strict=True):
-            self.postings[word] = array("i", pairs[start:end].tobytes())
+        ends, new = np.cumsum(distinct, dtype=np.int64), [*chain.from_iterable(words for words, _ in blocks)]
+        postings = every.astype(np.int64) << _TERM
+        postings |= np.repeat(np.arange(len(distinct)) << _OFTEN, distinct)
+        postings |= np.minimum(counts, np.int64(_MOST_OFTEN))
+        postings.sort()  # by term, then by text; to sort terms alone and take the rest in their order is slower
+        starts = np.searchsorted(postings, np.arange(len(new) + 1) << _TERM).tolist()
+        postings &= (1 << _TERM) - 1
+        for word, (start, end) in zip(new, pairwise(starts), strict=True):
+            self.postings[word] = array("q", postings[start:end].tobytes())
+        before = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
         self._distinct.frombytes(distinct.astype(np.intc).tobytes())
-        self._lengths.frombytes(np.bincount(texts, counts, len(distinct)).astype(np.intc).tobytes())
+        self._lengths.frombytes((before[ends] - before[ends - distinct]).astype(np.intc).tobytes())
         self.total_length = sum(self._lengths)
 
     def scores(
@@ -92,8 +100,11 @@ class LexicalIndex:
 
         The texts of `background` count in the rarity of a term and the mean length, so that the scores of both compare.
         """
-        terms, (which, texts, counts) = [*dict.fromkeys(query)], self._found(query)
-        lengths: NDArray[Any] = _view(self._lengths)
+        terms = [*dict.fromkeys(query)]
+        found = [self.postings.get(term, _NOWHERE) for term in terms]
+        every, which = np.concatenate([_NOWHERE, *found]), np.repeat(np.arange(len(terms)), [*map(len, found)])
+        texts, counts = every >> _OFTEN, every & _MOST_OFTEN
+        lengths: NDArray[Any] = np.asarray(self._lengths)
         if groups is not None and len(groups):
             lengths = np.add.reduceat(lengths, _starts(groups))
             keys = which * np.int64(len(lengths)) + groups[texts]
@@ -108,20 +119,13 @@ class LexicalIndex:
         own = np.bincount(which, minlength=len(terms)).tolist()
         having = (number + others.count(term) for number, term in zip(own, terms, strict=True))
         rarity = np.array([_rarity(number, size) for number in having])
-        found: NDArray[Any] = np.bincount(
-            texts, rarity[which] * (counts * (BM25_K1 + 1) / (counts + norms)), len(lengths)
-        )
-        return found
-
-    def _found(self, query: Iterable[str]) -> tuple[NDArray[np.intp], Numbers, Numbers]:
-        """Returns where different terms stand: for each text that has one, which one it is, the text, and how often."""
-        found = [_view(self.postings.get(term, _NOWHERE)) for term in dict.fromkeys(query)]
-        pairs = np.concatenate([_view(_NOWHERE), *found]).reshape(-1, 2)
-        return np.repeat(np.arange(len(found)), [len(one) // 2 for one in found]), pairs[:, 0], pairs[:, 1]
+        worth = rarity[which] * (counts * (BM25_K1 + 1) / (counts + norms))
+        summed: NDArray[Any] = np.bincount(texts, worth, len(lengths))
+        return summed
 
     def count(self, term: str) -> int:
         """Returns how many texts have a term."""
-        return len(self.postings.get(term, _NOWHERE)) // 2
+        return len(self.postings.get(term, _NOWHERE))
 
     def rarities(self, query: Iterable[str], background: "LexicalIndex | None" = None) -> dict[str, float]:
         """Returns how rare every term of a query is among all texts: about what a text scores that has it once."""
@@ -131,8 +135,10 @@ class LexicalIndex:
 
     def covered(self, rare: Mapping[str, float], places: Places = ALL) -> Scores:
         """Returns the share of some terms that every text has, or the texts at some places, by how rare they are."""
-        which, texts, _ = self._found(rare)
-        return np.bincount(texts, np.array([*rare.values()])[which], len(self))[places] / max(sum(rare.values()), 1e-9)
+        found = np.zeros(len(self))
+        for term, weight in rare.items():
+            found[np.asarray(self.postings.get(term, _NOWHERE)) >> _OFTEN] += weight
+        return found[places] / max(sum(rare.values()), 1e-9)
 
 
 def scores_together(first: LexicalIndex, second: LexicalIndex, query: Collection[str]) -> Scores:
@@ -152,8 +158,3 @@ def most_about(text: str, wanted: Collection[str]) -> int | None:
 
 def _starts(rising: NDArray[Any]) -> NDArray[np.intp]:
     return np.flatnonzero(np.concatenate((rising[:1] == rising[:1], rising[1:] != rising[:-1])))
-
-
-def _view(numbers: "array[int]") -> Numbers:
-    """Returns an array's memory, not copied; while the view lives the array cannot grow."""
-    return np.frombuffer(numbers, dtype=np.intc) if numbers else np.zeros(0, np.intc)

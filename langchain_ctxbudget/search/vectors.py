@@ -29,7 +29,7 @@ FEW, GROWTH = 32, 1.25
 DECIMALS = 6
 """Cosines are rounded: their last bits depend on how they are added up."""
 _WORD, _TINY, _NO_LENGTH, _FIRST_CAPACITY = 64, 1e-9, 1e-5, 64
-_AT_ONCE = 2_048
+_AT_ONCE = 512
 BEFORE, AFTER = 4, 3
 """Texts before a place and from it on that are compared."""
 UNLIKE, UNLIKE_AFTER_GREETING, NEVER = 0.15, 0.3, -2.0
