@@ -5,6 +5,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -167,16 +168,24 @@ def _without_siblings(pool: Pool, numbers: NDArray[np.intp]) -> NDArray[np.intp]
     wanted = {pair for pair in pairs if _IDENTIFIER.search(pair[1]) and not _YEAR.fullmatch(pair[1])}
     if not 0 < len(wanted) <= MOST_NUMBERS or _RELATIVE.search(pool.question.text):
         return numbers
-    words, lexical = dict.fromkeys((term for pair in wanted for term in pair), 1.0), pool.searched.index.lexical
-    share = np.concatenate((pool.shelf.covered(words), lexical.covered(words, pool.places)))[numbers]
-    near = numbers[share > 0] if (share == 1).any() else numbers[:0]  # what cannot be it is not decoded
-    said = [pool.text(number).text for number in near.tolist()]
-    shapes = [_IDENTIFIER.sub("0", text) for text in said]
-    times = Counter(shapes)  # a text of its own shape is nobody's sibling, and is not read
-    asked = (text if times[shape] > 1 else "" for text, shape in zip(said, shapes, strict=True))
-    named = [wanted.intersection(pairwise(terms(text))) for text in asked]
-    if wanted not in named:
+
+    def share(of: Iterable[str]) -> Scores:
+        words, lexical = dict.fromkeys(of, 1.0), pool.searched.index.lexical
+        return np.concatenate((pool.shelf.covered(words), lexical.covered(words, pool.places)))[numbers]
+
+    def read(some: NDArray[np.bool_]) -> list[str]:
+        return [pool.text(number).text for number in numbers[some].tolist()]
+
+    covered, like = share(term for pair in wanted for term in pair), numbers < len(pool.others)
+    whole = [text for text in read(covered == 1) if wanted.issubset(pairwise(terms(text)))]
+    for plain in {frozenset(term for term in terms(text) if not _IDENTIFIER.search(term)) for text in whole}:
+        like |= share(plain) == 1 if plain else True  # siblings have all terms without a number
+    shape = partial(_IDENTIFIER.sub, "0")
+    times = Counter(map(shape, read(like & (covered > 0))))
+    if all(times[shape(text)] == 1 for text in whole):  # no other text is decoded
         return numbers
+    near, said = numbers[covered > 0], read(covered > 0)
+    shapes, named = [*map(shape, said)], [wanted.intersection(pairwise(terms(text))) for text in said]
     answered = {shape for shape, found in zip(shapes, named, strict=True) if found}
     gone = [shape in answered and not found for shape, found in zip(shapes, named, strict=True)]
     return numbers[~np.isin(numbers, near[gone])]
