@@ -7,6 +7,7 @@ missing, damaged or of another version is made again in the background; what sta
 """
 
 import json
+import math
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
@@ -137,8 +138,8 @@ def lacking(conversation: OpenConversation) -> Iterator[tuple[int, list[str]]]:
     reach |= {f"{COSTS}{name}": len(costs.column) for name, costs in table.counted.items()}
     for number in range(max(0, len(table) - FOLLOWING) // BLOCK_MESSAGES):
         stored = conversation.blocks[number].parts if number < len(conversation.blocks) else {}
-        end = (number + 1) * BLOCK_MESSAGES
-        if names := [name for name in sorted(reach.keys() - stored.keys()) if reach[name] >= end]:
+        lacks = () if reach.keys() <= stored.keys() else sorted(reach.keys() - stored.keys())
+        if names := [name for name in lacks if reach[name] >= (number + 1) * BLOCK_MESSAGES]:
             yield number, names
 
 
@@ -237,7 +238,7 @@ def _unpacked(stored: bytes, *, deflated: bool = True) -> tuple[dict[str, Any], 
     plain, shapes = json.loads(bytes(raw[4:begin]))
     arrays: dict[str, NDArray[Any]] = {}
     for name, kind, shape in shapes:
-        dtype, size = FACTS if name == "facts" else np.dtype(kind), int(np.prod(shape))
+        dtype, size = FACTS if name == "facts" else np.dtype(kind), math.prod(shape)
         arrays[name] = np.frombuffer(raw, dtype, size, begin).reshape(shape)
         begin += size * dtype.itemsize
     return plain, arrays

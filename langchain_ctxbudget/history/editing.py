@@ -243,8 +243,10 @@ class Editor:
         before, clock = self._head()
         conversation.heads = None  # a write that fails half-way is read again
         after = stores.LaneRecord(born=before.born, clock=clock, count=before.count + len(records))
+        keyed = {stores.place_key(lane, number): record for number, record in enumerate(records, before.count)}
+        puts = [*beside, *log.puts(self.store, self.scope, keyed), log.head_put(self.scope, lane, after)]
         try:
-            yield from log.append(self.store, self.scope, lane, after, records, beside=beside)
+            yield from stores.bulk.write_messages(self.store, puts)  # what the head counts is there before it
         except BaseException:
             conversation.failed_writes += 1  # it may still arrive: the next one goes to another lane
             raise

@@ -173,21 +173,6 @@ def fold(records: Iterable[stores.MessageRecord], known: Callable[[str], str | N
     return Folded(messages, doubles, archived)
 
 
-def append(
-    store: BaseStore,
-    scope: stores.Scope,
-    lane: str,
-    head: stores.LaneRecord,
-    records: Sequence[stores.MessageRecord | stores.ChangeRecord],
-    *,
-    beside: Sequence[PutOp] = (),
-) -> Flow[None]:
-    """Writes records at the end of a lane with what belongs to them, and behind them `head`, which counts them."""
-    first = head.count - len(records)
-    made = puts(store, scope, {stores.place_key(lane, number): record for number, record in enumerate(records, first)})
-    yield from stores.bulk.write_messages(store, [*beside, *made, head_put(scope, lane, head)])
-
-
 def puts(
     store: BaseStore, scope: stores.Scope, records: Mapping[str, stores.MessageRecord | stores.ChangeRecord | None]
 ) -> list[PutOp]:

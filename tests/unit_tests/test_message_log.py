@@ -15,13 +15,12 @@ from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
 from langchain_ctxbudget.errors import InputError, StoreDataError
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.history import OpenConversation, TurnBlock
-from langchain_ctxbudget.history.log import Heads, News, append, fold, in_order, read_heads, read_new
+from langchain_ctxbudget.history.log import Heads, News, fold, in_order, puts, read_heads, read_new
 from langchain_ctxbudget.messages import content_id, fingerprint
 from langchain_ctxbudget.stores import LaneRecord, MessageRecord, Place, Scope, label, storable, stored
 from tests.conversations import COUNTER
 
 ADAS = Scope("ada", "c1")
-HEAD = LaneRecord(born="a", clock=1, count=3)
 
 
 def at(clock: int, lane: str = "a", number: int = 0) -> Place:
@@ -82,7 +81,7 @@ def test_a_conversation_in_parts_is_the_one_read_at_once(records: list[MessageRe
 
 def test_records_behind_the_head_are_not_read() -> None:
     store = InMemoryStore()
-    drive(append(store, ADAS, "a", HEAD, [record(at(1, "a", n), str(n), str(n)) for n in range(3)]))
+    store.batch(puts(store, ADAS, {f"a/{n}": record(at(1, "a", n), str(n), str(n)) for n in range(3)}))
     store.put(ADAS.namespace("lanes"), "a", LaneRecord(born="b", clock=1, count=2).to_value())
     now = drive(read_heads(store, ADAS))
     assert [r.place.number for r in drive(read_new(store, ADAS, Heads(), now)).messages] == [0, 1]
