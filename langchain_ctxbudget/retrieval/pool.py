@@ -49,7 +49,6 @@ class Pool:
     """The positions of the conversation's messages that are ranked, ascending: all, or those that may be worth it."""
     ranking: search.Ranking
     evidence: search.Evidence
-    """What speaks for quoting anything."""
     costs: search.Numbers
     """About the tokens of the line of each."""
     meant: NDArray[np.bool_]
@@ -171,7 +170,7 @@ def pooled(
     sources = np.array([other.source for other in elsewhere] + ["messages"] * len(places))
     documents, told = sources == "documents", sources == "conversations"
     given, days = (about, shared[chosen], covered, sum(rare.values()), dense), search.dated(texts.day, question.dates)
-    is_certain = bool(question.speakers) or question.is_broad
+    is_certain = bool(question.speakers) or question.is_broad or question.refers_to(index.lexical.postings)
     about_them = {"documents": documents, "elsewhere": told, "days": days}
     evidence = search.Evidence.of(*given, **about_them, is_certain=is_certain)
     near = words[:first] > 0 if dense is None else (words[:first] > 0) | (dense[:first] >= SIMILAR)

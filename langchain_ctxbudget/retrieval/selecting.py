@@ -391,8 +391,8 @@ def _answering(question: str, reply: str) -> str:
     """Returns one of the first sentences of a reply, with most words of the question, or else the shortest one."""
     words = {word for word in question.lower().split() if len(word) >= LONG_WORD}
     least, short, most = REPLY_CHARACTERS
-    found = sentences(reply[:LOOKED_THROUGH])
-    whole = [one for one in (found if len(reply) <= LOOKED_THROUGH else found[:-1]) if least < len(one) <= most]
+    found = sentences(reply[:LOOKED_THROUGH])[: None if len(reply) <= LOOKED_THROUGH else -1]
+    whole = [one for one in found if least < len(one) <= most and not one.startswith("#")]
     shared = {one: len(words.intersection(one.lower().split())) if len(one) <= short else -len(one) for one in whole}
     return max(whole, key=lambda one: (len(one) <= short, shared[one]), default="")
 

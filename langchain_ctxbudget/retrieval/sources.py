@@ -149,9 +149,7 @@ def rerank(
         failures.append(f"reranker {name}: {type(error).__name__}: {error}")
         return pool
     if len(chosen) < len(best):
-        failures.append(
-            f"reranker {name}: gave back {len(chosen)} of {len(best)} documents; the others follow as found"
-        )
+        failures.append(f"reranker {name}: gave back {len(chosen)} of {len(best)} documents; others follow as found")
     return _in_order(pool, np.array(list(dict.fromkeys((*chosen, *best))), np.intp), "reranker")
 
 
@@ -165,7 +163,6 @@ def document(pool: Pool, number: int, conversation: Conversation | None) -> Docu
         title = conversation.scope.conversation_id if conversation else ""
         said: dict[str, Any] = {"text": text.text, "speaker": text.speaker, "date": text.date}
         text = Candidate(id=message_reference(title, text.id), source="conversations", title=title, **said)
-    value = round(float(pool.ranking.keys[number]), 3)
     metadata = {
         "id": text.id,
         "found_in": text.source,
@@ -174,7 +171,7 @@ def document(pool: Pool, number: int, conversation: Conversation | None) -> Docu
         "date": text.date or "",
         "speaker": text.speaker,
         "score": float(pool.ranking.relevance[number]),
-        "scores": {**pool.ranking.scores(number), "value": value},
+        "scores": {**pool.ranking.scores(number), "value": round(float(pool.ranking.keys[number]), 3)},
     }
     if text.source == "conversations":
         metadata |= {"conversation_id": text.title, "reference": text.id.partition("/")[2]}

@@ -120,6 +120,12 @@ class Question:
         """It asks for a summary, an order, a list or a number of times: some of everything answers it, not the best."""
         return bool(_ENGLISH.everything.search(self.text))
 
+    def refers_to(self, known: Container[str]) -> bool:
+        """Tells whether it asks about those who speak, or a thing with a known term: "my flight", "the flight"."""
+        is_known = any(term in known for term in terms(" ".join(_ENGLISH.definite.findall(self.text))))
+        is_theirs = is_known or _ENGLISH.personal.search(_ENGLISH.how_to.sub(" ", self.text))
+        return bool(is_theirs and _ENGLISH.asks.search(self.text))
+
     @classmethod
     def of(cls, text: str, names: Sequence[str] = (), today: date | None = None) -> "Question":
         """Reads a message; where one name is part of another, the longest one is meant."""
@@ -411,17 +417,15 @@ class Evidence:
         has_rare = (covered >= LEAST_COVERED) & (covered * weight * per_word >= LEAST_WEIGHT)
         share = np.where(has_rare, np.maximum(covered, share), share)
         alike = len(share) - np.searchsorted(np.sort(share), share)  # texts with as much of the message, or more
-        highest = words[:older].max(initial=0.0) * per_word
         nearest = TYPICAL_COSINE if cosines is None else cosines[:older].max(initial=0.0)
-        is_related = RELATED + PER_SHARED * np.log1p(highest) + PER_COSINE * nearest > 0
+        related = RELATED + PER_SHARED * np.log1p(per_word * words[:older].max(initial=0.0)) + PER_COSINE * nearest
         of_days = days >= max(1.0, days.max(initial=0.0))
         is_named = (share[documents] >= NAMED_WORDS).any() or (covered >= ALL_WORDS).any()
-        is_certain |= bool(is_named or of_days.any() or has_rare.any())
         return cls(
             strength=np.where(elsewhere, strength(np.flatnonzero(elsewhere[:older])), strength(ALL)),
             distinct=FULL
             * np.maximum(share**2 / np.where(documents, alike, alike**2), of_days / max(1, of_days.sum())),
-            is_weak=not (is_related or is_certain),
+            is_weak=not (is_certain or related > 0 or is_named or of_days.any() or has_rare.any()),
             asked_for=of_days,
         )
 

@@ -167,3 +167,11 @@ def test_only_what_asks_nothing_and_names_nobody_is_small_talk():
     for said, is_small_talk in ((talk, True), (wanted, False)):
         for words in said.split(";"):
             assert Question.of(words, ("Ana", "Bob", "June", "user")).is_small_talk == is_small_talk, words
+
+
+def test_who_asks_about_the_speakers_or_a_thing_that_they_know_refers_to_what_was_said():
+    theirs = "Which day do I fly out?; How far off was your guess?; Is the hopper clean?; And where does she live?"
+    general = "How do I boil an egg?; Can you tell me the price of oil?; Who wrote the Iliad?; I clean the hopper daily"
+    for said, refers in ((theirs, True), (general, False)):
+        for words in said.split(";"):
+            assert Question.of(words).refers_to({"hopper", "price"}) is refers, words
