@@ -273,7 +273,8 @@ class Editor:
             if self.lane not in (self.conversation.heads or Heads()).lanes:
                 head = stores.LaneRecord(born=stores.new_token(), clock=0, count=0)
                 yield from batch(self.store, [log.head_put(self.scope, self.lane, head)])
-            yield from batch(self.store, [log.joined_put(self.scope)])
+            joined = stores.storable({"text": stores.new_token(), "conversation_id": self.scope.conversation_id})
+            yield from batch(self.store, [PutOp(self.scope.namespace(log.LANES), log.JOINED, joined, index=False)])
             yield from refresh(self.store, self.conversation, listing=True)
             heads = self.conversation.heads or Heads()
             if self.lane in heads.lanes and heads.joined is not None:  # else what was told was deleted

@@ -195,12 +195,6 @@ def head_put(scope: stores.Scope, lane: str, head: stores.LaneRecord) -> PutOp:
     return stores.written(GetOp(scope.namespace(LANES), lane), head)
 
 
-def joined_put(scope: stores.Scope) -> PutOp:
-    """Returns the write that has every reader list the heads again."""
-    joined = stores.storable({"text": stores.new_token(), "conversation_id": scope.conversation_id})
-    return PutOp(scope.namespace(LANES), JOINED, joined, index=False)
-
-
 def read_conversations(store: BaseStore, user_id: str) -> Flow[list[str]]:
     """Reads the ids of a user's conversations, sorted."""
     namespaces = yield from stores.read_namespaces(store, (stores.ROOT, stores.label(user_id), LANES))

@@ -118,7 +118,9 @@ class MessageTable(Columns, Sequence[Entry]):
 
     def times_said(self, fingerprint: str) -> int:
         """Returns how many messages say the same."""
-        return int(np.count_nonzero(self.fingerprints.values == np.void(bytes.fromhex(fingerprint))))
+        first, second = np.frombuffer(bytes.fromhex(fingerprint), np.int64)  # compared many times faster than bytes
+        halves = self.fingerprints.values.view(np.int64).reshape(-1, 2)
+        return int(np.count_nonzero(halves[halves[:, 0] == first, 1] == second))
 
     def place(self, position: int) -> Place:
         """Returns where a message is in the log."""
