@@ -139,10 +139,12 @@ class Digest:
 
 def kind_of(sentence: str) -> Kind:
     """Returns the kind of a sentence: it decides something, leaves something open, or neither."""
-    if opens := ENGLISH.open_words.search(sentence) and ENGLISH.open.search(sentence):
+    lowered = sentence.lower()
+    if opens := ENGLISH.open_words.search(lowered) and ENGLISH.open.search(sentence):
         conditional = ENGLISH.condition.search(sentence[: opens.start()])
         return Kind.PLAIN if conditional or ENGLISH.asks_what_is_open.search(sentence) else Kind.OPEN
-    if is_question(sentence) or ENGLISH.supposes.search(sentence) or not (decides := ENGLISH.decides.search(sentence)):
+    decides = ENGLISH.decision_words.search(lowered) and ENGLISH.decides.search(sentence)
+    if not decides or is_question(sentence) or ENGLISH.supposes.search(sentence):
         return Kind.PLAIN
     before, after = sentence[: decides.start()], sentence[decides.end() :]
     told = f"{before} {after}" if decides[0].startswith(_PASSIVE) else after
@@ -223,7 +225,7 @@ def candidates_of(line: Line) -> tuple[Sentence, ...]:
             if not of_matter or is_question(text) or ENGLISH.reacts.search(text) or ENGLISH.leans_on.search(text):
                 continue
             # "I did think about that." is about nothing.
-            if not ENGLISH.verb.search(text) or len(frozenset(terms(text)) - generic_terms()) < 2:  # noqa: PLR2004
+            if not ENGLISH.verb.search(text.lower()) or len(frozenset(terms(text)) - generic_terms()) < 2:  # noqa: PLR2004
                 continue
         worth = importance(text, from_user=line.from_user)
         if words > FEWEST_WORDS:  # "Agreed, then.", "Keep it open." say nothing by themselves
