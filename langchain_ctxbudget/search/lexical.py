@@ -116,7 +116,7 @@ class LexicalIndex:
         size = len(lengths) + len(others)
         mean = (self.total_length + others.total_length) / size
         norms = BM25_K1 * (1 - BM25_B + BM25_B / mean * lengths[texts])
-        own = np.bincount(which, minlength=len(terms)).tolist()
+        own = np.diff(np.searchsorted(which, np.arange(len(terms) + 1))).tolist()
         having = (number + others.count(term) for number, term in zip(own, terms, strict=True))
         rarity = np.array([_rarity(number, size) for number in having])
         worth = rarity[which] * (counts * (BM25_K1 + 1) / (counts + norms))
