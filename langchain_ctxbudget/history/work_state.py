@@ -8,6 +8,7 @@ one of 300 names in a file is not.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,7 +23,7 @@ from langchain_ctxbudget.settings import ToolKind
 from langchain_ctxbudget.stores import SummaryLine
 
 VALUES = {"# Last error\n": 90.0, "# To do\n": 89.0, "# Files made or changed\n": 85.0}
-VALUES |= {"# Commands, the newest first\n": 76.0, "# Files read\n": 75.0, "# Names used\n": 55.0}
+VALUES |= {"# Commands, the newest first\n": 76.0, "# Files read\n": 84.0, "# Names used\n": 83.0}
 VALUES |= {"# Lines of these files, as last seen\n": 54.0}
 """The headings in the order in which they stand, and what their first lines are worth, beside those of the arc."""
 ERROR, TODO, CHANGED, COMMANDS, READ, NAMES, CODE = VALUES
@@ -37,9 +38,11 @@ RECENT_CALLS, RECENT_TEXTS, LONGEST_SAID = 8, 4, 6_000
 MOST_TODOS, MOST_COMMANDS, SHORT = 8, 6, 120
 """Items that are listed, and characters of one."""
 NAMES_IN_LINE = 6
+BELOW, LONG_PATH = "relative paths are below ", 60
+"""Says from where on paths of more characters are told."""
 MOST_NAMES, MENTIONS = 4_000, 8
 """Names that are remembered, and the newest uses of each."""
-GIVEN, SAID, WRITTEN, FOUND = 4.0, 1.0, 10.0, 0.5
+GIVEN, SAID, WRITTEN, FOUND, MEMBER = 4.0, 1.0, 10.0, 1.0, 0.1
 """What a use counts: as an argument, in what somebody said; what all names share of a text that a call writes, and of a
 result."""
 LONGEST_ARGUMENT, LONGEST_TEXT, LONGEST_NAME = 200, 60_000, 160
@@ -51,16 +54,16 @@ _DONE = frozenset({"completed", "complete", "done", "cancelled", "canceled", "de
 
 
 @remembering(4_096)
-def names_in(text: str) -> tuple[str, ...]:
-    """Returns the identifiers of a text, each once: paths, symbols, hashes, ids, URLs."""
-    found: dict[str, None] = {}
+def names_in(text: str) -> Mapping[str, int]:
+    """Returns the identifiers of a text, and how often it has them: paths, symbols, hashes, ids, URLs."""
+    found = Counter[str]()
     for said in ENGLISH.used_name.findall(text[:LONGEST_TEXT]):
         name = ENGLISH.line_number.sub(r"\1", said.rstrip("./:-@~+").removeprefix("./"))
         if not 4 < len(name) < LONGEST_NAME or ENGLISH.time.match(name):  # noqa: PLR2004 - shorter ones say nothing
             continue
         if "/" in name or ENGLISH.suffix.search(name) or ENGLISH.symbol.search(name) or ENGLISH.mixed.match(name):
-            found[name] = None
-    return tuple(found)
+            found[name] += 1
+    return found
 
 
 def texts_of(value: object) -> Iterator[str]:
@@ -185,8 +188,9 @@ class WorkState:
 
     def _use(self, text: str, weight: float, *, shared: bool = False) -> None:
         names = names_in(text)
-        for name in names:
-            use = (self.calls, weight / len(names) if shared else weight)
+        total = sum(names.values())
+        for name, times in names.items():
+            use = (self.calls, weight * times / total if shared else weight)
             self.uses[name] = (*self.uses.get(name, ())[1 - MENTIONS :], use)
 
     def _ended(self, call: ToolUse, result: ToolMessage) -> None:
@@ -244,7 +248,8 @@ class WorkState:
 
     def activation(self, name: str) -> float:
         """Returns how likely a name is used again."""
-        return sum(weight / (1 + self.calls - call) for call, weight in self.uses.get(name, ()))
+        uses = sum(weight / (1 + self.calls - call) for call, weight in self.uses.get(name, ()))
+        return uses * MEMBER if ENGLISH.member.match(name) else uses
 
     def lines(
         self, count: Count, budget_tokens: int, said: str = "", step: "StepWork | None" = None
@@ -263,25 +268,37 @@ class WorkState:
         return [line for heading in VALUES for line in page.sections[heading]]
 
     def _add_names(self, page: "_Page", ranked: Sequence[str]) -> None:
-        rows: dict[str, list[str]] = {CHANGED: [], READ: [], NAMES: []}
-        left = page.left_tokens - sum(map(page.count, rows))
-        for name in ranked:
+        left, root = page.left_tokens - sum(map(page.count, (CHANGED, READ, NAMES))), self._root()
+        told: dict[str, str] = {}
+        """The headings of texts; none stands within another one."""
+        for name in (root, *ranked):
             file, is_said = self.files.get(name), name in page.said
             heading = CHANGED if file and file.verb != "read" else READ if file and file.times else NAMES
-            if is_said and heading != CHANGED:
+            if not name or (is_said and heading != CHANGED and name != root):
                 continue
-            text = name.rpartition("/")[2] if is_said else name
+            text = f"{BELOW}{root}" if name == root else name.rpartition("/")[2] if is_said else name
+            text = text.removeprefix(f"{root}/") if root and _is_long(text) else text
             text += f": {_told(file)}" if file and heading == CHANGED else ""
-            left -= page.count(f", {text}")
+            within = [shorter for shorter in told if shorter in text]
+            left -= page.count(f", {text}") - sum(page.count(f", {shorter}") for shorter in within)
             if left < 0:
                 break
-            rows[heading].append(text)
-            page.said += f"\n{name}"
-        for heading, names in rows.items():
+            told = {one: own for one, own in told.items() if one not in within} | {text: heading}
+            page.said += f"\n{text}"
+        for heading in (CHANGED, READ, NAMES):
+            names = [text for text, own in told.items() if own == heading]
             for first in range(0, len(names), NAMES_IN_LINE):
                 row = names[first : first + NAMES_IN_LINE]
                 while row and not page.add(heading, ", ".join(row)):
                     row.pop()
+
+    def _root(self) -> str:
+        """Returns the highest directory from which several long paths are named that are also named in full."""
+        roots = Counter[str]()
+        for name in filter(_is_long, self.uses):
+            ends = ((name[:at], name[at + 1 :]) for at, sign in enumerate(name) if sign == "/")
+            roots.update(root for root, end in ends if "/" in end and end in self.uses)
+        return min((root for root, times in roots.items() if times > 1), key=len, default="")
 
     def worth(self, before: Sequence[BaseMessage], turn: Sequence[BaseMessage]) -> dict[str, known_files.Floats]:
         """Returns how likely the next edits replace each line of the files, judging by the newest messages."""
@@ -340,6 +357,10 @@ class _Page:
         value = VALUES[heading] - len(own) / 100
         own.append(SummaryLine(position=self.position, order=len(own), heading=heading, text=line, value=value))
         return True
+
+
+def _is_long(path: str) -> bool:
+    return len(path) > LONG_PATH and path.startswith("/")
 
 
 def _told(file: Outcome) -> str:

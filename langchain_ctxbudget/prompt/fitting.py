@@ -179,13 +179,13 @@ LADDER: Mapping[str, tuple[Callable[[Groups, TokenCounter], Groups], Mapping[str
     "light": (_simpler, {}),
     "medium": (_newer_half, {Layer.RETRIEVAL: 3}),
     "heavy": (lambda it, _: it[_questions(it)[-1] :], {Layer.ENTITIES: 3, Layer.RETRIEVAL: 2, Layer.HISTORY: 0.5}),
-    "extreme": (_clipped_results, {Layer.ENTITIES: 1, Layer.RETRIEVAL: 1, Layer.HISTORY: 1, Layer.ARC: 0.25}),
-    "middle-out": (_middle_out, {}),
+    "extreme": (_clipped_results, {Layer.ENTITIES: 1, Layer.RETRIEVAL: 1, Layer.HISTORY: 1}),
+    "middle-out": (_middle_out, {Layer.ARC: 0.25}),
     "memory reduction": (lambda history, _: history, {EXPENDABLE: 0, GIVEN: 0.5}),
     "memories left out": (lambda history, _: history, {GIVEN: 0, FACT: 0}),
 }
 """The steps in the order in which they are taken: what becomes of the history, and of each kind of fragment the number
-or the share that stays, the most valuable ones."""
+that stays, the most valuable ones, or the share that stays in any case."""
 
 
 def _kind(fragment: Fragment) -> str:
@@ -205,14 +205,18 @@ def reduce(
     taken: list[str] = []
     gone: list[Fragment] = []
     for name, (shorter, most) in LADDER.items():
-        if over(content) <= 0:
+        if (excess := over(content)) <= 0:
             break
         fragments = content.fragments
         out = _repeated(fragments) if name == "light" else set[int]()
+        by_value = sorted(range(len(fragments)), key=lambda i: fragments[i].value)
         for kind, stays in most.items():
-            those = [i for i, part in enumerate(fragments) if _kind(part) == kind]
+            those = [i for i in by_value if _kind(fragments[i]) == kind]
             number = math.ceil(len(those) * stays) if isinstance(stays, float) else stays
-            out |= set(sorted(those, key=lambda i: fragments[i].value)[: max(0, len(those) - number)])
+            for i in those[: max(0, len(those) - number)]:
+                if excess > 0 or isinstance(stays, int):
+                    excess -= fragments[i].tokens
+                    out.add(i)
         if any(fragments[i].layer == Layer.HISTORY for i in out):
             out |= _bare_frames(fragments, out)
         left = tuple(part for i, part in enumerate(fragments) if i not in out)

@@ -53,8 +53,8 @@ TURN = groups_of(HumanMessage("And  now?"))
 
 
 def after(last: str, **parts: Any) -> Content:
-    """A content after the steps up to one."""
-    left = iter([1] * (NAMES.index(last) + 1))
+    """A content after the steps up to one, each taken as far as it goes."""
+    left = iter([1_000] * (NAMES.index(last) + 1))
     return reduce(Content(turn=TURN, asked=0, **parts), COUNTER, lambda _: next(left, 0))[0]
 
 
@@ -117,7 +117,14 @@ def test_the_more_valuable_half_of_the_summary_stays_without_bare_titles_and_gap
         fragment("second", Layer.HISTORY),
     )
     assert texts(after("heavy", fragments=lines).summary) == ["# Messages 1-20", "first"]
-    assert len(after("extreme", fragments=ranked(Layer.ARC, 8)).fragments) == 2
+
+
+def test_of_the_arc_as_much_goes_as_must_after_the_history_and_a_quarter_stays() -> None:
+    arc = ranked(Layer.ARC, 8)
+    assert after("extreme", fragments=arc).fragments == arc
+    assert after("middle-out", fragments=arc).fragments == arc[:2]
+    over = iter([1] * (NAMES.index("middle-out") + 1))
+    assert reduce(Content(turn=TURN, asked=0, fragments=arc), COUNTER, lambda _: next(over, 0))[0].fragments == arc[:7]
 
 
 def test_the_first_two_and_the_last_six_messages_stay_as_whole_groups() -> None:
