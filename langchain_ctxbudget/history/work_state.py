@@ -109,7 +109,8 @@ class ToolUse:
         replaces, is_new = (any(map(kind.match, given)) for kind in (known_files.OLD, known_files.NEW))
         shapes: dict[ToolKind, object] = {
             "todo": listed or (args and ENGLISH.todo_tool.match(name)),
-            "edit": patched or (paths and (any(map(ENGLISH.patch_key.match, given)) or (is_new and replaces))),
+            "edit": (paths and (any(map(ENGLISH.patch_key.match, given)) or (is_new and replaces)))
+            or (patched and not (paths and is_new)),  # a text that is written may have a patch in it
             "write": paths and is_new,
             "search": pattern,
             "run": command and not (paths and command.isidentifier()),  # an editor's `view` runs nothing

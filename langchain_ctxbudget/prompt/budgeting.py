@@ -31,7 +31,7 @@ TURN_SHARES = (0.25, 0.5, 0.75)
 """The share of what the system prompt leaves that a turn gets once it outgrows its room, stage by stage."""
 FRAMED, FRAMES_TOKENS = 1.1, 64
 """Estimates texts with their headings and fences: this many times their own tokens, plus so many."""
-CODE_SHARE, SMALL_ROOM = 0.65, 16_000
+CODE_SHARE, SMALL_ROOM = 0.75, 16_000
 """The share of a turn's room for lines of files once older steps give way; of a small one the room over so many."""
 MESSAGES_OF_EXCHANGE = 2
 """The messages of an exchange without calls, by which `keep_messages` tells how many exchanges stay."""
