@@ -362,7 +362,9 @@ def fragments(layer: Layer, lines: Sequence[SummaryLine], count: Count) -> tuple
     return tuple(
         Fragment(
             layer=layer,
-            id=_name(line),
+            id=f"{one_line(line.heading[2:]).lower()}, {line.order + 1}"
+            if line.heading in work_state.VALUES
+            else (f"message {line.position + 1}" if line.end > line.first else "heading"),
             text=line.text,
             tokens=count(line.text),
             reason=Reason.SUMMARY,
@@ -372,12 +374,6 @@ def fragments(layer: Layer, lines: Sequence[SummaryLine], count: Count) -> tuple
         )
         for line in lines
     )
-
-
-def _name(line: SummaryLine) -> str:
-    if line.heading in work_state.VALUES:
-        return f"{one_line(line.heading[2:]).lower()}, {line.order + 1}"
-    return f"message {line.position + 1}" if line.end > line.first else "heading"
 
 
 def _group_around(safe: Sequence[bool], position: int, cut: int) -> list[int]:

@@ -252,7 +252,7 @@ def chosen_lines(
 
 
 def _not_said(file: KnownFile, values: Floats, said: Container[str]) -> Iterator[tuple[float, int, str]]:
-    """Returns the lines that the prompt does not say yet, with their worth; a common one goes with the one before it."""
+    """Returns the lines that the prompt does not say yet, with their worth; a common one goes with those around it."""
     before, times = False, Counter(line for line, _ in file.lines.values())
     for value, (number, (line, _)) in zip(values.tolist(), file.lines.items(), strict=True):
         before = line in said if len(line.strip()) > SAYS_SOMETHING and times[line] == 1 else before

@@ -5,7 +5,9 @@ get half of the characters each, cut at white space where some is near. Only wha
 included, is returned, so the bound holds for any counter.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 
 from langchain_core.messages import BaseMessage, ToolMessage
 from langchain_ctxbudget.messages.calls import Block, blocks_of, text_of
@@ -126,15 +128,14 @@ def left_out(block: Block) -> Block:
     return {"type": "text", "text": f"[{kind.removeprefix('input_').removesuffix('_url')} left out]"}
 
 
-def water_level(costs: Sequence[int], budget_tokens: int) -> int:
-    """Returns the level to which costs are cut to fit a budget together; the largest of them where they fit."""
-    left_tokens = budget_tokens
-    for position, cost in enumerate(sorted(costs)):
-        share = left_tokens // (len(costs) - position)
-        if cost > share:
-            return share
-        left_tokens -= cost
-    return max(costs, default=0)
+def water_level(costs: Sequence[int], budget_tokens: int, least: Sequence[int] = ()) -> int:
+    """Returns the level to which costs are cut, none below its least, to fit together; the largest if all fit."""
+    bounds, levels = [*zip_longest(costs, least, fillvalue=0)], range(max(costs, default=0) + 1)
+
+    def cut(level: int) -> int:
+        return sum(max(low, min(cost, level)) for cost, low in bounds)
+
+    return max(0, bisect_right(levels, budget_tokens, key=cut) - 1)
 
 
 def _marker(left_out_tokens: int, reference: str | None) -> str:

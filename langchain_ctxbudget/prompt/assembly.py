@@ -59,11 +59,9 @@ class Content:
     @property
     def bare_history(self) -> tuple[Group, ...]:
         """The history without the blocks of earlier messages."""
-        return tuple(replace(group, messages=self._bare(group)) for group in self.history)
-
-    def _bare(self, group: Group) -> tuple[BaseMessage, ...]:
-        first = group.positions[0]
-        return (self.bare[first], *group.messages[1:]) if first in self.bare else group.messages
+        firsts = (self.bare.get(group.positions[0], group.messages[0]) for group in self.history)
+        pairs = zip(self.history, firsts, strict=True)
+        return tuple(replace(group, messages=(first, *group.messages[1:])) for group, first in pairs)
 
     @property
     def summary(self) -> tuple[Fragment, ...]:

@@ -181,11 +181,10 @@ def _room_of_turn(plan: Plan, room: int) -> tuple[int, int, int]:
     """
     settings, turn, conversation = plan.request.settings, plan.turn, plan.conversation
     whole_tokens, said_tokens = sum(turn.costs), turn.said_tokens
-    steps = [cost for part, cost in zip(turn.whole, turn.costs, strict=True) if not has_human([part])]
     planned_cut, long_cut = (cut if cut and cut.begun == len(conversation.entries) else None for cut in plan.cuts)
     if plan.goes_on and planned_cut is long_cut is None:
         return whole_tokens, 0, 0
-    has_calls = bool(plan.request.tools or steps or _estimated_calls(conversation, RECENT_MESSAGES))
+    has_calls = bool(plan.request.tools or turn.steps or _estimated_calls(conversation, RECENT_MESSAGES))
     reserve = int(max(0, room - said_tokens) * settings.tool_reserve) if has_calls else 0
     if not plan.grows or (long_cut and long_cut.turn_groups > len(turn.whole)):
         long_cut = None
@@ -197,7 +196,7 @@ def _room_of_turn(plan: Plan, room: int) -> tuple[int, int, int]:
     beside = conversation.total_tokens + sum(map(plan.counter.count_text, texts))
     beside += sum(part.tokens for part in plan.fixed or ())
     beside = int(beside * FRAMED) + FRAMES_TOKENS if beside else 0  # all else that could go into the prompt
-    ahead = next_tokens(steps, room) if plan.grows else 0
+    ahead = next_tokens(turn.steps, room) if plan.grows else 0
     first_stage = long_cut.long if long_cut else 1
     rooms = {stage: room - min(int(room * (1 - share)), beside) for stage, share in enumerate(TURN_SHARES, start=1)}
     fitting = (stage for stage, tokens in rooms.items() if stage >= first_stage and whole_tokens + ahead <= tokens)

@@ -125,17 +125,13 @@ def advice(plan: Plan) -> str:
 # The last resort
 
 
-def _simpler(history: Groups, counter: TokenCounter) -> Groups:
+def _simpler(message: BaseMessage, counter: TokenCounter) -> BaseMessage:
     """Collapses blanks in the dialogue; in results of tools and in code they may mean something."""
-
-    def simpler(message: BaseMessage) -> BaseMessage:
-        if isinstance(message, ToolMessage) or not isinstance(message.content, str) or "```" in message.content:
-            return message
-        text = "\n".join(_BLANKS.sub(" ", line).rstrip() for line in message.content.split("\n"))
-        changed = message.model_copy(update={"content": _BLANK_LINES.sub("\n\n", text)})
-        return changed if counter.count_message(changed) < counter.count_message(message) else message
-
-    return _each(history, simpler)
+    if isinstance(message, ToolMessage) or not isinstance(message.content, str) or "```" in message.content:
+        return message
+    text = "\n".join(_BLANKS.sub(" ", line).rstrip() for line in message.content.split("\n"))
+    changed = message.model_copy(update={"content": _BLANK_LINES.sub("\n\n", text)})
+    return changed if counter.count_message(changed) < counter.count_message(message) else message
 
 
 def _newer_half(history: Groups, counter: TokenCounter) -> Groups:
@@ -145,14 +141,11 @@ def _newer_half(history: Groups, counter: TokenCounter) -> Groups:
     return history[next((i for i in _questions(history) if i >= newest), _questions(history)[-1]) :]
 
 
-def _clipped_results(history: Groups, counter: TokenCounter) -> Groups:
-    def clip(message: BaseMessage) -> BaseMessage:
-        if not isinstance(message, ToolMessage):
-            return message
-        count = counter.count_message
-        return clip_message(message, count, counter.count_text, CLIPPED_RESULT_TOKENS, reference=message.id) or message
-
-    return _each(history, clip)
+def _clipped_result(message: BaseMessage, counter: TokenCounter) -> BaseMessage:
+    if not isinstance(message, ToolMessage):
+        return message
+    count = counter.count_message
+    return clip_message(message, count, counter.count_text, CLIPPED_RESULT_TOKENS, reference=message.id) or message
 
 
 def _middle_out(history: Groups, _counter: TokenCounter) -> Groups:
@@ -170,16 +163,19 @@ def _questions(history: Groups) -> list[int]:
     return [i for i, group in enumerate(history) if assembly.has_human([group])] or [0]
 
 
-def _each(groups: Groups, change: Callable[[BaseMessage], BaseMessage]) -> Groups:
-    return tuple(replace(group, messages=tuple(map(change, group.messages))) for group in groups)
+def _each(change: Callable[[BaseMessage, TokenCounter], BaseMessage]) -> Callable[[Groups, TokenCounter], Groups]:
+    """Returns a step that changes every message."""
+    return lambda groups, counter: tuple(
+        replace(group, messages=tuple(change(message, counter) for message in group.messages)) for group in groups
+    )
 
 
 EXPENDABLE, GIVEN, FACT = "expendable", "given memory", "fact"
 LADDER: Mapping[str, tuple[Callable[[Groups, TokenCounter], Groups], Mapping[str, int | float]]] = {
-    "light": (_simpler, {}),
+    "light": (_each(_simpler), {}),
     "medium": (_newer_half, {Layer.RETRIEVAL: 3}),
     "heavy": (lambda it, _: it[_questions(it)[-1] :], {Layer.ENTITIES: 3, Layer.RETRIEVAL: 2, Layer.HISTORY: 0.5}),
-    "extreme": (_clipped_results, {Layer.ENTITIES: 1, Layer.RETRIEVAL: 1, Layer.HISTORY: 1}),
+    "extreme": (_each(_clipped_result), {Layer.ENTITIES: 1, Layer.RETRIEVAL: 1, Layer.HISTORY: 1}),
     "middle-out": (_middle_out, {Layer.ARC: 0.25}),
     "memory reduction": (lambda history, _: history, {EXPENDABLE: 0, GIVEN: 0.5}),
     "memories left out": (lambda history, _: history, {GIVEN: 0, FACT: 0}),
@@ -231,14 +227,8 @@ def reduce(
 def _repeated(fragments: Sequence[Fragment]) -> set[int]:
     """Returns the items of the block that say what another says: one not retrieved stays, else the most valuable."""
     block = [i for i, part in enumerate(fragments) if part.layer not in assembly.STABLE_LAYERS]
-    said: set[str] = set()
-    out: set[int] = set()
-    for i in sorted(block, key=lambda i: (fragments[i].layer == Layer.RETRIEVAL, -fragments[i].value)):
-        text = one_line(fold(fragments[i].text))
-        if text in said:
-            out.add(i)
-        said.add(text)
-    return out
+    best_last = sorted(block, key=lambda i: (fragments[i].layer != Layer.RETRIEVAL, fragments[i].value, -i))
+    return set(block).difference({one_line(fold(fragments[i].text)): i for i in best_last}.values())
 
 
 def _bare_frames(fragments: Sequence[Fragment], out: set[int]) -> set[int]:

@@ -127,6 +127,8 @@ class PlannedTurn:
     """All of it, as it was given."""
     costs: tuple[int, ...] = ()
     """What each of these costs."""
+    steps: tuple[int, ...] = ()
+    """What its last calls cost, each with its results."""
     given_repairs: tuple[Repair, ...] = ()
     said_tokens: int = 0
     """What the user's own messages in it cost."""

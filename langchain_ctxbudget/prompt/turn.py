@@ -92,12 +92,13 @@ class ReadTurn(NamedTuple):
             return ReadTurn().read(turn, counter)
         groups, repairs = messages.group([*map(messages.as_sent, new)], used, known)
         costs = [group_tokens(part, counter) for part in groups]
-        said = sum(cost for part, cost in zip(groups, costs, strict=True) if has_human([part]))
+        steps = [cost for part, cost in zip(groups, costs, strict=True) if not has_human([part])]
         planned = PlannedTurn(
             whole=(*before.whole, *groups),
             costs=(*before.costs, *costs),
             given_repairs=tuple(repairs),
-            said_tokens=before.said_tokens + said,
+            steps=(*before.steps, *steps)[-RECENT_STEPS:],
+            said_tokens=before.said_tokens + sum(costs) - sum(steps),
             places={**before.places, **{reference_of(message): at for at, message in enumerate(new, known)}},
         )
         return ReadTurn(planned, self.seen.grown(turn), used)
@@ -406,16 +407,9 @@ class GrowingTurn:
         }
         least = {at: counter.count_message(message) for at, message in shortest.items()}
         left = budget_tokens - sum(cost for at, cost in costs.items() if at not in shortest)
-        open_places = list(shortest)
-        while open_places:
-            most = water_level([costs[at] for at in open_places], left)
-            stuck = [at for at in open_places if least[at] >= min(most, costs[at])]
-            if not stuck:
-                break
-            left -= sum(least[at] for at in stuck)
-            open_places = [at for at in open_places if at not in stuck]
-        rooms = dict.fromkeys(open_places, most if open_places else 0)
-        sent |= {at: clip(at, rooms[at]) or part if at in rooms else part for at, part in shortest.items()}
+        most = water_level([costs[at] for at in shortest], left, [*least.values()])
+        clipped = {at: clip(at, most) for at in shortest if least[at] < min(most, costs[at])}
+        sent |= {at: clipped.get(at) or part for at, part in shortest.items()}
         return {
             number: Group(tuple(sent[number, at] for at in range(len(part.messages))), part.positions)
             for number, part in groups.items()
@@ -439,6 +433,4 @@ def _newest(groups: Mapping[int, Group] | Sequence[Group], numbers: Sequence[int
     return {*numbers[-1:], *[i for i in numbers if call_ids(groups[i].messages[0])][-1:]}
 
 
-@remembering(4_096)
-def _terms(text: str) -> frozenset[str]:
-    return frozenset(terms(text))
+_terms = remembering(4_096)(lambda text: frozenset(terms(text)))
