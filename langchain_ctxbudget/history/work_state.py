@@ -278,7 +278,7 @@ class WorkState:
             if not name or (is_said and heading != CHANGED and name != root):
                 continue
             text = f"{BELOW}{root}" if name == root else name.rpartition("/")[2] if is_said else name
-            text = text.removeprefix(f"{root}/") if root and _is_long(text) else text
+            text = text.removeprefix(f"{root}/") if root and len(text) > LONG_PATH else text
             text += f": {_told(file)}" if file and heading == CHANGED else ""
             within = [shorter for shorter in told if shorter in text]
             left -= page.count(f", {text}") - sum(page.count(f", {shorter}") for shorter in within)
@@ -296,7 +296,7 @@ class WorkState:
     def _root(self) -> str:
         """Returns the highest directory from which several long paths are named that are also named in full."""
         roots = Counter[str]()
-        for name in filter(_is_long, self.uses):
+        for name in (name for name in self.uses if len(name) > LONG_PATH and name.startswith("/")):
             ends = ((name[:at], name[at + 1 :]) for at, sign in enumerate(name) if sign == "/")
             roots.update(root for root, end in ends if "/" in end and end in self.uses)
         return min((root for root, times in roots.items() if times > 1), key=len, default="")
@@ -358,10 +358,6 @@ class _Page:
         value = VALUES[heading] - len(own) / 100
         own.append(SummaryLine(position=self.position, order=len(own), heading=heading, text=line, value=value))
         return True
-
-
-def _is_long(path: str) -> bool:
-    return len(path) > LONG_PATH and path.startswith("/")
 
 
 def _told(file: Outcome) -> str:

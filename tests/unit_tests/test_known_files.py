@@ -32,3 +32,11 @@ def test_lines_that_were_named_by_number_are_chosen_and_fit_the_budget() -> None
     chosen = known_files.chosen_lines({"src/a.py": FILE}, values, len, 200, {})
     assert all(f"{number}\tname_of_line_{number} = {number}\n" in chosen["src/a.py"] for number in (60, 61, 62))
     assert 100 < len(f"- src/a.py\n{chosen['src/a.py']}") <= 200
+
+
+def test_a_line_that_recurs_in_its_file_stays_among_its_neighbours() -> None:
+    texts = ["first_of_all = 1", "if error is not None:", "second_of_all = 2", "if error is not None:"]
+    file = KnownFile({number: (text, 1) for number, text in enumerate(texts, 1)})
+    said = {"a.py": {"if error is not None:"}}
+    chosen = known_files.chosen_lines({"a.py": file}, known_files.worth({"a.py": file}, Focus(), 2), len, 500, said)
+    assert chosen["a.py"].count("if error is not None:") == 2

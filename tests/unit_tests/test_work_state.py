@@ -34,6 +34,7 @@ def told(*steps: tuple[str, dict[str, Any], str], budget: int = 1_000, said: str
         ("x", {"target_file": "b.py", "instructions": "Mend it.", "code_edit": "..."}, "edit"),
         ("apply_patch", {"input": "*** Begin Patch\n*** Update File: a.py\n"}, "edit"),
         ("make", {"filename": "b.py", "content": "x"}, "write"),
+        ("make", {"filename": "b.py", "content": "a patch:\n+++ b/a.py\n"}, "write"),
         ("sh", {"command": ["bash", "-lc", "make test"]}, "run"),
         ("sh", {"command": ["bash", "-lc", "cd src && nl -ba b.py | sed -n '3,9p'"]}, "read"),
         ("ls", {"dir_path": "src"}, "other"),
@@ -229,3 +230,17 @@ def test_lines_that_the_user_named_by_number_stay_in_a_long_turn_and_stand_there
 def test_the_last_error_of_a_tool_names_the_tool() -> None:
     text = told(("run_tests", {"target": "tests/test_a.py"}, "FAILED tests/test_a.py::test_b - AssertionError: 3 != 4"))
     assert '- run_tests {"target": "tests/test_a.py"}: FAILED tests/test_a.py::test_b' in text
+
+
+def test_a_name_within_another_one_is_told_once_and_long_paths_from_the_directory_of_the_work() -> None:
+    work = "/home/somebody/with/a/very/long/name/and/many/directories/project"
+    paths = [f"src/{name}/module.py" for name in ("first", "second")]
+    steps = [("Read", {"path": f"{work}/{path}"}, "x = 1") for path in paths]
+    state = told(*steps, ("Search", {"pattern": "module.py"}, "\n".join(paths)), budget=1_000)
+    assert f"relative paths are below {work}" in state
+    assert [state.count(one) for one in (*paths, "module.py", work)] == [1, 1, 2, 1]
+
+
+def test_of_a_result_names_count_by_how_often_it_has_them() -> None:
+    [one, two] = WorkState().read(enumerate(a_call(0, "x", {}, "first_name first_name other_name"))).uses.items()
+    assert (one, two) == (("first_name", ((1, 2 / 3),)), ("other_name", ((1, 1 / 3),)))
