@@ -104,14 +104,12 @@ def test_a_file_about_errors_is_no_failed_read() -> None:
         assert ("# Last error" in told(("Read", {"path": "src/errors.py"}, text))) == failed, text
 
 
-def test_names_are_paths_symbols_hashes_ids_and_urls() -> None:
-    text = "see src/app.py:12, getUser and MAX_SIZE in commit a02cdeb, https://x.org/a; plain words"
-    assert set(names_in(text)) == {*("src/app.py", "getUser", "MAX_SIZE", "a02cdeb", "https://x.org/a")}
-
-
-def test_codes_numbers_of_things_and_days_are_names_and_times_and_small_numbers_are_not() -> None:
-    text = "Booking OBUT9V, flight HAT118 on 2024-05-27 at 10:15:00, item 9523456873 of mia_li_3668: 2 x 128 USD."
-    assert set(names_in(text)) == {*("OBUT9V", "HAT118", "2024-05-27", "9523456873", "mia_li_3668")}
+def test_names_are_paths_symbols_hashes_ids_urls_codes_numbers_of_things_and_days_and_no_small_numbers() -> None:
+    for text, names in (
+        ("see src/app.py:12, getUser in commit a02cdeb, https://x.org/a", "src/app.py getUser a02cdeb https://x.org/a"),
+        ("OBUT9V, at 10:15:00 on 2024-05-27, item 9523456873, 2 x 128 USD", "OBUT9V 2024-05-27 9523456873"),
+    ):
+        assert set(names_in(text)) == {*names.split()}
 
 
 def test_it_tells_how_files_commands_plans_and_errors_stand() -> None:
@@ -239,8 +237,3 @@ def test_a_name_within_another_one_is_told_once_and_long_paths_from_the_director
     state = told(*steps, ("Search", {"pattern": "module.py"}, "\n".join(paths)), budget=1_000)
     assert f"relative paths are below {work}" in state
     assert [state.count(one) for one in (*paths, "module.py", work)] == [1, 1, 2, 1]
-
-
-def test_of_a_result_names_count_by_how_often_it_has_them() -> None:
-    [one, two] = WorkState().read(enumerate(a_call(0, "x", {}, "first_name first_name other_name"))).uses.items()
-    assert (one, two) == (("first_name", ((1, 2 / 3),)), ("other_name", ((1, 1 / 3),)))
