@@ -50,6 +50,7 @@ _OLD_LINES, _NEW_LINES = (rf"((?:(?![<-]{{5,}} ?SEARCH\n|{end}).*\n)*)" for end 
 _BLOCKS = re.compile(rf"(?m)^[<-]{{5,}} ?SEARCH\n{_OLD_LINES}={{5,}}\n{_NEW_LINES}[>+]{{5,}} ?REPLACE")
 _LINES = r"(?:head(?: -n)? -?\d+|sed -n ['\"]?(\d{1,9}),\d+p['\"]?)"
 _SHOWS = re.compile(rf"(?:cd \S+ && )?(?:(cat(?: -n)?|nl -ba)|{_LINES}) ([\w./~@+-]*\w)(?: \| {_LINES})?")
+_WRITES = re.compile(r"(?:cat >|tee) ?([\w./~@+-]+)(?: > ?/dev/null)? ?<< ?(['\"])(\w+)\2\n((?:(?!\3\n).*\n)*)\3")
 
 Floats = NDArray[np.float64]
 
@@ -111,7 +112,9 @@ def reads_part(args: Mapping[str, Any], paths: Sequence[str]) -> bool:
 
 
 def shown_by(command: str) -> dict[str, Any]:
-    """Returns a command that shows a file, or a part of it, as the arguments of a read; nothing of another one."""
+    """Returns a command that shows or writes a file as the arguments of a tool that does; nothing of another one."""
+    if wrote := _WRITES.fullmatch(command.strip()):
+        return {"path": wrote[1], "content": wrote[4]}
     if not (found := _SHOWS.fullmatch(command.strip())):
         return {}
     whole, first, path, then = found.groups()

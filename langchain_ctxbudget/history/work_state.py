@@ -101,16 +101,16 @@ class ToolUse:
         paths = tuple(
             value for key, value in texts.items() if ENGLISH.path_key.search(key) and value and "\n" not in value
         )
-        patched = tuple(path for value in texts.values() if "\n" in value for path in ENGLISH.patched.findall(value))
         commands = [value for key, value in args.items() if ENGLISH.command_key.match(key) and value]
         command = str(commands[0][-1] if isinstance(commands[0], list) else commands[0]) if commands else ""
         pattern = next((value for key, value in texts.items() if ENGLISH.search_key.match(key)), "")
         given = [key for key, value in args.items() if value is not None]
         replaces, is_new = (any(map(kind.match, given)) for kind in (known_files.OLD, known_files.NEW))
+        patches = () if paths and is_new else (value for value in texts.values() if "\n" in value)
+        patched = tuple(path for value in patches for path in ENGLISH.patched.findall(value))
         shapes: dict[ToolKind, object] = {
             "todo": listed or (args and ENGLISH.todo_tool.match(name)),
-            "edit": (paths and (any(map(ENGLISH.patch_key.match, given)) or (is_new and replaces)))
-            or (patched and not (paths and is_new)),  # a text that is written may have a patch in it
+            "edit": patched or (paths and (any(map(ENGLISH.patch_key.match, given)) or (is_new and replaces))),
             "write": paths and is_new,
             "search": pattern,
             "run": command and not (paths and command.isidentifier()),  # an editor's `view` runs nothing
@@ -118,7 +118,7 @@ class ToolUse:
         }
         seen: ToolKind = next((kind for kind, found in shapes.items() if found), "other")
         if seen == "run" and name not in kinds and (shown := known_files.shown_by(command)):
-            return cls("read", name, (shown["path"],), args=shown)
+            return cls("write" if "content" in shown else "read", name, (shown["path"],), args=shown)
         kind = kinds.get(name, seen)
         if kind == "todo":
             return cls(kind, name, (), tuple(listed or (args,)), {} if listed else args)

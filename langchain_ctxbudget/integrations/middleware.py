@@ -245,9 +245,8 @@ def _answers_unreadable(message: BaseMessage, call: BaseMessage) -> bool:
 
 def _is_stand_in(message: BaseMessage, history: Sequence[BaseMessage]) -> bool:
     """Returns True for a message that stands in for the result of a call in history, for this request alone."""
-    if message.id is not None or not isinstance(message, ToolMessage):
-        return False
-    return any(message.tool_call_id in call_ids(said) for said in history)
+    ids = (call_id for said in history for call_id in call_ids(said))
+    return message.id is None and isinstance(message, ToolMessage) and message.tool_call_id in ids
 
 
 def _places_in_state(kept: Sequence[BaseMessage], given: Sequence[BaseMessage]) -> list[int | None]:

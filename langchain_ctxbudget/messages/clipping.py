@@ -131,11 +131,8 @@ def left_out(block: Block) -> Block:
 def water_level(costs: Sequence[int], budget_tokens: int, least: Sequence[int] = ()) -> int:
     """Returns the level to which costs are cut, none below its least, to fit together; the largest if all fit."""
     bounds, levels = [*zip_longest(costs, least, fillvalue=0)], range(max(costs, default=0) + 1)
-
-    def cut(level: int) -> int:
-        return sum(max(low, min(cost, level)) for cost, low in bounds)
-
-    return max(0, bisect_right(levels, budget_tokens, key=cut) - 1)
+    found = bisect_right(levels, budget_tokens, key=lambda top: sum(max(low, min(cost, top)) for cost, low in bounds))
+    return max(0, found - 1)
 
 
 def _marker(left_out_tokens: int, reference: str | None) -> str:

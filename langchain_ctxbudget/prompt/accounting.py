@@ -221,7 +221,8 @@ def _stability(plan: Plan, content: Content, built: BuiltPrompt, measured: Measu
         # A zone that was squeezed for one turn is another one at the next.
         squeezed = is_squeezed(plan, content) or last.squeezed or (plan.turn.long, plan.turn.renewed) != last.long_turn
         changed = same < last.stable or (step and same < built.stable)
-        rewritten = changed and (step or squeezed)
+        gave_way = plan.turn.renewed != last.long_turn[1] and same < len(last.messages)
+        rewritten = gave_way or (changed and (step or squeezed or plan.clips_new))
     return report.Stability(
         stable_zone_tokens=stable,
         shared_tokens=shared if last else None,

@@ -108,8 +108,8 @@ class Stability:
     stable_zone_share: Number | None
     prompt_share: Number | None
     compaction_step: bool
-    """True where the stable zone was rewritten: the cut moved, the summary before it was written anew, or a part of it
-    had no room in this prompt or the last."""
+    """True where the prompt was rewritten: the cut moved, the summary before it was written anew, a part of the stable
+    zone had no room in this prompt or the last, or older steps of a long turn gave way."""
     effective_tokens: Count = 0
     """The cost of this prompt in new tokens: of those in the common prefix, which a warm cache holds, a tenth."""
     whole_effective_tokens: Count = 0

@@ -35,8 +35,7 @@ def test_lines_that_were_named_by_number_are_chosen_and_fit_the_budget() -> None
 
 
 def test_a_line_that_recurs_in_its_file_stays_among_its_neighbours() -> None:
-    texts = ["first_of_all = 1", "if error is not None:", "second_of_all = 2", "if error is not None:"]
-    file = KnownFile({number: (text, 1) for number, text in enumerate(texts, 1)})
-    said = {"a.py": {"if error is not None:"}}
-    chosen = known_files.chosen_lines({"a.py": file}, known_files.worth({"a.py": file}, Focus(), 2), len, 500, said)
+    file = KnownFile(dict(enumerate([("first_of_all = 1", 1), ("if error is not None:", 1)] * 2, 1)))
+    worth, said = known_files.worth({"a.py": file}, Focus(), 2), {"a.py": {"if error is not None:"}}
+    chosen = known_files.chosen_lines({"a.py": file}, worth, len, 500, said)
     assert chosen["a.py"].count("if error is not None:") == 2
