@@ -233,13 +233,19 @@ def chosen_lines(
     budget_tokens: int,
     said: Mapping[str, Container[str]],
 ) -> dict[str, str]:
-    """Returns the lines of files that are worth most, as many as fit a budget, by paths; none that is `said` of one."""
-    open_ones = (
-        (value, path, number, line)
-        for path, own in values.items()
-        for value, number, line in _not_said(files[path], own, said.get(path, ()))
-    )
-    every = sorted(open_ones, reverse=True)
+    """Returns the lines of files that are worth most, as many as fit a budget, by paths; none that is `said` of one.
+
+    A short line, or one that recurs in its file, goes with those around it.
+    """
+    every = list[tuple[float, str, int, str]]()
+    for path, own in values.items():
+        lines, is_said = files[path].lines, False
+        times = Counter(line for line, _ in lines.values())
+        for value, (number, (line, _)) in zip(own.tolist(), lines.items(), strict=True):
+            if len(line.strip()) > SAYS_SOMETHING and times[line] == 1:
+                is_said = line in said.get(path, ())
+            every += [] if is_said else [(value, path, number, line)]
+    every.sort(reverse=True)
 
     def shown(most: int) -> dict[str, str]:
         chosen = defaultdict[str, list[str]](list)
@@ -252,15 +258,6 @@ def chosen_lines(
 
     fitting = bisect_right(range(max(0, min(len(every), budget_tokens)) + 1), budget_tokens, key=tokens)
     return shown(max(0, fitting - 1))
-
-
-def _not_said(file: KnownFile, values: Floats, said: Container[str]) -> Iterator[tuple[float, int, str]]:
-    """Returns the lines that the prompt does not say yet, with their worth; a common one goes with those around it."""
-    before, times = False, Counter(line for line, _ in file.lines.values())
-    for value, (number, (line, _)) in zip(values.tolist(), file.lines.items(), strict=True):
-        before = line in said if len(line.strip()) > SAYS_SOMETHING and times[line] == 1 else before
-        if not before:
-            yield value, number, line
 
 
 def said_lines(text: str) -> frozenset[str]:

@@ -11,11 +11,12 @@ from pydantic import ConfigDict, Field
 from langchain_ctxbudget.documents import beside
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
 from langchain_ctxbudget.flow import Flow, adrive, drive
-from langchain_ctxbudget.history import Conversation
+from langchain_ctxbudget.history import Conversation, OpenConversation
 from langchain_ctxbudget.integrations.options import refusing_unknown, require_pipeline
-from langchain_ctxbudget.knowledge import facts, known
+from langchain_ctxbudget.knowledge import facts
 from langchain_ctxbudget.messages import Count
-from langchain_ctxbudget.pipeline import ContextPipeline, Engine, current_runtime, run_of
+from langchain_ctxbudget.pipeline import ContextPipeline, Engine, Run, current_runtime, run_of
+from langchain_ctxbudget.prompt import Request
 from langchain_ctxbudget.retrieval import Sources, search
 from langchain_ctxbudget.settings import SOURCES, Source
 from langchain_ctxbudget.stores import Scope, require_id
@@ -24,7 +25,6 @@ SEPARATOR = "\n\n"
 """Stands between two documents where they are joined, as in `create_retriever_tool`; counted with them."""
 RANKED = 50
 """The number of documents that are ranked; at least `k`."""
-_NO_CONVERSATION = "-"
 _log = logging.getLogger(__name__)
 
 
@@ -54,6 +54,9 @@ class BudgetedRetriever(BaseRetriever):
     default_user: str | None = None
     conversation_id: str | None = None
     """The conversation that is open; None: none of the user's conversations is another than the others."""
+    persona_id: str | None = None
+    device_id: str | None = None
+    """None: those of the run. Saved settings of the persona apply; what is found is the same on all devices."""
     k: int | None = Field(default=4, strict=True, ge=1)
     """The most documents; None: as many as fit."""
     max_tokens: int | None = Field(default=None, strict=True, ge=1)
@@ -68,7 +71,7 @@ class BudgetedRetriever(BaseRetriever):
         def __init__(self, **fields: Any) -> None:  # noqa: ANN401 - pydantic would hide our errors
             with refusing_unknown(fields, type(self)):
                 require_pipeline(fields.get("pipeline"), "give it the one that keeps the conversations")
-                for name in ("user_id", "default_user", "conversation_id"):
+                for name in ("user_id", "default_user", "conversation_id", "persona_id", "device_id"):
                     if fields.get(name) is not None:
                         require_id(name, fields[name])
                 super().__init__(**fields)
@@ -105,38 +108,39 @@ class BudgetedRetriever(BaseRetriever):
         k, max_tokens = k or self.k, max_tokens or self.max_tokens
         config = ensure_config(run_config)
         # Whose run it is says the config, but not which conversation: a retriever has the one that it was made with.
-        config = {**config, "configurable": {**(config.get("configurable") or {}), "thread_id": _NO_CONVERSATION}}
+        config = {**config, "configurable": {**(config.get("configurable") or {}), "thread_id": "-"}}
         run = run_of(config, self.default_user, current_runtime(), only_user=self.user_id)
         if not query.strip():
             return []
         engine = self.pipeline.engine.over(run.store if self.runtime_store else None)
-        ranked = yield from self._ranked(engine, run.scope.user_id, query, max(RANKED, k or 0))
+        ranked = yield from self._ranked(engine, run, query, max(RANKED, k or 0))
         count = self.pipeline.token_counter.count_text
         found = _fitting(ranked, count, k, max_tokens)
         for each in found:
             each.metadata = beside(each.metadata, {"tokens": count(each.page_content)})
         return found
 
-    def _ranked(self, engine: Engine, user_id: str, query: str, limit: int) -> Flow[list[Document]]:
+    def _ranked(self, engine: Engine, run: Run, query: str, limit: int) -> Flow[list[Document]]:
         """Returns the best ones; an open conversation is searched whole, beside the newest messages of the others."""
 
         def body(conversation: Conversation | None) -> Flow[list[Document]]:
-            workspace = engine.workspace
-            count = engine.target.counter.count_text
-            learned = yield from known.read(workspace.store, user_id)
-            all_facts = (learned if engine.settings.learn else learned.by_hand).facts
-            memories = facts.as_candidates(facts.memory_fragments(engine.settings, count), all_facts)
-            given = workspace.catalogue, user_id, self.sources, workspace.embeddings, self.conversation_id
+            workspace, count = engine.workspace, engine.target.counter.count_text
+            persona, device, problems = self.persona_id or run.persona_id, self.device_id or run.device_id, list[str]()
+            asked = Request(settings=run.settings, persona_id=persona, device_id=device)
+            settings, _, learned, _ = yield from workspace.read_stored(OpenConversation(run.scope), asked, problems)
+            all_facts = (learned if settings.learn else learned.by_hand).facts
+            memories = facts.as_candidates(facts.memory_fragments(settings, count), all_facts)
+            given = workspace.catalogue, run.scope.user_id, self.sources, workspace.embeddings, self.conversation_id
             sources = Sources(*given, memories, vectors=workspace.vectors)
             found, failures = yield from search(sources, query, limit, conversation)
-            for failure in failures:
+            for failure in (*problems, *failures):
                 _log.warning("%s", failure)
             return found
 
         yield from engine.ready()
         if self.conversation_id is None:
             return (yield from body(None))
-        return (yield from engine.recall(Scope(user_id, self.conversation_id), body))
+        return (yield from engine.recall(Scope(run.scope.user_id, self.conversation_id), body))
 
 
 def _fitting(ranked: Sequence[Document], count: Count, k: int | None, max_tokens: int | None) -> list[Document]:

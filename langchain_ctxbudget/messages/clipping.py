@@ -7,7 +7,6 @@ included, is returned, so the bound holds for any counter.
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from itertools import zip_longest
 
 from langchain_core.messages import BaseMessage, ToolMessage
 from langchain_ctxbudget.messages.calls import Block, blocks_of, text_of
@@ -130,7 +129,7 @@ def left_out(block: Block) -> Block:
 
 def water_level(costs: Sequence[int], budget_tokens: int, least: Sequence[int] = ()) -> int:
     """Returns the level to which costs are cut, none below its least, to fit together; the largest if all fit."""
-    bounds, levels = [*zip_longest(costs, least, fillvalue=0)], range(max(costs, default=0) + 1)
+    bounds, levels = [*zip(costs, least or [0] * len(costs), strict=True)], range(max(costs, default=0) + 1)
     found = bisect_right(levels, budget_tokens, key=lambda top: sum(max(low, min(cost, top)) for cost, low in bounds))
     return max(0, found - 1)
 

@@ -59,6 +59,13 @@ def test_a_document_keeps_all_metadata_that_it_was_added_with(invoke: Invoke, st
         assert found.metadata["id"] == found.id
 
 
+def test_memories_that_a_persona_has_in_its_saved_settings_are_found_with_it() -> None:
+    pipeline = make_pipeline()
+    pipeline.save_settings({"memories": ["The boat is green."]}, user_id="ada", persona_id="sailor")
+    retrievers = [make_retriever(pipeline, persona_id=persona, device_id="phone") for persona in ("sailor", None)]
+    assert ["The boat is green." in texts(retriever.invoke("boat")) for retriever in retrievers] == [True, False]
+
+
 # How many
 
 
@@ -93,8 +100,7 @@ def test_an_agent_searches_as_its_user(invoke: Invoke, user: str, is_found: bool
     tool = create_retriever_tool(BudgetedRetriever(pipeline=make_pipeline(), k=1), "search", "Search.")
     call = AIMessage("", tool_calls=[{"name": "search", "args": {"query": "lock code"}, "id": "call-1"}])
     agent: Any = create_agent(scripted(call, "Done."), tools=[tool])
-    state = invoke(
-        agent, {"messages": [HumanMessage("The code?")]}, {"configurable": {"user_id": user, "thread_id": "t9"}}
-    )
+    config = {"configurable": {"user_id": user, "thread_id": "t9"}}
+    state = invoke(agent, {"messages": [HumanMessage("The code?")]}, config)
     [answer] = [message.content for message in state["messages"] if isinstance(message, ToolMessage)]
     assert ("7391" in answer) == is_found

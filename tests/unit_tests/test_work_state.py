@@ -89,19 +89,15 @@ def test_a_read_without_numbers_is_of_the_whole_file_whatever_else_it_says() -> 
 def test_to_dos_that_are_made_and_changed_one_by_one_are_told_until_they_are_done() -> None:
     titles = ("Write the parser", "Test it", "Tell others")
     made = [("TaskCreate", {"subject": title}, f"Task #{i} created: {title}") for i, title in enumerate(titles, 1)]
-    changes = [
-        ("TaskUpdate", {"taskId": i, "status": state}, "ok") for i, state in (("1", "completed"), ("2", "in_progress"))
-    ]
+    states = {"1": "completed", "2": "in_progress"}
+    changes = [("TaskUpdate", {"taskId": i, "status": state}, "ok") for i, state in states.items()]
     assert told(*made, *changes).startswith("# To do\n- Test it (in progress)\n- Tell others\n#")
 
 
 def test_a_file_about_errors_is_no_failed_read() -> None:
     said = ('"""The error types of the package."""', "# Error handling", "// error codes", "Handling of error messages")
-    for text, failed in (
-        *((text, False) for text in said),
-        ("Error: no such file", True),
-        ("<error>No.</error>", True),
-    ):
+    cases = [*((text, False) for text in said), ("Error: no such file", True), ("<error>No.</error>", True)]
+    for text, failed in cases:
         assert ("# Last error" in told(("Read", {"path": "src/errors.py"}, text))) == failed, text
 
 
@@ -171,9 +167,7 @@ def test_names_that_imitate_a_fence_are_harmless() -> None:
 
 @pytest.mark.parametrize("in_turn", [False, True])
 def test_what_stands_before_the_cut_is_told_and_reported(*, in_turn: bool) -> None:
-    every = (
-        a_call(i, "Read", {"file_path": f"src/some_file_{i % 7}.py"}, (f"line {i} " * 30 + "\n") * 5) for i in range(60)
-    )
+    every = (a_call(i, "Read", {"file_path": f"src/some_file_{i % 7}.py"}, f"line {i}\n" * 150) for i in range(60))
     steps = [*chain.from_iterable(every)]
     pipeline = ContextPipeline(settings=ContextSettings(max_context_tokens=3_000), system_prompt="You are an agent.")
     asked = [HumanMessage("Read everything."), *steps]
