@@ -26,8 +26,8 @@ NEIGHBOURHOOD = 2
 """Texts before and after that lend a text their score."""
 RELEVANCE_OFFSET, LENGTH_OFFSET = 0.2, 4.0
 """The worth of the least relevant text beside the most relevant one; about the tokens of a line besides its text."""
-PER_DEVIATION, OUTSTANDING = 0.2, 3.0
-"""What a deviation of relevance adds to its logarithm; from so many of words and meaning on a text may be long."""
+PER_DEVIATION = 0.2
+"""What a deviation of relevance adds to its logarithm: so a text that stands out may be long."""
 FULL_SPREAD = 0.75
 """Deviation of the logarithms of costs from which length counts in full: else a shorter text saves little."""
 SHORT_SESSION, FIRST_FOUND = 8.0, 10
@@ -57,10 +57,8 @@ class Weights:
     neighbours: float = 0.1
     session_best: float = 0.25
     session: float = 0.7
-    alike: float = 0.15
     session_alike: float = 0.6
     relevance: float = 1.5
-    outstanding: float = 0.4
     length: float = 0.8
     variety: float = 0.5
     speaker_length: float = 0.3
@@ -294,12 +292,10 @@ def rank(
         best = highest(np.arange(len(texts)), relevance, FIRST_FOUND)
         likeness = alike(best, np.exp(relevance[best] - relevance[best].max()))
         of_session = np.repeat(np.add.reduceat(likeness, starts) / lengths, lengths)
-        parts["dense"] += weights.alike * z_scores(likeness, sample)
         parts["session"] += weights.session_alike * short * z_scores(of_session, sample)
     relevance = np.add.reduce([*parts.values()])
     worth = _worth(texts, question, relevance, weights, short)
     worth["relevance"] += weights.relevance * PER_DEVIATION * z_scores(relevance, sample)
-    worth["outstanding"] = weights.outstanding * (z_scores(own, sample) - OUTSTANDING).clip(0)
     return Ranking(np.add.reduce([*worth.values()]), relevance, {**parts, **worth})
 
 
