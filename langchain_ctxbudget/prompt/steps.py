@@ -144,7 +144,7 @@ def _summary_failures(conversation: Conversation, view: HistoryView) -> list[str
 def retrieve(plan: Plan, access: Access) -> Flow[Plan]:
     """Fills the rest of the budget, above all with earlier messages that answer this one and are not verbatim."""
     if plan.fixed is not None:
-        return budgeting.with_shrunk_block(plan)
+        return plan
     if not has_human(plan.turn.groups):
         return budgeting.with_leftovers(plan)
     conversation, problems = plan.conversation, list[str]()
@@ -174,7 +174,7 @@ def retrieve(plan: Plan, access: Access) -> Flow[Plan]:
 
 def settle(plan: Plan) -> Settled:
     """Builds the messages, and keeps the block that is chosen with them."""
-    settled = fit_prompt(plan)
+    settled = fit_prompt(plan if plan.fixed is None else budgeting.with_shrunk_block(plan))
     plan = settled.plan
     if plan.block is None and (asked := asking(plan.request.turn)) is not None:
         block = TurnBlock.of(
@@ -277,6 +277,4 @@ def what_if(prompt: Prompt, budget: int) -> ContextReport:
         if pool is None:
             pool = retrieval.pooled(retrieval.Searched.of(plan.conversation, history.MessageIndex()), plan.query)
         plan = budgeting.with_leftovers(plan.but(pool=pool))
-    else:
-        plan = budgeting.with_shrunk_block(plan)
     return replace(assemble(plan).context.report, forecast=True)
