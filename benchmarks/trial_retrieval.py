@@ -93,7 +93,7 @@ PARTS: dict[str, Callable[[], AbstractContextManager[object]]] = {
     EVERYTHING: nullcontext,
     "words": without_words,
     "embeddings": without_embeddings,
-    "likeness": partial(without_weight, "alike", "session_alike"),
+    "likeness": partial(without_weight, "session_alike"),
     "length": partial(without_weight, "length"),
     "variety": partial(without_weight, "variety"),
     "neighbours": partial(without_weight, "neighbours"),
