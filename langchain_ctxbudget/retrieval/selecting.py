@@ -43,7 +43,7 @@ HERE = "[in this conversation]\n"
 """Stands above a message without a date where it could seem to be a part of what comes from elsewhere."""
 _MOST_CHARACTERS_PER_TOKEN = 16
 _MOST_TITLE_CHARACTERS = 80
-_IDENTIFIER, _YEAR = re.compile(r"\d+"), re.compile(r"(19|20)\d\d")
+_IDENTIFIER, _YEAR, _HEADING = re.compile(r"\d+"), re.compile(r"(19|20)\d\d"), re.compile("#{1,6} ")
 _RELATIVE = re.compile(vocabulary("search")["relative"], re.IGNORECASE)
 _NO_HEADING = str.maketrans("[]", "()")
 
@@ -392,7 +392,7 @@ def _answering(question: str, reply: str) -> str:
     words = {word for word in question.lower().split() if len(word) >= LONG_WORD}
     least, short, most = REPLY_CHARACTERS
     found = sentences(reply[:LOOKED_THROUGH])[: None if len(reply) <= LOOKED_THROUGH else -1]
-    whole = [one for one in found if least < len(one) <= most and not one.startswith("#")]
+    whole = [one for one in found if least < len(one) <= most and not _HEADING.match(one)]
     shared = {one: len(words.intersection(one.lower().split())) if len(one) <= short else -len(one) for one in whole}
     return max(whole, key=lambda one: (len(one) <= short, shared[one]), default="")
 
