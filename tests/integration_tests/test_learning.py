@@ -44,28 +44,16 @@ FILLER = ("Right.", "Go on.", "I see.", "Thanks.", "Good.", "Well.")
 
 def human(*texts: str, first: int = 0, minute: int = 0) -> list[HumanMessage]:
     """Messages of a user, one a minute, with ids in their order."""
-    return [
-        HumanMessage(
-            text,
-            id=f"m{number}",
-            additional_kwargs={
-                "created_at": (NOW - timedelta(days=1) + timedelta(minutes=minute + number)).isoformat()
-            },
-        )
-        for number, text in enumerate(texts, first)
-    ]
+    start = NOW - timedelta(days=1) + timedelta(minutes=minute)
+    times = {number: (start + timedelta(minutes=number)).isoformat() for number in range(first, first + len(texts))}
+    said = zip(times.items(), texts, strict=True)
+    return [HumanMessage(text, id=f"m{n}", additional_kwargs={"created_at": at}) for (n, at), text in said]
 
 
 @contextmanager
 def opened(store: BaseStore | None = None, model: Reader | None = None, **settings: Any) -> Iterator[ContextPipeline]:
     with ContextPipeline(settings, store=store or InMemoryStore(), summary_model=model, clock=lambda: NOW) as pipeline:
         yield pipeline
-
-
-def restarted(store: InMemoryStore) -> InMemoryStore:
-    new = InMemoryStore()
-    new._data = copy.deepcopy(store._data)
-    return new
 
 
 def learn(pipeline: ContextPipeline, messages: Iterable[Any], where: Any = HERE, *, end: bool = False) -> None:
@@ -139,7 +127,7 @@ def test_a_session_that_ended_with_its_process_is_learned_from_when_its_user_com
     pipeline.save_settings({"learn": True}, **ADA)
     if case == "forgotten":
         pipeline.knowledge.clear(**ADA)
-    with opened(restarted(store), model) as again:
+    with opened(copy.deepcopy(store), model) as again:
         learn(again, [HumanMessage("Hello.")], {"user_id": "ada", "conversation_id": "c9"})
         assert ("Favourite colour is amber" in texts(again)) == (case in {"rules", "model"})
         assert model is None or model.learned == []  # it said too little
@@ -244,7 +232,7 @@ def test_what_came_from_a_message_goes_with_it(call: Call, how: str, *, again: b
     first = InMemoryStore()
     with opened(first) as pipeline:
         learn(pipeline, human(*STORY))
-    store = restarted(first) if again else first
+    store = copy.deepcopy(first) if again else first
     with opened(store) as pipeline:
         if how == "remove":
             call(pipeline, "remove_messages", ["m0", "m2"], on_removal="archive", **HERE)
@@ -328,7 +316,7 @@ def test_whoever_is_killed_at_any_write_learns_the_same_again(*, same_process: b
                 if same_process:
                     pipeline.end_session(**HERE)
                     assert pipeline.flush(30)
-            store = store if same_process else restarted(store)
+            store = store if same_process else copy.deepcopy(store)
             with opened(store) as pipeline:
                 pipeline.end_session(**HERE)
                 assert pipeline.flush(30)

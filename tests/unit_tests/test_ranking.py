@@ -170,9 +170,7 @@ def test_only_what_asks_nothing_and_names_nobody_is_small_talk():
 
 
 def test_who_asks_about_the_speakers_or_a_thing_that_they_know_refers_to_what_was_said():
-    theirs = (
-        "Which day do I fly out?; What did you suggest?; When was the hopper cleaned?; Where do we meet Ana?; What is my job?"
-    )
+    theirs = "Which day do I fly out?; What did you suggest?; Is it in the hopper?; Where do we eat?; What is my job?"
     general = (
         "How do I boil an egg?; Can you tell me the price of oil?; Who wrote the Iliad?; I clean the hopper daily; "
         "Why do we yawn?; Did you sleep well?; What is the hopper car?; How do they make glass?; Write to my boss, ok?"
@@ -180,7 +178,4 @@ def test_who_asks_about_the_speakers_or_a_thing_that_they_know_refers_to_what_wa
     for said, refers in ((theirs, True), (general, False)):
         for words in said.split(";"):
             assert Question.of(words).refers_to({"hopper", "price"}) is refers, words
-
-
-def test_whether_a_message_asks_is_seen_at_once_in_thousands_of_marks():
-    assert not Question.of(".\n," * 40_000).refers_to(())
+    assert not Question.of(".\n," * 40_000).refers_to(())  # at once
