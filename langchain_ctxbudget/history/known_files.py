@@ -49,8 +49,9 @@ _EVERY = re.compile(r"(?i)^(?:replace_?)?all$|^allow_?multiple$|^expected_replac
 _OLD_LINES, _NEW_LINES = (rf"((?:(?![<-]{{5,}} ?SEARCH\n|{end}).*\n)*)" for end in (r"={5,}\n", r"[>+]{5,} ?REPLACE"))
 _BLOCKS = re.compile(rf"(?m)^[<-]{{5,}} ?SEARCH\n{_OLD_LINES}={{5,}}\n{_NEW_LINES}[>+]{{5,}} ?REPLACE")
 _LINES = r"(?:head(?: -n)? -?\d+|sed -n ['\"]?(\d{1,9}),\d+p['\"]?)"
-_SHOWS = re.compile(rf"(?:cd \S+ && )?(?:(cat(?: -n)?|nl -ba)|{_LINES}) ([\w./~@+-]*\w)(?: \| {_LINES})?")
-_WRITES = re.compile(r"(?:cat >|tee) ?([\w./~@+-]+)(?: > ?/dev/null)? ?<< ?(['\"])(\w+)\2\n((?:(?!\3\n).*\n)*)\3")
+_PATH = r"(?!-|/dev/)([\w./~@+-]*\w)"
+_SHOWS = re.compile(rf"(?:cd \S+ && )?(?:(cat(?: -n)?|nl -ba)|{_LINES}) {_PATH}(?: \| {_LINES})?")
+_WRITES = re.compile(rf"(?:cat > ?|tee ){_PATH}(?: > ?/dev/null)? ?<< ?(['\"])(\w+)\2\n((?:(?!\3\n).*\n)*)\3")
 
 Floats = NDArray[np.float64]
 
@@ -133,10 +134,8 @@ def replacements(args: object) -> Iterator[tuple[str, str, bool]]:
         if old is not None:
             yield old, new or "", any(str(v or "false").lower() != "false" and _EVERY.match(k) for k, v in args.items())
             return
-        for value in args.values():
-            yield from replacements(value)
-    elif isinstance(args, list):
-        for value in args:
+    if isinstance(args, Mapping | list):
+        for value in args.values() if isinstance(args, Mapping) else args:
             yield from replacements(value)
     elif isinstance(args, str) and (blocks := _BLOCKS.findall(args)):
         yield from ((old, new, False) for old, new in blocks)

@@ -8,6 +8,7 @@ one of 300 names in a file is not.
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -45,7 +46,7 @@ MOST_NAMES, MENTIONS = 4_000, 8
 GIVEN, SAID, WRITTEN, FOUND, MEMBER = 4.0, 1.0, 10.0, 1.0, 0.1
 """What a use counts: as an argument, in what somebody said; what all names share of a text that a call writes, and of a
 result."""
-LONGEST_ARGUMENT, LONGEST_TEXT, LONGEST_NAME = 200, 60_000, 160
+LONGEST_ARGUMENT, LONGEST_TEXT, NAME_LENGTHS = 200, 60_000, range(5, 160)
 ENDS = 2_000
 """Characters at both ends of a result that tell how a command ended."""
 
@@ -56,14 +57,10 @@ _DONE = frozenset({"completed", "complete", "done", "cancelled", "canceled", "de
 @remembering(4_096)
 def names_in(text: str) -> Mapping[str, int]:
     """Returns the identifiers of a text, and how often it has them: paths, symbols, hashes, ids, URLs."""
-    found = Counter[str]()
-    for said in ENGLISH.used_name.findall(text[:LONGEST_TEXT]):
-        name = ENGLISH.line_number.sub(r"\1", said.rstrip("./:-@~+").removeprefix("./"))
-        if not 4 < len(name) < LONGEST_NAME or ENGLISH.time.match(name):  # noqa: PLR2004 - shorter ones say nothing
-            continue
-        if "/" in name or ENGLISH.suffix.search(name) or ENGLISH.symbol.search(name) or ENGLISH.mixed.match(name):
-            found[name] += 1
-    return found
+    every = (said.rstrip("./:-@~+").removeprefix("./") for said in ENGLISH.used_name.findall(text[:LONGEST_TEXT]))
+    names = (name for said in every if len(name := ENGLISH.line_number.sub(r"\1", said)) in NAME_LENGTHS)
+    signs = (ENGLISH.suffix.search, ENGLISH.symbol.search, ENGLISH.mixed.match)
+    return Counter(n for n in names if not ENGLISH.time.match(n) and ("/" in n or any(sign(n) for sign in signs)))
 
 
 def texts_of(value: object) -> Iterator[str]:
@@ -91,6 +88,8 @@ class ToolUse:
     todos: tuple[Mapping[str, Any], ...] = ()
     args: Mapping[str, Any] = field(default_factory=dict)
     """Those of a call that reads or changes a file, or one to-do; for a command, as a tool that reads has them."""
+    command: str = ""
+    """The one that shows or writes a file."""
 
     @classmethod
     def of(cls, name: str, args: Mapping[str, Any], kinds: Mapping[str, ToolKind]) -> "ToolUse":
@@ -118,7 +117,7 @@ class ToolUse:
         }
         seen: ToolKind = next((kind for kind, found in shapes.items() if found), "other")
         if seen == "run" and name not in kinds and (shown := known_files.shown_by(command)):
-            return cls("write" if "content" in shown else "read", name, (shown["path"],), args=shown)
+            return cls("write" if "content" in shown else "read", name, (shown["path"],), (), shown, one_line(command))
         kind = kinds.get(name, seen)
         if kind == "todo":
             return cls(kind, name, (), tuple(listed or (args,)), {} if listed else args)
@@ -127,6 +126,12 @@ class ToolUse:
         said = json.dumps(args, sort_keys=True, default=str) if args else ""
         subject = command or pattern or f"{name} {said}".strip()
         return cls(kind, name, (one_line(f"{subject} {' '.join(paths)}" if pattern else subject),))
+
+    def ended(self, result: ToolMessage) -> "ToolUse":
+        """Returns it as its result shows it: a here-document that failed is a command that did, and no write."""
+        said = result.text.removeprefix(str(self.args.get("content")).rstrip())[: 2 * ENDS]  # `tee` says what it writes
+        failed = self.kind == "write" and self.command and (result.status == "error" or ENGLISH.failed.search(said))
+        return ToolUse("run", self.name, (self.command,)) if failed else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,19 +200,20 @@ class WorkState:
             self.uses[name] = (*self.uses.get(name, ())[1 - MENTIONS :], use)
 
     def _ended(self, call: ToolUse, result: ToolMessage) -> None:
-        text = result.text
+        text, call = result.text, call.ended(result)
         ends = text if len(text) <= 2 * ENDS else f"{text[:ENDS]}\n{text[-ENDS:]}"
         has_file = call.kind in ("read", "edit", "write")
         found = (ENGLISH.refused if has_file else ENGLISH.failed).search(ends)
         failed = result.status == "error" or (found is not None and call.kind not in ("search", "todo"))
         why = _short(one_line(text[:SHORT] if has_file or not found else found.group())) if failed else ""
         subject = call.subjects[0] if call.subjects else call.name
-        if failed:
-            self.error = (subject, why)
+        self.error = (subject, why) if failed else self.error
         if call.kind == "todo" and not failed:
             self._plan(call, text)
         elif call.kind == "run":
             keep_newest(self.commands, subject, Outcome("run", failed=why), MOST_NAMES // 10)
+            for path in ENGLISH.redirected.findall(subject):
+                self.texts.pop(path, None)
         for path in call.subjects if has_file else ():
             before = self.files.get(path)
             verb = "read" if call.kind == "read" else "made" if call.kind == "write" and not before else "changed"
@@ -269,18 +275,21 @@ class WorkState:
         return [line for heading in VALUES for line in page.sections[heading]]
 
     def _add_names(self, page: "_Page", ranked: Sequence[str]) -> None:
-        left, root = page.left_tokens - sum(map(page.count, (CHANGED, READ, NAMES))), self._root()
-        told: dict[str, str] = {}
-        """The headings of texts; none stands within another one."""
-        for name in (root, *ranked):
-            file, is_said = self.files.get(name), name in page.said
+        root, bases = self._root(), Counter(path.rpartition("/")[2] for path in self.files)
+        told = {f"{BELOW}{root}": NAMES} if root else dict[str, str]()
+        """The headings of texts; none but files stands within another one."""
+        left = page.left_tokens - sum(map(page.count, (CHANGED, READ, NAMES, *told)))
+        page.said += f"\n{root}"
+        for name in ranked:
+            file, base = self.files.get(name), name.rpartition("/")[2]
+            is_said = _has(page.said, name, ENGLISH.path_goes_on if file else ENGLISH.name_goes_on)
             heading = CHANGED if file and file.verb != "read" else READ if file and file.times else NAMES
-            if not name or (is_said and heading != CHANGED and name != root):
+            if is_said and heading != CHANGED:
                 continue
-            text = f"{BELOW}{root}" if name == root else name.rpartition("/")[2] if is_said else name
+            text = base if is_said and bases[base] == 1 else name
             text = text.removeprefix(f"{root}/") if root and len(text) > LONG_PATH else text
             text += f": {_told(file)}" if file and heading == CHANGED else ""
-            within = [shorter for shorter in told if shorter in text]
+            within = [one for one, own in told.items() if own == NAMES and _has(text, one, ENGLISH.name_goes_on)]
             left -= page.count(f", {text}") - sum(page.count(f", {shorter}") for shorter in within)
             if left < 0:
                 break
@@ -294,12 +303,13 @@ class WorkState:
                     row.pop()
 
     def _root(self) -> str:
-        """Returns the highest directory from which several long paths are named that are also named in full."""
-        roots = Counter[str]()
-        for name in (name for name in self.uses if len(name) > LONG_PATH and name.startswith("/")):
-            ends = ((name[:at], name[at + 1 :]) for at, sign in enumerate(name) if sign == "/")
-            roots.update(root for root, end in ends if "/" in end and end in self.uses)
-        return min((root for root, times in roots.items() if times > 1), key=len, default="")
+        """Returns the only directory below which paths may be told in short; one that commands change to, if any do."""
+        long = [name for name in self.uses if len(name) > LONG_PATH and name.startswith("/")]
+        ends = ((name[:at], name[at + 1 :]) for name in long for at, sign in enumerate(name) if sign == "/")
+        roots = Counter(root for root, end in ends if "/" in end and end in self.uses)
+        goes_to = {to.rstrip("/") for command in self.commands for to in ENGLISH.changes_to.findall(command)}
+        found = [root for root, times in roots.items() if times > 1 and (not goes_to or root in goes_to)]
+        return found[0] if len(found) == 1 else ""
 
     def worth(self, before: Sequence[BaseMessage], turn: Sequence[BaseMessage]) -> dict[str, known_files.Floats]:
         """Returns how likely the next edits replace each line of the files, judging by the newest messages."""
@@ -363,6 +373,14 @@ class _Page:
 def _told(file: Outcome) -> str:
     times = f"{file.verb} {file.times} times" if file.times > 1 else file.verb * file.times
     return ", ".join(filter(None, (times, f"the last change failed ({file.failed})" if file.failed else "")))
+
+
+def _has(text: str, name: str, goes_on: re.Pattern[str]) -> bool:
+    """Tells whether a text has a name as a whole one, which goes on at neither end."""
+    at = text.find(name)
+    while at >= 0 and ((at and goes_on.match(text, at - 1)) or goes_on.match(text, at + len(name))):
+        at = text.find(name, at + 1)
+    return at >= 0
 
 
 def _short(text: str) -> str:

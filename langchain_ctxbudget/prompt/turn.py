@@ -248,7 +248,8 @@ class GrowingTurn:
         if self.costs[newest] > most:
             self._shorten(newest, max(0, most), SMALLEST_CLIP_TOKENS)
         target, keep = max(budget_tokens, said + self.costs[newest]), _newest(self.shown, [*older, newest])
-        older.sort(key=lambda number: (not self._is_stale(number), number))
+        calls = {number: {*call_ids(self.whole[number].messages[0])} for number in older}
+        older.sort(key=lambda number: (not calls[number] or not calls[number] <= self.stale.keys(), number))
         least = {number: self._least_tokens(number) for number in older}
         excess = self.total - sum(self.costs[i] for i in older) + sum(least.values()) - target
         for number in older:
@@ -314,21 +315,19 @@ class GrowingTurn:
         self.results |= {one.tool_call_id: one for one in rest if isinstance(one, ToolMessage)}
         for call in first.tool_calls if isinstance(first, AIMessage) else ():
             call_id = call["id"] or ""
-            use = work_state.ToolUse.of(call["name"], call["args"], dict(self.rooms.tool_kinds))
             result = self.results.get(call_id)
-            reads = use.kind == "read"
-            if use.kind not in AGAIN or result is None or result.status == "error":
+            if result is None or result.status == "error":
                 continue
-            if reads and extractive.ENGLISH.refused.search(result.text):
+            use = work_state.ToolUse.of(call["name"], call["args"], dict(self.rooms.tool_kinds)).ended(result)
+            reads = use.kind == "read"
+            if use.kind not in AGAIN or (reads and extractive.ENGLISH.refused.search(result.text)):
                 continue
             if reads:
                 self.read_of[call_id] = next(iter(use.subjects), "")
-            same: list[tuple[str, ...]] = [(call["name"], json.dumps(call["args"], sort_keys=True, default=str))]
+            is_run = use.kind == "run"  # what describes a command may change
+            said = ("", *use.subjects) if is_run else (json.dumps(call["args"], sort_keys=True, default=str),)
+            same: list[tuple[str, ...]] = [("",) if use.kind == "todo" else (call["name"], *said)]
             of_file: list[tuple[str, ...]] = [(path,) for path in use.subjects]
-            if use.kind == "todo":
-                same = [("",)]
-            elif use.kind == "run":  # what describes a command may change
-                same = [(call["name"], "", *use.subjects)]
             is_whole = use.kind == "write" or (reads and not known_files.reads_part(use.args, use.subjects))
             replaced = of_file if is_whole else same
             noted = [] if use.kind == "write" else [*same, *of_file] if reads else same
@@ -338,10 +337,6 @@ class GrowingTurn:
             for key in noted:
                 self.newest_use.setdefault(key, []).append(call_id)
 
-    def _is_stale(self, number: int) -> bool:
-        ids = call_ids(self.whole[number].messages[0])
-        return bool(ids) and all(call_id in self.stale for call_id in ids)
-
     def _tell_stale(self, number: int) -> None:
         """Puts a line in place of every longer result of a step that is stale, or whose file is told of."""
         self.whole[number] = self._without_stale(self.whole[number])
@@ -350,9 +345,7 @@ class GrowingTurn:
 
     def _without_stale(self, part: Group) -> Group:
         said = list(part.messages)
-        for place, message in enumerate(said):
-            if not isinstance(message, ToolMessage):
-                continue
+        for place, message in ((at, one) for at, one in enumerate(said) if isinstance(one, ToolMessage)):
             key, reference = message.tool_call_id, self.name(message)
             why = "lines of it may stand above" if self._file_of(message) and self.rooms.code_tokens else ""
             if key in self.stale:
@@ -400,11 +393,8 @@ class GrowingTurn:
         sent = {(number, at): message for number, part in groups.items() for at, message in enumerate(part.messages)}
         costs = {at: counter.count_message(message) for at, message in sent.items()}
         worth = {at: self._worth_of(message) for at, message in sent.items()}
-        shortest = {
-            at: shorter
-            for at, message in sent.items()
-            if isinstance(message, kinds) and (shorter := shortest_of(at)) is not message
-        }
+        tried = ((at, shortest_of(at)) for at, message in sent.items() if isinstance(message, kinds))
+        shortest = {at: shorter for at, shorter in tried if shorter is not sent[at]}
         least = {at: counter.count_message(message) for at, message in shortest.items()}
         left = budget_tokens - sum(cost for at, cost in costs.items() if at not in shortest)
         most = water_level([costs[at] for at in shortest], left, [*least.values()])
@@ -417,9 +407,8 @@ class GrowingTurn:
 
     def _worth_of(self, message: BaseMessage) -> tuple[float, ...]:
         """Returns what the lines of a result are worth that shows a known file; nothing of any other message."""
-        if not (path := self._file_of(message)):
-            return ()
-        return known_files.worth_of_lines(message.text, self.work.texts[path], self._worth_now()[path])
+        path = self._file_of(message)
+        return known_files.worth_of_lines(message.text, self.work.texts[path], self._worth_now()[path]) if path else ()
 
     def _worth_now(self) -> dict[str, known_files.Floats]:
         if self._worth[0] != len(self.whole):
