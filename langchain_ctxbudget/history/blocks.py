@@ -138,8 +138,6 @@ def lacking(conversation: OpenConversation) -> Iterator[tuple[int, list[str]]]:
     reach |= {f"{COSTS}{name}": len(costs.column) for name, costs in table.counted.items()}
     for number in range(max(0, len(table) - FOLLOWING) // BLOCK_MESSAGES):
         stored = conversation.blocks[number].parts if number < len(conversation.blocks) else {}
-        if reach.keys() <= stored.keys():
-            continue
         end = (number + 1) * BLOCK_MESSAGES
         if names := [name for name in sorted(reach.keys() - stored.keys()) if reach[name] >= end]:
             yield number, names

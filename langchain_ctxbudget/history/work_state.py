@@ -277,7 +277,6 @@ class WorkState:
     def _add_names(self, page: "_Page", ranked: Sequence[str]) -> None:
         root, bases = self._root(), Counter(path.rpartition("/")[2] for path in self.files)
         told = {f"{BELOW}{root}": NAMES} if root else dict[str, str]()
-        """The headings of texts; none but files stands within another one."""
         left = page.left_tokens - sum(map(page.count, (CHANGED, READ, NAMES, *told)))
         page.said += f"\n{root}"
         for name in ranked:
@@ -289,11 +288,15 @@ class WorkState:
             text = base if is_said and bases[base] == 1 else name
             text = text.removeprefix(f"{root}/") if root and len(text) > LONG_PATH else text
             text += f": {_told(file)}" if file and heading == CHANGED else ""
-            within = [one for one, own in told.items() if own == NAMES and _has(text, one, ENGLISH.name_goes_on)]
+            ends = [at for at, sign in enumerate(f" {text} ") if not ENGLISH.name_goes_on.match(sign)]
+            # Only files are told beside a text that has them in it.
+            within = {one for at in ends for to in ends[1:] if told.get(one := text[at : to - 1]) == NAMES}
             left -= page.count(f", {text}") - sum(page.count(f", {shorter}") for shorter in within)
             if left < 0:
                 break
-            told = {one: own for one, own in told.items() if one not in within} | {text: heading}
+            for shorter in within:
+                del told[shorter]
+            told[text] = heading
             page.said += f"\n{text}"
         for heading in (CHANGED, READ, NAMES):
             names = [text for text, own in told.items() if own == heading]

@@ -175,8 +175,7 @@ class Compared:
 
 def _signs(positive: NDArray[np.bool_]) -> NDArray[np.uint64]:
     """Returns the signs of vectors, one bit each, in whole numbers of 64."""
-    bits = np.pad(positive, ((0, 0), (0, -positive.shape[1] % _WORD)))
-    return np.packbits(bits, axis=1).view(np.uint64)
+    return np.packbits(np.pad(positive, ((0, 0), (0, -positive.shape[1] % _WORD))), axis=1).view(np.uint64)
 
 
 def units(vectors: Vectors) -> Vectors:

@@ -44,10 +44,9 @@ FILLER = ("Right.", "Go on.", "I see.", "Thanks.", "Good.", "Well.")
 
 def human(*texts: str, first: int = 0, minute: int = 0) -> list[HumanMessage]:
     """Messages of a user, one a minute, with ids in their order."""
-    start = NOW - timedelta(days=1) + timedelta(minutes=minute)
-    times = {number: (start + timedelta(minutes=number)).isoformat() for number in range(first, first + len(texts))}
-    said = zip(times.items(), texts, strict=True)
-    return [HumanMessage(text, id=f"m{n}", additional_kwargs={"created_at": at}) for (n, at), text in said]
+    times = [NOW + timedelta(days=-1, minutes=minute + number) for number in range(first, first + len(texts))]
+    said = zip(range(first, first + len(texts)), times, texts, strict=True)
+    return [HumanMessage(t, id=f"m{n}", additional_kwargs={"created_at": at.isoformat()}) for n, at, t in said]
 
 
 @contextmanager

@@ -57,8 +57,7 @@ def conversation() -> InMemoryStore:
 def test_damaged_records_give_typed_errors_or_empty_optional_layers(conversation: InMemoryStore) -> None:
     kinds = sorted({kind_of(namespace) for namespace, items in conversation._data.items() if items})
     for seed in range(50):
-        chance, store = random.Random(seed), InMemoryStore()
-        store._data = copy.deepcopy(conversation._data)
+        chance, store = random.Random(seed), copy.deepcopy(conversation)
         kind = chance.choice(kinds)
         item = chance.choice([one for n, items in store._data.items() if kind_of(n) == kind for one in items.values()])
         item.value = damaged(chance, item.value)

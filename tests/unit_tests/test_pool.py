@@ -205,3 +205,9 @@ def test_new_texts_and_those_that_name_entities_are_raised_by_the_formula_of_see
     assert boosted(pool, RetrievalSettings(), ["Rosa"], today) is pool
     few = boosted(pool, RetrievalSettings(candidates=1, entity_weight=1.0), ["Rosa"], today)
     assert np.count_nonzero(few.ranking.components["boost"]) <= 1
+
+
+def test_a_question_about_the_speakers_is_about_the_conversation_though_it_shares_no_word() -> None:
+    view = conversation(["It rained.", "The bike is here.", "Fine."] * 20)
+    asked = ("Which day do I fly out?", "How do I boil an egg?")
+    assert [pooled(Searched.of(view), one).evidence.is_weak for one in asked] == [False, True]

@@ -138,10 +138,8 @@ def test_the_same_words_are_quoted_once_and_not_at_all_where_the_prompt_shows_th
 
 
 def test_a_quoted_question_brings_a_sentence_of_its_reply_and_a_quoted_reply_its_short_question():
-    asked, reply = (
-        "Who takes care of the old tandem these days?",
-        "# The tandem these days\nInes does, of the bike, too. " + "It rains. " * 299,
-    )
+    asked = "Who takes care of the old tandem these days?"
+    reply = "# The tandem these days\nInes does, of the bike, too. " + "It rains. " * 299
     found = retrieved([*RAIN, HumanMessage(asked), AIMessage(reply)], 400, query="The old tandem?")
     assert [part.text for part in found.fragments][-2:] == [
         f"- user: {asked}\n",

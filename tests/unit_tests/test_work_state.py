@@ -33,6 +33,7 @@ def told(*steps: tuple[str, dict[str, Any], str], budget: int = 1_000, said: str
         ("Read", {"file_path": "b.py", "offset": None, "content": None}, "read"),
         ("x", {"path": "b.py", "search": "a", "replace": "b"}, "edit"),
         ("x", {"target_file": "b.py", "instructions": "Mend it.", "code_edit": "..."}, "edit"),
+        ("apply_patch", {"input": "*** Begin Patch\n*** Update File: a.py\n"}, "edit"),
         ("make", {"filename": "b.py", "content": "x"}, "write"),
         ("make", {"filename": "b.py", "content": "a patch:\n+++ b/a.py\n"}, "write"),
         ("sh", {"command": ["bash", "-lc", "make test"]}, "run"),
@@ -47,6 +48,7 @@ def told(*steps: tuple[str, dict[str, Any], str], budget: int = 1_000, said: str
         ("plan", {"items": LIST}, "todo"),
         ("Task", {"description": "Look for it", "prompt": "Look for it."}, "other"),
         ("TaskOutput", {"task_id": "2", "block": True}, "other"),
+        ("weather", {"city": "Rome"}, "other"),
     ],
 )
 def test_the_kind_of_a_call_follows_from_its_arguments(name: str, args: dict[str, Any], kind: str) -> None:
@@ -72,6 +74,8 @@ def test_a_read_without_numbers_is_of_the_whole_file_whatever_else_it_says() -> 
     for second, said, kept in (
         ({"path": "b.py", "explanation": "Again."}, "c", False),
         ({"path": "b.py", "start_line": 1, "end_line": 1}, "c", True),
+        ({"path": "b.py", "end_line": 2, "start_line": 1}, "c", True),
+        ({"path": "b.py", "page": 2}, "c", True),
         ({"path": "b.py", "offset": "9" * 5_000}, "9" * 5_000 + "\tc", True),  # more digits than Python reads
         ({"command": "cat b.py"}, "cat: b.py: No such file or directory", True),
         ({"command": "cat b.py"}, "c\n[exit code 1]", True),
@@ -222,6 +226,7 @@ def test_lines_that_the_user_named_by_number_stay_in_a_long_turn_and_stand_there
     told = "\n".join(message.text for message in context.messages)
     assert "300\t    value_of_line_300 = 300\n" in told
     assert told.count("value_of_line_300 ") == 1
+    assert context.report.total_tokens <= 4_000
 
 
 def test_the_last_error_of_a_tool_names_the_tool() -> None:
