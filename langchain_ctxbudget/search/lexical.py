@@ -119,7 +119,8 @@ class LexicalIndex:
         own = np.diff(np.searchsorted(which, np.arange(len(terms) + 1))).tolist()
         having = (number + others.count(term) for number, term in zip(own, terms, strict=True))
         rarity = np.array([_rarity(number, size) for number in having])
-        summed: Scores = np.bincount(texts, rarity[which] * (counts * (BM25_K1 + 1) / (counts + norms)), len(lengths))
+        worth = rarity[which] * (counts * (BM25_K1 + 1) / (counts + norms))
+        summed: NDArray[Any] = np.bincount(texts, worth, len(lengths))
         return summed
 
     def count(self, term: str) -> int:
