@@ -1,1 +1,1 @@
-"""The command `ctxbudget`, one module a command."""
+"""The command `ctxbudget`: reads files and stores, and prints what a pipeline makes of them."""

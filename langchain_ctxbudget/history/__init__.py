@@ -2,10 +2,8 @@
 
 from langchain_ctxbudget.history import blocks, compact, editing, known_files, log, work_state
 from langchain_ctxbudget.history.blocks import BLOCKS
-from langchain_ctxbudget.history.columns import (
-    UNKNOWN, Beginning, Entry, MessageIndex, saying, searched_text, short_digest,
-)  # fmt: skip
-from langchain_ctxbudget.history.compact import Decision, HistoryPlan, HistoryView, fragments
+from langchain_ctxbudget.history.columns import Beginning, Entry, MessageIndex, saying, searched_text, short_digest
+from langchain_ctxbudget.history.compact import Decision, HistoryPlan, HistoryView
 from langchain_ctxbudget.history.conversation import (
     Conversation, LastPrompt, MessagePage, OpenConversation, OpenConversations, require_known,
 )  # fmt: skip

@@ -1,12 +1,11 @@
 """Knowledge of the user: facts, topics, entities, their compiled texts, presence, and how they are learned."""
 
-from langchain_ctxbudget.knowledge import control, facts, known, presence, records, subjects
-from langchain_ctxbudget.knowledge.control import KnownItem, KnownLine, SourceMessage, UserKnowledge
+from langchain_ctxbudget.knowledge import facts, known, presence, records, subjects
+from langchain_ctxbudget.knowledge.control import KnownItem, SourceMessage, UserKnowledge
 from langchain_ctxbudget.knowledge.facts import FactsLayer
 from langchain_ctxbudget.knowledge.known import NOTHING, Knowledge
 from langchain_ctxbudget.knowledge.learning import Learning
 from langchain_ctxbudget.knowledge.presence import Heartbeat
-from langchain_ctxbudget.knowledge.profiles import as_of
 from langchain_ctxbudget.knowledge.records import (
     BY_RULES, BY_USER, ClientPresence, ContextBundle, EntityProfile, Fact, ProgressRecord, Source, TopicProfile,
 )  # fmt: skip

@@ -120,7 +120,7 @@ NOTHING = Knowledge()
 # What a message is about
 
 
-class Named(NamedTuple):
+class Detectable(NamedTuple):
     """A thing that can be detected, with its label and then its aliases as names."""
 
     id: str
@@ -142,7 +142,7 @@ class Detector:
     `vectors` has one row per thing, of length 1, zeros where there is none.
     """
 
-    def __init__(self, things: Sequence[Named], vectors: Vectors | None = None) -> None:
+    def __init__(self, things: Sequence[Detectable], vectors: Vectors | None = None) -> None:
         self._things = tuple(things)
         self._vectors = np.zeros((0, 0), np.float32) if vectors is None else vectors
         self._with_vector = np.flatnonzero(self._vectors.any(axis=1))
@@ -239,7 +239,7 @@ def detector(profiles: Sequence[Profile], made_by: tuple[str, int] | None = None
     newest = max((utc(one.last_engaged_at) for one in profiles if one.last_engaged_at), default=None)
     none = (0.0,) * (made_by[1] if made_by else 0)
     rows = [one.embedding if (one.embedding_model, len(one.embedding)) == made_by else none for one in profiles]
-    named = [Named(one.id, one.names, importance_at(one, newest) if newest else 0.0) for one in profiles]
+    named = [Detectable(one.id, one.names, importance_at(one, newest) if newest else 0.0) for one in profiles]
     return Detector(named, np.asarray(rows, np.float32).reshape(len(rows), -1) if rows and made_by else None)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status, Tier
 from langchain_ctxbudget.flow import Flow, in_thread
-from langchain_ctxbudget.knowledge.known import NOTHING, Detection, Detector, Knowledge, Named, Vector
+from langchain_ctxbudget.knowledge.known import NOTHING, Detectable, Detection, Detector, Knowledge, Vector
 from langchain_ctxbudget.messages import Count, clip_text, fences, fold, one_line, remembering, water_level
 from langchain_ctxbudget.report import LISTED_OMISSIONS, ReportItem, preview
 from langchain_ctxbudget.search import pack, shrink_to
@@ -144,7 +144,7 @@ def _line(text: str) -> str:
 
 @remembering(64)
 def _detector(declared: Declared) -> Detector:
-    return Detector([Named(id=str(number), names=item.names) for number, item in enumerate(declared)])
+    return Detector([Detectable(id=str(number), names=item.names) for number, item in enumerate(declared)])
 
 
 def _declared(text: str, declared: Declared) -> list[Subject]:

@@ -5,7 +5,7 @@ from langchain_ctxbudget.messages.calls import (
     CALL_BLOCKS, block_types, blocks_of, call_ids, is_text, is_user, provider_name, text_of, with_calls,
 )  # fmt: skip
 from langchain_ctxbudget.messages.clipping import Count, clip_message, clip_text, water_level
-from langchain_ctxbudget.messages.fences import CONTEXT, SUMMARY, as_data, as_item, closing, opening
+from langchain_ctxbudget.messages.fences import CONTEXT, SUMMARY, as_data
 from langchain_ctxbudget.messages.messages import (
     WHOLE, Preservation, SeenMessages, as_json_data, as_sent, checked, content_id, current_turn, date_of, excerpt,
     fingerprint, flattened, instruction, message_data, model_of, own_words, plain_text, plainly_same, preservation_of,
@@ -18,5 +18,5 @@ from langchain_ctxbudget.messages.text import (
     sentences, stem, terms, units, vocabulary, without_mentions, without_pasted, word_count,
 )  # fmt: skip
 from langchain_ctxbudget.messages.turns import (
-    Group, OpenCalls, Repair, Used, as_note, distinct, group, ids_used, newest_that_fit, same_beginning, split_turn,
+    Group, OpenCalls, Repair, Used, as_note, distinct, group, newest_that_fit, same_beginning, split_turn,
 )  # fmt: skip

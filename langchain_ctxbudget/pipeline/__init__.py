@@ -1,6 +1,6 @@
 """`ContextPipeline`: the plain object over everything else; locks, workers and I/O."""
 
-from langchain_ctxbudget.pipeline.bookkeeping import ContextSnapshot, Prices, SnapshotBook
+from langchain_ctxbudget.pipeline.bookkeeping import ContextSnapshot, SnapshotBook
 from langchain_ctxbudget.pipeline.engine import Engine, Session
 from langchain_ctxbudget.pipeline.pipeline import REPLAYED_TURNS, ContextPipeline, replay_last_turns
 from langchain_ctxbudget.pipeline.runs import Run, RunContext, current_runtime, is_task, run_of

@@ -13,7 +13,7 @@ from itertools import chain, pairwise
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, TypeAdapter, ValidationError
-from langchain_ctxbudget.budget import Forced, Layer, Reason, Status, TierName, title_of
+from langchain_ctxbudget.budget import Forced, Layer, NonNegative, Positive, Reason, Status, TierName, title_of
 from langchain_ctxbudget.errors import InputError, checks_names
 from langchain_ctxbudget.messages import Repair
 
@@ -23,8 +23,6 @@ PREVIEW_CHARACTERS = 80
 CoverageState = Literal["verbatim", "summarized", "retrieved", "omitted"]
 HistoryStrategy = Literal["empty", "full", "windowed", "compacted", "multi_level"]
 """How a history is shown (seed 000): whole; with a summary; with more room for its newer part; with several levels."""
-Count: TypeAlias = Annotated[int, Field(ge=0)]
-Positive: TypeAlias = Annotated[int, Field(ge=1)]
 Number: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
 
 _COLOURS = ("#555555", "#A375E0", "#428A56", "#EBCD47", "#75CBF0", "#E8702A", "#1F4FA3", "#8A1212")
@@ -61,7 +59,7 @@ class ReportItem:
     """One candidate for a place in the prompt."""
 
     id: str
-    tokens: Count
+    tokens: NonNegative
     """Its cost in the prompt; of an omitted one, the cost it would have had."""
     status: Status
     reason: Reason
@@ -79,13 +77,13 @@ class LayerReport:
     layer: str
     """The short name of a `Layer`, or the name of a custom layer."""
     title: str
-    allocated_tokens: Count
+    allocated_tokens: NonNegative
     """As planned; it may use more, of what other layers leave."""
     items: tuple[ReportItem, ...]
     overhead_tokens: int
     """Headings and fences of the layer; below 0 where a counter counts the whole below the sum of its parts."""
     used_tokens: int
-    more_omitted: dict[Reason, Count] = field(default_factory=dict)
+    more_omitted: dict[Reason, NonNegative] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,23 +99,23 @@ class CoverageRange:
 class Stability:
     """The part of this prompt that the conversation's previous one had, in tokens."""
 
-    stable_zone_tokens: Count
+    stable_zone_tokens: NonNegative
     """Everything before the current turn."""
-    shared_tokens: Count | None
+    shared_tokens: NonNegative | None
     """The common prefix with the previous prompt; None where there was none in this process."""
     stable_zone_share: Number | None
     prompt_share: Number | None
     compaction_step: bool
     """True where the prompt was rewritten: the cut moved, the summary before it was written anew, a part of the stable
     zone had no room in this prompt or the last, or older steps of a long turn gave way."""
-    effective_tokens: Count = 0
+    effective_tokens: NonNegative = 0
     """The cost of this prompt in new tokens: of those in the common prefix, which a warm cache holds, a tenth."""
-    whole_effective_tokens: Count = 0
+    whole_effective_tokens: NonNegative = 0
     """The same for everything that was said so far, sent each time."""
-    saved_tokens: Count = 0
-    turns_to_step: Count | None = None
+    saved_tokens: NonNegative = 0
+    turns_to_step: NonNegative | None = None
     """In about so many turns the prompt has grown to its budget; None where prompts do not grow."""
-    step_tokens: Count | None = None
+    step_tokens: NonNegative | None = None
     """About what the step then costs, all of it new."""
 
 
@@ -158,9 +156,9 @@ class ContextReport:
     """The source of the window: the model's profile, the server that runs it, the settings, or nobody."""
     window_detail: str
     """The same in words, with the server's address."""
-    output_reserve_tokens: Count
-    total_tokens: Count
-    uncorrected_tokens: Count
+    output_reserve_tokens: NonNegative
+    total_tokens: NonNegative
+    uncorrected_tokens: NonNegative
     """The total before `observe_usage` corrected the counts; the same where nothing was observed."""
     count_mode: Literal["exact", "estimated"]
     tokenizer: str
@@ -177,13 +175,13 @@ class ContextReport:
     repairs: tuple[Repair, ...]
     failures: tuple[str, ...]
     """Parts that failed and were replaced by their fallback."""
-    summary_lines: dict[str, Count]
+    summary_lines: dict[str, NonNegative]
     """Lines of arc and summary by who wrote them: `extraction`, or a model."""
-    summaries_waiting: Count
+    summaries_waiting: NonNegative
     """Spans in the prompt that the model has not written about yet."""
     last_resort: tuple[str, ...]
     """The steps that were taken because the prompt was over its budget in spite of everything."""
-    tokenizer_calls: Count
+    tokenizer_calls: NonNegative
     """Texts that had to be tokenized for this assembly; all others were known."""
     timings_ms: dict[str, Number]
     """Milliseconds per step. Apart from these, from what had to be tokenized and from what a previous prompt of
@@ -193,9 +191,9 @@ class ContextReport:
     entities: tuple[str, ...] = ()
     """What the message is about, surest first; and what was predicted from what is open on the device."""
     predicted: tuple[str, ...] = ()
-    cache_hits: dict[str, Count] = field(default_factory=dict)
+    cache_hits: dict[str, NonNegative] = field(default_factory=dict)
     """By layer, the texts that were compiled before, and those that were missing or have changed."""
-    cache_misses: dict[str, Count] = field(default_factory=dict)
+    cache_misses: dict[str, NonNegative] = field(default_factory=dict)
     forecast: bool = False
     """True for the report of another budget: nothing was sent."""
     schema_version: Literal[3] = 3

@@ -5,7 +5,7 @@ import unicodedata
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from langchain_ctxbudget.knowledge.known import Detection, Detector, Named
+from langchain_ctxbudget.knowledge.known import Detectable, Detection, Detector
 
 WORDS = st.sampled_from(["alpha", "Straße", "CAFÉ", "new", "york", "c++", "@sarah", "東京", "हिन्दी", "x1", "node.js"])
 NAMES = st.lists(WORDS, min_size=1, max_size=3).map(" ".join)
@@ -13,7 +13,7 @@ MESSAGES = st.lists(WORDS | st.sampled_from(["and", "?", "(", "alphabet", "renew
 
 
 def thing(name, *aliases, importance=0.5):
-    return Named(id=name, names=(name, *aliases), importance=importance)
+    return Detectable(id=name, names=(name, *aliases), importance=importance)
 
 
 def found(message, *things, **rest):
@@ -77,7 +77,7 @@ def test_a_vector_counts_where_it_stands_out():
 
 
 def test_what_was_named_before_fades():
-    sarah = Named(id="sarah", names=("Sarah Chen", "Sarah"))
+    sarah = Detectable(id="sarah", names=("Sarah Chen", "Sarah"))
     for recent, confidence in (
         (["Sarah Chen called"], 0.7),
         (["Sarah called"], 0.63),
