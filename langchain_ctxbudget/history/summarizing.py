@@ -23,7 +23,7 @@ from langchain_ctxbudget.history.extractive import ENGLISH, Digest, Kind, Line, 
 from langchain_ctxbudget.history.log import read_items
 from langchain_ctxbudget.history.tree import KnownDigests, Node, Spans, node_at
 from langchain_ctxbudget.messages import CONTEXT, SUMMARY, fences, fold, one_line, sentences, terms
-from langchain_ctxbudget.stores import EXTRACTION, Record, Scope, utc_now, written
+from langchain_ctxbudget.stores import EXTRACTION, Clock, Record, Scope, written
 from langchain_ctxbudget.tokens import ChatModel, TokenCounter, encodable, estimate_tokens
 
 COMPACTIONS = "compactions"
@@ -299,6 +299,7 @@ class Owner(Protocol):
     """The object that holds the open conversations."""
 
     counter: TokenCounter
+    clock: Clock
 
     @property
     def store(self) -> BaseStore:
@@ -311,8 +312,7 @@ class Owner(Protocol):
 class Summarizing:
     """One summary model, and one thread in which it works."""
 
-    def __init__(self, model: ChatModel, owner: Owner, clock: Callable[[], datetime] | None = None) -> None:
-        self.model, self.clock = model, clock or utc_now
+    def __init__(self, model: ChatModel, owner: Owner) -> None:
         self.summarizer = ChatModelSummarizer(model)
         self._owner = owner
         self.worker: BackgroundWorker[Scope] = BackgroundWorker(lambda *job: drive(self._run(*job)))
@@ -358,5 +358,5 @@ class Summarizing:
         if same and spans.key(job.node) == job.key:
             known.digests[job.key] = made
             known.failures.pop(job.key, None)
-            record = ConversationCompaction.of(made, seen, job.key, self.clock())
+            record = ConversationCompaction.of(made, seen, job.key, self._owner.clock())
             yield from batch(self._owner.store, [written(GetOp(seen.scope.namespace(COMPACTIONS), record.id), record)])

@@ -310,7 +310,7 @@ class UserKnowledge:
 
     @property
     def _now(self) -> datetime:
-        return self._learning.clock()
+        return self._learning.owner.clock()
 
     def _changing(self, user_id: str, change: Callable[[Knowledge], tuple[Knowledge, T]]) -> Flow[T]:
         """Reads, changes, compiles and writes while nobody else does."""

@@ -32,7 +32,7 @@ from langchain_ctxbudget.knowledge.records import ENGLISH, EntityProfile, Fact, 
 from langchain_ctxbudget.messages import fold, is_user, own_words, time_of, word_count
 from langchain_ctxbudget.search import units
 from langchain_ctxbudget.settings import ContextSettings, EntityContext
-from langchain_ctxbudget.stores import Scope, bulk, embeddings_name, utc_now, written
+from langchain_ctxbudget.stores import Scope, bulk, embeddings_name, written
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
@@ -279,11 +279,8 @@ class _Owner(Owner, Protocol):
 class Learning:
     """One thread in which conversations are learned from, one at a time."""
 
-    def __init__(
-        self, owner: _Owner, model: BaseChatModel | None = None, clock: Callable[[], datetime] | None = None
-    ) -> None:
+    def __init__(self, owner: _Owner, model: BaseChatModel | None) -> None:
         """Set up; the thread begins with the first conversation that has enough to learn from."""
-        self.clock = clock or utc_now
         self.owner = owner
         self._extractor: ChatModelExtractor | None = None
         if model is not None:
@@ -315,7 +312,7 @@ class Learning:
 
     def note(self, conversation: OpenConversation) -> None:
         """Learn in the background from a conversation with enough news; sessions idle for half an hour end."""
-        settings, scope, now = self.owner.settings, conversation.scope, self.clock()
+        settings, scope, now = self.owner.settings, conversation.scope, self.owner.clock()
         table, learned = conversation.table, conversation.learned
         new = len(table) - learned[0] if table.holds(*learned) else None  # None: what it learned from has changed
         if not settings.learn or new == 0:
@@ -341,7 +338,7 @@ class Learning:
 
     def forget(self, scope: Scope, conversation: OpenConversation | None = None) -> Flow[None]:
         """Removes knowledge from messages that a conversation no longer has; None: from all of its messages."""
-        store, user, where, now = self.owner.store, scope.user_id, scope.conversation_id, self.clock()
+        store, user, where, now = self.owner.store, scope.user_id, scope.conversation_id, self.owner.clock()
         there = _still_there(conversation) if conversation else {}
 
         def change(before: Knowledge) -> Knowledge:
@@ -362,7 +359,7 @@ class Learning:
         """Reads, changes, compiles and writes a user's knowledge; the caller holds the user's lock."""
         store, shown = self.owner.store, self.owner.settings.entity_context
         before = yield from known.read(store, user_id)
-        after = compiled(store, user_id, change(before), self.clock(), shown)
+        after = compiled(store, user_id, change(before), self.owner.clock(), shown)
         yield from known.save(store, user_id, before, after, edited=edited)
         return after
 
@@ -370,7 +367,7 @@ class Learning:
         """Compiles what a persona's settings say of the assistant, as it stands in prompts of that persona."""
 
         def change(state: Knowledge) -> Knowledge:
-            text = profiles.Compiler(now=self.clock(), old=state.bundles).persona(persona_id, settings)
+            text = profiles.Compiler(now=self.owner.clock(), old=state.bundles).persona(persona_id, settings)
             return replace(state, bundles={**state.bundles, text.id: text})
 
         yield from locked(known.lock_of(self.owner.store, user_id), self.rewritten(user_id, change))
@@ -481,7 +478,7 @@ class Learning:
         """
         from langchain_ctxbudget.knowledge import rules  # noqa: PLC0415 - it compiles tables
 
-        store, scope, now = self.owner.store, work.scope, self.clock()
+        store, scope, now = self.owner.store, work.scope, self.owner.clock()
         played = (work.first > 0 and work.progress.played) or rules.plays(work.said())
 
         def change(before: Knowledge) -> Knowledge:

@@ -265,11 +265,9 @@ def _with(record: UsageRecord | None, place: Lanes, calls: Iterable[_ModelCall])
 class Bookkeeping:
     """Counts usage, and has one thread that writes it, user after user, at the latest when the process ends."""
 
-    def __init__(
-        self, store: Callable[[], BaseStore], clock: Callable[[], datetime] | None = None, prices: Prices | None = None
-    ) -> None:
+    def __init__(self, store: Callable[[], BaseStore], clock: stores.Clock, prices: Prices | None) -> None:
         """Sets up; the thread begins with the first thing to write. `InvalidSettingsError` for a price that is none."""
-        self.clock, self.prices, self.ledger = clock or stores.utc_now, load_prices(prices), Ledger()
+        self.clock, self.prices, self.ledger = clock, load_prices(prices), Ledger()
         self.worker: BackgroundWorker[str] = BackgroundWorker(lambda user_id, _: drive(self.write(user_id)))
         self.store, self._process = store, os.getpid()
 

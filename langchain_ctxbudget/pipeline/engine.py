@@ -62,8 +62,8 @@ class Engine:
         self,
         workspace: Workspace,
         target: ModelTarget,
-        system_prompt: str = "",
-        reranker: BaseDocumentCompressor | None = None,
+        system_prompt: str,
+        reranker: BaseDocumentCompressor | None,
     ) -> None:
         self.workspace, self.settings, self.recent = workspace, workspace.settings, workspace.recent
         self.target, self.system_prompt, self.reranker = target, system_prompt, reranker
@@ -298,7 +298,7 @@ class Engine:
         ):
             failures += [f"{what}: {problem}"] if problem else []
         stored = yield from workspace.read_stored(conversation, request, failures)
-        settings, now = stored.settings, workspace.learning.clock()
+        settings, now = stored.settings, workspace.clock()
         tier, usage = yield from workspace.bookkeeping.state(scope, settings, failures)
         knowledge = stored.knowledge if settings.learn else stored.knowledge.by_hand
         window = (yield from self.target.find_window()).or_setting(settings.window_tokens)
@@ -410,7 +410,7 @@ class Engine:
 
         if scope.is_kept and (keep := settings.keep_snapshots):
             try:
-                yield from keep_report(workspace.store, conversation, told(), workspace.bookkeeping.clock(), keep)
+                yield from keep_report(workspace.store, conversation, told(), workspace.clock(), keep)
             except Exception as error:  # noqa: BLE001 - derived data: the prompt is made
                 problems.append(f"snapshot not written: {type(error).__name__}: {error}")
         report = cache(told)

@@ -100,7 +100,7 @@ class ContextPipeline:
             embeddings=embeddings,
             writer_id=writer_id,
             summary_model=summary_model,
-            clock=stores.with_offset(clock) if clock is not None else None,
+            clock=stores.utc_now if clock is None else stores.with_offset(clock),
             prices=prices,
         )
         self.engine = Engine(self._workspace, target, system_prompt, reranker)

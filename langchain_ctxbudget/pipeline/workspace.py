@@ -84,12 +84,12 @@ class Workspace:
         embeddings: Embeddings | None = None,
         writer_id: str | None = None,
         summary_model: "ChatModel | None" = None,
-        clock: Callable[[], datetime] | None = None,
+        clock: stores.Clock,
         prices: Prices | None = None,
         recent: RecentPrompts | None = None,
     ) -> None:
         """Sets up as `ContextPipeline` says; nothing is read or written before it is needed."""
-        self.settings, self.counter = settings, counter
+        self.settings, self.counter, self.clock = settings, counter, clock
         self.writer_id = stores.label(writer_id) if writer_id else stores.new_token()
         self.recent = recent or RecentPrompts()
         self.open_conversations = history.OpenConversations()
@@ -99,13 +99,13 @@ class Workspace:
         self._of_runs: LruCache[Workspace] = LruCache()
         same: dict[str, Any] = {"embeddings": embeddings, "summary_model": summary_model, "clock": clock}
         self._again = partial(Workspace, settings, counter, **same, prices=prices, recent=self.recent)
-        self.summarizing = history.Summarizing(summary_model, self, clock) if summary_model is not None else None
+        self.summarizing = history.Summarizing(summary_model, self) if summary_model is not None else None
         self.sealing: BackgroundWorker[stores.Scope] = BackgroundWorker(self._seal)
         self.vectors: dict[bytes, Vectors] = {}
         """Vectors of texts that were found outside of open conversations, by digests of the texts."""
         self._ahead: dict[stores.Scope, str] = {}
         """Words that are likely to come up, by the conversations that wait to be read ahead."""
-        self.learning = Learning(self, summary_model, clock)
+        self.learning = Learning(self, summary_model)
         self.bookkeeping = Bookkeeping(lambda: self.store, clock, prices)
 
     @property

@@ -10,24 +10,25 @@ from langchain_ctxbudget import report
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
 from langchain_ctxbudget.messages import Group, Repair, plain_text
 from langchain_ctxbudget.prompt import assembly
-from langchain_ctxbudget.prompt.assembly import BuiltPrompt, Content, Measure
-from langchain_ctxbudget.prompt.fitting import counted_extras
+from langchain_ctxbudget.prompt.assembly import Content, Measure
+from langchain_ctxbudget.prompt.fitting import Settled, counted_extras
 from langchain_ctxbudget.prompt.growing import next_step, whole_tokens
 from langchain_ctxbudget.prompt.plan import Plan
 from langchain_ctxbudget.tokens import CalibratedCounter, TokenCounter, effective_tokens, encodable
 
 
-def account(plan: Plan, content: Content, built: BuiltPrompt, measured: Measure) -> Callable[[], report.ContextReport]:
+def account(settled: Settled) -> Callable[[], report.ContextReport]:
     """Returns what makes the report of a finished prompt once it is looked at."""
-    stability = _stability(plan, content, built, measured)
+    plan, measured = settled.plan, settled.measured
+    stability = _stability(settled)
     calls = plan.counter.calls - plan.request.calls_before
     uncorrected = measured.total_tokens
     if isinstance(plan.counter, CalibratedCounter):
         plain = plan.but(counter=plan.counter.inner)
-        uncorrected = plain.counter.count_messages(built.messages) + sum(counted_extras(plain).values())
+        uncorrected = plain.counter.count_messages(settled.built.messages) + sum(counted_extras(plain).values())
     plan = plan.but(pool=None, conversation=plan.conversation.but(last=None, cuts={}, clips={}))
-    made = partial(_report, plan, content, measured, stability=stability, uncorrected_tokens=uncorrected, calls=calls)
-    return cache(made)
+    made = partial(_report, plan, settled.content, measured)
+    return cache(partial(made, stability=stability, uncorrected_tokens=uncorrected, calls=calls))
 
 
 def _report(
@@ -202,16 +203,18 @@ def _coverage(plan: Plan, content: Content) -> tuple[report.CoverageRange, ...]:
     return report.ranges(len(conversation.entries), cut, covered, marks)
 
 
-def is_squeezed(plan: Plan, content: Content) -> bool:
+def is_squeezed(settled: Settled) -> bool:
     """Tells whether something of the stable zone had to be left out or shortened for this turn."""
+    plan, content = settled.plan, settled.content
     stable: list[Fragment] = [part for part in content.fragments if part.layer in assembly.STABLE_LAYERS]
     view = plan.history
     return stable != [*plan.preferences.shown, *view.arc, *view.summary] or content.history != view.groups
 
 
-def _stability(plan: Plan, content: Content, built: BuiltPrompt, measured: Measure) -> report.Stability:
+def _stability(settled: Settled) -> report.Stability:
     """Returns what this prompt has in common with the conversation's previous one, from the start."""
-    costs, step, last = measured.costs, plan.history.step, plan.conversation.last
+    plan, built, costs = settled.plan, settled.built, settled.measured.costs
+    step, last = plan.history.step, plan.conversation.last
     stable, total = sum(costs[: built.stable]), sum(costs)
     extras, whole = sum(plan.extras.values()), whole_tokens(plan)
     turns, step_tokens = next_step(plan, total + extras) if plan.grows else (None, None)
@@ -219,7 +222,7 @@ def _stability(plan: Plan, content: Content, built: BuiltPrompt, measured: Measu
     rewritten, warm = step and plan.history.cut > 0, plan.cached is not None
     if last is not None:
         # A zone that was squeezed for one turn is another one at the next.
-        squeezed = is_squeezed(plan, content) or last.squeezed or (plan.turn.long, plan.turn.renewed) != last.long_turn
+        squeezed = is_squeezed(settled) or last.squeezed or (plan.turn.long, plan.turn.renewed) != last.long_turn
         changed = same < last.stable or (step and same < built.stable)
         gave_way = plan.turn.renewed != last.long_turn[1] and same < len(last.messages)
         rewritten = gave_way or (changed and (step or squeezed or plan.clips_new))

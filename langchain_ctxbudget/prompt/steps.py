@@ -193,38 +193,35 @@ def settle(plan: Plan) -> Settled:
 def assemble(plan: Plan) -> Prompt:
     """Makes the messages to send, their report, and the changes to write."""
     settled = settle(plan)
-    plan, content, built, measured = settled.plan, settled.content, settled.built, settled.measured
-    report = account(plan, content, built, measured)
-    settings, remembered = plan.request.settings, plan.preferences.remembered
+    request, built = settled.plan.request, settled.built
+    report = account(settled)
+    sent: Sequence[BaseMessage] = built.messages
+    if request.settings.cache_markers == "anthropic":
+        on_tools = sum("cache_control" in str(tool) for tool in request.tools if isinstance(tool, dict))
+        sent = with_cache_markers(built.messages, built.stable, MOST_MARKERS - on_tools)
+    # Copies: what a caller does to its prompt must not change the next one.
+    context = AssembledContext(messages=[*map(request_copy, sent)], turn=[*request.turn], account=report)
+    return Prompt(context=context, changes=_changes(settled, report), plan=settled.plan)
+
+
+def _changes(settled: Settled, report: Callable[[], ContextReport]) -> Changes:
+    plan, built = settled.plan, settled.built
+    remembered = plan.preferences.remembered
     used = {key: is_hit for texts in plan.compiled.values() for key, is_hit in texts.items()}
-    cut = plan.history.record
-    if cut is not None and plan.history.step and plan.grows and not plan.adds:
-        block_tokens = sum(fragment.tokens for fragment in content.volatile)
-        noted = {
-            "prefix": prefix_of(plan),
-            "at": plan.request.now,
-            "saved_tokens": (plan.afforded_tokens or 0) + block_tokens - measured.total_tokens,
-            "level_tokens": plan.level_tokens,
-            "preferences_tokens": plan.allocated.tokens[Layer.PREFERENCES],
-            "long": plan.turn.long,
-            "turn_tokens": plan.turn.room_tokens,
-            "turn_groups": len(plan.turn.whole),
-        }
-        cut = cut.model_copy(update=noted)
-    changes = Changes(
-        cut=cut,
+    return Changes(
+        cut=_noted_cut(settled),
         step=plan.history.step,
         snapshot=facts.snapshot_of(plan.preferences.facts, remembered.edited) if remembered.due else None,
         last=history.LastPrompt(
             messages=built.messages,
-            costs=measured.costs,
+            costs=settled.measured.costs,
             stable=built.stable,
             long_turn=(plan.turn.long, plan.turn.renewed),
-            squeezed=is_squeezed(plan, content),
+            squeezed=is_squeezed(settled),
             whole_tokens=whole_tokens(plan),
             turn=plan.request.turn,
             block=plan.block,
-            settings=settings,
+            settings=plan.request.settings,
             coverage=lambda: report().coverage,
             at=plan.request.now,
             sent_with=plan.sent_with,
@@ -232,13 +229,25 @@ def assemble(plan: Plan) -> Prompt:
         hits=[key for key, is_hit in used.items() if is_hit],
         misses=[key for key, is_hit in used.items() if not is_hit],
     )
-    sent: Sequence[BaseMessage] = built.messages
-    if settings.cache_markers == "anthropic":
-        on_tools = sum("cache_control" in str(tool) for tool in plan.request.tools if isinstance(tool, dict))
-        sent = with_cache_markers(built.messages, built.stable, MOST_MARKERS - on_tools)
-    # Copies: what a caller does to its prompt must not change the next one.
-    context = AssembledContext(messages=[*map(request_copy, sent)], turn=[*plan.request.turn], account=report)
-    return Prompt(context=context, changes=changes, plan=plan)
+
+
+def _noted_cut(settled: Settled) -> CutRecord | None:
+    """Returns the cut of a prompt; at a step, with what the next prompts must know to go on from it."""
+    plan, cut = settled.plan, settled.plan.history.record
+    if cut is None or not plan.history.step or not plan.grows or plan.adds:
+        return cut
+    block_tokens = sum(fragment.tokens for fragment in settled.content.volatile)
+    noted = {
+        "prefix": prefix_of(plan),
+        "at": plan.request.now,
+        "saved_tokens": (plan.afforded_tokens or 0) + block_tokens - settled.measured.total_tokens,
+        "level_tokens": plan.level_tokens,
+        "preferences_tokens": plan.allocated.tokens[Layer.PREFERENCES],
+        "long": plan.turn.long,
+        "turn_tokens": plan.turn.room_tokens,
+        "turn_groups": len(plan.turn.whole),
+    }
+    return cut.model_copy(update=noted)
 
 
 STEPS: Mapping[str, Callable[[Plan, Access], Flow[Plan]]] = {
