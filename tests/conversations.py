@@ -17,14 +17,12 @@ NO_PROMPT = LastPrompt(
     messages=(),
     costs=(),
     stable=0,
-    long_turn=0,
+    long_turn=(0, 0),
     squeezed=False,
     turn=(),
     block=None,
     settings=ContextSettings(),
     coverage=None,
-    at=None,
-    sent_with=None,
 )
 
 

@@ -8,7 +8,7 @@ from langchain_ctxbudget.budget.allocation import (
     Layer, LayerSpec, Layout, Reason, Situation, Status, divide, share_out, title_of,
 )  # fmt: skip
 from langchain_ctxbudget.budget.parameters import (
-    HEALTHY, THRESHOLDS, TIERS, Documents, Flag, Forced, NonNegative, Parameters, Positive, Share, ShareOrNone,
+    HEALTHY, THRESHOLDS, TIERS, Flag, Forced, NonNegative, Parameters, Positive, Share, ShareOrNone,
     Standing, Text, Tier, TierName, UsageLimits, relaxed, standing, tier_of,
 )  # fmt: skip
 from langchain_ctxbudget.budget.strategies import (
@@ -18,7 +18,7 @@ from langchain_ctxbudget.budget.strategies import (
 
 __all__ = [
     "DEPTH_FACTOR", "HEALTHY", "MEMORIES_HEADING", "MEMORY_MAX", "MOST_EXCHANGES", "STRATEGIES", "THRESHOLDS",
-    "TIERS", "TITLES", "Allocation", "AllocationStrategy", "Depth", "Documents", "DynamicAllocation",
+    "TIERS", "TITLES", "Allocation", "AllocationStrategy", "Depth", "DynamicAllocation",
     "ElasticAllocation", "Emphasis", "Exchange", "FixedAllocation", "Flag", "Forced", "Fragment", "Layer",
     "LayerSpec", "Layout", "NonNegative", "Parameters", "Positive", "PrioritizedAllocation", "RatioAllocation",
     "Reason", "Share", "ShareOrNone", "Situation", "Standing", "Status", "Text", "Tier", "TierName", "UsageLimits",

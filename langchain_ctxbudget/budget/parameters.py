@@ -67,7 +67,6 @@ def _problems(error: ValidationError, kind: type[Parameters]) -> Iterator[str]:
 
 TierName = Literal["healthy", "caution", "warning", "critical"]
 Forced = Literal["knowledge", "documents", "history", "budget"]
-Documents = Literal["full", "summary", "none"]
 THRESHOLDS = (0.8, 0.6, 0.4)
 LIMITS = ("session_tokens", "session_cost", "month_tokens", "month_cost")
 _MOST = 10**15
@@ -123,7 +122,7 @@ class Tier:
     name: TierName
     knowledge_items: int | None = None
     """Topics, entities and facts together, the most relevant first; None: all (the seed's tier 2)."""
-    documents: Documents = "full"
+    documents: Literal["full", "summary", "none"] = "full"
     history_messages: int | None = None
     """The newest messages that may be verbatim; the last exchange always is. None: as budgeted (the seed's tier 4)."""
     budget_share: float = 1.0

@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeVar
 
 from langchain_core.messages import AIMessage, BaseMessage, convert_to_messages, messages_from_dict
 from langchain_ctxbudget.errors import ConversationFormatError
-from langchain_ctxbudget.messages import fingerprint, split_instructions
+from langchain_ctxbudget.messages import digest, fingerprint, split_instructions
 
 T = TypeVar("T")
 ACCEPTED = """\
@@ -122,7 +121,7 @@ def _conversation(fields: dict[str, Any]) -> ConversationFile:
     if key is None:
         answer = next((place for place, one in enumerate(messages) if isinstance(one, AIMessage)), len(messages))
         opening = "".join(map(fingerprint, messages[: answer + 1]))
-        key = f"conversation-{blake2b(opening.encode(), digest_size=8).hexdigest()}"
+        key = f"conversation-{digest(opening, 8).hex()}"
     title = next((fields[one] for one in ("title", "name") if isinstance(fields.get(one), str)), None)
     return ConversationFile(conversation_id=str(key), title=title, messages=messages)
 

@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from functools import partial
-from hashlib import blake2b
 from os import PathLike
 from os.path import abspath
 from pathlib import Path, PurePosixPath
@@ -26,7 +25,7 @@ from langchain_ctxbudget.documents.catalogue import Catalogue, DocumentInfo, Par
 from langchain_ctxbudget.errors import DocumentError
 from langchain_ctxbudget.flow import Flow, Lock, T, batch, in_thread, locked, twins
 from langchain_ctxbudget.history import Line, Sentence, choose, keep_sentences
-from langchain_ctxbudget.messages import as_json_data, iso_date, one_line
+from langchain_ctxbudget.messages import as_json_data, digest, iso_date, one_line
 from langchain_ctxbudget.search import LocalEmbeddings, local_embeddings_available, shrink_to
 from langchain_ctxbudget.stores import PrivateStore, bulk, has_index, new_token, read_all, written
 from langchain_ctxbudget.tokens import TiktokenCounter, TokenCounter, encodable
@@ -217,7 +216,7 @@ class KnowledgeBase:
 
     def _id_of(self, source: str) -> str:
         """Returns the id of a document: the same for one source, another for every user."""
-        return digest(f"{self._owner}\0{source}")
+        return _hash(f"{self._owner}\0{source}")
 
     def _alone(self, flow: Flow[T]) -> Flow[T]:
         """Runs a flow that writes, while nobody else in this process writes documents of the owner."""
@@ -246,7 +245,7 @@ class KnowledgeBase:
     def _write(self, id_: str, new: NewDocument) -> Flow[str]:
         """Writes a document, while nobody else does, in the order that survives a kill; returns a field of `Added`."""
         cut = [(part.heading, part.metadata, len(part.text)) for part in new.parts]
-        made_from = digest(repr((new.about, cut, self._sizes, self._counter.name, has_index(self.store))))
+        made_from = _hash(repr((new.about, cut, self._sizes, self._counter.name, has_index(self.store))))
         old = yield from self._record(id_)
         if old and old.made_from == made_from:
             yield from self._clear(id_, old.keys)
@@ -266,7 +265,7 @@ class KnowledgeBase:
         for part in new.parts:
             for chunk in split(part.text, counter, *self._sizes):
                 told = {"heading": part.heading, "metadata": dict(part.metadata)}
-                keys.append(key := digest(repr((chunk, told, has_index(self.store)))))
+                keys.append(key := _hash(repr((chunk, told, has_index(self.store)))))
                 value = PartRecord(text=chunk, tokens=counter.count_text(chunk), **told).to_value()
                 puts[key] = PutOp(where, key, value, index=["text"])
                 chunks.append(chunk)
@@ -376,7 +375,7 @@ def _merged(documents: Sequence[Document], metadata: Mapping[str, Any]) -> NewDo
     known = {**shared, **metadata}
     said = {name: str(known.get(name) or "").strip() for name in ("source", "title", "type")}
     text = "\n\n".join(document.page_content for document in documents)
-    source = said["source"] or documents[0].id or f"text:{digest(text)}"
+    source = said["source"] or documents[0].id or f"text:{_hash(text)}"
     kind = one_line(said["type"]) or TYPES.get(PurePosixPath(source).suffix.lower(), "text")
     if not text.strip():
         hint = ": its pages are pictures; recognise their text first (OCR)" if kind == "pdf" else ""
@@ -397,14 +396,13 @@ def _merged(documents: Sequence[Document], metadata: Mapping[str, Any]) -> NewDo
         "date": _date(metadata.get("date") or shared.get("date"), source),
         "type": kind,
         "metadata": _as_json(others),
-        "hash": digest(text),
+        "hash": _hash(text),
     }
     return NewDocument(about, parts, text)
 
 
-def digest(text: str) -> str:
-    """Returns a short hash of a text."""
-    return blake2b(text.encode(errors="surrogatepass"), digest_size=12).hexdigest()
+def _hash(text: str) -> str:
+    return digest(text, 12).hex()
 
 
 def _date(value: object, source: str) -> str | None:

@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from hashlib import blake2b
 from typing import Any, Protocol, Self
 
 from langgraph.store.base import BaseStore, GetOp
@@ -46,7 +45,7 @@ SCHEMA: dict[str, Any] = json.loads(messages.packaged("history/summarizing.json"
 _FIELDS = {name: field["description"] for name, field in SCHEMA["properties"].items()}
 _SAMPLE = json.dumps({name: [] if name in LISTS else "" for name in _FIELDS})
 _AS_JSON = f"\n\nReply with one JSON object of exactly these fields and nothing else:\n{_SAMPLE}"
-VERSION = blake2b(repr((_WORDING, _AS_JSON, SCHEMA)).encode(), digest_size=6).hexdigest()
+VERSION = messages.digest(repr((_WORDING, _AS_JSON, SCHEMA)), 6).hex()
 """Another one with every change of the wording."""
 
 

@@ -125,11 +125,11 @@ class BudgetedRetriever(BaseRetriever):
 
         def body(conversation: Conversation | None) -> Flow[list[Document]]:
             workspace, count = engine.workspace, engine.target.counter.count_text
-            persona, device, problems = self.persona_id or run.persona_id, self.device_id or run.device_id, list[str]()
+            persona, device = self.persona_id or run.persona_id, self.device_id or run.device_id
             asked = Request(settings=run.settings, persona_id=persona, device_id=device)
-            settings, _, learned, _ = yield from workspace.read_stored(OpenConversation(run.scope), asked, problems)
-            all_facts = (learned if settings.learn else learned.by_hand).facts
-            memories = facts.as_candidates(facts.memory_fragments(settings, count), all_facts)
+            problems: list[str] = []
+            stored = yield from workspace.read_stored(OpenConversation(run.scope), asked, problems)
+            memories = facts.as_candidates(facts.memory_fragments(stored.settings, count), stored.knowledge.facts)
             given = workspace.catalogue, run.scope.user_id, self.sources, workspace.embeddings, self.conversation_id
             sources = Sources(*given, memories, vectors=workspace.vectors)
             found, failures = yield from search(sources, query, limit, conversation)

@@ -7,7 +7,6 @@ changes something by hand, or until one of them ends. Retrieval may quote what w
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from hashlib import blake2b
 from typing import Any
 
 from langchain_ctxbudget import messages
@@ -17,7 +16,7 @@ from langchain_ctxbudget.knowledge import records
 from langchain_ctxbudget.knowledge.known import Knowledge
 from langchain_ctxbudget.knowledge.profiles import OF_FACTS
 from langchain_ctxbudget.knowledge.records import BY_USER, ContextBundle, Fact, LearnedFact, Source
-from langchain_ctxbudget.messages import Count, fences, fold, one_line, says_the_opposite, says_the_same, terms
+from langchain_ctxbudget.messages import Count, digest, fences, fold, one_line, says_the_opposite, says_the_same, terms
 from langchain_ctxbudget.search import Candidate, Kind, pack
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import SnapshotRecord
@@ -140,7 +139,7 @@ def _new(
         return None
     said = f"{item.category}\n{fold(text).rstrip('.! ')}"
     return Fact(
-        id="fact/" + blake2b(said.encode(errors="surrogatepass"), digest_size=6).hexdigest(),
+        id=f"fact/{digest(said, 6).hex()}",
         text=text,
         category=item.category,
         confidence=min(1.0, max(LEAST_CONFIDENCE, item.confidence)),
@@ -230,8 +229,7 @@ def snapshot_of(facts: Iterable[Fact], edited: str) -> SnapshotRecord:
 
 
 def _fingerprint(fact: Fact) -> str:
-    said = f"{fact.category}\n{fact.pinned}\n{fact.shown}"
-    return blake2b(said.encode(errors="surrogatepass"), digest_size=8).hexdigest()
+    return digest(f"{fact.category}\n{fact.pinned}\n{fact.shown}", 8).hex()
 
 
 def preference_fragments(settings: ContextSettings, count: Count) -> tuple[Fragment, ...]:

@@ -279,9 +279,9 @@ def interrupted(store: BaseStore, user_id: str) -> None:
         _stores.get(store, dict[str, Kept]()).pop(user_id, None)
 
 
-def note_use(store: BaseStore, user_id: str, hits: Iterable[str], misses: Iterable[str]) -> None:
-    """Counts the bundles that a prompt could use as they are, and those it could not; written with the next change."""
-    kept_of(store, user_id).uses.update([*((name, True) for name in hits), *((name, False) for name in misses)])
+def note_use(store: BaseStore, user_id: str, used: Mapping[str, bool]) -> None:
+    """Counts the bundles of a prompt, and whether it could use each as it is; written with the next change."""
+    kept_of(store, user_id).uses.update([*used.items()])
 
 
 # Read and written

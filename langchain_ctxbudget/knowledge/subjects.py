@@ -13,8 +13,7 @@ from langchain_ctxbudget.report import LISTED_OMISSIONS, ReportItem, preview
 from langchain_ctxbudget.search import pack, shrink_to
 from langchain_ctxbudget.settings import ContextSettings, CustomLayer, Entity, LayerRequest, Topic
 
-TOPICS_SECTION, ENTITIES_SECTION = "## Topics\n", "## People and things\n"
-SECTIONS = {Layer.TOPICS: TOPICS_SECTION, Layer.ENTITIES: ENTITIES_SECTION}
+SECTIONS = {Layer.TOPICS: "## Topics\n", Layer.ENTITIES: "## People and things\n"}
 MAX_TOPICS = 2
 PRIMARY_PERCENT = 70
 """Share of the first of two topics (seed 000)."""
@@ -35,20 +34,30 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Detected:
-    """The topics and entities that a message is about, surest first."""
+    """The topics and entities that a message is about."""
 
-    topics: tuple[Subject, ...] = ()
-    entities: tuple[Subject, ...] = ()
+    subjects: Mapping[Layer, tuple[Subject, ...]] = field(default_factory=dict)
+    """Topics, then entities, by their layer; of each the surest first."""
     omitted: tuple[tuple[Layer, ReportItem], ...] = ()
     """Declared ones that are not among them, no more than a report lists."""
     more_omitted: Mapping[Layer, dict[Reason, int]] = field(default_factory=dict)
     """The number of all others of a layer, by reason."""
 
     @property
+    def topics(self) -> tuple[Subject, ...]:
+        """The topics."""
+        return self.subjects.get(Layer.TOPICS, ())
+
+    @property
+    def entities(self) -> tuple[Subject, ...]:
+        """The entities."""
+        return self.subjects.get(Layer.ENTITIES, ())
+
+    @property
     def compiled(self) -> dict[str, dict[str, bool]]:
         """By layer, the compiled texts that are used, and whether each was there."""
-        both = ((Layer.TOPICS, self.topics), (Layer.ENTITIES, self.entities))
-        return {layer: {one.id: bool(one.line) for one in found if one.is_learned} for layer, found in both}
+        found = self.subjects.items()
+        return {layer: {one.id: bool(one.line) for one in several if one.is_learned} for layer, several in found}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,26 +87,30 @@ def detect(
     entities by having been named in `recent` messages. Of two with one name, the declared one counts; of two found as
     surely, the one that is `expected`, likeliest first.
     """
-    names = {one_line(fold(name)) for item in (*settings.topics, *settings.entities) for name in item.names}
+    names = {one_line(fold(name)) for items in _by_layer(settings).values() for item in items for name in item.names}
+    detectors = {Layer.TOPICS: knowledge.topic_detector, Layer.ENTITIES: knowledge.entity_detector}
     found: dict[Layer, tuple[Subject, ...]] = {}
     omitted: list[tuple[Layer, ReportItem]] = []
     more: dict[Layer, dict[Reason, int]] = {}
-    for layer, declared, detector, is_on in (
-        (Layer.TOPICS, settings.topics, knowledge.topic_detector, True),
-        (Layer.ENTITIES, settings.entities, knowledge.entity_detector, settings.include_entities),
-    ):
-        before, own = () if layer is Layer.TOPICS else recent, _declared(text, tuple(declared)) if is_on else []
-        others = detector.detect(text, query=query, recent=before) if is_on else []
-        if layer is Layer.ENTITIES:
-            others = [one for one in others if one.confidence >= settings.entity_context.min_relevance]
-        learned = _learned(others, knowledge, names, expected)
+    for layer, declared in _by_layer(settings).items():
+        is_on = layer is Layer.TOPICS or settings.include_entities
+        before = recent if layer is Layer.ENTITIES else ()
+        least = settings.entity_context.min_relevance if layer is Layer.ENTITIES else 0.0
+        own = _declared(text, declared) if is_on else []
+        others = detectors[layer].detect(text, query=query, recent=before) if is_on else []
+        learned = _learned([one for one in others if one.confidence >= least], knowledge, names, expected)
         reason = Reason.NOT_DETECTED if is_on else Reason.SWITCHED_OFF
         rest = [item for item in declared if item.names[0] not in {one.id for one in own}]
         omitted += [(layer, _left_out(i.names[0], declared_line(i), reason, count)) for i in rest[:LISTED_OMISSIONS]]
-        if number := len(detector) - len(learned) + len(rest[LISTED_OMISSIONS:]):
+        if number := len(detectors[layer]) - len(learned) + len(rest[LISTED_OMISSIONS:]):
             more[layer] = {reason: number}
         found[layer] = tuple(sorted((*own, *learned), key=lambda one: -one.confidence))
-    return Detected(found[Layer.TOPICS], found[Layer.ENTITIES], tuple(omitted), more)
+    return Detected(found, tuple(omitted), more)
+
+
+def _by_layer(settings: ContextSettings) -> dict[Layer, Declared]:
+    """Returns the topics and entities that the application declares."""
+    return {Layer.TOPICS: settings.topics, Layer.ENTITIES: settings.entities}
 
 
 def named(
@@ -105,7 +118,7 @@ def named(
 ) -> Detected:
     """Returns the topics and entities of these ids, with how sure they are, in place of those that were detected."""
     chosen = dict[Layer, tuple[Subject, ...]]()
-    for layer, declared in ((Layer.TOPICS, settings.topics), (Layer.ENTITIES, settings.entities)):
+    for layer, declared in _by_layer(settings).items():
         lines = {item.names[0]: declared_line(item) for item in declared}
         texts = {key: bundle.compiled_prompt for key in found[layer] if (bundle := knowledge.bundles.get(key))}
         chosen[layer] = tuple(
@@ -113,23 +126,21 @@ def named(
             for key, sure in found[layer].items()
         )
     left = tuple((layer, item) for layer, item in detected.omitted if item.id not in found[layer])
-    return replace(detected, topics=chosen[Layer.TOPICS], entities=chosen[Layer.ENTITIES], omitted=left)
+    return replace(detected, subjects=chosen, omitted=left)
 
 
 def within(detected: Detected, tier: Tier, count: Count) -> Detected:
     """Returns the detected subjects of highest confidence, as many as a usage tier allows beside its facts."""
     if tier.knowledge_items is None:
         return detected
-    both = [*((Layer.TOPICS, one) for one in detected.topics), *((Layer.ENTITIES, one) for one in detected.entities)]
-    order = sorted((one for one in both if one[1].line), key=lambda one: -one[1].confidence)
+    every = ((layer, one) for layer, found in detected.subjects.items() for one in found if one.line)
+    order = sorted(every, key=lambda layer_and_one: -layer_and_one[1].confidence)
     gone = order[tier.knowledge_items - tier.knowledge_items // 2 :]
     told = ((layer, _left_out(one.id, one.line, Reason.USAGE_LIMIT, count)) for layer, one in gone)
-    return replace(
-        detected,
-        topics=tuple(one for one in detected.topics if (Layer.TOPICS, one) not in gone),
-        entities=tuple(one for one in detected.entities if (Layer.ENTITIES, one) not in gone),
-        omitted=(*detected.omitted, *told),
-    )
+    stay = {
+        layer: tuple(one for one in found if (layer, one) not in gone) for layer, found in detected.subjects.items()
+    }
+    return replace(detected, subjects=stay, omitted=(*detected.omitted, *told))
 
 
 def declared_line(item: Topic | Entity) -> str:
@@ -177,7 +188,7 @@ def render(
     """
     fragments: list[Fragment] = []
     omitted = list(detected.omitted)
-    for layer, subjects in ((Layer.TOPICS, detected.topics), (Layer.ENTITIES, detected.entities)):
+    for layer, subjects in detected.subjects.items():
         compiled = [one for one in subjects if one.line]
         omitted += [(layer, _left_out(one.id, one.id, Reason.NOT_COMPILED, count)) for one in subjects if not one.line]
         primary, costs = topic_tokens * PRIMARY_PERCENT // 100, [count(one.line) for one in compiled[:most_entities]]
@@ -251,22 +262,27 @@ def own_section(layer: CustomLayer) -> str:
 
 def render_own(layer: CustomLayer, items: Sequence[str], count: Count, budget_tokens: int) -> Bundles:
     """Writes the items of a layer that fit a budget, heading included; the first that does not fit is shrunk."""
-    section, given = own_section(layer), {place: item.strip() for place, item in enumerate(items, 1) if item.strip()}
-    room = budget_tokens - count(section)
+    section = own_section(layer)
+    given = {place: item.strip() for place, item in enumerate(items, 1) if item.strip()}
     costs = {place: count(_line(item)) for place, item in given.items()}
+    room = budget_tokens - count(section)
     taken = set(pack(costs, room))
     left = room - sum(costs[place] for place in taken)
+
+    def part(place: int, text: str, status: Status, reason: Reason) -> Fragment:
+        about: dict[str, Any] = {"section": section, "value": -float(place), "status": status, "reason": reason}
+        return Fragment(layer=layer.name, id=f"{layer.name} {place}", text=text, tokens=count(text), **about)
+
     fragments: list[Fragment] = []
     omitted: list[tuple[str, ReportItem]] = []
     for place, item in given.items():
-        name, text, status, reason = f"{layer.name} {place}", _line(item), Status.INCLUDED, Reason.CONFIGURED
-        if place not in taken:
-            clipped = clip_text(item, lambda part: count(_line(part)), left) if left > 0 else None
-            left = 0  # only the first one is shrunk
-            if clipped is None:
-                omitted.append((layer.name, _left_out(name, text, Reason.NO_ROOM, count)))
-                continue
-            text, status, reason = _line(clipped.strip()), Status.SHRUNK, Reason.CLIPPED
-        part = Fragment(layer=layer.name, id=name, text=text, tokens=count(text), reason=reason, status=status)
-        fragments.append(replace(part, section=section, value=-float(place)))
+        if place in taken:
+            fragments.append(part(place, _line(item), Status.INCLUDED, Reason.CONFIGURED))
+            continue
+        shorter = clip_text(item, lambda text: count(_line(text)), left) if left > 0 else None
+        left = 0  # only the first one is shrunk
+        if shorter is None:
+            omitted.append((layer.name, _left_out(f"{layer.name} {place}", _line(item), Reason.NO_ROOM, count)))
+        else:
+            fragments.append(part(place, _line(shorter.strip()), Status.SHRUNK, Reason.CLIPPED))
     return Bundles(tuple(fragments), tuple(omitted))

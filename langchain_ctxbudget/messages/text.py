@@ -74,9 +74,9 @@ def forget_texts() -> None:
         forget()
 
 
-def digest(text: str) -> bytes:
-    """Returns a digest by which a text is known without being kept alive."""
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+def digest(text: str, size: int = 16) -> bytes:
+    """Returns so many bytes by which a text is known without being kept alive."""
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=size).digest()
 
 
 @remembering(65_536)

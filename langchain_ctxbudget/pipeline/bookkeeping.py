@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial
-from hashlib import blake2b
 from itertools import count
 from typing import Any, NamedTuple, TypeAlias
 
@@ -22,6 +21,7 @@ from langchain_ctxbudget.budget import HEALTHY, Standing, Tier, UsageLimits, rel
 from langchain_ctxbudget.errors import BlockedLoopError, InputError, StoreDataError, checks_names, require_count
 from langchain_ctxbudget.flow import Flow, batch, drive, locked, running_loop, twins, with_fallback
 from langchain_ctxbudget.knowledge import known
+from langchain_ctxbudget.messages import digest
 from langchain_ctxbudget.prompt import Prompt, merged
 from langchain_ctxbudget.report import ContextReport, UsageState
 from langchain_ctxbudget.settings import ContextSettings
@@ -94,7 +94,7 @@ def _digest(messages: Sequence[BaseMessage]) -> bytes:
         (one.type, one.name, str(one.text), getattr(one, "tool_call_id", None), getattr(one, "tool_calls", None))
         for one in messages
     ]
-    return blake2b(json.dumps(said, default=repr, skipkeys=True).encode(), digest_size=16).digest()
+    return digest(json.dumps(said, default=repr, skipkeys=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -203,8 +203,6 @@ class Engine:
             used = cast("Mapping[str, Any] | None", used.usage_metadata)
         if used is None:
             return self.target.calibration.factor
-        if not isinstance(used, Mapping) or "input_tokens" not in used:
-            raise InputError(f"usage_metadata must be a mapping with input_tokens, not {used!r}")
         report = report or (self.recent.last.report() if self.recent.last else None)
         if report is None:
             raise InputError("Nothing was assembled yet: pass the report of the prompt that this usage is for")
@@ -289,18 +287,10 @@ class Engine:
     ) -> Flow[Session]:
         """Begins a prompt for a conversation that is up to date."""
         workspace, scope = self.workspace, conversation.scope
-        failures = [*([] if scope.is_kept else [NO_THREAD]), *([conversation.remade] if conversation.remade else [])]
-        for what, problem in (
-            ("summaries", workspace.summarizing and workspace.summarizing.worker.failure_of(scope)),
-            ("learning about the user", workspace.learning.worker.failure_of(scope)),
-            ("usage not written", workspace.bookkeeping.worker.failure_of(scope.user_id)),
-            ("blocks of older messages not written, or read ahead", workspace.sealing.failure_of(scope)),
-        ):
-            failures += [f"{what}: {problem}"] if problem else []
+        failures = self._failures_before(conversation)
         stored = yield from workspace.read_stored(conversation, request, failures)
         settings, now = stored.settings, workspace.clock()
         tier, usage = yield from workspace.bookkeeping.state(scope, settings, failures)
-        knowledge = stored.knowledge if settings.learn else stored.knowledge.by_hand
         window = (yield from self.target.find_window()).or_setting(settings.window_tokens)
         failures += [window.failure] if window.failure else []
         failures += [] if workspace.embeddings else [NO_EMBEDDINGS]
@@ -314,8 +304,8 @@ class Engine:
             window=window,
             tier=tier,
             usage=usage,
-            knowledge=knowledge,
-            remembered=facts.facts_of(knowledge, conversation.snapshot),
+            knowledge=stored.knowledge,
+            remembered=facts.facts_of(stored.knowledge, conversation.snapshot),
             expected=stored.expected,
             now=now,
             persona_id=request.persona_id,
@@ -336,6 +326,18 @@ class Engine:
         access = Access(store=workspace.store, embeddings=workspace.embeddings, sources=sources, reranker=self.reranker)
         plan = Plan.begin(conversation.seen_with(self.target.counter), asked)
         return Session((yield from self._with_block(plan, access, request.block)), access, conversation)
+
+    def _failures_before(self, conversation: OpenConversation) -> list[str]:
+        """Returns what a prompt is to report that went wrong before it was begun, above all in the background."""
+        workspace, scope = self.workspace, conversation.scope
+        in_background = {
+            "summaries": workspace.summarizing and workspace.summarizing.worker.failure_of(scope),
+            "learning about the user": workspace.learning.worker.failure_of(scope),
+            "usage not written": workspace.bookkeeping.worker.failure_of(scope.user_id),
+            "blocks of older messages not written, or read ahead": workspace.sealing.failure_of(scope),
+        }
+        told = (f"{what}: {problem}" for what, problem in in_background.items() if problem)
+        return [*filter(None, ("" if scope.is_kept else NO_THREAD, conversation.remade)), *told]
 
     def _with_block(self, plan: Plan, access: Access, given: object) -> Flow[Plan]:
         """Goes on with the context block that was chosen when the turn began, where an agent is in the middle of one.
@@ -398,7 +400,7 @@ class Engine:
         if prompt.plan.grows and (block := prompt.plan.block) is not None:
             conversation.sent[block.position] = block
         problems = yield from self._write(conversation, changes.cut, step=changes.step, with_snapshot=knows)
-        known.note_use(workspace.store, scope.user_id, changes.hits, changes.misses)
+        known.note_use(workspace.store, scope.user_id, changes.used)
         conversation.last, conversation.remade = changes.last, ""
         self._summarize(conversation, settings, prompt.plan.history)
         workspace.note_blocks(conversation)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,15 @@ from langchain_core.runnables.config import RunnableConfig
 from langgraph.store.base import BaseStore
 from langchain_ctxbudget import errors
 from langchain_ctxbudget.flow import Flow, adrive, drive
-from langchain_ctxbudget.messages import checked, current_turn, fingerprint, flattened, split_instructions, split_turn
+from langchain_ctxbudget.messages import (
+    checked,
+    current_turn,
+    digest,
+    fingerprint,
+    flattened,
+    split_instructions,
+    split_turn,
+)
 from langchain_ctxbudget.pipeline.engine import Engine
 from langchain_ctxbudget.prompt import Request
 from langchain_ctxbudget.settings import ContextSettings
@@ -188,7 +195,7 @@ def _own_id(messages: Sequence[MessageLikeRepresentation]) -> str:
     """Returns an id for a run without a thread, of its first messages: it stays while an agent loops over tools."""
     history, turn = split_turn(convert_to_messages(messages))
     said = "\n".join(f"{message.id} {fingerprint(message)}" for message in (*history, *turn[:1]))
-    return f"run without a thread {blake2b(said.encode(errors='surrogatepass'), digest_size=8).hexdigest()}"
+    return f"run without a thread {digest(said, 8).hex()}"
 
 
 def _said(name: str, *sources: object) -> Any:  # noqa: ANN401 - ids of any kind

@@ -58,6 +58,7 @@ class Stored(NamedTuple):
     settings: ContextSettings
     settings_from: tuple[str, ...]
     knowledge: Knowledge
+    """Where nothing is learned, what was written by hand."""
     expected: tuple[str, ...]
     """Ids of topics and entities that are likely to come up on the device."""
 
@@ -340,7 +341,7 @@ class Workspace:
         device = _read(ClientPresence, found.get("device"), "what is open on the device", failures)
         expected = (*device.predicted_topics, *device.predicted_entities) if device else ()
         knowledge = knowledge or known.kept_of(store, user).knowledge or Knowledge(is_read=False)
-        return Stored(settings, sources, knowledge, expected)
+        return Stored(settings, sources, knowledge if settings.learn else knowledge.by_hand, expected)
 
     def _name_maker(self, conversation: history.OpenConversation) -> None:
         conversation.table.made.maker = self.summarizing.summarizer.fingerprint if self.summarizing else ""

@@ -1,7 +1,7 @@
 """From a finished plan to its report: every candidate with its reason, numbers that add up."""
 
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache, partial
@@ -92,10 +92,9 @@ def _report(
 
 def _items(plan: Plan, content: Content) -> dict[str, list[report.ReportItem]]:
     turn = plan.turn
-    names = [layer.name for layer in plan.request.settings.layers]
-    names += [part.layer for part in (*(plan.fixed or ()), *content.sent_again)]
-    names += [part.layer for part in plan.pruned]
-    items: dict[str, list[report.ReportItem]] = {layer: [] for layer in (*Layer, *names)}
+    items: defaultdict[str, list[report.ReportItem]] = defaultdict(list)
+    for layer in (*Layer, *(own.name for own in plan.request.settings.layers)):
+        items[layer] = []
     if said := content.system_prompt:
         tokens = plan.counter.count_text(said)
         items[Layer.IDENTITY] = [_item("system prompt", tokens, Status.INCLUDED, Reason.REQUIRED, said)]

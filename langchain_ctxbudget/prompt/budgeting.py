@@ -278,11 +278,7 @@ def _fitted(plan: Plan, rooms: Rooms) -> PlannedTurn | int:
 
 def _fence_texts(plan: Plan, *, has_preferences: bool) -> list[str]:
     """Returns the fences that this prompt may need, whose cost must not be promised to a layer."""
-    texts = [*CONTEXT_FRAME]
-    if plan.detected.topics:
-        texts.append(subjects.TOPICS_SECTION)
-    if plan.detected.entities:
-        texts.append(subjects.ENTITIES_SECTION)
+    texts = [*CONTEXT_FRAME, *(subjects.SECTIONS[layer] for layer, found in plan.detected.subjects.items() if found)]
     if has_preferences or plan.request.settings.memories or plan.request.remembered.all:
         texts += [fences.opening(fences.PREFERENCES), fences.closing(fences.PREFERENCES)]
     return texts

@@ -98,9 +98,11 @@ _adapter_of = cache(TypeAdapter[Any])  # made when a channel is first read: that
 
 
 def _detected(plan: Plan) -> DetectedTopics:
-    found = plan.detected
-    topics, entities = ({one.id: one.confidence for one in several} for several in (found.topics, found.entities))
-    return {"topics": topics, "entities": entities}
+    topics, entities = plan.detected.topics, plan.detected.entities
+    return {
+        "topics": {one.id: one.confidence for one in topics},
+        "entities": {one.id: one.confidence for one in entities},
+    }
 
 
 def _with_detected(plan: Plan, given: DetectedTopics) -> Plan:

@@ -185,13 +185,12 @@ that stays, the most valuable ones, or the share that stays in any case."""
 
 
 def _kind(fragment: Fragment) -> str:
-    """Returns the name by which a step knows a fragment; lines that are no items are not taken by themselves."""
+    """Returns the name by which a step knows a fragment."""
     if fragment.layer == Layer.PREFERENCES:
         if fragment.expendable:
             return EXPENDABLE
         return GIVEN if fragment.id.startswith("memory ") else FACT if fragment.id.startswith("fact/") else ""
-    is_line = fragment.layer in (Layer.HISTORY, Layer.ARC) and not fragment.text.startswith("- ")
-    return "line" if is_line else fragment.layer
+    return fragment.layer
 
 
 def reduce(
@@ -213,8 +212,6 @@ def reduce(
                 if excess > 0 or isinstance(stays, int):
                     excess -= fragments[i].tokens
                     out.add(i)
-        if any(fragments[i].layer == Layer.HISTORY for i in out):
-            out |= _bare_frames(fragments, out)
         left = tuple(part for i, part in enumerate(fragments) if i not in out)
         smaller = replace(content, fragments=left, history=shorter(content.history, counter))
         if smaller != content:
@@ -229,16 +226,3 @@ def _repeated(fragments: Sequence[Fragment]) -> set[int]:
     block = [i for i, part in enumerate(fragments) if part.layer not in assembly.STABLE_LAYERS]
     best_last = sorted(block, key=lambda i: (fragments[i].layer != Layer.RETRIEVAL, fragments[i].value, -i))
     return set(block).difference({one_line(fold(fragments[i].text)): i for i in best_last}.values())
-
-
-def _bare_frames(fragments: Sequence[Fragment], out: set[int]) -> set[int]:
-    """Returns the marks of gaps in a summary, and the titles (`# Messages 1-20`) with no item left below them."""
-    bare: set[int] = set()
-    has_item = False
-    for i in reversed(range(len(fragments))):
-        if fragments[i].layer == Layer.HISTORY and i not in out:
-            is_item, is_title = _kind(fragments[i]) == Layer.HISTORY, fragments[i].text.startswith("#")
-            if not is_item and not (is_title and has_item):
-                bare.add(i)
-            has_item = is_item or (has_item and not is_title)
-    return bare

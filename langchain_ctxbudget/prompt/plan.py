@@ -342,9 +342,8 @@ class Changes:
     snapshot: SnapshotRecord | None
     """The facts that the conversation shows from now on; None if they stay the same."""
     last: LastPrompt
-    hits: Sequence[str]
-    misses: Sequence[str]
-    """Bundles that were used, and those that were not there."""
+    used: Mapping[str, bool]
+    """The bundles that the prompt was to have, by id, and whether each was there as it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -207,7 +207,6 @@ def assemble(plan: Plan) -> Prompt:
 def _changes(settled: Settled, report: Callable[[], ContextReport]) -> Changes:
     plan, built = settled.plan, settled.built
     remembered = plan.preferences.remembered
-    used = {key: is_hit for texts in plan.compiled.values() for key, is_hit in texts.items()}
     return Changes(
         cut=_noted_cut(settled),
         step=plan.history.step,
@@ -226,8 +225,7 @@ def _changes(settled: Settled, report: Callable[[], ContextReport]) -> Changes:
             at=plan.request.now,
             sent_with=plan.sent_with,
         ),
-        hits=[key for key, is_hit in used.items() if is_hit],
-        misses=[key for key, is_hit in used.items() if not is_hit],
+        used={key: is_hit for texts in plan.compiled.values() for key, is_hit in texts.items()},
     )
 
 

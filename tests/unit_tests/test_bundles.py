@@ -159,6 +159,7 @@ def test_what_is_gone_has_no_bundle_and_uses_are_counted():
     after = made([topic("hops")], [entity()], [fact("Sarah grows hops")], {"topic/x": other})
     assert "topic/x" not in after.bundles
     assert made(old=after.bundles).bundles == {}
-    note_use(STORE, "ada", ["topic/hops"], ["topic/hops", "x"])
+    note_use(STORE, "ada", {"topic/hops": True})
+    note_use(STORE, "ada", {"topic/hops": False, "x": False})
     hops = made(after.topics, old=after.bundles).bundles["topic/hops"]
     assert (hops.hit_count, hops.miss_count, hops.last_used_at) == (1, 1, NOW)
