@@ -9,9 +9,9 @@ else here. What was read of an owner's documents is kept until their mark, which
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from langchain_core.embeddings import Embeddings
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from langchain_ctxbudget.background import keep_newest, new_mutex
 from langchain_ctxbudget.flow import Flow, batch, embed, embed_query, in_thread, with_fallback
-from langchain_ctxbudget.messages import fold, mentions, one_line, terms
+from langchain_ctxbudget.messages import fold, mentions, one_line, remembering, terms
 from langchain_ctxbudget.search import Candidate, CentredVectors, LexicalIndex, Vectors, as_query, comparable, highest
 from langchain_ctxbudget.stores import ROOT, Record, has_index, label, read_all, require_id
 
@@ -81,6 +81,10 @@ class DocumentInfo(Record):
         return {"source": self.source, "title": self.title, "date": self.date, "type": self.type}
 
 
+NamedDocument: TypeAlias = tuple[DocumentInfo, str | None]
+"""A document that messages name, and its whole text where that is small enough."""
+
+
 class PartRecord(Record):
     """A chunk of a document, or its whole text exactly as it was given."""
 
@@ -134,24 +138,19 @@ class Catalogue:
         with self._mutex:
             self._shelves.pop(owner, None)
 
-    def named(
-        self, user_id: str, texts: Sequence[str], *, max_tokens: int
-    ) -> Flow[list[tuple[Candidate | None, Candidate]]]:
-        """Returns documents of a user and of everyone that messages (oldest first) name, the last named first.
+    def named(self, user_id: str, texts: Sequence[str], *, max_tokens: int) -> Flow[list[NamedDocument]]:
+        """Returns the documents of a user and of everyone that messages (oldest first) name, the last named first.
 
-        Each is its whole text, or None where it has more than `max_tokens`, and its summary.
+        Of one with more than `max_tokens` the text is None.
         """
         shelves = yield from self._read((owner_of(user_id), SHARED))
         records = [(shelf.owner, record) for shelf in shelves for record in shelf.records]
         names = [names_of(record.title, record.source) for _, record in records]
-        found: list[tuple[Candidate | None, Candidate]] = []
+        found: list[NamedDocument] = []
         for number in newest_mentions(names, texts)[:NAMED_DOCUMENTS]:
-            owner, one = records[number]
-            summary = Candidate(
-                id=one.id, source="documents", text=one.summary, title=one.title, date=one.date, kind="explicit"
-            )
-            text = (yield from self.whole_text(owner, one)) if one.tokens <= max_tokens else None
-            found.append((None if text is None else replace(summary, text=text), summary))
+            owner, record = records[number]
+            text = (yield from self.whole_text(owner, record)) if record.tokens <= max_tokens else None
+            found.append((record, text))
         return found
 
     def listed(self, owner: str) -> Flow[list[DocumentInfo]]:
@@ -316,6 +315,7 @@ def _fused(lexical: Mapping[str, float], dense: Mapping[str, float]) -> dict[str
     return {key: round(sum(one.get(key, 0.0) for one in parts) / len(parts), 6) for key in dict(lexical) | dict(dense)}
 
 
+@remembering(4_096)
 def names_of(title: str, source: str) -> list[str]:
     """Returns what a document is called, folded: its address or path, the name of its file, its title.
 

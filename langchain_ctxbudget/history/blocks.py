@@ -139,7 +139,7 @@ def lacking(conversation: OpenConversation) -> Iterator[tuple[int, list[str]]]:
     for number in range(max(0, len(table) - FOLLOWING) // BLOCK_MESSAGES):
         stored = conversation.blocks[number].parts if number < len(conversation.blocks) else {}
         end = (number + 1) * BLOCK_MESSAGES
-        if names := [name for name in sorted(reach.keys() - stored.keys()) if reach[name] >= end]:
+        if names := [name for name, known in sorted(reach.items()) if name not in stored and known >= end]:
             yield number, names
 
 

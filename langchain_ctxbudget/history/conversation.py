@@ -65,6 +65,7 @@ class Conversation:
     def __init__(self, scope: Scope, table: MessageTable, counter: TokenCounter) -> None:
         """Reads the messages as they are now; the caller holds the conversation's lock."""
         self.scope, self.table, self.counter = scope, table, counter
+        self.digest = table.digest()
         self.columns = costs = table.costs(counter)
         self.entries: Sequence[Entry] = Beginning(table)
         self.cost_column: Numbers = costs.column.values
@@ -100,11 +101,6 @@ class Conversation:
     def quoted(self, position: int, *, numbered: bool) -> str:
         """Returns the line that quotes a message; `numbered` adds the number by which it can be looked up."""
         return self.entries[position].quoted(f"#{position + 1} " if numbered else "")
-
-    @property
-    def digest(self) -> str:
-        """A digest of all its messages."""
-        return self.entries[-1].digest if self.entries else ""
 
     @property
     def is_newest(self) -> bool:

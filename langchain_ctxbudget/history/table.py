@@ -65,7 +65,7 @@ class MessageTable(Columns, Sequence[Entry]):
         self.decoded: dict[int, Entry] = {}
         self._sealed: dict[int, bytes] = {}
         """The texts of the messages of blocks that were read, a few together, by the position of the first one."""
-        self._inflated = UNKNOWN, list[bytes]()
+        self._inflated, self._preserved = (UNKNOWN, list[bytes]()), (UNKNOWN, "")
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -110,7 +110,10 @@ class MessageTable(Columns, Sequence[Entry]):
 
     def preserved(self, length: int) -> str:
         """Returns a digest of the preservation of each of the first messages."""
-        return blake2b(self.preservations.values[:length].tobytes(), digest_size=8).hexdigest()
+        if (known := self._preserved)[0] != length:  # what a table says of a message never changes
+            wanted = self.preservations.values[:length].tobytes()
+            known = self._preserved = length, blake2b(wanted, digest_size=8).hexdigest()
+        return known[1]
 
     def fingerprint(self, position: int) -> str:
         """Returns the fingerprint of a message."""

@@ -320,8 +320,7 @@ def _fragment(name: str, text: str, count: Count, reason: Reason = Reason.CONFIG
     return Fragment(layer=Layer.PREFERENCES, id=name, text=line, tokens=count(line), reason=reason, **rest)
 
 
-def _line(text: str) -> str:
-    return f"- {fences.as_item(text.strip())}\n"
+_line = messages.remembering(4_096)(lambda text: f"- {fences.as_item(text.strip())}\n")
 
 
 def packed(fragments: Sequence[Fragment], count: Count, budget_tokens: int) -> tuple[Fragment, ...]:

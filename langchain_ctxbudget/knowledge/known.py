@@ -171,7 +171,7 @@ class Detector:
         `query` is its vector, where vectors are compared; what `recent` messages (newest last) name counts
         `0.7 * confidence * 0.8 ** ago`.
         """
-        named, said = self._named(message), set(terms(message))
+        named, said = self._named(message), set(terms(message)) if self._terms else set[str]()
         by_terms = (one for term in said & self._terms.keys() for one in self._terms[term] if one[1] <= said)
         found: list[tuple[int, float, How]] = [
             *((thing, *((NAME, "name") if is_label else (ALIAS, "alias"))) for thing, (is_label, _) in named.items()),
@@ -202,7 +202,7 @@ class Detector:
     def _named(self, message: str) -> dict[int, tuple[bool, int]]:
         """Returns each thing that a message names: if by its label, and how often; no name inside a longer one."""
         found: dict[int, tuple[bool, int]] = {}
-        compared, covered = _tokens(message), 0
+        compared, covered = _tokens(message) if self._lengths else [], 0
         for start, token in enumerate(compared):
             for end in (start + length for length in self._lengths.get(token, ())):
                 if named := self._names.get(tuple(compared[start:end])) if end > covered else None:

@@ -12,7 +12,7 @@ from typing import Generic, Literal, NamedTuple, TypeAlias, TypeVar
 from langgraph.store.base import BaseStore, GetOp, PutOp
 from pydantic import Field
 from langchain_ctxbudget.flow import Flow
-from langchain_ctxbudget.messages import fold, vocabulary
+from langchain_ctxbudget.messages import fold, remembering, vocabulary
 from langchain_ctxbudget.stores import ROOT, Record, bulk, label, require_id, written
 
 FactCategory = Literal["project", "preference", "identity"]
@@ -27,6 +27,7 @@ BY_RULES, BY_USER = "rules", "user"
 MOST_SOURCES = 20
 """Messages that an item keeps as its sources; of more, the first and the newest ones."""
 ENGLISH = vocabulary("knowledge")
+_is_relative = remembering(4_096)(lambda text: bool(ENGLISH.relative_day.search(fold(text))))
 
 
 class Source(Record):
@@ -85,8 +86,7 @@ class Fact(Record):
     @property
     def shown(self) -> str:
         """The text that a prompt shows: where it speaks of "next week", with the day on which it was said."""
-        is_relative = ENGLISH.relative_day.search(fold(self.text))
-        return f"{self.text} (said {self.last_seen.date().isoformat()})" if is_relative else self.text
+        return f"{self.text} (said {self.last_seen.date().isoformat()})" if _is_relative(self.text) else self.text
 
 
 class TopicConversation(Record):

@@ -111,9 +111,9 @@ def build(content: Content) -> BuiltPrompt:
 
 def request_copy(message: BaseMessage) -> BaseMessage:
     """Returns a copy that UTF-8 can hold, without artifacts and ids for which OpenAI reads a copy of its own."""
-    own = {name: value for name, value in vars(message).items() if name not in ("id", "artifact")}
-    changes = {name: copied for name, value in own.items() if (copied := _copied(value)) is not value}
-    changes |= {"artifact": None} if getattr(message, "artifact", None) is not None else {}
+    own = {name: value for name, value in vars(message).items() if value is not None and name != "id"}
+    changes: dict[str, Any] = {"artifact": None} if own.pop("artifact", None) is not None else {}
+    changes |= {name: copied for name, value in own.items() if (copied := _copied(value)) is not value}
     if str(message.response_metadata.get("id", "")).startswith("resp_"):
         del changes["response_metadata"]["id"]
     return message.model_copy(update=changes)

@@ -1,6 +1,7 @@
 """Everything that may be quoted for a message, in one ranking: the conversation's messages and what lies elsewhere."""
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -32,7 +33,7 @@ LINE_OVERHEAD_TOKENS = 4
 RENEWED = "embeddings: the stored vectors of the messages were made by others; all messages were embedded again"
 _CHARACTERS_PER_TOKEN = 4
 _WORD = re.compile(r"[^\W_]+")
-_terms_of = remembering(REMEMBERED_TEXTS)(lambda text: tuple(terms(text)))
+_terms_of = remembering(REMEMBERED_TEXTS)(lambda text: Counter(terms(text)))
 _first_person = remembering(REMEMBERED_TEXTS)(search.first_person)
 _saying = remembering(REMEMBERED_TEXTS)(saying)
 Named: TypeAlias = tuple[search.Candidate | None, search.Candidate]
@@ -142,21 +143,23 @@ def pooled(
     keys = [(other.source, other.date, other.title) for other in elsewhere]  # one title and date: a session
     groups = np.cumsum([bool(at) and key != keys[at - 1] for at, key in enumerate(keys)], dtype=np.int32)
     session, words = index.subjects(), search.scores_together(shelf, index.lexical, question.terms)
-    sessions, places = np.zeros_like(words), np.arange(len(index))
+    sessions: search.Scores | None = None
     sample: NDArray[np.intp] | slice = search.ALL
     short = search.shortness(session) if len(index) > FEW_ENOUGH else None
     if short is None or short > search.NEGLIGIBLE:
         in_groups = shelf.scores(question.terms, groups=groups)[groups]
         sessions = np.concatenate((in_groups, index.lexical.scores(question.terms, groups=session)[session]))
+    places = np.arange(len(index) if short is None else 0)
     if short is not None:
-        places, sample = _worth_a_look(searched, question, (words[first:], sessions[first:]), similar)
+        telling = [scores[first:] for scores in (words, sessions) if scores is not None]
+        places, sample = _worth_a_look(searched, question, telling, similar)
         sample += first
     chosen = np.concatenate((np.arange(first), first + places))
     texts = _texts(elsewhere, shelf, groups, index.speakers, index.texts(searched.costs, places, session))
     compared = similar.own.compared(similar.others, places) if similar else None
     dense = compared.cosines(similar.target) if similar and compared else None
-    meaning = None if dense is None else search.z_scores(dense, sample)
-    scores = search.z_scores(words, of=chosen), meaning, search.z_scores(sessions, of=chosen)
+    together = None if sessions is None else search.z_scores(sessions, of=chosen)
+    scores = search.z_scores(words, of=chosen), None if dense is None else search.z_scores(dense, sample), together
     alike = compared.to_mean if compared else None
     ranking = search.rank(texts, question, *scores, alike=alike, short=short, sample=sample)
     if elsewhere:
@@ -167,12 +170,11 @@ def pooled(
     rare = index.lexical.rarities(about, shelf)
     shared = words if len(about) == len(question.terms) else search.scores_together(shelf, index.lexical, about)
     covered = np.concatenate((shelf.covered(rare), index.lexical.covered(rare, places)))
-    sources = np.array([other.source for other in elsewhere] + ["messages"] * len(places))
-    documents, told = sources == "documents", sources == "conversations"
+    are_of = np.zeros((2, len(chosen)), np.bool_)
+    are_of[:, :first] = [[other.source == kind for other in elsewhere] for kind in ("documents", "conversations")]
     given, days = (about, shared[chosen], covered, sum(rare.values()), dense), search.dated(texts.day, question.dates)
     is_certain = bool(question.speakers) or question.is_broad or question.refers_to(index.lexical.postings)
-    about_them = {"documents": documents, "elsewhere": told, "days": days}
-    evidence = search.Evidence.of(*given, **about_them, is_certain=is_certain)
+    evidence = search.Evidence.of(*given, documents=are_of[0], elsewhere=are_of[1], days=days, is_certain=is_certain)
     near = words[:first] > 0 if dense is None else (words[:first] > 0) | (dense[:first] >= SIMILAR)
     sayings = np.array([_saying(other.speaker, other.text) for other in elsewhere], np.int64).reshape(-1, 2)
     meant = np.concatenate((near, searched.quotable[places]))
@@ -264,13 +266,13 @@ def similarities(
     rows = search.comparable((yield from embed(embeddings, [*missing.values()])), target.size)
     if len(known) > REMEMBERED_TEXTS:
         known.clear()
-    made = dict(zip(missing, rows, strict=True))
-    known |= {key: row for key, row in made.items() if row.any()}
+    found |= zip(missing, rows, strict=True)
+    known |= {key: found[key] for key in missing if found[key].any()}
     if lost := lost + _without_vector([*missing.values()], rows):
         failures.append(f"embeddings: no usable vector for {lost} texts, found by their words alone")
     elif renewed:
         failures.append(RENEWED)
-    rows = np.array([(found | made)[key] for key in keys], np.float32).reshape(len(keys), target.size)
+    rows = np.array([found[key] for key in keys], np.float32).reshape(len(keys), target.size)
     return Similar(target, own, rows)
 
 

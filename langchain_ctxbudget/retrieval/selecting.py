@@ -82,17 +82,17 @@ def select(
     stands = np.zeros(len(quotable), np.bool_)
     stands[end:] = stands[[position for position in shown if position < end]] = True
     stands[[*in_short]] = False
-    may_be_quoted = quotable & ~stands
-    asked = saying("", pool.question.text)[1]
-    may_come = may_be_quoted & (pool.searched.index.folded.values[: len(quotable)] != asked)
+    above = np.flatnonzero(stands & quotable)
+    first = len(pool.others)  # the number of the first message; before it are texts from elsewhere
+    new = pool.folded != saying("", pool.question.text)[1]
+    free = pool.meant & np.concatenate((np.ones(first, np.bool_), ~stands[pool.places]))
     most_items = len(pool.meant) if limits.most_items is None else limits.most_items
-    selection = _Selection(conversation, pool, budget_tokens, may_come, most_items, numbered)
+    selection = _Selection(conversation, pool, budget_tokens, free & new, most_items, numbered)
     named = selection.take_named()
     whole = {part.id for part in named if part.status is Status.INCLUDED}
-    new = [not (other.id in given or other.id.rpartition("#")[0] in whole) for other in pool.others]
-    free = pool.meant & np.concatenate((np.array(new, np.bool_), ~stands[pool.places]))
-    first = len(pool.others)  # the number of the first message; before it are texts from elsewhere
-    all_free = int(np.count_nonzero(free[:first]) + np.count_nonzero(may_be_quoted))
+    gone = [other.id in given or other.id.rpartition("#")[0] in whole for other in pool.others]
+    free[:first] &= ~np.array(gone, np.bool_)
+    all_free = int(np.count_nonzero(free[:first]) + np.count_nonzero(quotable)) - len(above)
     free_before = np.count_nonzero(free)
     free &= not pool.question.is_small_talk
     if not pool.question.is_broad:  # such a message is about each text, however little they have in common
@@ -100,13 +100,12 @@ def select(
         free &= _is_worth(pool, prices, limits.min_relevance)
     too_weak = int(free_before - np.count_nonzero(free))
     best = highest(np.flatnonzero(free), pool.ranking.keys, MOST_WORTH)
-    said_above = pool.searched.index.sayings.values[stands & quotable]
-    best = _each_said_once(pool, best[pool.folded[best] != asked], said_above)
+    best = _each_said_once(pool, best[new[best]], pool.searched.index.sayings.values[above])
     best = _without_siblings(pool, best)
     best = _of_many_subjects(pool, best) if pool.question.is_broad else best
     numbers = best[: limits.candidates or max(CANDIDATES, budget_tokens // TOKENS_PER_CANDIDATE)].tolist()
     selection.fill(numbers)
-    selection.mark_replaced(np.flatnonzero(stands & quotable).tolist())
+    selection.mark_replaced(above.tolist())
     dates = {number: pool.text(number).date or "" if number >= first else "" for number in selection.chosen}
     chosen = sorted(selection.chosen.items(), key=lambda one: (one[0] >= first, dates[one[0]], one[0]))
     listed = [number for number in numbers if number not in selection.chosen][:LISTED_OMISSIONS]
@@ -140,9 +139,8 @@ def _is_near_best(relevance: Scores) -> NDArray[np.bool_]:
 
 def _is_worth(pool: Pool, prices: tuple[float, float], relevance: float) -> NDArray[np.bool_]:
     """Returns which texts are needed with a probability of `relevance`, and of at least their price for each token."""
-    here, elsewhere = prices
-    least = np.full(len(pool.meant), here)
-    least[: len(pool.others)][[other.source == "conversations" for other in pool.others]] = elsewhere
+    least = np.full(len(pool.meant), prices[0])
+    least[: len(pool.others)][[other.source == "conversations" for other in pool.others]] = prices[1]
     worth: NDArray[np.bool_] = np.maximum(least, relevance) <= 0
     if not worth.all():
         order = highest(np.flatnonzero(pool.meant), pool.ranking.keys, MOST_WORTH)
@@ -154,8 +152,8 @@ def _is_worth(pool: Pool, prices: tuple[float, float], relevance: float) -> NDAr
 def _each_said_once(pool: Pool, numbers: NDArray[np.intp], said_above: NDArray[np.int64]) -> NDArray[np.intp]:
     """Leaves out texts that the prompt says already, and all but the first one of those that say the same."""
     said = pool.said[numbers]
-    is_first = np.isin(np.arange(len(numbers)), np.unique(said, return_index=True)[1])
-    return numbers[is_first & ~np.isin(said, said_above)]
+    firsts = np.sort(np.unique(said, return_index=True)[1])
+    return numbers[firsts[~np.isin(said[firsts], said_above)]]
 
 
 def _without_siblings(pool: Pool, numbers: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -210,7 +208,7 @@ class _Selection:
     conversation: Conversation
     pool: Pool
     left: int
-    may_be_quoted: NDArray[np.bool_]
+    may_come: NDArray[np.bool_]
     most_items: int
     numbered: bool
     above: set[str] = field(default_factory=set)
@@ -314,7 +312,7 @@ class _Selection:
     ) -> None:
         """Takes a line that goes with another one, where there is room: of all, or of so much that is kept for such."""
         position, tokens, said = self.pool.position(number), self.count(line), self.pool.said
-        if position is None or not self.may_be_quoted[position] or said[number] in said[[*self.chosen]]:
+        if position is None or not self.may_come[number] or said[number] in said[[*self.chosen]]:
             return
         room = self.left if most_tokens is None else min(self.left, most_tokens)
         fits = tokens + self._price_of(self._heading(self.pool.text(number))) <= room

@@ -41,15 +41,15 @@ class LexicalIndex:
         """The number of different terms of each text, shape `(len(self),)`."""
         return np.asarray(self._distinct)
 
-    def extend(self, texts: Iterable[Sequence[str]], query: Collection[str] | None = None) -> None:
-        """Adds texts, each as its terms; those of one `query` are enough where no other is asked."""
+    def extend(self, texts: Iterable[Iterable[str]], query: Collection[str] | None = None) -> None:
+        """Adds texts, each as its terms or a count of them; those of one `query` are enough where no other is asked."""
         for number, text in enumerate(texts, len(self)):
-            counts = Counter(text)
+            counts = text if isinstance(text, Counter) else Counter(text)
             for term in counts if query is None else counts.keys() & query:
                 self.postings.setdefault(term, array("q")).append(number << _OFTEN | min(counts[term], _MOST_OFTEN))
-            self._lengths.append(len(text))
+            self._lengths.append(counts.total())
             self._distinct.append(len(counts))
-            self.total_length += len(text)
+            self.total_length += self._lengths[-1]
 
     def first(self, length: int) -> "LexicalIndex":
         """Returns the index of the first texts alone."""
@@ -117,9 +117,8 @@ class LexicalIndex:
         mean = (self.total_length + others.total_length) / size
         norms = BM25_K1 * (1 - BM25_B + BM25_B / mean * lengths[texts])
         own = np.diff(np.searchsorted(which, np.arange(len(terms) + 1))).tolist()
-        having = (number + others.count(term) for number, term in zip(own, terms, strict=True))
-        rarity = np.array([_rarity(number, size) for number in having])
-        worth = rarity[which] * (counts * (BM25_K1 + 1) / (counts + norms))
+        rarity = [_rarity(number + others.count(term), size) for number, term in zip(own, terms, strict=True)]
+        worth = np.repeat(rarity, own) * (counts * (BM25_K1 + 1) / (counts + norms))
         summed: NDArray[Any] = np.bincount(texts, worth, len(lengths))
         return summed
 
@@ -135,9 +134,9 @@ class LexicalIndex:
 
     def covered(self, rare: Mapping[str, float], places: Places = ALL) -> Scores:
         """Returns the share of some terms that every text has, or the texts at some places, by how rare they are."""
-        found = np.zeros(len(self))
-        for term, weight in rare.items():
-            found[np.asarray(self.postings.get(term, _NOWHERE)) >> _OFTEN] += weight
+        having = [self.postings.get(term, _NOWHERE) for term in rare]
+        each: NDArray[Any] = np.repeat([*rare.values(), 0.0], [*map(len, having), 0])
+        found: NDArray[Any] = np.bincount(np.concatenate([_NOWHERE, *having]) >> _OFTEN, each, len(self))
         return found[places] / max(sum(rare.values()), 1e-9)
 
 

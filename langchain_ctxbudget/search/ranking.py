@@ -242,9 +242,11 @@ def _seen_from(today: date, text: str) -> str:
 
 def highest(numbers: NDArray[np.intp], scores: NDArray[Any], most: int) -> NDArray[np.intp]:
     """Returns those of some numbers that have the highest scores, the highest first; of equal ones, the first."""
-    chosen = scores[numbers]
-    if len(numbers) > most > 0:
-        enough = chosen >= np.partition(chosen, len(chosen) - most)[len(chosen) - most]
+    chosen, columns = scores[numbers], 4 * most
+    if len(numbers) > most > 0:  # of many, the best one of each column tells as well what is enough
+        rows = chosen[: len(chosen) // columns * columns].reshape(-1, columns)
+        best = rows.max(axis=0) if len(rows) > 1 else chosen
+        enough = chosen >= np.partition(best, len(best) - most)[len(best) - most]
         numbers, chosen = numbers[enough], chosen[enough]
     return numbers[np.argsort(-chosen, kind="stable")][:most]
 
