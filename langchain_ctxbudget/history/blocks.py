@@ -9,10 +9,9 @@ missing, damaged or of another version is made again in the background; what sta
 import json
 import math
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Collection, Iterator, Mapping
 from hashlib import blake2b
-from itertools import islice, takewhile
+from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
@@ -28,6 +27,7 @@ from langchain_ctxbudget.history.extractive import Digest
 from langchain_ctxbudget.history.log import Heads
 from langchain_ctxbudget.history.table import FACTS, MessageTable, packed_texts
 from langchain_ctxbudget.history.tree import Tree, frontier
+from langchain_ctxbudget.search import PackedTerms
 from langchain_ctxbudget.stores import BlockRecord, MessageRecord, Record, Scope, read_all, written
 
 BLOCKS, HEAD = "blocks", "head"
@@ -35,7 +35,7 @@ TEXTS, LOG, VECTORS, COSTS = "texts", "log", "vectors ", "costs "
 """Parts of a block: texts; messages; vectors by embeddings, and costs by a counter, whose name follows."""
 BLOCK_MESSAGES = 512
 FOLLOWING = 64
-SEALED_AT_ONCE, READ_AT_ONCE = 2, 4
+SEALED_AT_ONCE, READ_AT_ONCE = 2, 8
 """Blocks that are written together, and read: what a store answers is larger than what is kept of it."""
 REMADE = "what was stored of older messages was damaged, or of another version; it is worked out again"
 
@@ -43,7 +43,7 @@ REMADE = "what was stored of older messages was damaged, or of another version; 
 class Head(Record):
     """The blocks of a conversation, and what else is known of their messages."""
 
-    version: Literal[6] = 6
+    version: Literal[7] = 7
     """The version of everything that is worked out from messages; blocks of another one are made anew."""
     vectors_by: str
     blocks: tuple[BlockRecord, ...]
@@ -67,19 +67,8 @@ def read(store: BaseStore, conversation: OpenConversation) -> Flow[None]:
         head = Head.read(item.value, "the head of the blocks")
     except StoreDataError:
         return
-    vectors, table = VECTORS + head.vectors_by, MessageTable()
-    read_parts = partial(_read_parts, store, conversation.scope, table)
-    # What stands behind a damaged block is made again, too.
-    is_whole = yield from read_parts(head.blocks, lambda name: not name.startswith(VECTORS))
-    table.search_index.lexical.restore(table.search_index.packed_words)
-    table.search_index.packed_words.clear()
-    whole = [block for block in head.blocks if block.end <= len(table)]
-    embedded = [*takewhile(lambda block: vectors in block.parts, whole)]
-    is_whole &= yield from read_parts(embedded, vectors.__eq__)
-    for number, block in enumerate(embedded):
-        if block.end > len(table.search_index.vectors):
-            parts = {name: key for name, key in block.parts.items() if name != vectors}
-            whole[number] = block.model_copy(update={"parts": parts})
+    table = MessageTable()
+    whole = yield from _read_blocks(store, conversation.scope, head, table)
     table.search_index.vectors_by = head.vectors_by
     table.trees = {tree.segment_messages: tree.shortened(len(table)) for tree in head.trees}
     table.made.extracted = {(key, date): digest for key, date, digest in head.extracted}
@@ -91,44 +80,47 @@ def read(store: BaseStore, conversation: OpenConversation) -> Flow[None]:
         return lane in lanes and int(number) < lanes[lane].count
 
     conversation.table, conversation.blocks, conversation.heads = table, whole, Heads(None, lanes)
-    conversation.remade = "" if is_whole else REMADE
+    conversation.remade = "" if whole == [*head.blocks] else REMADE
     conversation.newest_state = head.newest_state
     conversation.doubles = [record for record in head.doubles if holds(record.place.key)]
     conversation.archived = {key: name for key, name in head.archived.items() if holds(key)}
 
 
-def _read_parts(
-    store: BaseStore, scope: Scope, table: MessageTable, blocks: Sequence[BlockRecord], wanted: Callable[[str], bool]
-) -> Flow[bool]:
-    """Adds parts of blocks in a row to a table; returns False where it ends at one that is missing or damaged."""
-    namespace = scope.namespace(BLOCKS)
-    for first in range(0, len(blocks), READ_AT_ONCE):
-        some = blocks[first : first + READ_AT_ONCE]
-        asked = [(number, name) for number, block in enumerate(some, first) for name in block.parts if wanted(name)]
-        items = iter((yield from batch(store, [GetOp(namespace, _key(number, name)) for number, name in asked])))
-        for block in some:
-            parts = {name: _checked(next(items), hashed) for name, hashed in block.parts.items() if wanted(name)}
-            whole = {name: raw for name, raw in parts.items() if raw is not None}
-            if len(whole) < len(parts):
-                return False
-            _unpack(table, whole)
-    return True
+def _read_blocks(store: BaseStore, scope: Scope, head: Head, table: MessageTable) -> Flow[list[BlockRecord]]:
+    """Takes in the blocks before one that is missing or damaged; returns them."""
+    namespace, vectors = scope.namespace(BLOCKS), VECTORS + head.vectors_by
+    words, whole = list[PackedTerms](), list[BlockRecord]()
+    for first in range(0, len(head.blocks), READ_AT_ONCE):
+        some = head.blocks[first : first + READ_AT_ONCE]
+        named = [[one for one in block.parts if one == vectors or not one.startswith(VECTORS)] for block in some]
+        asked = [GetOp(namespace, _key(at, name)) for at, names in enumerate(named, first) for name in names]
+        items = iter((yield from batch(store, asked)))
+        for block, names in zip(some, named, strict=True):
+            parts = {name: _checked(next(items), block.parts[name]) for name in names}
+            if not all(parts.values()):
+                break
+            words.append(_unpack(table, parts))
+            whole.append(block)
+        if len(whole) < first + len(some):
+            break
+    table.search_index.lexical.restore(words)
+    return whole
 
 
-def _unpack(table: MessageTable, parts: Mapping[str, bytes]) -> None:
+def _unpack(table: MessageTable, parts: Mapping[str, bytes]) -> PackedTerms:
+    """Adds a block but for its words, which it returns; vectors and costs only where no block before lacks them."""
+    index, log = table.search_index, _unpacked(parts[LOG])
     for name, raw in parts.items():
-        if name.startswith(VECTORS):
-            arrays = _unpacked(raw, deflated=False)[1]
-            table.search_index.vectors.rows.extend(arrays["vectors"])
-            table.search_index.links.extend(arrays["_links"])
+        if name.startswith(VECTORS) and len(index.vectors) == len(table):
+            arrays = _unpacked(raw)[1]
+            index.vectors.rows.extend(arrays["vectors"])
+            index.links.extend(arrays["_links"])
         elif name.startswith(COSTS):
             costs = table.counted.setdefault(name.removeprefix(COSTS), Costs())
-            if len(costs.column) == len(table):  # no block before it is without them
+            if len(costs.column) == len(table):
                 costs.extend(_unpacked(raw)[1])
-    if LOG in parts:
-        log = _unpacked(parts[LOG])
-        table.unpack(*log, parts[TEXTS])
-        table.search_index.unpack(*log)
+    table.unpack(*log, parts[TEXTS])
+    return index.unpack(*log)
 
 
 def lacking(conversation: OpenConversation) -> Iterator[tuple[int, list[str]]]:
@@ -195,7 +187,7 @@ def _part(conversation: OpenConversation, name: str, first: int, end: int, pinne
         return _packed(({**data, **said}, {**arrays, **words}))
     if name.startswith(VECTORS):
         arrays = {"vectors": index.vectors.rows.values[first:end], "_links": index.links.values[first:end]}
-        return _packed(({}, arrays), deflated=False)
+        return _packed(({}, arrays))
     arrays = table.counted[name.removeprefix(COSTS)].arrays(first, end)
     arrays["column"][[position - first for position in pinned]] = UNKNOWN
     return _packed(({}, arrays))
@@ -225,33 +217,31 @@ def _key(number: int, part: str) -> str:
     return f"{number} {blake2b(part.encode(), digest_size=8).hexdigest() if ' ' in part else part}"
 
 
-def _packed(data: tuple[dict[str, Any], Arrays], *, deflated: bool = True) -> bytes:
+def _packed(data: tuple[dict[str, Any], Arrays]) -> bytes:
     plain, arrays = data
     text = json.dumps([plain, [(name, array.dtype.str, array.shape) for name, array in arrays.items()]]).encode()
-    raw = b"".join([len(text).to_bytes(4, "little"), text, *(array.tobytes() for array in arrays.values())])
-    return zlib.compress(raw, 1) if deflated else raw
+    return b"".join([len(text).to_bytes(4, "little"), text, *(array.tobytes() for array in arrays.values())])
 
 
-def _unpacked(stored: bytes, *, deflated: bool = True) -> tuple[dict[str, Any], Arrays]:
-    raw = memoryview(zlib.decompress(stored) if deflated else stored)
-    begin = 4 + int.from_bytes(raw[:4], "little")
-    plain, shapes = json.loads(bytes(raw[4:begin]))
+def _unpacked(stored: bytes) -> tuple[dict[str, Any], Arrays]:
+    begin = 4 + int.from_bytes(stored[:4], "little")
+    plain, shapes = json.loads(stored[4:begin])
     arrays: dict[str, NDArray[Any]] = {}
     for name, kind, shape in shapes:
         dtype, size = FACTS if name == "facts" else np.dtype(kind), math.prod(shape)
-        arrays[name] = np.frombuffer(raw, dtype, size, begin).reshape(shape)
+        arrays[name] = np.frombuffer(stored, dtype, size, begin).reshape(shape)
         begin += size * dtype.itemsize
     return plain, arrays
 
 
-def _checked(item: object, hashed: str) -> bytes | None:
-    """Returns a stored part; None where it is not what the head names."""
+def _checked(item: object, hashed: str) -> bytes:
+    """Returns a stored part; nothing where it is not what the head names."""
     try:
         raw = b64decode(item.value["data"], validate=True) if isinstance(item, Item) else b""
     except (KeyError, TypeError, ValueError):
-        return None
-    return raw if _hash(raw) == hashed else None
+        return b""
+    return raw if _hash(raw) == hashed else b""
 
 
 def _hash(stored: bytes) -> str:
-    return blake2b(stored, digest_size=16).hexdigest()
+    return f"{zlib.crc32(stored):08x} {len(stored)}"  # tells of damage; who writes the store may change messages, too

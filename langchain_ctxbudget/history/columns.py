@@ -191,8 +191,6 @@ class MessageIndex(Columns):
         self.vectors = search.CentredVectors()
         self.speakers: Numbering[str] = Numbering()
         self.said: set[int] = set()
-        self.packed_words: list[search.PackedTerms] = []
-        """Those of messages that were unpacked, until they are restored together."""
         self.days, self._session, self._speaker = (search.Rows(np.int32) for _ in range(3))
         self._first_person, self._limits, self.links = (search.Rows(np.float32) for _ in range(3))
         self.sayings, self.folded, self._said = (search.Rows(np.int64) for _ in range(3))
@@ -280,12 +278,12 @@ class MessageIndex(Columns):
         words, found = self.lexical.packed(said, first)
         return {"speakers": speakers, "terms": words}, {**arrays, **found}
 
-    def unpack(self, data: Mapping[str, Any], arrays: Arrays) -> None:
-        """Takes in the packed columns of the next messages."""
+    def unpack(self, data: Mapping[str, Any], arrays: Arrays) -> search.PackedTerms:
+        """Takes in the packed columns of the next messages; returns their words, which are restored all together."""
         speakers = np.array([*map(self.speakers.__getitem__, data["speakers"])])
         self.extend({**arrays, "_speaker": speakers[arrays["_speaker"]]})
         self.said.update(arrays["_said"].tolist())
-        self.packed_words.append((data["terms"], {name: arrays[name].copy() for name in search.PACKED}))
+        return data["terms"], {name: arrays[name].copy() for name in search.PACKED}
 
     @property
     def final_vectors(self) -> int:

@@ -276,7 +276,8 @@ class OpenConversation:
         self.doubles = list(folded.doubles)
         self.archived = {key: name for key, name in self.archived.items() if key not in news.changed} | folded.archived
         if whole or news.changed:
-            self.table.made.read_again()
+            made = self.table.made  # what the model wrote is read again
+            made.digests, made.failures, made.looked_up = {}, {}, set()
             self.sent.clear()  # any of them may quote what has changed; the stored ones are deleted with it
 
     def _first_touched(self, news: News) -> int:

@@ -288,7 +288,7 @@ class Editor:
                 f"The conversation {self.scope.conversation_id!r} was deleted while it was written. Nothing was "
                 f"written; try again"
             )
-        return heads.lanes[self.lane], heads.clock + 1
+        return heads.lanes[self.lane], 1 + max(lane.clock for lane in heads.lanes.values())
 
 
 def _added(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> Difference:

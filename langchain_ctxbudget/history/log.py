@@ -43,11 +43,6 @@ class Heads:
     """The text of the `joined` record before the lanes were listed."""
     lanes: Mapping[str, stores.LaneRecord] = field(default_factory=dict)
 
-    @property
-    def clock(self) -> int:
-        """The clock of the newest record."""
-        return max((lane.clock for lane in self.lanes.values()), default=0)
-
     def polled(self, most: int = POLLED) -> list[str]:
         """Returns the lanes that are asked for each time: those that were written last."""
         return sorted(self.lanes, key=lambda name: (-self.lanes[name].clock, name))[:most]

@@ -153,10 +153,6 @@ class KnownDigests:
         written = [key in self.digests for key in waiting]
         return any(written) and all(key in self.digests or key in self.failures for key in waiting)
 
-    def read_again(self) -> None:
-        """Forgets the model's digests, which are read again from the store."""
-        self.digests, self.failures, self.looked_up = {}, {}, set()
-
 
 @dataclass(frozen=True, slots=True)
 class Spans:

@@ -12,6 +12,8 @@ from hashlib import blake2b
 from importlib import resources
 from typing import NamedTuple, ParamSpec, TypeAlias, TypeVar, cast
 
+from Stemmer import Stemmer
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -82,10 +84,7 @@ def digest(text: str, size: int = 16) -> bytes:
 @remembering(65_536)
 def stem(word: str) -> str:
     """Returns the Snowball stem of a lower-case word."""
-    import snowballstemmer  # noqa: PLC0415 - its languages take a while
-
-    stemmed: str = snowballstemmer.stemmer("english").stemWord(word)  # one of its own: it works in itself
-    return stemmed
+    return str(Stemmer("english").stemWord(word))  # one of its own: it works in itself
 
 
 @cache

@@ -70,27 +70,26 @@ class LexicalIndex:
             "term": [numbers[term] for counts in counted for term in counts],
             "count": [count for counts in counted for count in counts.values()],
         }
-        narrow = {name: np.min_scalar_type(max(values, default=0)) for name, values in arrays.items()}
         new = [term for term, having in self.postings.items() if first <= having[0] >> _OFTEN < first + len(counted)]
-        return new, {name: np.array(values, narrow[name]) for name, values in arrays.items()}
+        return new, {name: np.array(of, np.min_scalar_type(max(of, default=0))) for name, of in arrays.items()}
 
     def restore(self, blocks: Sequence[PackedTerms]) -> None:
         """Adds the first texts, as `packed` gave them."""
-        if not blocks:
-            return
-        every, distinct, counts = (np.concatenate([of[name] for _, of in blocks]) for name in PACKED)
-        ends, new = np.cumsum(distinct, dtype=np.int64), [*chain.from_iterable(words for words, _ in blocks)]
-        postings = every.astype(np.int64) << _TERM
-        postings |= np.repeat(np.arange(len(distinct)) << _OFTEN, distinct)
-        postings |= np.minimum(counts, np.int64(_MOST_OFTEN))
+        postings, end = np.empty(sum(len(of["term"]) for _, of in blocks), np.int64), 0
+        for term, distinct, counts in ([of[name] for name in PACKED] for _, of in blocks):
+            part, end = postings[end : end + len(term)], end + len(term)
+            np.left_shift(term, _TERM, out=part, dtype=np.int64)
+            part |= np.repeat(np.arange(len(self), len(self) + len(distinct)) << _OFTEN, distinct)
+            part |= np.minimum(counts, np.int64(_MOST_OFTEN))
+            before, ends = np.append(0, np.cumsum(counts, dtype=np.int64)), np.cumsum(distinct, dtype=np.int64)
+            self._distinct.frombytes(distinct.astype(np.intc).tobytes())
+            self._lengths.frombytes((before[ends] - before[ends - distinct]).astype(np.intc).tobytes())
+        new = [*chain.from_iterable(words for words, _ in blocks)]
         postings.sort()  # by term, then by text; to sort terms alone and take the rest in their order is slower
         starts = np.searchsorted(postings, np.arange(len(new) + 1) << _TERM).tolist()
         postings &= (1 << _TERM) - 1
         for word, (start, end) in zip(new, pairwise(starts), strict=True):
             self.postings[word] = array("q", postings[start:end].tobytes())
-        before = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
-        self._distinct.frombytes(distinct.astype(np.intc).tobytes())
-        self._lengths.frombytes((before[ends] - before[ends - distinct]).astype(np.intc).tobytes())
         self.total_length = sum(self._lengths)
 
     def scores(

@@ -54,7 +54,7 @@ def test_a_folder_is_opened_again_and_again_in_one_process(tmp_path: Path) -> No
 
 LABELS = st.sampled_from(["a", "b", "it's", "ü 😀", "x" * 300])
 NAMESPACE = st.lists(LABELS, min_size=1, max_size=3).map(tuple)
-KEY = st.sampled_from(["k", 'quote"', "$ne", "a.b", "nul\0", "line\n", ""]) | st.text(max_size=5)
+KEY = st.sampled_from(["k", 'quote"', "$ne", "a.b", "nul\0", "n/1", "n/2", ""]) | st.text(max_size=5)
 LEAF = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 JSON = st.recursive(LEAF, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8)
 VALUE = st.dictionaries(st.sampled_from(["v", "w"]) | st.text(max_size=3), JSON, max_size=3)
@@ -183,6 +183,17 @@ def test_reopened_folder_gives_the_same_answers(tmp_path: Path, caplog: pytest.L
         assert answers(store) == before
         assert len(before[0]) == 250
     assert not caplog.records
+
+
+def test_records_with_a_field_for_everything_are_read(tmp_path: Path) -> None:
+    with ChromaStore(tmp_path) as store:
+        store.put(("a",), "k", {"n": 1})
+    client = chromadb.PersistentClient(str(tmp_path))
+    [collection] = (one for one in client.list_collections() if one.count())
+    metadata = {"value": '{"n":2}', "created": 1, "updated": 2, "vectors": ""}
+    collection.update(collection.get()["ids"], metadatas=[metadata])
+    with ChromaStore(tmp_path) as store:
+        assert store.search(("a",))[0].value == {"n": 2}
 
 
 def test_a_folder_belongs_to_the_stores_of_one_process(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_the_public_names_can_be_imported_and_no_other() -> None:
 LARGE = {"chromadb", "openai", "wordllama"}
 SLOW = LARGE | {
     *("langchain", "langsmith", "langchain_core.language_models.chat_models", "langchain_core.runnables.base", "rich"),
-    *("langchain_core.tools.base", "langchain_core.retrievers", "langgraph.graph", "tiktoken", "snowballstemmer"),
+    *("langchain_core.tools.base", "langchain_core.retrievers", "langgraph.graph", "tiktoken"),
     *("langchain_ctxbudget.documents", "langchain_ctxbudget.replay", "langchain_ctxbudget.knowledge.rules"),
     "langchain_ctxbudget.knowledge.extraction",
 }
