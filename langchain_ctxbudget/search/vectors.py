@@ -90,10 +90,12 @@ class CentredVectors:
         """The number of values of each; 0 while there are none."""
         return self.rows.values.shape[1] if len(self) else 0
 
-    def at(self, places: slice | NDArray[np.intp] = slice(None)) -> Vectors:
-        """Returns the vectors, or some of them."""
-        rows = self.rows.values[places].astype(np.float32)
-        rows /= np.maximum(np.sqrt(np.einsum("...i,...i", rows, rows)), 1)[..., np.newaxis]
+    def at(self, places: slice | NDArray[np.intp] = slice(None), before: Sequence[Vectors] = ()) -> Vectors:
+        """Returns the vectors, or some of them, with others `before` them: to copy all of them takes longer."""
+        found = self.rows.values[places]
+        rows = np.concatenate((*before, found.reshape(-1, before[0].shape[1]) if before else found), dtype=np.float32)
+        own = rows[len(rows) - len(found) :]
+        own /= np.maximum(np.sqrt(np.einsum("...i,...i", own, own)), 1)[..., np.newaxis]
         return rows
 
     def extend(self, vectors: Sequence[Sequence[float]] | NDArray[Any]) -> None:
@@ -125,9 +127,7 @@ class CentredVectors:
 
     def compared(self, others: Vectors | None = None, places: slice | NDArray[np.intp] = slice(None)) -> "Compared":
         """Returns what can be compared with a query: first others, then those of its own at some places."""
-        rows = self.at(places)
-        if others is not None and len(others):
-            rows = np.concatenate((units(others), rows.reshape(-1, others.shape[1])))
+        rows = self.at(places, [] if others is None or not len(others) else [units(others)])
         if len(self) >= FEW:
             return Compared(rows, self._common())
         return Compared(rows, rows.mean(axis=0) if len(rows) else np.zeros(1, np.float32))
@@ -150,7 +150,7 @@ class Compared:
 
     def __init__(self, rows: Vectors, mean: Vectors) -> None:
         """Takes over vectors, and takes the mean off them."""
-        is_zero, self._mean = ~np.any(rows, axis=-1), mean
+        is_zero, self._mean = np.einsum("...i,...i", rows, rows) == 0, mean
         rows -= mean
         lengths = np.maximum(np.sqrt(np.einsum("...i,...i", rows, rows)), _NO_LENGTH)
         self._rows, self._lengths = rows, np.where(is_zero, np.float32(np.inf), lengths)
