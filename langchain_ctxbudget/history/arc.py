@@ -142,12 +142,10 @@ def arc_of(
     return sorted(chosen, key=lambda line: (order.index(line.heading), line.position)), alive
 
 
-def _line(
-    section: str, text: str, position: int, maker: str, span: tuple[int, int], *, worth: float = 0.0
-) -> SummaryLine:
+def _line(section: str, text: str, at: int, maker: str, span: tuple[int, int], *, worth: float = 0) -> SummaryLine:
     """Returns a line of a section; `worth` is 0 to 1 and ranks it among others of it."""
     return SummaryLine(
-        position=position,
+        position=at,
         heading=section,
         text=f"- {fences.as_data(one_line(text))}\n",
         first=span[0],

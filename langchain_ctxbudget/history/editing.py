@@ -309,30 +309,34 @@ def _added(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> D
 def _difference(
     conversation: OpenConversation, messages: Sequence[BaseMessage], *, goes_on: bool, task: bool
 ) -> Difference:
-    table, new = conversation.table, messages[len(conversation.table) :]
-    lasting, ids = TASK if task else conversation.newest_state, [message.id for message in new]
+    table, newest = conversation.table, conversation.newest_state
+    new = messages[len(table) :]
+    ids = [message.id for message in new]
     is_new = all(ids) and len({*ids}) == len(ids) and table.positions.keys().isdisjoint(ids)
     if is_new and _goes_on(conversation, messages):  # as nearly always: what is stored, and then something new
-        return Difference([*table.ids, *map(str, ids)], _given(new), state=lasting)
+        return Difference([*table.ids, *map(str, ids)], _given(new), state=TASK if task else newest)
     wanted = {one.id: one for one in _recognized(conversation, messages)}
-    order, state_of = list(wanted), dict(zip(table.ids, table.facts.values["state"].tolist(), strict=True))
-    stay, gone = ([key for key in table.ids if (key in wanted) is there] for there in (True, False))
+    order = list(wanted)
+    stay = [key for key in table.ids if key in wanted]
+    gone = [key for key in table.ids if key not in wanted]
     kept = next((i for i, (one, other) in enumerate(zip(stay, order, strict=False)) if one != other), len(stay))
-    held, last = {state_of[key] for key in stay} | {TASK}, max((state_of[key] for key in gone), default=TASK)
-    if forgets := not task and held == {TASK} and last > TASK:
-        forgets = not goes_on or last < conversation.newest_state
-        held.add(last + forgets)
+    state_of = dict(zip(table.ids, table.facts.values["state"].tolist(), strict=True))
+    own = {TASK, *(state_of[key] for key in stay)}  # the states that these messages are of
+    newest_gone = max((state_of[key] for key in gone), default=TASK)
+    forgets = False
     if task:
-        held.update(state_of[key] for key in gone)
-    elif max(held) > TASK:
-        lasting = max(held)
+        own.update(state_of[key] for key in gone)
+    elif own == {TASK} and newest_gone > TASK:
+        forgets = not goes_on or newest_gone < newest
+        own.add(newest_gone + 1 if forgets else newest_gone)
+    own_newest = newest if max(own) == TASK else max(own)
     fingerprints = {key: table.fingerprint(table.positions[key]) for key in stay}
     return Difference(
         ids=order,
-        state=lasting,
+        state=TASK if task else own_newest,
         appended=[wanted[key] for key in order[kept:]],
         edited=[wanted[key] for key in stay if wanted[key].fingerprint != fingerprints[key]],
-        removed=[key for key in gone if state_of[key] in held],
+        removed=[key for key in gone if state_of[key] in own],
         moved=stay[kept:],
         forgotten=len(gone) if forgets else 0,
     )

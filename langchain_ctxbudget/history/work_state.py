@@ -258,9 +258,7 @@ class WorkState:
         uses = sum(weight / (1 + self.calls - call) for call, weight in self.uses.get(name, ()))
         return uses * MEMBER if ENGLISH.member.match(name) else uses
 
-    def lines(
-        self, count: Count, budget_tokens: int, said: str = "", step: "StepWork | None" = None
-    ) -> list[SummaryLine]:
+    def lines(self, count: Count, budget_tokens: int, said: str, step: "StepWork | None" = None) -> list[SummaryLine]:
         """Returns the work state in lines that fit a budget, without anything that the prompt says already (`said`).
 
         Lines of files that a step of the turn has chosen have a budget of their own.

@@ -50,12 +50,12 @@ def learn(
 
 def _read(text: str) -> list[str]:
     """Returns the sentences that a user wrote; none of what looks like a pasted document or asks for a text."""
-    own = ENGLISH.not_said.sub("", without_pasted(text)) if len(text) <= MOST_CHARACTERS else ""
-    found = (
-        []
-        if ENGLISH.asks_for_text.search(own)
-        else [unit for unit in units(own) if not ENGLISH.no_sentence.search(unit)]
-    )
+    if len(text) > MOST_CHARACTERS:
+        return []
+    own = ENGLISH.not_said.sub("", without_pasted(text))
+    if ENGLISH.asks_for_text.search(own):
+        return []
+    found = [unit for unit in units(own) if not ENGLISH.no_sentence.search(unit)]
     return found if len(found) <= MOST_SENTENCES else []
 
 

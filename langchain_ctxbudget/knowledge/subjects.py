@@ -178,9 +178,7 @@ def _learned(
     return subjects
 
 
-def render(
-    detected: Detected, count: Count, *, topic_tokens: int, entity_tokens: int, most_entities: int = 3
-) -> Bundles:
+def render(detected: Detected, count: Count, *, topic_tokens: int, entity_tokens: int, most_entities: int) -> Bundles:
     """Writes the detected topics and entities within the budgets of their layers.
 
     The first topic gets 70 %, the second what it leaves (seed 000); entities share theirs equally, and what one leaves.

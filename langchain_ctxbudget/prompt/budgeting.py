@@ -340,6 +340,7 @@ def with_preferences(plan: Plan) -> Plan:
 def history_plan(plan: Plan) -> compact.HistoryPlan:
     """Returns the history's part of the budget, from which it decides its cut."""
     allocation = plan.allocated
+    summary_share = COLD_SUMMARY_SHARE if plan.cold else SUMMARY_SHARE
     return compact.HistoryPlan(
         conversation=plan.conversation,
         settings=plan.request.settings,
@@ -350,9 +351,7 @@ def history_plan(plan: Plan) -> compact.HistoryPlan:
         arc_tokens=allocation.tokens[Layer.ARC] - plan.turn.work_tokens - plan.turn.own_work_tokens,
         work_tokens=plan.turn.work_tokens,
         keep=allocation.keep_messages or 0,
-        summary_tokens=int(plan.limit_tokens * (COLD_SUMMARY_SHARE if plan.cold else SUMMARY_SHARE))
-        if plan.grows
-        else 0,
+        summary_tokens=int(plan.limit_tokens * summary_share) if plan.grows else 0,
         grows=plan.grows,
         goes_on=plan.goes_on,
         clips_new=plan.clips_new,

@@ -420,9 +420,7 @@ def render_html(report: ContextReport) -> str:
     return f"<pre style='{_CARD}'>{render_chart(report, CARD_COLUMNS, _coloured)}\n<details>{fold}</details></pre>"
 
 
-def render_chart(
-    report: ContextReport, width: int, draw: Callable[[str, str], str] = lambda text, _colour: text
-) -> str:
+def render_chart(report: ContextReport, width: int, draw: Callable[[str, str], str] = lambda text, _: text) -> str:
     """Draws a bar chart with the facts below it; `draw` writes a text in a colour, or in none."""
     from rich.console import Console  # noqa: PLC0415 - when something is drawn
     from rich.text import Text  # noqa: PLC0415

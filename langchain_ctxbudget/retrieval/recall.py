@@ -56,9 +56,7 @@ class Transcript:
     tool: str = ""
 
     @classmethod
-    def of(
-        cls, conversation: Conversation, state: Sequence[BaseMessage] | None = None, *, tool: str = ""
-    ) -> "Transcript":
+    def of(cls, conversation: Conversation, state: Sequence[BaseMessage] | None, *, tool: str) -> "Transcript":
         """Returns what can be quoted now."""
         given = (conversation.last.turn if conversation.last else ()) if state is None else state
         rest, date = dict[str, Entry](), conversation.entries[-1].date if conversation.entries else None

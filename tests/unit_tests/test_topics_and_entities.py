@@ -64,7 +64,7 @@ def learned(text, *profiles, **rest):
 
 def rendered(text, settings_=ContextSettings(), knowledge=NOTHING, *, topic_tokens=99, entity_tokens=99, count=words):  # noqa: B008 - frozen
     detected = detect(text, settings_, knowledge, count=count)
-    return render(detected, count, topic_tokens=topic_tokens, entity_tokens=entity_tokens)
+    return render(detected, count, topic_tokens=topic_tokens, entity_tokens=entity_tokens, most_entities=3)
 
 
 def test_what_is_declared_is_found_by_its_names_alone():
