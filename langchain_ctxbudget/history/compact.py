@@ -277,11 +277,9 @@ class HistoryPlan:
             cut = max(cut, safe_at(self.conversation.safe, self.kept_from))
         return cut
 
-    def _moved(self, cost: Cost, room_tokens: int) -> int:
+    def _moved(self, cost: Cost, room: int) -> int:
         safe, tree = self.conversation.safe, self.conversation.spans(self.settings.segment_messages).tree
-        return move_cut(
-            cost, safe, tree, room_tokens=room_tokens, trigger=self.trigger, target=self.target, keep=self.keep
-        )
+        return move_cut(cost, safe, tree, room=room, trigger=self.trigger, target=self.target, keep=self.keep)
 
     def _new_record(self, decision: Decision) -> CutRecord:
         conversation, count, cut = self.conversation, self.conversation.counter.count_text, decision.cut
@@ -303,18 +301,10 @@ class HistoryPlan:
             count=count,
             budget_tokens=self.arc_tokens,
         )
-        work: list[SummaryLine] = []
-        if self.work_tokens:  # of all messages, but for what those behind the cut say themselves
-            state = conversation.read_work(self.end, self.settings.tool_kinds)
-            shows = (shown(conversation, at, self.budget_tokens, decision.cleared)[0] for at in range(cut, self.end))
-            work = state.lines(count, self.work_tokens, work_state.told_by(shows))
-        # Verbatim messages grow up to the trigger; what it leaves of the layer is the summary's.
-        grown = max(int(self.room_tokens * self.trigger), self.newest_tokens)
-        frame = (fences.opening(fences.SUMMARY), fences.closing(fences.SUMMARY), *self._frame(cut, kept))
-        room = max(self.room_tokens - grown, self.summary_tokens) - sum(map(count, frame))
-        summary, form = list[SummaryLine](), self.settings.history_format
-        if cut and (room := room if form.summary_tokens is None else min(room, form.summary_tokens)) > 0:
+        summary: list[SummaryLine] = []
+        if cut and (room := self._summary_room(cut, kept)) > 0:
             said = [*(line.text for line in arc), *(conversation.entries[at].text for at in kept)]
+            form = self.settings.history_format
             summary = summary_lines(strategy, digests, cut, count, room, said=said, alive=alive, form=form)
         return CutRecord(
             **made,
@@ -323,9 +313,27 @@ class HistoryPlan:
             preserved=conversation.table.preserved(cut),
             cleared=decision.cleared,
             summary=tuple(summary),
-            arc=(*arc, *work),
+            arc=(*arc, *self._work_lines(decision)),
             waiting=waiting,
         )
+
+    def _work_lines(self, decision: Decision) -> list[SummaryLine]:
+        """Returns the work state of all messages, but for what those behind the cut say themselves."""
+        if not self.work_tokens:
+            return []
+        conversation, end = self.conversation, self.end
+        state = conversation.read_work(end, self.settings.tool_kinds)
+        shows = (shown(conversation, at, self.budget_tokens, decision.cleared)[0] for at in range(decision.cut, end))
+        return state.lines(conversation.counter.count_text, self.work_tokens, work_state.told_by(shows))
+
+    def _summary_room(self, cut: int, kept: Sequence[int]) -> int:
+        """Returns the room for the lines of a summary: what verbatim messages leave that grow up to the trigger."""
+        grown = max(int(self.room_tokens * self.trigger), self.newest_tokens)
+        frame = (fences.opening(fences.SUMMARY), fences.closing(fences.SUMMARY), *self._frame(cut, kept))
+        frame_tokens = sum(map(self.conversation.counter.count_text, frame))
+        room = max(self.room_tokens - grown, self.summary_tokens) - frame_tokens
+        most = self.settings.history_format.summary_tokens
+        return room if most is None else min(room, most)
 
     def _frame(self, cut: int, kept: Sequence[int]) -> tuple[str, str]:
         if not cut:
@@ -406,14 +414,7 @@ def safe_at(safe: Sequence[bool], position: int) -> int:
 
 
 def move_cut(
-    cost: Cost,
-    safe: Sequence[bool],
-    starts: Container[int],
-    *,
-    room_tokens: int,
-    trigger: float,
-    target: float,
-    keep: int,
+    cost: Cost, safe: Sequence[bool], starts: Container[int], *, room: int, trigger: float, target: float, keep: int
 ) -> int:
     """Returns the position of the first message that stays verbatim after a compaction step.
 
@@ -422,7 +423,7 @@ def move_cut(
     """
     end = len(safe)
     kept_from = max(0, end - keep)
-    aim, most = room_tokens * target, room_tokens * (target + trigger) / 2
+    aim, most = room * target, room * (target + trigger) / 2
     best, ends = end, list[tuple[float, int]]()
     used = 0
     for position in range(end - 1, -1, -1):
@@ -437,4 +438,4 @@ def move_cut(
         return min(ends)[1] if ends and best else best
     # Nowhere safe among the newest messages: the whole group where there is room for it, else they alone.
     whole = safe_at(safe, kept_from)
-    return whole if sum(map(cost, range(whole, end))) <= room_tokens else kept_from
+    return whole if sum(map(cost, range(whole, end))) <= room else kept_from

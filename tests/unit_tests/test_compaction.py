@@ -17,7 +17,7 @@ def histories(draw, max_cost=60):
 
 def moved(costs, safe=None, starts=(), *, room=100, trigger=0.8, target=0.4, keep=0):
     safe = [True] * len(costs) if safe is None else safe
-    return move_cut(costs.__getitem__, safe, set(starts), room_tokens=room, trigger=trigger, target=target, keep=keep)
+    return move_cut(costs.__getitem__, safe, set(starts), room=room, trigger=trigger, target=target, keep=keep)
 
 
 @st.composite
