@@ -106,7 +106,27 @@ def _add_for_stores(command: str, parser: argparse.ArgumentParser) -> None:
         add("--model", help="count for this model, within its window (default: o200k_base, no window)")
 
 
-def _settings(options: argparse.Namespace) -> dict[str, Any]:
+def tokens(text: str) -> int:
+    """Reads a number of tokens, as an option has it: `4000`, `12,000` or `4k`."""
+    if found := _TOKENS.fullmatch(text.strip()):
+        return int(found[1].replace(",", "")) * (1_000 if found[2] else 1)
+    raise argparse.ArgumentTypeError(f"{text!r} is no number of tokens, such as 4000 or 4k")
+
+
+def _file_settings(options: argparse.Namespace) -> dict[str, Any]:
+    """Reads the settings in the file, TOML or JSON, that `--settings` names; a `--budget` goes before its own."""
+    path: Path | None = options.settings
+    found = dict[str, Any]()
+    try:
+        if path is not None:
+            read = json.loads if path.suffix == ".json" else tomllib.loads
+            found = dict(read(path.read_text(encoding="utf-8")))
+    except (OSError, TypeError, ValueError) as error:
+        raise errors.InvalidSettingsError(f"--settings {path}: {error}") from error
+    return found | ({} if options.budget is None else {"max_context_tokens": options.budget})
+
+
+def _option_settings(options: argparse.Namespace) -> dict[str, Any]:
     """Returns the settings of the pipeline; nothing is learned, or every run would show something else."""
     return {"max_context_tokens": options.budget, "allocation": options.allocation, "learn": False}
 
@@ -114,7 +134,7 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
 def run_demo(options: argparse.Namespace) -> None:
     """Assembles and shows the prompt for a question about the bundled conversation."""
     messages, system_prompt = demo.demo_messages(), demo.DEMO_SYSTEM_PROMPT
-    with ContextPipeline({**_settings(options), **demo.DEMO_SETTINGS}, system_prompt=system_prompt) as pipeline:
+    with ContextPipeline({**_option_settings(options), **demo.DEMO_SETTINGS}, system_prompt=system_prompt) as pipeline:
         # The turns before the question as well, as an application would: the report tells what their prompts share.
         replay_last_turns(pipeline, messages, Scope("maya", "demo"))
         context = pipeline.assemble(options.message or demo.DEMO_QUESTION, user_id="maya", conversation_id="demo")
@@ -136,7 +156,7 @@ def run_assemble(options: argparse.Namespace) -> None:
     """Assembles and shows the prompt for a message in a conversation of a file."""
     key, instructions, messages = formats.read_one(options.conversation, options.title)
     system_prompt = options.system or instructions
-    with ContextPipeline(_settings(options), system_prompt=system_prompt, model=options.model) as pipeline:
+    with ContextPipeline(_option_settings(options), system_prompt=system_prompt, model=options.model) as pipeline:
         pipeline.add_messages(messages, user_id=DEFAULT_USER, conversation_id=key)
         _show(pipeline.assemble(options.message, user_id=DEFAULT_USER, conversation_id=key), options)
 
@@ -178,7 +198,7 @@ def run_replay(options: argparse.Namespace) -> None:
     system_prompt, messages = demo.DEMO_SYSTEM_PROMPT, demo.demo_messages()
     if options.file is not None:
         _, system_prompt, messages = formats.read_one(options.file, options.title)
-    settings = {"max_context_tokens": REPLAY_BUDGET, **settings_of(options)}
+    settings = {"max_context_tokens": REPLAY_BUDGET, **_file_settings(options)}
     with progress_bar() as progress:
         task = progress.add_task("turns", total=len(split_turns(messages)) * len(strategies))
         result = replay(
@@ -341,7 +361,7 @@ def run_dashboard(options: argparse.Namespace) -> None:
         raise errors.CtxBudgetError("It needs an extra: pip install 'langchain-ctxbudget[dashboard]'") from error
     if (options.store is None) != options.demo:
         raise errors.InvalidSettingsError("Say what to show: --store FOLDER, or --demo for the bundled conversation")
-    about = {"settings": settings_of(options), "system_prompt": options.system, "model": options.model}
+    about = {"settings": _file_settings(options), "system_prompt": options.system, "model": options.model}
     opened = _demo(options.user, about) if options.demo else _opened(options.store, about)
     try:
         listener = socket.create_server((HOST, options.port))
@@ -374,26 +394,6 @@ def _demo(user: str, about: Mapping[str, Any]) -> Iterator[ContextPipeline]:
 
 
 # Printing on a terminal: text that does not steer it, tables without frames, progress bars
-
-
-def tokens(text: str) -> int:
-    """Reads a number of tokens, as an option has it: `4000`, `12,000` or `4k`."""
-    if found := _TOKENS.fullmatch(text.strip()):
-        return int(found[1].replace(",", "")) * (1_000 if found[2] else 1)
-    raise argparse.ArgumentTypeError(f"{text!r} is no number of tokens, such as 4000 or 4k")
-
-
-def settings_of(options: argparse.Namespace) -> dict[str, Any]:
-    """Reads the settings in the file, TOML or JSON, that `--settings` names; a `--budget` goes before its own."""
-    path: Path | None = options.settings
-    found = dict[str, Any]()
-    try:
-        if path is not None:
-            read = json.loads if path.suffix == ".json" else tomllib.loads
-            found = dict(read(path.read_text(encoding="utf-8")))
-    except (OSError, TypeError, ValueError) as error:
-        raise errors.InvalidSettingsError(f"--settings {path}: {error}") from error
-    return found | ({} if options.budget is None else {"max_context_tokens": options.budget})
 
 
 def printable(text: str) -> str:

@@ -149,9 +149,7 @@ def _newest_costs(plan: Plan, exchanges: Sequence[Exchange]) -> tuple[list[int],
 
 def _checked(allocation: object, situation: Situation) -> Allocation:
     if not isinstance(allocation, Allocation):
-        raise errors.InvalidSettingsError(
-            f"A strategy must give an Allocation, as `share_out` does, not {allocation!r}"
-        )
+        raise errors.InvalidSettingsError(f"A strategy gives an Allocation, as `share_out` does, not {allocation!r}")
     shared = {
         layer: allocation.tokens.get(layer, 0)
         for layer in (*Layer, *(spec.layer for spec in situation.custom))

@@ -333,19 +333,9 @@ def shown(text: str) -> str:
 
 def facts(report: ContextReport) -> list[tuple[str, str]]:
     """Returns labels and their texts, in the order in which they are shown."""
-    stable, counts = report.stability, report.coverage_counts()
+    counts = report.coverage_counts()
     states = ", ".join(f"{counts[state]:,} {said}" for state, (said, *_) in STATES.items() if counts[state])
     history = f"{report.history_strategy}: {plural(sum(counts.values()), 'message')}: {states}"
-    cost = f"{stable.effective_tokens:,} effective tokens, {stable.whole_effective_tokens:,} for sending everything"
-    if (turns := stable.turns_to_step) is not None and turns <= FAR_STEP:
-        when = f"in about {plural(turns, 'turn')}" if turns else "next"
-        cost += f"; {when} a step of about {stable.step_tokens:,}"
-    zone = f"{stable.stable_zone_tokens:,} tokens in the stable zone"
-    if stable.shared_tokens is None:
-        zone += "; first prompt of this conversation"
-    else:
-        zone += f", {stable.stable_zone_share:.0%} of it as in the previous prompt"
-        zone += f" ({stable.prompt_share:.0%} of the whole){', a compaction step' if stable.compaction_step else ''}"
     how = "exact" if report.count_mode == "exact" else "estimated, with a margin"
     corrected = report.uncorrected_tokens != report.total_tokens
     reserve = f"{report.output_reserve_tokens:,} tokens kept free for the answer"
@@ -365,8 +355,8 @@ def facts(report: ContextReport) -> list[tuple[str, str]]:
         ("Settings", " < ".join(report.settings_from) if len(report.settings_from) > 1 else ""),
         ("Strategy", report.allocation_strategy),
         ("History", history if report.coverage else "no messages yet"),
-        ("Stable", zone),
-        ("Cost", cost),
+        ("Stable", _stable_zone(report.stability)),
+        ("Cost", _cost(report.stability)),
         ("Counted", f"{how} ({report.tokenizer}), {plural(report.tokenizer_calls, 'new text')}"),
         ("Corrected", f"by observed usage; {report.uncorrected_tokens:,} without it" if corrected else ""),
         ("Window", window if report.window_tokens else ""),
@@ -379,6 +369,23 @@ def facts(report: ContextReport) -> list[tuple[str, str]]:
         ("Time", f"{sum(report.timings_ms.values()):.1f} ms ({steps})"),
     ]
     return [(label, text) for label, text in found if text]
+
+
+def _stable_zone(stable: Stability) -> str:
+    zone = f"{stable.stable_zone_tokens:,} tokens in the stable zone"
+    if stable.shared_tokens is None:
+        return f"{zone}; first prompt of this conversation"
+    shared = f"{stable.stable_zone_share:.0%} of it as in the previous prompt ({stable.prompt_share:.0%} of the whole)"
+    return f"{zone}, {shared}{', a compaction step' if stable.compaction_step else ''}"
+
+
+def _cost(stable: Stability) -> str:
+    cost = f"{stable.effective_tokens:,} effective tokens, {stable.whole_effective_tokens:,} for sending everything"
+    turns = stable.turns_to_step
+    if turns is None or turns > FAR_STEP:
+        return cost
+    when = f"in about {plural(turns, 'turn')}" if turns else "next"
+    return f"{cost}; {when} a step of about {stable.step_tokens:,}"
 
 
 def _usage(usage: UsageState) -> str:
