@@ -9,9 +9,9 @@ else here. What was read of an owner's documents is kept until their mark, which
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 import numpy as np
 from langchain_core.embeddings import Embeddings
@@ -81,10 +81,6 @@ class DocumentInfo(Record):
         return {"source": self.source, "title": self.title, "date": self.date, "type": self.type}
 
 
-NamedDocument: TypeAlias = tuple[DocumentInfo, str | None]
-"""A document that messages name, and its whole text where that is small enough."""
-
-
 class PartRecord(Record):
     """A chunk of a document, or its whole text exactly as it was given."""
 
@@ -138,19 +134,24 @@ class Catalogue:
         with self._mutex:
             self._shelves.pop(owner, None)
 
-    def named(self, user_id: str, texts: Sequence[str], *, max_tokens: int) -> Flow[list[NamedDocument]]:
-        """Returns the documents of a user and of everyone that messages (oldest first) name, the last named first.
+    def named(
+        self, user_id: str, texts: Sequence[str], *, max_tokens: int
+    ) -> Flow[list[tuple[Candidate | None, Candidate]]]:
+        """Returns documents of a user and of everyone that messages (oldest first) name, the last named first.
 
-        Of one with more than `max_tokens` the text is None.
+        Each is its whole text, or None where it has more than `max_tokens`, and its summary.
         """
         shelves = yield from self._read((owner_of(user_id), SHARED))
         records = [(shelf.owner, record) for shelf in shelves for record in shelf.records]
         names = [names_of(record.title, record.source) for _, record in records]
-        found: list[NamedDocument] = []
+        found: list[tuple[Candidate | None, Candidate]] = []
         for number in newest_mentions(names, texts)[:NAMED_DOCUMENTS]:
-            owner, record = records[number]
-            text = (yield from self.whole_text(owner, record)) if record.tokens <= max_tokens else None
-            found.append((record, text))
+            owner, one = records[number]
+            summary = Candidate(
+                id=one.id, source="documents", text=one.summary, title=one.title, date=one.date, kind="explicit"
+            )
+            text = (yield from self.whole_text(owner, one)) if one.tokens <= max_tokens else None
+            found.append((None if text is None else replace(summary, text=text), summary))
         return found
 
     def listed(self, owner: str) -> Flow[list[DocumentInfo]]:

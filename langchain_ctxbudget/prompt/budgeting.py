@@ -68,18 +68,34 @@ def _identity_tokens(plan: Plan) -> int:
 
 def _allocated(plan: Plan, identity: int) -> Plan:
     """Fits the turn into its room, and asks the strategy what every layer gets."""
-    request, counter, conversation = plan.request, plan.counter, plan.conversation
-    settings, tier, count = request.settings, request.tier, counter.count_text
+    counter, conversation, settings = plan.counter, plan.conversation, plan.request.settings
     framing = counter.count_messages([]) + (counter.count_message(SystemMessage("")) if identity else 0)
-    if not isinstance(request.turn[0], HumanMessage):
+    if not isinstance(plan.request.turn[0], HumanMessage):
         framing += counter.count_message(HumanMessage(NO_FIRST_QUESTION))
     plan = plan.but(turn=_planned_turn(plan, identity, framing))
+    is_limited = plan.request.tier.history_messages is not None
     exchanges = newest_exchanges(conversation)
     newest, keep = _newest_costs(plan, exchanges)
-    if tier.history_messages is None:
+    if not is_limited:
         keep = max(keep, newest_that_fit(newest, int(plan.limit_tokens * compact.keep_share(plan.limit_tokens))))
+    situation = _situation(plan, identity, framing, exchanges, sum(newest[len(newest) - keep :]))
+    allocation = _checked(settings.allocation.allocate(situation), situation)
+    if allocation.keep_messages is not None and not is_limited:
+        # As many of those as fit what the strategy gave them.
+        wanted = compact.newest_costs(conversation, allocation.keep_messages, plan.limit_tokens)
+        keep = newest_that_fit(wanted, allocation.tokens[Layer.HISTORY])
+    tokens = dict(allocation.tokens)
+    tokens[Layer.ARC] += plan.turn.work_tokens + plan.turn.own_work_tokens
+    tokens[Layer.MESSAGE] -= plan.turn.own_work_tokens
+    return plan.but(allocation=replace(allocation, tokens=tokens, keep_messages=keep))
+
+
+def _situation(plan: Plan, identity: int, framing: int, exchanges: tuple[Exchange, ...], keep_tokens: int) -> Situation:
+    """Measures what a strategy divides the budget by."""
+    settings, conversation, count = plan.request.settings, plan.conversation, plan.counter.count_text
     preferences, memories = facts.preference_fragments(settings, count), facts.memory_fragments(settings, count)
-    known_facts = (request.remembered.shown, request.remembered.all)[: 1 + bool(request.remembered.learned_since)]
+    remembered = plan.request.remembered
+    known_facts = (remembered.shown, remembered.all)[: 1 + bool(remembered.learned_since)]
     facts_tokens = max(facts.facts_tokens(known, count) for known in known_facts)
     kept_by_hand = ([fact for fact in known if fact.is_kept_by_hand] for known in known_facts)
     by_hand_tokens = max(facts.facts_tokens(kept, count) for kept in kept_by_hand)
@@ -87,7 +103,7 @@ def _allocated(plan: Plan, identity: int) -> Plan:
     entities = [count(one.line) for one in plan.detected.entities if one.line][: settings.entity_context.most_entities]
     fences_tokens = sum(map(count, _fence_texts(plan, has_preferences=bool(preferences))))
     heading_tokens = count(budgets.MEMORIES_HEADING) if memories else 0
-    situation = Situation(
+    return Situation(
         total_tokens=plan.level_tokens or plan.limit_tokens,
         overhead_tokens=framing + sum(plan.extras.values()) + fences_tokens + plan.turn.work_tokens,
         identity_tokens=identity,
@@ -97,7 +113,7 @@ def _allocated(plan: Plan, identity: int) -> Plan:
         message_tokens=plan.turn.tokens + plan.turn.free_tokens,
         message_count=len(conversation.entries),
         history_tokens=compact.history_tokens(conversation, plan.limit_tokens),
-        keep_tokens=sum(newest[len(newest) - keep :]),
+        keep_tokens=keep_tokens,
         pinned_tokens=compact.pinned_tokens(conversation, plan.limit_tokens, settings.keep_important),
         exchanges=exchanges,
         topic_count=len(topics),
@@ -110,15 +126,6 @@ def _allocated(plan: Plan, identity: int) -> Plan:
         emphasis=settings.emphasis,
         grown_tokens=plan.limit_tokens,
     )
-    allocation = _checked(settings.allocation.allocate(situation), situation)
-    if allocation.keep_messages is not None and tier.history_messages is None:
-        # As many of those as fit what the strategy gave them.
-        wanted = compact.newest_costs(conversation, allocation.keep_messages, plan.limit_tokens)
-        keep = newest_that_fit(wanted, allocation.tokens[Layer.HISTORY])
-    tokens = dict(allocation.tokens)
-    tokens[Layer.ARC] += plan.turn.work_tokens + plan.turn.own_work_tokens
-    tokens[Layer.MESSAGE] -= plan.turn.own_work_tokens
-    return plan.but(allocation=replace(allocation, tokens=tokens, keep_messages=keep))
 
 
 def newest_exchanges(conversation: Conversation) -> tuple[Exchange, ...]:

@@ -65,14 +65,7 @@ class Sources:
             return ()
         reading = self.catalogue.named(self.user_id, texts, max_tokens=max_tokens)
         found = yield from with_fallback(reading, (), NOT_SEARCHED, failures)
-        result: list[Named] = []
-        for one, text in found:
-            summary = Candidate(
-                id=one.id, source="documents", text=one.summary, title=one.title, date=one.date, kind="explicit"
-            )
-            whole = None if text is None or self.summaries_only else replace(summary, text=text)
-            result.append((whole, summary))
-        return tuple(result)
+        return tuple((None if self.summaries_only else whole, summary) for whole, summary in found)
 
 
 def search(
