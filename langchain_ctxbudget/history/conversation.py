@@ -73,9 +73,8 @@ class Conversation:
         self.total_tokens = int(self.cost_column.sum())
         self.safe = cast("Sequence[bool]", table.safe.values.data)
         wanted = table.preservations.values
-        self.kept, self.dropped = (
-            np.flatnonzero(wanted == PRESERVATIONS.index(kind)).tolist() for kind in ("keep", "drop")
-        )
+        self.kept = np.flatnonzero(wanted == PRESERVATIONS.index("keep")).tolist()
+        self.dropped = np.flatnonzero(wanted == PRESERVATIONS.index("drop")).tolist()
         self.quotable = table.says.values & (wanted < PRESERVATIONS.index("summarize"))
         """Whether each may stand in a prompt word for word, though it is not among the recent ones."""
         self.exchanges, self.names = int(np.count_nonzero(table.human.values)), frozenset(table.names)

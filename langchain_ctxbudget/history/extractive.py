@@ -290,7 +290,8 @@ def summary_lines(
     lines: list[SummaryLine] = []
     left, parts = room_tokens, sum(PARTS[strategy][zone] for zone, _ in zones)
     for zone, spans in zones:
-        chosen = _zone_lines(spans, count, left * PARTS[strategy][zone] // parts, said, alive, form=form)
+        told = [_lines_of(digest, said, alive, form) for digest in spans]
+        chosen = _zone_lines(told, count, left * PARTS[strategy][zone] // parts)
         parts -= PARTS[strategy][zone]
         left -= sum(map(count, with_headings(chosen)))
         lines += chosen
@@ -304,41 +305,43 @@ def zone_of(strategy: str, digest: Digest, cut: int) -> int:
     return int(strategy == "compacted" and digest.level == 1 and digest.first >= cut * OLDER_SHARE)
 
 
+def _lines_of(
+    digest: Digest, said: Sequence[str], alive: frozenset[str], form: HistoryFormat
+) -> list[tuple[Sentence, SummaryLine]]:
+    """Returns the sentences of a span that may be told, each with its line."""
+    found: list[tuple[Sentence, SummaryLine]] = []
+    for sentence in digest.sentences:
+        is_open = sentence.kind is Kind.OPEN
+        if (is_open and sentence.text not in alive) or any(sentence.text in line for line in said):
+            continue
+        mark = "[OPEN] " if is_open and "[OPEN]" not in sentence.text else ""
+        line = SummaryLine(
+            position=sentence.position,
+            order=sentence.order,
+            heading=f"[{sentence.date}]\n" if sentence.date and form.timestamps else "",
+            text=f"- {form.line(sentence.speaker, mark + fences.as_data(sentence.text))}\n",
+            first=digest.first,
+            end=digest.end,
+            made_by=digest.made_by,
+            value=sentence.score,
+        )
+        found.append((sentence, line))
+    return found
+
+
 def _zone_lines(
-    spans: Sequence[Digest],
-    count: Count,
-    room_tokens: int,
-    said: Sequence[str],
-    alive: frozenset[str],
-    *,
-    form: HistoryFormat,
+    spans: Sequence[Sequence[tuple[Sentence, SummaryLine]]], count: Count, room_tokens: int
 ) -> list[SummaryLine]:
     """Returns sentences that fit with their headings: of every span its best one, then what adds most."""
-    sentences: list[Sentence] = []
-    lines: list[SummaryLine] = []
+    sentences = [sentence for span in spans for sentence, _ in span]
+    lines = [line for span in spans for _, line in span]
     best_first: list[list[int]] = []
-    """Of every span, the places of its lines."""
-    for digest in spans:
-        begin = len(lines)
-        for sentence in digest.sentences:
-            is_open = sentence.kind is Kind.OPEN
-            if (is_open and sentence.text not in alive) or any(sentence.text in line for line in said):
-                continue
-            mark = "[OPEN] " if is_open and "[OPEN]" not in sentence.text else ""
-            line = SummaryLine(
-                position=sentence.position,
-                order=sentence.order,
-                heading=f"[{sentence.date}]\n" if sentence.date and form.timestamps else "",
-                text=f"- {form.line(sentence.speaker, mark + fences.as_data(sentence.text))}\n",
-                first=digest.first,
-                end=digest.end,
-                made_by=digest.made_by,
-                value=sentence.score,
-            )
-            sentences.append(sentence)
-            lines.append(line)
-        if len(lines) > begin:
-            best_first.append(sorted(range(begin, len(lines)), key=lambda i: -lines[i].value))
+    """Of every span that tells something, the places of its lines."""
+    begin = 0
+    for span in filter(None, spans):
+        end = begin + len(span)
+        best_first.append(sorted(range(begin, end), key=lambda i: -lines[i].value))
+        begin = end
     costs, room = [count(line.text) for line in lines], room_tokens
     while room > 0:  # what the headings cost is known once sentences are chosen
         best, left = set[int](), room

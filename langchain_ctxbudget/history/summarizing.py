@@ -68,16 +68,7 @@ def read_reply(request: SummaryRequest, made_by: str, counter: TokenCounter, rep
 
     It is the JSON that was asked for, or a summary alone; else a `ValueError` says what it is.
     """
-    text = str(reply) if isinstance(reply, Mapping) else llm.without_thoughts(reply)
-    shown = repr(llm.clipped(text, _SHOWN_CHARACTERS))
-    fields: Mapping[str, Any] = {"summary": text}
-    if isinstance(reply, Mapping) or not text or ENGLISH.json.search(text) or len(text) > llm.MOST_REPLY_CHARACTERS:
-        try:
-            fields = llm.reply_object(reply, tuple(_FIELDS))
-        except ValueError as error:
-            raise ValueError(f"{error}: {shown}" if text else str(error)) from None
-    elif ENGLISH.refuses.match(text):
-        raise ValueError(f"a refusal: {shown}")
+    fields, shown = _fields_of(reply)
     lines = (line for part in _strings(fields.get("summary")) for line in encodable(part).splitlines())
     said = (one_line(sentence) for line in lines for sentence in sentences(_without_bullet(line)))
     told = (llm.clipped(one, messages.MAX_SENTENCE_CHARACTERS) for one in said if one[-1:] != ":")
@@ -89,9 +80,12 @@ def read_reply(request: SummaryRequest, made_by: str, counter: TokenCounter, rep
         marked = (text for text in statements if "[OPEN]" in text)
         questions = _listed("open_questions", [*request.open_questions, *marked])
     before = set(map(_bare, request.open_questions))  # those stand in an earlier digest already
+    new_questions = [question for question in questions if _bare(question) not in before]
     kinds = {_bare(text): (text, kind_of(text)) for text in statements}
-    for kind, items in ((Kind.DECISION, decisions), (Kind.OPEN, (q for q in questions if _bare(q) not in before))):
-        kinds |= {_bare(item): (kinds.get(_bare(item), (item,))[0], kind) for item in items}
+    for kind, items in ((Kind.DECISION, decisions), (Kind.OPEN, new_questions)):
+        for item in items:  # where a statement says the same, that stands for it
+            text, _ = kinds.get(_bare(item), (item, kind))
+            kinds[_bare(item)] = text, kind
     node, dates = request.node, {line.date for line in request.lines}
     date = next(iter(dates)) if len(dates) == 1 else None  # of several days, the model says itself which
     made = []
@@ -108,6 +102,20 @@ def read_reply(request: SummaryRequest, made_by: str, counter: TokenCounter, rep
         made_by=made_by,
         open_questions=questions,
     )
+
+
+def _fields_of(reply: str | Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
+    """Returns the fields of a model's answer, and the answer in short for errors."""
+    text = str(reply) if isinstance(reply, Mapping) else llm.without_thoughts(reply)
+    shown = repr(llm.clipped(text, _SHOWN_CHARACTERS))
+    if isinstance(reply, Mapping) or not text or ENGLISH.json.search(text) or len(text) > llm.MOST_REPLY_CHARACTERS:
+        try:
+            return llm.reply_object(reply, tuple(_FIELDS)), shown
+        except ValueError as error:
+            raise ValueError(f"{error}: {shown}" if text else str(error)) from None
+    if ENGLISH.refuses.match(text):
+        raise ValueError(f"a refusal: {shown}")
+    return {"summary": text}, shown
 
 
 def _strings(value: object) -> list[str]:

@@ -137,9 +137,7 @@ def within(detected: Detected, tier: Tier, count: Count) -> Detected:
     order = sorted(every, key=lambda layer_and_one: -layer_and_one[1].confidence)
     gone = order[tier.knowledge_items - tier.knowledge_items // 2 :]
     told = ((layer, _left_out(one.id, one.line, Reason.USAGE_LIMIT, count)) for layer, one in gone)
-    stay = {
-        layer: tuple(one for one in found if (layer, one) not in gone) for layer, found in detected.subjects.items()
-    }
+    stay = {layer: tuple(it for it in found if (layer, it) not in gone) for layer, found in detected.subjects.items()}
     return replace(detected, subjects=stay, omitted=(*detected.omitted, *told))
 
 

@@ -59,11 +59,7 @@ class Engine:
     """One model over a workspace: makes the prompts of a pipeline, also for threads and tasks that share it."""
 
     def __init__(
-        self,
-        workspace: Workspace,
-        target: ModelTarget,
-        system_prompt: str,
-        reranker: BaseDocumentCompressor | None,
+        self, workspace: Workspace, target: ModelTarget, system_prompt: str, reranker: BaseDocumentCompressor | None
     ) -> None:
         self.workspace, self.settings, self.recent = workspace, workspace.settings, workspace.recent
         self.target, self.system_prompt, self.reranker = target, system_prompt, reranker

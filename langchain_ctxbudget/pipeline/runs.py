@@ -74,11 +74,7 @@ class Run:
     store: BaseStore | None = None
 
     def request(
-        self,
-        config: RunnableConfig,
-        asked: Request,
-        state: Mapping[str, Any] | None = None,
-        failures: Sequence[str] = (),
+        self, config: RunnableConfig, asked: Request, state: Mapping[str, Any] | None, failures: Sequence[str] = ()
     ) -> Request:
         """Returns the run's request, on top of what every run asks for; the state is an agent's."""
         return replace(
