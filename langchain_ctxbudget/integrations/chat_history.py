@@ -76,9 +76,7 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
 
     @messages.setter
     def messages(self, _messages: Sequence[BaseMessage]) -> None:
-        raise InputError(
-            "messages cannot be assigned: `add_messages` appends, `clear` removes, `pipeline.sync` replaces"
-        )
+        raise InputError("messages are read-only: `add_messages` appends, `clear` removes, `pipeline.sync` replaces")
 
     async def aget_messages(self) -> list[BaseMessage]:
         """Returns what `messages` is."""

@@ -207,9 +207,7 @@ def checked(messages: Sequence[BaseMessage], argument: str, known: Sequence[obje
                 f"`langchain_core.messages.convert_to_messages` converts dicts and tuples"
             )
         if isinstance(message, RemoveMessage):
-            raise UnsupportedContentError(
-                f"{place} is a RemoveMessage; to remove some, call `sync` with those that stay"
-            )
+            raise UnsupportedContentError(f"{place} is a RemoveMessage: call `sync` with the messages that stay")
         if KEY in message.additional_kwargs:
             require_preservation(message.additional_kwargs[KEY], f"{place}.additional_kwargs[{KEY!r}]")
     return [message_chunk_to_message(one) if isinstance(one, BaseMessageChunk) else one for one in messages]

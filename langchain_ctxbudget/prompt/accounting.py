@@ -210,27 +210,32 @@ def is_squeezed(settled: Settled) -> bool:
     return stable != [*plan.preferences.shown, *view.arc, *view.summary] or content.history != view.groups
 
 
+def _is_rewritten(settled: Settled, same: int) -> bool:
+    """Tells whether a prompt was written anew, of which so many messages are the same as in the previous one."""
+    plan, last, step = settled.plan, settled.plan.conversation.last, settled.plan.history.step
+    if last is None:
+        return step and plan.history.cut > 0
+    # A zone that was squeezed for one turn is another one at the next.
+    squeezed = is_squeezed(settled) or last.squeezed or (plan.turn.long, plan.turn.renewed) != last.long_turn
+    changed = same < last.stable or (step and same < settled.built.stable)
+    gave_way = plan.turn.renewed != last.long_turn[1] and same < len(last.messages)
+    return gave_way or (changed and (step or squeezed or plan.clips_new))
+
+
 def _stability(settled: Settled) -> report.Stability:
     """Returns what this prompt has in common with the conversation's previous one, from the start."""
     plan, built, costs = settled.plan, settled.built, settled.measured.costs
-    step, last = plan.history.step, plan.conversation.last
+    last, warm = plan.conversation.last, plan.cached is not None
     stable, total = sum(costs[: built.stable]), sum(costs)
     extras, whole = sum(plan.extras.values()), whole_tokens(plan)
     turns, step_tokens = next_step(plan, total + extras) if plan.grows else (None, None)
     shared, same = assembly.common_prefix(built.messages, costs, last.messages if last else (), plan.counter)
-    rewritten, warm = step and plan.history.cut > 0, plan.cached is not None
-    if last is not None:
-        # A zone that was squeezed for one turn is another one at the next.
-        squeezed = is_squeezed(settled) or last.squeezed or (plan.turn.long, plan.turn.renewed) != last.long_turn
-        changed = same < last.stable or (step and same < built.stable)
-        gave_way = plan.turn.renewed != last.long_turn[1] and same < len(last.messages)
-        rewritten = gave_way or (changed and (step or squeezed or plan.clips_new))
     return report.Stability(
         stable_zone_tokens=stable,
         shared_tokens=shared if last else None,
         stable_zone_share=(1.0 if same >= built.stable else min(shared, stable) / stable) if last else None,
         prompt_share=(shared / total if total else 1.0) if last else None,
-        compaction_step=rewritten,
+        compaction_step=_is_rewritten(settled, same),
         effective_tokens=round(effective_tokens(total + extras, warm * (shared + (extras if shared else 0)))),
         whole_effective_tokens=round(effective_tokens(whole, warm * min(whole, last.whole_tokens if last else 0))),
         saved_tokens=max(0, whole - total - extras),

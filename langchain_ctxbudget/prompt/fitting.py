@@ -50,9 +50,7 @@ def excess_tokens(plan: Plan, content: assembly.Content) -> int:
     return plan.counter.count_messages(head) + steps_tokens + JOINS - limit
 
 
-def pruned(
-    plan: Plan, content: assembly.Content, order: Sequence[str]
-) -> tuple[assembly.Content, tuple[Fragment, ...]]:
+def pruned(plan: Plan, content: assembly.Content, order: list[str]) -> tuple[assembly.Content, tuple[Fragment, ...]]:
     """Removes what exceeds the limit from the layers of `order`, the least valuable first; returns that, too."""
     gone: list[Fragment] = []
     while (excess := excess_tokens(plan, content)) > 0:
