@@ -139,16 +139,16 @@ class _Declared(budget.Parameters):
     """The text that goes into the prompt when it comes up."""
     aliases: tuple[budget.Text, ...] = ()
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Every word for it, its name first."""
-        return (getattr(self, "label" if isinstance(self, Topic) else "name"), *self.aliases)
-
 
 class Topic(_Declared):
     """A topic that the application declares."""
 
     label: budget.Text
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every word for it, its label first."""
+        return (self.label, *self.aliases)
 
 
 class Entity(_Declared):
@@ -157,6 +157,11 @@ class Entity(_Declared):
     name: budget.Text
     type: budget.Text = "concept"
     """`person`, `project`, `organization`, `tool`, `concept` or any other word."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every word for it, its name first."""
+        return (self.name, *self.aliases)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,11 +52,9 @@ class OpenQuestions:
     """A digest of the messages that were read."""
 
     def read(self, lines: Iterable[Line]) -> "OpenQuestions":
-        """Returns the questions that are open after the next messages; those before `read_until` are passed over."""
+        """Returns the questions that are open after the next messages, which begin at `read_until`."""
         alive, before, until = self.alive, self._before, self.read_until
         for line in lines:
-            if line.position < until:
-                continue
             reply_to = frozenset(terms(before.text)) if before and alive and before.speaker != line.speaker else None
             for order, text in enumerate(units(line.text)):
                 if extractive.kind_of(text) is Kind.OPEN:

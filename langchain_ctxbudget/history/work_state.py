@@ -170,10 +170,8 @@ class WorkState:
         return replace(self, **{name: getattr(self, name).copy() for name in own})
 
     def read(self, messages: Iterable[tuple[int, BaseMessage]]) -> "WorkState":
-        """Reads messages with their positions, in order; those that it has read are passed over."""
+        """Reads the next messages, which begin at `read_until`, with their positions."""
         for position, message in messages:
-            if position < self.read_until:
-                continue
             self.read_until = position + 1
             if isinstance(message, ToolMessage):
                 if (call := self._open.pop(message.tool_call_id, None)) is not None:
