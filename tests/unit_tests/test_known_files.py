@@ -27,6 +27,10 @@ def test_many_blocks_without_an_end_are_read_at_once() -> None:
         assert not [*known_files.replacements(text)]
 
 
+def test_a_long_word_that_names_no_file_is_read_at_once() -> None:
+    assert not known_files.focus_of("x" * 200_000, "", "", (), "").files
+
+
 def test_lines_that_were_named_by_number_are_chosen_and_fit_the_budget() -> None:
     values = known_files.worth({"src/a.py": FILE}, Focus(places={"a.py": [(60, 62)] * 3}), calls=2)
     chosen = known_files.chosen_lines({"src/a.py": FILE}, values, len, 200, {})

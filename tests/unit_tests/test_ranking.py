@@ -152,7 +152,7 @@ def test_a_users_instruction_that_is_to_hold_from_now_on_tells_of_the_user() -> 
     for text in ("Thanks! Always give me dates.", "Whenever I ask about prices, use euros.", "From now on be brief."):
         assert first_person(text, from_user=True) == 1, text
         assert first_person(text) < 0.5
-    for text in ("We always go there.", "Never mind.", "When I was ten, it rained."):
+    for text in ("We always go there.", "Never mind.", "When I was ten, it rained.", "`\n" * 50_000):
         assert first_person(text, from_user=True) < 1, text
 
 
