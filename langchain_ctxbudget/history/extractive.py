@@ -6,7 +6,6 @@ one if `windowed`; if `compacted` one for the older 40 of 75 messages, and one; 
 
 import heapq
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -29,8 +28,10 @@ KNOWN_LINES = 256
 POOL = 600
 """The most sentences that a summary chooses from; the most important ones of all segments."""
 KIND_BONUS = 20.0
-FEWEST_WORDS = 3
-"""A sentence of fewer words is not kept, unless it decides something or leaves it open."""
+FEWEST_WORDS, FEWEST_FOREIGN_WORDS = 3, 5
+"""A sentence of fewer words is not kept, unless it decides something or leaves it open; and in other languages."""
+BEGINNING, ENGLISH_SHARE = 1_000, 0.1
+"""A message is English if common words are this share of the words at its beginning."""
 LEANING_PENALTY, TOOL_PENALTY = 6.0, 8.0
 """For what leans on the sentence before it, and for what a tool returned."""
 RANK_UNIT = 60_060
@@ -40,10 +41,9 @@ PARTS = {"windowed": (1,), "compacted": (10, 25), "multi_level": (5, 10, 15)}
 OLDER_SHARE = 40 / 75
 """Of the compacted messages, those that have the smaller part of the room (seed 000)."""
 ENGLISH = messages.vocabulary("history")
-_QUESTION_MARK = re.compile("[?？؟]")  # noqa: RUF001 - full-width and Arabic
 _POINTS = (
-    (re.compile("```"), 7.5, math.inf),
-    (_QUESTION_MARK, 5, 15),
+    (ENGLISH.fence, 7.5, math.inf),
+    (ENGLISH.question_mark, 5, 15),
     (ENGLISH.decision, 10, math.inf),
     (ENGLISH.open, 10, 10),
     (ENGLISH.problem, 5, 15),
@@ -53,8 +53,6 @@ _POINTS = (
     (ENGLISH.code, 4, 8),
 )
 """The points that each match of a pattern adds to the importance of a text, and the most for all (seed 000)."""
-_CLOSING = "\"'”’»)] "  # noqa: RUF001 - what may stand after a sentence's mark
-_PASSIVE = ("was ", "were ", "been ")
 
 
 @cache
@@ -147,7 +145,7 @@ def kind_of(sentence: str) -> Kind:
     if not decides or is_question(sentence) or ENGLISH.supposes.search(sentence):
         return Kind.PLAIN
     before, after = sentence[: decides.start()], sentence[decides.end() :]
-    told = f"{before} {after}" if decides[0].startswith(_PASSIVE) else after
+    told = f"{before} {after}" if decides[0].startswith(("was ", "were ", "been ")) else after
     has_object = not generic_terms().issuperset(terms(told))
     behind = after[5:] if ENGLISH.that.match(sentence, decides.end()) else after
     leans = ENGLISH.leans_behind.match(behind) or ENGLISH.leans_before.search(before)
@@ -156,7 +154,7 @@ def kind_of(sentence: str) -> Kind:
 
 def is_question(sentence: str) -> bool:
     """Returns True if a sentence ends in a question mark of any script."""
-    return bool(_QUESTION_MARK.search(sentence.rstrip(_CLOSING)[-1:]))
+    return bool(ENGLISH.asks.search(sentence))
 
 
 def importance(text: str, *, from_user: bool) -> float:
@@ -207,10 +205,10 @@ def keep_sentences(lines: Iterable[Line], limit: int = KEPT_PER_SEGMENT) -> tupl
 @remembering(KNOWN_LINES)
 def candidates_of(line: Line) -> tuple[Sentence, ...]:
     """Returns the sentences of a message that say something later."""
-    found = []
+    found, beginning = list[Sentence](), line.text[:BEGINNING]
+    is_foreign = len(ENGLISH.common.findall(beginning)) < word_count(beginning) * ENGLISH_SHARE
     for order, text in enumerate(units(line.text)):
-        words = word_count(text)
-        if words < 2:  # noqa: PLR2004 - "x", of which a long text may have very many
+        if (words := word_count(text)) < 2:  # noqa: PLR2004 - "x", of which a long text may have very many
             continue
         kind = kind_of(text)
         if kind is Kind.DECISION and line.speaker == "assistant" and not ENGLISH.together.search(text):
@@ -219,13 +217,15 @@ def candidates_of(line: Line) -> tuple[Sentence, ...]:
         if kind is Kind.PLAIN and words < FEWEST_WORDS:
             continue
         if kind is Kind.PLAIN and line.speaker:  # of a chat: it must be whole, of a matter, and to nobody alone
-            is_whole = ENGLISH.ends.search(text) or (line.from_user and ENGLISH.speaks.search(text))
+            says_all = (is_foreign or ENGLISH.of_us.search(text)) and text == line.text.strip()
+            is_whole = ENGLISH.ends.search(text) or (line.from_user and (says_all or ENGLISH.speaks.search(text)))
             signs = (ENGLISH.of_us, ENGLISH.number, ENGLISH.capitalised, ENGLISH.code, ENGLISH.problem)
-            of_matter = is_whole and text[-1] not in ":;,…" and any(sign.search(text) for sign in signs)
+            of_matter = is_whole and text[-1] not in ":;,…" and (is_foreign or any(sign.search(text) for sign in signs))
             if not of_matter or is_question(text) or ENGLISH.reacts.search(text) or ENGLISH.leans_on.search(text):
                 continue
             # "I did think about that." is about nothing.
-            if not ENGLISH.verb.search(text.lower()) or len(frozenset(terms(text)) - generic_terms()) < 2:  # noqa: PLR2004
+            has_words = words >= FEWEST_FOREIGN_WORDS if is_foreign else ENGLISH.verb.search(text.lower())
+            if not has_words or len(frozenset(terms(text)) - generic_terms()) < 2:  # noqa: PLR2004
                 continue
         worth = importance(text, from_user=line.from_user)
         if words > FEWEST_WORDS:  # "Agreed, then.", "Keep it open." say nothing by themselves

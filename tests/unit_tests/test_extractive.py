@@ -57,6 +57,11 @@ def test_small_talk_is_not_kept_and_what_matters_weighs_more():
         assert first.score > second.score, (more.text, less.text)
 
 
+def test_whole_sentences_of_other_languages_and_without_capitals_are_kept():
+    for text in ["Ich wohne jetzt in Bonn.", "我的猫叫汤姆，住在谷仓里。", "my cat is called zoe"]:
+        assert [kept.text for kept in keep_sentences([line(text, from_user=True)])] == [text]
+
+
 @given(LINES, st.integers(0, 10))
 def test_kept_sentences_are_the_best_of_the_messages_own_in_order(lines, limit):
     everything, kept = keep_sentences(lines, 10_000), keep_sentences(lines, limit)
