@@ -14,7 +14,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar, cast, get_args
 
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, Op, PutOp, Result
@@ -252,7 +252,7 @@ def twins(
         return await adrive(flow(self, *args, **kwargs))
 
     name, returned = flow.__name__.lstrip("_"), inspect.signature(flow).return_annotation
-    inner = returned.removeprefix("Flow[").removesuffix("]") if isinstance(returned, str) else returned
+    inner = returned.removeprefix("Flow[").removesuffix("]") if isinstance(returned, str) else get_args(returned)[-1]
     signature = inspect.signature(flow).replace(return_annotation=inner)
     short = (flow.__doc__ or "").partition("\n")[0].rstrip(".") + f"; see `{name}`."
     for twin, own_name, text in ((blocking, name, flow.__doc__), (awaitable, f"a{name}", short)):

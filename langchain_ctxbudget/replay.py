@@ -75,8 +75,8 @@ def replay(
     turns = split_turns(said)
     if not any(map(_answers, turns)):
         raise InputError("Nothing to replay: the conversation has no answer of a model that follows a message")
-    if budget < 1:
-        raise InputError(f"budget must be at least 1 token, not {budget}")
+    if type(budget) is not int or budget < 1:
+        raise InputError(f"budget must be at least 1 token, not {budget!r}")
     if unknown := sorted(set(evidence or ()) - set(range(1, len(turns) + 1))):
         raise InputError(f"evidence is for turns {unknown}, but the conversation has turns 1 to {len(turns)}")
     options: dict[str, Any] = {"settings": settings, "embeddings": embeddings, "tools": tools, "model": model}

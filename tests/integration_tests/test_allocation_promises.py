@@ -90,8 +90,7 @@ def test_the_items_of_an_own_layer_stand_in_the_prompt_and_in_the_report(call: C
     [request] = asked
     assert (request.query, request.user_id, request.conversation_id) == ("What is open?", "ada", "c1")
     assert request.budget_tokens > request.left_tokens == 0, "without tools nothing is kept for calls"
-    block = context.messages[-1].text
-    assert "## open files\n- main.py: prints\n- test.py: tests\n" in block
+    assert "## open files\n- main.py: prints\n- test.py: tests\n" in context.messages[-1].text
     part = context.report.layer("open files")
     assert [(item.id, item.status, item.reason) for item in part.items] == [
         ("open files 1", Status.INCLUDED, Reason.CONFIGURED),
@@ -112,8 +111,7 @@ def test_what_is_known_about_the_user_does_not_change_with_the_message(allocatio
     )
     pipeline.add_messages(chat(6), **SCOPE)
     turns = ["Hi", "Hi " + "word " * 300, "Hi there", "Hi " + "word " * 500]
-    first = {pipeline.assemble(turn, **SCOPE).messages[0].text for turn in turns}
-    assert len(first) == 1
+    assert len({pipeline.assemble(turn, **SCOPE).messages[0].text for turn in turns}) == 1
 
 
 # -- What the functions of an application's own layers may do, and what becomes of the turn when they do worse

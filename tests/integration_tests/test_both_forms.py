@@ -1,6 +1,7 @@
 """The blocking form of every public method gives what its async twin gives: other tests use one of the two."""
 
 import asyncio
+import inspect
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -207,6 +208,10 @@ def test_the_blocking_form_gives_what_the_async_one_gives(use: Callable[..., lis
             results.append(use(pipeline, doing(form), tmp_path))
     for number, (blocking, awaited) in enumerate(zip(*results, strict=True)):
         assert blocking == awaited, f"step {number}"
+
+
+def test_a_signature_says_what_a_method_returns() -> None:
+    assert inspect.signature(ContextPipeline.aassemble).return_annotation is AssembledContext
 
 
 def test_every_twin_is_in_a_story() -> None:

@@ -258,8 +258,7 @@ def check_ledger(world: World, context: AssembledContext) -> None:
         assert key in sent, f"{key} is called verbatim and is not in the prompt"
         assert sent[key].endswith(by_id[key].text), f"{key} is called verbatim and has other words"
         assert re.fullmatch(r"(\[[^\n]*\]\n){0,2}", sent[key].removesuffix(by_id[key].text)), f"{key} has more words"
-    block = context.messages[-1].text
-    flat = re.sub(r"\s+", " ", block)
+    flat = re.sub(r"\s+", " ", context.messages[-1].text)
     assert all(re.sub(r"\s+", " ", by_id[key].text).strip() in flat for key in ledger["retrieved"])
 
 

@@ -17,5 +17,4 @@ def test_no_async_way_in_blocks_the_event_loop_when_it_is_used_first(kind: str, 
     command = [sys.executable, "-m", "tests.integration_tests.first_uses", where]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert not ran.returncode, ran.stderr
-    blocked = {way: found for way, found in json.loads(ran.stdout).items() if found}
-    assert not blocked
+    assert not {way: found for way, found in json.loads(ran.stdout).items() if found}

@@ -139,8 +139,7 @@ def test_an_agent_s_state_that_was_emptied_has_lost_its_messages(*, restarted: b
     agent.ask("q0", "a0")
     agent.ask("q1", "a1")
     agent = Middleware(store, saver) if restarted else agent
-    seen = agent.ask("q2", "a2", RemoveMessage(REMOVE_ALL_MESSAGES))
-    assert words(seen) == ["q2"]
+    assert words(agent.ask("q2", "a2", RemoveMessage(REMOVE_ALL_MESSAGES))) == ["q2"]
     assert agent.stored() == ["q2", "a2"]
     assert agent.failures() == []
     assert archived(agent.pipeline) == ["a0", "a1", "q0", "q1"]

@@ -166,8 +166,7 @@ def test_any_text_is_a_message_id(store: BaseStore, call: Call) -> None:
     assert call(other, "get_messages", **SCOPE) == edited
     assert call(other, "sync", edited[::2], on_removal="forget", **SCOPE) == IDS[::2]
     assert call(pipeline, "get_messages", **SCOPE) == edited[::2]
-    states = call(other, "coverage", **SCOPE)
-    assert sorted(itertools.chain(*states.values())) == sorted(IDS[::2])
+    assert sorted(itertools.chain(*call(other, "coverage", **SCOPE).values())) == sorted(IDS[::2])
     assert call(other, "assemble", "And now?", **SCOPE).report.failures == ()
 
 
@@ -246,8 +245,7 @@ def test_an_unknown_content_block_is_sent_and_counted(call: Call) -> None:
 
 def test_a_record_that_is_not_one_is_an_error_that_says_where(call: Call) -> None:
     store = InMemoryStore()
-    pipeline = ContextPipeline(store=store)
-    call(pipeline, "add_messages", [HumanMessage("a")], **SCOPE)
+    call(ContextPipeline(store=store), "add_messages", [HumanMessage("a")], **SCOPE)
     [namespace] = [name for name in store.list_namespaces() if "messages" in name]
     [item] = store.search(namespace)
     store.put(namespace, item.key, {"id": item.key, "from": "somewhere else"})

@@ -136,7 +136,6 @@ def test_an_interrupted_turn_is_quoted_after_it_is_resumed_elsewhere(invoke: Inv
     invoke(first, QUESTION, CONFIG)
     tool = create_recall_tool(ContextPipeline(store=store), max_tokens=300)
     second = agent(tool, asks(reference="43@5000"), asks(reference="7"), others=others, checkpointer=saver)
-    state = invoke(second, Command(resume="yes"), CONFIG)
-    page, bicycle = results(state)
+    page, bicycle = results(invoke(second, Command(resume="yes"), CONFIG))
     assert page.startswith(f"{QUOTES}#43@5000 tool read_log: {LOG[5000:5050].splitlines()[0]}\n")
     assert bicycle == f"{QUOTES}#7 ada: My bicycle is blue.\n"

@@ -66,6 +66,5 @@ def test_it_can_be_read(page: Page) -> None:
 
 
 def test_every_bar_is_seen_on_its_ground(page: Page) -> None:
-    bars = page.locator("pre > span")
-    assert bars.count() > len(LAYER_COLOURS)
+    assert page.locator("pre > span").count() > len(LAYER_COLOURS)
     assert page.evaluate(CONTRAST.replace("contrast < 4.5", "contrast < 2.4")) == []

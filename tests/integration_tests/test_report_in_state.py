@@ -164,8 +164,7 @@ def artifacts(messages: list[BaseMessage]) -> list[Any]:
 def test_an_agent_goes_on_with_it_in_this_turn_and_in_the_next(make: Any) -> None:
     artifact, middleware = make(), budget()
     agent = agent_of(scripted(wants("measure"), "5 m."), middleware, tools=[with_artifact(artifact)], checkpointer=None)
-    state = ask(agent, HumanMessage("How long is it?"))
-    assert state["messages"][2].artifact is artifact
+    assert ask(agent, HumanMessage("How long is it?"))["messages"][2].artifact is artifact
     assert len(middleware.pipeline.get_messages(**SCOPE)) == 4
     agent = agent_of(scripted("Fine."), budget(), checkpointer=None)
     said = [*turn(artifact), AIMessage("5 m.", id="a"), HumanMessage("Thanks!", id="h2")]

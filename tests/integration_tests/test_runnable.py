@@ -85,6 +85,5 @@ def test_the_block_of_the_state_stands_in_the_prompt(pipeline: ContextPipeline) 
 
 def test_leading_system_messages_of_a_state_are_not_stored(pipeline: ContextPipeline) -> None:
     state = {"messages": [SystemMessage("Be brief."), *chat(60), HumanMessage("And now?")]}
-    sent = pipeline.as_runnable().invoke(state, CONFIG)
-    assert sent[0].text.startswith("You help.\n\nBe brief.")
+    assert pipeline.as_runnable().invoke(state, CONFIG)[0].text.startswith("You help.\n\nBe brief.")
     assert pipeline.get_messages(**SCOPE) == chat(60)

@@ -143,8 +143,7 @@ def test_a_bad_answer_is_a_failure(serve: Serve, answer: Any, reason: str) -> No
 
 def test_the_key_goes_to_the_models_own_server_and_is_not_shown(serve: Serve) -> None:
     server = serve()
-    model = openai_model(base_url="http://ada:pass@models.example:8000/v1?token=query")
-    shown = str(find(model))
+    shown = str(find(openai_model(base_url="http://ada:pass@models.example:8000/v1?token=query")))
     assert server.keys == {"Bearer sk-secret"}
     assert f"{URL}/v1" in shown
     assert not any(secret in shown for secret in ("ada", "pass", "query", "sk-secret"))

@@ -119,8 +119,7 @@ def test_of_the_arc_as_much_goes_as_must_after_the_history_and_a_quarter_stays()
 
 def test_the_first_two_and_the_last_six_messages_stay_as_whole_groups() -> None:
     history = groups_of(HumanMessage("Go."), *(message for i in range(8) for message in call(i)))
-    left = after("middle-out", history=history).history
-    assert left == (*history[:2], *history[-3:])
+    assert after("middle-out", history=history).history == (*history[:2], *history[-3:])
 
 
 def test_of_memories_expendable_ones_go_first_then_all() -> None:
@@ -286,8 +285,7 @@ def test_a_newer_call_that_failed_makes_nothing_stale() -> None:
     failed = used(2, "Read", "no such file", path="a.py")
     failed[1] = ToolMessage("no such file", tool_call_id="u2", id="m2", status="error")
     groups = groups_of(HumanMessage("Go."), *used(1, "Read", TEXT, path="a.py"), *failed, *used(3, "look", TEXT))
-    result = at_once(groups, 40)
-    assert "tokens left out" in result.groups[1].messages[1].text
+    assert "tokens left out" in at_once(groups, 40).groups[1].messages[1].text
 
 
 def test_a_turn_that_was_changed_is_fitted_anew() -> None:

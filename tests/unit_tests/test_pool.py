@@ -85,8 +85,7 @@ def test_a_text_from_elsewhere_is_not_quoted_while_the_conversation_says_it_itse
     view = conversation(["Hello.", "The bike is blue."])
     others = [message(0, "The bike is blue."), message(1, "The bike is red.")]
     assert [other.text for other in gathered(view, others).others] == ["The bike is red."]
-    before = over(view, view.table.changed(1))
-    assert len(gathered(before, others).others) == 2
+    assert len(gathered(over(view, view.table.changed(1)), others).others) == 2
 
 
 def by_words(view: Conversation) -> list[float]:

@@ -101,8 +101,7 @@ Counts = list[tuple[int, int]]
 
 def count(state: Knowledge, texts: Any = TEXTS, first: int = 0, end: int | None = None) -> tuple[Knowledge, Counts]:
     """Counts a conversation from a message on; returns messages and exchanges about beer and Sarah."""
-    whole = opened(*texts)
-    seen = whole.seen_with(COUNTER)
+    seen = opened(*texts).seen_with(COUNTER)
     entries, progress = seen.entries[:end], ProgressRecord()
     work = Work(scope=SCOPE, entries=entries, costs=seen.costs, first=first, progress=progress, there=None, kept=Kept())
     after = updated(state, work, Learned(), NOW)

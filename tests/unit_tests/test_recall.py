@@ -53,8 +53,7 @@ def numbered(count=100):
 
 def said(answer):
     """The texts in an answer, by message number."""
-    body = NEXT.sub("", answer.removeprefix(QUOTES))
-    _, *parts = ITEM.split(body)
+    _, *parts = ITEM.split(NEXT.sub("", answer.removeprefix(QUOTES)))
     return [(int(number), BREAK.sub(r"\1", text[:-1])) for number, text in zip(parts[::2], parts[1::2], strict=True)]
 
 

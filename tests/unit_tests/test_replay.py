@@ -90,8 +90,7 @@ def test_recency_is_what_trim_messages_gives() -> None:
                 include_system=True,
             )
             sent.append((costs(prompt), len(prompt) - 2))
-    turns = of_long("recency")
-    assert [(turn.tokens, turn.messages["verbatim"]) for turn in turns] == sent
+    assert [(turn.tokens, turn.messages["verbatim"]) for turn in of_long("recency")] == sent
     assert sent[-1][1] < len(LONG) - 2  # it does trim
 
 
@@ -170,6 +169,7 @@ def test_a_message_that_does_not_fit_is_told_and_the_next_turn_goes_on() -> None
 def test_numbers_out_of_range_are_an_error() -> None:
     for options, problem in (
         ({"budget": 0}, "budget must be at least 1"),
+        ({"budget": "4k"}, "budget must be at least 1 token, not '4k'"),
         ({"evidence": {TURNS + 1: ["q0"]}}, "turns 1 to 24"),
     ):
         with pytest.raises(InputError, match=problem):

@@ -233,8 +233,7 @@ def test_what_was_measured_again_and_again_is_not_counted_below(
     before: list[tuple[int, int]], estimated: int, measured: int, exact: bool
 ) -> None:
     calibration = observed([*before, *[(estimated, measured)] * 4], exact=exact)
-    counter = CalibratedCounter(Fixed(estimated), calibration.factor)
-    assert counter.count_text("any") >= measured
+    assert CalibratedCounter(Fixed(estimated), calibration.factor).count_text("any") >= measured
 
 
 @given(
