@@ -43,11 +43,11 @@ def vocabulary(room: str) -> Vocabulary:
 ENGLISH = vocabulary("messages")
 UNSPACED, MARKS = ENGLISH["unspaced"], ENGLISH["marks"]
 # A sentence ends at its mark (and the quotation mark or bracket that closes there) before white space, at a
-# full-width mark, and at a line break.
+# full-width mark, and at a line break; not within "17. Oktober".
 _ENDS, _CLOSING = r"[.!?…؟۔।॥]", r"[\"')\]”’»]"  # noqa: RUF001 - these are the marks
 _FULL_WIDTH_ENDS, _FULL_WIDTH_CLOSING = "[。！？]", "[」』）”’]"  # noqa: RUF001
 _SENTENCE_END = re.compile(
-    rf"(?:(?<={_ENDS})|(?<={_ENDS}{_CLOSING})|(?<={_ENDS}{_CLOSING}{{2}}))\s+"
+    rf"(?:(?<={_ENDS})|(?<={_ENDS}{_CLOSING})|(?<={_ENDS}{_CLOSING}{{2}}))(?!(?<=\d\.)\s{ENGLISH['months_with_points']})\s+"
     rf"|(?<={_FULL_WIDTH_ENDS})(?!{_FULL_WIDTH_ENDS}|{_FULL_WIDTH_CLOSING})"
     rf"|(?<={_FULL_WIDTH_ENDS}{_FULL_WIDTH_CLOSING})"
     r"|\n+"

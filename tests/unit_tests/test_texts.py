@@ -33,6 +33,7 @@ def test_sentences_lose_nothing_but_white_space(text):
 LOAN = "```python\nclass Loan:\n    pass\n\ndef due_on(day):\n    return day + 7\n```"
 SAID = [
     ("We met. Ada came late.", ["We met.", "Ada came late."]),
+    ("Es war am 17. Oktober. Ada kam.", ["Es war am 17. Oktober.", "Ada kam."]),
     ("- first point\n* second point\n3. third point", ["first point", "second point", "third point"]),
     ("## Plan\n\n-----\n=====\nBuy oil.", ["Plan", "Buy oil."]),
     ("There is an R. Dunne here. Mrs. Abernathy came.", ["There is an R. Dunne here.", "Mrs. Abernathy came."]),
