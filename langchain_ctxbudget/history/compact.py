@@ -219,7 +219,7 @@ class HistoryPlan:
         begun = record.begun if self.grows else self.end
         without = range(record.left_out[0], record.saved_until if record.left_out[1] else 0)
         sent = ((at, block) for at, block in self.conversation.sent.items() if block.cut_key == self.cut_key)
-        return {at: block for at, block in sent if at >= begun and at not in without}
+        return {at: block.lasting for at, block in sent if at >= begun and at not in without}
 
     def _verbatim(
         self, record: CutRecord, blocks: Mapping[int, TurnBlock]

@@ -96,6 +96,11 @@ class TurnBlock:
         return same and history in (None, self.history)
 
     @property
+    def lasting(self) -> Self:
+        """The block as later prompts show it: the beginning of what was sent, without the texts that pass."""
+        return replace(self, fragments=tuple(part for part in self.fragments if not part.passes))
+
+    @property
     def text(self) -> str:
         """The block as it stands in the message; empty where nothing was chosen."""
         return "".join(block_lines(self.fragments))

@@ -218,7 +218,9 @@ def _is_rewritten(settled: Settled, same: int) -> bool:
     # A zone that was squeezed for one turn is another one at the next.
     squeezed = is_squeezed(settled) or last.squeezed or (plan.turn.long, plan.turn.renewed) != last.long_turn
     changed = same < last.stable or (step and same < settled.built.stable)
-    gave_way = plan.turn.renewed != last.long_turn[1] and same < len(last.messages)
+    shown = last.block and plan.history.blocks.get(last.block.position)
+    has_passed = bool(last.block and shown and len(shown.fragments) < len(last.block.fragments))
+    gave_way = (plan.turn.renewed != last.long_turn[1] or has_passed) and same < len(last.messages)
     return gave_way or (changed and (step or squeezed or plan.clips_new))
 
 

@@ -70,13 +70,15 @@ def select(
     given: Collection[str] = (),
     in_short: Collection[int] = (),
     prices: tuple[float, float] = (0.0, 0.0),
+    passing_tokens: int = 0,
     numbered: bool = False,
     limits: RetrievalSettings,
 ) -> Retrieved:
     """Fills a budget with the texts that are worth most per token, and at least their price.
 
     Prices are least probabilities for each token: of a text, and of one of another conversation. Messages from `end`
-    on, those `shown` and texts `given` stand in the prompt already, of `in_short` ones a part.
+    on, those `shown` and texts `given` stand in the prompt already, of `in_short` ones a part. What is taken with the
+    last `passing_tokens` of the budget stands behind the rest, and only in this prompt.
     """
     quotable = pool.searched.quotable
     stands = np.zeros(len(quotable), np.bool_)
@@ -87,7 +89,7 @@ def select(
     new = pool.folded != saying("", pool.question.text)[1]
     free = pool.meant & np.concatenate((np.ones(first, np.bool_), ~stands[pool.places]))
     most_items = len(pool.meant) if limits.most_items is None else limits.most_items
-    selection = _Selection(conversation, pool, budget_tokens, free & new, most_items, numbered)
+    selection = _Selection(conversation, pool, budget_tokens, free & new, most_items, numbered, passing_tokens)
     named = selection.take_named()
     whole = {part.id for part in named if part.status is Status.INCLUDED}
     gone = [other.id in given or other.id.rpartition("#")[0] in whole for other in pool.others]
@@ -107,7 +109,7 @@ def select(
     selection.fill(numbers)
     selection.mark_replaced(above.tolist())
     dates = {number: pool.text(number).date or "" if number >= first else "" for number in selection.chosen}
-    chosen = sorted(selection.chosen.items(), key=lambda one: (one[0] >= first, dates[one[0]], one[0]))
+    chosen = sorted(selection.chosen.items(), key=lambda one: (one[1].passes, one[0] >= first, dates[one[0]], one[0]))
     listed = [number for number in numbers if number not in selection.chosen][:LISTED_OMISSIONS]
     more = all_free - len(chosen) - len(listed)
     too_weak = min(too_weak, more)  # a reply is quoted for its question, however weak it is
@@ -211,8 +213,11 @@ class _Selection:
     may_come: NDArray[np.bool_]
     most_items: int
     numbered: bool
+    passing_tokens: int = 0
     above: set[str] = field(default_factory=set)
-    """The headings that are paid."""
+    """The headings that are paid, of texts that stay or, once there are any, of those that pass."""
+    passes: bool = False
+    """What is taken now passes."""
     chosen: dict[int, Fragment] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -342,7 +347,9 @@ class _Selection:
         before, fragment = self.chosen.get(number), self._fragment(self.pool.text(number), line, tokens, value, status)
         self.left -= tokens + self._price_of(fragment.heading) - (before.tokens if before else 0)
         self.above.add(fragment.heading)
-        self.chosen[number] = fragment
+        self.chosen[number] = replace(fragment, passes=before.passes if before else self.passes)
+        if self.left < self.passing_tokens and not self.passes:
+            self.passes, self.above = True, set()
 
     def _fragment(self, text: Candidate | Entry, line: str, tokens: int, value: float, status: Status) -> Fragment:
         return Fragment(
