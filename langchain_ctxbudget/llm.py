@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
 from langchain_ctxbudget.errors import ModelReplyError
-from langchain_ctxbudget.messages import one_line
+from langchain_ctxbudget.messages import clipped
 from langchain_ctxbudget.tokens import ChatModel, token_count, unwrapped
 
 if TYPE_CHECKING:
@@ -121,14 +121,6 @@ def _content_of(reply: Any) -> str | Mapping[str, Any]:  # noqa: ANN401 - a mess
     else:
         fields = reply.model_dump() if hasattr(reply, "model_dump") else reply
     return fields if isinstance(fields, Mapping) else str(fields or "")
-
-
-def clipped(text: str, characters: int) -> str:
-    """Returns the beginning of a text on one line, with an ellipsis where it was longer."""
-    flat = one_line(text[: 4 * characters])
-    if len(flat) <= characters and len(text) <= 4 * characters:
-        return flat
-    return flat[: characters - 1].rstrip() + "…"
 
 
 def reply_object(reply: str | Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:

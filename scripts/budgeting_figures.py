@@ -134,7 +134,7 @@ def figures() -> Iterator[tuple[str, BudgetFigure]]:
         ]
         yield "strategies", plot_what_if(by_strategy)
         pipeline.assemble(DEMO_QUESTION, **scope)
-        yield "what_if", plot_what_if(pipeline.what_if(OTHER_BUDGETS), shares=True)
+        yield "what_if", plot_what_if(pipeline.what_if(OTHER_BUDGETS))
     replayed = ("elastic", "recency", "prioritized", "full")
     result = replay(demo_messages(), replayed, budget=4_000, system_prompt=DEMO_SYSTEM_PROMPT)
     yield "replay", plot_replay(result)

@@ -101,7 +101,7 @@ class Fragment:
     """Its worth; the least is taken out first."""
     scores: Mapping[str, float] = field(default_factory=dict, hash=False)
     """The scores by which it was found; those of a quote's ranking are in `Retrieved`."""
-    passes: bool = False
+    transient: bool = False
     """True for what is shown with its own turn alone; later prompts go on without it."""
     expendable: bool = False
     """True for what goes first where the window is tight (seed 001, stage two)."""

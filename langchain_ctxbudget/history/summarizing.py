@@ -71,7 +71,7 @@ def read_reply(request: SummaryRequest, made_by: str, counter: TokenCounter, rep
     fields, shown = _fields_of(reply)
     lines = (line for part in _strings(fields.get("summary")) for line in encodable(part).splitlines())
     said = (one_line(sentence) for line in lines for sentence in sentences(_without_bullet(line)))
-    told = (llm.clipped(one, messages.MAX_SENTENCE_CHARACTERS) for one in said if one[-1:] != ":")
+    told = (messages.clipped(one, messages.MAX_SENTENCE_CHARACTERS) for one in said if one[-1:] != ":")
     statements = _unique(told, STATEMENTS_READ)
     if not statements:
         raise ValueError(f"a reply without a summary: {shown}")
@@ -107,7 +107,7 @@ def read_reply(request: SummaryRequest, made_by: str, counter: TokenCounter, rep
 def _fields_of(reply: str | Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
     """Returns the fields of a model's answer, and the answer in short for errors."""
     text = str(reply) if isinstance(reply, Mapping) else llm.without_thoughts(reply)
-    shown = repr(llm.clipped(text, _SHOWN_CHARACTERS))
+    shown = repr(messages.clipped(text, _SHOWN_CHARACTERS))
     if isinstance(reply, Mapping) or not text or ENGLISH.json.search(text) or len(text) > llm.MOST_REPLY_CHARACTERS:
         try:
             return llm.reply_object(reply, tuple(_FIELDS)), shown
@@ -126,7 +126,7 @@ def _listed(name: str, value: object) -> tuple[str, ...]:
     """Returns the strings of a list, one line each, without the marks that are added where they are shown."""
     most, characters = LISTS[name]
     texts = (_without_bullet(text[: 4 * characters]).replace("[OPEN]", "") for text in _strings(value))
-    return _unique((llm.clipped(encodable(text), characters) for text in texts), most)
+    return _unique((messages.clipped(encodable(text), characters) for text in texts), most)
 
 
 def _unique(texts: Iterable[str], most: int) -> tuple[str, ...]:
@@ -186,11 +186,14 @@ class ChatModelSummarizer:
 
 
 def _within(text: str, most_tokens: int) -> str:
-    return messages.clip_text(text, estimate_tokens, most_tokens) or llm.clipped(text, most_tokens)
+    return messages.clip_text(text, estimate_tokens, most_tokens) or messages.clipped(text, most_tokens)
 
 
 def _rendered(line: Line) -> str:
-    date, speaker = f"[{line.date}] " if line.date else "", llm.clipped(encodable(line.speaker), llm.SPEAKER_CHARACTERS)
+    date, speaker = (
+        f"[{line.date}] " if line.date else "",
+        messages.clipped(encodable(line.speaker), llm.SPEAKER_CHARACTERS),
+    )
     return f"- {date}{fences.as_data(speaker)}{': ' if speaker else ''}{fences.as_item(encodable(line.text))}"
 
 

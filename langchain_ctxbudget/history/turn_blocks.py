@@ -97,8 +97,8 @@ class TurnBlock:
 
     @property
     def lasting(self) -> Self:
-        """The block as later prompts show it: the beginning of what was sent, without the texts that pass."""
-        return replace(self, fragments=tuple(part for part in self.fragments if not part.passes))
+        """The block as later prompts show it: the beginning of what was sent, without transient texts."""
+        return replace(self, fragments=tuple(part for part in self.fragments if not part.transient))
 
     @property
     def text(self) -> str:

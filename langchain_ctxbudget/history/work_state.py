@@ -19,7 +19,7 @@ from langchain_ctxbudget.background import keep_newest
 from langchain_ctxbudget.history import known_files
 from langchain_ctxbudget.history.extractive import ENGLISH
 from langchain_ctxbudget.history.known_files import KnownFile
-from langchain_ctxbudget.messages import Count, fences, is_user, one_line, remembering
+from langchain_ctxbudget.messages import Count, clipped, fences, is_user, one_line, remembering
 from langchain_ctxbudget.settings import ToolKind
 from langchain_ctxbudget.stores import SummaryLine
 
@@ -203,7 +203,7 @@ class WorkState:
         has_file = call.kind in ("read", "edit", "write")
         found = (ENGLISH.refused if has_file else ENGLISH.failed).search(ends)
         failed = result.status == "error" or (found is not None and call.kind not in ("search", "todo"))
-        why = _short(one_line(text[:SHORT] if has_file or not found else found.group())) if failed else ""
+        why = clipped(text[:SHORT] if has_file or not found else found.group(), SHORT) if failed else ""
         subject = call.subjects[0] if call.subjects else call.name
         self.error = (subject, why) if failed else self.error
         if call.kind == "todo" and not failed:
@@ -329,7 +329,7 @@ class WorkState:
         for text, state in sorted(self.todos.values(), key=lambda item: item[1] != "in_progress")[:MOST_TODOS]:
             yield TODO, f"{text[:SHORT]}{' (in progress)' if state == 'in_progress' else ''}"
         for command, ran in list(reversed(self.commands.items()))[:MOST_COMMANDS]:
-            yield COMMANDS, f"{_short(command)}: {f'failed, {ran.failed}' if ran.failed else 'no error'}"
+            yield COMMANDS, f"{clipped(command, SHORT)}: {f'failed, {ran.failed}' if ran.failed else 'no error'}"
 
 
 @dataclass(slots=True)
@@ -380,10 +380,6 @@ def _has(text: str, name: str, goes_on: re.Pattern[str]) -> bool:
     while at >= 0 and ((at and goes_on.match(text, at - 1)) or goes_on.match(text, at + len(name))):
         at = text.find(name, at + 1)
     return at >= 0
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= SHORT else f"{text[: SHORT - 1]}…"
 
 
 def most_tokens(calls: int, budget_tokens: int) -> int:

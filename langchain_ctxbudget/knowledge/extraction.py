@@ -44,7 +44,7 @@ def _or(default: object) -> WrapValidator:
 
 
 def _text(value: object, characters: int = TEXT_CHARACTERS) -> str:
-    text = llm.clipped(encodable(value), characters) if isinstance(value, str) else ""
+    text = messages.clipped(encodable(value), characters) if isinstance(value, str) else ""
     if not any(map(str.isalnum, text)):
         raise ValueError("no text")
     return text
@@ -198,7 +198,7 @@ def _taken(items: Iterable[str], room_tokens: int) -> list[str]:
 
 def _message(said: Said, room_tokens: int, place: str = "") -> str:
     """Returns a message as an item; empty where not even its head and its tail fit."""
-    speaker = fences.as_data(llm.clipped(encodable(said.speaker), llm.SPEAKER_CHARACTERS))
+    speaker = fences.as_data(messages.clipped(encodable(said.speaker), llm.SPEAKER_CHARACTERS))
     who = ("the user" if said.from_user else "not the user") + (f" ({speaker})" if speaker else "")
     head = f"- {place}{f'[{said.at.date().isoformat()}] ' if said.at else ''}{who}: "
 
@@ -228,7 +228,7 @@ def _shown_of(known: Knowledge, said: Sequence[Said], room_tokens: int) -> tuple
 
 
 def _flat(text: str) -> str:
-    return fences.as_data(llm.clipped(encodable(text), TEXT_CHARACTERS))
+    return fences.as_data(messages.clipped(encodable(text), TEXT_CHARACTERS))
 
 
 def _fact_item(number: int, fact: Fact) -> str:

@@ -164,6 +164,14 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
+def clipped(text: str, characters: int) -> str:
+    """Returns the beginning of a text on one line, with an ellipsis where it was longer."""
+    flat = one_line(text[: 4 * characters])
+    if len(flat) <= characters and len(text) <= 4 * characters:
+        return flat
+    return flat[: characters - 1].rstrip() + "…"
+
+
 # Sentences of a message, and the files and functions that it names
 
 MAX_SENTENCE_CHARACTERS = 400

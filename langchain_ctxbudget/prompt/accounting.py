@@ -213,14 +213,15 @@ def is_squeezed(settled: Settled) -> bool:
 def _is_rewritten(settled: Settled, same: int) -> bool:
     """Tells whether a prompt was written anew, of which so many messages are the same as in the previous one."""
     plan, last, step = settled.plan, settled.plan.conversation.last, settled.plan.history.step
+    sent = plan.conversation.sent
+    newest = max((at for at in sent if at < len(plan.conversation.entries)), default=-1)
+    was_longer = newest in plan.history.blocks and plan.history.blocks[newest] != sent[newest]
     if last is None:
-        return step and plan.history.cut > 0
+        return was_longer or (step and plan.history.cut > 0)
     # A zone that was squeezed for one turn is another one at the next.
     squeezed = is_squeezed(settled) or last.squeezed or (plan.turn.long, plan.turn.renewed) != last.long_turn
     changed = same < last.stable or (step and same < settled.built.stable)
-    shown = last.block and plan.history.blocks.get(last.block.position)
-    has_passed = bool(last.block and shown and len(shown.fragments) < len(last.block.fragments))
-    gave_way = (plan.turn.renewed != last.long_turn[1] or has_passed) and same < len(last.messages)
+    gave_way = (was_longer or plan.turn.renewed != last.long_turn[1]) and same < len(last.messages)
     return gave_way or (changed and (step or squeezed or plan.clips_new))
 
 

@@ -25,8 +25,8 @@ STEP_PRICE = 0.5
 """At a step a text costs this share of its price, because everything is written anew."""
 SUMMARY_SHARE, COLD_SUMMARY_SHARE = 0.04, 0.015
 """The share of the budget that the summary may take at a step, or where the cache is cold, whatever else wants room."""
-COLD_LEVEL = 0.5
-"""Where nothing is cached the window is filled; what takes more than this share of it is not shown again."""
+COLD_SHARE = 0.5
+"""Where nothing is cached, quotes fill the window; the next prompt keeps this share of them, so that it can grow."""
 WEAK_SHARE = 0.05
 """The most that quotes may take of the budget if hardly anything that was said has to do with the message."""
 TURN_SHARES = (0.25, 0.5, 0.75)
@@ -455,6 +455,7 @@ def _with_retrieved(plan: Plan, budget_tokens: int) -> Plan:
     if plan.grows and pool.evidence.is_weak:
         budget_tokens = min(budget_tokens, int(plan.limit_tokens * WEAK_SHARE))
     before = (position for part in history.groups for position in part.positions if position < history.cut)
+    is_cold = plan.grows and plan.cold and not (plan.adds or plan.turn.long)
     retrieved = select(
         plan.conversation,
         pool,
@@ -464,24 +465,11 @@ def _with_retrieved(plan: Plan, budget_tokens: int) -> Plan:
         given={part.id for block in history.blocks.values() for part in block.fragments},
         in_short=history.shortened.difference(history.quoted),
         prices=_prices(plan, pool),
-        passing_tokens=_passing_tokens(plan),
+        transient_tokens=int(budget_tokens * (1 - COLD_SHARE)) if is_cold else 0,
         numbered=bool(recall_tool(plan.request.tools)),
         limits=plan.request.settings.retrieval,
     )
     return plan.but(retrieved=retrieved)
-
-
-def level_tokens(plan: Plan, share: float) -> int:
-    """Returns what must be sent, and a share of the rest."""
-    allocated = plan.allocated.tokens
-    required = allocated[Layer.IDENTITY] + allocated[Layer.MESSAGE] + sum(plan.extras.values())
-    return required + int(max(0, plan.limit_tokens - required) * share)
-
-
-def _passing_tokens(plan: Plan) -> int:
-    """Returns the room of a cold prompt that is free again in the next one: so the window is full, and can grow."""
-    is_cold = plan.grows and plan.cold and not (plan.adds or plan.turn.long)
-    return plan.limit_tokens - level_tokens(plan, COLD_LEVEL) if is_cold else 0
 
 
 def _prices(plan: Plan, pool: Pool) -> tuple[float, float]:

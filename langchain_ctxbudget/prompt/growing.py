@@ -11,7 +11,7 @@ from langchain_ctxbudget.history import Decision, TurnBlock
 from langchain_ctxbudget.messages import digest
 from langchain_ctxbudget.prompt import budgeting
 from langchain_ctxbudget.prompt.assembly import STABLE_LAYERS, group_tokens, system_parts
-from langchain_ctxbudget.prompt.budgeting import allocate, history_plan, level_tokens, whole_turn, with_history
+from langchain_ctxbudget.prompt.budgeting import allocate, history_plan, whole_turn, with_history
 from langchain_ctxbudget.prompt.fitting import excess_tokens
 from langchain_ctxbudget.prompt.plan import Plan
 from langchain_ctxbudget.stores import CutRecord
@@ -161,11 +161,18 @@ def _as_step(plan: Plan) -> Plan:
     is_cold = plan.cold or (plan.afforded_tokens is None and not plan.repeats and _is_cold(plan))
     if is_cold or plan.turn.long:  # a long turn has its room already, so nothing else grows
         return plan.but(cold=True, level_tokens=plan.limit_tokens, afforded_tokens=whole_tokens(plan))
-    level, last = level_tokens(plan, STEP_LEVEL), plan.conversation.cuts.get(plan.cut_key)
+    level, last = _level_tokens(plan), plan.conversation.cuts.get(plan.cut_key)
     if plan.turn.free_tokens and (last is None or last.prefix):  # ten calls pay for it; where it was asked for, room is
         level = max(level, min(plan.limit_tokens - 1, whole_tokens(plan) // 2))
     afforded = level if plan.afforded_tokens is None else plan.afforded_tokens
-    return allocate(plan.but(level_tokens=min(level, max(level_tokens(plan, LOWEST_LEVEL), afforded))))
+    return allocate(plan.but(level_tokens=min(level, max(_level_tokens(plan, LOWEST_LEVEL), afforded))))
+
+
+def _level_tokens(plan: Plan, share: float = STEP_LEVEL) -> int:
+    """Returns what a step goes down to: what must be sent, and a share of the rest."""
+    allocated = plan.allocated.tokens
+    required = allocated[Layer.IDENTITY] + allocated[Layer.MESSAGE] + sum(plan.extras.values())
+    return required + int(max(0, plan.limit_tokens - required) * share)
 
 
 def _saved_tokens(plan: Plan, record: CutRecord, total: int) -> int | None:
@@ -194,7 +201,7 @@ def whole_tokens(plan: Plan) -> int:
 def next_step(plan: Plan, tokens: int) -> tuple[int, int]:
     """Estimates in how many turns a prompt of `tokens` reaches its limit, and the tokens after a step."""
     exchange = plan.conversation.total_tokens / max(1, plan.conversation.exchanges)
-    return int(max(0, plan.limit_tokens - tokens) / max(1.0, exchange)), level_tokens(plan, STEP_LEVEL)
+    return int(max(0, plan.limit_tokens - tokens) / max(1.0, exchange)), _level_tokens(plan)
 
 
 def _is_cold(plan: Plan) -> bool:

@@ -48,27 +48,25 @@ class BudgetFigure(Figure):
 
 
 @checks_names()
-def plot_what_if(reports: Sequence[ContextReport], *, shares: bool = False) -> BudgetFigure:
+def plot_what_if(reports: Sequence[ContextReport]) -> BudgetFigure:
     """Draws the same prompt at several budgets, or by several strategies: its layers, and the states of the messages.
 
     Args:
         reports: at least one, from `ContextPipeline.what_if` for instance; a column each, in the given order. They are
             named by their strategies where all have one budget.
-        shares: True shows shares of their budget instead of tokens.
     """
-    wholes = [report.budget_tokens if shares else 1 for report in reports]
     figure, upper, lower = _two_panels(5.6, (1.7, 1))
-    layers = _stacked_columns(upper, [_used(report) for report in reports], wholes)
-    for place, (report, whole) in enumerate(zip(reports, wholes, strict=True), 1):
+    layers = _stacked_columns(upper, [_used(report) for report in reports], [one.budget_tokens for one in reports])
+    for place, report in enumerate(reports, 1):
         look: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "color": INK, "fontsize": 9}
-        upper.annotate(f"{report.total_tokens:,}", (place, report.budget_tokens / whole), (0, 2), **look)
+        upper.annotate(f"{report.total_tokens:,}", (place, 1), (0, 2), **look)
     counts = [report.coverage_counts() for report in reports]
     states = _stacked_columns(lower, [{state: count[state] for state in STATES} for count in counts], [1] * len(counts))
     strategies = [_words(report.allocation_strategy, 16) for report in reports]
     same_budget = len({report.budget_tokens for report in reports}) == 1 < len(set(strategies))
     names = strategies if same_budget else [f"{report.budget_tokens:,}" for report in reports]
     lower.set_xticks(range(1, len(reports) + 1), names)
-    _tidy(upper, PERCENT if shares else THOUSANDS, "share of the budget" if shares else "tokens")
+    _tidy(upper, PERCENT, "share of the budget")
     _tidy(lower, THOUSANDS, "messages", "" if same_budget else "budget, tokens")
     upper.legend(handles=layers[::-1], **BESIDE)
     if states:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import Field, TypeAdapter, ValidationError
 from langchain_ctxbudget.budget import Forced, Layer, NonNegative, Positive, Reason, Status, TierName, title_of
 from langchain_ctxbudget.errors import InputError, checks_names
-from langchain_ctxbudget.messages import Repair
+from langchain_ctxbudget.messages import Repair, clipped
 
 LISTED_OMISSIONS = 50
 """Omitted candidates of a layer that are listed one by one; further ones are counted per reason."""
@@ -300,8 +300,7 @@ def ranges(
 
 def preview(text: str) -> str:
     """Returns the beginning of a text on one line."""
-    flat = " ".join(text[: PREVIEW_CHARACTERS * 4].split())
-    return flat if len(flat) <= PREVIEW_CHARACTERS else flat[: PREVIEW_CHARACTERS - 1] + "…"
+    return clipped(text, PREVIEW_CHARACTERS)
 
 
 @cache

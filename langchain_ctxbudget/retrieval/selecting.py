@@ -70,15 +70,15 @@ def select(
     given: Collection[str] = (),
     in_short: Collection[int] = (),
     prices: tuple[float, float] = (0.0, 0.0),
-    passing_tokens: int = 0,
+    transient_tokens: int = 0,
     numbered: bool = False,
     limits: RetrievalSettings,
 ) -> Retrieved:
     """Fills a budget with the texts that are worth most per token, and at least their price.
 
     Prices are least probabilities for each token: of a text, and of one of another conversation. Messages from `end`
-    on, those `shown` and texts `given` stand in the prompt already, of `in_short` ones a part. What is taken with the
-    last `passing_tokens` of the budget stands behind the rest, and only in this prompt.
+    on, those `shown` and texts `given` stand in the prompt already, of `in_short` ones a part.
+    What is taken with the last `transient_tokens` of the budget stands behind the rest, and only in this prompt.
     """
     quotable = pool.searched.quotable
     stands = np.zeros(len(quotable), np.bool_)
@@ -89,7 +89,7 @@ def select(
     new = pool.folded != saying("", pool.question.text)[1]
     free = pool.meant & np.concatenate((np.ones(first, np.bool_), ~stands[pool.places]))
     most_items = len(pool.meant) if limits.most_items is None else limits.most_items
-    selection = _Selection(conversation, pool, budget_tokens, free & new, most_items, numbered, passing_tokens)
+    selection = _Selection(conversation, pool, budget_tokens, free & new, most_items, numbered, transient_tokens)
     named = selection.take_named()
     whole = {part.id for part in named if part.status is Status.INCLUDED}
     gone = [other.id in given or other.id.rpartition("#")[0] in whole for other in pool.others]
@@ -109,7 +109,9 @@ def select(
     selection.fill(numbers)
     selection.mark_replaced(above.tolist())
     dates = {number: pool.text(number).date or "" if number >= first else "" for number in selection.chosen}
-    chosen = sorted(selection.chosen.items(), key=lambda one: (one[1].passes, one[0] >= first, dates[one[0]], one[0]))
+    chosen = sorted(
+        selection.chosen.items(), key=lambda one: (one[1].transient, one[0] >= first, dates[one[0]], one[0])
+    )
     listed = [number for number in numbers if number not in selection.chosen][:LISTED_OMISSIONS]
     more = all_free - len(chosen) - len(listed)
     too_weak = min(too_weak, more)  # a reply is quoted for its question, however weak it is
@@ -213,11 +215,9 @@ class _Selection:
     may_come: NDArray[np.bool_]
     most_items: int
     numbered: bool
-    passing_tokens: int = 0
-    above: set[str] = field(default_factory=set)
-    """The headings that are paid, of texts that stay or, once there are any, of those that pass."""
-    passes: bool = False
-    """What is taken now passes."""
+    transient_tokens: int
+    above: set[tuple[bool, str]] = field(default_factory=set)
+    """The headings that are paid, above transient texts and above others."""
     chosen: dict[int, Fragment] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -343,13 +343,11 @@ class _Selection:
 
     def _add(self, number: int, line: str, tokens: int, status: Status = Status.INCLUDED) -> None:
         """Takes a text, or a part of it, and pays for it; the whole takes the place of a part."""
-        value = float(self.pool.ranking.keys[number])
+        value, is_transient = float(self.pool.ranking.keys[number]), self.left < self.transient_tokens
         before, fragment = self.chosen.get(number), self._fragment(self.pool.text(number), line, tokens, value, status)
         self.left -= tokens + self._price_of(fragment.heading) - (before.tokens if before else 0)
-        self.above.add(fragment.heading)
-        self.chosen[number] = replace(fragment, passes=before.passes if before else self.passes)
-        if self.left < self.passing_tokens and not self.passes:
-            self.passes, self.above = True, set()
+        self.above.add((is_transient, fragment.heading))
+        self.chosen[number] = replace(fragment, transient=before.transient if before else is_transient)
 
     def _fragment(self, text: Candidate | Entry, line: str, tokens: int, value: float, status: Status) -> Fragment:
         return Fragment(
@@ -378,7 +376,7 @@ class _Selection:
         return None if is_long else self.count(self._line(number))
 
     def _price_of(self, heading: str) -> int:
-        return 0 if heading in self.above else self.count(heading)
+        return 0 if (self.left < self.transient_tokens, heading) in self.above else self.count(heading)
 
     def _heading(self, text: Candidate | Entry) -> str:
         """Returns the line that texts of one place or messages of one day stand under."""

@@ -13,7 +13,7 @@ import sqlite3
 import threading
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -27,7 +27,7 @@ import numpy as np
 from chromadb.api import ServerAPI
 from chromadb.api.client import Client
 from chromadb.api.collection_configuration import CreateCollectionConfiguration
-from chromadb.api.models.Collection import Collection as ChromaCollection
+from chromadb.api.models.Collection import Collection
 from chromadb.config import Settings, System
 from chromadb.errors import NotFoundError
 from filelock import FileLock, Timeout
@@ -53,11 +53,10 @@ READ_SIZE, WRITE_SIZE = 2_000, 500
 """Items per request: SQLite takes 32,766 variables in a statement, a server 40 MB."""
 TIMEOUT = (10.0, 120.0, 120.0, None)
 """Seconds to connect, to read, to write, to wait for a free connection; Chroma itself would wait for ever."""
-KNOWN_ITEMS, LARGEST_KNOWN, AHEAD = 2_048, 16_384, 17
+KNOWN_ITEMS, LARGEST_KNOWN = 1_024, 16_384
 """Items, and characters of one, that stay in memory once they are read or written, where no other process writes."""
 KNOWN_VECTORS = 50_000
 """Items whose ids and vectors stay in memory after searches, likewise."""
-_STATISTICS = "INSERT INTO sqlite_stat1 VALUES ('embeddings', 'sqlite_autoindex_embeddings_1', '100000 10000 1')"
 _EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 
 # The smallest graph that Chroma builds, because nothing searches it: ef 400 and M 32 make writes 7 times as
@@ -159,10 +158,10 @@ class ChromaStore(BaseStore):
             raise errors.StoreError(f"The store {chroma.where} belongs to the parent of this process. {AFTER_FORK}")
         now, results = (self._clock() - _EPOCH) // _MICROSECOND, list[Result]()
         with chroma.lock, _typed_errors(chroma.where):
-            ids = [_item_id(op.namespace, op.key) if isinstance(op, GetOp) else "" for op in todo]
-            stored = chroma.read([*filter(None, ids), *puts, *chroma.awaited(puts)])
-            for op, id_ in zip(todo, ids, strict=True):
+            stored = chroma.read([*(_item_id(op.namespace, op.key) for op in todo if isinstance(op, GetOp)), *puts])
+            for op in todo:
                 if isinstance(op, GetOp):
+                    id_ = _item_id(op.namespace, op.key)
                     results.append(Item(**stored[id_].answer(id_)) if id_ in stored else None)
                 elif isinstance(op, SearchOp):
                     results.append(_found(chroma, op, asked.get(op.query or "")))
@@ -385,7 +384,7 @@ class _OpenChroma:
     lock: AbstractContextManager[object] = field(default_factory=threading.RLock)
     process: int = field(default_factory=os.getpid)
     stores: int = 1
-    collections: dict[str, ChromaCollection] = field(default_factory=dict)
+    collections: dict[str, Collection] = field(default_factory=dict)
     listed: dict[Namespace, dict[str, Vectors | None]] = field(default_factory=dict)
     """The ids below the prefixes that were searched, and their vectors once these are read, in step with writes."""
     recent: "dict[str, _StoredItem | None]" = field(default_factory=dict)
@@ -403,7 +402,7 @@ class _OpenChroma:
                     _opened.remove(self)
                     self.close()
 
-    def _collection(self, number: int, *, make: bool = False) -> ChromaCollection | None:
+    def _collection(self, number: int, *, make: bool = False) -> Collection | None:
         """Returns a collection, or `None` where nothing was ever written to it."""
         name = f"ctxbudget-items-{number:02}"
         if name not in self.collections:
@@ -445,13 +444,6 @@ class _OpenChroma:
         self._keep(found)
         return {id_: item for id_, item in found.items() if item}
 
-    def awaited(self, ids: Collection[str]) -> Iterator[str]:
-        """Yields the ids that whoever numbers its keys writes after these: to look for many at once takes no longer."""
-        for id_ in ids if self.is_private and len(ids) < AHEAD else ():
-            begin, slash, number = id_.removesuffix('"]').rpartition("/")
-            if id_ not in self.recent and slash and number.isdecimal():
-                yield from (f'{begin}/{n}"]' for n in range(int(number) + 1, int(number) + AHEAD))
-
     def _keep(self, items: "Mapping[str, _StoredItem | None]") -> None:
         """Keeps items in memory, where nobody else can write them; those unused for longest go."""
         for id_, item in items.items() if self.is_private else ():
@@ -483,10 +475,9 @@ class _OpenChroma:
                     {"value": own} | {f"p{n}": _fingerprint(name[:n]) for n in range(1, len(name) + 1)}
                     for own, name in named
                 ]
-                made = cast("ChromaCollection", self._collection(number, make=True))
-                vectors: list[Any] = [*np.ones((len(some), 1), np.float32)]  # it wants some, which nobody searches
-                # A collection's own `upsert` checks all of this first, and takes a sixth longer.
-                made._client._upsert(made.id, some, vectors, metadatas, tenant=made.tenant, database=made.database)  # noqa: SLF001
+                made = cast("Collection", self._collection(number, make=True))
+                vectors = np.ones((len(some), 1), np.float32)  # it wants some, which nobody searches
+                made.upsert(ids=some, embeddings=vectors, metadatas=metadatas)
         except BaseException:  # nobody knows how far it came
             self.listed, self.recent = {}, {}
             raise
@@ -548,8 +539,7 @@ def _open_server(url: str, headers: Mapping[str, str], tenant: str, database: st
 def _locked(folder: Path) -> FileLock:
     """Makes a folder where it is missing, and keeps other processes out until the lock is released.
 
-    SQLite keeps a write-ahead log, where it can: a write takes 4 ms instead of 30. It is told that records are many,
-    or it would read all to find those below a prefix: 100,000 take 11 ms, not 1. That is set before Chroma opens the
+    SQLite keeps a write-ahead log, where it can: a write takes 4 ms instead of 30. That is set before Chroma opens the
     file (chroma-core/chroma#7040), and once: beside connections that are being closed, it would end the process.
     """
     database = folder / DATABASE_FILE
@@ -563,8 +553,6 @@ def _locked(folder: Path) -> FileLock:
             with closing(sqlite3.connect(database)) as connection:
                 connection.execute("SELECT name FROM sqlite_master").fetchall()  # a damaged file has no list of tables
                 connection.execute("PRAGMA journal_mode=WAL")
-                connection.execute("ANALYZE")
-                connection.execute(_STATISTICS).connection.commit()
     except Timeout:
         raise errors.StoreLockedError(
             f"The store in {folder} is open in another process. Close it there first, or let both "

@@ -22,8 +22,6 @@ from langchain_ctxbudget.tokens import counters
 
 MOST_TIMES, MOST_HIDDEN_TOKENS = 5, 1_000
 """A usage of more than this many times our count, plus this many tokens that a provider adds, is of another call."""
-_SERVERS = ("openai_api_base", "base_url", "azure_endpoint", "endpoint", "anthropic_api_url")
-"""Attributes of models that name the server that runs them."""
 Model: TypeAlias = "counters.ChatModel | str | None"
 
 
@@ -31,9 +29,8 @@ def target_key(model: counters.ChatModel) -> tuple[object, ...]:
     """Returns all that a model's counts and its window depend on; models for which it is equal share a target."""
     inner = counters.unwrapped(model)
     profile = getattr(inner, "profile", None) or {}
-    server = next((url for name in _SERVERS if (url := getattr(inner, name, None))), None)
     window = profile.get("max_input_tokens"), profile.get("max_output_tokens")
-    return (type(inner), *counters.model_names(inner), str(server), *window)
+    return (type(inner), *counters.model_names(inner), _server_of(inner), *window)
 
 
 class ModelTarget:

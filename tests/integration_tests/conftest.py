@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import threading
@@ -35,6 +36,14 @@ def run() -> Iterator[Run]:
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()
+
+
+@pytest.fixture
+def chat_file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A file of the messages that a test module calls `CHAT`."""
+    path = tmp_path / "chat.json"
+    path.write_text(json.dumps(request.module.CHAT), encoding="utf-8")
+    return path
 
 
 async def _end() -> None:

@@ -19,13 +19,6 @@ CHAT = [
 ]
 
 
-@pytest.fixture
-def chat_file(tmp_path: Path) -> Path:
-    path = tmp_path / "chat.json"
-    path.write_text(json.dumps(CHAT), encoding="utf-8")
-    return path
-
-
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
     code = main([str(argument) for argument in arguments])
     captured = capsys.readouterr()

@@ -138,6 +138,22 @@ def test_when_the_cache_is_cold_the_next_prompt_is_a_step(clock: Clock) -> None:
         assert bool(again(prompt)) is goes_on
 
 
+def test_a_cold_prompt_fills_the_window_and_the_next_one_goes_on_with_half_of_it(clock: Clock) -> None:
+    store, question = InMemoryStore(), HumanMessage("What about the violin concert?", id="asked")
+    pipeline = made(clock, store)
+    list(talk(pipeline, clock, 60))
+    clock.move(3_600)
+    cold = pipeline.assemble(question, **SCOPE)
+    assert cold.report.total_tokens > BUDGET * 0.9
+    pipeline.add_messages([question, AIMessage("On Friday.")], **SCOPE)
+    following = [one.assemble("And the train?", **SCOPE) for one in (made(clock, store), pipeline)]
+    text, same = (text_of(one.messages) for one in following)
+    assert text == same
+    half = len(text_of(cold.messages)) * 4 // 9
+    assert text[:half] == text_of(cold.messages)[:half]
+    assert all(one.report.stability.compaction_step for one in following)
+
+
 def test_a_turn_that_takes_longer_than_the_cache_lives_keeps_it_warm(clock: Clock) -> None:
     pipeline = made(clock)
     for last in talk(pipeline, clock, 60):
@@ -266,7 +282,7 @@ def test_whatever_happens_prompts_fit_and_the_report_adds_up(story: list[str], s
 
 def test_a_full_prompt_keeps_its_first_half_and_leaves_out_its_middle(clock: Clock) -> None:
     prompts = list(talk(made(clock), clock, 60))
-    shorter = [(a, b) for a, b in pairwise(prompts) if "are left out here" in text_of(b.messages)[-BUDGET * 3 :]]
+    shorter = [pair for pair in pairwise(prompts) if "are left out here" in text_of(pair[1].messages)[-BUDGET * 3 :]]
     moved = [(a, b) for a, b in shorter if b.report.stability.compaction_step]
     assert moved
     for before, now in moved:

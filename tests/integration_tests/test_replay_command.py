@@ -21,13 +21,6 @@ CHAT = [{"role": "system", "content": "You know a tool library."}] + [
 ]
 
 
-@pytest.fixture
-def chat_file(tmp_path: Path) -> Path:
-    path = tmp_path / "chat.json"
-    path.write_text(json.dumps(CHAT), encoding="utf-8")
-    return path
-
-
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
     return test_cli.run(capsys, "replay", *arguments)
 

@@ -141,10 +141,8 @@ def test_a_quoted_question_brings_a_sentence_of_its_reply_and_a_quoted_reply_its
     asked = "Who takes care of the old tandem these days?"
     reply = "# The tandem these days\nInes does, of the bike, too. " + "It rains. " * 299
     found = retrieved([*RAIN, HumanMessage(asked), AIMessage(reply)], 400, query="The old tandem?")
-    assert [part.text for part in found.fragments][-2:] == [
-        f"- user: {asked}\n",
-        "- assistant: Ines does, of the bike, too. …\n",
-    ]
+    lines = [part.text for part in found.fragments]
+    assert lines[-2:] == [f"- user: {asked}\n", "- assistant: Ines does, of the bike, too. …\n"]
     found = retrieved([HumanMessage(asked), AIMessage("The blue bike? Ines keeps it in the hall."), *RAIN], 60)
     assert asked in found.fragments[0].text
 
@@ -187,11 +185,8 @@ def test_a_statement_that_a_later_one_replaces_says_so_and_no_other_does(older, 
 
 
 def test_what_is_worth_least_makes_room_for_the_mark_of_a_replaced_statement():
-    said = [
-        "The port is 8080. The host is on Elm Street.",
-        "The port is now 9090.",
-        *(f"A port, {i}." for i in range(9)),
-    ]
+    said = ["The port is 8080. The host is on Elm Street.", "The port is now 9090."]
+    said += [f"A port, {i}." for i in range(9)]
     messages = [HumanMessage(text, id=str(number)) for number, text in enumerate(said)]
     question = "Which port was it, which host, and which port is it now?"
     for budget in range(60, 140, 4):
