@@ -147,10 +147,9 @@ def test_a_cold_prompt_fills_the_window_and_the_next_one_goes_on_with_half_of_it
     assert cold.report.total_tokens > BUDGET * 0.9
     pipeline.add_messages([question, AIMessage("On Friday.")], **SCOPE)
     following = [one.assemble("And the train?", **SCOPE) for one in (made(clock, store), pipeline)]
-    text, same = (text_of(one.messages) for one in following)
+    text, same, before = (text_of(one.messages) for one in (*following, cold))
     assert text == same
-    half = len(text_of(cold.messages)) * 4 // 9
-    assert text[:half] == text_of(cold.messages)[:half]
+    assert text[: len(before) * 4 // 9] == before[: len(before) * 4 // 9]
     assert all(one.report.stability.compaction_step for one in following)
 
 
@@ -295,11 +294,8 @@ def test_a_full_prompt_keeps_its_first_half_and_leaves_out_its_middle(clock: Clo
 
 def test_a_small_window_finds_old_facts_however_full_it_is_when_the_question_comes(clock: Clock) -> None:
     facts = {"What does the handheld scanner cost?": "£32", "What does the accessibility review cost?": "£900"}
-    facts |= {
-        DEMO_QUESTION: "38p",
-        "Why was Tomasz against the tablet?": "swells",
-        "When is the quiet hour?": "at four",
-    }
+    facts |= {DEMO_QUESTION: "38p", "Why was Tomasz against the tablet?": "swells"}
+    facts["When is the quiet hour?"] = "at four"
     pipeline, said_so_far, found = made(clock, max_context_tokens=1_000), demo_messages(), list[int]()
     pipeline.add_messages(said_so_far[:240], **SCOPE)
     for at in range(240, 270, 2):
