@@ -222,7 +222,7 @@ def without_least(
     for layer in order:
         out: list[int] = []
         freed = 0
-        for i in sorted(range(len(fragments)), key=lambda i: fragments[i].value):
+        for i in sorted(range(len(fragments)), key=lambda i: (not fragments[i].transient, fragments[i].value)):
             if fragments[i].layer == layer and freed < excess_tokens:
                 out.append(i)
                 freed += fragments[i].tokens

@@ -25,8 +25,6 @@ STEP_PRICE = 0.5
 """At a step a text costs this share of its price, because everything is written anew."""
 SUMMARY_SHARE, COLD_SUMMARY_SHARE = 0.04, 0.015
 """The share of the budget that the summary may take at a step, or where the cache is cold, whatever else wants room."""
-COLD_SHARE = 0.5
-"""Where nothing is cached, quotes fill the window; the next prompt keeps this share of them, so that it can grow."""
 WEAK_SHARE = 0.05
 """The most that quotes may take of the budget if hardly anything that was said has to do with the message."""
 TURN_SHARES = (0.25, 0.5, 0.75)
@@ -465,7 +463,7 @@ def _with_retrieved(plan: Plan, budget_tokens: int) -> Plan:
         given={part.id for block in history.blocks.values() for part in block.fragments},
         in_short=history.shortened.difference(history.quoted),
         prices=_prices(plan, pool),
-        transient_tokens=int(budget_tokens * (1 - COLD_SHARE)) if is_cold else 0,
+        transient_tokens=budget_tokens // 2 if is_cold else 0,  # the next prompt keeps the other half, and can grow
         numbered=bool(recall_tool(plan.request.tools)),
         limits=plan.request.settings.retrieval,
     )

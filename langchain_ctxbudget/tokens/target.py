@@ -30,7 +30,8 @@ def target_key(model: counters.ChatModel) -> tuple[object, ...]:
     inner = counters.unwrapped(model)
     profile = getattr(inner, "profile", None) or {}
     window = profile.get("max_input_tokens"), profile.get("max_output_tokens")
-    return (type(inner), *counters.model_names(inner), _server_of(inner), *window)
+    urls = [value for value in getattr(inner, "__dict__", {}).values() if isinstance(value, str) and "://" in value]
+    return (type(inner), *counters.model_names(inner), _server_of(inner), *urls, *window)
 
 
 class ModelTarget:

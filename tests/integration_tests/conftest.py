@@ -40,9 +40,7 @@ def run() -> Iterator[Run]:
 
 @pytest.fixture
 def chat_file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A file of the messages that a test module calls `CHAT`."""
-    path = tmp_path / "chat.json"
-    path.write_text(json.dumps(request.module.CHAT), encoding="utf-8")
+    (path := tmp_path / "chat.json").write_text(json.dumps(request.module.CHAT), encoding="utf-8")
     return path
 
 
