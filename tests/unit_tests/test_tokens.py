@@ -126,22 +126,19 @@ def test_the_carried_encodings_need_nothing_and_others_say_what_to_do(no_encodin
             TiktokenCounter(name)
 
 
-def test_a_model_is_known_by_its_names_or_estimated_without_a_download(no_encodings: Path) -> None:
+def test_a_model_is_known_by_names_and_address_or_estimated_without_a_download(no_encodings: Path) -> None:
     names = ["claude-sonnet-4-5", "google/gemini-2.5-pro", "llama3.1:8b", "meta-llama/gpt-4o-like", "", "gpt-4"]
-    own = AzureChatOpenAI(
-        model="gpt-4o", azure_deployment="a", azure_endpoint="https://a", api_version="v", api_key="x"
+    azure = AzureChatOpenAI(
+        azure_deployment="team-a", model="gpt-4o", azure_endpoint="https://x.azure.com", api_version="v", api_key="x"
     )
     bound = ChatOpenAI(model="gpt-4o", api_key="x").bind(stop=["."]).with_config(tags=["t"])
-    for known in (None, own, bound):
+    for known in (None, azure, bound):
         assert (counter_for(known).name, counter_for(known).mode) == ("o200k_base", "exact")
     for model in (*names, FakeListChatModel(responses=["x"])):
         assert (counter_for(model).name, counter_for(model).mode) == ("estimate", "estimated")
+    assert target_key(azure) == target_key(azure.model_copy())
+    assert target_key(azure) != target_key(azure.model_copy(update={"azure_endpoint": "https://y.azure.com"}))
     assert list(no_encodings.iterdir()) == []
-
-
-def test_a_model_of_the_same_name_at_another_address_is_another_one() -> None:
-    first, same, other = (ChatOpenAI(model="m", api_key="x", base_url=f"https://{at}.azure.com/v1") for at in "aab")
-    assert target_key(first) == target_key(same) != target_key(other)
 
 
 def test_the_vocabulary_is_tiktokens_and_made_by_the_script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
