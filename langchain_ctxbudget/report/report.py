@@ -107,7 +107,7 @@ class Stability:
     prompt_share: Number | None
     compaction_step: bool
     """True where the prompt was rewritten: the cut moved, the summary before it was written anew, a part of the stable
-    zone had no room in this prompt or the last, or older steps of a long turn gave way."""
+    zone had no room in this prompt or the last, older steps of a long turn gave way, or quotes that are shown once."""
     effective_tokens: NonNegative = 0
     """The cost of this prompt in new tokens: of those in the common prefix, which a warm cache holds, a tenth."""
     whole_effective_tokens: NonNegative = 0

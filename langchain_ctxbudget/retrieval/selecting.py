@@ -347,7 +347,7 @@ class _Selection:
         before, fragment = self.chosen.get(number), self._fragment(self.pool.text(number), line, tokens, value, status)
         self.left -= tokens + self._price_of(fragment.heading) - (before.tokens if before else 0)
         self.above.add((is_transient, fragment.heading))
-        self.chosen[number] = replace(fragment, transient=before.transient if before else is_transient)
+        self.chosen[number] = replace(fragment, transient=is_transient)
 
     def _fragment(self, text: Candidate | Entry, line: str, tokens: int, value: float, status: Status) -> Fragment:
         return Fragment(

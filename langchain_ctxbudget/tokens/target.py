@@ -30,8 +30,9 @@ def target_key(model: counters.ChatModel) -> tuple[object, ...]:
     inner = counters.unwrapped(model)
     profile = getattr(inner, "profile", None) or {}
     window = profile.get("max_input_tokens"), profile.get("max_output_tokens")
-    urls = [value for value in getattr(inner, "__dict__", {}).values() if isinstance(value, str) and "://" in value]
-    return (type(inner), *counters.model_names(inner), _server_of(inner), *urls, *window)
+    own = getattr(inner, "__dict__", {}).values()  # what is set: to ask for more could make a client
+    addresses = [value for value in own if isinstance(value, str) and ":" in value]
+    return (type(inner), *counters.model_names(inner), *addresses, *window)
 
 
 class ModelTarget:

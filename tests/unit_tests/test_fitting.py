@@ -21,7 +21,7 @@ from langchain_ctxbudget.prompt.turn import (
     ReadTurn,
     Rooms,
     next_tokens,
-)
+)  # fmt: skip
 from langchain_ctxbudget.tokens import TiktokenCounter
 from tests.unit_tests.test_assembly import CONTENTS
 

@@ -31,7 +31,7 @@ from langchain_ctxbudget.tokens import (
     encodable,
     target_key,
     vocab,
-)
+)  # fmt: skip
 from langchain_ctxbudget.tokens.counters import text_pieces
 
 EXACT, ESTIMATE = TiktokenCounter(), EstimatingCounter()
