@@ -184,17 +184,6 @@ def test_a_statement_that_a_later_one_replaces_says_so_and_no_other_does(older, 
         assert [part.reason for part in parts][:1] == [Reason.SUPERSEDED if thing else Reason.RELEVANT]
 
 
-def test_what_is_shown_once_stands_behind_the_rest_and_pays_for_headings_of_its_own():
-    days = [{"created_at": f"2026-03-0{1 + number % 3}"} for number in range(30)]
-    said = [HumanMessage(f"The bike was in place {n}.", additional_kwargs=day) for n, day in enumerate(days)]
-    for budget in range(100, 260, 4):
-        found = retrieved(said, budget, query="Where was the bike?", transient_tokens=budget // 2)
-        are_transient = [part.transient for part in found.fragments]
-        assert {*are_transient} == {False, True}
-        assert are_transient == sorted(are_transient)
-        assert cost(found) <= budget
-
-
 def test_what_is_worth_least_makes_room_for_the_mark_of_a_replaced_statement():
     said = ["The port is 8080. The host is on Elm Street.", "The port is now 9090."]
     said += [f"A port, {i}." for i in range(9)]
