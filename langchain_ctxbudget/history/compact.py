@@ -43,6 +43,8 @@ class HistoryView:
     cut: int
     """The number of messages that are not verbatim, but for those that are kept."""
     groups: tuple[Group, ...] = ()
+    costs: Mapping[int, int] = field(default_factory=dict, repr=False)
+    """The tokens of every message in these, by `id(message)`: a prompt adds them up several times."""
     repairs: tuple[Repair, ...] = ()
     shortened: frozenset[int] = frozenset()
     """Positions of the messages among them that are not sent whole."""
@@ -182,7 +184,7 @@ class HistoryPlan:
     def view(self, decision: Decision) -> HistoryView:
         """Returns the history as it goes into the prompt; messages since the step stand as they were sent."""
         conversation, grows = self.conversation, self.grows
-        entries, count = conversation.entries, conversation.counter.count_text
+        entries, counter = conversation.entries, conversation.counter
         if not (self.end or grows):
             return HistoryView(strategy="empty", cut=0)
         record = decision.record or self._new_record(decision)
@@ -199,14 +201,15 @@ class HistoryPlan:
             strategy=record.strategy if self.end else "empty",
             cut=record.position,
             groups=tuple(Group(g.messages, tuple(positions[at] for at in g.positions)) for g in groups),
+            costs={id(message): counter.count_message(message) for it in groups for message in it.messages},
             repairs=tuple(repairs),
             shortened=frozenset(shortened),
             blocks={at: block for at, block in blocks.items() if block.fragments},
             quoted=tuple(at for name in quotes if (at := conversation.position(name)) is not None),
-            summary=fragments(Layer.HISTORY, record.summary, count),
+            summary=fragments(Layer.HISTORY, record.summary, counter.count_text),
             summary_intro=first,
             summary_outro=last,
-            arc=fragments(Layer.ARC, record.arc, count),
+            arc=fragments(Layer.ARC, record.arc, counter.count_text),
             record=record if grows or not decision.whole else None,
             step=record is not self.record and (grows or not decision.whole),
             made_by=dict(sorted(makers.items())),

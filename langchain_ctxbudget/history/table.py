@@ -6,8 +6,9 @@ Whoever changes messages makes another table. Texts of sealed messages are infla
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from hashlib import blake2b
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, overload
 
 import numpy as np
@@ -27,6 +28,8 @@ MOST_READ_AHEAD = 16
 """More messages at once than an exchange has are read when a prompt needs it."""
 TEXTS_TOGETHER = 16
 """Texts that are deflated together, so that few are inflated where one is looked at; a block is a multiple of them."""
+MOST_DECODED = 8_192
+"""Messages that stay objects, which the garbage collector looks at; of more, those of blocks are inflated if shown."""
 NO_CALLS = OpenCalls()
 FACTS = np.dtype(
     [
@@ -63,8 +66,10 @@ class MessageTable(Columns, Sequence[Entry]):
         self.counted: dict[str, Costs] = {}
         self._words: Numbering[str | None] = Numbering()
         self.decoded: dict[int, Entry] = {}
+        """The messages that are in no block, newer ones that are, and those that are pinned."""
+        self._made = lru_cache(MOST_DECODED)(self._inflate)
         self._sealed: dict[int, bytes] = {}
-        """The texts of the messages of blocks that were read, a few together, by the position of the first one."""
+        """The texts of the messages of stored blocks, a few together, by the position of the first one."""
         self._inflated, self._preserved = (UNKNOWN, list[bytes]()), (UNKNOWN, "")
 
     def __len__(self) -> int:
@@ -76,10 +81,10 @@ class MessageTable(Columns, Sequence[Entry]):
     def __getitem__(self, at: slice) -> list[Entry]: ...
     def __getitem__(self, at: int | slice) -> Entry | list[Entry]:
         if isinstance(at, slice):
-            return [self._at(position) for position in range(*at.indices(len(self)))]
-        return self.decoded.get(at) or self._at(range(len(self))[at])
+            return [self.decoded.get(position) or self._made(position) for position in range(*at.indices(len(self)))]
+        return self.decoded.get(at) or self._made(range(len(self))[at])
 
-    def _at(self, position: int) -> Entry:
+    def _inflate(self, position: int) -> Entry:
         if entry := self.decoded.get(position):
             return entry
         first = position - position % TEXTS_TOGETHER
@@ -91,9 +96,7 @@ class MessageTable(Columns, Sequence[Entry]):
             message = message.model_copy(update={"id": self.ids[position]})
         date = list(self._words)[self.facts.values[position]["date"]]
         known = self.fingerprint(position), self.digest(position + 1), date, bool(self.safe.values[position])
-        entry = Entry(text, message, *known, self._shown(position))
-        self.decoded[position] = entry
-        return entry
+        return Entry(text, message, *known, self._shown(position))
 
     def _shown(self, position: int) -> str | None:
         """Returns the date that the newest human message before a position stands under."""
@@ -258,10 +261,17 @@ class MessageTable(Columns, Sequence[Entry]):
         self.names = {name: begin + at for name, at in data["names"].items()} | self.names
         for at, (waiting, early, age) in data["calls"]:
             self.open_calls[begin + at] = OpenCalls(tuple(waiting), tuple(early), age)
-        ends = np.frombuffer(texts, np.int32, len(data["ids"]) // TEXTS_TOGETHER).cumsum().tolist()
-        some = texts[4 * len(ends) :]
-        for number, (start, end) in enumerate(pairwise([0, *ends])):
-            self._sealed[begin + number * TEXTS_TOGETHER] = some[start:end]
+        self.keep_sealed(begin, len(self), texts)
+
+    def keep_sealed(self, first: int, end: int, texts: bytes) -> None:
+        """Takes the texts of a block, and lets go of the oldest messages beyond so many; pinned ones stay."""
+        starts = range(first, end, TEXTS_TOGETHER)
+        lengths = np.frombuffer(texts, np.int32, len(starts))
+        ends = pairwise(np.append(0, lengths.cumsum()) + lengths.nbytes)
+        self._sealed |= {at: texts[begin:stop] for at, (begin, stop) in zip(starts, ends, strict=True)}
+        sealed = (at for at, entry in self.decoded.items() if at < end and entry.pinned is None)
+        for at in [*islice(sealed, max(0, len(self.decoded) - MOST_DECODED))]:
+            del self.decoded[at]
 
 
 def packed_texts(entries: Sequence[Entry]) -> bytes:

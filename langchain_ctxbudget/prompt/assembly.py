@@ -6,7 +6,7 @@ block in front of the user's words in the current turn, or with the layout `"sys
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -111,12 +111,14 @@ def build(content: Content) -> BuiltPrompt:
 
 def request_copy(message: BaseMessage) -> BaseMessage:
     """Returns a copy that UTF-8 can hold, without artifacts and ids for which OpenAI reads a copy of its own."""
-    own = {name: value for name, value in vars(message).items() if value is not None and name != "id"}
-    changes: dict[str, Any] = {"artifact": None} if own.pop("artifact", None) is not None else {}
-    changes |= {name: copied for name, value in own.items() if (copied := _copied(value)) is not value}
-    if str(message.response_metadata.get("id", "")).startswith("resp_"):
-        del changes["response_metadata"]["id"]
-    return message.model_copy(update=changes)
+    copied = message.model_copy()
+    own = vars(copied)
+    for name, value in own.items():
+        if value is not None and name != "id":
+            own[name] = _copied(value) if name != "artifact" else None
+    if str(copied.response_metadata.get("id", "")).startswith("resp_"):
+        del copied.response_metadata["id"]
+    return copied
 
 
 def _copied(value: Any) -> Any:  # noqa: ANN401 - whatever a message holds
@@ -190,8 +192,10 @@ def group_tokens(group: Group, counter: TokenCounter) -> int:
     return sum(map(counter.count_message, group.messages))
 
 
-def measure(content: Content, built: BuiltPrompt, counter: TokenCounter, extras_tokens: int = 0) -> Measure:
-    """Counts a prompt exactly, and the part of each layer."""
+def measure(
+    content: Content, built: BuiltPrompt, counter: TokenCounter, cost: Callable[[BaseMessage], int], extras_tokens: int
+) -> Measure:
+    """Counts a prompt exactly, each message by its `cost`, and the part of each layer."""
     items, overhead = Counter[str](), Counter[str]()
     if content.system_prompt:
         items[Layer.IDENTITY] = counter.count_text(content.system_prompt)
@@ -202,9 +206,9 @@ def measure(content: Content, built: BuiltPrompt, counter: TokenCounter, extras_
     for fragments in by_layer(content.sent_again):
         items[fragments[0].layer] += sum(part.tokens for part in fragments)
     items[Layer.ARC] += sum(part.tokens for part in content.turn_work)
-    items[Layer.HISTORY] += sum(group_tokens(group, counter) for group in content.bare_history)
-    items[Layer.MESSAGE] = sum(group_tokens(group, counter) for group in content.turn)
-    costs = tuple(map(counter.count_message, built.messages))
+    items[Layer.HISTORY] += sum(cost(message) for group in content.bare_history for message in group.messages)
+    items[Layer.MESSAGE] = sum(cost(message) for group in content.turn for message in group.messages)
+    costs = tuple(map(cost, built.messages))
     messages_tokens = counter.count_messages([]) + sum(costs)
     framing = messages_tokens - items.total() - overhead.total()
     return Measure(messages_tokens + extras_tokens, costs, items, overhead, framing)

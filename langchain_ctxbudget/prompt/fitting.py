@@ -42,12 +42,13 @@ def excess_tokens(plan: Plan, content: assembly.Content) -> int:
     While a turn grows in that room, its steps count as all of it: what gives way is the same at every call of a loop.
     """
     turn, limit = plan.turn, plan.limit_tokens - plan.allocated.reserve_tokens - sum(plan.extras.values())
+    limit -= plan.counter.count_messages([])
     if not turn.free_tokens:
-        return plan.counter.count_messages(assembly.build(content).messages) + (JOINS if turn.note else 0) - limit
+        return sum(map(plan.cost, assembly.build(content).messages)) + (JOINS if turn.note else 0) - limit
     said = tuple(part for part in content.turn if assembly.has_human([part]))
     steps_tokens = turn.room_tokens - sum(assembly.group_tokens(part, plan.counter) for part in said)
     head = assembly.build(replace(content, turn=said, turn_note="")).messages
-    return plan.counter.count_messages(head) + steps_tokens + JOINS - limit
+    return sum(map(plan.cost, head)) + steps_tokens + JOINS - limit
 
 
 def pruned(plan: Plan, content: assembly.Content, order: list[str]) -> tuple[assembly.Content, tuple[Fragment, ...]]:
@@ -80,7 +81,7 @@ def fit_prompt(plan: Plan) -> Settled:
         content, gone = pruned(plan, content, order)
         plan = plan.but(pruned=(*plan.pruned, *gone))
     built = assembly.build(content)
-    measured = assembly.measure(content, built, plan.counter, sum(plan.extras.values()))
+    measured = assembly.measure(content, built, plan.counter, plan.cost, sum(plan.extras.values()))
     if measured.total_tokens > limit:
         identity, message = measured.items_tokens[Layer.IDENTITY], measured.items_tokens[Layer.MESSAGE]
         rest = measured.total_tokens - identity - message - sum(plan.extras.values())

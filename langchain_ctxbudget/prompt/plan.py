@@ -325,6 +325,11 @@ class Plan:
             layout=self.request.settings.layout,
         )
 
+    def cost(self, message: BaseMessage) -> int:
+        """Returns the tokens of a message of the prompt."""
+        known = self.history.costs.get(id(message))
+        return self.counter.count_message(message) if known is None else known
+
     @property
     def query(self) -> str:
         """The words of the human message that the turn is about."""

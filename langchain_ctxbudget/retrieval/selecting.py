@@ -343,13 +343,16 @@ class _Selection:
 
     def _add(self, number: int, line: str, tokens: int, status: Status = Status.INCLUDED) -> None:
         """Takes a text, or a part of it, and pays for it; the whole takes the place of a part."""
-        value, is_transient = float(self.pool.ranking.keys[number]), self.left < self.transient_tokens
-        before, fragment = self.chosen.get(number), self._fragment(self.pool.text(number), line, tokens, value, status)
+        text, value, before = self.pool.text(number), float(self.pool.ranking.keys[number]), self.chosen.get(number)
+        is_transient = self.left < self.transient_tokens
+        fragment = self._fragment(text, line, tokens, value, status, transient=is_transient)
         self.left -= tokens + self._price_of(fragment.heading) - (before.tokens if before else 0)
         self.above.add((is_transient, fragment.heading))
-        self.chosen[number] = replace(fragment, transient=is_transient)
+        self.chosen[number] = fragment
 
-    def _fragment(self, text: Candidate | Entry, line: str, tokens: int, value: float, status: Status) -> Fragment:
+    def _fragment(
+        self, text: Candidate | Entry, line: str, tokens: int, value: float, status: Status, *, transient: bool = False
+    ) -> Fragment:
         return Fragment(
             layer=Layer.RETRIEVAL,
             id=text.id,
@@ -360,6 +363,7 @@ class _Selection:
             section=MIXED_SECTION if self.mixed else OWN_SECTION,
             heading=self._heading(text),
             value=value,
+            transient=transient,
             source=_source(text),
         )
 

@@ -88,13 +88,11 @@ class TokenCounter(ABC):
         if not text:
             return 0
         key = hash(text), len(text)  # no text is kept alive
-        with self._lock:
-            if (known := self._cache.get(key)) is not None:
-                self._cache.move_to_end(key)
-                return known
-            self._calls += 1
+        if (known := self._cache.get(key)) is not None:
+            return known
         tokens = self._count(text)
         with self._lock:
+            self._calls += 1
             return keep_newest(self._cache, key, tokens, _CACHED_TEXTS)
 
     def count_message(self, message: BaseMessage) -> int:

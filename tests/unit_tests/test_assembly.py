@@ -91,7 +91,7 @@ CONTENTS = st.builds(
 
 
 def measured(chosen: Content, extras: int = 0) -> Measure:
-    return measure(chosen, build(chosen), COUNTER, extras)
+    return measure(chosen, build(chosen), COUNTER, COUNTER.count_message, extras)
 
 
 @given(CONTENTS, st.integers(0, 99))
