@@ -371,8 +371,7 @@ def _pruning_strategy(report: ContextReport, thresholds: tuple[float, ...]) -> A
 
 
 def _said(position: int, entry: Entry) -> Answer:
-    message = entry.message
-    text = plain_text(message)
+    text = plain_text(message := entry.message)
     return {
         "position": position,
         "id": entry.id,
@@ -393,13 +392,11 @@ def exact(prompt: Prompt) -> list[Shown]:
     before = deque(plan.cached.messages if plan.cached else ())
     shown: list[Shown] = []
     for message, pieces in zip(prompt.context.messages, _pieces(prompt), strict=True):
-        text = plain_text(message)
-        cached = 0
+        text, cached = plain_text(message), 0
         if before:
             former = before.popleft()
             same = fingerprint(message) == fingerprint(former)
-            alike = commonprefix((text, text if same else plain_text(former)))  # noqa: RUF071 - by characters
-            cached = len(alike)
+            cached = len(commonprefix((text, text if same else plain_text(former))))  # noqa: RUF071 - by characters
             if not same:
                 before.clear()
         parts = list[Shown]()
@@ -456,8 +453,7 @@ def outlined(report: ContextReport, quoted: Callable[[str, ReportItem], tuple[st
     `quoted` gives the text of a layer's item as far as it is still kept, and the role of the message that said it.
     """
     items = [(layer.layer, it) for layer in report.layers for it in layer.items if it.status is not Status.OMITTED]
-    shown: list[Shown] = []
-    last = None
+    shown, last = list[Shown](), None
     for layer, item in sorted(items, key=lambda one: (_place(*one), one[0] == Layer.MESSAGE)):
         place = _place(layer, item)
         text, role = quoted(layer, item)

@@ -139,7 +139,7 @@ def seal(store: BaseStore, conversation: OpenConversation) -> Flow[bool]:
     """Writes the next parts of blocks that are known and not stored yet; returns whether there may be more."""
     table, blocks, pins = conversation.table, conversation.blocks, conversation.pins
     namespace, lanes = conversation.scope.namespace(BLOCKS), conversation.heads.lanes if conversation.heads else {}
-    puts, texts = list[PutOp](), list[tuple[int, int, bytes]]()
+    puts: list[PutOp] = []
     for number, names in islice(lacking(conversation), SEALED_AT_ONCE):
         first, end = number * BLOCK_MESSAGES, (number + 1) * BLOCK_MESSAGES
         if number == len(blocks):
@@ -151,7 +151,8 @@ def seal(store: BaseStore, conversation: OpenConversation) -> Flow[bool]:
         for name in names:
             raw = _part(conversation, name, first, end, pinned)
             parts[name] = _hash(raw)
-            texts += [(first, end, raw)] if name == TEXTS else []
+            if name == TEXTS:
+                table.keep_sealed(first, end, raw)
             puts.append(PutOp(namespace, _key(number, name), {"data": b64encode_as_string(raw)}, index=False))
         blocks[number] = blocks[number].model_copy(update={"parts": parts})
     if not puts:
@@ -174,8 +175,6 @@ def seal(store: BaseStore, conversation: OpenConversation) -> Flow[bool]:
     )
     yield from batch(store, puts)
     yield from batch(store, [written(GetOp(namespace, HEAD), head)])
-    for some in texts:
-        table.keep_sealed(*some)
     return True
 
 

@@ -428,9 +428,8 @@ def _goes_on(conversation: OpenConversation, messages: Sequence[BaseMessage]) ->
 
 def _says(table: MessageTable, position: int, message: BaseMessage) -> bool:
     """Returns whether a message says what the one at a position says, without decoding that one."""
-    if entry := table.decoded.get(position):
-        return plainly_same(message, entry.message)
-    return fingerprint(message) == table.fingerprint(position)
+    entry = table.decoded.get(position)
+    return plainly_same(message, entry.message) if entry else fingerprint(message) == table.fingerprint(position)
 
 
 def _identify(messages: Sequence[BaseMessage], table: MessageTable, *, adds: bool = False) -> list[GivenMessage]:

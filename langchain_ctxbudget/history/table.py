@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import Any, overload
 
 import numpy as np
@@ -66,11 +66,12 @@ class MessageTable(Columns, Sequence[Entry]):
         self.counted: dict[str, Costs] = {}
         self._words: Numbering[str | None] = Numbering()
         self.decoded: dict[int, Entry] = {}
-        """The messages that are in no block, newer ones that are, and those that are pinned."""
-        self._made = lru_cache(MOST_DECODED)(self._inflate)
+        """The newest messages at least, and all that are in no block."""
+        self._made = lru_cache(MOST_DECODED)(self._decode)
+        self._texts = lru_cache(1)(lambda first: zlib.decompress(self._sealed[first]).split(b"\0"))
         self._sealed: dict[int, bytes] = {}
         """The texts of the messages of stored blocks, a few together, by the position of the first one."""
-        self._inflated, self._preserved = (UNKNOWN, list[bytes]()), (UNKNOWN, "")
+        self._preserved = UNKNOWN, ""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -82,21 +83,17 @@ class MessageTable(Columns, Sequence[Entry]):
     def __getitem__(self, at: int | slice) -> Entry | list[Entry]:
         if isinstance(at, slice):
             return [self.decoded.get(position) or self._made(position) for position in range(*at.indices(len(self)))]
+        at += len(self) if at < 0 else 0
         return self.decoded.get(at) or self._made(range(len(self))[at])
 
-    def _inflate(self, position: int) -> Entry:
-        if entry := self.decoded.get(position):
-            return entry
-        first = position - position % TEXTS_TOGETHER
-        if (inflated := self._inflated)[0] != first:
-            inflated = self._inflated = first, zlib.decompress(self._sealed[first]).split(b"\0")
-        text = inflated[1][position - first].decode()
+    def _decode(self, position: int) -> Entry:
+        text = self._texts(position - position % TEXTS_TOGETHER)[position % TEXTS_TOGETHER].decode()
         message = MessageRecord(place=self.place(position), text=text).to_message()
         if str(message.id) != self.ids[position]:
             message = message.model_copy(update={"id": self.ids[position]})
         date = list(self._words)[self.facts.values[position]["date"]]
         known = self.fingerprint(position), self.digest(position + 1), date, bool(self.safe.values[position])
-        return Entry(text, message, *known, self._shown(position))
+        return Entry(text, message, *known, self._shown(position), PRESERVATIONS[self.preservations.values[position]])
 
     def _shown(self, position: int) -> str | None:
         """Returns the date that the newest human message before a position stands under."""
@@ -194,11 +191,8 @@ class MessageTable(Columns, Sequence[Entry]):
         other._words.update(self._words)
         for name in ("open_calls", "decoded"):
             setattr(other, name, {at: value for at, value in getattr(self, name).items() if at < length})
-        for begin, texts in self._sealed.items():
-            if begin + TEXTS_TOGETHER <= length:
-                other._sealed[begin] = texts
-            else:
-                other.decoded.update((at, self[at]) for at in range(begin, length))
+        other._sealed = {begin: texts for begin, texts in self._sealed.items() if begin + TEXTS_TOGETHER <= length}
+        other.decoded |= {at: self[at] for at in range(TEXTS_TOGETHER * len(other._sealed), length)}
         for at, pinned in pins.items():
             entry = other.decoded[at] = replace(self[at], pinned=pinned)
             other.preservations.values[at] = PRESERVATIONS.index(entry.preservation)
@@ -264,13 +258,13 @@ class MessageTable(Columns, Sequence[Entry]):
         self.keep_sealed(begin, len(self), texts)
 
     def keep_sealed(self, first: int, end: int, texts: bytes) -> None:
-        """Takes the texts of a block, and lets go of the oldest messages beyond so many; pinned ones stay."""
+        """Takes the texts of a block, and lets go of the oldest messages beyond so many."""
         starts = range(first, end, TEXTS_TOGETHER)
         lengths = np.frombuffer(texts, np.int32, len(starts))
         ends = pairwise(np.append(0, lengths.cumsum()) + lengths.nbytes)
         self._sealed |= {at: texts[begin:stop] for at, (begin, stop) in zip(starts, ends, strict=True)}
-        sealed = (at for at, entry in self.decoded.items() if at < end and entry.pinned is None)
-        for at in [*islice(sealed, max(0, len(self.decoded) - MOST_DECODED))]:
+        sealed = [at for at in self.decoded if at < end]
+        for at in sealed[: max(0, len(self.decoded) - MOST_DECODED)]:
             del self.decoded[at]
 
 

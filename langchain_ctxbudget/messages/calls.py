@@ -42,9 +42,8 @@ def blocks_of(message: BaseMessage) -> list[Block]:
 
 def is_text(message: BaseMessage) -> bool:
     """Tells at a glance if what a user or a model says is a text without calls, as most is."""
-    if type(message) is AIMessage:
-        return isinstance(message.content, str) and not (message.tool_calls or message.invalid_tool_calls)
-    return type(message) is HumanMessage and isinstance(message.content, str)
+    is_answer = type(message) is AIMessage and not (message.tool_calls or message.invalid_tool_calls)
+    return isinstance(message.content, str) and (is_answer or type(message) is HumanMessage)
 
 
 def block_types(message: BaseMessage) -> set[str]:

@@ -11,7 +11,7 @@ import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import compress
+from itertools import accumulate, compress
 from typing import Any
 
 from langchain_ctxbudget.messages.text import ENGLISH, remembering, terms
@@ -90,11 +90,8 @@ def _read(text: str, focus: frozenset[str], worth: tuple[float, ...]) -> tuple[l
     if worth:
         marked = [value for value, line in zip(worth, lines, strict=True) for _ in line]
         return pieces, marked, [0.0] * len(pieces)
-    ends, before = list[float](), 0
-    for piece in pieces:
-        middle = before + len(piece) / 2
-        before += len(piece)
-        ends.append(abs(1 - 2 * middle / len(text)))
+    before = accumulate(map(len, pieces), initial=0)
+    ends = [abs(1 - (2 * at + len(piece)) / len(text)) for at, piece in zip(before, pieces, strict=False)]
     marked = [value if piece.strip() else 0.0 for value, piece in zip(_by_kind(pieces), pieces, strict=True)]
     if focus:
         found = [focus.intersection(terms(piece)) for piece in pieces]

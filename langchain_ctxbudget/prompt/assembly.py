@@ -21,6 +21,7 @@ from langchain_ctxbudget.tokens import TokenCounter, encodable
 NO_FIRST_QUESTION = "[The conversation begins.]"
 MOST_MARKERS = 4
 """The most marks that Anthropic takes in a request."""
+Cost = Callable[[BaseMessage], int]
 STABLE_LAYERS = (Layer.PREFERENCES, Layer.ARC, Layer.HISTORY)
 
 
@@ -112,8 +113,7 @@ def build(content: Content) -> BuiltPrompt:
 def request_copy(message: BaseMessage) -> BaseMessage:
     """Returns a copy that UTF-8 can hold, without artifacts and ids for which OpenAI reads a copy of its own."""
     copied = message.model_copy()
-    own = vars(copied)
-    for name, value in own.items():
+    for name, value in (own := vars(copied)).items():
         if value is not None and name != "id":
             own[name] = _copied(value) if name != "artifact" else None
     if str(copied.response_metadata.get("id", "")).startswith("resp_"):
@@ -192,9 +192,7 @@ def group_tokens(group: Group, counter: TokenCounter) -> int:
     return sum(map(counter.count_message, group.messages))
 
 
-def measure(
-    content: Content, built: BuiltPrompt, counter: TokenCounter, cost: Callable[[BaseMessage], int], extras_tokens: int
-) -> Measure:
+def measure(content: Content, built: BuiltPrompt, counter: TokenCounter, cost: Cost, extras_tokens: int) -> Measure:
     """Counts a prompt exactly, each message by its `cost`, and the part of each layer."""
     items, overhead = Counter[str](), Counter[str]()
     if content.system_prompt:

@@ -327,8 +327,7 @@ class Plan:
 
     def cost(self, message: BaseMessage) -> int:
         """Returns the tokens of a message of the prompt."""
-        known = self.history.costs.get(id(message))
-        return self.counter.count_message(message) if known is None else known
+        return self.history.costs.get(id(message)) or self.counter.count_message(message)
 
     @property
     def query(self) -> str:

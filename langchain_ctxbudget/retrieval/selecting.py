@@ -109,9 +109,7 @@ def select(
     selection.fill(numbers)
     selection.mark_replaced(above.tolist())
     dates = {number: pool.text(number).date or "" if number >= first else "" for number in selection.chosen}
-    chosen = sorted(
-        selection.chosen.items(), key=lambda one: (one[1].transient, one[0] >= first, dates[one[0]], one[0])
-    )
+    chosen = sorted(selection.chosen.items(), key=lambda it: (it[1].transient, it[0] >= first, dates[it[0]], it[0]))
     listed = [number for number in numbers if number not in selection.chosen][:LISTED_OMISSIONS]
     more = all_free - len(chosen) - len(listed)
     too_weak = min(too_weak, more)  # a reply is quoted for its question, however weak it is
@@ -343,16 +341,13 @@ class _Selection:
 
     def _add(self, number: int, line: str, tokens: int, status: Status = Status.INCLUDED) -> None:
         """Takes a text, or a part of it, and pays for it; the whole takes the place of a part."""
-        text, value, before = self.pool.text(number), float(self.pool.ranking.keys[number]), self.chosen.get(number)
-        is_transient = self.left < self.transient_tokens
-        fragment = self._fragment(text, line, tokens, value, status, transient=is_transient)
+        value, is_transient = float(self.pool.ranking.keys[number]), self.left < self.transient_tokens
+        before, fragment = self.chosen.get(number), self._fragment(self.pool.text(number), line, tokens, value, status)
         self.left -= tokens + self._price_of(fragment.heading) - (before.tokens if before else 0)
         self.above.add((is_transient, fragment.heading))
-        self.chosen[number] = fragment
+        self.chosen[number] = replace(fragment, transient=is_transient)
 
-    def _fragment(
-        self, text: Candidate | Entry, line: str, tokens: int, value: float, status: Status, *, transient: bool = False
-    ) -> Fragment:
+    def _fragment(self, text: Candidate | Entry, line: str, tokens: int, value: float, status: Status) -> Fragment:
         return Fragment(
             layer=Layer.RETRIEVAL,
             id=text.id,
@@ -363,7 +358,6 @@ class _Selection:
             section=MIXED_SECTION if self.mixed else OWN_SECTION,
             heading=self._heading(text),
             value=value,
-            transient=transient,
             source=_source(text),
         )
 

@@ -125,8 +125,7 @@ def rerank(
     best = pool.best(pool.ranking.keys, most or RERANKED)
     if not best:
         return pool
-    name, numbers, texts = type(reranker).__name__, dict[str, int](), list[Document]()
-    query = pool.question.text
+    name, query, numbers, texts = type(reranker).__name__, pool.question.text, dict[str, int](), list[Document]()
     for number in best:
         texts.append(said := document(pool, number, conversation))
         numbers[said.metadata["id"]] = number

@@ -207,9 +207,8 @@ def as_query(vector: Sequence[float], width: int = 0) -> Vectors:
 
 def limit(text: str, *, from_user: bool) -> float:
     """Returns the cosine with what stands before it below which a text begins a subject (TextTiling: Hearst 1997)."""
-    if not from_user:
-        return NEVER
-    return UNLIKE_AFTER_GREETING if _GREETING.match(text) else UNLIKE
+    greets = from_user and _GREETING.match(text)
+    return UNLIKE_AFTER_GREETING if greets else UNLIKE if from_user else NEVER
 
 
 def links(vectors: Vectors, start: int = 0) -> Vectors:

@@ -74,9 +74,7 @@ def message_tokens(message: BaseMessage, count: Count, framing: Framing) -> int:
         tokens += TOOL_CALL_ID_TOKENS
     elif name := message.name or message.additional_kwargs.get("name"):
         tokens += count(str(name)) + framing.name_tokens
-    if is_text(message) and "audio" not in message.additional_kwargs:
-        return tokens + count(str(message.content))
-    message = with_calls(message)  # in the form in which they are sent
+    message = message if is_text(message) else with_calls(message)  # in the form in which they are sent
     calls = message.tool_calls if isinstance(message, AIMessage) else []
     for call in calls:
         tokens += count(json.dumps(call["args"], ensure_ascii=False, default=str)) + count(call["name"])

@@ -14,8 +14,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.store.base import BaseStore, PutOp
 from langgraph.store.memory import InMemoryStore
 from langchain_ctxbudget import AssembledContext, ContextPipeline, TiktokenCounter
-from langchain_ctxbudget.history import BLOCKS, blocks
-from langchain_ctxbudget.history.table import TEXTS_TOGETHER
+from langchain_ctxbudget.history import BLOCKS, blocks, table
 from langchain_ctxbudget.stores import MessageRecord, Scope
 from tests.conversations import BagOfWords
 from tests.log_contract import Counting, Elsewhere, shown
@@ -31,6 +30,7 @@ BLOCK, FOLLOWING = 32, 8
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "BLOCK_MESSAGES", BLOCK)
     monkeypatch.setattr(blocks, "FOLLOWING", FOLLOWING)
+    monkeypatch.setattr(table, "MOST_DECODED", BLOCK)
 
 
 class Process:
@@ -84,10 +84,8 @@ def filled(count: int = 200) -> InMemoryStore:
 
 
 def log_alone(store: InMemoryStore) -> InMemoryStore:
-    other = InMemoryStore()
-    other.batch(
-        [PutOp(i.namespace, i.key, i.value) for i in store.search((), limit=10_000) if i.namespace != NAMESPACE]
-    )
+    items, other = store.search((), limit=10_000), InMemoryStore()
+    other.batch([PutOp(item.namespace, item.key, item.value) for item in items if item.namespace != NAMESPACE])
     return other
 
 
@@ -126,6 +124,8 @@ def test_a_process_that_opens_blocks_has_the_prompts_of_one_that_reads_the_log()
         assert one.report.layers == two.report.layers
         assert one.report.coverage == two.report.coverage
     assert mine.shown() == other.shown()
+    [opened] = other.pipeline.engine.workspace.open_conversations.all().values()
+    assert len(opened.table.decoded) == BLOCK, "older messages are read from the blocks, once these are written"
 
 
 CHANGES: dict[str, Callable[[ContextPipeline], Any]] = {
@@ -133,7 +133,7 @@ CHANGES: dict[str, Callable[[ContextPipeline], Any]] = {
     "edit": lambda pipeline: pipeline.edit_message("m70", HumanMessage("The lantern was sold."), **ADA),
     "archive": lambda pipeline: pipeline.remove_messages("m101", **ADA),
     "forget": lambda pipeline: pipeline.remove_messages("m1", on_removal="forget", **ADA),
-    "pin": lambda pipeline: pipeline.pin(["m70", "m101"], **ADA),
+    "pin": lambda pipeline: (pipeline.pin(["m70", "m101"], **ADA), pipeline.add_messages(said(200, 290), **ADA)),
     "drop": lambda pipeline: pipeline.pin("m40", preservation="drop", **ADA),
     "sync": lambda pipeline: pipeline.sync([m for m in pipeline.get_messages(**ADA) if m.id != "m50"], **ADA),
 }
@@ -151,11 +151,12 @@ def test_a_change_by_whoever_has_the_conversation_open_is_seen_by_all(name: str)
     for process in (opened, writer, fresh):
         assert process.shown() == expected.shown()
     prompt = expected.ask("What is in drawer 41?").messages
-    assert [process.ask("What is in drawer 41?").messages for process in (fresh, Process(store))] == [prompt] * 2
+    asked = [process.ask("What is in drawer 41?").messages for process in (writer, fresh, Process(store))]
+    assert asked == [prompt] * 3
 
 
 def texts(data: str) -> bytes:
-    text, rest = b"", b64decode(data)[4 * (BLOCK // TEXTS_TOGETHER) :]
+    text, rest = b"", b64decode(data)[4 * (BLOCK // table.TEXTS_TOGETHER) :]
     while rest:
         text, rest = text + (inflating := zlib.decompressobj()).decompress(rest), inflating.unused_data
     return text
@@ -206,18 +207,17 @@ def test_what_is_missing_damaged_or_of_another_version_is_made_again_and_told() 
 
 
 def test_a_process_that_is_killed_while_it_seals_leaves_what_can_be_opened() -> None:
-    class Killed(BaseException):
-        pass
+    killed = type("Killed", (BaseException,), {})
 
     class Mortal(Elsewhere):
         left = 0
 
         def batch(self, ops: Any) -> Any:
             todo = list(ops)
-            if any(isinstance(op, PutOp) and op.namespace == NAMESPACE for op in todo):
-                if not self.left:
-                    raise Killed
-                self.left -= 1
+            seals = any(isinstance(op, PutOp) and op.namespace == NAMESPACE for op in todo)
+            if seals and not self.left:
+                raise killed
+            self.left -= seals
             return super().batch(todo)
 
     expected = Process(log_alone(filled())).ask().messages
