@@ -134,10 +134,8 @@ def _by_kind(pieces: Sequence[str]) -> list[float]:
     if sum(signatures) > SIGNATURE:
         return signatures
     errors = _spread([float(bool(ENGLISH.error.search(piece))) for piece in pieces], AROUND)
-    return [
-        max(min(value, 1.0), float(bool(ENGLISH.heading.match(piece))))
-        for value, piece in zip(errors, pieces, strict=True)
-    ]
+    headings = (float(bool(ENGLISH.heading.match(piece))) for piece in pieces)
+    return [max(min(value, 1.0), heading) for value, heading in zip(errors, headings, strict=True)]
 
 
 @remembering(32)

@@ -16,6 +16,7 @@ from langchain_core.messages.function import FunctionMessage
 from langchain_ctxbudget.messages import calls
 from langchain_ctxbudget.messages.calls import Block, blocks_of
 from langchain_ctxbudget.messages.clipping import left_out
+from langchain_ctxbudget.messages.text import digest
 
 NO_RESULT = "[No result was recorded for this call.]"
 SYSTEM_NOTE = "[Note from the application]\n"
@@ -92,6 +93,7 @@ class OpenCalls(NamedTuple):
         return not held, OpenCalls(tuple(waiting), tuple(early), age)
 
 
+Grouped = tuple[list[Group], list[Repair]]
 Used = tuple[dict[str, int], set[str]]
 """Ids of calls, with how often each was asked for, and of items: those behind them may not use them again."""
 
@@ -103,11 +105,11 @@ def ids_used(groups: Iterable[Group] = ()) -> Used:
     return used, {key for message in sent for key in calls.item_ids(message)}
 
 
-def group(messages: Sequence[BaseMessage], before: Used | None = None, at: int = 0) -> tuple[list[Group], list[Repair]]:
+def group(messages: Sequence[BaseMessage], before: Used | None = None, at: int = 0, longest: int = 0) -> Grouped:
     """Returns groups that every provider accepts, in order, and the repairs; the first message stands `at` a place.
 
     Results move right behind their call, in the order of the calls; what has no call is left out, and a stand-in
-    answers for what is missing. The ids that it uses are added to those of the groups before.
+    answers for what is missing. Ids longer than `longest` (0: none is) become digests; all are added to those `before`.
     """
     parts, repairs = _parts(messages, at)
     answers, orphans = calls.answered([part for _, part in parts])
@@ -121,7 +123,7 @@ def group(messages: Sequence[BaseMessage], before: Used | None = None, at: int =
             continue
         made = calls.listed_calls(part)
         given_ids, names = [call["id"] or "" for call in made], [call["name"] for call in made]
-        ids, accepted = [_unused(call_id, used) for call_id in given_ids], list(map(calls.call_name, made))
+        ids, accepted = [_unused(one, used, longest) for one in given_ids], list(map(calls.call_name, made))
         changed = [("call_id", f"calls {given_ids} are sent as {ids}")] if ids != given_ids else []
         changed += [("call_name", f"calls of {names} are sent as calls of {accepted}")] if accepted != names else []
         message = calls.renamed(part, ids) if changed and isinstance(part, AIMessage) else part
@@ -146,9 +148,10 @@ def group(messages: Sequence[BaseMessage], before: Used | None = None, at: int =
     return groups, repairs
 
 
-def distinct(groups: Sequence[Group], before: Iterable[Group]) -> tuple[list[Group], list[Repair]]:
-    """Replaces ids of calls and items that the groups before these use; returns the groups and the repairs."""
-    changed, repairs = group([message for part in groups for message in part.messages], ids_used(before))
+def distinct(groups: Sequence[Group], before: Iterable[Group] = (), longest: int = 0) -> Grouped:
+    """Replaces ids that are too long, or used by the groups before these; returns the groups and the repairs."""
+    sent = [message for part in groups for message in part.messages]
+    changed, repairs = group(sent, ids_used(before), longest=longest)
     same = [Group(new.messages, old.positions) for new, old in zip(changed, groups, strict=True)]
     return (same, repairs) if repairs else (list(groups), [])
 
@@ -178,9 +181,9 @@ def _parts(messages: Sequence[BaseMessage], first: int) -> tuple[list[tuple[int,
     return parts, repairs
 
 
-def _unused(call_id: str, used: dict[str, int]) -> str:
-    """Returns this id if no call has it yet, else one like it; `used` counts how often each was asked for."""
-    candidate = call_id
+def _unused(call_id: str, used: dict[str, int], longest: int) -> str:
+    """Returns this id, of a long one a digest, if no call has it yet, else one like it; `used` counts how often."""
+    call_id = candidate = call_id if len(call_id) <= (longest or len(call_id)) else f"call_{digest(call_id).hex()}"
     while not candidate or candidate in used:
         used[call_id] = used.get(call_id, 0) + 1
         candidate = f"{call_id or 'call'}-{used[call_id]}"
@@ -291,9 +294,5 @@ def _as_text_blocks(blocks: Sequence[Block], message: BaseMessage) -> list[Block
             same = list(run)
             joined += [{"type": "text", "text": "\n".join(str(one["text"]) for one in same)}] if is_plain else same
         return joined
-    if isinstance(message, HumanMessage):
-        return [
-            {key: it for key, it in block.items() if block.get("type") != "text" or key not in _NOT_SENT}
-            for block in formed
-        ]
-    return formed
+    gone = _NOT_SENT if isinstance(message, HumanMessage) else ()
+    return [{key: it for key, it in one.items() if one.get("type") != "text" or key not in gone} for one in formed]

@@ -90,10 +90,8 @@ class RecentPrompts:
 
 def _digest(messages: Sequence[BaseMessage]) -> bytes:
     """Returns a digest of the words of messages, without their ids, images and files."""
-    said = [
-        (one.type, one.name, str(one.text), getattr(one, "tool_call_id", None), getattr(one, "tool_calls", None))
-        for one in messages
-    ]
+    told = ("type", "name", "text", "tool_call_id", "tool_calls")
+    said = [[getattr(one, name, None) for name in told] for one in messages]
     return digest(json.dumps(said, default=repr, skipkeys=True))
 
 
@@ -407,10 +405,8 @@ class SnapshotBook:
     def _analytics(self, *, user_id: str, conversation_id: str | None) -> Flow[BudgetAnalytics]:
         """Adds up the kept reports of a conversation, or with None of all conversations of a user (seed 002)."""
         stores.require_id("user_id", user_id)
-        if conversation_id is None:
-            names = yield from history.log.read_conversations(self._store(), user_id)
-        else:
-            names = [conversation_id]
+        of_user = history.log.read_conversations(self._store(), user_id)
+        names = (yield from of_user) if conversation_id is None else [conversation_id]
         found: list[ContextReport] = []
         for name in names:
             kept = yield from self._list(user_id=user_id, conversation_id=name, limit=MOST_ANALYSED)

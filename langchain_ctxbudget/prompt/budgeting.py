@@ -1,5 +1,6 @@
 """Dividing a budget and filling it: what must be sent is measured, the rest divided; leftovers flow to other layers."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -41,6 +42,9 @@ RECENT_MESSAGES = 20
 """If the newest messages, so many, have calls, the conversation is an agent's, and its next turn will have some too."""
 LONGEST_WALK = 1_000
 """How many messages are looked at to find the newest exchanges."""
+
+LONGEST_ID, _OPENAI = 40, re.compile(r"(?:[\w.-]+[:/])*(?:gpt-|chatgpt|codex|o\d)", re.IGNORECASE)
+"""The characters of a call's id that OpenAI takes, and names of its models; others read what longer ids hold."""
 
 
 def allocate(plan: Plan) -> Plan:
@@ -367,7 +371,10 @@ def history_plan(plan: Plan) -> compact.HistoryPlan:
 
 def with_history(plan: Plan, view: compact.HistoryView) -> Plan:
     """Takes in the history, and makes the preferences, which change with it."""
-    groups, repairs = distinct(plan.turn.groups, view.groups)
+    longest = LONGEST_ID if _OPENAI.match(plan.request.model) else 0
+    groups, repairs = distinct(view.groups, longest=longest) if longest else (view.groups, [])
+    view = replace(view, groups=tuple(groups), repairs=(*view.repairs, *repairs))
+    groups, repairs = distinct(plan.turn.groups, view.groups, longest)
     turn = replace(plan.turn, groups=tuple(groups), repairs=(*plan.turn.repairs, *repairs))
     if not turn.work and (work := _work_of_turn(plan, view)):
         told = "".join((fences.opening(fences.ARC), *with_headings(work), fences.closing(fences.ARC)))

@@ -347,6 +347,19 @@ def test_a_search_that_was_sent_before_is_left_out_and_its_words_stay() -> None:
     assert [repair.kind for repair in context.report.repairs] == ["item_id"]
 
 
+def test_long_ids_of_calls_are_digests_for_openai_alone_in_history_and_turn() -> None:
+    call = {"name": "look", "args": {}, "id": f"call_{'x' * 391}"}
+    said = [HumanMessage("Look."), AIMessage("", tool_calls=[call]), ToolMessage("5 m.", tool_call_id=call["id"])]
+    for model, is_short in (("openai:gpt-4o", True), ("gemini-2.5-pro", False)):  # which reads what its ids hold
+        chat = ContextPipeline(model=model).conversation("c", user_id="u")
+        chat.add([*said, AIMessage("It is 5 m.")])
+        context = chat.assemble(said)
+        ids = [key for message in context.messages for key in call_ids(message)]
+        assert ids == [one.tool_call_id for one in context.messages if isinstance(one, ToolMessage)]
+        assert [len(key) <= 40 for key in ids] == [is_short] * 2
+        assert [it.kind for it in context.report.repairs] == ["call_id"] * (2 if is_short else 1)
+
+
 def test_halves_of_characters_are_sent_as_utf_8_can_hold_them() -> None:
     call = {"name": "read", "args": {"path": "a\udcff.txt"}, "id": "c1"}
     said = [HumanMessage("half \ud83d", id="h"), AIMessage([{"type": "text", "text": "\ude42 half"}], id="a")]

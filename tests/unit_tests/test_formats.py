@@ -10,16 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.load import dumpd
-from langchain_core.messages import (
-    AIMessage,
-    BaseMessage,
-    ChatMessage,
-    FunctionMessage,
-    HumanMessage,
-    SystemMessage,
-    ToolMessage,
-    message_to_dict,
-)
+from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages.base import message_to_dict
+from langchain_core.messages.function import FunctionMessage
 from langchain_ctxbudget.cli.formats import ConversationFile, parse_conversations, pick_conversation, read_conversations
 from langchain_ctxbudget.errors import ConversationFormatError
 
