@@ -43,7 +43,7 @@ REMADE = "what was stored of older messages was damaged, or of another version; 
 class Head(Record):
     """The blocks of a conversation, and what else is known of their messages."""
 
-    version: Literal[7] = 7
+    version: Literal[8] = 8
     """The version of everything that is worked out from messages; blocks of another one are made anew."""
     vectors_by: str
     blocks: tuple[BlockRecord, ...]

@@ -22,7 +22,7 @@ EMBEDDED_AT_ONCE = 2_048
 """Texts that are embedded in one call; the lists that come back take eight times the memory of the vectors."""
 MOST_QUOTED_CHARACTERS = 4_000
 """The cost of quoting a longer message is counted only when it is asked for: it may never be quoted whole."""
-UNKNOWN = -1
+SHORTEST_QUESTION, UNKNOWN = 30, -1
 
 T = TypeVar("T")
 W = TypeVar("W", str, str | None)
@@ -191,10 +191,11 @@ class MessageIndex(Columns):
         self.vectors = search.CentredVectors()
         self.speakers: Numbering[str] = Numbering()
         self.said: set[int] = set()
-        self.days, self._session, self._speaker = (search.Rows(np.int32) for _ in range(3))
+        self.days, self._session, self.speaker = (search.Rows(np.int32) for _ in range(3))
         self._first_person, self._limits, self.links = (search.Rows(np.float32) for _ in range(3))
         self.sayings, self.folded, self._said = (search.Rows(np.int64) for _ in range(3))
         """Digests of who said it and what, of what was said in one form, and of the text."""
+        self.asks = search.Rows(np.bool_)
         self.vectors_by = ""
         self._subjects: search.Numbers = np.zeros(0, np.int32)
         self._settled = 0
@@ -214,9 +215,10 @@ class MessageIndex(Columns):
             human, day = is_user(entry.message), search.day_number(entry.date)
             how = search.first_person(entry.text, from_user=human), search.limit(entry.text, from_user=human)
             said = *saying(entry.speaker, entry.text), short_digest(entry.text)
-            rows.append((session, self.speakers[entry.speaker], day, *how, *said))
-        columns = [self._session, self._speaker, self.days, self._first_person, self._limits]
-        columns += [self.sayings, self.folded, self._said]
+            asks = len(entry.text) > SHORTEST_QUESTION and "?" in entry.text
+            rows.append((session, self.speakers[entry.speaker], day, *how, *said, asks))
+        columns = [self._session, self.speaker, self.days, self._first_person, self._limits]
+        columns += [self.sayings, self.folded, self._said, self.asks]
         for column, values in zip(columns, zip(*rows, strict=True), strict=False):
             column.extend(values)
         self.said.update(self._said.values[start:].tolist())
@@ -228,7 +230,7 @@ class MessageIndex(Columns):
             session=chosen,
             costs=costs[places],
             distinct=self.lexical.distinct[places],
-            speaker=self._speaker.values[places],
+            speaker=self.speaker.values[places],
             first_person=self._first_person.values[places],
             day=self.days.values[places],
             place=places,
@@ -264,7 +266,7 @@ class MessageIndex(Columns):
         other.vectors, other.vectors_by = deepcopy(self.vectors), self.vectors_by
         other.vectors.truncate(length)
         other.lexical = self.lexical.first(length)
-        known = int(other._speaker.values.max(initial=-1))
+        known = int(other.speaker.values.max(initial=-1))
         other.speakers.update((name, number) for name, number in self.speakers.items() if number <= known)
         other.said = set(other._said.values.tolist())
         return other
@@ -272,7 +274,7 @@ class MessageIndex(Columns):
     def packed(self, first: int, end: int, entries: Sequence[Entry]) -> tuple[dict[str, Any], Arrays]:
         """Returns the columns of some messages, except their vectors, as plain data and arrays."""
         arrays = self.arrays(first, end)
-        speakers, arrays["_speaker"] = coded(arrays["_speaker"], list(self.speakers))
+        speakers, arrays["speaker"] = coded(arrays["speaker"], list(self.speakers))
         del arrays["links"]
         said = [terms(searched_text(entry.speaker, entry.text)) for entry in entries[first:end]]
         words, found = self.lexical.packed(said, first)
@@ -281,7 +283,7 @@ class MessageIndex(Columns):
     def unpack(self, data: Mapping[str, Any], arrays: Arrays) -> search.PackedTerms:
         """Takes in the packed columns of the next messages; returns their words, which are restored all together."""
         speakers = np.array([*map(self.speakers.__getitem__, data["speakers"])])
-        self.extend({**arrays, "_speaker": speakers[arrays["_speaker"]]})
+        self.extend({**arrays, "speaker": speakers[arrays["speaker"]]})
         self.said.update(arrays["_said"].tolist())
         return data["terms"], {name: arrays[name].copy() for name in search.PACKED}
 

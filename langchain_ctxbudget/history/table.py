@@ -68,7 +68,7 @@ class MessageTable(Columns, Sequence[Entry]):
         self.decoded: dict[int, Entry] = {}
         """The newest messages at least, and all that are in no block."""
         self._made = lru_cache(MOST_DECODED)(self._decode)
-        self._texts = lru_cache(1)(lambda first: zlib.decompress(self._sealed[first]).split(b"\0"))
+        self._texts = lru_cache(MOST_DECODED // 16)(lambda first: zlib.decompress(self._sealed[first]).split(b"\0"))
         self._sealed: dict[int, bytes] = {}
         """The texts of the messages of stored blocks, a few together, by the position of the first one."""
         self._preserved = UNKNOWN, ""

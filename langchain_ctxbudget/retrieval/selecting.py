@@ -30,9 +30,9 @@ LoCoMo at 4,096 tokens: a quarter of the prompts get half as long, and a hundred
 PER_MORE_RELEVANT, MESSAGES_OF_A_PART = 1.0, 8
 """What a key loses by each text of the same subject that is more relevant, where a message is about everything; of a
 long subject, by those of the same part of it."""
-REPLY_SHARE, SHORTEST_QUESTION, REPLY_CHARACTERS, LOOKED_THROUGH, LONG_WORD = 0.1, 30, (20, 70, 160), 400, 4
-"""A question of so many characters comes with a sentence of its reply, if possible a short one, or with all of a short
-reply; a reply, with a short question. Sentences and questions that come so take this share of the budget at most."""
+REPLY_SHARE, REPLY_CHARACTERS, LOOKED_THROUGH, LONG_WORD = 0.1, (20, 70, 160), 400, 4
+"""A question comes with a sentence of its reply, if possible a short one, or with all of a short reply; a reply, with a
+short question. Sentences and questions that come so take this share of the budget at most."""
 MOST_NUMBERS = 6
 """A message with more numbers, each behind a word, is not about one thing of many: it quotes something."""
 NAMED_SHARE, MEMORY_SHARE = 0.6, 0.4
@@ -303,12 +303,10 @@ class _Selection:
 
     def _is_exchange(self, asked: int) -> bool:
         """Tells whether a text is a question of the conversation, and the next one is somebody's reply to it."""
-        at, places = asked - len(self.pool.others), self.pool.places
+        at, places, index = asked - len(self.pool.others), self.pool.places, self.pool.searched.index
         if not 0 <= at < len(places) - 1 or places[at + 1] != places[at] + 1:
             return False
-        said = self.pool.text(asked)
-        is_question = len(said.text) > SHORTEST_QUESTION and "?" in said.text
-        return is_question and said.speaker != self.pool.text(asked + 1).speaker
+        return bool(index.asks.values[places[at]] and np.ptp(index.speaker.values[places[at : at + 2]]))
 
     def _take_beside(
         self, number: int, line: str, most_tokens: int | None = None, how: Status = Status.INCLUDED
