@@ -150,15 +150,13 @@ def keep_report(
     store: BaseStore, conversation: history.OpenConversation, report: ContextReport, now: datetime, keep: int
 ) -> Flow[None]:
     """Keeps the report of a prompt as one of the latest few snapshots of its conversation."""
-    scope = conversation.scope
-    place = scope.namespace(SNAPSHOTS)
-    data = report.to_dict()
+    place, data = conversation.scope.namespace(SNAPSHOTS), report.to_dict()
     del data["user_id"], data["conversation_id"]
     for layer in data["layers"]:
         layer["items"] = [{**item, "preview": ""} for item in layer["items"]]
     record = ReportRecord(created_at=now, messages=len(conversation.table), report=data)
     if conversation.snapshots is None:
-        conversation.snapshots = [item.key for item in (yield from read_snapshot_items(store, scope))]
+        conversation.snapshots = [item.key for item in (yield from read_snapshot_items(store, conversation.scope))]
     key = f"{stores.utc(now):%Y%m%dT%H%M%S%f}-{next(_numbers):08d}-{stores.new_token()[:8]}"
     before = sorted((*conversation.snapshots, key))
     gone, conversation.snapshots = before[:-keep], before[-keep:]

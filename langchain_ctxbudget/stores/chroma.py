@@ -317,8 +317,10 @@ class _StoredItem(NamedTuple):
 
     @classmethod
     def unpacked(cls, fields: Mapping[str, Any]) -> Self:
-        """Reads the metadata of a record."""
-        created, updated, vectors, value = str(fields["value"]).split(" ", 3)
+        """Reads the metadata of a record; in older ones every field is there by its name."""
+        if (packed := str(fields["value"])).startswith("{"):
+            return cls(**{name: fields[name] for name in cls._fields})
+        created, updated, vectors, value = packed.split(" ", 3)
         return cls(int(created), int(updated), vectors, value)
 
     @property
