@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import pairwise
+from itertools import islice, pairwise, takewhile
 from typing import Any, overload
 
 import numpy as np
@@ -263,8 +263,7 @@ class MessageTable(Columns, Sequence[Entry]):
         lengths = np.frombuffer(texts, np.int32, len(starts))
         ends = pairwise(np.append(0, lengths.cumsum()) + lengths.nbytes)
         self._sealed |= {at: texts[begin:stop] for at, (begin, stop) in zip(starts, ends, strict=True)}
-        sealed = [at for at in self.decoded if at < end]
-        for at in sealed[: max(0, len(self.decoded) - MOST_DECODED)]:
+        for at in [*islice(takewhile(end.__gt__, self.decoded), max(0, len(self.decoded) - MOST_DECODED))]:
             del self.decoded[at]
 
 

@@ -11,7 +11,7 @@ from langchain_ctxbudget.background import keep_newest
 from langchain_ctxbudget.budget import Allocation, Exchange, Fragment, Layer, Reason, Situation
 from langchain_ctxbudget.history import CONTEXT_FRAME, Conversation, compact, with_headings, work_state
 from langchain_ctxbudget.knowledge import MAX_TOPICS, facts, subjects
-from langchain_ctxbudget.messages import distinct, fences, is_user, newest_that_fit
+from langchain_ctxbudget.messages import call_ids, distinct, fences, is_user, newest_that_fit
 from langchain_ctxbudget.prompt.assembly import NO_FIRST_QUESTION, group_tokens, has_human, layer_tokens
 from langchain_ctxbudget.prompt.fitting import JOINS, advice, counted_extras, excess_tokens, floors, pruned
 from langchain_ctxbudget.prompt.plan import LAST_STAGE, Plan, PlannedTurn, Preferences
@@ -372,8 +372,9 @@ def history_plan(plan: Plan) -> compact.HistoryPlan:
 def with_history(plan: Plan, view: compact.HistoryView) -> Plan:
     """Takes in the history, and makes the preferences, which change with it."""
     longest = LONGEST_ID if _OPENAI.match(plan.request.model) else 0
-    groups, repairs = distinct(view.groups, longest=longest) if longest else (view.groups, [])
-    view = replace(view, groups=tuple(groups), repairs=(*view.repairs, *repairs))
+    if any(len(key) > longest > 0 for part in view.groups for key in call_ids(part.messages[0])):
+        groups, repairs = distinct(view.groups, longest=longest)
+        view = replace(view, groups=tuple(groups), repairs=(*view.repairs, *repairs))
     groups, repairs = distinct(plan.turn.groups, view.groups, longest)
     turn = replace(plan.turn, groups=tuple(groups), repairs=(*plan.turn.repairs, *repairs))
     if not turn.work and (work := _work_of_turn(plan, view)):
