@@ -151,8 +151,9 @@ def test_a_change_by_whoever_has_the_conversation_open_is_seen_by_all(name: str)
     for process in (opened, writer, fresh):
         assert process.shown() == expected.shown()
     prompt = expected.ask("What is in drawer 41?").messages
-    asked = [process.ask("What is in drawer 41?").messages for process in (writer, fresh, Process(store))]
-    assert asked == [prompt] * 3
+    assert [one.ask("What is in drawer 41?").messages for one in (writer, fresh, Process(store))] == [prompt] * 3
+    [it] = writer.pipeline.engine.workspace.open_conversations.all().values()
+    assert [table.PRESERVATIONS.index(one.preservation) for one in it.table] == it.table.preservations.values.tolist()
 
 
 def texts(data: str) -> bytes:
