@@ -124,7 +124,15 @@ class StoreDataError(StoreError):
 
 
 class ModelReplyError(CtxBudgetError):
-    """A chat model was asked in the background and gave nothing that can be used; tells what each attempt gave."""
+    """A chat model was asked in the background and gave nothing that can be used; tells what each attempt gave.
+
+    `is_passing` says that asking later may help: nobody answered, or the server failed. It is false where the model did
+    answer and the answer cannot be used, and where the request itself was refused.
+    """
+
+    def __init__(self, message: str, *, is_passing: bool = True) -> None:
+        super().__init__(message)
+        self.is_passing = is_passing
 
 
 class BlockedLoopError(CtxBudgetError, RuntimeError):

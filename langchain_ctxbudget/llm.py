@@ -6,6 +6,7 @@ import threading
 from asyncio import CancelledError
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
@@ -25,9 +26,26 @@ FRAMING_TOKENS = 32
 """A generous allowance for the framing of messages and reply, as the model's own is not known."""
 MOST_REPLY_CHARACTERS = 200_000
 """A longer reply has lost its way."""
+REFUSALS = frozenset({400, 413, 422})
+"""Status codes of servers that refuse the request itself; it will not do better later."""
+FIRST_WAIT = timedelta(minutes=1)
+"""The time after a first failure before a model is asked for the same again; each further one doubles it."""
+LONGEST_WAIT = timedelta(hours=1)
 SPEAKER_CHARACTERS = 40
 _ERROR_CHARACTERS = 300
+_MOST_DOUBLINGS = 16
 _THOUGHTS = re.compile(r"\A\s*<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
+
+
+def wait_after(failures: int) -> timedelta:
+    """Returns how long to wait after so many failures in a row: a minute, twice as long each time, at most an hour."""
+    doublings = min(failures - 1, _MOST_DOUBLINGS)
+    return min(LONGEST_WAIT, FIRST_WAIT * (1 << doublings))
+
+
+def told(time: datetime) -> str:
+    """Returns a time as reports tell it: UTC, to the second."""
+    return time.astimezone(UTC).isoformat(sep=" ", timespec="seconds")
 
 
 class StructuredModel:
@@ -52,7 +70,7 @@ class StructuredModel:
     def too_small(self, left: int) -> ModelReplyError:
         """Returns the error for a window that leaves too little room for the text to read."""
         window = f"has a window of {self.window_tokens:,} tokens, and its prompt and reply leave {max(0, left):,}"
-        return ModelReplyError(f"{self.name} {window}. Use a model with a larger window")
+        return ModelReplyError(f"{self.name} {window}. Use a model with a larger window", is_passing=False)
 
     def ask(
         self, instructions: str, in_words: str, data: str, read: Callable[[str | Mapping[str, Any]], T], *, failed: str
@@ -63,22 +81,25 @@ class StructuredModel:
         is the human message. Where neither reply can be read, that is a `ModelReplyError` about what has `failed`.
         """
         failures = []
+        is_passing = False
         for number, bound in enumerate((self._bound, None), 1):  # a server that garbles a schema may follow words
             messages = [SystemMessage(instructions if bound else instructions + in_words), HumanMessage(data)]
             reply = self._begun(bound or self.model, messages)
             if not wait([reply], timeout=TIMEOUT_SECONDS).done:
                 failure = f"no reply within {TIMEOUT_SECONDS:g} seconds"
+                is_passing = True
             elif isinstance(error := reply.exception(), (Exception, CancelledError)):
                 status = getattr(error, "status_code", None)
                 told = f": {error}" if self._quotes else f" ({status})" if isinstance(status, int) else ""
                 failure = clipped(f"{type(error).__name__}{told}", _ERROR_CHARACTERS)
+                is_passing = is_passing or status not in REFUSALS
             else:
                 try:
                     return read(_content_of(reply.result()))
                 except ValueError as error:
                     failure = str(error)
             failures.append(f"attempt {number}: {failure}")
-        raise ModelReplyError(f"{self.name} {failed}: {'; '.join(failures)}")
+        raise ModelReplyError(f"{self.name} {failed}: {'; '.join(failures)}", is_passing=is_passing)
 
     def _begun(self, runnable: "Runnable[Any, Any]", messages: Sequence[BaseMessage]) -> Future[Any]:
         """Asks in a thread of its own, so that a call that takes too long can be left behind."""

@@ -277,6 +277,7 @@ class OpenConversation:
         if whole or news.changed:
             made = self.table.made  # what the model wrote is read again
             made.digests, made.failures, made.looked_up = {}, {}, set()
+            made.refusals = {}
             self.sent.clear()  # any of them may quote what has changed; the stored ones are deleted with it
 
     def _first_touched(self, news: News) -> int:

@@ -328,9 +328,15 @@ class Summarizing:
         self.worker: BackgroundWorker[Scope] = BackgroundWorker(lambda *job: drive(self._run(*job)))
 
     def submit(self, conversation: OpenConversation, *, step: bool) -> None:
-        """Has the spans written about that came behind the cut, or are about to."""
+        """Has the spans written about that came behind the cut, or are about to.
+
+        Once the model has failed, that waits; then it is asked about all that it has not written about.
+        """
         known = conversation.table.made
-        new = conversation.scope.is_kept and (step or known.until > known.asked_until)
+        is_due = known.waits_until is not None and known.waits_until <= self._owner.clock()
+        if known.waits_until is not None and not is_due:
+            return
+        new = conversation.scope.is_kept and (step or is_due or known.until > known.asked_until)
         if new and wanted(self._seen(conversation)[1]):
             self.worker.submit(conversation.scope)
             known.asked_until = known.until
@@ -343,12 +349,12 @@ class Summarizing:
         """Writes about span after span of one conversation; its lock is not held while the model works."""
         while not cancelled and (job := (yield from self._owner.recall(scope, self._next))):
             try:
-                made: Digest | str = self.summarizer.summarize(job, self._owner.counter)
+                made: Digest | ModelReplyError = self.summarizer.summarize(job, self._owner.counter)
             except ModelReplyError as error:
-                made = str(error)
+                made = error
             if not cancelled:
                 yield from self._owner.recall(scope, partial(self._take, job, made))
-            if isinstance(made, str):  # the model may not be to be had: a later run tries again
+            if isinstance(made, ModelReplyError):  # a later run tries again
                 return
 
     def _next(self, conversation: OpenConversation) -> Flow[SummaryRequest | None]:
@@ -356,13 +362,20 @@ class Summarizing:
         yield from look_up(self._owner.store, seen.scope, spans.known, [key for _, key in wanted(spans)])
         return next((request_of(seen, spans, node, key) for node, key in wanted(spans)), None)
 
-    def _take(self, job: SummaryRequest, made: Digest | str, conversation: OpenConversation) -> Flow[None]:
+    def _take(self, job: SummaryRequest, made: Digest | ModelReplyError, conversation: OpenConversation) -> Flow[None]:
         """Stores a digest if all messages up to its end are unchanged; or notes why there is none."""
         seen, spans = self._seen(conversation)
         known = spans.known
-        if isinstance(made, str):
-            known.failures.setdefault(job.key, []).append(made)
+        if isinstance(made, ModelReplyError):
+            if not made.is_passing:
+                known.refusals[job.key] = known.refusals.get(job.key, 0) + 1
+            known.failed += 1
+            known.waits_until = self._owner.clock() + llm.wait_after(known.failed)
+            again = f"; it is asked again, not before {llm.told(known.waits_until)}" if known.lacks(job.key) else ""
+            known.failures[job.key] = f"{made}{again}"
             return
+        known.failed = 0
+        known.waits_until = None
         end = job.node.end  # the reply may tell of anything that was said before
         same = end <= len(spans.entries) and spans.entries[end - 1].digest == job.digest
         if same and spans.key(job.node) == job.key:

@@ -7,6 +7,7 @@ messages themselves (content-defined chunking, Muthitacharoen et al. 2001): a me
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from itertools import chain, pairwise
 
 from langchain_ctxbudget.history.columns import Entry
@@ -23,7 +24,7 @@ SHORTEST, LONGEST = 0.8, 1.3
 ENDS_ONE_IN = 8
 """Between the two, one message in so many ends its segment: about the wanted size on average."""
 MOST_ATTEMPTS = 3
-"""Times that a model is asked about a span before its extraction stands for good."""
+"""Times that a model's replies about a span may be of no use before its extraction stands for good."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -129,7 +130,14 @@ class KnownDigests:
     extracted: dict[tuple[str, str | None], Digest] = field(default_factory=dict)
     """By content and the date of the first message, which may be that of the message before it."""
     digests: dict[str, Digest] = field(default_factory=dict)
-    failures: dict[str, list[str]] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+    """The last reason why there is no digest under a key."""
+    refusals: dict[str, int] = field(default_factory=dict)
+    """The times that the model's reply under a key could not be used, or that its server refused the request."""
+    waits_until: datetime | None = None
+    """The model has failed, and is not asked again before this time."""
+    failed: int = 0
+    """The times in a row that it has failed."""
     looked_up: set[str] = field(default_factory=set)
     maker: str = ""
     """The summary model with its prompt; empty where there is none."""
@@ -146,7 +154,7 @@ class KnownDigests:
 
     def lacks(self, key: str) -> bool:
         """Returns True if the model has not written under a key, and may still be asked."""
-        return key not in self.digests and len(self.failures.get(key, ())) < MOST_ATTEMPTS
+        return key not in self.digests and self.refusals.get(key, 0) < MOST_ATTEMPTS
 
     def has_news(self, waiting: Sequence[str]) -> bool:
         """Returns whether the model has written under some of these keys, and is done with all of them."""

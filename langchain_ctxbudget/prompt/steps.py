@@ -137,7 +137,7 @@ def _has_news(conversation: Conversation, record: CutRecord, access: Access) -> 
 def _summary_failures(conversation: Conversation, view: HistoryView) -> list[str]:
     """Returns why a model has not summarized the messages behind the cut."""
     made = conversation.table.made
-    failures = dict.fromkeys(problems[-1] for problems in made.failures.values() if made.maker and view.waiting)
+    failures = dict.fromkeys(made.failures.values() if made.maker and view.waiting else ())
     return [f"summaries: {problem}; extraction stands instead" for problem in failures]
 
 

@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from langchain_core.messages import messages_to_dict
 from langchain_openai import ChatOpenAI
 from langgraph.store.memory import InMemoryStore
 from langchain_ctxbudget import AssembledContext, ContextPipeline, TiktokenCounter
+from langchain_ctxbudget.history.tree import MOST_ATTEMPTS
 from tests.integration_tests.openai_server import CUT, ENDS_EARLY, GARBAGE, HANGS, Fault, OpenAIServer, refuses, says
 from tests.integration_tests.summary_models import USER, conversation, exchange, summary
 
@@ -51,12 +53,30 @@ def chat_model(url: str, **model: Any) -> ChatOpenAI:
     return ChatOpenAI(model=MODEL, base_url=url, api_key="not-used", max_retries=0, **model)
 
 
+class Clock:
+    def __init__(self) -> None:
+        self.now = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
 def pipeline(
-    server: OpenAIServer, *, cached: bool = True, store: InMemoryStore | None = None, **model: Any
+    server: OpenAIServer,
+    *,
+    cached: bool = True,
+    store: InMemoryStore | None = None,
+    clock: Clock | None = None,
+    **model: Any,
 ) -> ContextPipeline:
     settings = {**SETTINGS, "cache_lifetime_seconds": 300 * cached}
-    chat = chat_model(server.url, **model)
-    return ContextPipeline(settings, system_prompt="You help.", store=store or InMemoryStore(), summary_model=chat)
+    return ContextPipeline(
+        settings,
+        system_prompt="You help.",
+        store=store or InMemoryStore(),
+        summary_model=chat_model(server.url, **model),
+        clock=clock or Clock(),
+    )
 
 
 def check_within_budget(context: AssembledContext) -> None:
@@ -134,9 +154,11 @@ def test_a_failing_server_changes_nothing_in_the_prompt_and_is_asked_a_few_times
 
 def test_after_the_server_recovers_the_model_writes_the_summaries(server: OpenAIServer) -> None:
     server.fault = refuses(429)
-    with pipeline(server) as pipe:
+    clock = Clock()
+    with pipeline(server, clock=clock) as pipe:
         check_extraction_stands(two_turns(pipe)[1])
         server.fault = Fault()
+        clock.now += timedelta(minutes=1)
         for number in range(EXCHANGES, EXCHANGES + 40):
             pipe.add_messages(exchange(number), **USER)
             context = pipe.assemble(f"Question {number}", **USER)
@@ -146,6 +168,51 @@ def test_after_the_server_recovers_the_model_writes_the_summaries(server: OpenAI
     assert is_all_by_model(context)
     check_within_budget(context)
     assert context.report.failures == ()
+
+
+def test_after_an_outage_of_hours_the_model_writes_what_it_could_not(server: OpenAIServer) -> None:
+    server.fault = refuses(500)
+    clock = Clock()
+    with pipeline(server, clock=clock) as pipe:
+        two_turns(pipe)
+        for number in range(60):
+            clock.now += timedelta(minutes=5)
+            pipe.assemble(f"Question {number}", **USER)
+            assert pipe.flush(60)
+        requests = len(server.received)
+        server.fault = Fault()
+        clock.now += timedelta(hours=1)
+        pipe.assemble("Is it back?", **USER)
+        assert pipe.flush(60)
+        context = pipe.assemble("And now?", **USER)
+    assert 4 < requests <= 2 * (6 + 5)  # after 1, 2, 4, 8, 16 and 32 minutes, then every hour of five
+    assert is_all_by_model(context)
+    assert context.report.failures == ()
+
+
+def test_a_useless_reply_is_asked_for_again_a_few_times_only(server: OpenAIServer) -> None:
+    server.answer = lambda _: says("")
+    clock = Clock()
+    with pipeline(server, clock=clock) as pipe:
+        two_turns(pipe)
+        for number in range(20):
+            clock.now += timedelta(hours=1)
+            pipe.assemble(f"Question {number}", **USER)
+            assert pipe.flush(60)
+        spans = len(pipe.get_compactions(**USER))
+        assert len(server.received) <= 2 * MOST_ATTEMPTS * spans
+        before = len(server.received)
+        clock.now += timedelta(hours=1)
+        pipe.assemble("And now?", **USER)
+        assert pipe.flush(60)
+        assert len(server.received) == before
+
+
+def test_the_report_says_when_the_model_is_asked_again(server: OpenAIServer) -> None:
+    server.fault = refuses(500)
+    with pipeline(server) as pipe:
+        _, later = two_turns(pipe)
+    assert any("asked again, not before 2026-03-01 12:01:00+00:00" in failure for failure in later.report.failures)
 
 
 # -- a model that takes its time
