@@ -198,11 +198,13 @@ def read_conversations(store: BaseStore, user_id: str) -> Flow[list[str]]:
 
 
 def read_behind(store: BaseStore, user_id: str, kind: str) -> Flow[list[str]]:
-    """Reads the ids of conversations written to since their record of a kind, or where that has no marks yet."""
+    """Reads the ids of conversations written to since their record of a kind, or where that has no marks or waits."""
     asked = [SearchOp((stores.ROOT, stores.label(user_id), one), limit=LANES_READ) for one in (LANES, kind)]
     lanes, done = (cast("list[SearchItem]", result) for result in (yield from batch(store, asked)))
     begun = {item.namespace[-1] for item in done}
-    done_at = {item.namespace[-1]: item.updated_at for item in done if stores.stored(item.value).get("marks")}
+    records = [(item, stores.stored(item.value)) for item in done]
+    finished = [item for item, record in records if record.get("marks") and not record.get("waits_until")]
+    done_at = {item.namespace[-1]: item.updated_at for item in finished}
     heads = ((item.namespace[-1], item.updated_at) for item in lanes if item.key != JOINED)
     behind = {name for name, at in heads if name in begun and (name not in done_at or at > done_at[name])}
     return sorted(_conversation_of(item) for item in lanes if item.key == JOINED and item.namespace[-1] in behind)

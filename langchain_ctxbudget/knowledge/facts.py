@@ -162,6 +162,8 @@ def _ends(item: LearnedFact, new: Fact, other: Fact) -> bool:
     """Returns whether a new fact ends another; a fact kept by hand does not end by being named alone."""
     if len(item.supersedes) <= MOST_NAMED and other.id in item.supersedes and not other.is_kept_by_hand:
         return True
+    if item.is_narrow and other.last_seen <= new.last_seen:
+        return False
     slots, others = ({fold(one_line(part)) for part in text.split(",")} - {""} for text in (item.slot, other.slot))
     was_next = terms(other.text)[:2] == terms(new.text)[:2] and any(f"next {slot}" in others for slot in slots)
     return not slots.isdisjoint(others) or was_next or says_the_opposite(other.text, new.text)

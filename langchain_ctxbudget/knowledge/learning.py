@@ -3,6 +3,10 @@
 Progress is kept with digests of everything before: where messages were edited or removed, reading goes on from the
 newest that fits, and what came from them is dropped. Everything can be done twice: sources are sets, counts are
 absolute numbers per conversation, and progress is written last.
+
+Where the model fails, progress stays where it is. The model is asked about the same messages again after a wait that
+grows with every failure, and reads everything since, in order. Rules learn from them meanwhile; their facts go when the
+model has read. Only where its replies cannot be used, or its server refuses, six times in a row, is that given up.
 """
 
 from __future__ import annotations
@@ -20,8 +24,8 @@ import numpy as np
 from langchain_core.embeddings import Embeddings
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.base import BaseStore
-from langchain_ctxbudget import history, stores
-from langchain_ctxbudget.background import BackgroundWorker, Cancelled, new_mutex
+from langchain_ctxbudget import history, llm, stores
+from langchain_ctxbudget.background import BackgroundWorker, Cancelled, keep_newest, new_mutex
 from langchain_ctxbudget.errors import BlockedLoopError, InvalidSettingsError, ModelReplyError
 from langchain_ctxbudget.flow import Flow, T, batch, drive, embed, locked, running_loop
 from langchain_ctxbudget.history import Beginning, Entry, OpenConversation, Owner, editing
@@ -49,6 +53,10 @@ MOST_MESSAGES, BEFORE_MESSAGES, LOOK_BACK = 30, 4, 1_000
 LEAST_WORDS = 100
 """Words of the user for which a model is asked, unless the session ends; until then it waits for more messages."""
 MOST_MARKS = 32
+MOST_REFUSALS = 6
+"""Times in a row that a model is asked about messages where its server refuses, or its replies are of no use."""
+MOST_SPANS = 8
+"""Passages of a conversation that are told of."""
 MOST_BEGUN = 256
 """Conversations that are waited for; of more, the sessions of the oldest end."""
 MOST_FACTS = 10
@@ -76,6 +84,14 @@ class Work:
     """The fingerprints of all messages by id; None: those that were learned from have not changed."""
     kept: known.Kept
     """What was kept of the user when they were taken up."""
+    passage: records.Passage = records.NO_PASSAGE
+    """The game that was being played when they begin."""
+    is_ahead: bool = False
+    """The model is not to be had: rules read them now, and the model later."""
+    is_retry: bool = False
+    """The model has failed on them before."""
+    read_ahead: frozenset[str] = frozenset()
+    """The messages from the first of these on, where rules have learned from any of them in place of the model."""
 
     def said(self, before: int = 0) -> list[records.Said]:
         """The words that may be learned from; with `before`, those of that many messages right before them instead."""
@@ -83,13 +99,52 @@ class Work:
         entries = self.entries[max(0, self.first - before) : self.first] if before else self.entries[self.first :]
         return as_said(entries, others)
 
-    @property
-    def done(self) -> records.ProgressRecord | None:
-        """The progress once they were learned from."""
+    def own_words(self) -> int:
+        """Returns the number of the user's words in them."""
+        return sum(word_count(one.text) for one in self.said() if one.from_user)
+
+    def done(self, now: datetime, passage: records.Passage, *, by_model: bool) -> records.ProgressRecord | None:
+        """Returns the progress once they were learned from; None where no message is left."""
         if not self.entries:
             return None
-        before = [mark for mark in self.progress.marks if _fits(self.entries, mark)]
-        return records.ProgressRecord(marks=(*before, (len(self.entries), self.entries[-1].digest))[-MOST_MARKS:])
+        here = (len(self.entries), self.entries[-1].digest)
+        before = tuple(mark for mark in self.progress.marks if _fits(self.entries, mark))
+        if self.is_ahead:
+            ahead = records.ReadAhead(mark=here, passage=passage)
+            changes = {"at": now, "marks": before, "played": False, "meanwhile": ahead}
+            return self.progress.model_copy(update=changes)
+        meanwhile = self.progress.meanwhile
+        if by_model or (meanwhile is not None and meanwhile.mark[0] <= len(self.entries)):
+            meanwhile = None
+        marks = (*before, here)[-MOST_MARKS:]
+        return records.ProgressRecord(at=now, marks=marks, passage=passage, meanwhile=meanwhile)
+
+    def put_off(self, error: ModelReplyError, now: datetime) -> records.ProgressRecord | None:
+        """Returns the progress once the model has failed on them; None where it is not asked about them again."""
+        refusals = self.progress.refusals + (not error.is_passing)
+        if refusals >= MOST_REFUSALS:
+            return None
+        failures = self.progress.failures + 1
+        waits_until = now + llm.wait_after(failures)
+        changes = {"failures": failures, "refusals": refusals, "waits_until": waits_until}
+        return self.progress.model_copy(update=changes)
+
+    def told_spans(self, played: Collection[str]) -> tuple[tuple[int, int], ...]:
+        """Returns the passages so far with those of these messages, by the first and the last message of each."""
+        places = {entry.id: place for place, entry in enumerate(self.entries[self.first :], self.first + 1)}
+        spans = [*self.passage.spans]
+        goes_on = self.passage.left > 0
+        for entry in self.entries[self.first :]:
+            if not is_user(entry.message):
+                continue
+            if entry.id not in played:
+                goes_on = False
+            elif goes_on and spans:
+                spans[-1] = (spans[-1][0], places[entry.id])
+            else:
+                spans.append((places[entry.id], places[entry.id]))
+                goes_on = True
+        return tuple(spans[-MOST_SPANS:])
 
 
 def _fits(entries: Sequence[Entry], mark: tuple[int, str]) -> bool:
@@ -189,6 +244,30 @@ def _counted(state: Knowledge, work: Work) -> Knowledge:
     return replace(state, links=links)
 
 
+def without_rules(state: Knowledge, conversation_id: str, message_ids: Collection[str]) -> Knowledge:
+    """Returns the state without the facts that rules have learned from these messages of a conversation alone.
+
+    What is kept by hand stays. A fact that they superseded counts again.
+    """
+
+    def is_of_these(source: Source) -> bool:
+        return source.conversation_id == conversation_id and source.message_id in message_ids
+
+    every = (*state.facts, *state.ended)
+    by_rules = [fact for fact in every if fact.made_by == records.BY_RULES and not fact.is_kept_by_hand]
+    gone = {fact.id: fact.superseded_by for fact in by_rules if fact.sources and all(map(is_of_these, fact.sources))}
+    return state.with_facts(_counting_again(fact, gone) for fact in every if fact.id not in gone)
+
+
+def _counting_again(fact: Fact, gone: Mapping[str, str | None]) -> Fact:
+    """Returns a fact that counts again where it was superseded by one that is gone, and nothing stands in its place."""
+    by = fact.superseded_by
+    while by is not None and by in gone:
+        by = gone[by]
+    back = {"ended": None, "ended_at": None} if by is None and fact.superseded_by else {}
+    return fact.model_copy(update={**back, "superseded_by": by})
+
+
 def without(state: Knowledge, conversation_id: str, there: Mapping[str, str]) -> Knowledge:
     """Returns the state without what came from messages that are no longer there, or say something else.
 
@@ -212,17 +291,10 @@ def without(state: Knowledge, conversation_id: str, there: Mapping[str, str]) ->
         if now != fact and not fact.is_kept_by_hand and (not now.sources or fact.made_by != records.BY_RULES)
     }
 
-    def of_fact(fact: Fact) -> Fact:
-        by = fact.superseded_by
-        while by in gone:
-            by = gone[by]
-        back = {"ended": None, "ended_at": None} if by is None and fact.superseded_by else {}
-        return fact.model_copy(update={**back, "superseded_by": by})
-
     no_details = {name: EntityProfile.model_fields[name].default for name in DETAILS}
     entities = (left(one, **({} if one.made_by == records.BY_USER else no_details)) for one in state.entities)
     return replace(
-        state.with_facts(of_fact(now) for fact, now in every if fact.id not in gone),
+        state.with_facts(_counting_again(now, gone) for fact, now in every if fact.id not in gone),
         topics=tuple(map(left, state.topics)),
         entities=tuple(entities),
         phrases=tuple(phrase for phrase in map(left, state.phrases) if phrase.sources),
@@ -265,6 +337,41 @@ def with_uses(
 # In the background
 
 
+@dataclass(frozen=True)
+class _Waiting:
+    """A conversation that the model has failed on."""
+
+    until: datetime
+    """The time at which the model is asked again."""
+    problem: str
+    """What a report says of it."""
+
+
+def _waits(first: int, until: datetime) -> str:
+    """Returns that messages wait for the model, in words; `first` is the position of the first one."""
+    again = f"it reads everything from message {first + 1} on again, not before {llm.told(until)}"
+    return f"{again}; rules learn meanwhile"
+
+
+def _told_of(work: Work, error: ModelReplyError, put_off: records.ProgressRecord | None) -> str:
+    """Returns what a report says of a model that has failed."""
+    if put_off is not None and put_off.waits_until is not None:
+        return f"{error}; {_waits(work.first, put_off.waits_until)}"
+    given_up = f"messages {work.first + 1} to {len(work.entries)} were given up after {MOST_REFUSALS} times"
+    return f"{error}; {given_up}, and rules have learned instead"
+
+
+def _passage_at(progress: records.ProgressRecord, first: int) -> records.Passage:
+    """Returns the passage of a game in which reading goes on at a position."""
+    if not first:
+        return records.NO_PASSAGE
+    if progress.played:
+        from langchain_ctxbudget.knowledge import rules  # noqa: PLC0415 - it compiles tables
+
+        return records.Passage(left=rules.MOST_PLAYED)
+    return progress.passage
+
+
 class _Owner(Owner, Protocol):
     """The engine that has the conversations open."""
 
@@ -293,6 +400,10 @@ class Learning:
         """Conversations with a few messages that were not learned from, and when the last one came; oldest first."""
         self._looked: set[str] = set()
         """Users whose earlier sessions were looked for: those that ended with their process are learned from."""
+        self._waiting: dict[Scope, _Waiting] = {}
+        """Conversations that the model has failed on, until it is asked again."""
+        self._passages: dict[Scope, tuple[tuple[int, int], ...]] = {}
+        """Conversations that have passages from which rules do not learn, by their first and last messages."""
         self._mutex = new_mutex()
         self._asking = False
         """True while a model works: nothing is written before that is over."""
@@ -312,6 +423,7 @@ class Learning:
 
     def note(self, conversation: OpenConversation) -> None:
         """Learn in the background from a conversation with enough news; sessions idle for half an hour end."""
+        self.retry()
         settings, scope, now = self.owner.settings, conversation.scope, self.owner.clock()
         table, learned = conversation.table, conversation.learned
         new = len(table) - learned[0] if table.holds(*learned) else None  # None: what it learned from has changed
@@ -327,6 +439,27 @@ class Learning:
             idle = [one for one, at in oldest if full or now - at > NEW_SESSION_AFTER]
         for ended in idle:
             self.end_session(ended)
+
+    def retry(self) -> None:
+        """Learn in the background from conversations that the model has failed on, once their waits are over."""
+        if not self._waiting:
+            return
+        now = self.owner.clock()
+        with self._mutex:
+            due = [scope for scope, waiting in self._waiting.items() if waiting.until <= now]
+            for scope in due:
+                del self._waiting[scope]
+        for scope in due:
+            self.worker.submit(scope)
+
+    def told(self, scope: Scope) -> list[str]:
+        """Returns what a report is to say of learning from a conversation: failures, and what rules do not read."""
+        failure = self.worker.failure_of(scope)
+        lines = [failure] if failure else []
+        if spans := self._passages.get(scope):
+            where = ", ".join(f"{first} to {last}" for first, last in spans)
+            lines.append(f"suspended for messages {where}: a part is played there, or texts are worked on")
+        return lines
 
     def end_session(self, scope: Scope, least_words: int = 1) -> bool:
         """Learn in the background from everything that is new in a conversation; whether that is going to happen."""
@@ -397,9 +530,13 @@ class Learning:
             return self.owner.settings
 
     def _learn_all(self, scope: Scope, cancelled: Cancelled) -> None:
-        """Learns from a conversation until little is new; raises what the model failed with when that is done."""
+        """Learns from a conversation until little is new; raises what the model failed with when that is done.
+
+        What the model has failed on is left to a later run, which reads everything; rules read it meanwhile.
+        """
         store, user = self.owner.store, scope.user_id
-        settings, problem = self._settings_of(user), None
+        settings = self._settings_of(user)
+        problems: list[str] = []
         fewest = self._ending.pop(scope, 0)
         at_least = 1 if fewest else settings.learn_every
         extractor = None if settings.learn == "rules" else self._extractor
@@ -407,28 +544,80 @@ class Learning:
         if not settings.learn or (settings.learn == "model" and extractor is None):
             self._begun.pop(scope, None)  # what is said while learning is off is not waited for
             return
-        while not cancelled and (work := drive(self.owner.using(scope, partial(self._next, at_least, least_words)))):
-            learned: records.Learned | None = None
-            said = work.said()
-            own = sum(word_count(one.text) for one in said if one.from_user)
-            if extractor is not None and own >= max(1, fewest):
-                knowledge = drive(known.read(store, user))
-                self._asking = True
-                try:
-                    learned = extractor.extract(said, work.said(BEFORE_MESSAGES), knowledge)
-                except ModelReplyError as error:
-                    problem = error
-                finally:
-                    self._asking = False
-            if not cancelled:
-                drive(locked(known.lock_of(store, user), self._write(work, learned)))
+        by_model = extractor is not None
+
+        def take_next() -> Work | None:
+            body = partial(self._next, at_least, least_words, by_model=by_model)
+            return drive(self.owner.using(scope, body))
+
+        while not cancelled and (work := take_next()):
+            if work.is_retry:  # all of it was to be read when the model failed
+                at_least = 1
+                least_words = fewest = 0
+            says_enough = work.own_words() >= max(1, fewest)
+            reader = extractor if says_enough and not work.is_ahead else None
+            if problem := self._learn_from(work, reader, cancelled):
+                problems.append(problem)
             self.worker.wait_for_pause()
         if not cancelled and self.owner.embeddings:
             drive(locked(known.lock_of(store, user), self._embed(user, self.owner.embeddings)))
-        if problem:
-            raise ModelReplyError(f"{problem}; rules have learned instead")
+        waiting = self._waiting.get(scope)
+        if waiting is not None:
+            problems.append(waiting.problem)
+        if problems:
+            raise ModelReplyError("; ".join(dict.fromkeys(problems)))
 
-    def _next(self, at_least: int, least_words: int, conversation: OpenConversation) -> Flow[Work | None]:
+    def _learn_from(self, work: Work, extractor: ChatModelExtractor | None, cancelled: Cancelled) -> str:
+        """Learns from some messages, by rules where there is no extractor; returns what the model failed with."""
+        learned: records.Learned | None = None
+        put_off: records.ProgressRecord | None = None
+        problem = ""
+        if extractor is not None:
+            try:
+                learned = self._extracted(extractor, work)
+            except ModelReplyError as error:
+                put_off = work.put_off(error, self.owner.clock())
+                problem = _told_of(work, error, put_off)
+        if not cancelled:
+            step = self._put_off(work, put_off, problem) if put_off else self._write(work, learned)
+            drive(locked(known.lock_of(self.owner.store, work.scope.user_id), step))
+        return problem
+
+    def _extracted(self, extractor: ChatModelExtractor, work: Work) -> records.Learned:
+        """Returns what the model learns from messages; a `ModelReplyError` where it learns nothing."""
+        knowledge = drive(known.read(self.owner.store, work.scope.user_id))
+        self._asking = True
+        try:
+            return extractor.extract(work.said(), work.said(BEFORE_MESSAGES), knowledge)
+        finally:
+            self._asking = False
+
+    def _put_off(self, work: Work, progress: records.ProgressRecord, problem: str) -> Flow[None]:
+        """Notes that the model has failed on messages; see `_write`."""
+        scope = work.scope
+        found = yield from self.progress(scope)
+        is_same_user = known.kept_of(self.owner.store, scope.user_id) is work.kept
+        if found == work.progress and is_same_user and progress.waits_until is not None:
+            waiting = _Waiting(until=progress.waits_until, problem=problem)
+            with self._mutex:
+                keep_newest(self._waiting, scope, waiting, MOST_BEGUN)
+            yield from bulk.write(self.owner.store, [written(scope.place(records.LEARNING), progress)])
+
+    def _is_waiting(self, scope: Scope, progress: records.ProgressRecord, first: int, *, by_model: bool) -> bool:
+        """Returns whether a conversation waits for its model, and remembers when it is asked again."""
+        until = progress.waits_until
+        with self._mutex:
+            if not by_model or until is None or until <= self.owner.clock():
+                self._waiting.pop(scope, None)
+                return False
+            before = self._waiting.get(scope)
+            problem = before.problem if before else f"its model has failed before; {_waits(first, until)}"
+            keep_newest(self._waiting, scope, _Waiting(until=until, problem=problem), MOST_BEGUN)
+            return True
+
+    def _next(
+        self, at_least: int, least_words: int, conversation: OpenConversation, *, by_model: bool
+    ) -> Flow[Work | None]:
         """Returns the next messages to learn from; None where there are too few new ones, or they say too little."""
         store, scope = self.owner.store, conversation.scope
         yield from editing.refresh(store, conversation)
@@ -436,8 +625,28 @@ class Learning:
         kept = known.kept_of(store, scope.user_id)
         progress = yield from self.progress(scope)
         last = next((mark for mark in reversed(progress.marks) if _fits(entries, mark)), (0, ""))
-        conversation.learned, first = last, last[0]
-        is_changed, new = bool(progress.marks) and last != progress.marks[-1], len(entries) - first
+        conversation.learned = last
+        first = last[0]
+        is_changed = bool(progress.marks) and last != progress.marks[-1]
+        passage = _passage_at(progress, first)
+        is_ahead = self._is_waiting(scope, progress, first, by_model=by_model)
+        is_retry = by_model and progress.waits_until is not None and not is_ahead
+        read_ahead: frozenset[str] = frozenset()
+        if is_ahead:
+            least_words = 0
+            meanwhile = progress.meanwhile
+            if meanwhile is not None and not _fits(entries, meanwhile.mark):
+                is_changed = True
+            elif meanwhile is not None:
+                first = meanwhile.mark[0]
+                passage = meanwhile.passage
+        elif is_retry:
+            at_least = 1
+            least_words = 0
+        if progress.meanwhile is not None and not is_ahead:
+            read_ahead = frozenset(entries.ids[first:])
+        self._tell_passages(scope, progress.meanwhile.passage if is_ahead and progress.meanwhile else passage)
+        new = len(entries) - first
         end = min(len(entries), first + MOST_MESSAGES)
         own = (_words(entry) for entry in Beginning(entries, end)[first:] if is_user(entry.message))
         waits = new < at_least or (new < MOST_MESSAGES and least_words > sum(map(word_count, own)))
@@ -457,7 +666,18 @@ class Learning:
             progress=progress,
             there=_still_there(conversation) if is_changed else None,
             kept=kept,
+            passage=passage,
+            is_ahead=is_ahead,
+            is_retry=is_retry,
+            read_ahead=read_ahead,
         )
+
+    def _tell_passages(self, scope: Scope, passage: records.Passage) -> None:
+        """Has reports tell of the passages from which rules do not learn."""
+        with self._mutex:
+            self._passages.pop(scope, None)
+            if passage.spans:
+                keep_newest(self._passages, scope, passage.spans, MOST_BEGUN)
 
     def progress(self, scope: Scope) -> Flow[records.ProgressRecord]:
         """Reads how far a conversation was learned from, and when that was."""
@@ -468,7 +688,8 @@ class Learning:
         """Notes that the messages which a conversation has now are not learned from any more."""
         scope, conversation.learned = conversation.scope, (len(conversation.table), conversation.table.digest())
         before = yield from self.progress(scope)
-        done = before.model_copy(update={"marks": (*before.marks, conversation.learned)[-MOST_MARKS:]})
+        marks = (*before.marks, conversation.learned)[-MOST_MARKS:]
+        done = records.ProgressRecord(at=before.at, marks=marks, passage=before.passage)
         yield from batch(self.owner.store, [written(scope.place(records.LEARNING), done)])
 
     def _write(self, work: Work, learned: records.Learned | None) -> Flow[None]:
@@ -479,20 +700,25 @@ class Learning:
         from langchain_ctxbudget.knowledge import rules  # noqa: PLC0415 - it compiles tables
 
         store, scope, now = self.owner.store, work.scope, self.owner.clock()
-        played = (work.first > 0 and work.progress.played) or rules.plays(work.said())
+        said = work.said()
+        played, passage = rules.played_in(said, work.passage)
+        if learned is None:
+            passage = passage.model_copy(update={"spans": work.told_spans(played)})
 
         def change(before: Knowledge) -> Knowledge:
             state = before if work.there is None else without(before, scope.conversation_id, work.there)
             if learned is not None:
+                state = without_rules(state, scope.conversation_id, work.read_ahead)
                 return updated(state, work, learned, now)
-            said, phrases = rules.learn(work.said(), state.phrases, scope.conversation_id, played=played)
-            return updated(replace(state, phrases=phrases), work, said, now)
+            by_rules, phrases = rules.learn(said, state.phrases, scope.conversation_id, work.passage)
+            return updated(replace(state, phrases=phrases), work, by_rules, now)
 
         progress = yield from self.progress(scope)
         if progress == work.progress and known.kept_of(store, scope.user_id) is work.kept:
             yield from self.rewritten(scope.user_id, change)
-            done = work.done and work.done.model_copy(update={"at": now, "played": played})
+            done = work.done(now, passage, by_model=learned is not None)
             yield from bulk.write(store, [written(scope.place(records.LEARNING), done)])
+            self._tell_passages(scope, passage)
 
     def _embed(self, user_id: str, embeddings: Embeddings) -> Flow[None]:
         """Gives every topic and entity of a user a vector that has none of this model."""

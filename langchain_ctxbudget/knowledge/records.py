@@ -52,12 +52,22 @@ def joined(old: Iterable[Source], new: Iterable[Source]) -> tuple[Source, ...]:
     return both if len(both) <= MOST_SOURCES else (both[0], *both[1 - MOST_SOURCES :])
 
 
+def quotation(words: str) -> str:
+    """Returns the text of a fact that is the user's own words."""
+    return f'"{words}"'
+
+
+def is_quotation(text: str) -> bool:
+    """Returns whether the text of a fact is somebody's own words, from its first character to its last."""
+    return len(text) > len(quotation("")) and text[0] == text[-1] == '"'
+
+
 class Fact(Record):
     """A statement about the user (seed 001, `MemoryFact`)."""
 
     id: str
     text: str
-    """Without a subject: "Prefers direct answers", "Lives in Lisbon"."""
+    """Without a subject: "Prefers direct answers", "Lives in Lisbon". Or the user's own words, in quotation marks."""
     category: FactCategory
     confidence: float = Field(default=0.8, gt=0, le=1, strict=True)
     pinned: bool = False
@@ -85,8 +95,9 @@ class Fact(Record):
 
     @property
     def shown(self) -> str:
-        """The text that a prompt shows: where it speaks of "next week", with the day on which it was said."""
-        return f"{self.text} (said {self.last_seen.date().isoformat()})" if _is_relative(self.text) else self.text
+        """The text that a prompt shows: a quotation, or what speaks of "next week", with the day it was said on."""
+        is_dated = is_quotation(self.text) or _is_relative(self.text)
+        return f"{self.text} (said {self.last_seen.date().isoformat()})" if is_dated else self.text
 
 
 class TopicConversation(Record):
@@ -229,15 +240,46 @@ class PhraseRecord(Record):
     sources: tuple[Source, ...] = ()
 
 
+class Passage(Record):
+    """A passage in which a part is played, or texts are worked on: by rules, its messages say nothing of the user."""
+
+    left: int = 0
+    """The number of the user's next messages that belong to it, unless it ends before."""
+    at: datetime | None = None
+    """The time of its last message, where that tells one."""
+    spans: tuple[tuple[int, int], ...] = ()
+    """The first and the last message of the newest passages so far, counted from 1."""
+
+
+NO_PASSAGE = Passage()
+"""Nothing is played."""
+
+
+class ReadAhead(Record):
+    """What rules have read of a conversation while its model is not to be had; the model reads it later."""
+
+    mark: tuple[int, str]
+    """The position up to which they have read, with the digest of all messages before it."""
+    passage: Passage = NO_PASSAGE
+
+
 class ProgressRecord(Record):
     """Progress of learning in a conversation."""
 
     at: datetime | None = None
     """When it was learned from last."""
     marks: tuple[tuple[int, str], ...] = ()
-    """Positions with the digest of all messages before each, the newest last."""
+    """Positions with the digest of all messages before each, the newest last. What is behind the last was not read."""
     played: bool = False
-    """The user has asked for a part to be played: no message behind that tells of the user by rules."""
+    """Written by earlier versions in place of a passage: a part is played. Never written now."""
+    passage: Passage = NO_PASSAGE
+    waits_until: datetime | None = None
+    """The model has failed on the messages behind the last mark, and is not asked again before this time."""
+    failures: int = 0
+    """The times in a row that it has failed on them."""
+    refusals: int = 0
+    """The times of these that it gave an answer that cannot be used, or that its server refused the request."""
+    meanwhile: ReadAhead | None = None
 
 
 class KnowledgeMark(Record):
@@ -274,6 +316,8 @@ class LearnedFact(NamedTuple):
     supersedes: tuple[str, ...] = ()
     same_as: str = ""
     """The id of the known fact that it says again, or more precisely."""
+    is_narrow: bool = False
+    """It holds at some times or in some cases only, so it takes the place of nothing that holds always."""
 
 
 class LearnedEntity(NamedTuple):

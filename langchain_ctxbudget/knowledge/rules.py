@@ -3,21 +3,38 @@
 Precision comes first, because a wrong line about a user costs more than many right ones earn. What is asked, supposed,
 quoted, pasted, retold or played as a role says nothing, nor does a message that asks for a text, and neither does a
 sentence that no rule knows.
+
+A wish is kept as the whole sentence in the user's own words. So is a statement of which a shorter form would lose
+something: a condition, a time, a reason. Only what loses nothing is told in the third person ("Lives in Lisbon").
 """
 
 import calendar
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import takewhile
+from itertools import takewhile, zip_longest
 from typing import cast
 
 from langchain_ctxbudget.knowledge import records
-from langchain_ctxbudget.knowledge.records import ENGLISH, FactCategory, LearnedFact, PhraseRecord, Said, Source
+from langchain_ctxbudget.knowledge.presence import NEW_SESSION_AFTER
+from langchain_ctxbudget.knowledge.records import (
+    ENGLISH,
+    NO_PASSAGE,
+    FactCategory,
+    LearnedFact,
+    Passage,
+    PhraseRecord,
+    Said,
+    Source,
+)
 from langchain_ctxbudget.messages import STOP_WORDS, fold, sentences, stem, terms, units, without_pasted
 
-MOST_CHARACTERS, MOST_SENTENCES, MOST_STATED = 800, 12, 140
-"""A longer message is a document that was pasted without a mark; a longer statement is none."""
+MOST_CHARACTERS, MOST_SENTENCES = 800, 12
+"""A longer message is a document that was pasted without a mark."""
+MOST_PLAYED = 10
+"""Messages of the user that a passage of a game goes on for without another sign of it."""
+MOST_STATED = 200
+"""Characters of a statement; a longer one is not learned, rather than shortened."""
 STATED = 0.9
 TOPIC_OCCASIONS, MOST_SEEN, MOST_KEPT = 3, 8, 200
 """A phrase that comes up on so many days or in so many conversations is a topic; messages kept of a phrase, and
@@ -26,22 +43,22 @@ Read = tuple[Said, Sequence[str]]
 
 
 def learn(
-    said: Sequence[Said], phrases: Sequence[PhraseRecord], conversation_id: str, *, played: bool = False
+    said: Sequence[Said], phrases: Sequence[PhraseRecord], conversation_id: str, passage: Passage = NO_PASSAGE
 ) -> tuple[records.Learned, tuple[PhraseRecord, ...]]:
     """Learns from the user's own messages of one conversation; returns the phrases that may become topics, too.
 
-    Where a part is `played` in it (`plays`), no message says anything of the user.
+    Those messages in which a part is played say nothing of the user; `passage` is the one in which they begin.
     """
     own = [(message, _read(message.text)) for message in {one.id: one for one in said if one.from_user}.values()]
-    real = () if played or plays(said) else own
-    units_of = [(message.id, unit) for message, read in real for unit in _told(message.text, read)]
-    facts = [
-        fact._replace(message_ids=(key,))
-        for key, unit in units_of
-        for sentence in sentences(unit)
-        for fact in _statements(sentence)
-        if len(fact.text) <= MOST_STATED
-    ]
+    played, _ = played_in(said, passage)
+    real = [(message, read) for message, read in own if message.id not in played]
+    units_of: list[tuple[str, str]] = []
+    facts: list[LearnedFact] = []
+    for message, read in real:
+        told = [*_told(message.text, read)]
+        units_of += [(message.id, unit) for unit in told]
+        stated = _stated_in(told, read)
+        facts += [fact._replace(message_ids=(message.id,)) for fact in stated if len(fact.text) <= MOST_STATED]
     entities = [entity._replace(message_ids=(key,)) for key, unit in units_of for entity in _names(unit)]
     people = {stem(word) for entity in entities if entity.type == "person" for word in fold(entity.name).split()}
     kept, topics = _phrases(own, phrases, conversation_id, people)
@@ -59,9 +76,33 @@ def _read(text: str) -> list[str]:
     return found if len(found) <= MOST_SENTENCES else []
 
 
-def plays(said: Iterable[Said]) -> bool:
-    """Tells if a user asks for a part to be played, or for texts of theirs to be worked on, from then on."""
-    return any(one.from_user and ENGLISH.plays.search(one.text) for one in said)
+def played_in(said: Iterable[Said], passage: Passage = NO_PASSAGE) -> tuple[list[str], Passage]:
+    """Returns the ids of the user's messages in which a part is played, and the passage in which the messages end.
+
+    A passage begins where the user asks for it ("Let's play a text adventure."). It is over with the message that says
+    so ("Stop the game."), with half an hour of silence, or after ten messages of the user without another sign of it.
+    """
+    played: list[str] = []
+    left = passage.left
+    last = passage.at
+    for message in said:
+        if not message.from_user:
+            continue
+        if left and last and message.at and message.at - last > NEW_SESSION_AFTER:
+            left = 0
+        last = message.at or last
+        if ENGLISH.plays.search(message.text):
+            left = MOST_PLAYED
+        elif not left:
+            continue
+        elif ENGLISH.plays_no_more.search(message.text):
+            left = 0
+        elif ENGLISH.plays_on.search(message.text):
+            left = MOST_PLAYED
+        else:
+            left -= 1
+        played.append(message.id)
+    return played, passage.model_copy(update={"left": left, "at": last})
 
 
 def _told(text: str, read: Iterable[str]) -> Iterator[str]:
@@ -88,25 +129,69 @@ _OF_KIN = re.compile(ENGLISH["of_kin"].format(_KIN=_KIN, _ROLE=ENGLISH["role"]))
 _PERSONS = dict(zip(*(ENGLISH[words].split() for words in ("first_person", "third_person")), strict=True))
 _PERSON = re.compile(rf"\b(?!US\b)(?:{'|'.join(_PERSONS)})\b(?!\.)", re.IGNORECASE)
 _THIRD = {"teach": "teaches", "study": "studies"}
+_CARRY_NOTHING = {*_PERSONS, *ENGLISH["carry_nothing"].split()}
+"""Words that a statement may lose on its way to the third person."""
 
 
-def _statements(sentence: str) -> Iterator[LearnedFact]:
-    """Yields what a sentence says of the user who wrote it."""
+def _stated_in(told: Sequence[str], read: Sequence[str]) -> Iterator[LearnedFact]:
+    """Yields what the sentences `told` say of their writer; they are the first ones of those that were `read`."""
+    for place, unit in enumerate(told):
+        parts = sentences(unit)
+        behind = [*parts[1:], *read[place + 1 : place + 2]]
+        for part, following in zip_longest(parts, behind, fillvalue=""):
+            if part:
+                yield from _statements(part, following)
+
+
+def _statements(sentence: str, following: str = "") -> Iterator[LearnedFact]:
+    """Yields what a sentence says of the user who wrote it; the `following` one may limit it ("But only at night.")."""
     if ENGLISH.unsure.search(sentence):
         return
+    written = sentence
     for pattern, full in _WRITTEN_OUT:
-        sentence = re.sub(pattern, full, sentence, flags=re.IGNORECASE)
-    said = _opened(sentence.rstrip(" .!"))
-    if called := ENGLISH.call_me.match(said):
-        yield _stated(f"Wants to be called {called['name']}", "preference", "called")
+        written = re.sub(pattern, full, written, flags=re.IGNORECASE)
+    said = _opened(written.rstrip(" .!"))
+    limit = following if ENGLISH.limits_before.match(following) else ""
+    whole = f"{sentence} {limit}".strip()
+    if ENGLISH.call_me.match(said):
+        yield _quoted(whole, "preference", "called")
     elif asked := ENGLISH.standing.fullmatch(said):
-        do = ENGLISH.clause_end.split(asked["do"])[0]
-        is_length = re.search(r"\b(?:short|brief|concise|long|detailed)\b", do)
-        slot = "answer language" if re.search(r" in [A-Z]", do) else "answer length" if is_length else ""
-        yield _stated(f"Wants the assistant to {do[0].lower()}{do[1:]}", "preference", slot)
+        yield _quoted(whole, "preference", _slot_of_wish(asked["do"]))
     else:
         clauses = takewhile(ENGLISH.own.match, filter(None, map(_opened, ENGLISH.clause_end.split(said))))
-        yield from filter(None, map(_of_clause, clauses))
+        found = [*filter(None, map(_of_clause, clauses))]
+        if found and (limit or ENGLISH.limits.search(written) or _loses(written, found)):
+            slots = dict.fromkeys(fact.slot for fact in found if fact.slot)
+            yield _quoted(whole, found[0].category, ", ".join(slots))
+        else:
+            yield from found
+
+
+def _quoted(words: str, category: FactCategory, slot: str) -> LearnedFact:
+    """Returns a fact that is the user's own words, as a quotation.
+
+    A narrow one, which says when or where something holds, takes nothing's place. What is planned may have any time.
+    """
+    is_narrow = category != "project" and bool(ENGLISH.limits.search(words))
+    text = records.quotation(words)
+    return LearnedFact(text=text, category=category, slot=slot, confidence=STATED, is_narrow=is_narrow)
+
+
+def _slot_of_wish(do: str) -> str:
+    """Returns the slot of what the assistant is to do: the language or the length of its answers, else none."""
+    first = ENGLISH.clause_end.split(do)[0]
+    if re.search(r" in [A-Z]", first):
+        return "answer language"
+    return "answer length" if re.search(r"\b(?:short|brief|concise|long|detailed)\b", first) else ""
+
+
+def _loses(sentence: str, found: Iterable[LearnedFact]) -> bool:
+    """Returns whether the facts found in a sentence leave out any word of it, courtesies and persons aside."""
+    while courtesy := ENGLISH.courtesy.match(sentence):
+        sentence = sentence[courtesy.end() :]
+    kept = {stem(word) for fact in found for word in ENGLISH.word.findall(fold(fact.text))}
+    words = ENGLISH.word.findall(fold(ENGLISH.closing.sub("", sentence.rstrip(" .!"))))
+    return not all(stem(_PERSONS.get(word, word)) in kept for word in words if word not in _CARRY_NOTHING)
 
 
 def _stated(text: str, category: FactCategory, slot: str) -> LearnedFact:
@@ -167,6 +252,8 @@ def _slot_of_kin(kin: re.Match[str]) -> str:
 
 def _slot_of_liking(said: str) -> str:
     """Returns the slot of something short that is liked, so that hating it later takes its place."""
+    limit = ENGLISH.limits.search(said)
+    said = said[: limit.start()] if limit else said
     words = terms(re.sub(r"^(?:am (?:\w+ \w+ fan of|\w+ about)|cannot \w+|\w+) | any ?(?:more|longer)$", "", said))
     return f"prefers:{' '.join(words)}" if 0 < len(words) <= 3 else ""  # noqa: PLR2004 - a short thing
 

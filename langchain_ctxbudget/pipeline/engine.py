@@ -328,11 +328,12 @@ class Engine:
         workspace, scope = self.workspace, conversation.scope
         in_background = {
             "summaries": workspace.summarizing and workspace.summarizing.worker.failure_of(scope),
-            "learning about the user": workspace.learning.worker.failure_of(scope),
             "usage not written": workspace.bookkeeping.worker.failure_of(scope.user_id),
             "blocks of older messages not written, or read ahead": workspace.sealing.failure_of(scope),
         }
-        told = (f"{what}: {problem}" for what, problem in in_background.items() if problem)
+        told = [f"{what}: {problem}" for what, problem in in_background.items() if problem]
+        workspace.learning.retry()
+        told += [f"learning about the user: {line}" for line in workspace.learning.told(scope)]
         return [*filter(None, ("" if scope.is_kept else NO_THREAD, conversation.remade)), *told]
 
     def _with_block(self, plan: Plan, access: Access, given: object) -> Flow[Plan]:

@@ -377,6 +377,8 @@ class ContextPipeline:
             is_compacting=summarizing is not None and summarizing.worker.has(scope),
             compaction_stage=report.history_strategy if report else "empty",
             saved_tokens=report.stability.saved_tokens if report else 0,
+            extraction_waits_until=progress.waits_until,
+            suspended=(progress.meanwhile or progress).passage.spans,
         )
 
     def _clear(self, *, user_id: str, conversation_id: str) -> Flow[None]:

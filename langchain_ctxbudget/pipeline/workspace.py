@@ -71,6 +71,10 @@ class ConversationStatus(NamedTuple):
     is_compacting: bool
     compaction_stage: str
     saved_tokens: int
+    extraction_waits_until: datetime | None = None
+    """The time before which a model that has failed is not asked again; None: nothing waits for it."""
+    suspended: tuple[tuple[int, int], ...] = ()
+    """The passages from which rules do not learn, as a part is played there: first and last message, counted from 1."""
 
 
 class Workspace:

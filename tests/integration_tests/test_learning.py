@@ -132,11 +132,91 @@ def test_a_session_that_ended_with_its_process_is_learned_from_when_its_user_com
         assert model is None or model.learned == []  # it said too little
 
 
+PLAY = "Let's play a text adventure."
+SUSPENDED = "learning about the user: suspended for messages"
+
+
 def test_a_part_that_is_played_says_nothing_of_the_user_also_not_later() -> None:
     with opened() as pipeline:
-        learn(pipeline, human("Let's play a text adventure.", *["Ok."] * 4))
+        learn(pipeline, human(PLAY, *["Ok."] * 4))
         learn(pipeline, human("I live in Waterdeep.", "My sister Clara works at Acme.", *["Ok."] * 3, first=5))
         assert (texts(pipeline), pipeline.knowledge.list_entities(**ADA)) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        ("Stop the game.",),
+        ("Ok.", "Okay, that was fun! Back to work."),
+        ("Let's talk about something else.",),
+        ("I go left.",) * rules.MOST_PLAYED,
+    ],
+    ids=["stopped", "over", "another subject", "ten messages"],
+)
+def test_a_part_that_is_played_ends(between: tuple[str, ...]) -> None:
+    with opened() as pipeline:
+        learn(pipeline, human("I live in Lisbon.", PLAY, *between, "I work as a nurse."), end=True)
+        assert texts(pipeline) == ["Lives in Lisbon", "Works as a nurse"]
+
+
+def test_a_part_that_is_played_ends_with_a_pause() -> None:
+    with opened() as pipeline:
+        learn(pipeline, [*human(PLAY, "Ok."), *human("I work as a nurse.", first=2, minute=31)], end=True)
+        assert texts(pipeline) == ["Works as a nurse"]
+
+
+@pytest.mark.parametrize("played", [PLAY, "Pretend you are a pirate.", "Simulate a job interview with me."])
+@pytest.mark.parametrize("again", [False, True], ids=["at once", "after a restart"])
+def test_the_report_says_which_messages_are_not_learned_from(played: str, *, again: bool) -> None:
+    store = InMemoryStore()
+    messages = human("I live in Lisbon.", played, "Ok.", "I go left.", "Stop it now.", "I work as a nurse.")
+    with opened(store) as pipeline:
+        learn(pipeline, messages, end=True)
+        failures = pipeline.assemble("Hi", **HERE).report.failures
+        assert pipeline.status(**HERE).suspended == ((2, 5),)
+    if again:
+        with opened(copy.deepcopy(store)) as pipeline:
+            learn(pipeline, human("Ok.", first=6))
+            failures = pipeline.assemble("Hi", **HERE).report.failures
+    assert [failure for failure in failures if failure.startswith(f"{SUSPENDED} 2 to 5: ")] == [*failures]
+    assert len(failures) == 1
+
+
+def test_a_passage_is_told_as_one_however_it_was_read() -> None:
+    with opened() as pipeline:
+        learn(pipeline, human("Hello.", "Ok.", "Right.", PLAY, "I go left."))
+        learn(pipeline, human("I go right.", "I go up.", "Stop the game.", "I live in Lisbon.", PLAY, first=5))
+        assert pipeline.status(**HERE).suspended == ((4, 8), (10, 10))
+        assert texts(pipeline) == ["Lives in Lisbon"]
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "You'll be the first to know!",
+        "Can you simulate the market in Python?",
+        "I simulate heat transfer for a living.",
+        "I cannot pretend that I like it.",
+        "Explain it as if I were five.",
+    ],
+)
+def test_an_ordinary_word_suspends_nothing(word: str) -> None:
+    with opened() as pipeline:
+        learn(pipeline, human(word, "I live in Lisbon."), end=True)
+        assert texts(pipeline) == ["Lives in Lisbon"]
+        assert pipeline.assemble("Hi", **HERE).report.failures == ()
+
+
+def test_where_a_model_learns_nothing_is_suspended() -> None:
+    with opened(model=Reader()) as pipeline:
+        learn(pipeline, human(PLAY, "I like papaya."), end=True)
+        assert texts(pipeline) == ["Likes papaya"]
+        assert pipeline.assemble("Hi", **HERE).report.failures == ()
+
+
+def test_progress_of_a_game_from_an_earlier_version_is_read() -> None:
+    old = records.ProgressRecord.read({"marks": [[1, "d"]], "played": True}, "progress")
+    assert old.played
 
 
 CONTRADICTED = (Path(__file__).parents[1] / "data/contradicted.txt").read_text(encoding="utf-8").splitlines()
@@ -534,14 +614,16 @@ def test_where_the_model_fails_rules_learn_and_the_report_says_so() -> None:
         return answer(prompt)
 
     model = Reader(answer=fails)
-    with opened(model=model) as pipeline:
+    now = [NOW]
+    with ContextPipeline(store=InMemoryStore(), summary_model=model, clock=lambda: now[0]) as pipeline:
         learn(pipeline, human(*STORY), end=True)
         assert {"Favourite colour is amber", "Lives in Lisbon"} <= set(texts(pipeline))
         assert {fact_.made_by for fact_ in pipeline.knowledge.list_facts(**ADA)} == {"rules"}
         [failure] = pipeline.assemble("Hi", **HERE).report.failures
         assert failure.startswith("learning about the user: ")
-        assert failure.endswith("rules have learned instead")
+        assert failure.endswith("rules learn meanwhile")
         model.answer = answer
+        now[0] += timedelta(hours=1)
         learn(pipeline, human("I like papaya.", *FILLER[:4], first=6), end=True)
         assert pipeline.assemble("Hi", **HERE).report.failures == ()
         assert "Likes papaya" in texts(pipeline)

@@ -187,3 +187,10 @@ def test_what_is_kept_by_hand_does_not_end_because_an_item_names_it():
         known = fact("k", "Is vegan", days=90, **kept)
         facts = taught(says("Said hello", 1, supersedes=("k",)), known=[known])
         assert (facts[0], facts[1].pinned) == (known, False)
+
+
+def test_a_quotation_is_shown_with_its_day() -> None:
+    now = datetime(2026, 3, 2, tzinfo=UTC)
+    text = '"Never use tables, except for budgets."'
+    fact = Fact(id="f", text=text, category="preference", created_at=now, last_seen=now)
+    assert fact.shown == f"{text} (said 2026-03-02)"

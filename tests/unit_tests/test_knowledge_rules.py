@@ -5,6 +5,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_ctxbudget.knowledge.records import Learned, Said
@@ -52,13 +53,44 @@ def test_a_message_is_read_clause_by_clause() -> None:
     for message, found in (
         ("I live in Lisbon and I work at Siemens.", ["Lives in Lisbon", "Works at Siemens"]),
         ("I love tea but I hate coffee", ["Loves tea", "Hates coffee"]),
-        ("I live in Madrid and want to move.", ["Lives in Madrid"]),
+        ("I live in Madrid and want to move.", ['"I live in Madrid and want to move."']),
         ("Thanks! By the way, I moved to Oslo. Is it cold?", ["Moved to Oslo"]),
         ("I've just moved to Oslo.", ["Moved to Oslo"]),
         ("Since I'm allergic to nuts, which bars are safe?", []),
         ("btw, also I live in Rome. Yes, I live in Rome.", ["Lives in Rome"]),
     ):
         assert facts(message) == found, message
+
+
+@pytest.mark.parametrize("message", said_in("limited.txt"))
+def test_what_would_lose_a_limit_is_kept_whole(message: str) -> None:
+    assert facts(message) == [f'"{message}"']
+
+
+@pytest.mark.parametrize("wish", ["Never use emojis", "Please keep your answers short!", "My friends call me Lu."])
+def test_a_wish_is_kept_in_the_users_own_words(wish: str) -> None:
+    assert facts(wish) == [f'"{wish}"']
+
+
+def test_a_sentence_too_long_to_be_kept_whole_teaches_nothing() -> None:
+    assert facts(f"I live in Paris, but only while {'really ' * 30}nothing else is to be had.") == []
+
+
+def test_a_sentence_of_several_statements_is_one_quotation() -> None:
+    [fact] = learned("I live in Lisbon, I work as a nurse and I dream of the sea.").facts
+    assert (fact.category, fact.slot) == ("identity", "home, job")
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        ("I love tea but I hate coffee.", ["Loves tea", "Hates coffee"]),
+        ("By the way, I live in Rome too!", ["Lives in Rome"]),
+        ("I love hiking. But is it warm there?", ["Loves hiking"]),
+    ],
+)
+def test_what_loses_nothing_is_told_in_short(message: str, text: list[str]) -> None:
+    assert facts(message) == text
 
 
 # What teaches nothing, whatever it looks like.

@@ -1,0 +1,335 @@
+"""A model that is not to be had for a while: it reads every message once it is back, and nothing else waits for it."""
+
+import copy
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from langchain_core.messages import HumanMessage
+from langchain_openai import ChatOpenAI
+from langgraph.store.base import BaseStore
+from langgraph.store.memory import InMemoryStore
+from langchain_ctxbudget import ContextPipeline
+from langchain_ctxbudget.knowledge.learning import MOST_MESSAGES, MOST_REFUSALS
+from tests.integration_tests.learning_models import Reader, asks_to_learn, new_messages, read
+from tests.integration_tests.openai_server import Fault, OpenAIServer, refuses, says
+
+ADA: Any = {"user_id": "ada"}
+HERE: Any = {"user_id": "ada", "conversation_id": "c1"}
+THERE: Any = {"user_id": "ada", "conversation_id": "c2"}
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+HOUR = timedelta(hours=1)
+PADDING = " It is good." * 10
+
+
+class RefusedError(Exception):
+    status_code = 400
+
+
+class World:
+    """A clock and a model that can be switched off, over one store."""
+
+    def __init__(self) -> None:
+        self.now = NOW
+        self.store = InMemoryStore()
+        self.fault: Exception | str | None = ConnectionError("no route")
+        self.model = Reader(answer=self.answer)
+        self.understood: list[str] = []
+        """The new messages of every prompt that the model has answered, in order."""
+        self.attempts = 0
+
+    def answer(self, prompt: str) -> str:
+        if not asks_to_learn(prompt):
+            return read(prompt)
+        self.attempts += 1
+        if isinstance(self.fault, Exception):
+            raise self.fault
+        if self.fault is not None:
+            return self.fault
+        self.understood += [text for _, text in new_messages(prompt)]
+        return read(prompt)
+
+    @contextmanager
+    def opened(self, store: BaseStore | None = None, **settings: Any) -> Iterator[ContextPipeline]:
+        pipeline = ContextPipeline(
+            settings, store=store or self.store, summary_model=self.model, clock=lambda: self.now
+        )
+        with pipeline:
+            yield pipeline
+
+    def failures(self, pipeline: ContextPipeline) -> str:
+        return "\n".join(pipeline.assemble("Hi", **HERE).report.failures)
+
+
+def said(number: int) -> str:
+    return f"I like thing{number}.{PADDING}"
+
+
+def add(pipeline: ContextPipeline, first: int, end: int, where: Any = HERE) -> None:
+    for number in range(first, end):
+        pipeline.add_messages([HumanMessage(said(number), id=f"m{number}")], **where)
+        assert pipeline.flush(30)
+
+
+def texts(pipeline: ContextPipeline) -> set[str]:
+    return {fact.text for fact in pipeline.knowledge.list_facts(**ADA)}
+
+
+def by_model(pipeline: ContextPipeline) -> set[str]:
+    return {fact.text for fact in pipeline.knowledge.list_facts(**ADA) if fact.made_by != "rules"}
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_what_a_model_could_not_read_is_read_later_in_order(world: World) -> None:
+    with world.opened() as pipeline:
+        add(pipeline, 0, 10)
+        world.fault = None
+        world.now += 5 * HOUR
+        add(pipeline, 10, 11)
+    assert world.understood == [said(number) for number in range(11)]
+
+
+def test_rules_learn_while_the_model_is_not_to_be_had(world: World) -> None:
+    with world.opened() as pipeline:
+        pipeline.add_messages([HumanMessage("I live in Lisbon.")], **HERE)
+        add(pipeline, 0, 9)
+        assert "Lives in Lisbon" in texts(pipeline)
+        assert by_model(pipeline) == set()
+
+
+def test_what_rules_learned_meanwhile_goes_when_the_model_has_read(world: World) -> None:
+    with world.opened() as pipeline:
+        pipeline.add_messages([HumanMessage("I live in Lisbon."), HumanMessage("My favourite colour is red.")], **HERE)
+        add(pipeline, 0, 8)
+        world.fault = None
+        world.now += HOUR
+        add(pipeline, 8, 9)
+        assert "Lives in Lisbon" not in texts(pipeline)
+        assert "Favourite colour is red" in by_model(pipeline)
+        assert texts(pipeline) == by_model(pipeline)
+
+
+def test_a_fact_kept_by_hand_outlives_the_models_reading(world: World) -> None:
+    with world.opened() as pipeline:
+        pipeline.add_messages([HumanMessage("I live in Lisbon.")], **HERE)
+        add(pipeline, 0, 9)
+        [home] = [fact for fact in pipeline.knowledge.list_facts(**ADA) if fact.slot == "home"]
+        pipeline.knowledge.pin(home.id, **ADA)
+        world.fault = None
+        world.now += HOUR
+        add(pipeline, 9, 10)
+        assert "Lives in Lisbon" in texts(pipeline)
+
+
+def test_an_outage_of_hours_costs_few_requests(world: World) -> None:
+    with world.opened() as pipeline:
+        for number in range(300):
+            add(pipeline, number, number + 1)
+            world.now += MINUTE
+    assert world.attempts // 2 <= 6 + 5  # after 1, 2, 4, 8, 16 and 32 minutes, then every hour of five
+
+
+def test_a_long_outage_is_caught_up_with_a_few_messages_at_a_time(world: World) -> None:
+    with world.opened() as pipeline:
+        add(pipeline, 0, 100)
+        world.fault = None
+        world.now += 2 * HOUR
+        before = world.attempts
+        add(pipeline, 100, 101)
+        assert world.understood == [said(number) for number in range(101)]
+        assert world.attempts - before == -(-101 // MOST_MESSAGES)
+
+
+def test_an_outage_in_the_middle_of_catching_up_goes_on_from_there(world: World) -> None:
+    with world.opened() as pipeline:
+        add(pipeline, 0, 80)
+        world.now += 2 * HOUR
+        calls = 0
+
+        def once(prompt: str) -> str:
+            nonlocal calls
+            calls += asks_to_learn(prompt)
+            world.fault = None if calls == 1 else ConnectionError("no route")
+            return world.answer(prompt)
+
+        world.model.answer = once
+        add(pipeline, 80, 81)
+        assert world.understood == [said(number) for number in range(MOST_MESSAGES)]
+        world.fault = None
+        world.model.answer = world.answer
+        world.now += 2 * HOUR
+        add(pipeline, 81, 82)
+    assert world.understood == [said(number) for number in range(82)]
+
+
+@pytest.mark.parametrize("waits", [timedelta(0), 5 * HOUR], ids=["at once", "hours later"])
+def test_a_new_process_reads_what_the_old_one_could_not(world: World, waits: timedelta) -> None:
+    with world.opened() as pipeline:
+        add(pipeline, 0, 10)
+    world.fault = None
+    world.now += waits
+    with world.opened(copy.deepcopy(world.store)) as again:
+        add(again, 10, 11)
+        assert bool(world.understood) == bool(waits)
+        world.now += HOUR
+        add(again, 11, 16)
+        again.end_session(**HERE)
+        assert again.flush(30)
+    assert world.understood == [said(number) for number in range(16)]
+
+
+def test_a_new_process_reads_it_when_the_user_speaks_elsewhere(world: World) -> None:
+    with world.opened() as pipeline:
+        add(pipeline, 0, 10)
+    world.fault = None
+    world.now += HOUR
+    with world.opened(copy.deepcopy(world.store)) as again:
+        add(again, 50, 51, THERE)
+        assert again.flush(30)
+    assert world.understood == [said(number) for number in range(10)]
+
+
+def test_a_prompt_of_another_conversation_is_enough_to_read_it(world: World) -> None:
+    with world.opened() as pipeline:
+        add(pipeline, 0, 10)
+        world.fault = None
+        world.now += HOUR
+        pipeline.assemble("Hi", **THERE)
+        assert pipeline.flush(30)
+    assert world.understood == [said(number) for number in range(10)]
+
+
+def test_a_short_session_that_ended_in_an_outage_is_read(world: World) -> None:
+    with world.opened() as pipeline:
+        add(pipeline, 0, 2)
+        pipeline.end_session(**HERE)
+        assert pipeline.flush(30)
+        assert world.attempts == 2
+        world.fault = None
+        world.now += HOUR
+        pipeline.assemble("Hi", **THERE)
+        assert pipeline.flush(30)
+    assert world.understood == [said(0), said(1)]
+
+
+def test_the_end_of_a_session_does_not_ask_before_its_time(world: World) -> None:
+    with world.opened() as pipeline:
+        add(pipeline, 0, 10)
+        before = world.attempts
+        for _ in range(5):
+            pipeline.end_session(**HERE)
+            assert pipeline.flush(30)
+        assert world.attempts == before
+
+
+def test_the_report_and_the_status_say_until_when_it_waits(world: World) -> None:
+    with world.opened() as pipeline:
+        add(pipeline, 0, 10)
+        assert pipeline.status(**HERE).extraction_waits_until == NOW + MINUTE
+        failures = world.failures(pipeline)
+        assert "ConnectionError" in failures
+        assert "everything from message 1 on again, not before 2026-03-01 12:01:00+00:00" in failures
+        world.fault = None
+        world.now += HOUR
+        add(pipeline, 10, 11)
+        assert pipeline.status(**HERE).extraction_waits_until is None
+        assert world.failures(pipeline) == ""
+
+
+@pytest.mark.parametrize("fault", ["no JSON", RefusedError()], ids=["a useless reply", "a refusal"])
+def test_what_the_model_never_can_read_is_given_up_and_told(world: World, fault: Exception | str) -> None:
+    world.fault = fault
+    with world.opened() as pipeline:
+        add(pipeline, 0, 10)
+        for number in range(10, 10 + MOST_REFUSALS):
+            world.now += HOUR
+            add(pipeline, number, number + 1)
+            told = world.failures(pipeline)
+            if "given up" in told:
+                break
+        assert "given up after 6 times, and rules have learned instead" in told
+        world.fault = None
+        world.now += HOUR
+        add(pipeline, 30, 40)
+        assert world.understood[-1] == said(39)
+        assert said(0) not in world.understood
+
+
+def test_what_passes_is_never_given_up(world: World) -> None:
+    with world.opened() as pipeline:
+        add(pipeline, 0, 10)
+        for _ in range(3 * MOST_REFUSALS):
+            world.now += HOUR
+            pipeline.assemble("Hi", **HERE)
+            assert pipeline.flush(30)
+        world.fault = None
+        world.now += HOUR
+        pipeline.assemble("Hi", **HERE)
+        assert pipeline.flush(30)
+    assert world.understood == [said(number) for number in range(10)]
+
+
+def test_an_edit_while_it_waits_is_what_the_model_reads(world: World) -> None:
+    with world.opened() as pipeline:
+        pipeline.add_messages([HumanMessage("My favourite colour is red.", id="colour")], **HERE)
+        add(pipeline, 0, 9)
+        pipeline.edit_message("colour", HumanMessage("My favourite colour is teal.", id="colour"), **HERE)
+        assert pipeline.flush(30)
+        assert "Favourite colour is red" not in texts(pipeline)
+        world.fault = None
+        world.now += HOUR
+        add(pipeline, 9, 10)
+        assert "Favourite colour is teal" in by_model(pipeline)
+        assert len(world.understood) == 11
+
+
+def test_what_was_forgotten_is_not_read_again(world: World) -> None:
+    with world.opened() as pipeline:
+        add(pipeline, 0, 10)
+        pipeline.knowledge.clear(**ADA)
+        world.fault = None
+        world.now += HOUR
+        pipeline.assemble("Hi", **HERE)
+        assert pipeline.flush(30)
+        assert pipeline.status(**HERE).extraction_waits_until is None
+    assert world.understood == []
+
+
+def test_where_rules_take_over_they_read_what_the_model_did_not(world: World) -> None:
+    with world.opened() as pipeline:
+        pipeline.add_messages([HumanMessage("I live in Lisbon.")], **HERE)
+        add(pipeline, 0, 9)
+    with world.opened(copy.deepcopy(world.store), learn="rules") as again:
+        add(again, 9, 14)
+        assert "Lives in Lisbon" in texts(again)
+        assert again.status(**HERE).extraction_waits_until is None
+        assert "learning" not in world.failures(again)
+
+
+@pytest.mark.allow_hosts(["127.0.0.1"])
+def test_two_server_errors_within_milliseconds_lose_nothing(world: World) -> None:
+    understood: list[str] = []
+
+    def answer(body: Any) -> Any:
+        prompt = "\n".join(str(message["content"]) for message in body["messages"])
+        understood.extend(text for _, text in new_messages(prompt))
+        return says(json.dumps({"facts": [], "topics": [], "entities": []}))
+
+    with OpenAIServer(answer) as server:
+        server.fault = refuses(500)
+        model = ChatOpenAI(model="gpt-4o-mini", base_url=server.url, api_key="not-used", max_retries=0)
+        with ContextPipeline({}, store=world.store, summary_model=model, clock=lambda: world.now) as pipeline:
+            add(pipeline, 0, 10)
+            understood.clear()  # it was asked, and failed
+            server.fault = Fault()
+            world.now += 5 * HOUR
+            add(pipeline, 10, 11)
+    assert understood == [said(number) for number in range(11)]
