@@ -14,6 +14,7 @@ from typing import Any, overload
 import numpy as np
 from langchain_core.messages import BaseMessage, ToolMessage
 from langchain_ctxbudget import messages
+from langchain_ctxbudget.background import keep_newest
 from langchain_ctxbudget.history.arc import OpenQuestions
 from langchain_ctxbudget.history.columns import UNKNOWN, Arrays, Columns, Costs, Entry, MessageIndex, Numbering, coded
 from langchain_ctxbudget.history.extractive import candidates_of
@@ -30,6 +31,8 @@ TEXTS_TOGETHER = 16
 """Texts that are deflated together, so that few are inflated where one is looked at; a block is a multiple of them."""
 MOST_DECODED = 8_192
 """Messages that stay objects, which the garbage collector looks at; of more, those of blocks are inflated if shown."""
+MOST_UNTIMED = 8
+"""Messages whose time cannot be read that a report names."""
 NO_CALLS = OpenCalls()
 FACTS = np.dtype(
     [
@@ -56,6 +59,8 @@ class MessageTable(Columns, Sequence[Entry]):
         self.facts, self.preservations = Rows(FACTS), Rows(np.int8)
         self.fingerprints, self.digests = Rows("V16"), Rows("V16")
         """Of each message a digest of what it says, and one of all up to it."""
+        self.untimed: dict[int, str] = {}
+        """The newest messages of which `created_at` cannot be read as a time, by position, with its value."""
         self.safe, self.says, self.human = (Rows(np.bool_) for _ in range(3))
         """What a prompt asks of all messages: whether one is a safe cut, has words, and is said by a human."""
         self.search_index = MessageIndex()
@@ -177,6 +182,16 @@ class MessageTable(Columns, Sequence[Entry]):
             self.open_calls[position] = open_calls
         if message.name and not isinstance(message, ToolMessage):
             self.names.setdefault(message.name, position)
+        if date is None and (value := messages.unread_time(message)) is not None:
+            keep_newest(self.untimed, position, value, MOST_UNTIMED)
+
+    def told_untimed(self) -> list[str]:
+        """Returns the report's line about messages of which the time cannot be read."""
+        if not self.untimed:
+            return []
+        places = ", ".join(f"{self.ids[position]!r} ({value})" for position, value in self.untimed.items())
+        accepted = "it is a time in ISO 8601, a Unix time in seconds or milliseconds, or a datetime"
+        return [f"created_at cannot be read, so these messages have no time: {places}; {accepted}"]
 
     def changed(self, length: int, pins: Mapping[int, Preservation | None] | None = None) -> "MessageTable":
         """Returns the table of the first messages, some with other pins; keeps all derived data that is still valid."""
@@ -189,7 +204,7 @@ class MessageTable(Columns, Sequence[Entry]):
         other.positions = dict(zip(other.ids, range(length), strict=True))
         other.names = {name: at for name, at in self.names.items() if at < length}
         other._words.update(self._words)
-        for name in ("open_calls", "decoded"):
+        for name in ("open_calls", "decoded", "untimed"):
             setattr(other, name, {at: value for at, value in getattr(self, name).items() if at < length})
         other._sealed = {begin: texts for begin, texts in self._sealed.items() if begin + TEXTS_TOGETHER <= length}
         other.decoded |= {at: self[at] for at in range(TEXTS_TOGETHER * len(other._sealed), length)}

@@ -9,7 +9,7 @@ from langchain_ctxbudget.messages.fences import CONTEXT, SUMMARY, as_data
 from langchain_ctxbudget.messages.messages import (
     WHOLE, Preservation, SeenMessages, as_json_data, as_sent, checked, content_id, current_turn, date_of, excerpt,
     fingerprint, flattened, instruction, message_data, model_of, own_words, plain_text, plainly_same, preservation_of,
-    require_preservation, speaker, split_instructions, time_of,
+    require_preservation, speaker, split_instructions, time_of, unread_time,
 )  # fmt: skip
 from langchain_ctxbudget.messages.outline import head_end
 from langchain_ctxbudget.messages.text import (

@@ -16,7 +16,16 @@ from pydantic_core import to_jsonable_python
 from langchain_ctxbudget.errors import EmptyMessageError, InputError, UnsupportedContentError
 from langchain_ctxbudget.messages import calls, fences
 from langchain_ctxbudget.messages.calls import Block, blocks_of
-from langchain_ctxbudget.messages.text import ENGLISH, digest, fold, iso_date, one_line, without_pasted
+from langchain_ctxbudget.messages.text import (
+    ENGLISH,
+    clipped,
+    digest,
+    fold,
+    iso_date,
+    one_line,
+    read_time,
+    without_pasted,
+)
 from langchain_ctxbudget.messages.turns import group, is_empty, same_beginning
 
 _MARKS = "-#[]* "
@@ -29,6 +38,8 @@ _PLAIN_TYPES = {"human", "ai", "system"}
 _CALLS = ("tool_calls", "invalid_tool_calls")
 _COMPARED = ("additional_kwargs", *_CALLS, "tool_call_id", "status", "role")
 _SEEN = {"id", "content", "name", *_COMPARED}
+MOST_TIME_CHARACTERS = 60
+"""Characters of a time that cannot be read, in a report."""
 MOST_LOOKED_AT = 2_048
 """Of more messages than this, older ones are known by identity alone."""
 _sorted_json = json.JSONEncoder(sort_keys=True).encode
@@ -47,17 +58,31 @@ def speaker(message: BaseMessage) -> str:
 
 
 def date_of(message: BaseMessage) -> str | None:
-    """Returns the day it was said, `YYYY-MM-DD`, where `additional_kwargs["created_at"]` tells."""
-    return iso_date(message.additional_kwargs.get("created_at"))
+    """Returns the day it was said, `YYYY-MM-DD`, where `additional_kwargs["created_at"]` tells; see `read_time`."""
+    created_at = message.additional_kwargs.get("created_at")
+    if created_at is None:
+        return None
+    if day := iso_date(created_at):  # the day there, whatever the offset
+        return day
+    at = read_time(created_at)
+    return at.date().isoformat() if at else None
 
 
 def time_of(message: BaseMessage) -> datetime | None:
-    """Returns the time it was said, UTC where it names no offset; None where it tells none, or none that there is."""
+    """Returns the time it was said, in UTC; None where it tells none, or none that can be read; see `read_time`."""
+    at = read_time(message.additional_kwargs.get("created_at"))
     try:
-        at = datetime.fromisoformat(str(message.additional_kwargs.get("created_at")))
-        return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
-    except (ValueError, OverflowError):
+        return at.astimezone(UTC) if at else None
+    except OverflowError:
         return None
+
+
+def unread_time(message: BaseMessage) -> str | None:
+    """Returns the `created_at` of a message where it has one that cannot be read as a time, shortened."""
+    created_at = message.additional_kwargs.get("created_at")
+    if created_at is None or created_at == "" or date_of(message) is not None:
+        return None
+    return clipped(repr(created_at), MOST_TIME_CHARACTERS)
 
 
 def plain_text(message: BaseMessage) -> str:

@@ -6,7 +6,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from datetime import date
+from datetime import UTC, date, datetime
 from functools import cache, lru_cache
 from hashlib import blake2b
 from importlib import resources
@@ -148,6 +148,42 @@ def fold(text: str) -> str:
 def sentences(text: str) -> list[str]:
     """Returns the sentences of a text, white space at their ends removed."""
     return [part.strip() for part in _SENTENCE_END.split(text) if part and part.strip()]
+
+
+EARLIEST_SECONDS = 1e8
+"""Unix time of March 1973: a smaller number counts something else than seconds."""
+EARLIEST_MILLISECONDS = 1e11
+"""The same day in milliseconds; as seconds this is the year 5138."""
+LATEST_MILLISECONDS = 1e13
+"""The year 2286; a larger number is no time."""
+
+
+def read_time(created_at: object) -> datetime | None:
+    """Returns the time that a value tells, in UTC where it names no offset; None where it tells none.
+
+    It is a datetime, a date, a text in ISO 8601, or Unix time: seconds or milliseconds, as a number or a text of one.
+    """
+    if isinstance(created_at, str):
+        created_at = created_at.strip()
+        created_at = float(created_at) if ENGLISH.unix_time.fullmatch(created_at) else _from_iso(created_at)
+    if isinstance(created_at, date) and not isinstance(created_at, datetime):
+        created_at = datetime(created_at.year, created_at.month, created_at.day, tzinfo=UTC)
+    if isinstance(created_at, datetime):
+        return created_at if created_at.tzinfo else created_at.replace(tzinfo=UTC)
+    if isinstance(created_at, bool) or not isinstance(created_at, int | float):
+        return None
+    if EARLIEST_SECONDS <= created_at < EARLIEST_MILLISECONDS:
+        return datetime.fromtimestamp(created_at, UTC)
+    if EARLIEST_MILLISECONDS <= created_at < LATEST_MILLISECONDS:
+        return datetime.fromtimestamp(created_at / 1_000, UTC)
+    return None
+
+
+def _from_iso(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
 
 
 def iso_date(created_at: object) -> str | None:

@@ -333,6 +333,7 @@ class Engine:
         }
         told = [f"{what}: {problem}" for what, problem in in_background.items() if problem]
         workspace.learning.retry()
+        told += conversation.table.told_untimed()
         told += [f"learning about the user: {line}" for line in workspace.learning.told(scope)]
         return [*filter(None, ("" if scope.is_kept else NO_THREAD, conversation.remade)), *told]
 

@@ -1,6 +1,7 @@
 """The whole path, sync and async, over every store."""
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -47,6 +48,23 @@ def test_a_short_conversation_goes_in_whole_with_its_real_roles(store: BaseStore
     context = pipeline.assemble("And now?", **SCOPE)
     assert [message.type for message in context.messages] == ["system", "human", "ai", "human", "ai", "human"]
     assert context.report.history_strategy == "full"
+
+
+@pytest.mark.parametrize("created_at", [1717243200, 1717243200000, "1717243200", datetime(2024, 6, 1, tzinfo=UTC)])
+def test_a_prompt_shows_the_day_of_a_message_whatever_its_form(store: BaseStore, created_at: object) -> None:
+    pipeline = ContextPipeline(store=store)
+    pipeline.add_messages([HumanMessage("My bike is blue.", additional_kwargs={"created_at": created_at})], **SCOPE)
+    context = pipeline.assemble("And now?", **SCOPE)
+    assert context.messages[0].content == "[2024-06-01]\nMy bike is blue."
+    assert context.report.failures == ()
+
+
+def test_a_time_that_cannot_be_read_is_in_the_report(store: BaseStore) -> None:
+    pipeline = ContextPipeline(store=store)
+    kwargs = {"created_at": "yesterday"}
+    pipeline.add_messages([HumanMessage("My bike is blue.", id="m1", additional_kwargs=kwargs)], **SCOPE)
+    [failure] = pipeline.assemble("And now?", **SCOPE).report.failures
+    assert "'m1' ('yesterday')" in failure
 
 
 def test_a_continuation_without_a_human_message_is_legal(store: BaseStore) -> None:

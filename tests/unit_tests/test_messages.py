@@ -1,5 +1,9 @@
 """Who said what when, which message it is, and how it is shown."""
 
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, ChatMessage, HumanMessage, SystemMessage, ToolMessage
@@ -82,3 +86,45 @@ def test_an_artifact_that_cannot_be_compared_counts_as_changed():
     seen = messages.SeenMessages().grown([ToolMessage("x", tool_call_id="a")])
     seen.messages[0].artifact = type("Odd", (), {"__eq__": 0})()
     assert not seen.begin(seen.messages)
+
+
+NOON = datetime(2024, 6, 1, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "created_at",
+    [
+        1717243200,
+        1717243200.0,
+        1717243200000,
+        "1717243200",
+        "1717243200000",
+        "2024-06-01T12:00:00Z",
+        "2024-06-01T14:00:00+02:00",
+        "2024-06-01 12:00",
+        "20240601T120000",
+        datetime(2024, 6, 1, 12, tzinfo=UTC),
+        NOON.replace(tzinfo=None),
+    ],
+    ids=repr,
+)
+def test_the_time_of_a_message_is_read_in_every_usual_form(created_at: object) -> None:
+    message = HumanMessage("x", additional_kwargs={"created_at": created_at})
+    assert messages.time_of(message) == NOON
+    assert messages.date_of(message) == "2024-06-01"
+    assert messages.unread_time(message) is None
+
+
+@pytest.mark.parametrize(
+    "created_at", ["yesterday", 5, 0, -1, True, float("nan"), float("inf"), 1e30, [1], "20240601120000"], ids=repr
+)
+def test_what_is_no_time_is_not_taken_for_one(created_at: object) -> None:
+    message = HumanMessage("x", additional_kwargs={"created_at": created_at})
+    assert messages.time_of(message) is None
+    assert messages.date_of(message) is None
+    assert messages.unread_time(message) == repr(created_at)
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"created_at": None}, {"created_at": ""}])
+def test_a_message_without_a_time_has_none_that_cannot_be_read(kwargs: dict[str, Any]) -> None:
+    assert messages.unread_time(HumanMessage("x", additional_kwargs=kwargs)) is None
