@@ -653,6 +653,9 @@ class Learning:
         if not is_changed and (not new or waits):
             if new and not progress.marks:  # only what was begun is taken up where its process ends
                 yield from batch(store, [written(scope.place(records.LEARNING), progress)])
+            elif is_retry:  # what the model failed on is gone
+                done = records.ProgressRecord(at=progress.at, marks=progress.marks, passage=progress.passage)
+                yield from batch(store, [written(scope.place(records.LEARNING), done)])
             return None
         # From now on, others must be able to tell that its prompts show nothing yet.
         if conversation.snapshot_unsaved and entries:

@@ -291,6 +291,21 @@ def test_an_edit_while_it_waits_is_what_the_model_reads(world: World) -> None:
         assert len(world.understood) == 11
 
 
+def test_nothing_waits_once_what_was_unread_is_removed(world: World) -> None:
+    world.fault = None
+    with world.opened() as pipeline:
+        add(pipeline, 0, 10)
+        world.fault = ConnectionError("no route")
+        add(pipeline, 10, 15)
+        pipeline.remove_messages([f"m{number}" for number in range(10, 15)], on_removal="forget", **HERE)
+        world.fault = None
+        world.now += HOUR
+        pipeline.assemble("Hi", **HERE)
+        assert pipeline.flush(30)
+        assert pipeline.status(**HERE).extraction_waits_until is None
+        assert by_model(pipeline) == {f"Likes thing{number}" for number in range(10)}
+
+
 def test_what_was_forgotten_is_not_read_again(world: World) -> None:
     with world.opened() as pipeline:
         add(pipeline, 0, 10)
