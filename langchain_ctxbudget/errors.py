@@ -67,6 +67,31 @@ class InvalidAllocationError(BudgetError):
         super().__init__(problem, budget_tokens, tokens, advice)
 
 
+class TokenCountError(CtxBudgetError, RuntimeError):
+    """A finished prompt counts otherwise than it was planned, also after it was made again without known costs.
+
+    Attributes:
+        planned_tokens: what the prompt was made with.
+        counted_tokens: what its messages, tools and response format count now.
+        budget_tokens: the most that it may have.
+    """
+
+    def __init__(self, planned_tokens: int, counted_tokens: int, budget_tokens: int, counter: str) -> None:
+        self.planned_tokens = planned_tokens
+        self.counted_tokens = counted_tokens
+        self.budget_tokens = budget_tokens
+        self.counter = counter
+        super().__init__(
+            f"The prompt was planned with {planned_tokens:,} tokens, but counts {counted_tokens:,} by {counter!r}; its "
+            f"budget is {budget_tokens:,}. It was not sent. A token_counter of your own must count the same message "
+            f"the same each time; with any other counter this is a defect of langchain-ctxbudget: please report it"
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Is copied, and sent to other processes, with the numbers that it was made of."""
+        return type(self), (self.planned_tokens, self.counted_tokens, self.budget_tokens, self.counter)
+
+
 class InputError(CtxBudgetError, ValueError):
     """An argument that cannot be used."""
 

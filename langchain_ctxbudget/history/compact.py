@@ -1,7 +1,7 @@
 """The history layer of one prompt: recent messages verbatim, a summary and an arc for what is older."""
 
 from collections import Counter
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,16 @@ from langchain_ctxbudget.history.arc import FOCUS_MESSAGES, arc_of
 from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.history.extractive import summary_lines
 from langchain_ctxbudget.history.turn_blocks import TurnBlock, with_block
-from langchain_ctxbudget.messages import Count, Group, Repair, fences, group, one_line
+from langchain_ctxbudget.messages import (
+    Count,
+    Group,
+    Repair,
+    fences,
+    group,
+    joined_repairs,
+    one_line,
+    with_short_call_ids,
+)
 from langchain_ctxbudget.report import HistoryStrategy
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import CutRecord, SummaryLine
@@ -35,6 +44,22 @@ WINDOWED_RATIO, COMPACTED_RATIO = 2.5, 8.0
 Cost = Callable[[int], int]
 
 
+class KnownCosts:
+    """What messages cost, in tokens, for these very objects: it holds them, so no other is taken for one of them."""
+
+    def __init__(self, messages: Iterable[BaseMessage] = (), count: Callable[[BaseMessage], int] = lambda _: 0) -> None:
+        """Counts every message once."""
+        self._costs = {id(message): (message, count(message)) for message in messages}
+
+    def of(self, message: BaseMessage) -> int | None:
+        """Returns the cost of a message; None where it is none of these objects."""
+        held, tokens = self._costs.get(id(message), _NO_COST)
+        return tokens if held is message else None
+
+
+_NO_COST: tuple[BaseMessage | None, int] = (None, 0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryView:
     """The history as it goes into one prompt."""
@@ -43,8 +68,8 @@ class HistoryView:
     cut: int
     """The number of messages that are not verbatim, but for those that are kept."""
     groups: tuple[Group, ...] = ()
-    costs: Mapping[int, int] = field(default_factory=dict, repr=False)
-    """The tokens of every message in these, by `id(message)`: a prompt adds them up several times."""
+    costs: KnownCosts = field(default_factory=KnownCosts, repr=False)
+    """What the messages in these cost: a prompt adds that up several times."""
     repairs: tuple[Repair, ...] = ()
     shortened: frozenset[int] = frozenset()
     """Positions of the messages among them that are not sent whole."""
@@ -190,7 +215,9 @@ class HistoryPlan:
         record = decision.record or self._new_record(decision)
         blocks = self._blocks_sent(record)
         positions, messages, shortened = self._verbatim(record, blocks)
-        groups, repairs = group(messages)
+        messages, shortenings = with_short_call_ids(messages, conversation.longest_call_id)
+        groups, repairs = group(messages, longest=conversation.longest_call_id)
+        repairs = joined_repairs(shortenings, repairs)
         renamed = (entries[at] for at in positions if entries[at].sent.name != entries[at].message.name)
         repairs += [Repair("name", e.id, f"{e.message.name!r} is sent as {e.sent.name!r}") for e in renamed]
         quotes = (part.id for block in blocks.values() for part in block.fragments if part.is_quoted_whole)
@@ -201,7 +228,7 @@ class HistoryPlan:
             strategy=record.strategy if self.end else "empty",
             cut=record.position,
             groups=tuple(Group(g.messages, tuple(positions[at] for at in g.positions)) for g in groups),
-            costs={id(message): counter.count_message(message) for it in groups for message in it.messages},
+            costs=KnownCosts((message for it in groups for message in it.messages), counter.count_message),
             repairs=tuple(repairs),
             shortened=frozenset(shortened),
             blocks={at: block for at, block in blocks.items() if block.fragments},

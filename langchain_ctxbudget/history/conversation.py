@@ -14,7 +14,7 @@ from langchain_ctxbudget.background import keep_newest, new_mutex
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow, Lock, T, locked
 from langchain_ctxbudget.history.arc import OpenQuestions
-from langchain_ctxbudget.history.columns import UNKNOWN, Beginning, Entry
+from langchain_ctxbudget.history.columns import UNKNOWN, Beginning, Costs, Entry
 from langchain_ctxbudget.history.extractive import Line
 from langchain_ctxbudget.history.log import Heads, News, OtherConversations, fold, in_order
 from langchain_ctxbudget.history.table import PRESERVATIONS, MessageTable
@@ -62,15 +62,16 @@ class Conversation:
     Nothing in it changes while the talk goes on: a report can still be asked what another budget would have given.
     """
 
-    def __init__(self, scope: Scope, table: MessageTable, counter: TokenCounter) -> None:
+    def __init__(
+        self, scope: Scope, table: MessageTable, counter: TokenCounter, longest_call_id: int | None = None
+    ) -> None:
         """Reads the messages as they are now; the caller holds the conversation's lock."""
         self.scope, self.table, self.counter = scope, table, counter
+        self.longest_call_id = longest_call_id
+        """How many characters the model's provider takes for the id of a call; None: any number."""
         self.digest = table.digest()
-        self.columns = costs = table.costs(counter)
         self.entries: Sequence[Entry] = Beginning(table)
-        self.cost_column: Numbers = costs.column.values
-        self.costs: Sequence[int] = self.cost_column.data  # whole numbers of Python, not copied
-        self.total_tokens = int(self.cost_column.sum())
+        self.use_costs(table.costs(counter))
         self.safe = cast("Sequence[bool]", table.safe.values.data)
         wanted = table.preservations.values
         self.kept = np.flatnonzero(wanted == PRESERVATIONS.index("keep")).tolist()
@@ -78,11 +79,26 @@ class Conversation:
         self.quotable = table.says.values & (wanted < PRESERVATIONS.index("summarize"))
         """Whether each may stand in a prompt word for word, though it is not among the recent ones."""
         self.exchanges, self.names = int(np.count_nonzero(table.human.values)), frozenset(table.names)
-        self.clips = costs.clips
         self.cuts: Mapping[str, CutRecord] = {}
         self.snapshot: SnapshotRecord | None = None
         self.last: LastPrompt | None = None
         self.sent: Mapping[int, TurnBlock] = {}
+
+    def use_costs(self, costs: Costs) -> None:
+        """Takes what every message costs."""
+        self.columns = costs
+        self.cost_column: Numbers = costs.column.values
+        self.costs: Sequence[int] = self.cost_column.data  # whole numbers of Python, not copied
+        self.total_tokens = int(self.cost_column.sum())
+        self.clips = costs.clips
+
+    def counted_anew(self) -> "Conversation":
+        """Returns it with costs that are counted now: no column, clip or turn that was counted earlier is used."""
+        costs = Costs()
+        costs.grow(self.entries, self.counter)
+        other = copy(self)
+        other.use_costs(costs)
+        return other
 
     def but(self, **changes: object) -> "Conversation":
         """Returns it with some of its parts replaced."""
@@ -234,11 +250,11 @@ class OpenConversation:
     """The number of messages that were checked for a block."""
     under_way: object = None
 
-    def seen_with(self, counter: TokenCounter) -> Conversation:
-        """Returns the conversation as it is now, counted for a model."""
+    def seen_with(self, counter: TokenCounter, longest_call_id: int | None = None) -> Conversation:
+        """Returns the conversation as it is now, counted for a model, whose provider may limit the ids of calls."""
         table = self.table
         sent = {at: it for at, it in self.sent.items() if at < len(table) and words_of(table[at].message) == it.said}
-        seen = Conversation(self.scope, table, counter)
+        seen = Conversation(self.scope, table, counter, longest_call_id)
         return seen.but(cuts=dict(self.cuts), snapshot=self.snapshot, last=self.last, sent=sent)
 
     def reset(self) -> None:

@@ -243,6 +243,10 @@ class MessageTable(Columns, Sequence[Entry]):
         known.grow(self, counter)
         return known
 
+    def forget_costs(self, counter: TokenCounter) -> None:
+        """Forgets what the messages cost by a counter: whoever asks next counts them all."""
+        self.counted.pop(counter.identity, None)
+
     # Sealed blocks
 
     def packed(self, first: int, end: int, pinned: Iterable[int]) -> tuple[dict[str, Any], Arrays]:

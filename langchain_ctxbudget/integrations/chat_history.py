@@ -122,7 +122,7 @@ def window_of(engine: Engine, scope: Scope, max_tokens: int, request: Request) -
     )
     counter = conversation.counter
     whole = not view.cut
-    messages = _messages_of(content, whole=whole)
+    messages = _messages_of(content, whole=whole)  # copies, as they are sent: what is counted last is what is returned
     while messages and (excess := counter.count_messages(messages) - max_tokens) > 0:
         # Arc and summary give way first, then the oldest messages.
         smaller, _ = prompts.without_least(content, counter, excess, (Layer.ARC, Layer.HISTORY))
@@ -134,7 +134,7 @@ def window_of(engine: Engine, scope: Scope, max_tokens: int, request: Request) -
         messages = _messages_of(content, whole=whole)
     for failure in failures:  # a window has no report to say it in
         _log.warning("window of conversation %r: %s", scope.conversation_id, failure)
-    return [*map(prompts.request_copy, messages)]  # what a caller does to its messages must not change the next window
+    return messages
 
 
 def _plan(conversation: Conversation, settings: ContextSettings, *, max_tokens: int) -> HistoryPlan:
@@ -157,7 +157,10 @@ def _plan(conversation: Conversation, settings: ContextSettings, *, max_tokens: 
 
 
 def _messages_of(content: Content, *, whole: bool) -> list[BaseMessage]:
-    """Returns the messages of a window; `whole` is True where it has every message."""
+    """Returns the messages of a window; `whole` is True where it has every message.
+
+    They are copies: what a caller does to its messages must not change the next window.
+    """
     parts = [CONTEXT_INTRO + "".join(arc)] if (arc := prompts.system_parts(content)) else []
     if content.summary:
         parts.append(prompts.summary_text(content))
@@ -166,4 +169,5 @@ def _messages_of(content: Content, *, whole: bool) -> list[BaseMessage]:
     elif note := prompts.opening_note(content):
         parts.append(note)
     opening = [HumanMessage("\n".join(parts))] if parts else []
-    return [*opening, *(message for part in content.history for message in part.messages)]
+    history = (message for part in content.history for message in part.messages)
+    return [*map(prompts.request_copy, (*opening, *history))]

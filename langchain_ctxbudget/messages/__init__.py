@@ -18,5 +18,6 @@ from langchain_ctxbudget.messages.text import (
     says_the_same, sentences, stem, terms, units, vocabulary, without_mentions, without_pasted, word_count,
 )  # fmt: skip
 from langchain_ctxbudget.messages.turns import (
-    Group, OpenCalls, Repair, Used, as_note, distinct, group, newest_that_fit, same_beginning, split_turn,
+    Group, OpenCalls, Repair, Used, as_note, distinct, group, joined_repairs, newest_that_fit, same_beginning,
+    split_turn, with_short_call_ids,
 )  # fmt: skip

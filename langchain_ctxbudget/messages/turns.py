@@ -16,7 +16,7 @@ from langchain_core.messages.function import FunctionMessage
 from langchain_ctxbudget.messages import calls
 from langchain_ctxbudget.messages.calls import Block, blocks_of
 from langchain_ctxbudget.messages.clipping import left_out
-from langchain_ctxbudget.messages.text import digest
+from langchain_ctxbudget.messages.short_ids import short_id, with_short_ids
 
 NO_RESULT = "[No result was recorded for this call.]"
 SYSTEM_NOTE = "[Note from the application]\n"
@@ -105,11 +105,42 @@ def ids_used(groups: Iterable[Group] = ()) -> Used:
     return used, {key for message in sent for key in calls.item_ids(message)}
 
 
-def group(messages: Sequence[BaseMessage], before: Used | None = None, at: int = 0, longest: int = 0) -> Grouped:
+def with_short_call_ids(messages: Sequence[BaseMessage], longest: int | None) -> tuple[list[BaseMessage], list[Repair]]:
+    """Returns messages whose ids of calls have at most `longest` characters, and the repairs; None allows all ids."""
+    if longest is None:
+        return list(messages), []
+    sent: list[BaseMessage] = []
+    repairs: list[Repair] = []
+    for message in messages:
+        short = message if calls.is_text(message) else with_short_ids(message, longest)
+        sent.append(short)
+        if short is not message and not isinstance(message, ToolMessage):
+            detail = f"ids of calls over {longest} characters are sent as digests: {list(calls.call_ids(short))}"
+            repairs.append(Repair("call_id", message.id or "", detail))
+    return sent, repairs
+
+
+def joined_repairs(earlier: Iterable[Repair], later: Iterable[Repair]) -> list[Repair]:
+    """Returns the repairs of two passes in order; where both gave a message other ids of calls, the later one tells."""
+    second = list(later)
+    told_again = Counter(repair.message_id for repair in second if repair.kind == "call_id")
+    joined: list[Repair] = []
+    for repair in earlier:
+        if repair.kind == "call_id" and told_again[repair.message_id] > 0:
+            told_again[repair.message_id] -= 1
+        else:
+            joined.append(repair)
+    return joined + second
+
+
+def group(
+    messages: Sequence[BaseMessage], before: Used | None = None, at: int = 0, longest: int | None = None
+) -> Grouped:
     """Returns groups that every provider accepts, in order, and the repairs; the first message stands `at` a place.
 
     Results move right behind their call, in the order of the calls; what has no call is left out, and a stand-in
-    answers for what is missing. Ids longer than `longest` (0: none is) become digests; all are added to those `before`.
+    answers for what is missing. An id that is used again gets another one of at most `longest` characters (None: any
+    number); all ids are added to those `before`.
     """
     parts, repairs = _parts(messages, at)
     answers, orphans = calls.answered([part for _, part in parts])
@@ -148,8 +179,8 @@ def group(messages: Sequence[BaseMessage], before: Used | None = None, at: int =
     return groups, repairs
 
 
-def distinct(groups: Sequence[Group], before: Iterable[Group] = (), longest: int = 0) -> Grouped:
-    """Replaces ids that are too long, or used by the groups before these; returns the groups and the repairs."""
+def distinct(groups: Sequence[Group], before: Iterable[Group] = (), longest: int | None = None) -> Grouped:
+    """Replaces ids that the groups before these use, by at most `longest` characters; also returns the repairs."""
     sent = [message for part in groups for message in part.messages]
     changed, repairs = group(sent, ids_used(before), longest=longest)
     same = [Group(new.messages, old.positions) for new, old in zip(changed, groups, strict=True)]
@@ -181,12 +212,12 @@ def _parts(messages: Sequence[BaseMessage], first: int) -> tuple[list[tuple[int,
     return parts, repairs
 
 
-def _unused(call_id: str, used: dict[str, int], longest: int) -> str:
-    """Returns this id, of a long one a digest, if no call has it yet, else one like it; `used` counts how often."""
-    call_id = candidate = call_id if len(call_id) <= (longest or len(call_id)) else f"call_{digest(call_id).hex()}"
+def _unused(call_id: str, used: dict[str, int], longest: int | None) -> str:
+    """Returns this id if no call has it yet, else one like it; `used` counts how often each was asked for."""
+    candidate = call_id
     while not candidate or candidate in used:
         used[call_id] = used.get(call_id, 0) + 1
-        candidate = f"{call_id or 'call'}-{used[call_id]}"
+        candidate = short_id(f"{call_id or 'call'}-{used[call_id]}", longest)
     used[candidate] = 1
     return candidate
 

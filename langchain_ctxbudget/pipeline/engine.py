@@ -13,7 +13,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langgraph.store.base import BaseStore, Op, PutOp
 from langchain_ctxbudget import history as histories
 from langchain_ctxbudget import prompt as prompts
-from langchain_ctxbudget.errors import BudgetError, InputError
+from langchain_ctxbudget.errors import BudgetError, InputError, TokenCountError
 from langchain_ctxbudget.flow import Call, Flow, T, batch, with_fallback
 from langchain_ctxbudget.history import Conversation, HistoryPlan, HistoryView, OpenConversation, TurnBlock, editing
 from langchain_ctxbudget.knowledge import facts, known, records
@@ -47,6 +47,10 @@ class Session:
     context: AssembledContext | None = None
     asked: object = None
     """What it is made for, where it is made step by step."""
+    begun: Plan | None = None
+    """The plan before the first step, from which the prompt can be made again."""
+    given: Mapping[str, Any] = field(default_factory=dict)
+    """What the channels of a state say of its steps, where they have decided otherwise."""
 
     @property
     def finished(self) -> AssembledContext:
@@ -117,7 +121,8 @@ class Engine:
             plan = session.plan
             for step in STEPS.values():
                 plan = yield from step(plan, session.access)
-            return prompts.assemble(plan)
+            session.plan = plan
+            return (yield from self._assembled(session))
 
         return (yield from self._in_session(scope, message, None, request, finish))
 
@@ -154,6 +159,7 @@ class Engine:
                 session = yield from self._open_session(conversation, turn, history, told)
                 session.asked = asked
             conversation.under_way = session
+            session.given = {step: given[step] for step in before if given[step] is not None}
             for step in before:
                 said, channel = given[step], prompts.CHANNELS[step]
                 if step not in session.timings_ms and (said is None or not is_live):
@@ -180,7 +186,8 @@ class Engine:
         def body(conversation: OpenConversation) -> Flow[tuple[HistoryView, Conversation, list[str]]]:
             problems: list[str] = []
             settings = (yield from workspace.read_stored(conversation, request, problems)).settings
-            seen, access = conversation.seen_with(self.target.counter), Access(store=workspace.store)
+            seen = conversation.seen_with(self.target.counter, self.target.longest_call_id)
+            access = Access(store=workspace.store)
             view, failures = yield from prompts.choose_history(planned(seen, settings), access)
             failures += yield from self._write(conversation, view.record, step=view.step, with_snapshot=False)
             self._summarize(conversation, settings, view)
@@ -274,7 +281,7 @@ class Engine:
             conversation = OpenConversation(scope)
             editing.hold(conversation, given)
         session = yield from self._new_session(conversation, turn, request, calls)
-        session.plan = session.plan.failed(*failures)
+        session.plan = session.begun = session.plan.failed(*failures)
         session.timings_ms["open"] = (time.perf_counter() - started) * 1000
         return session
 
@@ -320,7 +327,8 @@ class Engine:
             others=conversation.other_conversations,
         )
         access = Access(store=workspace.store, embeddings=workspace.embeddings, sources=sources, reranker=self.reranker)
-        plan = Plan.begin(conversation.seen_with(self.target.counter), asked)
+        seen = conversation.seen_with(self.target.counter, self.target.longest_call_id)
+        plan = Plan.begin(seen, asked)
         return Session((yield from self._with_block(plan, access, request.block)), access, conversation)
 
     def _failures_before(self, conversation: OpenConversation) -> list[str]:
@@ -377,10 +385,26 @@ class Engine:
         started = time.perf_counter()
         if name in STEPS:
             session.plan = yield from STEPS[name](session.plan, session.access)
-        prompt = prompts.assemble(session.plan) if name == prompts.LAST_STEP else None
+        prompt = (yield from self._assembled(session)) if name == prompts.LAST_STEP else None
         session.timings_ms[name] = (time.perf_counter() - started) * 1000
         if prompt is not None:
             yield from self._finish(session, prompt)
+
+    def _assembled(self, session: Session) -> Flow[Prompt]:
+        """Finishes a prompt; where its recount differs, makes it again from the beginning, without known costs."""
+        try:
+            return prompts.assemble(session.plan)
+        except TokenCountError as error:
+            problem = prompts.MADE_AGAIN.format(problem=error)
+        assert session.begun is not None  # noqa: S101 - it is set as the session is opened
+        session.conversation.table.forget_costs(session.plan.counter)
+        plan = prompts.without_caches(session.begun).failed(problem)
+        for name, step in STEPS.items():
+            plan = yield from step(plan, session.access)
+            channel, said = prompts.CHANNELS[name], session.given.get(name)
+            if said not in (None, channel.written(plan)):
+                plan = channel.taken(plan, said)
+        return prompts.assemble(plan)
 
     def _run_all(self, session: Session) -> Flow[Session]:
         for name in (*STEPS, prompts.LAST_STEP):

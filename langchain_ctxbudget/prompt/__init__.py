@@ -7,4 +7,5 @@ from langchain_ctxbudget.prompt.channels import CHANNELS, BudgetShares, Detected
 from langchain_ctxbudget.prompt.plan import (
     NOTHING_ELSE, AssembledContext, Plan, Prompt, PromptRequest, Request, cut_key, merged,
 )  # fmt: skip
+from langchain_ctxbudget.prompt.recount import MADE_AGAIN, without_caches
 from langchain_ctxbudget.prompt.steps import LAST_STEP, STEPS, Access, assemble, choose_history, settle, what_if

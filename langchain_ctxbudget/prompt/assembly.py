@@ -60,9 +60,13 @@ class Content:
     @property
     def bare_history(self) -> tuple[Group, ...]:
         """The history without the blocks of earlier messages."""
-        firsts = (self.bare.get(group.positions[0], group.messages[0]) for group in self.history)
-        pairs = zip(self.history, firsts, strict=True)
-        return tuple(replace(group, messages=(first, *group.messages[1:])) for group, first in pairs)
+        if not self.bare:
+            return self.history
+        groups: list[Group] = []
+        for group in self.history:
+            first = self.bare.get(group.positions[0])
+            groups.append(group if first is None else replace(group, messages=(first, *group.messages[1:])))
+        return tuple(groups)
 
     @property
     def summary(self) -> tuple[Fragment, ...]:

@@ -1,6 +1,5 @@
 """Dividing a budget and filling it: what must be sent is measured, the rest divided; leftovers flow to other layers."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -11,7 +10,7 @@ from langchain_ctxbudget.background import keep_newest
 from langchain_ctxbudget.budget import Allocation, Exchange, Fragment, Layer, Reason, Situation
 from langchain_ctxbudget.history import CONTEXT_FRAME, Conversation, compact, with_headings, work_state
 from langchain_ctxbudget.knowledge import MAX_TOPICS, facts, subjects
-from langchain_ctxbudget.messages import call_ids, distinct, fences, is_user, newest_that_fit
+from langchain_ctxbudget.messages import distinct, fences, is_user, joined_repairs, newest_that_fit
 from langchain_ctxbudget.prompt.assembly import NO_FIRST_QUESTION, group_tokens, has_human, layer_tokens
 from langchain_ctxbudget.prompt.fitting import JOINS, advice, counted_extras, excess_tokens, floors, pruned
 from langchain_ctxbudget.prompt.plan import LAST_STAGE, Plan, PlannedTurn, Preferences
@@ -42,9 +41,6 @@ RECENT_MESSAGES = 20
 """If the newest messages, so many, have calls, the conversation is an agent's, and its next turn will have some too."""
 LONGEST_WALK = 1_000
 """How many messages are looked at to find the newest exchanges."""
-
-LONGEST_ID, _OPENAI = 40, re.compile(r"(?:[\w.-]+[:/])*(?:gpt-|chatgpt|codex|o\d)", re.IGNORECASE)
-"""The characters of a call's id that OpenAI takes, and names of its models; others read what longer ids hold."""
 
 
 def allocate(plan: Plan) -> Plan:
@@ -177,7 +173,8 @@ def _checked(allocation: object, situation: Situation) -> Allocation:
 def whole_turn(plan: Plan) -> PlannedTurn:
     """Returns the turn as it was given, counted once for all the ways in which the prompt may be divided."""
     columns = plan.conversation.columns
-    read: ReadTurn = (columns.turn_read or ReadTurn()).read(plan.request.turn, plan.counter)
+    known: ReadTurn = columns.turn_read or ReadTurn()
+    read = known.read(plan.request.turn, plan.counter, plan.conversation.longest_call_id)
     columns.turn_read = read
     return read.planned
 
@@ -371,12 +368,8 @@ def history_plan(plan: Plan) -> compact.HistoryPlan:
 
 def with_history(plan: Plan, view: compact.HistoryView) -> Plan:
     """Takes in the history, and makes the preferences, which change with it."""
-    longest = LONGEST_ID if _OPENAI.match(plan.request.model) else 0
-    if any(len(key) > longest > 0 for part in view.groups for key in call_ids(part.messages[0])):
-        groups, repairs = distinct(view.groups, longest=longest)
-        view = replace(view, groups=tuple(groups), repairs=(*view.repairs, *repairs))
-    groups, repairs = distinct(plan.turn.groups, view.groups, longest)
-    turn = replace(plan.turn, groups=tuple(groups), repairs=(*plan.turn.repairs, *repairs))
+    groups, repairs = distinct(plan.turn.groups, view.groups, plan.conversation.longest_call_id)
+    turn = replace(plan.turn, groups=tuple(groups), repairs=tuple(joined_repairs(plan.turn.repairs, repairs)))
     if not turn.work and (work := _work_of_turn(plan, view)):
         told = "".join((fences.opening(fences.ARC), *with_headings(work), fences.closing(fences.ARC)))
         free = max(0, turn.free_tokens - plan.counter.count_text(told))

@@ -122,7 +122,8 @@ def _with_budget(plan: Plan, given: BudgetShares) -> Plan:
     """Divides again if the data decide otherwise than now whether the prompt continues: time may have passed."""
     flags = {name: given[name] for name in ("goes_on", "cold", "afforded_tokens") if name in given}
     if plan.allocation is None or any(getattr(plan, name) != flag for name, flag in flags.items()):
-        so_far = {"detected": plan.detected, "asked": plan.asked, "failures": plan.failures}
+        kept = ("detected", "asked", "failures", "uses_known_costs")
+        so_far = {name: getattr(plan, name) for name in kept}
         plan = divide_budget(Plan.begin(plan.conversation, plan.request).but(**so_far, **flags, repeats=bool(flags)))
     allocation, required = plan.allocated, (Layer.IDENTITY, Layer.MESSAGE)
     layers = {name: n for name, n in given.get("layers", {}).items() if name in allocation.tokens.keys() - required}

@@ -11,7 +11,7 @@ from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.history import Conversation, HistoryView, LastPrompt, StepWork, TurnBlock
 from langchain_ctxbudget.knowledge import NOTHING, Bundles, Detected, Fact, FactsLayer, Knowledge, facts
 from langchain_ctxbudget.messages import Group, Repair, plain_text
-from langchain_ctxbudget.prompt.assembly import Content, asking, has_human
+from langchain_ctxbudget.prompt.assembly import Content, asking, has_human, request_copy
 from langchain_ctxbudget.report import ContextReport, UsageState
 from langchain_ctxbudget.retrieval import Pool, Retrieved
 from langchain_ctxbudget.settings import ContextSettings
@@ -219,6 +219,8 @@ class Plan:
     pruned: tuple[Fragment, ...] = ()
     last_resort: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
+    uses_known_costs: bool = True
+    """False where a prompt is made again because its recount differed: then every message is counted as it is sent."""
 
     @classmethod
     def begin(cls, conversation: Conversation, request: PromptRequest) -> "Plan":
@@ -327,7 +329,10 @@ class Plan:
 
     def cost(self, message: BaseMessage) -> int:
         """Returns the tokens of a message of the prompt."""
-        return self.history.costs.get(id(message)) or self.counter.count_message(message)
+        if not self.uses_known_costs:
+            return self.counter.count_message(request_copy(message))
+        known = self.history.costs.of(message)
+        return self.counter.count_message(message) if known is None else known
 
     @property
     def query(self) -> str:

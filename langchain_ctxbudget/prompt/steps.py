@@ -4,17 +4,17 @@ What decides is pure. The steps that ask somebody (embeddings, the application's
 flows, and only read: what a prompt changes is in its `Changes`, for whoever sends it to write.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
 from langchain_core.documents import BaseDocumentCompressor
 from langchain_core.embeddings import Embeddings
-from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore
 from langchain_ctxbudget import history, retrieval
 from langchain_ctxbudget.budget import Layer
+from langchain_ctxbudget.errors import TokenCountError
 from langchain_ctxbudget.flow import Flow, embed_query, with_fallback
 from langchain_ctxbudget.history import Conversation, HistoryPlan, HistoryView, TurnBlock
 from langchain_ctxbudget.knowledge import facts, subjects
@@ -24,6 +24,7 @@ from langchain_ctxbudget.prompt.assembly import MOST_MARKERS, asking, has_human,
 from langchain_ctxbudget.prompt.fitting import Settled, excess_tokens, fit_prompt
 from langchain_ctxbudget.prompt.growing import divide_budget, prefix_of, whole_tokens
 from langchain_ctxbudget.prompt.plan import AssembledContext, Changes, Plan, Prompt
+from langchain_ctxbudget.prompt.recount import MADE_AGAIN, own_total, require_recount, without_caches
 from langchain_ctxbudget.report import ContextReport
 from langchain_ctxbudget.search import Candidate
 from langchain_ctxbudget.settings import LayerRequest
@@ -191,16 +192,23 @@ def settle(plan: Plan) -> Settled:
 
 
 def assemble(plan: Plan) -> Prompt:
-    """Makes the messages to send, their report, and the changes to write."""
+    """Makes the messages to send, their report, and the changes to write; `TokenCountError` if the recount differs.
+
+    Whoever calls it makes the prompt again then, from a plan `without_caches`.
+    """
     settled = settle(plan)
     request, built = settled.plan.request, settled.built
-    report = account(settled)
-    sent: Sequence[BaseMessage] = built.messages
+    # Copies: what a caller does to its prompt must not change the next one.
+    messages = [*map(request_copy, built.messages)]
+    sent = messages
     if request.settings.cache_markers == "anthropic":
         on_tools = sum("cache_control" in str(tool) for tool in request.tools if isinstance(tool, dict))
-        sent = with_cache_markers(built.messages, built.stable, MOST_MARKERS - on_tools)
-    # Copies: what a caller does to its prompt must not change the next one.
-    context = AssembledContext(messages=[*map(request_copy, sent)], turn=[*request.turn], account=report)
+        sent = with_cache_markers(messages, built.stable, MOST_MARKERS - on_tools)
+    require_recount(settled.plan, messages, sent, settled.measured.total_tokens)
+    if problem := own_total(plan.counter, messages):
+        settled = replace(settled, plan=settled.plan.failed(problem))
+    report = account(settled)
+    context = AssembledContext(messages=sent, turn=[*request.turn], account=report)
     return Prompt(context=context, changes=_changes(settled, report), plan=settled.plan)
 
 
@@ -261,6 +269,16 @@ LAST_STEP = "assemble"
 
 def what_if(prompt: Prompt, budget: int) -> ContextReport:
     """Returns the report that another budget, in tokens, would have given a finished prompt; does no I/O."""
+    try:
+        other = assemble(_planned_for(prompt, budget))
+    except TokenCountError as error:
+        again = _planned_for(prompt, budget, uses_known_costs=False)
+        other = assemble(again.failed(MADE_AGAIN.format(problem=error)))
+    return replace(other.context.report, forecast=True)
+
+
+def _planned_for(prompt: Prompt, budget: int, *, uses_known_costs: bool = True) -> Plan:
+    """Returns the plan of a finished prompt for another budget, all steps but the last one done."""
     before, cut = prompt.plan, prompt.changes.cut
     cuts = {**before.conversation.cuts, **({cut.cut_key: cut} if cut else {})}
     request = replace(
@@ -274,6 +292,7 @@ def what_if(prompt: Prompt, budget: int) -> ContextReport:
     conversation = before.conversation.but(cuts=cuts, last=None, clips=dict(before.conversation.clips))
     asked = {name: getattr(before, name) for name in ("goes_on", "cold", "afforded_tokens")} | {"repeats": True}
     plan = Plan.begin(conversation, request).but(detected=before.detected, own_items=before.own_items, **asked)
+    plan = plan if uses_known_costs else without_caches(plan)
     plan = budgeting.with_bundles(divide_budget(plan))
     if not plan.goes_on:
         planned = budgeting.history_plan(plan)
@@ -284,4 +303,4 @@ def what_if(prompt: Prompt, budget: int) -> ContextReport:
         if pool is None:
             pool = retrieval.pooled(retrieval.Searched.of(plan.conversation, history.MessageIndex()), plan.query)
         plan = budgeting.with_leftovers(plan.but(pool=pool))
-    return replace(assemble(plan).context.report, forecast=True)
+    return plan

@@ -82,26 +82,39 @@ class ReadTurn(NamedTuple):
     planned: PlannedTurn = PlannedTurn()
     seen: messages.SeenMessages = messages.SeenMessages()
     used: messages.Used = ({}, set())
+    longest_call_id: int | None = None
+    is_mended: bool = False
+    """True where its sequence was repaired: what comes next may be what was missing."""
 
-    def read(self, turn: Sequence[BaseMessage], counter: TokenCounter) -> "ReadTurn":
+    def read(
+        self, turn: Sequence[BaseMessage], counter: TokenCounter, longest_call_id: int | None = None
+    ) -> "ReadTurn":
         """Returns a turn that goes on from this one, or is read anew where messages have changed or were repaired."""
-        before, known = self.planned, len(self.seen.messages)
-        new, used = turn[known:], (dict(self.used[0]), set(self.used[1]))
-        answers_again = any(getattr(message, "tool_call_id", None) in used[0] for message in new)
-        if before.given_repairs or answers_again or not self.seen.begin(turn):
-            return ReadTurn().read(turn, counter)
-        groups, repairs = messages.group([*map(messages.as_sent, new)], used, known)
+        known = len(self.seen.messages)
+        if self.longest_call_id != longest_call_id or self.is_mended or not self.seen.begin(turn):
+            return ReadTurn(longest_call_id=longest_call_id).grown(turn, 0, counter)
+        shortened, _ = messages.with_short_call_ids(turn[known:], longest_call_id)
+        if any(getattr(message, "tool_call_id", None) in self.used[0] for message in shortened):
+            return ReadTurn(longest_call_id=longest_call_id).grown(turn, 0, counter)
+        return self.grown(turn, known, counter)
+
+    def grown(self, turn: Sequence[BaseMessage], known: int, counter: TokenCounter) -> "ReadTurn":
+        """Returns a turn that has read the messages from `known` on, too."""
+        before, longest = self.planned, self.longest_call_id
+        new, shortenings = messages.with_short_call_ids([*map(messages.as_sent, turn[known:])], longest)
+        used: messages.Used = (dict(self.used[0]), set(self.used[1]))
+        groups, repairs = messages.group(new, used, known, longest)
         costs = [group_tokens(part, counter) for part in groups]
         steps = [cost for part, cost in zip(groups, costs, strict=True) if not has_human([part])]
         planned = PlannedTurn(
             whole=(*before.whole, *groups),
             costs=(*before.costs, *costs),
-            given_repairs=tuple(repairs),
+            given_repairs=(*before.given_repairs, *messages.joined_repairs(shortenings, repairs)),
             steps=(*before.steps, *steps)[-RECENT_STEPS:],
             said_tokens=before.said_tokens + sum(costs) - sum(steps),
             places={**before.places, **{reference_of(message): at for at, message in enumerate(new, known)}},
         )
-        return ReadTurn(planned, self.seen.grown(turn), used)
+        return ReadTurn(planned, self.seen.grown(turn), used, longest, is_mended=bool(repairs))
 
 
 def reference_of(message: BaseMessage) -> object:

@@ -90,7 +90,7 @@ class TokenCounter(ABC):
         key = hash(text), len(text)  # no text is kept alive
         if (known := self._cache.get(key)) is not None:
             return known
-        tokens = self._count(text)
+        tokens = self._count(encodable(text))  # as it is sent
         with self._lock:
             self._calls += 1
             return keep_newest(self._cache, key, tokens, _CACHED_TEXTS)
@@ -336,6 +336,8 @@ def model_names(model: "BaseChatModel | str") -> Iterator[str]:
 
 def encodable(text: str) -> str:
     """Returns a text that UTF-8 can hold: halves of a character joined, those without another half replaced."""
+    if text.isascii():  # as most is, and that is known without a look at it
+        return text
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -19,6 +19,7 @@ from langchain_ctxbudget.errors import InputError, InvalidSettingsError, Tokeniz
 from langchain_ctxbudget.flow import Flow, in_thread
 from langchain_ctxbudget.messages import CALL_BLOCKS, block_types
 from langchain_ctxbudget.tokens import counters
+from langchain_ctxbudget.tokens.provider import longest_call_id
 
 MOST_TIMES, MOST_HIDDEN_TOKENS = 5, 1_000
 """A usage of more than this many times our count, plus this many tokens that a provider adds, is of another call."""
@@ -54,6 +55,8 @@ class ModelTarget:
         """Counts with the corrections that are known."""
         self.calibration = Calibration(exact=self.tokenizer.mode == "exact")
         """The corrections in force."""
+        self.longest_call_id = longest_call_id(model)
+        """How many characters the model's provider takes for the id of a call; None: any number."""
         self._mutex = new_mutex()
         self._window: Window | None = None
 
