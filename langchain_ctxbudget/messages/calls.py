@@ -8,7 +8,8 @@
 | a block with a call that is not in `tool_calls`, or with a result in place of a `ToolMessage` | its JSON as text |
 
 Responses refuses an id of an item that comes twice, and reasoning that is not followed by the item that it led to. So
-a message is sent with the ids of all its items, or without them and without its reasoning. A call that the provider has
+a message is sent with the ids of all its items, or without them and without its reasoning. Reasoning that nothing
+follows in its message is left out: the answer was cut off. A call that the provider has
 run itself (a search, for example) is known by its id alone: a second time, it is left out.
 """
 
@@ -51,10 +52,36 @@ def block_types(message: BaseMessage) -> set[str]:
     return {_kind(block) for block in blocks_of(message)}
 
 
+def is_thought(block: Block) -> bool:
+    """Tells if a block is reasoning of a model, in any provider's form."""
+    return _kind(block) in THOUGHTS
+
+
 def text_of(block: Block) -> str | None:
     """Returns the text of a block that is text; None for any other."""
     text = block if isinstance(block, str) else block.get("text") if block.get("type") == "text" else None
     return text if isinstance(text, str) else None
+
+
+def without_trailing_thoughts(blocks: Sequence[Block], message: BaseMessage) -> list[Block]:
+    """Returns blocks of a content without the thoughts at their end, which lead to nothing.
+
+    Responses refuses reasoning without the item that it led to, and Anthropic a message that ends with thinking: an
+    answer was cut off there. Calls that stand in `tool_calls` alone are sent behind the content, so they follow.
+    """
+    in_content = {str(key) for block in blocks for key in _call_keys(block)}
+    if not isinstance(message, AIMessage) or not in_content.issuperset(call_ids(message)):
+        return list(blocks)
+    end = len(blocks)
+    while end and is_thought(blocks[end - 1]):
+        end -= 1
+    return list(blocks[:end])
+
+
+def _call_keys(block: Block) -> tuple[object, ...]:
+    """Returns what a block that is a call may name as the id of that call."""
+    inner = _opened(block)
+    return (inner.get("id"), inner.get("call_id")) if _kind(block) in CALL_BLOCKS else ()
 
 
 def says_something(block: Block) -> bool:

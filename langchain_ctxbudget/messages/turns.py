@@ -37,7 +37,7 @@ class Repair:
 
     kind: str
     """`orphan_result`, `missing_result`, `empty_message`, `empty_content`, `call_form`, `call_id`, `call_name`, `role`,
-    `item_id`, `media`, `content_form`, `characters`, `name`, `first_message` or `system_in_history`."""
+    `item_id`, `reasoning`, `media`, `content_form`, `characters`, `name`, `first_message` or `system_in_history`."""
     message_id: str
     detail: str
 
@@ -54,7 +54,7 @@ def is_empty(message: BaseMessage) -> bool:
     """Tells if a message says nothing: no content beyond white space and thoughts, no call, no result."""
     if isinstance(message, ToolMessage | FunctionMessage) or calls.call_ids(message):
         return False
-    said = (block for block in blocks_of(message) if isinstance(block, str) or block.get("type") not in calls.THOUGHTS)
+    said = (block for block in blocks_of(message) if not calls.is_thought(block))
     return not any(map(calls.says_something, said))
 
 
@@ -273,6 +273,7 @@ _MEDIA = frozenset(
 _NOT_SENT = frozenset({"id", "index", "annotations"})
 _RESPONSES_IMAGE = "ig_"
 _EMPTY = ("empty_content", "sent without the parts of its content that are empty")
+_TRAILING_REASONING = ("reasoning", "sent without the reasoning at its end, which leads to nothing")
 _OLD_FORMS = frozenset({"function_call", "reasoning", "tool_outputs", "__openai_function_call_ids__"})
 """Keys of `additional_kwargs` for calls of 2023, and for items of Responses before version 1 of langchain-openai."""
 
@@ -288,6 +289,10 @@ def _with_contents(message: BaseMessage) -> tuple[BaseMessage, list[tuple[str, s
     else:
         if len(blocks) < len(message.content) or (not blocks and isinstance(message, ToolMessage)):
             changes.append(_EMPTY)
+        ended = calls.without_trailing_thoughts(blocks, message)
+        if len(ended) < len(blocks):
+            changes.append(_TRAILING_REASONING)
+            blocks = ended
         read = [calls.raw_text(block) if calls.is_raw(block, message) else block for block in blocks]
         if read != blocks:
             changes.append(("call_form", "calls and results that stand in its content alone are sent as text"))
