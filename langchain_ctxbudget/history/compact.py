@@ -47,9 +47,12 @@ Cost = Callable[[int], int]
 class KnownCosts:
     """What messages cost, in tokens, for these very objects: it holds them, so no other is taken for one of them."""
 
-    def __init__(self, messages: Iterable[BaseMessage] = (), count: Callable[[BaseMessage], int] = lambda _: 0) -> None:
-        """Counts every message once."""
-        self._costs = {id(message): (message, count(message)) for message in messages}
+    def __init__(self) -> None:
+        self._costs: dict[int, tuple[BaseMessage, int]] = {}
+
+    def add(self, message: BaseMessage, tokens: int) -> None:
+        """Adds what a message costs."""
+        self._costs[id(message)] = message, tokens
 
     def of(self, message: BaseMessage) -> int | None:
         """Returns the cost of a message; None where it is none of these objects."""
@@ -228,7 +231,7 @@ class HistoryPlan:
             strategy=record.strategy if self.end else "empty",
             cut=record.position,
             groups=tuple(Group(g.messages, tuple(positions[at] for at in g.positions)) for g in groups),
-            costs=KnownCosts((message for it in groups for message in it.messages), counter.count_message),
+            costs=self._known_costs(groups, positions),
             repairs=tuple(repairs),
             shortened=frozenset(shortened),
             blocks={at: block for at, block in blocks.items() if block.fragments},
@@ -243,6 +246,19 @@ class HistoryPlan:
             waiting=record.waiting,
             next_cut=self._moved(cost, self.room_tokens) if conversation.table.made.maker and not decision.whole else 0,
         )
+
+    def _known_costs(self, groups: Iterable[Group], positions: Sequence[int]) -> KnownCosts:
+        """Returns what the messages of groups cost; of those that are sent as they are kept, the column knows it."""
+        conversation, costs = self.conversation, KnownCosts()
+        for part in groups:
+            places = part.positions if len(part.positions) == len(part.messages) else ()
+            for number, message in enumerate(part.messages):
+                at = positions[places[number]] if places else None
+                if at is not None and message is conversation.entries[at].sent:
+                    costs.add(message, conversation.costs[at])
+                else:
+                    costs.add(message, conversation.counter.count_message(message))
+        return costs
 
     def _blocks_sent(self, record: CutRecord) -> dict[int, TurnBlock]:
         """Returns the context blocks with which messages since the step were sent, by position."""
@@ -263,13 +279,14 @@ class HistoryPlan:
         messages: list[BaseMessage] = []
         shortened = set(left_out)
         for at in positions:
-            message, is_new = entries[at].sent, at >= begun
+            entry = entries[at]
+            message, is_new = entry.sent, at >= begun
             is_as_sent = is_new and (at in blocks or not self.clips_new)
             if at in blocks:
                 message = self.conversation.sent_again(at, blocks[at])
             elif not is_as_sent and (clips_old or is_new):
                 message = shown(self.conversation, at, self.budget_tokens, record.cleared)[0]
-            if entries[at].preservation == "summarize" or not (is_as_sent or message is entries[at].sent):
+            if entry.preservation == "summarize" or not (is_as_sent or message is entry.sent):
                 shortened.add(at)
             if left_out and at == left_out.stop:
                 message = with_block(message, f"[Messages {left_out.start + 1} to {at} are left out here.]\n")
