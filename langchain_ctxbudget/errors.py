@@ -113,7 +113,7 @@ class MissingScopeError(InputError):
 
 
 class ForeignUserError(InputError):
-    """A run names another user than the one whom the server has authenticated."""
+    """Something is another user's: a run's thread, or a run that names another user than the authenticated one."""
 
 
 class MessageConflictError(InputError):

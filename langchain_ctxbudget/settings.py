@@ -244,6 +244,10 @@ ToolKind: TypeAlias = Literal["read", "edit", "write", "run", "search", "todo", 
 """The kinds of tools that the work state of an agent knows."""
 
 
+ForeignThread: TypeAlias = Literal["show", "error", "share"]
+"""What happens in a run whose thread is another user's."""
+
+
 class ContextSettings(budget.Parameters):
     """The size of a prompt, and what the developer wants in it; out of range is an `InvalidSettingsError`.
 
@@ -334,6 +338,11 @@ class ContextSettings(budget.Parameters):
     left, the less goes into a prompt (seed 003). None: no limits."""
     force_include: Many[budget.Forced] = ()
     """Goes in however little of a limit is left: `"knowledge"`, `"documents"`, `"history"`, the whole `"budget"`."""
+    on_foreign_thread: ForeignThread = "show"
+    """What happens in a run whose thread is another user's, who ran it first. `"show"`: its prompt is made from the
+    run's state, in memory, and nothing of it is stored, learned or found later. `"error"`: a `ForeignUserError`.
+    `"share"`: threads are shared on purpose, and none is anybody's: each is kept under its own id, beside all users.
+    Holds for a whole pipeline; see `docs/how-to/users.md`."""
     keep_snapshots: budget.NonNegative = 0
     """The number of a conversation's latest reports kept in the store, for the dashboard; 0: none."""
 

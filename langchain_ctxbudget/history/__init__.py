@@ -1,6 +1,6 @@
 """Conversations: their messages, their log in the store, and their compaction."""
 
-from langchain_ctxbudget.history import blocks, compact, editing, known_files, log, work_state
+from langchain_ctxbudget.history import blocks, compact, editing, known_files, log, summarizing, work_state
 from langchain_ctxbudget.history.blocks import BLOCKS
 from langchain_ctxbudget.history.columns import Beginning, Entry, MessageIndex, saying, searched_text, short_digest
 from langchain_ctxbudget.history.compact import Decision, HistoryPlan, HistoryView

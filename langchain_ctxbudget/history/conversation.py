@@ -231,6 +231,12 @@ class OpenConversation:
     forgotten: int = 0
     """The number of stored messages that the last state had forgotten, where it held none of them."""
     warned: bool = False
+    owned_thread: str | None = None
+    """The thread that was found to be the user's, since the log was read last."""
+    apart: "OpenConversation | None" = None
+    """The messages of a run whose thread is another user's, in memory only."""
+    apart_because: str = ""
+    """Why it is in memory only, and apart from all that is stored of its user; nothing where it is not."""
     pins: dict[str, Preservation] = field(default_factory=dict)
     cuts: dict[str, CutRecord] = field(default_factory=dict)
     cuts_unsaved: bool = False

@@ -44,6 +44,8 @@ def refresh(store: BaseStore, conversation: OpenConversation, *, listing: bool =
     goes_on = known is not None and now.goes_on(known)
     before = known if known is not None and goes_on else Heads()
     conversation.joined = conversation.joined and goes_on
+    if not goes_on:  # it may have been cleared, or handed over
+        conversation.owned_thread = None
     if not goes_on or now.lanes != before.lanes:
         news = yield from log.read_new(store, conversation.scope, before, now)
         conversation.heads = None  # a message that cannot be read is an error each time
@@ -402,6 +404,22 @@ def hold(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> Non
     """Gives messages to a conversation that is in memory only, unless it has some already."""
     if not conversation.table:
         conversation.take_in(News(_records(_identify(messages, conversation.table), "", 0, 0, 0)))
+
+
+def mirror(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> None:
+    """Makes a conversation that is in memory only consist of some messages; of those it has, only others are read."""
+    named = [one.message for one in _identify(messages, conversation.table)] if _lacks_ids(messages) else messages
+    if len(named) < len(conversation.table) or not _goes_on(conversation, named):
+        because = conversation.apart_because
+        conversation.reset()
+        conversation.apart_because = because
+    first = len(conversation.table)
+    if new := named[first:]:
+        conversation.take_in(News(_records(_given(new), "", 0, first, 0)))
+
+
+def _lacks_ids(messages: Iterable[BaseMessage]) -> bool:
+    return not all(message.id for message in messages)
 
 
 def _given(messages: Iterable[BaseMessage]) -> list[GivenMessage]:

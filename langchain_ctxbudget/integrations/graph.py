@@ -121,6 +121,7 @@ def build_context_graph(
 
     def step(name: str, state: ContextState, config: RunnableConfig) -> Flow[dict[str, Any]]:
         run = run_of(config, default_user, get_runtime(), agent=agent, messages=state["messages"])
+        run = run.under(engine.settings)
         request = run.request(config, asked, state)
         over = engine.over(run.store if runtime_store else None)
         session, update = yield from over.run_node(name, run.scope, state["messages"], request, state=state)

@@ -151,7 +151,8 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
         run, engine = self._run(runtime, state)
         if run.scope.is_kept:
             messages = convert_to_messages(state["messages"])
-            yield from engine.workspace.copy_state(run.scope, messages, task=is_task(get_config()))
+            task = is_task(get_config())
+            yield from engine.workspace.copy_state(run.scope, messages, thread=run.thread, task=task)
         else:
             engine.workspace.open_conversations.drop(run.scope)
 
@@ -160,6 +161,7 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
     def _run(self, runtime: Runtime[Any] | None, state: Mapping[str, Any]) -> tuple[Run, Engine]:
         messages = state.get("messages") or ()
         run = run_of(get_config(), self._default_user, runtime, agent=self._agent, messages=messages)
+        run = run.under(self.pipeline.settings)
         return run, self.pipeline.engine.over(run.store if self._runtime_store else None)
 
     def _with_recall(self, request: types.ModelRequest[Any]) -> tuple[types.ModelRequest[Any], list[str]]:

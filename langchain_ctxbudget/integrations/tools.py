@@ -73,7 +73,7 @@ def create_recall_tool(
         # In a node of the application's own that calls the tool, the run still says whose it is.
         runtime = given if isinstance(given, ToolRuntime) else get_runtime()
         said = _messages(runtime)
-        run = run_of(config, default_user, runtime, agent=agent, messages=said)
+        run = run_of(config, default_user, runtime, agent=agent, messages=said).under(pipeline.settings)
         engine = pipeline.engine.over(run.store) if runtime_store else pipeline.engine
         wanted, named = (query or "").strip(), (reference or "").strip()
 
@@ -85,7 +85,8 @@ def create_recall_tool(
 
         if bool(wanted) == bool(named):
             return USAGE
-        return (yield from engine.recall(run.scope, body, held=split_turn(said or ())[0]))
+        held = None if said is None else split_turn(said)[0]
+        return (yield from engine.recall(run.scope, body, held=held, thread=run.thread))
 
     def recall(
         config: RunnableConfig, query: str | None = None, reference: str | None = None, runtime: Injected = None
@@ -120,9 +121,9 @@ def create_compaction_tool(
 
     def asked(config: RunnableConfig, given: object) -> Flow[str]:
         runtime = given if isinstance(given, ToolRuntime) else get_runtime()
-        run = run_of(config, default_user, runtime, agent=agent, messages=_messages(runtime))
+        run = run_of(config, default_user, runtime, agent=agent, messages=_messages(runtime)).under(pipeline.settings)
         engine = pipeline.engine.over(run.store) if runtime_store else pipeline.engine
-        yield from engine.workspace.ask_for_step(run.scope)
+        yield from engine.workspace.ask_for_step(run.scope, thread=run.thread)
         return "From your next step on, older messages stand in short."
 
     def compact(config: RunnableConfig, runtime: Injected = None) -> str:

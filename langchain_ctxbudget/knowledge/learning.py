@@ -427,7 +427,7 @@ class Learning:
         settings, scope, now = self.owner.settings, conversation.scope, self.owner.clock()
         table, learned = conversation.table, conversation.learned
         new = len(table) - learned[0] if table.holds(*learned) else None  # None: what it learned from has changed
-        if not settings.learn or new == 0:
+        if not settings.learn or new == 0 or scope.is_shared:
             return
         if new is None or new >= settings.learn_every or scope not in self._begun:
             self.worker.submit(scope)
@@ -463,7 +463,7 @@ class Learning:
 
     def end_session(self, scope: Scope, least_words: int = 1) -> bool:
         """Learn in the background from everything that is new in a conversation; whether that is going to happen."""
-        if not self.owner.settings.learn:
+        if not self.owner.settings.learn or scope.is_shared:
             return False
         self._begun.pop(scope, None)
         self._ending[scope] = min(least_words, self._ending.get(scope, least_words))
@@ -483,7 +483,7 @@ class Learning:
 
         known.interrupted(store, user)
         yield from locked(known.lock_of(store, user), self.rewritten(user, change))
-        if there and self.owner.settings.learn:
+        if there and self.owner.settings.learn and not scope.is_shared:
             self.worker.submit(scope)
 
     def rewritten(

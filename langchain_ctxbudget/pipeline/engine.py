@@ -19,18 +19,21 @@ from langchain_ctxbudget.history import Conversation, HistoryPlan, HistoryView, 
 from langchain_ctxbudget.knowledge import facts, known, records
 from langchain_ctxbudget.messages import checked, current_turn, flattened, model_of, split_instructions, split_turn
 from langchain_ctxbudget.pipeline.bookkeeping import keep_report
-from langchain_ctxbudget.pipeline.workspace import LruCache, Workspace
+from langchain_ctxbudget.pipeline.workspace import LruCache, Workspace, conversation_apart
 from langchain_ctxbudget.prompt import STEPS, Access, AssembledContext, Plan, Prompt, PromptRequest, Request
 from langchain_ctxbudget.report import ContextReport
 from langchain_ctxbudget.retrieval import Sources
-from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores import CutRecord, CutsRecord, Scope, written
+from langchain_ctxbudget.settings import ContextSettings, Source
+from langchain_ctxbudget.stores import CutRecord, CutsRecord, Scope, SharedThread, written
 from langchain_ctxbudget.tokens import ModelTarget, is_of_one_call, model_names, require_schemas, target_key, unwrapped
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
 
 NO_THREAD = "the run names no conversation (thread_id): it is one of its own, in memory only, and ends with the run"
+NOT_KNOWN_OWNER = (
+    "it is not known whether the thread %r is this user's: the prompt is made from the run's state, in memory only"
+)
 NO_EMBEDDINGS = "embeddings: none are installed, so retrieval is lexical only (pip install wordllama)"
 Messages = Sequence[BaseMessage]
 Turn = str | BaseMessage | Messages
@@ -99,12 +102,27 @@ class Engine:
             yield Call(lambda: None, lambda: asyncio.to_thread(load))
             self._loaded = True
 
-    def recall(self, scope: Scope, body: Callable[[Conversation], Flow[T]], held: Messages = ()) -> Flow[T]:
-        """Runs a flow on the current conversation; one in memory only consists of the `held` messages."""
+    def recall(
+        self,
+        scope: Scope,
+        body: Callable[[Conversation], Flow[T]],
+        held: Messages | None = None,
+        thread: str | None = None,
+    ) -> Flow[T]:
+        """Runs a flow on the current conversation.
+
+        One in memory only consists of the `held` messages. So does that of a run whose `thread` is another user's; where
+        none are given, it is as the last prompt of this process had it.
+        """
 
         def seen(conversation: OpenConversation) -> Flow[T]:
             if not scope.is_kept:
-                editing.hold(conversation, held)
+                editing.hold(conversation, held or ())
+            elif thread is not None:
+                seen_here = yield from self.workspace.of_run(conversation, thread, claims=False)
+                if seen_here is not conversation and held is not None:
+                    editing.mirror(seen_here, held)
+                conversation = seen_here
             return (yield from body(conversation.seen_with(self.target.counter)))
 
         yield from self.ready()
@@ -264,7 +282,11 @@ class Engine:
         failures = [*request.failures]
         try:
             yield from editing.refresh(workspace.store, conversation)
-            if given is not None:
+            if given is not None and request.thread is not None:
+                conversation = yield from workspace.of_run(conversation, request.thread)
+            if given is not None and conversation.apart_because:
+                editing.mirror(conversation, given)
+            elif given is not None:
                 goes_on = histories.is_of_earlier_turn(request.block, turn)
                 if goes_on and self.settings.cache_lifetime_seconds:
                     begun = TurnBlock.from_dict(request.block)  # perhaps of another process
@@ -278,8 +300,13 @@ class Engine:
                 raise
             # The state is the truth; the copy is tried again.
             failures.append(f"history not copied to the store: {type(error).__name__}: {error}")
-            conversation = OpenConversation(scope)
+            is_owned = request.thread is None or conversation.owned_thread == request.thread
+            conversation = OpenConversation(scope) if is_owned else conversation_apart(
+                scope, NOT_KNOWN_OWNER % request.thread
+            )
             editing.hold(conversation, given)
+        if conversation.apart_because:  # the block in the state may be of the owner's turn, and quote other threads
+            request = replace(request, block=None)
         session = yield from self._new_session(conversation, turn, request, calls)
         session.plan = session.begun = session.plan.failed(*failures)
         session.timings_ms["open"] = (time.perf_counter() - started) * 1000
@@ -293,6 +320,11 @@ class Engine:
         failures = self._failures_before(conversation)
         stored = yield from workspace.read_stored(conversation, request, failures)
         settings, now = stored.settings, workspace.clock()
+        names: Sequence[Source] = settings.sources
+        source_user = scope.user_id
+        if conversation.apart_because:  # the answer is for whoever has the thread: nothing personal goes into it
+            names = [name for name in names if name == "documents"]
+            source_user = SharedThread.of(scope.conversation_id)
         tier, usage = yield from workspace.bookkeeping.state(scope, settings, failures)
         window = (yield from self.target.find_window()).or_setting(settings.window_tokens)
         failures += [window.failure] if window.failure else []
@@ -318,8 +350,8 @@ class Engine:
         )
         sources = Sources(
             workspace.catalogue,
-            scope.user_id,
-            [name for name in settings.sources if name != "documents" or tier.documents != "none"],
+            source_user,
+            [name for name in names if name != "documents" or tier.documents != "none"],
             workspace.embeddings,
             without_conversation=scope.conversation_id,
             summaries_only=tier.documents == "summary",
@@ -343,7 +375,8 @@ class Engine:
         workspace.learning.retry()
         told += conversation.table.told_untimed()
         told += [f"learning about the user: {line}" for line in workspace.learning.told(scope)]
-        return [*filter(None, ("" if scope.is_kept else NO_THREAD, conversation.remade)), *told]
+        unkept = "" if scope.is_kept else conversation.apart_because or NO_THREAD
+        return [*filter(None, (unkept, conversation.remade)), *told]
 
     def _with_block(self, plan: Plan, access: Access, given: object) -> Flow[Plan]:
         """Goes on with the context block that was chosen when the turn began, where an agent is in the middle of one.

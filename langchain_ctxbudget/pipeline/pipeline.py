@@ -385,6 +385,35 @@ class ContextPipeline:
         """Deletes a conversation and everything that was derived from it, and nothing else."""
         return self._workspace.clear(stores.Scope(user_id, conversation_id))
 
+    # Threads of several users
+
+    def shared_conversation(self, conversation_id: str) -> "Chat":
+        """Returns the conversation of a thread that people share: see the setting `on_foreign_thread`.
+
+        It has the methods of any other, for instance `messages` and `clear`. Its user is the thread itself.
+        """
+        return Chat(self, conversation_id, user_id=stores.SharedThread.of(conversation_id))
+
+    def _hand_over(self, conversation_id: str, *, from_user: str, to_user: str) -> Flow[None]:
+        """Gives a thread to another user: its owner, its messages, pins and summaries, and those of its agents.
+
+        What was learned from it about the one is forgotten, and learned about the other. Call it while nobody runs the
+        thread in another process. It can be repeated: where it was cut off, it goes on.
+
+        Args:
+            conversation_id: the thread.
+            from_user: whose it is, for instance what was the `default_user`.
+            to_user: whose it is to be.
+
+        Raises:
+            ForeignUserError: it belongs to neither.
+            InputError: both have a conversation of this id.
+        """
+        users = stores.require_id("user_id", from_user), stores.require_id("user_id", to_user)
+        if from_user == to_user:
+            raise InputError(f"from_user and to_user are both {from_user!r}")
+        return self._workspace.hand_over(stores.require_id("conversation_id", conversation_id), *users)
+
     # Users
 
     def _export_user(self, *, user_id: str) -> Flow[list[str]]:
@@ -456,6 +485,7 @@ class ContextPipeline:
     end_session, aend_session = twins(_end_session)
     status, astatus = twins(_status)
     clear, aclear = twins(_clear)
+    hand_over, ahand_over = twins(_hand_over)
     export_user, aexport_user = twins(_export_user)
     erase_user, aerase_user = twins(_erase_user)
     save_settings, asave_settings = twins(_save_settings)

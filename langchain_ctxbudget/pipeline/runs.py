@@ -22,7 +22,7 @@ from langchain_ctxbudget.messages import (
 from langchain_ctxbudget.pipeline.engine import Engine
 from langchain_ctxbudget.prompt import Request
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores import Scope
+from langchain_ctxbudget.stores import Scope, SharedThread
 
 if TYPE_CHECKING:
     from langchain_core.runnables import Runnable
@@ -68,10 +68,18 @@ class Run:
     """The parts of a LangGraph or LangChain run that a prompt needs."""
 
     scope: Scope
+    thread: str | None = None
+    """The id of the thread whose state a run has, whichever conversation it is kept as; None where it has no thread."""
     persona_id: str | None = None
     device_id: str | None = None
     settings: ContextSettings | Mapping[str, Any] | None = None
     store: BaseStore | None = None
+
+    def under(self, settings: ContextSettings) -> "Run":
+        """Returns the run as a pipeline of these settings keeps it: under its thread, where people share threads."""
+        if settings.on_foreign_thread != "share" or self.thread is None:
+            return self
+        return replace(self, scope=Scope(SharedThread.of(self.thread), self.scope.conversation_id))
 
     def request(
         self, config: RunnableConfig, asked: Request, state: Mapping[str, Any] | None, failures: Sequence[str] = ()
@@ -83,6 +91,7 @@ class Run:
             persona_id=self.persona_id,
             device_id=self.device_id,
             block=(state or {}).get("ctxbudget_turn"),
+            thread=self.thread,
             task=is_task(config),
             failures=failures,
         )
@@ -106,9 +115,14 @@ def run_of(
     """
     configurable, context = config.get("configurable") or {}, getattr(runtime, "context", None)
     user = _user_of(configurable, context, runtime, default_user, only_user)
-    conversation = _said("conversation_id", context)
+    thread = None
     for source, name in product((configurable, context), ("thread_id", "session_id")):
-        conversation = _said(name, source) if conversation is None else conversation
+        thread = _said(name, source) if thread is None else thread
+    conversation = _said("conversation_id", context)
+    if conversation is None:
+        conversation = thread
+    elif thread is None:
+        thread = conversation
     if conversation is None and messages is None:
         raise errors.MissingScopeError(
             'The run names no conversation: pass config={"configurable": {"thread_id": ...}}'
@@ -118,6 +132,7 @@ def run_of(
     ours = isinstance(context, RunContext | ContextSettings) and settings is not None
     return Run(
         scope=Scope(user, f"{key} (agent {agent})" if agent else key, is_kept=conversation is not None),
+        thread=None if thread is None else _text(thread),
         persona_id=_said("persona_id", context, configurable),
         device_id=_said("device_id", context, configurable),
         settings=settings if ours else configurable.get("context_settings"),
@@ -220,7 +235,7 @@ def context_runnable(
     def flow(given: object, config: RunnableConfig) -> Flow[list[BaseMessage]]:
         state = given if isinstance(given, Mapping) else None
         instructions, said = _turn(given) if state is None else ([], _state(state))
-        run = run_of(config, default_user, current_runtime(), messages=said)
+        run = run_of(config, default_user, current_runtime(), messages=said).under(engine.settings)
         used = engine.over(run.store if runtime_store else None)
         asked = run.request(config, replace(same_for_all, instructions=instructions), state, flattened(said))
         if state is None:

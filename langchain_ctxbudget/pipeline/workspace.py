@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
@@ -12,10 +13,11 @@ from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore
 from langchain_ctxbudget import history, stores
 from langchain_ctxbudget.background import AFTER_FORK, BackgroundWorker, Cancelled, keep_newest, new_mutex
-from langchain_ctxbudget.errors import InputError, StoreDataError, StoreError
+from langchain_ctxbudget.errors import ForeignUserError, InputError, StoreDataError, StoreError
 from langchain_ctxbudget.flow import Flow, T, batch, drive, locked, with_fallback
-from langchain_ctxbudget.knowledge import ClientPresence, Knowledge, Learning, known, records
+from langchain_ctxbudget.knowledge import NOTHING, ClientPresence, Knowledge, Learning, known, records
 from langchain_ctxbudget.messages import Preservation, checked, forget_texts, split_instructions
+from langchain_ctxbudget.pipeline import handover
 from langchain_ctxbudget.pipeline.bookkeeping import Bookkeeping, Prices, RecentPrompts
 from langchain_ctxbudget.prompt import Request, merged
 from langchain_ctxbudget.retrieval import Sources, search
@@ -29,6 +31,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 V = TypeVar("V")
 R = TypeVar("R", bound=stores.Record)
+FOREIGN_THREAD = (
+    "the thread %r is another user's: the prompt is made from the run's state, and nothing of it is stored, learned or "
+    "found later; to hand the thread over, call `hand_over`; where people share threads, set on_foreign_thread"
+)
 MOST_KEPT = 16
 """Workspaces and models of runs that are kept; one more is let go of, but not closed, as a run may use it."""
 
@@ -175,6 +181,33 @@ class Workspace:
 
         return self.using(scope, refreshed)
 
+    def of_run(
+        self, conversation: history.OpenConversation, thread: str, *, claims: bool = True
+    ) -> Flow[history.OpenConversation]:
+        """Returns the conversation that a run's messages belong to: the given one, or, in another user's thread, one apart.
+
+        A thread that is nobody's yet becomes the user's, where the run `claims` it. One that was found to be the user's
+        is not looked for again while the log goes on; another user's is, as it may be handed over.
+        """
+        scope = conversation.scope
+        if not scope.is_kept or scope.is_shared or conversation.owned_thread == thread:
+            return conversation
+        if claims:
+            is_foreign = not (yield from stores.owners.claim(self.store, scope, thread))
+        else:
+            is_foreign = yield from stores.owners.belongs_to_another(self.store, scope.user_id, thread)
+        if not is_foreign:
+            conversation.apart = None
+            conversation.owned_thread = thread if claims else None
+            return conversation
+        because = FOREIGN_THREAD % thread
+        if self.settings.on_foreign_thread == "error":
+            raise ForeignUserError(f"The run cannot go on: {because}")
+        if conversation.apart is None:
+            conversation.apart = conversation_apart(scope, because)
+            _log.warning("%s", because)
+        return conversation.apart
+
     def change(
         self,
         scope: stores.Scope,
@@ -233,19 +266,35 @@ class Workspace:
         given = checked(messages, "messages")
         return self.change(scope, lambda editor: editor.sync(given, on_removal, task=task), on_removal, surely=False)
 
-    def copy_state(self, scope: stores.Scope, messages: Sequence[BaseMessage], *, task: bool = False) -> Flow[None]:
-        """Copies an agent's state into the store; where that fails, the next prompt does it, or says that it cannot."""
+    def copy_state(
+        self, scope: stores.Scope, messages: Sequence[BaseMessage], *, thread: str | None, task: bool = False
+    ) -> Flow[None]:
+        """Copies an agent's state into the store, unless its thread is another user's.
+
+        Where that fails, the next prompt does it, or says that it cannot.
+        """
         _, given = split_instructions(checked(messages, "messages"))
+
+        def copy(editor: history.Editor) -> Flow[None]:
+            if thread is not None:
+                seen = yield from self.of_run(editor.conversation, thread)
+                if seen is not editor.conversation:
+                    return
+            yield from editor.sync(given, "archive", task=task)
+
         try:
-            yield from self.sync(given, scope, "archive", task=task)
+            yield from self.change(scope, copy, "archive", surely=False)
         except Exception as error:  # noqa: BLE001 - the state is the truth; the copy is tried again
             _log.warning("conversation %r not copied to the store: %s", scope.conversation_id, error)
 
-    def ask_for_step(self, scope: stores.Scope) -> Flow[None]:
+    def ask_for_step(self, scope: stores.Scope, *, thread: str | None) -> Flow[None]:
         """Has the next prompt of a conversation written anew, with older messages compacted."""
 
         def body(conversation: history.OpenConversation) -> Flow[None]:
-            yield from self.read_marks(conversation)
+            if thread is not None:
+                conversation = yield from self.of_run(conversation, thread, claims=False)
+            if conversation.scope.is_kept:
+                yield from self.read_marks(conversation)
             conversation.cuts = {key: cut.model_copy(update={"prefix": ""}) for key, cut in conversation.cuts.items()}
             conversation.cuts_unsaved = True
 
@@ -268,6 +317,7 @@ class Workspace:
         def body(conversation: history.OpenConversation) -> Flow[None]:
             path = (stores.ROOT, stores.label(scope.user_id), "*", stores.label(scope.conversation_id))
             yield from self.learning.forget(scope)
+            yield from stores.owners.release(self.store, scope)
             try:
                 yield from stores.bulk.delete_below(self.store, path, history.LANES, history.JOINED)
             finally:  # wherever it ends, what is left is read again
@@ -276,6 +326,7 @@ class Workspace:
                 self.vectors.clear()
 
         yield from self.using(scope, body)
+        yield from self._forget_apart(lambda other: other.conversation_id == scope.conversation_id)
         for other in self._of_runs.all():
             yield from other.clear(scope)
 
@@ -285,7 +336,8 @@ class Workspace:
         self.bookkeeping.ledger.erase(user_id)
         # Whatever is under way with a conversation ends before anything is deleted; and what was begun in between is
         # deleted in the end.
-        count = 0
+        count = yield from stores.owners.release_all(self.store, user_id)
+        yield from self._forget_apart(lambda _: True)
         for _ in range(2):
             for scope in self.open_conversations.all():
                 if scope.user_id == user_id:
@@ -304,6 +356,68 @@ class Workspace:
             count += yield from other.erase(user_id)
         return count
 
+    def hand_over(self, conversation_id: str, from_user: str, to_user: str) -> Flow[None]:
+        """Gives a thread to another user, with all that is stored of it, also in the stores of runs."""
+        nowhere: list[ForeignUserError] = []
+        workspaces = [self, *self._of_runs.all()]
+        for workspace in workspaces:
+            try:
+                yield from workspace._hand_over(conversation_id, from_user, to_user)
+            except ForeignUserError as error:
+                nowhere.append(error)
+        if len(nowhere) == len(workspaces):
+            raise nowhere[0]
+
+    def _hand_over(self, conversation_id: str, from_user: str, to_user: str) -> Flow[None]:
+        ids = yield from handover.conversations_of(self.store, conversation_id, (from_user, to_user))
+        scopes = [stores.Scope(user, one) for user in sorted((from_user, to_user)) for one in ids]
+
+        def move(opened: Sequence[history.OpenConversation]) -> Flow[None]:
+            try:
+                begun = yield from handover.begin(self.store, ids, from_user, to_user)
+                if begun is None:
+                    return
+                if not begun.is_copied:
+                    yield from begun.copy()
+                for one in ids:
+                    yield from self.learning.forget(stores.Scope(from_user, one))
+                yield from begun.finish()
+            finally:  # wherever it ends, what is there is read again
+                for conversation in opened:
+                    yield from self._forget(conversation)
+                self.vectors.clear()
+
+        yield from self._using_all(scopes, move)
+        for one in ids:
+            self.bookkeeping.ledger.forget(stores.Scope(from_user, one))
+
+    def _using_all(
+        self,
+        scopes: Sequence[stores.Scope],
+        body: Callable[[Sequence[history.OpenConversation]], Flow[T]],
+        opened: Sequence[history.OpenConversation] = (),
+    ) -> Flow[T]:
+        """Runs a flow with several conversations, alone; whoever needs several takes them in one order."""
+        if not scopes:
+            return (yield from body(opened))
+
+        def with_next(conversation: history.OpenConversation) -> Flow[T]:
+            return (yield from self._using_all(scopes[1:], body, (*opened, conversation)))
+
+        return (yield from self.using(scopes[0], with_next))
+
+    def _forget_apart(self, chosen: Callable[[stores.Scope], bool]) -> Flow[None]:
+        """Forgets what runs in other users' threads have in memory, of the conversations that are chosen."""
+
+        def forget(conversation: history.OpenConversation) -> Flow[None]:
+            yield from ()
+            conversation.apart = None
+
+        for scope, conversation in self.open_conversations.all().items():
+            if conversation.apart is not None and chosen(scope):
+                yield from self.using(scope, forget)
+        self.recent.forget(lambda scope: not scope.is_kept and chosen(scope))
+
     def _forget(self, conversation: history.OpenConversation) -> Flow[None]:
         yield from ()
         conversation.reset()
@@ -318,6 +432,9 @@ class Workspace:
         """
         self._name_maker(conversation)
         scope, store, user = conversation.scope, self.store, conversation.scope.user_id
+        if conversation.apart_because:
+            settings, sources = merged(self.settings, {}, request.settings, failures)
+            return Stored(settings, sources, NOTHING, ())
         kinds = {"cuts": history.CUTS, "pins": history.PINS, "snapshot": records.SNAPSHOT}
         places = {name: scope.place(kind) for name, kind in kinds.items()}
         places |= {"mark": records.mark_place(user), "user": stores.settings_place(user, None)}
@@ -349,6 +466,13 @@ class Workspace:
 
     def _name_maker(self, conversation: history.OpenConversation) -> None:
         conversation.table.made.maker = self.summarizing.summarizer.fingerprint if self.summarizing else ""
+
+
+def conversation_apart(scope: stores.Scope, because: str) -> history.OpenConversation:
+    """Returns an empty conversation in memory only, for a run whose thread is not the user's."""
+    conversation = history.OpenConversation(replace(scope, is_kept=False))
+    conversation.apart_because = because
+    return conversation
 
 
 def _read(record: type[R], found: object, what: str, failures: list[str]) -> R | None:

@@ -58,6 +58,8 @@ class Request:
     """The user's device: what is open on it tells what is likely to come up."""
     block: object = None
     """The context block that an agent's state has of the turn, as plain data."""
+    thread: str | None = None
+    """The id of the thread whose state the messages are; None where it is not a run that gives them."""
     instructions: Sequence[str] = ()
     task: bool = False
     """True if a tool of another agent asks: then the given history is all there is, whatever is stored."""

@@ -1,9 +1,9 @@
 """Stores: LangGraph's and Chroma's, and the records that are kept in them."""
 
-from langchain_ctxbudget.stores import bulk
+from langchain_ctxbudget.stores import bulk, owners
 from langchain_ctxbudget.stores.base import (
     EXTRACTION, ROOT, SAID, TITLE, UNQUOTED, BlockRecord, ChangeRecord, Clock, CutRecord, CutsRecord, LaneRecord,
-    MessageRecord, PinsRecord, Place, Record, Scope, SnapshotRecord, SummaryLine, label, new_token, place_key,
+    MessageRecord, PinsRecord, Place, Record, Scope, SharedThread, SnapshotRecord, SummaryLine, label, new_token, place_key,
     read_settings, require_id, settings_in, settings_place, storable, stored, utc, utc_now, with_offset, write_settings,
     written,
 )  # fmt: skip

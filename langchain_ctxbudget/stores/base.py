@@ -5,14 +5,14 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Self, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 from urllib.parse import quote, unquote
 from uuid import uuid4
 
 from langchain_core.messages import BaseMessage, messages_from_dict
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 from pydantic import BaseModel, ConfigDict, Field
-from langchain_ctxbudget.errors import InvalidSettingsError, MissingScopeError, StoreDataError
+from langchain_ctxbudget.errors import ForeignUserError, InvalidSettingsError, MissingScopeError, StoreDataError
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.messages import Preservation, digest, message_data, plain_text, preservation_of
 from langchain_ctxbudget.report import HistoryStrategy
@@ -71,10 +71,29 @@ def stored(value: dict[str, Any]) -> dict[str, Any]:
         return value
 
 
+class SharedThread(str):
+    """The user id that stands for everybody in a thread that people share; no user can have it.
+
+    Texts of this form are refused as ids of users, unless they are of this type.
+    """
+
+    __slots__ = ()
+    BEGINNING: ClassVar[str] = "ctxbudget-shared-thread "
+
+    @classmethod
+    def of(cls, thread_id: str) -> Self:
+        """Returns the user id of a thread, each thread with its own."""
+        return cls(cls.BEGINNING + digest(thread_id).hex())
+
+
 def require_id(name: str, value: object) -> str:
     """Returns an id that is a text."""
     if not isinstance(value, str) or not value:
         raise MissingScopeError(f"{name} must be a non-empty string, not {value!r}: it is part of every read and write")
+    if value.startswith(SharedThread.BEGINNING) and not isinstance(value, SharedThread) and name == "user_id":
+        raise ForeignUserError(
+            f"user_id cannot be {value!r}: it stands for a thread that people share; `shared_conversation` gives that"
+        )
     return value
 
 
@@ -90,6 +109,11 @@ class Scope:
     def __post_init__(self) -> None:
         require_id("user_id", self.user_id)
         require_id("conversation_id", self.conversation_id)
+
+    @property
+    def is_shared(self) -> bool:
+        """True for a thread that people share: it is nobody's, and teaches nothing about anybody."""
+        return isinstance(self.user_id, SharedThread)
 
     def namespace(self, kind: str) -> tuple[str, ...]:
         """Returns the namespace of one kind of record of this conversation."""

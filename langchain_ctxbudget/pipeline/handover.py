@@ -1,0 +1,173 @@
+"""Handing a thread over: its owner, and the records of its conversations, from one user to another.
+
+What is new is written before what is old is deleted, and the record of the owner says how far it has come. So wherever
+it ends, nothing is missing, and the same call goes on from there.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from langgraph.store.base import BaseStore, GetOp, Item, PutOp
+from langchain_ctxbudget import history, stores
+from langchain_ctxbudget.errors import ForeignUserError, InputError
+from langchain_ctxbudget.flow import Flow, batch
+from langchain_ctxbudget.stores import bulk, owners
+
+MOVED = (
+    history.log.MESSAGES,
+    history.PINS,
+    history.CUTS,
+    history.summarizing.COMPACTIONS,
+    history.BLOCKS,
+    history.LANES,
+)
+"""The kinds of records that are handed over, those last that make the others visible.
+
+What a prompt has shown of its user stays behind, and is deleted: facts, quotes of other conversations, reports.
+"""
+
+
+class Copy(NamedTuple):
+    """A conversation as it is kept for one user, and as it will be for the other."""
+
+    old: stores.Scope
+    new: stores.Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """A thread that changes hands: its conversations, one for each agent in it, and the records of its owner."""
+
+    store: BaseStore
+    copies: Sequence[Copy]
+    owners: dict[str, owners.OwnerRecord | None]
+    """By the digest of each thread: it is one, but where a conversation's id is not the thread's."""
+    from_user: str
+    to_user: str
+
+    @property
+    def is_copied(self) -> bool:
+        """True if it was begun before, and all records are there for the new owner."""
+        return any(
+            record is not None and record.last_owner == owners.owner_mark(key, self.from_user)
+            for key, record in self.owners.items()
+        )
+
+    @property
+    def is_begun(self) -> bool:
+        """True if it was begun before, and records for the new owner may be there."""
+        return any(
+            record is not None and record.next_owner == owners.owner_mark(key, self.to_user)
+            for key, record in self.owners.items()
+        )
+
+    def belongs_to(self, user_id: str) -> bool:
+        """Returns whether a user is the owner of all threads."""
+        return all(
+            record is not None and record.owner == owners.owner_mark(key, user_id)
+            for key, record in self.owners.items()
+        )
+
+    def copy(self) -> Flow[None]:
+        """Copies the records, and then makes the other user the owner."""
+        listed: list[PutOp] = []
+        for key in self.owners:
+            for one in self.copies:
+                place = GetOp(one.new.namespace(owners.THREADS), key)
+                listed.append(stores.written(place, owners.ThreadRecord(thread=key)))
+        yield from bulk.write(self.store, listed)
+        yield from self._note(self.from_user, next_user=self.to_user)
+        for one in self.copies:
+            for kind in MOVED:
+                yield from self._copy_kind(one, kind)
+        yield from self._note(self.to_user, last_user=self.from_user)
+
+    def finish(self) -> Flow[None]:
+        """Deletes the records of the user who had them."""
+        for one in self.copies:
+            yield from bulk.delete_below(self.store, path_of(one.old), history.LANES, history.JOINED)
+        yield from self._note(self.to_user)
+
+    def _note(self, user_id: str, *, next_user: str | None = None, last_user: str | None = None) -> Flow[None]:
+        puts: list[PutOp] = []
+        for key in self.owners:
+            record = owners.OwnerRecord(
+                owner=owners.owner_mark(key, user_id),
+                next_owner="" if next_user is None else owners.owner_mark(key, next_user),
+                last_owner="" if last_user is None else owners.owner_mark(key, last_user),
+            )
+            puts.append(stores.written(owners.owner_place(key), record))
+        yield from bulk.write(self.store, puts)
+
+    def _copy_kind(self, one: Copy, kind: str) -> Flow[None]:
+        target = one.new.namespace(kind)
+        items = yield from stores.read_all(self.store, one.old.namespace(kind))
+        left_over = yield from stores.read_all(self.store, target)  # of a copy that was not finished
+        keys = {item.key for item in items}
+        puts: list[PutOp] = [PutOp(target, item.key, None) for item in left_over if item.key not in keys]
+        for item in items:
+            is_indexed = stores.SAID in item.value
+            puts.append(PutOp(target, item.key, item.value, index=[stores.SAID] if is_indexed else False))
+        yield from bulk.write_messages(self.store, puts)
+
+
+def path_of(scope: stores.Scope) -> bulk.Namespace:
+    """Returns the path of everything that is stored of a conversation."""
+    return (stores.ROOT, stores.label(scope.user_id), "*", stores.label(scope.conversation_id))
+
+
+def conversations_of(store: BaseStore, thread_id: str, users: Sequence[str]) -> Flow[list[str]]:
+    """Returns the ids of the conversations of a thread, those of its agents among them, as some users have them."""
+    found = {thread_id}
+    for user_id in users:
+        for conversation_id in (yield from history.log.read_conversations(store, user_id)):
+            if conversation_id.startswith(f"{thread_id} (agent "):
+                found.add(conversation_id)
+    return sorted(found)
+
+
+def begin(store: BaseStore, conversations: Sequence[str], from_user: str, to_user: str) -> Flow[Handover | None]:
+    """Reads where a thread stands; None where there is nothing to do, because it is the other user's already.
+
+    A thread that belongs to neither, or of which the other user has a copy already, is refused.
+    """
+    copies = [Copy(stores.Scope(from_user, one), stores.Scope(to_user, one)) for one in conversations]
+    thread_id = conversations[0]
+    keys: list[str] = []
+    for one in copies:
+        keys += yield from owners.threads_of(store, one.old)
+        keys += yield from owners.threads_of(store, one.new)
+    keys = list(dict.fromkeys(keys)) or [owners.thread_key(thread_id)]
+    found = yield from batch(store, [owners.owner_place(key) for key in keys])
+    records = {key: owners.OwnerRecord.found(item) for key, item in zip(keys, found, strict=True)}
+    handover = Handover(store, copies, records, from_user, to_user)
+    for key, record in records.items():
+        both = (owners.owner_mark(key, from_user), owners.owner_mark(key, to_user))
+        if record is not None and record.owner not in both:
+            raise ForeignUserError(
+                f"The thread {thread_id!r} is neither {from_user!r}'s nor {to_user!r}'s, so it is not handed over"
+            )
+    if handover.is_copied:
+        return handover
+    is_old = yield from _is_stored(store, [one.old for one in copies])
+    is_new = yield from _is_stored(store, [one.new for one in copies])
+    is_owned = any(record is not None for record in records.values())
+    if not is_old and (handover.belongs_to(to_user) or (is_new and not is_owned)):
+        return None
+    if not is_old and not is_owned:
+        raise ForeignUserError(
+            f"There is no thread {thread_id!r} of {from_user!r} or {to_user!r} in this store, so there is nothing to "
+            f"hand over"
+        )
+    if is_new and not handover.is_begun:
+        raise InputError(
+            f"{to_user!r} has a conversation {thread_id!r} already, and so has {from_user!r}. Nothing was changed; "
+            f"`clear` the one that is not needed, and call again"
+        )
+    return handover
+
+
+def _is_stored(store: BaseStore, scopes: Sequence[stores.Scope]) -> Flow[bool]:
+    found = yield from batch(store, [GetOp(scope.namespace(history.LANES), history.JOINED) for scope in scopes])
+    return any(isinstance(item, Item) for item in found)
