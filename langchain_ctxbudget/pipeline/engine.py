@@ -111,8 +111,8 @@ class Engine:
     ) -> Flow[T]:
         """Runs a flow on the current conversation.
 
-        One in memory only consists of the `held` messages. So does that of a run whose `thread` is another user's; where
-        none are given, it is as the last prompt of this process had it.
+        One in memory only consists of the `held` messages. So does that of a run whose `thread` is another user's;
+        where none are given, it is as the last prompt of this process had it.
         """
 
         def seen(conversation: OpenConversation) -> Flow[T]:
@@ -301,8 +301,8 @@ class Engine:
             # The state is the truth; the copy is tried again.
             failures.append(f"history not copied to the store: {type(error).__name__}: {error}")
             is_owned = request.thread is None or conversation.owned_thread == request.thread
-            conversation = OpenConversation(scope) if is_owned else conversation_apart(
-                scope, NOT_KNOWN_OWNER % request.thread
+            conversation = (
+                OpenConversation(scope) if is_owned else conversation_apart(scope, NOT_KNOWN_OWNER % request.thread)
             )
             editing.hold(conversation, given)
         if conversation.apart_because:  # the block in the state may be of the owner's turn, and quote other threads

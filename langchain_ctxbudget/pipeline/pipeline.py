@@ -392,7 +392,8 @@ class ContextPipeline:
 
         It has the methods of any other, for instance `messages` and `clear`. Its user is the thread itself.
         """
-        return Chat(self, conversation_id, user_id=stores.SharedThread.of(conversation_id))
+        thread = stores.require_id("conversation_id", conversation_id)
+        return Chat(self, thread, user_id=stores.SharedThread.of(thread))
 
     def _hand_over(self, conversation_id: str, *, from_user: str, to_user: str) -> Flow[None]:
         """Gives a thread to another user: its owner, its messages, pins and summaries, and those of its agents.

@@ -184,7 +184,7 @@ class Workspace:
     def of_run(
         self, conversation: history.OpenConversation, thread: str, *, claims: bool = True
     ) -> Flow[history.OpenConversation]:
-        """Returns the conversation that a run's messages belong to: the given one, or, in another user's thread, one apart.
+        """Returns the conversation that a run's messages belong to: one apart, where the thread is another user's.
 
         A thread that is nobody's yet becomes the user's, where the run `claims` it. One that was found to be the user's
         is not looked for again while the log goes on; another user's is, as it may be handed over.
@@ -362,13 +362,14 @@ class Workspace:
         workspaces = [self, *self._of_runs.all()]
         for workspace in workspaces:
             try:
-                yield from workspace._hand_over(conversation_id, from_user, to_user)
+                yield from workspace.hand_over_here(conversation_id, from_user, to_user)
             except ForeignUserError as error:
                 nowhere.append(error)
         if len(nowhere) == len(workspaces):
             raise nowhere[0]
 
-    def _hand_over(self, conversation_id: str, from_user: str, to_user: str) -> Flow[None]:
+    def hand_over_here(self, conversation_id: str, from_user: str, to_user: str) -> Flow[None]:
+        """Gives a thread to another user, in this store alone."""
         ids = yield from handover.conversations_of(self.store, conversation_id, (from_user, to_user))
         scopes = [stores.Scope(user, one) for user in sorted((from_user, to_user)) for one in ids]
 

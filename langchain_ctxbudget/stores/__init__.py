@@ -3,9 +3,9 @@
 from langchain_ctxbudget.stores import bulk, owners
 from langchain_ctxbudget.stores.base import (
     EXTRACTION, ROOT, SAID, TITLE, UNQUOTED, BlockRecord, ChangeRecord, Clock, CutRecord, CutsRecord, LaneRecord,
-    MessageRecord, PinsRecord, Place, Record, Scope, SharedThread, SnapshotRecord, SummaryLine, label, new_token, place_key,
-    read_settings, require_id, settings_in, settings_place, storable, stored, utc, utc_now, with_offset, write_settings,
-    written,
+    MessageRecord, PinsRecord, Place, Record, Scope, SharedThread, SnapshotRecord, SummaryLine, label, new_token,
+    place_key, read_settings, require_id, settings_in, settings_place, storable, stored, utc, utc_now, with_offset,
+    write_settings, written,
 )  # fmt: skip
 from langchain_ctxbudget.stores.bulk import (
     CHUNK, DATABASE_FILE, PrivateStore, embeddings_name, has_index, read_all, read_namespaces,

@@ -120,9 +120,7 @@ def _claim_new(store: BaseStore, key: str, mark: str, listed_at: GetOp) -> Flow[
     return is_owner
 
 
-def _look(
-    store: BaseStore, key: str, claims: tuple[str, ...], mark: str
-) -> Flow[tuple[OwnerRecord | None, list[str]]]:
+def _look(store: BaseStore, key: str, claims: tuple[str, ...], mark: str) -> Flow[tuple[OwnerRecord | None, list[str]]]:
     """Returns the owner of a thread, and who else claims it; the claims are read first, as an owner withdraws last."""
     now = utc_now()
     others: list[str] = []

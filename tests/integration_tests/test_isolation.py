@@ -35,7 +35,9 @@ SETTINGS = {"max_context_tokens": 700, "segment_messages": 4, "keep_messages": 4
 QUESTION = "What did we say about the river and the morning train?"
 
 WITHOUT_SCOPE = {"as_runnable", "observe_usage", "what_if", "flush", "aflush", "close"}
-"""What is about the pipeline as a whole, about the last prompt that it made, or takes its scope from a run."""
+WITHOUT_SCOPE |= {"hand_over", "ahand_over", "shared_conversation"}
+"""What is about the pipeline as a whole, about the last prompt that it made, takes its scope from a run, or is about
+threads of several users (`test_thread_owners`)."""
 
 
 def mark(user: str) -> str:
@@ -261,8 +263,8 @@ OPERATIONS: dict[str, Way] = {
     **dict.fromkeys(("usage_of_session", "usage_of_month", "usage_standing"), World.used),
     **dict.fromkeys(("snapshots_list", "snapshots_latest", "snapshots_get"), World.snapshots),
 }
-BY_OTHER_NAMES = {"conversation", "observe_usage", "flush", "close"}
-"""Public methods that return nothing of a conversation: numbers, and whether something is done."""
+BY_OTHER_NAMES = {"conversation", "observe_usage", "flush", "close", "hand_over", "shared_conversation"}
+"""Public methods that return nothing of a conversation (numbers, whether something is done), or are of several users."""
 
 
 def methods() -> Iterator[tuple[str, Callable[..., Any]]]:
