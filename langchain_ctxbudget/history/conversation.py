@@ -230,7 +230,8 @@ class OpenConversation:
     """An agent's messages that were last found equal to the stored ones (or to their beginning), and their digest."""
     forgotten: int = 0
     """The number of stored messages that the last state had forgotten, where it held none of them."""
-    warned: bool = False
+    told: bool = False
+    """True if the log says that the conversation goes on from the store."""
     owned_thread: str | None = None
     """The thread that was found to be the user's, since the log was read last."""
     apart: "OpenConversation | None" = None

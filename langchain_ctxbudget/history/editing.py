@@ -23,8 +23,8 @@ from langchain_ctxbudget.messages import Preservation, SeenMessages, content_id,
 
 OnRemoval = Literal["archive", "forget"]
 GOES_ON = (
-    "the agent's state has none of the %d messages that are stored, and the conversation goes on from the store: keep "
-    "the state with a checkpointer that persists; to begin anew, clear the conversation or take another thread"
+    "the agent's state has none of the %d messages that are stored, as after a restart, and the conversation goes on "
+    "from the store; to begin anew, clear the conversation or take another thread"
 )
 TASK = -1
 """The state of an agent that runs inside another one's tool; its messages are archived when the outer one goes on."""
@@ -150,9 +150,9 @@ class Editor:
         conversation.forgotten = todo.forgotten
         if todo.forgotten:
             conversation.newest_state = todo.state or 0
-            if not conversation.warned:
-                _log.warning("conversation %r: %s", self.scope.conversation_id, GOES_ON % todo.forgotten)
-            conversation.warned = True
+            if not conversation.told:
+                _log.info("conversation %r: %s", self.scope.conversation_id, GOES_ON % todo.forgotten)
+            conversation.told = True
         # What is to be told at another place is as it should be before it is appended, and appended before it is taken
         # from the old one: wherever it ends, nothing is missing, and nothing there in two ways.
         yield from self._change(on_removal, edited=todo.edited)

@@ -94,6 +94,7 @@ def test_a_process_that_has_forgotten_goes_on_from_the_store(way: Callable[..., 
 def test_that_it_goes_on_from_the_store_is_in_the_report_and_once_in_the_log(
     way: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, "langchain_ctxbudget")
     store = InMemoryStore()
     first, told = way(store), []
     for agent in (first, first, second := way(store), second):
@@ -102,8 +103,18 @@ def test_that_it_goes_on_from_the_store_is_in_the_report_and_once_in_the_log(
     newest_alone = way is NewestAlone
     assert [len(texts) for texts in told] == [0, newest_alone, 1, newest_alone]
     assert "none of the 4 messages that are stored" in told[2][0]
-    logged = [r for r in caplog.records if r.levelno == logging.WARNING and "none of the" in r.getMessage()]
+    logged = [r for r in caplog.records if r.levelno == logging.INFO and "none of the" in r.getMessage()]
     assert len(logged) == 1 + newest_alone
+
+
+@pytest.mark.parametrize("way", REPORTING)
+def test_a_restart_that_goes_on_from_the_store_warns_of_nothing(
+    way: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    store = InMemoryStore()
+    for _ in range(2):
+        way(store).ask("One?", "Yes.")
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 # -- What a state has lost
