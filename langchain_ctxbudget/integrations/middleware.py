@@ -5,8 +5,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, NotRequired
 
-from langchain.agents.middleware import types
-from langchain.agents.structured_output import AutoStrategy, ProviderStrategy, ToolStrategy
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolMessage, convert_to_messages
 from langchain_core.utils.function_calling import convert_to_openai_tool
@@ -25,6 +23,12 @@ from langchain_ctxbudget.pipeline import ContextPipeline, Engine, Run, Session, 
 from langchain_ctxbudget.prompt import Request
 from langchain_ctxbudget.retrieval import recall_tool
 from langchain_ctxbudget.settings import ContextSettings
+
+try:
+    from langchain.agents.middleware import types
+    from langchain.agents.structured_output import AutoStrategy, ProviderStrategy, ToolStrategy
+except ImportError as error:  # pragma: no cover - the tests have it
+    raise ImportError("The middleware needs langchain: pip install 'langchain-ctxbudget[agents]'") from error
 
 NOT_FOLLOWED = (
     "other middleware changed messages before the current turn in the request only: they are shown as the agent's "

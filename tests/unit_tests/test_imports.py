@@ -162,3 +162,21 @@ def test_the_page_on_the_architecture_names_every_file() -> None:
     page = (Path(__file__).parents[2] / "docs" / "internals" / "architecture.md").read_text(encoding="utf-8")
     files = {path.relative_to(PACKAGE).as_posix() for path in modules() if path.name != "__init__.py"}
     assert set(re.findall(r"`((?:\w+/)?\w+\.py)`", page)) == files
+
+
+@pytest.mark.parametrize(
+    ("package", "statement", "extra"),
+    [
+        ("langchain", "from langchain_ctxbudget import ContextBudgetMiddleware", "agents"),
+        ("langchain", "import langchain_ctxbudget.middleware", "agents"),
+        ("langchain_classic", "from langchain_ctxbudget import BudgetedMemory", "classic"),
+        ("langchain_classic", "import langchain_ctxbudget.memory", "classic"),
+        ("starlette", "import langchain_ctxbudget.dashboard", "dashboard"),
+        ("matplotlib", "import langchain_ctxbudget.report.plots", "plots"),
+    ],
+)
+def test_what_needs_an_extra_names_it(package: str, statement: str, extra: str) -> None:
+    code = f"import sys\nsys.modules[{package!r}] = None\n{statement}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert f"pip install 'langchain-ctxbudget[{extra}]'" in done.stderr.splitlines()[-1]
