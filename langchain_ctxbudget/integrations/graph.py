@@ -1,8 +1,9 @@
 """`build_context_graph`: the six steps of `ContextPipeline.assemble` as a LangGraph graph, one node a step."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Annotated, Any, NotRequired
+from weakref import ReferenceType
 
 from langchain_core.messages import AnyMessage, SystemMessage
 from langchain_core.runnables import Runnable, RunnableConfig
@@ -22,6 +23,8 @@ from langchain_ctxbudget.prompt import Request
 from langchain_ctxbudget.settings import ContextSettings
 
 NODES = (*prompts.STEPS, prompts.LAST_STEP)
+SENT_KEY = "llm_input_messages"
+"""The key of a state that has the messages to send."""
 
 
 class ContextInput(TypedDict):
@@ -54,6 +57,50 @@ class ContextState(ContextInput, ContextOutput):
     retrieved: NotRequired[list[prompts.Item] | None]
 
 
+class ContextGraph(CompiledStateGraph[ContextState, RunContext, ContextInput, ContextOutput]):
+    """The six steps as a graph, which refuses to be a node of a graph that has no place for what it gives."""
+
+    def stream(self, input: Any, config: RunnableConfig | None = None, **options: Any) -> Iterator[Any]:  # type: ignore[override]  # noqa: A002, ANN401 - as the base class has it
+        """Runs the steps; `invoke` does so by this, too."""
+        if _is_node_of_run(self, config):
+            _require_place(config)
+        return super().stream(input, config, **options)
+
+    def astream(self, input: Any, config: RunnableConfig | None = None, **options: Any) -> AsyncIterator[Any]:  # type: ignore[override]  # noqa: A002, ANN401 - as the base class has it
+        """Runs the steps; `ainvoke` does so by this, too."""
+        if _is_node_of_run(self, config):
+            _require_place(config)
+        return super().astream(input, config, **options)
+
+
+def _is_node_of_run(graph: ContextGraph, config: RunnableConfig | None) -> bool:
+    """Returns whether a run calls a graph as one of its nodes, and not a function of the application's in a node.
+
+    LangGraph drops what a state has no key for, and tells no node of the state that it is in. So this looks at the task
+    that runs, by names that are LangGraph's own; where it cannot be found, nothing is checked.
+    """
+    call = (config or {}).get("configurable", {}).get("__pregel_call")
+    find_task = next(iter(getattr(call, "args", ())), None)
+    task = find_task() if isinstance(find_task, ReferenceType) else None
+    steps = list(getattr(getattr(task, "proc", None), "steps", ()))
+    behind = [steps[at + 1 :] for at, step in enumerate(steps) if step is graph]
+    return any(all(type(step).__name__ == "ChannelWrite" for step in rest) for rest in behind)
+
+
+def _require_place(config: RunnableConfig | None) -> None:
+    """Refuses a state that has no key for the messages to send."""
+    read = (config or {}).get("configurable", {}).get("__pregel_read")
+    if read is None:
+        return
+    try:
+        read(SENT_KEY)
+    except KeyError as error:
+        raise InvalidSettingsError(
+            f"The graph's state has no key {SENT_KEY!r}, so what this node gives would be lost. Add it to the state: "
+            f"`{SENT_KEY}: list[AnyMessage]`; the model is called with its value"
+        ) from error
+
+
 class ContextNode(Runnable[ContextState, dict[str, Any]]):
     """One step as a node, in both forms; LangGraph makes its trace."""
 
@@ -62,10 +109,14 @@ class ContextNode(Runnable[ContextState, dict[str, Any]]):
 
     def invoke(self, input: ContextState, config: RunnableConfig | None = None, **_: Any) -> dict[str, Any]:  # noqa: A002, ANN401 - as the base class has it
         """Runs the step."""
+        if self.name == prompts.LAST_STEP:
+            _require_place(config)
         return drive(self._step(str(self.name), input, config or {}))
 
     async def ainvoke(self, input: ContextState, config: RunnableConfig | None = None, **_: Any) -> dict[str, Any]:  # noqa: A002, ANN401 - as the base class has it
         """Runs the step."""
+        if self.name == prompts.LAST_STEP:
+            _require_place(config)
         return await adrive(self._step(str(self.name), input, config or {}))
 
 
@@ -134,7 +185,9 @@ def build_context_graph(
         graph.add_node(name, own.get(name) or ContextNode(name, step))
         graph.add_edge(before, name)
     graph.add_edge(prompts.LAST_STEP, END)
-    return graph.compile(name="context_budget", checkpointer=checkpointer).with_config(tags=["ctxbudget"])
+    compiled = graph.compile(name="context_budget", checkpointer=checkpointer)
+    parts = {name: part for name, part in vars(compiled).items() if name != "__orig_class__"}
+    return ContextGraph(**parts).with_config(tags=["ctxbudget"])
 
 
 def context_nodes(*given: Any, **options: Any) -> dict[str, Any]:  # noqa: ANN401 - as below

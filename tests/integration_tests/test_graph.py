@@ -4,10 +4,14 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import create_react_agent
 from langgraph.store.memory import InMemoryStore
 from langchain_ctxbudget import ContextPipeline, TiktokenCounter, build_context_graph
 from langchain_ctxbudget.errors import InvalidSettingsError
-from tests.integration_tests.agents import look_up
+from langchain_ctxbudget.integrations.graph import context_nodes
+from tests.integration_tests.agents import look_up, scripted
 from tests.integration_tests.conftest import Invoke
 from tests.integration_tests.test_pipeline import chat
 
@@ -66,3 +70,59 @@ def test_a_prompt_and_tools_that_the_hook_was_given_are_counted_and_stand_once(i
     )
     with pytest.raises(InvalidSettingsError, match="prompt must be a string"):
         build_context_graph(make_pipeline(), prompt=lambda state: state["messages"])  # type: ignore[arg-type]
+
+
+class WithPlace(MessagesState):
+    """A state that has a place for what the graph gives."""
+
+    llm_input_messages: list[Any]
+
+
+def as_node(state: Any, node: Any) -> Any:
+    return StateGraph(state).add_node("context", node).add_edge(START, "context").compile()
+
+
+def test_a_state_without_a_place_for_the_messages_is_refused(invoke: Invoke) -> None:
+    outer = as_node(MessagesState, build_context_graph(make_pipeline()))
+    with pytest.raises(InvalidSettingsError, match="'llm_input_messages'"):
+        invoke(outer, {"messages": [HumanMessage("Hello")]}, CONFIG)
+
+
+def test_steps_as_nodes_refuse_a_state_without_a_place(invoke: Invoke) -> None:
+    outer = as_node(MessagesState, context_nodes(make_pipeline())["assemble"])
+    with pytest.raises(InvalidSettingsError, match="'llm_input_messages'"):
+        invoke(outer, {"messages": [HumanMessage("Hello")]}, CONFIG)
+
+
+def test_a_state_with_a_place_for_the_messages_gets_them(invoke: Invoke) -> None:
+    outer = as_node(WithPlace, build_context_graph(make_pipeline()))
+    state = invoke(outer, {"messages": [HumanMessage("Hello")]}, CONFIG)
+    assert state["llm_input_messages"][-1].content == "Hello"
+
+
+def test_a_node_that_calls_the_graph_itself_needs_no_place() -> None:
+    graph = build_context_graph(make_pipeline())
+    given: list[str] = []
+
+    def node(state: Any, config: RunnableConfig) -> dict[str, Any]:
+        given.append(graph.invoke({"messages": state["messages"]}, config)["llm_input_messages"][-1].content)
+        return {}
+
+    as_node(MessagesState, node).invoke({"messages": [HumanMessage("Hello")]}, CONFIG)
+    assert given == ["Hello"]
+
+
+def test_a_graph_in_a_chain_within_a_node_needs_no_place(invoke: Invoke) -> None:
+    def answer(state: Any) -> dict[str, Any]:
+        return {"messages": [AIMessage(state["llm_input_messages"][-1].content)]}
+
+    chain = build_context_graph(make_pipeline()) | answer
+    state = invoke(as_node(MessagesState, chain), {"messages": [HumanMessage("Hello")]}, CONFIG)
+    assert state["messages"][-1].content == "Hello"
+
+
+@pytest.mark.filterwarnings("ignore:create_react_agent")
+def test_a_hook_of_an_agent_has_a_place_from_the_agent(invoke: Invoke) -> None:
+    hook = build_context_graph(make_pipeline())
+    agent = create_react_agent(scripted("Hello!"), [], pre_model_hook=hook)
+    assert invoke(agent, {"messages": [HumanMessage("Hi")]}, CONFIG)["messages"][-1].content == "Hello!"

@@ -37,8 +37,14 @@ def agent_with(pipeline: ContextPipeline, **options: Any) -> Any:
     return create_agent(scripted("Fine."), middleware=[middleware], checkpointer=InMemorySaver())
 
 
+class State(MessagesState):
+    """The two keys that a graph with the context graph as a node needs."""
+
+    llm_input_messages: list[Any]
+
+
 def graph_with(pipeline: ContextPipeline, **options: Any) -> Any:
-    graph = StateGraph(MessagesState)
+    graph = StateGraph(State, output_schema=MessagesState)
     graph.add_node("context", build_context_graph(pipeline, **options))
     graph.add_edge(START, "context")
     graph.add_edge("context", END)

@@ -76,8 +76,14 @@ def run(runnable: Any, given: Any, configurable: dict[str, Any], context: Any = 
     return runnable.invoke(given, {"configurable": configurable}, **options)
 
 
+class State(MessagesState):
+    """The two keys that a graph with the context graph as a node needs."""
+
+    llm_input_messages: list[BaseMessage]
+
+
 def in_a_node(step: Any, store: InMemoryStore | None = None) -> Any:
-    graph = StateGraph(MessagesState)
+    graph = StateGraph(State)
     graph.add_node("step", step)
     graph.add_edge(START, "step")
     graph.add_edge("step", END)
