@@ -264,7 +264,7 @@ OPERATIONS: dict[str, Way] = {
     **dict.fromkeys(("snapshots_list", "snapshots_latest", "snapshots_get"), World.snapshots),
 }
 BY_OTHER_NAMES = {"conversation", "observe_usage", "flush", "close", "hand_over", "shared_conversation"}
-"""Public methods that return nothing of a conversation (numbers, whether something is done), or are of several users."""
+"""Public methods that return nothing of a conversation (numbers, whether something is done), or are of several."""
 
 
 def methods() -> Iterator[tuple[str, Callable[..., Any]]]:
