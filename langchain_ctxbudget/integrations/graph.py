@@ -60,13 +60,13 @@ class ContextState(ContextInput, ContextOutput):
 class ContextGraph(CompiledStateGraph[ContextState, RunContext, ContextInput, ContextOutput]):
     """The six steps as a graph, which refuses to be a node of a graph that has no place for what it gives."""
 
-    def stream(self, input: Any, config: RunnableConfig | None = None, **options: Any) -> Iterator[Any]:  # type: ignore[override]  # noqa: A002, ANN401 - as the base class has it
+    def stream(self, input: Any, config: RunnableConfig | None = None, **options: Any) -> Iterator[Any]:  # noqa: A002, ANN401 - as the base class has it
         """Runs the steps; `invoke` does so by this, too."""
         if _is_node_of_run(self, config):
             _require_place(config)
         return super().stream(input, config, **options)
 
-    def astream(self, input: Any, config: RunnableConfig | None = None, **options: Any) -> AsyncIterator[Any]:  # type: ignore[override]  # noqa: A002, ANN401 - as the base class has it
+    def astream(self, input: Any, config: RunnableConfig | None = None, **options: Any) -> AsyncIterator[Any]:  # noqa: A002, ANN401 - as the base class has it
         """Runs the steps; `ainvoke` does so by this, too."""
         if _is_node_of_run(self, config):
             _require_place(config)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 from langchain_ctxbudget import history, stores
-from langchain_ctxbudget.errors import ForeignUserError, InputError
+from langchain_ctxbudget.errors import ForeignUserError, InputError, StoreDataError
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.stores import bulk, owners
 
@@ -107,9 +107,23 @@ class Handover:
         keys = {item.key for item in items}
         puts: list[PutOp] = [PutOp(target, item.key, None) for item in left_over if item.key not in keys]
         for item in items:
-            is_indexed = stores.SAID in item.value
-            puts.append(PutOp(target, item.key, item.value, index=[stores.SAID] if is_indexed else False))
+            if kind == history.CUTS:
+                puts.append(stores.written(GetOp(target, item.key), _begun_anew(item)))
+            else:
+                is_indexed = stores.SAID in item.value
+                puts.append(PutOp(target, item.key, item.value, index=[stores.SAID] if is_indexed else False))
         yield from bulk.write_messages(self.store, puts)
+
+
+def _begun_anew(item: Item) -> stores.CutsRecord | None:
+    """Returns cuts from which the next prompt is rebuilt, or it would repeat what was shown of the former owner."""
+    try:
+        record = stores.CutsRecord.found(item)
+    except StoreDataError:  # derived: they are chosen again
+        return None
+    if record is None:
+        return None
+    return stores.CutsRecord(cuts=tuple(cut.model_copy(update={"prefix": ""}) for cut in record.cuts))
 
 
 def path_of(scope: stores.Scope) -> bulk.Namespace:

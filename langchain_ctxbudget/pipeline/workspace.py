@@ -336,13 +336,14 @@ class Workspace:
         self.bookkeeping.ledger.erase(user_id)
         # Whatever is under way with a conversation ends before anything is deleted; and what was begun in between is
         # deleted in the end.
-        count = yield from stores.owners.release_all(self.store, user_id)
+        count = 0
         yield from self._forget_apart(lambda _: True)
         for _ in range(2):
             for scope in self.open_conversations.all():
                 if scope.user_id == user_id:
                     yield from self.using(scope, self._forget)
             known.interrupted(self.store, user_id)
+            count += yield from stores.owners.release_all(self.store, user_id)
             deletion = stores.bulk.delete_below(self.store, path, history.LANES, history.JOINED)
             count += yield from locked(known.lock_of(self.store, user_id), deletion)
         self.catalogue.forget(stores.label(user_id))

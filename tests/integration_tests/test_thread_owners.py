@@ -14,7 +14,7 @@ from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
-from langgraph.prebuilt import ToolNode
+from langgraph.prebuilt import ToolNode, create_react_agent
 from langgraph.store.base import BaseStore, GetOp
 from langgraph.store.memory import InMemoryStore
 from typing_extensions import TypedDict
@@ -27,9 +27,13 @@ from langchain_ctxbudget import (
 )
 from langchain_ctxbudget.errors import ForeignUserError, InputError
 from langchain_ctxbudget.integrations.graph import context_nodes
+from langchain_ctxbudget.integrations.tools import create_compaction_tool
+from langchain_ctxbudget.pipeline import RunContext
 from langchain_ctxbudget.report import ContextReport
 from langchain_ctxbudget.stores import Scope, SharedThread, label, owners
 from tests.integration_tests.agents import scripted
+
+pytestmark = pytest.mark.filterwarnings("ignore:create_react_agent")
 
 SECRET = "My PIN is 4711."
 """What Ada says in her thread."""
@@ -134,7 +138,19 @@ def with_runnable(pipeline: ContextPipeline, requests: list[list[BaseMessage]], 
     return builder.compile(checkpointer=saver)
 
 
-WAYS = {"middleware": with_middleware, "graph": with_graph, "nodes": with_nodes, "runnable": with_runnable}
+def with_hook(pipeline: ContextPipeline, requests: list[list[BaseMessage]], saver: Any) -> Any:
+    model = scripted("Noted.")
+    model.seen = requests
+    return create_react_agent(model, [], pre_model_hook=build_context_graph(pipeline), checkpointer=saver)
+
+
+WAYS = {
+    "middleware": with_middleware,
+    "graph": with_graph,
+    "nodes": with_nodes,
+    "runnable": with_runnable,
+    "hook": with_hook,
+}
 
 
 @pytest.fixture(params=["memory", "chroma"])
@@ -319,6 +335,28 @@ def test_agents_of_one_thread_have_one_owner(simple: World) -> None:
     first.invoke({"messages": said[:1]}, {"configurable": {"user_id": "ada", "thread_id": THREAD}})
     second.invoke({"messages": said}, {"configurable": {"user_id": "bob", "thread_id": THREAD}})
     assert "4711" not in simple.stored("bob")
+
+
+def test_the_compaction_tool_writes_nothing_for_another_user(simple: World) -> None:
+    agent = simple.agent()
+    agent.run("ada", SECRET)
+    agent.run("bob", "Hello")
+    compact = create_compaction_tool(agent.pipeline)
+    compact.invoke({}, {"configurable": {"user_id": "bob", "thread_id": THREAD}})
+    agent.run("bob", "Again?")
+    assert "4711" not in simple.stored("bob")
+
+
+def test_a_thread_counts_under_whichever_conversation_it_is_kept(simple: World) -> None:
+    pipeline = ContextPipeline(store=simple.store)
+    graph = build_context_graph(pipeline)
+    said = [HumanMessage(SECRET, id="1"), AIMessage("Noted.", id="2"), HumanMessage("?", id="3")]
+    config: Any = {"configurable": {"thread_id": THREAD}}
+    graph.invoke({"messages": said[:1]}, config, context=RunContext(user_id="ada", conversation_id="notes"))
+    graph.invoke({"messages": said}, config, context=RunContext(user_id="bob", conversation_id="mine"))
+    assert "4711" not in simple.stored("bob")
+    pipeline.clear(user_id="ada", conversation_id="notes")
+    assert simple.owner_records() == []
 
 
 # Whose a thread becomes
@@ -617,6 +655,26 @@ def test_what_was_learned_goes_with_the_thread(simple: World) -> None:
     agent.run("ada", "Hello.")
     agent.pipeline.flush()
     assert [fact.text for fact in agent.pipeline.knowledge.list_facts(user_id="ada")] == ["Lives in Lisbon"]
+
+
+def test_what_prompts_have_shown_of_the_former_owner_stays_behind(simple: World) -> None:
+    pipeline = ContextPipeline({"max_context_tokens": 2_000}, store=simple.store)
+    pipeline.add_messages([HumanMessage("The safe's code is 99887.")], user_id="default", conversation_id="other")
+    graph = build_context_graph(pipeline)
+
+    def turn(user: str, text: str, state: dict[str, Any]) -> dict[str, Any]:
+        asked = {"messages": [*state.get("messages", []), HumanMessage(text, id=text)]}
+        block = {"ctxbudget_turn": state["ctxbudget_turn"]} if state else {}
+        made = graph.invoke(asked | block, {"configurable": {"user_id": user, "thread_id": THREAD}})
+        return made | {"messages": [*asked["messages"], AIMessage("Yes.", id=f"to {text}")]}
+
+    state = turn("default", "What is the safe's code?", {})
+    assert "99887" in str(state["llm_input_messages"])
+    state = turn("default", "Are you sure?", state)
+    pipeline.hand_over(THREAD, from_user="default", to_user="ada")
+    for text in ("Hello.", "What did you say of the safe's code?"):
+        state = turn("ada", text, state)
+        assert "99887" not in str(state["llm_input_messages"])
 
 
 def test_the_conversations_of_all_agents_are_handed_over(simple: World) -> None:
