@@ -1,6 +1,7 @@
 """A thread has an owner: another user's run shows what its state has, and leaves nothing in that user's store."""
 
 import asyncio
+import random
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ from langchain_ctxbudget import (
     build_context_graph,
     create_recall_tool,
 )
-from langchain_ctxbudget.errors import ForeignUserError, InputError
+from langchain_ctxbudget.errors import ForeignUserError, InputError, StoreError
 from langchain_ctxbudget.integrations.graph import context_nodes
 from langchain_ctxbudget.integrations.tools import create_compaction_tool
 from langchain_ctxbudget.pipeline import RunContext
@@ -668,9 +669,9 @@ def test_what_prompts_have_shown_of_the_former_owner_stays_behind(simple: World)
         made = graph.invoke(asked | block, {"configurable": {"user_id": user, "thread_id": THREAD}})
         return made | {"messages": [*asked["messages"], AIMessage("Yes.", id=f"to {text}")]}
 
-    state = turn("default", "What is the safe's code?", {})
+    state = turn("default", "Good morning, the river is high.", {})
+    state = turn("default", "What is the safe's code?", state)
     assert "99887" in str(state["llm_input_messages"])
-    state = turn("default", "Are you sure?", state)
     pipeline.hand_over(THREAD, from_user="default", to_user="ada")
     for text in ("Hello.", "What did you say of the safe's code?"):
         state = turn("ada", text, state)
@@ -748,3 +749,37 @@ def test_a_handover_that_is_cut_off_loses_nothing_and_goes_on(at: int) -> None:
 def test_a_scope_of_a_shared_thread_is_no_user_s() -> None:
     assert Scope(SharedThread.of("a"), "a").is_shared
     assert not Scope("ada", "a").is_shared
+
+
+def interleaved(store: BaseStore, users: list[str], rng: random.Random) -> dict[str, bool]:
+    """Lets users claim one thread, each store operation at a moment of its own; returns who found to be the owner."""
+    flows: dict[str, Any] = {user: owners.claim(store, Scope(user, THREAD), THREAD) for user in users}
+    results: dict[str, Any] = {}
+    outcomes: dict[str, bool] = {}
+    while flows:
+        user = rng.choice(sorted(flows))
+        try:
+            call = flows[user].send(results.get(user))
+            results[user] = call.sync()
+        except StopIteration as done:
+            outcomes[user] = bool(done.value)
+            del flows[user]
+        except StoreError:
+            outcomes[user] = False
+            del flows[user]
+    return outcomes
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_in_whatever_order_users_claim_a_thread_one_gets_it(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owners, "SECONDS_BETWEEN_LOOKS", 0.0)
+    rng = random.Random(seed)
+    store = InMemoryStore()
+    users = [f"u{number}" for number in range(rng.randint(2, 4))]
+    outcomes = interleaved(store, users, rng)
+    later = interleaved(store, users, rng)
+    assert sum(outcomes.values()) <= 1
+    assert sum(later.values()) == 1
+    assert all(later[user] for user, is_owner in outcomes.items() if is_owner)
+    claims = store.search((*owners.owner_place(owners.thread_key(THREAD)).namespace, "claims"))
+    assert claims == []
