@@ -300,7 +300,7 @@ class Engine:
                 raise
             # The state is the truth; the copy is tried again.
             failures.append(f"history not copied to the store: {type(error).__name__}: {error}")
-            is_owned = request.thread is None or conversation.owned_thread == request.thread
+            is_owned = request.thread is None or scope.is_shared or conversation.owned_thread == request.thread
             conversation = (
                 OpenConversation(scope) if is_owned else conversation_apart(scope, NOT_KNOWN_OWNER % request.thread)
             )

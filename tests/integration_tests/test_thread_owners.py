@@ -496,6 +496,12 @@ def test_where_the_owner_cannot_be_read_nothing_is_copied() -> None:
     assert "4711" not in world.stored("ada")
 
 
+def test_a_shared_thread_is_copied_where_owners_cannot_be_read() -> None:
+    agent = World("middleware", Unreadable()).agent(on_foreign_thread="share")
+    agent.run("ada", SECRET)
+    assert len(agent.pipeline.shared_conversation(THREAD).messages()) == 2
+
+
 def test_a_damaged_record_of_an_owner_fails_closed(simple: World) -> None:
     simple.agent().run("ada", SECRET)
     place = owners.owner_place(owners.thread_key(THREAD))
