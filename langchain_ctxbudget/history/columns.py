@@ -200,6 +200,8 @@ class MessageIndex(Columns):
         self._subjects: search.Numbers = np.zeros(0, np.int32)
         self._settled = 0
         """The number of messages whose subjects are known for good."""
+        self._usual_limit = 0.0
+        """The cosine below which one of the user's messages begins a subject, by the links of the settled messages."""
 
     def __len__(self) -> int:
         return len(self._session)
@@ -243,13 +245,22 @@ class MessageIndex(Columns):
             self.links.truncate(max(0, len(self.links) - search.AFTER + 1))
             first = max(0, len(self.links) - search.BEFORE)
             self.links.extend(search.links(self.vectors.at(slice(first, None)), len(self.links) - first))
+        self._renew_usual_limit()
         known = min(self._settled, len(self._subjects))
         tail = (rows.values[max(0, known - 1) :] for rows in (self._session, self.links, self._limits))
-        new = subjects(*tail)
+        new = subjects(*tail, self._usual_limit)
         new += self._subjects[known - 1] - new[0] if known else 0
         self._subjects = np.concatenate((self._subjects[: max(0, known - 1)], new))
         self._settled = self.final_vectors
         return self._subjects
+
+    def _renew_usual_limit(self) -> None:
+        """Works out the limit again where more links count for it; then no message's subject is known for good."""
+        counted_before = search.texts_in_mean(self._settled)
+        counted = search.texts_in_mean(self.final_vectors)
+        if self._settled < search.FEW or counted != counted_before:
+            self._usual_limit = search.usual_limit(self._session.values, self.links.values[: self.final_vectors])
+            self._settled = 0
 
     def texts_to_embed(self, entries: Sequence[Entry]) -> list[str]:
         """Returns the first texts that have no vector yet; none where all have one."""

@@ -7,6 +7,6 @@ from langchain_ctxbudget.search.ranking import (
     spelled, z_scores,
 )  # fmt: skip
 from langchain_ctxbudget.search.vectors import (
-    AFTER, BEFORE, CentredVectors, LocalEmbeddings, Rows, Vectors, as_query, comparable, limit, links,
-    local_embeddings_available, subjects, units,
+    AFTER, BEFORE, FEW, CentredVectors, LocalEmbeddings, Rows, Vectors, as_query, comparable, limit, links,
+    local_embeddings_available, subjects, texts_in_mean, units, usual_limit,
 )  # fmt: skip

@@ -2,7 +2,8 @@
 
 What the texts of a conversation share (its language, its tone, its people) makes all of them alike, so their mean is
 taken off before a cosine is. The mean is that of the first texts, renewed when there are a quarter more: it depends on
-the texts alone, and between two of its changes a new text costs nothing for the others.
+the texts alone, and between two of its changes a new text costs nothing for the others. Below which cosine a subject
+ends is decided by as many texts: in a chat of short messages neighbours have little in common within a subject, too.
 """
 
 import re
@@ -34,6 +35,8 @@ BEFORE, AFTER = 4, 3
 """Texts before a place and from it on that are compared."""
 UNLIKE, UNLIKE_AFTER_GREETING, NEVER = 0.15, 0.3, -2.0
 """Cosines below which two stretches of text have nothing to do with each other; after a greeting more readily."""
+UNUSUAL_DEVIATIONS = 1.5
+"""A link is unusually weak so many standard deviations below the mean of the conversation's links."""
 _GREETING = re.compile(vocabulary("search")["greeting"], re.IGNORECASE)
 
 
@@ -134,9 +137,7 @@ class CentredVectors:
 
     def _common(self) -> Vectors:
         """Returns the mean, brought up to date; each step of it has a quarter more texts."""
-        counted = FEW
-        while (following := int(counted * GROWTH)) <= len(self):
-            counted = following
+        counted = texts_in_mean(len(self))
         if counted != self._in_mean:
             parts = (slice(start, min(start + _AT_ONCE, counted)) for start in range(0, counted, _AT_ONCE))
             total = np.add.reduce([self.at(part).sum(axis=0, dtype=np.float64) for part in parts])
@@ -171,6 +172,16 @@ class Compared:
         cosines = np.einsum("ij,j->i", self._rows, aim)  # in this thread: a second one of BLAS is waited for under load
         found: Scores = np.round((cosines / self._lengths).astype(np.float64), DECIMALS)
         return found
+
+
+def texts_in_mean(texts: int) -> int:
+    """Returns of how many of the first texts a mean is taken: `FEW`, and a quarter more each time there are so many."""
+    counted = FEW
+    following = int(counted * GROWTH)
+    while following <= texts:
+        counted = following
+        following = int(counted * GROWTH)
+    return counted
 
 
 def _signs(positive: NDArray[np.bool_]) -> NDArray[np.uint64]:
@@ -230,10 +241,32 @@ def links(vectors: Vectors, start: int = 0) -> Vectors:
     return similarity[start - first :]
 
 
-def subjects(session: Numbers, links: Vectors, limits: Vectors) -> Numbers:
-    """Returns the number of every text's subject, from 0 and never falling: sessions, cut where a subject begins."""
-    starts, known = np.diff(session, prepend=session[:1]) > 0, min(len(links), len(limits), len(session))
-    starts[:known] |= links[:known] < limits[:known]
+def usual_limit(session: Numbers, links: Vectors) -> float:
+    """Returns the limit below which a user's text begins a subject, in a conversation whose texts have these sessions.
+
+    It is `UNLIKE`, or less where the links within the sessions of the first texts are so weak that many lie below it.
+    All `links` must be final: then the limit depends on the texts alone.
+    """
+    if len(links) < FEW:
+        return UNLIKE
+    first = texts_in_mean(len(links))
+    is_within = session[1:first] == session[: first - 1]
+    within = links[1:first][is_within]
+    if len(within) < FEW // 2:
+        return UNLIKE
+    unusual = within.mean(dtype=np.float64) - UNUSUAL_DEVIATIONS * within.std(dtype=np.float64)
+    return min(UNLIKE, round(float(unusual), DECIMALS))
+
+
+def subjects(session: Numbers, links: Vectors, limits: Vectors, usual: float = UNLIKE) -> Numbers:
+    """Returns the number of every text's subject, from 0 and never falling: sessions, cut where a subject begins.
+
+    `usual` takes the place of the limit of a user's texts that do not greet.
+    """
+    starts = np.diff(session, prepend=session[:1]) > 0
+    known = min(len(links), len(limits), len(session))
+    lowered = np.where(limits[:known] == np.float32(UNLIKE), np.float32(usual), limits[:known])
+    starts[:known] |= links[:known] < lowered
     return np.cumsum(starts, dtype=np.int32)
 
 

@@ -6,6 +6,7 @@ from base64 import b64decode
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import cycle
+from random import Random
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ NAMESPACE = Scope("ada", "c1").namespace(BLOCKS)
 SETTINGS = {"max_context_tokens": 1_000, "learn": False}
 QUESTION = "Where did Ann put the violet lantern?"
 BLOCK, FOLLOWING = 32, 8
+WORDS = [f"word{number}" for number in range(60)]
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +51,11 @@ class Process:
     def add(self, *messages: BaseMessage) -> None:
         self.pipeline.add_messages(messages, **ADA)
         assert self.pipeline.flush(30)
+
+    def subjects(self) -> list[int]:
+        conversation = self.pipeline.engine.workspace.open_conversations.all()[Scope("ada", "c1")]
+        subjects: list[int] = conversation.table.search_index.subjects().tolist()
+        return subjects
 
     def shown(self) -> list[tuple[str, str]]:
         return shown(self.pipeline.get_messages(**ADA))
@@ -137,6 +144,23 @@ CHANGES: dict[str, Callable[[ContextPipeline], Any]] = {
     "drop": lambda pipeline: pipeline.pin("m40", preservation="drop", **ADA),
     "sync": lambda pipeline: pipeline.sync([m for m in pipeline.get_messages(**ADA) if m.id != "m50"], **ADA),
 }
+
+
+def test_subjects_of_short_messages_are_the_same_after_a_restart() -> None:
+    store, random = InMemoryStore(), Random(7)
+    day = {"created_at": "2026-01-01T10:00:00Z"}
+    texts = [" ".join(random.choices(WORDS, k=3)) for _ in range(10 * BLOCK)]
+    messages = [HumanMessage(text, additional_kwargs=day) for text in texts]
+    running = Process(store)
+    for message in messages:
+        running.pipeline.add_messages([message], **ADA)
+    running.ask()
+    restarted, at_once = Process(store, writer="w2"), Process(InMemoryStore())
+    restarted.ask()
+    at_once.add(*messages)
+    at_once.ask()
+    assert 1 < running.subjects()[-1] + 1 < len(messages) // 10
+    assert restarted.subjects() == running.subjects() == at_once.subjects()
 
 
 @pytest.mark.parametrize("name", CHANGES)

@@ -1,13 +1,16 @@
 """The words, vectors and circumstances that retrieval knows of every message, read at once or bit by bit."""
 
 from datetime import timedelta
+from random import Random
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_ctxbudget.history import Conversation, MessageIndex
 from langchain_ctxbudget.history.columns import SESSION_GAP
+from langchain_ctxbudget.search.vectors import UNLIKE, usual_limit
 from tests.conversations import COUNTER, SCOPE, conversation
 from tests.stores import embed
 
@@ -94,6 +97,65 @@ def test_a_user_may_begin_another_subject_within_a_session():
         ([*bikes, *map(AIMessage, kettles)], True, [0] * 12),
     ]:
         assert read(conversation(said), vectors=vectors).subjects().tolist() == subjects
+
+
+SHORT_WORDS = [f"word{number}" for number in range(60)]
+
+
+def chat_of_short_messages(days, messages_a_day=20):
+    """Returns a chat whose neighbours share hardly a word, within a subject as across its border."""
+    random = Random(7)
+    return [
+        HumanMessage(
+            " ".join(random.choices(SHORT_WORDS, k=3)),
+            additional_kwargs={"created_at": f"2026-{1 + day // 28:02}-{1 + day % 28:02}"},
+        )
+        for day in range(days)
+        for _ in range(messages_a_day)
+    ]
+
+
+def test_subjects_do_not_shatter_a_chat_of_short_messages():
+    subjects = read(conversation(chat_of_short_messages(days=52))).subjects()
+    assert 52 <= subjects[-1] + 1 <= 2 * 52
+
+
+def test_another_subject_is_still_cut_off_a_chat_of_short_messages():
+    kettles = [HumanMessage("kettle tea acid", additional_kwargs={"created_at": "2026-01-10"})] * 6
+    said = [*chat_of_short_messages(days=10), *kettles]
+    subjects = read(conversation(said)).subjects()
+    assert subjects[-7] < subjects[-6] == subjects[-1]
+
+
+def test_sessions_that_are_unlike_each_other_do_not_lower_the_limit():
+    matters = [["bike chain tyre", "kettle tea acid", "garden bean hoe"][day % 3] for day in range(30)]
+    said = [
+        HumanMessage(matter, additional_kwargs={"created_at": f"2026-01-{day + 1:02}"})
+        for day, matter in enumerate(matters)
+        for _ in range(6)
+    ]
+    index = read(conversation(said))
+    index.subjects()
+    assert usual_limit(index._session.values, index.links.values) == UNLIKE
+
+
+@pytest.mark.parametrize("step", [1, 7, 50, 333])
+def test_subjects_of_a_growing_chat_are_those_of_one_read_at_once(step):
+    view, index = conversation(chat_of_short_messages(days=20)), MessageIndex()
+    for stop in range(step, 400 + step, step):
+        read(view, stop, index=index).subjects()
+    assert index.subjects().tolist() == read(view).subjects().tolist()
+
+
+def test_other_embeddings_give_a_chat_its_limit_anew():
+    view = conversation(chat_of_short_messages(days=20))
+    index = MessageIndex()
+    index.embedded_by("same for all")
+    index.read(view.entries)
+    index.vectors.extend(np.ones((400, 64), np.float32))
+    index.subjects()
+    index.embedded_by("bag of words")
+    assert read(view, index=index).subjects().tolist() == read(view).subjects().tolist()
 
 
 def test_a_pinned_message_is_not_quotable_and_costs_what_it_is_shown_as_until_the_pin_is_taken_off():
