@@ -27,9 +27,6 @@ LONG_TOKENS, LONG_SHARE, PASSAGE_TOKENS = 160, 0.125, 64
 STANDS_OUT_Z, BEHIND_PER_Z, MOST_BEHIND = 7.0, 0.05, 0.2
 """A text stands out by so many standard deviations; for each one more, others must have so much more of its relevance.
 LoCoMo at 4,096 tokens: a quarter of the prompts get half as long, and a hundredth of what they find goes."""
-PER_MORE_RELEVANT, MESSAGES_OF_A_PART = 1.0, 8
-"""What a key loses by each text of the same subject that is more relevant, where a message is about everything; of a
-long subject, by those of the same part of it."""
 REPLY_SHARE, REPLY_CHARACTERS, LOOKED_THROUGH, LONG_WORD = 0.1, (20, 70, 160), 400, 4
 """A question comes with a sentence of its reply, if possible a short one, or with all of a short reply; a reply, with a
 short question. Sentences and questions that come so take this share of the budget at most."""
@@ -104,7 +101,6 @@ def select(
     best = highest(np.flatnonzero(free), pool.ranking.keys, MOST_WORTH)
     best = _each_said_once(pool, best[new[best]], pool.searched.index.sayings.values[above])
     best = _without_siblings(pool, best)
-    best = _of_many_subjects(pool, best) if pool.question.is_broad else best
     numbers = best[: limits.candidates or max(CANDIDATES, budget_tokens // TOKENS_PER_CANDIDATE)].tolist()
     selection.fill(numbers)
     selection.mark_replaced(above.tolist())
@@ -189,18 +185,6 @@ def _without_siblings(pool: Pool, numbers: NDArray[np.intp]) -> NDArray[np.intp]
     answered = {shape for shape, found in zip(shapes, named, strict=True) if found}
     gone = [shape in answered and not found for shape, found in zip(shapes, named, strict=True)]
     return numbers[~np.isin(numbers, near[gone])]
-
-
-def _of_many_subjects(pool: Pool, numbers: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Lets a text come later for each more relevant one of its subject: so every subject has its line in a timeline."""
-    subjects, keys, first = pool.searched.index.subjects(), pool.ranking.keys.copy(), len(pool.others)
-    best = highest(numbers, pool.ranking.relevance, len(numbers))
-    at = pool.places[best[best >= first] - first]
-    parts = -1 - best  # a text from elsewhere is a part of its own; a part of a subject is known by where it begins
-    parts[best >= first] = at - (at - np.searchsorted(subjects, subjects[at])) % MESSAGES_OF_A_PART
-    best, parts = best[order := np.argsort(parts, kind="stable")], parts[order]  # of a part, the most relevant first
-    keys[best] -= PER_MORE_RELEVANT * (np.arange(len(best)) - np.searchsorted(parts, parts))
-    return highest(numbers, keys, len(numbers))
 
 
 @dataclass

@@ -203,16 +203,28 @@ def test_another_speaker_replaces_nothing():
     assert "superseded" not in found.fragments[0].text
 
 
-def test_a_message_about_everything_gets_the_best_of_every_day_and_another_one_what_is_best():
-    about_bells = ["A bell for the blue bike", "The bell is loud", "A loud bell"]
+@pytest.mark.parametrize(
+    "query",
+    [
+        "In which order did I visit the museums?",
+        "Summarise what I said about the museums that I visited.",
+        "How many times did I visit museums?",
+        "How has my visit to museums changed over time?",
+    ],
+)
+def test_a_message_about_everything_gets_all_evidence_of_one_day(query):
+    visits = [f"I visit museums, now the museum of {thing}." for thing in ("glass", "trains", "salt", "tea", "maps")]
+    others = [f"We pass a museum on our way to market {number}." for number in range(10)]
+    days = [[other, "We ate soup."] for other in others]
+    days[4] += visits
     messages = [
-        HumanMessage(f"{said}, {day}", name="Ann", additional_kwargs={"created_at": f"2026-01-{day}"})
-        for day in range(11, 16)
-        for said in ("The blue bike was cleaned", *(about_bells if day > 13 else ["We ate soup"]))
+        HumanMessage(text, additional_kwargs={"created_at": f"2026-01-{day:02}"})
+        for day, texts in enumerate(days, 1)
+        for text in texts
     ]
-    summary, bell = "Summarise what we said about the blue bike and its bell.", "Has the blue bike a bell?"
-    days = [{part.heading for part in retrieved(messages, 135, query=query).fragments} for query in (summary, bell)]
-    assert [*map(len, days)] == [5, 3]
+    room = sum(COUNTER.count_text(f"- user: {visit}\n") for visit in visits) + 60
+    said = "".join(part.text for part in retrieved(messages, room, query=query).fragments)
+    assert [visit for visit in visits if visit not in said] == []
 
 
 @pytest.mark.parametrize(
