@@ -172,7 +172,7 @@ def _user_of(
         _refuse_misspelt_user(context)
     if user is None and _says_no_more(context, configurable):
         user = default_user
-    if user is None or (isinstance(user, str) and not user.strip()):
+    if user is None or (isinstance(user, str) and not user):
         ways = 'pass config={"configurable": {"user_id": ...}}'
         advice = f"for a single user, set default_user, and a thread_id is enough; for several, {ways} or "
         advice += "context=RunContext(user_id=...)"
@@ -210,9 +210,11 @@ def _own_id(messages: Sequence[MessageLikeRepresentation]) -> str:
 
 
 def _said(name: str, *sources: object) -> Any:  # noqa: ANN401 - ids of any kind
+    """Returns the id of the first source that has one; an empty text is none, and a blank one is an id as any other."""
     for source in sources:
         value = source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
-        if value is not None and not (isinstance(value, str) and not value.strip()):
+        is_missing = value is None or (isinstance(value, str) and not value)
+        if not is_missing:
             return value
     return None
 

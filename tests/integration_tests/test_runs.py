@@ -122,7 +122,8 @@ SERVED = {"graph_id": "agent", "langgraph_auth_user": {"identity": "eve"}}
 CLIENT = {"graph_id": "agent", "user_id": "", "langgraph_auth_user": None, "model": "small"}
 WHOSE: list[tuple[dict[str, Any], Any, Any]] = [
     *(({"user_id": "eve"}, kind(user_id="ada"), "ada~") for kind in KINDS),
-    *(({}, context, NOBODY) for context in (*(kind(user_id=no) for no in ("", "  ") for kind in KINDS), *NO_USER)),
+    *(({}, context, NOBODY) for context in (*(kind(user_id="") for kind in KINDS), *NO_USER)),
+    *(({"user_id": "eve"}, kind(user_id="  "), "  ~") for kind in KINDS),
     *(({"user_id": "ada"}, context, "ada~") for context in (*NO_USER, Plain(user_id=""))),
     *(({"langgraph_auth_user": {"identity": "ada"}}, context, "ada~") for context in NO_USER),
     *(({}, context, "nobody~") for context in ({}, RunContext(), ContextSettings(max_context_tokens=9_000))),
