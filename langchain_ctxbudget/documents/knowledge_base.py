@@ -7,7 +7,6 @@ processes that write the same document at the same moment, one may delete chunks
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from functools import partial
@@ -20,7 +19,7 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, GetOp, PutOp
 from langchain_ctxbudget import errors
-from langchain_ctxbudget.documents import catalogue
+from langchain_ctxbudget.documents import addresses, catalogue
 from langchain_ctxbudget.documents.catalogue import Catalogue, DocumentInfo, PartRecord, beside, namespace
 from langchain_ctxbudget.errors import DocumentError
 from langchain_ctxbudget.flow import Flow, Lock, T, batch, in_thread, locked, twins
@@ -152,7 +151,13 @@ class KnowledgeBase:
         self._counter = token_counter or TiktokenCounter()
         self._sizes = (chunk_tokens, chunk_overlap_tokens)
 
-    def _add(self, documents: Given | Iterable[Given], *, metadata: Mapping[str, Any] | None = None) -> Flow[Added]:
+    def _add(
+        self,
+        documents: Given | Iterable[Given] | None = None,
+        *,
+        text: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Flow[Added]:
         """Adds documents, or replaces those with the same source; returns which are new, changed and unchanged.
 
         LangChain documents with the same `source` in their metadata, such as the pages of a PDF, are one document.
@@ -160,15 +165,19 @@ class KnowledgeBase:
 
         Args:
             documents: one or several of: a `Document`, a string (the text itself), a path. Of a folder give
-                `Path("docs").rglob("*.md")`, of a loader `loader.lazy_load()`.
+                `Path("docs").rglob("*.md")`, of a loader `loader.lazy_load()`. A string that is written as a path or as
+                the address of a page is an error: a file is a `Path`.
+            text: the text of one document, however it is written, in place of `documents`.
             metadata: of all of them: `source`, `title`, `date` (`YYYY-MM-DD`), `type`, `summary`, and anything else.
 
         One that cannot be read, or has no text, is a `DocumentError`; those before it are added. Where the store cannot
         be written, or the embeddings of its index fail, that is a `StoreError`; adding again goes on from there.
         """
         given = metadata or {}
+        if text is not None:
+            documents = _as_document(text, documents)
         done = {outcome: list[str]() for outcome in Added._fields}
-        for group in (yield in_thread(lambda: by_source(documents, given))):
+        for group in (yield in_thread(partial(by_source, documents, given))):
             new = yield in_thread(partial(read_document, group, given))
             id_ = self._id_of(new.about["source"])
             outcome = yield from self._alone(self._write(id_, new))
@@ -302,7 +311,7 @@ def extract(text: str, chunks: Sequence[str], counter: TokenCounter, budget_toke
     return shrink_to(picked or text[:budget_tokens], counter.count_text, budget_tokens) or text[: budget_tokens // 4]
 
 
-def by_source(given: Given | Iterable[Given], metadata: Mapping[str, Any]) -> list[list[Given]]:
+def by_source(given: Given | Iterable[Given] | None, metadata: Mapping[str, Any]) -> list[list[Given]]:
     """Groups LangChain documents with the same source, such as pages; every other item is a group of its own."""
     single = isinstance(given, Document | str | PathLike) or not isinstance(given, Iterable)
     groups: dict[object, list[Given]] = {}
@@ -332,10 +341,38 @@ def read_document(group: Sequence[Given], metadata: Mapping[str, Any]) -> NewDoc
         return _merged(_of_file(Path(first)), metadata)
     if isinstance(first, Document):
         return _merged(cast("Sequence[Document]", group), metadata)
-    with suppress(OSError):
-        if "\n" not in first and len(first) < TITLE_CHARACTERS and Path(first).is_file():
-            raise DocumentError(f"{first!r} is a file, but a string is a document's text. Give Path({first!r})")
+    _refuse_address(first)
     return _merged([Document(first)], metadata)
+
+
+def _as_document(text: object, documents: object) -> Document:
+    """Returns a text as a document; an error where something else is given with it, or it is no text."""
+    if documents is not None:
+        raise DocumentError("Give documents, or the text of one document as `text`, not both")
+    if not isinstance(text, str):
+        raise DocumentError(f"`text` is the text of one document, a string, not {type(text).__name__}")
+    return Document(text)
+
+
+def _refuse_address(text: str) -> None:
+    """Raises a `DocumentError` for a string that says where a document is, and not what stands in it."""
+    otherwise = "If this is the text of a document, give it as text=..."
+    if addresses.exists(text):
+        path = Path(text).expanduser()
+        given = f"Path({str(path)!r})"
+        if path.is_dir():
+            raise DocumentError(f"{text!r} is a folder. Give its files: {given}.rglob('*.md'). {otherwise}")
+        raise DocumentError(f"{text!r} is a file, but a string is a document's text. Give {given}. {otherwise}")
+    if addresses.looks_like_path(text):
+        raise DocumentError(
+            f"{text!r} looks like the path of a file, and there is none (in {Path.cwd().as_posix()!r}, if it is "
+            f"relative). Give the path of a file that is there, as Path(...). {otherwise}"
+        )
+    if addresses.is_address(text):
+        raise DocumentError(
+            f"{text!r} is an address, and nothing is fetched from there. Give the page's text, or the documents of a "
+            f"LangChain loader. {otherwise}"
+        )
 
 
 def _of_file(path: Path) -> list[Document]:

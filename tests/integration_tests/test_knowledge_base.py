@@ -190,6 +190,61 @@ def test_what_makes_no_sense_is_refused(knowledge: KnowledgeBase, tmp_path: Path
         assert [info.date for info in knowledge.list()] == [given and "2024-07-01"]
 
 
+@pytest.mark.parametrize(
+    ("given", "advice"),
+    [
+        ("/nope/x.md", r"looks like the path .* there is none .*Path\(\.\.\.\).*text=\.\.\."),
+        ("docs/My notes.md", r"looks like the path"),
+        ("C:\\nope\\x.md", r"looks like the path"),
+        ("https://example.com/x.md", r"nothing is fetched.*loader.*text=\.\.\."),
+    ],
+)
+def test_a_string_that_says_where_a_document_is_is_refused(knowledge: KnowledgeBase, given: str, advice: str) -> None:
+    with pytest.raises(DocumentError, match=advice):
+        knowledge.add([KETTLE, given])
+    assert [document.page_content for document in knowledge.search("kettle")] == [KETTLE]
+
+
+@pytest.mark.parametrize("name", ["a.txt", "no extension", "long" * 50, "~x"])
+def test_the_path_of_a_file_as_a_string_is_refused(knowledge: KnowledgeBase, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("text")
+    with pytest.raises(DocumentError, match=r"is a file.*Give Path"):
+        knowledge.add(str(tmp_path / name))
+
+
+def test_a_folder_as_a_string_is_refused(knowledge: KnowledgeBase, tmp_path: Path) -> None:
+    with pytest.raises(DocumentError, match=r"is a folder.*rglob"):
+        knowledge.add(str(tmp_path))
+
+
+def test_a_file_in_the_home_as_a_string_is_refused(
+    knowledge: KnowledgeBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    (tmp_path / "x.md").write_text("text")
+    with pytest.raises(DocumentError, match=r"is a file.*x\.md"):
+        knowledge.add("~/x.md")
+
+
+@pytest.mark.parametrize("text", ["/nope/x.md", "https://example.com", "Tea and/or coffee", "nul\0"])
+def test_what_is_given_as_text_is_the_text(knowledge: KnowledgeBase, text: str) -> None:
+    assert len(knowledge.add(text=text, metadata={"source": "s"}).added) == 1
+    whole = knowledge.get("s")
+    assert whole is not None
+    assert whole.page_content == text
+
+
+def test_a_text_given_either_way_is_the_same_document(knowledge: KnowledgeBase) -> None:
+    [first] = knowledge.add(KETTLE).added
+    assert knowledge.add(text=KETTLE).unchanged == (first,)
+
+
+def test_a_text_beside_documents_is_refused(knowledge: KnowledgeBase) -> None:
+    with pytest.raises(DocumentError, match="not both"):
+        knowledge.add(KETTLE, text=BIKE)
+
+
 # Loaders, and what cannot be read
 
 
