@@ -173,6 +173,8 @@ class KnowledgeBase:
         One that cannot be read, or has no text, is a `DocumentError`; those before it are added. Where the store cannot
         be written, or the embeddings of its index fail, that is a `StoreError`; adding again goes on from there.
         """
+        if not isinstance(metadata, Mapping | None):
+            raise DocumentError(f"metadata must be a mapping of names to values, not {type(metadata).__name__}")
         given = metadata or {}
         if text is not None:
             documents = _as_document(text, documents)
@@ -219,6 +221,8 @@ class KnowledgeBase:
         place in the document), `tokens`, `score` (0 to 1 within this result), `lexical`, `dense`, and everything that
         the caller or the loader gave: a name that is one of these stands under `given_` and the name.
         """
+        if not isinstance(query, str):
+            raise errors.InputError(f"The query must be a string, not {type(query).__name__}")
         errors.require_count("k", k)
         found = yield from self._catalogue.search([self._owner], query, limit=k, embeddings=self.embeddings)
         return [Document(it.text, id=it.id, metadata=beside(it.metadata, {"id": it.id, **own})) for it, own in found]
@@ -313,6 +317,11 @@ def extract(text: str, chunks: Sequence[str], counter: TokenCounter, budget_toke
 
 def by_source(given: Given | Iterable[Given] | None, metadata: Mapping[str, Any]) -> list[list[Given]]:
     """Groups LangChain documents with the same source, such as pages; every other item is a group of its own."""
+    if isinstance(given, Mapping | bytes | bytearray):  # to read them one by one would keep names, or refuse numbers
+        raise DocumentError(
+            f"A document is a LangChain Document, a string (its text) or a path, not {type(given).__name__}: give "
+            f"Document(page_content=..., metadata=...), or the text of bytes that were decoded"
+        )
     single = isinstance(given, Document | str | PathLike) or not isinstance(given, Iterable)
     groups: dict[object, list[Given]] = {}
     for number, item in enumerate(cast("list[Given]", [given]) if single else cast("Iterable[Given]", given)):

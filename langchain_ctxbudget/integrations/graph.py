@@ -18,7 +18,7 @@ from langchain_ctxbudget.errors import InvalidSettingsError, checks_names
 from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.integrations.options import ReportInState, newest, pipeline_of, require_report, state_update
 from langchain_ctxbudget.messages import instruction
-from langchain_ctxbudget.pipeline import ContextPipeline, RunContext, run_of
+from langchain_ctxbudget.pipeline import ContextPipeline, RunContext, require_default_user, run_of
 from langchain_ctxbudget.prompt import Request
 from langchain_ctxbudget.settings import ContextSettings
 
@@ -169,6 +169,7 @@ def build_context_graph(
     asked = Request(instructions=(given,) if given else (), tools=tools, response_format=response_format)
     engine = pipeline_of(pipeline).engine
     require_report(report)
+    require_default_user(default_user)
 
     def step(name: str, state: ContextState, config: RunnableConfig) -> Flow[dict[str, Any]]:
         run = run_of(config, default_user, get_runtime(), agent=agent, messages=state["messages"])

@@ -19,7 +19,7 @@ from langchain_ctxbudget.integrations.callbacks import observed_elsewhere
 from langchain_ctxbudget.integrations.options import ReportInState, newest, pipeline_of, require_report, state_update
 from langchain_ctxbudget.integrations.tools import create_compaction_tool, create_recall_tool
 from langchain_ctxbudget.messages import call_ids, fingerprint, plainly_same, split_instructions, split_turn
-from langchain_ctxbudget.pipeline import ContextPipeline, Engine, Run, Session, is_task, run_of
+from langchain_ctxbudget.pipeline import ContextPipeline, Engine, Run, Session, is_task, require_default_user, run_of
 from langchain_ctxbudget.prompt import Request
 from langchain_ctxbudget.retrieval import recall_tool
 from langchain_ctxbudget.settings import ContextSettings
@@ -97,6 +97,7 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
                 also the `"texts"` that it quotes.
         """
         super().__init__()
+        require_default_user(default_user)
         self.pipeline = pipeline_of(pipeline)
         self._default_user, self._runtime_store, self._agent = default_user, runtime_store, agent
         self._report = require_report(report)

@@ -1,7 +1,7 @@
 """`BudgetedRetriever`: the search of a pipeline as a LangChain retriever."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.documents import Document
@@ -9,7 +9,7 @@ from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import RunnableConfig, ensure_config
 from pydantic import ConfigDict, Field
 from langchain_ctxbudget.documents import beside
-from langchain_ctxbudget.errors import InputError, InvalidSettingsError
+from langchain_ctxbudget.errors import InputError, InvalidSettingsError, require_count, require_names
 from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.history import Conversation, OpenConversation
 from langchain_ctxbudget.integrations.options import refusing_unknown, require_pipeline
@@ -80,10 +80,12 @@ class BudgetedRetriever(BaseRetriever):
 
     def invoke(self, input: str, config: RunnableConfig | None = None, **kwargs: Any) -> list[Document]:  # noqa: A002, ANN401 - as the base class has it
         """Returns the documents for a query, best first; `k` and `max_tokens` may be given for this call."""
+        _require_limits(kwargs)
         return super().invoke(input, config, run_config=config, **kwargs)
 
     async def ainvoke(self, input: str, config: RunnableConfig | None = None, **kwargs: Any) -> list[Document]:  # noqa: A002, ANN401 - as the base class has it
         """Returns the documents for a query, best first; see `invoke`."""
+        _require_limits(kwargs)
         return await super().ainvoke(input, config, run_config=config, **kwargs)
 
     def _get_relevant_documents(self, query: str, *, run_manager: object, **given: Any) -> list[Document]:  # noqa: ANN401, ARG002 - as the base class has it
@@ -105,7 +107,8 @@ class BudgetedRetriever(BaseRetriever):
                 f"The query must be a string, not {type(query).__name__}: put a step in front that picks it, for "
                 f"instance itemgetter('question') | retriever"
             )
-        k, max_tokens = k or self.k, max_tokens or self.max_tokens
+        k = self.k if k is None else k
+        max_tokens = self.max_tokens if max_tokens is None else max_tokens
         config = ensure_config(run_config)
         # Whose run it is says the config, but not which conversation: a retriever has the one that it was made with.
         config = {**config, "configurable": {**(config.get("configurable") or {}), "thread_id": "-"}}
@@ -141,6 +144,14 @@ class BudgetedRetriever(BaseRetriever):
         if self.conversation_id is None:
             return (yield from body(None))
         return (yield from engine.recall(Scope(run.scope.user_id, self.conversation_id), body))
+
+
+def _require_limits(given: Mapping[str, object]) -> None:
+    """Raises `InvalidSettingsError` for a limit of a call that there is none of, or that is no number of at least 1."""
+    require_names(given, ("k", "max_tokens"), "BudgetedRetriever.invoke")
+    for name, value in given.items():
+        if value is not None:
+            require_count(name, value, kind=InvalidSettingsError)
 
 
 def _fitting(ranked: Sequence[Document], count: Count, k: int | None, max_tokens: int | None) -> list[Document]:

@@ -14,7 +14,7 @@ from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.history import Conversation
 from langchain_ctxbudget.integrations.options import require_pipeline
 from langchain_ctxbudget.messages import split_turn, vocabulary
-from langchain_ctxbudget.pipeline import ContextPipeline, run_of
+from langchain_ctxbudget.pipeline import ContextPipeline, require_default_user, run_of
 from langchain_ctxbudget.retrieval import IS_RECALL, USAGE, Transcript, by_query, by_reference
 
 MIN_RECALL_TOKENS = 64
@@ -67,6 +67,7 @@ def create_recall_tool(
         <BLANKLINE>
     """
     require_pipeline(pipeline, "give it the one that keeps the conversations")
+    require_default_user(default_user)
     require_count("max_tokens", max_tokens, MIN_RECALL_TOKENS, kind=InvalidSettingsError)
 
     def answer(config: RunnableConfig, given: object, query: str | None, reference: str | None) -> Flow[str]:
@@ -118,6 +119,7 @@ def create_compaction_tool(
 ) -> BaseTool:
     """Creates a tool with which an agent has older messages compacted now; options are as for `create_recall_tool`."""
     require_pipeline(pipeline, "give it the one that keeps the conversations")
+    require_default_user(default_user)
 
     def asked(config: RunnableConfig, given: object) -> Flow[str]:
         runtime = given if isinstance(given, ToolRuntime) else get_runtime()

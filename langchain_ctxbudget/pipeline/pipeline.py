@@ -91,6 +91,7 @@ class ContextPipeline:
         require_kind("store", store, BaseStore)
         require_kind("embeddings", embeddings, Embeddings)
         require_kind("reranker", reranker, BaseDocumentCompressor)
+        require_kind("writer_id", writer_id, str)
         self.settings = ContextSettings().override(settings)
         target = ModelTarget(model, token_counter)
         self._workspace = Workspace(

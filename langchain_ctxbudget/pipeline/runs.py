@@ -1,13 +1,14 @@
 """Runs of LangGraph and LangChain: whose they are, and a pipeline as a step of a chain."""
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import BaseMessage, MessageLikeRepresentation, convert_to_messages
 from langchain_core.runnables.config import RunnableConfig
 from langgraph.store.base import BaseStore
+from pydantic import BaseModel
 from langchain_ctxbudget import errors
 from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.messages import (
@@ -22,7 +23,7 @@ from langchain_ctxbudget.messages import (
 from langchain_ctxbudget.pipeline.engine import Engine
 from langchain_ctxbudget.prompt import Request
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores import Scope, SharedThread
+from langchain_ctxbudget.stores import Scope, SharedThread, require_id
 
 if TYPE_CHECKING:
     from langchain_core.runnables import Runnable
@@ -140,6 +141,12 @@ def run_of(
     )
 
 
+def require_default_user(default_user: str | None) -> None:
+    """Raises `MissingScopeError` for a default user who is given, and is no text or an empty one."""
+    if default_user is not None:
+        require_id("default_user", default_user)
+
+
 def current_runtime() -> object:
     """Returns the runtime of the current LangGraph run; None outside of one."""
     from langgraph.runtime import get_runtime  # noqa: PLC0415 - not needed where nothing runs
@@ -220,9 +227,16 @@ def _said(name: str, *sources: object) -> Any:  # noqa: ANN401 - ids of any kind
 
 
 def _text(key: object) -> str:
-    if isinstance(key, Mapping | list | tuple | set | bytes) or callable(key):
+    """Returns an id as text; an object whose text is not the same in another run is an `InvalidSettingsError`."""
+    is_record = isinstance(key, bool | float | BaseModel | Mapping | list | tuple | set | bytes) or is_dataclass(key)
+    if is_record or callable(key) or _is_told_by_address(key):
         raise errors.InvalidSettingsError(f"user_id and thread_id must be text, not {key!r}")
     return str(key)
+
+
+def _is_told_by_address(key: object) -> bool:
+    """Returns True for an object whose text is where it lies in the memory, as that of a plain class."""
+    return type(key).__str__ is object.__str__ and type(key).__repr__ is object.__repr__
 
 
 # A step of a chain
@@ -232,6 +246,7 @@ def context_runnable(
     engine: Engine, default_user: str | None, tools: Sequence[Any], response_format: object, *, runtime_store: bool
 ) -> "Runnable[Any, list[BaseMessage]]":
     """Returns a runnable from the turn to answer to the messages to send; see `ContextPipeline.as_runnable`."""
+    require_default_user(default_user)
     same_for_all = Request(tools=tools, response_format=response_format)
 
     def flow(given: object, config: RunnableConfig) -> Flow[list[BaseMessage]]:

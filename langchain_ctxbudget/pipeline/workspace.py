@@ -443,7 +443,7 @@ class Workspace:
         if request.persona_id is not None:
             places["persona"] = stores.settings_place(user, request.persona_id)
         if request.device_id is not None:
-            places["device"] = records.PRESENCE.place(user, request.device_id)
+            places["device"] = records.PRESENCE.place(user, stores.require_id("device_id", request.device_id))
         what = "compaction cuts, pins and saved settings not read"
         items = yield from with_fallback(batch(store, places.values()), None, what, failures)
         found: dict[str, object] = dict(zip(places, items, strict=True)) if items is not None else {}

@@ -1,7 +1,9 @@
 """One rule for what a user and a conversation may be called, whichever way in: any text but an empty one."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 import pytest
 from langchain.agents import create_agent
@@ -17,7 +19,8 @@ from langchain_ctxbudget import (
     build_context_graph,
     create_recall_tool,
 )
-from langchain_ctxbudget.errors import MissingScopeError
+from langchain_ctxbudget.errors import InvalidSettingsError, MissingScopeError
+from langchain_ctxbudget.integrations.tools import create_compaction_tool
 from langchain_ctxbudget.middleware import ContextBudgetMiddleware, RunContext
 from langchain_ctxbudget.pipeline import run_of
 from langchain_ctxbudget.stores import Scope
@@ -165,3 +168,54 @@ def test_an_empty_id_is_refused(way: Way) -> None:
 
 def test_a_blank_user_of_a_run_is_not_the_default_user() -> None:
     assert run_of(config_of(" "), default_user="ada").scope == Scope(" ", " ")
+
+
+MAKERS: list[Callable[[ContextPipeline, Any], Any]] = [
+    lambda pipeline, user: pipeline.as_runnable(default_user=user),
+    lambda pipeline, user: build_context_graph(pipeline, default_user=user),
+    lambda pipeline, user: ContextBudgetMiddleware(pipeline, default_user=user),
+    lambda pipeline, user: create_recall_tool(pipeline, default_user=user),
+    lambda pipeline, user: create_compaction_tool(pipeline, default_user=user),
+    lambda pipeline, user: BudgetedRetriever(pipeline=pipeline, default_user=user),
+]
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("wrong", ["", 5, b"ada"])
+def test_a_default_user_is_checked_where_it_is_given(make: Callable[[ContextPipeline, Any], Any], wrong: Any) -> None:
+    with pytest.raises(MissingScopeError, match="default_user must be a non-empty string"):
+        make(ContextPipeline(), wrong)
+
+
+@dataclass
+class Account:
+    name: str = "ada"
+
+
+class Plain:
+    pass
+
+
+@pytest.mark.parametrize("wrong", [True, 1.5, ["ada"], {"id": "ada"}, b"ada", Account(), Plain(), str])
+@pytest.mark.parametrize("name", ["user_id", "thread_id"])
+def test_an_id_of_a_run_whose_text_may_change_is_refused(name: str, wrong: Any) -> None:
+    configurable = {"user_id": "ada", "thread_id": "c1", name: wrong}
+    with pytest.raises(InvalidSettingsError, match="must be text"):
+        run_of({"configurable": configurable}, None)
+
+
+@pytest.mark.parametrize("id_", [5, 0, UUID("12345678-1234-5678-1234-567812345678")])
+def test_numbers_and_uuids_are_ids_of_runs(id_: Any) -> None:
+    scope = run_of({"configurable": {"user_id": id_, "thread_id": id_}}, None).scope
+    assert scope == Scope(str(id_), str(id_))
+
+
+@pytest.mark.parametrize("wrong", ["", 5])
+def test_a_device_is_a_text(wrong: Any) -> None:
+    with pytest.raises(MissingScopeError, match="device_id must be a non-empty string"):
+        ContextPipeline().assemble(QUESTION, user_id="ada", conversation_id="c1", device_id=wrong)
+
+
+def test_a_writer_is_a_text() -> None:
+    with pytest.raises(InvalidSettingsError, match="writer_id must be a str"):
+        ContextPipeline(writer_id=5)  # type: ignore[arg-type]

@@ -245,6 +245,25 @@ def test_a_text_beside_documents_is_refused(knowledge: KnowledgeBase) -> None:
         knowledge.add(KETTLE, text=BIKE)
 
 
+@pytest.mark.parametrize("wrong", [{"text": "x"}, b"x", bytearray(b"x")])
+def test_what_is_no_document_is_not_read_in_pieces(knowledge: KnowledgeBase, wrong: Any) -> None:
+    with pytest.raises(DocumentError, match=f"not {type(wrong).__name__}"):
+        knowledge.add(wrong)
+    assert knowledge.list() == []
+
+
+@pytest.mark.parametrize("wrong", ["a title", ["title"], 5])
+def test_metadata_are_a_mapping(knowledge: KnowledgeBase, wrong: Any) -> None:
+    with pytest.raises(DocumentError, match="metadata must be a mapping"):
+        knowledge.add(KETTLE, metadata=wrong)
+
+
+@pytest.mark.parametrize("wrong", [None, 5, ["kettle"]])
+def test_a_query_is_a_string(knowledge: KnowledgeBase, wrong: Any) -> None:
+    with pytest.raises(InputError, match="must be a string"):
+        knowledge.search(wrong)
+
+
 # Loaders, and what cannot be read
 
 

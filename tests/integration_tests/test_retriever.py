@@ -104,3 +104,22 @@ def test_an_agent_searches_as_its_user(invoke: Invoke, user: str, is_found: bool
     state = invoke(agent, {"messages": [HumanMessage("The code?")]}, config)
     [answer] = [message.content for message in state["messages"] if isinstance(message, ToolMessage)]
     assert ("7391" in answer) == is_found
+
+
+# Limits of a call
+
+
+@pytest.mark.parametrize("name", ["k", "max_tokens"])
+@pytest.mark.parametrize("wrong", [0, -1, 1.5, True, "2"])
+def test_a_limit_of_a_call_is_a_number_of_at_least_one(invoke: Invoke, name: str, wrong: Any) -> None:
+    with pytest.raises(InvalidSettingsError, match=f"{name} must be a whole number"):
+        invoke(make_retriever(), "bicycle", **{name: wrong})
+
+
+def test_a_limit_of_a_call_that_there_is_none_of_is_refused(invoke: Invoke) -> None:
+    with pytest.raises(InvalidSettingsError, match="no argument 'top_k'"):
+        invoke(make_retriever(), "bicycle", top_k=3)
+
+
+def test_a_limit_of_a_call_that_is_none_is_that_of_the_retriever(invoke: Invoke) -> None:
+    assert len(invoke(make_retriever(k=2), "bicycle", k=None, max_tokens=None)) == 2
