@@ -243,14 +243,15 @@ class MessageIndex(Columns):
         """Returns the number of every message's subject: its session, cut where another subject begins."""
         if len(self.vectors) > len(self.links):  # the last ones depend on what follows them
             self.links.truncate(max(0, len(self.links) - search.AFTER + 1))
-            first = max(0, len(self.links) - search.BEFORE)
-            self.links.extend(search.links(self.vectors.at(slice(first, None)), len(self.links) - first))
+            before = max(0, len(self.links) - search.BEFORE)
+            self.links.extend(search.links(self.vectors.at(slice(before, None)), len(self.links) - before))
         self._renew_usual_limit()
         known = min(self._settled, len(self._subjects))
-        tail = (rows.values[max(0, known - 1) :] for rows in (self._session, self.links, self._limits))
-        new = subjects(*tail, self._usual_limit)
+        first = max(0, known - 1)
+        session = self._session.values[first:]
+        new = subjects(session, self.links.values[first:], self._limits.values[first:], self._usual_limit)
         new += self._subjects[known - 1] - new[0] if known else 0
-        self._subjects = np.concatenate((self._subjects[: max(0, known - 1)], new))
+        self._subjects = np.concatenate((self._subjects[:first], new))
         self._settled = self.final_vectors
         return self._subjects
 
