@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import HumanMessage
 from pydantic import ConfigDict, Field
+from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow, twins
 from langchain_ctxbudget.integrations.chat_history import BudgetedChatMessageHistory, window_of
 from langchain_ctxbudget.integrations.options import refusing_unknown
@@ -71,6 +72,8 @@ class BudgetedMemory(BaseChatMemory):
             room = self.max_tokens or self.pipeline.settings.max_context_tokens
             return {self.memory_key: (yield from window_of(engine, scope, room, asked))}
         said = inputs[self.input_key or get_prompt_input_key(inputs, self.memory_variables)]
+        if not isinstance(said, str | list):
+            raise InputError(f"The input must be text or a list of content blocks, not {type(said).__name__}")
         settings = None if self.max_tokens is None else {"max_context_tokens": self.max_tokens}
         context = yield from engine.assemble(scope, [HumanMessage(said)], replace(asked, settings=settings))
         return {self.memory_key: context.messages}

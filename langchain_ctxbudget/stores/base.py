@@ -382,6 +382,8 @@ def with_offset(clock: Clock) -> Clock:
 
     def now() -> datetime:
         time = clock()
+        if not isinstance(time, datetime):
+            raise InvalidSettingsError(f"clock must give a datetime, not {time!r}: for instance datetime.now(UTC)")
         return time if time.utcoffset() is not None else time.replace(tzinfo=UTC)
 
     return now

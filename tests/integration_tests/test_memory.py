@@ -9,7 +9,7 @@ import pytest
 from langchain_openai import ChatOpenAI
 from langgraph.store.memory import InMemoryStore
 from langchain_ctxbudget import ContextPipeline
-from langchain_ctxbudget.errors import InvalidSettingsError
+from langchain_ctxbudget.errors import InputError, InvalidSettingsError
 from langchain_ctxbudget.memory import BudgetedMemory
 
 SCOPE = {"user_id": "ada", "conversation_id": "c1"}
@@ -87,3 +87,10 @@ def test_without_langchain_classic_it_says_what_to_install() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "ChromaStore" in done.stdout
     assert "pip install 'langchain-ctxbudget[classic]'" in done.stderr
+
+
+@pytest.mark.parametrize("wrong", [5, None, {"text": "x"}])
+def test_the_input_of_a_whole_prompt_is_text(pipeline: ContextPipeline, wrong: Any) -> None:
+    memory = BudgetedMemory(pipeline=pipeline, whole_prompt=True, **SCOPE)
+    with pytest.raises(InputError, match="input must be text"):
+        load(memory, input=wrong)

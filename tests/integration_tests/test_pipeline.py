@@ -11,7 +11,7 @@ from langgraph.store.base import BaseStore, Result
 from langgraph.store.memory import InMemoryStore
 from langchain_ctxbudget import ContextPipeline, ContextSettings
 from langchain_ctxbudget.budget import Layer
-from langchain_ctxbudget.errors import BlockedLoopError
+from langchain_ctxbudget.errors import BlockedLoopError, InvalidSettingsError
 
 SCOPE = {"user_id": "ada@example.org", "conversation_id": "c.1"}
 FACTS = ["The spare key is under the blue flowerpot.", "Grandma's recipe needs 340 g of rye flour."]
@@ -187,3 +187,10 @@ def test_a_call_that_is_never_answered_does_not_empty_the_history(store: BaseSto
     pipeline.add_messages(messages, **SCOPE)
     report = pipeline.assemble("And now?", **SCOPE).report
     assert report.coverage_counts()["verbatim"] >= 4
+
+
+@pytest.mark.parametrize("wrong", [0.5, "2026-01-01", None])
+def test_a_clock_that_gives_no_datetime_is_told(wrong: Any) -> None:
+    pipeline = ContextPipeline(clock=lambda: wrong)  # as `time.time` would
+    with pytest.raises(InvalidSettingsError, match="clock must give a datetime"):
+        pipeline.assemble("Hello", user_id="ada", conversation_id="c1")
