@@ -13,9 +13,10 @@ from langchain_ctxbudget.messages.messages import (
 )  # fmt: skip
 from langchain_ctxbudget.messages.outline import head_end
 from langchain_ctxbudget.messages.text import (
-    MARKS, MAX_SENTENCE_CHARACTERS, STOP_WORDS, UNSPACED, artifacts, begins_in_the_middle, clipped, digest, fold,
-    forget_texts, iso_date, mentions, one_line, packaged, remembering, replaced, says_more, says_the_opposite,
-    says_the_same, sentences, stem, terms, units, vocabulary, without_mentions, without_pasted, word_count,
+    MARKS, MAX_SENTENCE_CHARACTERS, STOP_WORDS, UNSPACED, Statement, artifacts, begins_in_the_middle, clipped, digest,
+    fold, forget_texts, is_replaced_by, iso_date, mentions, one_line, packaged, remembering, replaced, says_more,
+    says_the_opposite, says_the_same, sentences, statement_key, statements, stem, terms, units, vocabulary,
+    without_mentions, without_pasted, word_count, words_of_thing,
 )  # fmt: skip
 from langchain_ctxbudget.messages.turns import (
     Group, OpenCalls, Repair, Used, as_note, distinct, group, joined_repairs, newest_that_fit, same_beginning,

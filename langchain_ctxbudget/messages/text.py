@@ -365,6 +365,8 @@ def _alike(first: _Reading, second: _Reading) -> bool:
 
 MOST_STATED = 1_000
 """A message of more characters is a text about many things."""
+UNNAMED_THINGS = ("home", "employer")
+"""Things that a statement is about without naming them: "I live in Lisbon"."""
 Statement: TypeAlias = tuple[str, str, frozenset[str], bool, bool]
 """A thing, the kind and form of its value, the value; whether it is new or the only one (a port), whether it ended."""
 
@@ -374,12 +376,42 @@ def replaced(said: Mapping[int, tuple[str, str]]) -> Iterator[tuple[int, int, st
     newest = dict[object, tuple[int, Statement]]()
     for at, (speaker, text) in sorted(said.items(), reverse=True):
         for statement in statements(text):
-            thing, kind, value, _, has_ended = statement
-            key = speaker, kind, frozenset(terms(ENGLISH.change.sub(" ", thing)))
-            later, (*_, new, is_change, is_end) = newest.setdefault(key, (at, statement))
-            is_same = new <= value or value <= new
-            if later > at and is_change and is_same == is_end and not has_ended:
-                yield at, later, thing
+            later, new = newest.setdefault(statement_key(speaker, statement), (at, statement))
+            *_, is_change, _ = new
+            if later > at and is_change and is_replaced_by(statement, new):
+                yield at, later, statement[0]
+
+
+def statement_key(speaker: str, statement: Statement) -> tuple[str, str, frozenset[str]]:
+    """Returns what statements about the same thing have in common: the speaker, the kind of value, the thing."""
+    _, kind, *_ = statement
+    return speaker, kind, frozenset(_terms_of_thing(statement))
+
+
+def is_replaced_by(statement: Statement, later: Statement) -> bool:
+    """Tells whether a later statement about the same thing gives it another value, or ends the one that it has."""
+    _, _, value, _, has_ended = statement
+    _, _, new, _, is_end = later
+    is_same = new <= value or value <= new
+    return is_same == is_end and not has_ended
+
+
+def words_of_thing(statement: Statement) -> tuple[list[str], bool]:
+    """Returns search terms of messages about the same thing, and whether such a message has all of them or any one."""
+    thing = statement[0]
+    if thing in UNNAMED_THINGS:
+        return terms(ENGLISH[thing]), False
+    return _terms_of_thing(statement), True
+
+
+def _terms_of_thing(statement: Statement) -> list[str]:
+    """Returns the terms of a thing, the same for "my bike" and "the colour of my bike"."""
+    thing, kind, *_ = statement
+    named = terms(ENGLISH.change.sub(" ", thing))
+    if kind.startswith("colour"):
+        of_what = [term for term in named if term not in ("colour", "color")]
+        return of_what or named
+    return named
 
 
 @remembering(4_096)
@@ -388,7 +420,7 @@ def statements(text: str) -> list[Statement]:
     made: list[Statement] = []
     for said in sentences(without_pasted(text)) if len(text) <= MOST_STATED else ():
         for found in () if ENGLISH.unsure.search(said) else ENGLISH.states.finditer(said):
-            kind = next(name for name in ("day", "time", "number", "name") if found[name])
+            kind = next(name for name in ("day", "time", "number", "colour", "name") if found[name])
             unit = re.sub(r"[\d\W_]", "", found[kind]).casefold()
             form = {"number": unit, "name": bool(found["what"]) and "moved" in found[0]}.get(kind, bool(unit))
             thing = found["what"] or found["made"] or ("home" if found["home"] else "employer")
