@@ -8,8 +8,9 @@ from langchain_ctxbudget.history.conversation import (
     Conversation, LastPrompt, MessagePage, OpenConversation, OpenConversations, require_known,
 )  # fmt: skip
 from langchain_ctxbudget.history.editing import Editor, OnRemoval
+from langchain_ctxbudget.history.elsewhere import NOWHERE, Elsewhere, Libraries, OtherConversations, OtherMessage, Query
 from langchain_ctxbudget.history.extractive import Line, Sentence, choose, keep_sentences
-from langchain_ctxbudget.history.log import CUTS, JOINED, LANES, PINS, OtherConversations, message_reference
+from langchain_ctxbudget.history.log import CUTS, JOINED, LANES, PINS, message_reference
 from langchain_ctxbudget.history.summarizing import ConversationCompaction, Owner, Summarizing, compactions, look_up
 from langchain_ctxbudget.history.table import MessageTable
 from langchain_ctxbudget.history.turn_blocks import (

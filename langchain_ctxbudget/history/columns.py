@@ -225,6 +225,15 @@ class MessageIndex(Columns):
             column.extend(values)
         self.said.update(self._said.values[start:].tolist())
 
+    def speaker_of(self, position: int) -> str:
+        """Returns the name of who says a message, else the role."""
+        return list(self.speakers)[int(self.speaker.values[position])]
+
+    def known_of(self, position: int) -> tuple[int, int, int, float]:
+        """Returns digests of a text, of who says what, and of what in one form; and the share of the first person."""
+        sayings = int(self.sayings.values[position]), int(self.folded.values[position])
+        return int(self._said.values[position]), *sayings, float(self._first_person.values[position])
+
     def texts(self, costs: search.Numbers, places: NDArray[np.intp], session: search.Numbers) -> search.Texts:
         """Returns the features of the messages at `places`; `costs` and `session` have a value for every message."""
         chosen = session[places]

@@ -16,7 +16,7 @@ from langchain_ctxbudget.flow import Flow, Lock, T, locked
 from langchain_ctxbudget.history.arc import OpenQuestions
 from langchain_ctxbudget.history.columns import UNKNOWN, Beginning, Costs, Entry
 from langchain_ctxbudget.history.extractive import Line
-from langchain_ctxbudget.history.log import Heads, News, OtherConversations, fold, in_order
+from langchain_ctxbudget.history.log import Heads, News, fold, in_order
 from langchain_ctxbudget.history.table import PRESERVATIONS, MessageTable
 from langchain_ctxbudget.history.tree import Spans
 from langchain_ctxbudget.history.turn_blocks import TurnBlock, with_block, words_of
@@ -245,7 +245,8 @@ class OpenConversation:
     snapshot_unsaved: bool = False
     learned: tuple[int, str] = (0, "")
     """The number of messages that were learned from, by the last look, and their digest."""
-    other_conversations: OtherConversations = field(default_factory=OtherConversations)
+    stored_at: dict[str, datetime] | None = None
+    """The time at which each record was stored, by key, where somebody wants to know: blocks do not tell."""
     last: LastPrompt | None = None
     snapshots: list[str] | None = None
     """The ids of the reports of its prompts that are kept; None before they were read."""

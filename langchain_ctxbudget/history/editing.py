@@ -50,6 +50,8 @@ def refresh(store: BaseStore, conversation: OpenConversation, *, listing: bool =
         news = yield from log.read_new(store, conversation.scope, before, now)
         conversation.heads = None  # a message that cannot be read is an error each time
         conversation.take_in(news, whole=not goes_on)
+        if conversation.stored_at is not None:
+            conversation.stored_at |= news.stored_at
     conversation.heads = now
 
 

@@ -9,9 +9,9 @@ lists them again when `joined` is another. So of two writers that join at the sa
 For the same reason a writer looks at the heads again after it has written its own.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import count
 from typing import Any, cast
 
@@ -19,20 +19,15 @@ from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp, SearchItem, SearchOp
 from langchain_ctxbudget import stores
 from langchain_ctxbudget.flow import Flow, batch
-from langchain_ctxbudget.messages import content_id, date_of, fingerprint, plain_text, preservation_of, speaker
-from langchain_ctxbudget.search import Candidate
+from langchain_ctxbudget.messages import content_id, fingerprint
 
 MESSAGES, LANES, JOINED, CUTS, PINS = "messages", "lanes", "joined", "cuts", "pins"
 POLLED = 32
 """Heads that a reader asks for each time: of the lanes that were written last."""
 SURE = 16
 """A writer whose lane is not among this many that were written last joins again, as readers may not ask for it."""
-OVERFETCH = 4
-"""A search asks for this many times the wanted messages, as some may be the open conversation's."""
 LANES_READ = 256
 """Heads of lanes among which those that were written last are looked for."""
-FEWEST_EACH = 8
-"""The fewest messages that are read of a lane in a store without an index, where it has so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +76,8 @@ class News:
     messages: Sequence[stores.MessageRecord]
     changed: Mapping[str, stores.MessageRecord | None] = field(default_factory=dict)
     """Records that were there before, by key, as they are now; None for one that was deleted."""
+    stored_at: Mapping[str, datetime] = field(default_factory=dict)
+    """The time at which each record was stored, by key."""
 
 
 def read_new(store: BaseStore, scope: stores.Scope, known: Heads, now: Heads) -> Flow[News]:
@@ -88,28 +85,32 @@ def read_new(store: BaseStore, scope: stores.Scope, known: Heads, now: Heads) ->
     starts = {name: lane.count for name, lane in known.lanes.items()}
     ends = {name: lane.count for name, lane in now.lanes.items()}
     keys = [stores.place_key(name, number) for name, end in ends.items() for number in range(starts.get(name, 0), end)]
-    records = yield from _read_records(store, scope, keys)
+    stored_at: dict[str, datetime] = {}
+    records = yield from _read_records(store, scope, keys, stored_at)
     messages = {key: record for key, record in records.items() if isinstance(record, stores.MessageRecord)}
     touched = {key for record in records.values() if isinstance(record, stores.ChangeRecord) for key in record.changed}
     # Read after the heads, so they are at least as new as what the heads tell of.
-    found = yield from _read_records(store, scope, sorted(touched))
+    found = yield from _read_records(store, scope, sorted(touched), stored_at)
     changed = {key: it if isinstance(it := found.get(key), stores.MessageRecord) else None for key in touched}
     stay = (changed.get(key, record) for key, record in messages.items())
     return News(
         messages=in_order(record for record in stay if record is not None),
         changed={key: record for key, record in changed.items() if key not in messages},
+        stored_at=stored_at,
     )
 
 
 def _read_records(
-    store: BaseStore, scope: stores.Scope, keys: Sequence[str]
+    store: BaseStore, scope: stores.Scope, keys: Sequence[str], stored_at: dict[str, datetime]
 ) -> Flow[dict[str, stores.MessageRecord | stores.ChangeRecord]]:
+    """Returns records by key; adds the time at which each was stored to `stored_at`."""
     namespace = scope.namespace(MESSAGES)
     found: dict[str, stores.MessageRecord | stores.ChangeRecord] = {}
     for item in (yield from read_items(store, [GetOp(namespace, key) for key in keys])):
         if item is not None:
             kind = stores.ChangeRecord if "changed" in item.value else stores.MessageRecord
             found[item.key] = kind.read(item.value, f"message {item.key!r}")
+            stored_at[item.key] = stores.utc(item.created_at)
     return found
 
 
@@ -194,7 +195,7 @@ def read_conversations(store: BaseStore, user_id: str) -> Flow[list[str]]:
     """Reads the ids of a user's conversations, sorted."""
     namespaces = yield from stores.read_namespaces(store, (stores.ROOT, stores.label(user_id), LANES))
     items = yield from read_items(store, [GetOp(one, JOINED) for one in namespaces])
-    return sorted(_conversation_of(item) for item in items if item is not None)
+    return sorted(conversation_of(item) for item in items if item is not None)
 
 
 def read_behind(store: BaseStore, user_id: str, kind: str) -> Flow[list[str]]:
@@ -207,90 +208,12 @@ def read_behind(store: BaseStore, user_id: str, kind: str) -> Flow[list[str]]:
     done_at = {item.namespace[-1]: item.updated_at for item in finished}
     heads = ((item.namespace[-1], item.updated_at) for item in lanes if item.key != JOINED)
     behind = {name for name, at in heads if name in begun and (name not in done_at or at > done_at[name])}
-    return sorted(_conversation_of(item) for item in lanes if item.key == JOINED and item.namespace[-1] in behind)
+    return sorted(conversation_of(item) for item in lanes if item.key == JOINED and item.namespace[-1] in behind)
 
 
-def _conversation_of(joined: Item) -> str:
+def conversation_of(joined: Item) -> str:
+    """Returns the id of a conversation, by its `joined` record."""
     return str(stores.stored(joined.value)["conversation_id"])
-
-
-@dataclass(slots=True)
-class OtherConversations:
-    """Candidates from the user's other conversations, kept with the conversation that is open.
-
-    A store with an index gives the messages that are nearest in meaning to a query. One without gives the last ones of
-    the lanes that were written last: a set to choose from, and no ranking; it is read again when one was written to.
-    """
-
-    _read_for: object = None
-    _found: Sequence[Candidate] = ()
-
-    def read(
-        self, store: BaseStore, user_id: str, query: str, *, without_conversation: str | None, limit: int
-    ) -> Flow[Sequence[Candidate]]:
-        """Reads at most `limit` messages of a user's other conversations."""
-        user = (stores.ROOT, stores.label(stores.require_id("user_id", user_id)))
-        without = None if without_conversation is None else stores.label(without_conversation)
-        if query.strip() and stores.has_index(store):
-            # The open conversation cannot be left out of a search, only of what it finds; and some stores keep the
-            # vector of a message that is archived now.
-            most = limit if without is None else limit * OVERFETCH
-            search = SearchOp((*user, MESSAGES), filter={"archived": False}, limit=most, query=query)
-            [result] = yield from batch(store, [search])
-            scored = [item for item in cast("list[SearchItem]", result) if item.score is not None]
-            return (yield from _candidates(store, _within(scored, (*user, MESSAGES), without)))[:limit]
-        asked = [SearchOp((*user, kind), limit=LANES_READ) for kind in (LANES, PINS)]
-        written, pins = (cast("list[SearchItem]", result) for result in (yield from batch(store, asked)))
-        lanes = [item for item in _within(written, (*user, LANES), without) if item.key != JOINED]
-        lanes.sort(key=lambda item: (-item.updated_at.timestamp(), item.namespace, item.key))
-        lanes = lanes[: max(1, limit // FEWEST_EACH)]
-        seen = [(item.namespace, item.key, item.value) for item in (*lanes, *pins)]
-        if (read_for := (user_id, without_conversation, limit, seen)) != self._read_for:
-            of_each = limit // max(1, len(lanes))
-            places = [
-                GetOp((*user, MESSAGES, item.namespace[-1]), stores.place_key(item.key, number))
-                for item in lanes
-                for number in reversed(range(lane_of(item.key, item.value).count)[-of_each:])
-            ]
-            records = yield from batch(store, places)
-            newest = [item for item in records if isinstance(item, Item) and "changed" not in item.value]
-            self._read_for, self._found = read_for, (yield from _candidates(store, newest))[:limit]
-        return self._found
-
-
-def _within(items: Iterable[SearchItem], prefix: tuple[str, ...], without: str | None) -> list[SearchItem]:
-    """Returns the items that are a conversation's, and not of one of them; a store may look for a prefix as text."""
-    return [item for item in items if item.namespace[:-1] == prefix and item.namespace[-1] != without]
-
-
-def _candidates(store: BaseStore, found: Sequence[Item]) -> Flow[list[Candidate]]:
-    records: defaultdict[tuple[str, ...], list[stores.MessageRecord]] = defaultdict(list)
-    for item in found:
-        records[item.namespace].append(stores.MessageRecord.read(item.value, f"message {item.key!r}"))
-    asked = [GetOp((*of[:2], kind, of[-1]), key) for of in records for kind, key in ((LANES, JOINED), (PINS, PINS))]
-    about = iter((yield from batch(store, asked)))
-    made: dict[tuple[tuple[str, ...], str], Candidate] = {}
-    for of, its in records.items():
-        joined, pins = next(about), next(about)
-        if not isinstance(joined, Item):  # it is being deleted
-            continue
-        conversation_id = _conversation_of(joined)
-        pinned = known.pins if (known := stores.PinsRecord.found(pins)) else {}
-        for record in in_order(record for record in its if not record.archived):
-            message = record.to_message()
-            text, name = plain_text(message), str(message.id)
-            if text and (pinned.get(name) or preservation_of(message)) not in stores.UNQUOTED:
-                made[of, record.place.key] = Candidate(
-                    id=message_reference(conversation_id, name),
-                    source="conversations",
-                    text=text,
-                    title=conversation_id,
-                    place=record.place.number,
-                    speaker=speaker(message),
-                    date=date_of(message),
-                    kind="experience",
-                )
-    return [made[at] for item in found if (at := (item.namespace, item.key)) in made]
 
 
 def message_reference(conversation_id: str, message_id: str) -> str:

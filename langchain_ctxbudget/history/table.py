@@ -13,6 +13,7 @@ from typing import Any, overload
 
 import numpy as np
 from langchain_core.messages import BaseMessage, ToolMessage
+from numpy.typing import NDArray
 from langchain_ctxbudget import messages
 from langchain_ctxbudget.background import keep_newest
 from langchain_ctxbudget.history.arc import OpenQuestions
@@ -103,6 +104,16 @@ class MessageTable(Columns, Sequence[Entry]):
     def _shown(self, position: int) -> str | None:
         """Returns the date that the newest human message before a position stands under."""
         return list(self._words)[self.facts.values[position - 1]["date_shown"]] if position else None
+
+    def day(self, position: int) -> str | None:
+        """Returns the day of a message, or of the last one before it that has one."""
+        return list(self._words)[int(self.facts.values[position]["date"])]
+
+    @property
+    def quotable(self) -> NDArray[np.bool_]:
+        """Whether each message may be quoted: it has words, and nobody wants it summarised or dropped."""
+        is_wanted: NDArray[np.bool_] = self.preservations.values < PRESERVATIONS.index("summarize")
+        return self.says.values & is_wanted
 
     def digest(self, length: int | None = None) -> str:
         """Returns a digest of all messages, or of the first `length` ones."""
@@ -283,6 +294,15 @@ class MessageTable(Columns, Sequence[Entry]):
         ends = pairwise(np.append(0, lengths.cumsum()) + lengths.nbytes)
         self._sealed |= {at: texts[begin:stop] for at, (begin, stop) in zip(starts, ends, strict=True)}
         for at in [*islice(takewhile(end.__gt__, self.decoded), max(0, len(self.decoded) - MOST_DECODED))]:
+            del self.decoded[at]
+
+    def seal_in_memory(self) -> None:
+        """Keeps the texts of all messages but the last few as blocks do: as objects they take ten times the memory."""
+        first = TEXTS_TOGETHER * len(self._sealed)
+        end = max(first, TEXTS_TOGETHER * ((len(self) - 1) // TEXTS_TOGETHER))
+        if end > first:
+            self.keep_sealed(first, end, packed_texts(self[first:end]))
+        for at in [at for at in self.decoded if at < end]:
             del self.decoded[at]
 
 

@@ -134,7 +134,8 @@ class BudgetedRetriever(BaseRetriever):
             stored = yield from workspace.read_stored(OpenConversation(run.scope), asked, problems)
             memories = facts.as_candidates(facts.memory_fragments(stored.settings, count), stored.knowledge.facts)
             given = workspace.catalogue, run.scope.user_id, self.sources, workspace.embeddings, self.conversation_id
-            sources = Sources(*given, memories, vectors=workspace.vectors)
+            others = workspace.libraries.of(run.scope.user_id)
+            sources = Sources(*given, memories, vectors=workspace.vectors, others=others)
             found, failures = yield from search(sources, query, limit, conversation)
             for failure in (*problems, *failures):
                 _log.warning("%s", failure)

@@ -356,7 +356,7 @@ class Engine:
             without_conversation=scope.conversation_id,
             summaries_only=tier.documents == "summary",
             vectors=workspace.vectors,
-            others=conversation.other_conversations,
+            others=workspace.libraries.of(scope.user_id),
         )
         access = Access(store=workspace.store, embeddings=workspace.embeddings, sources=sources, reranker=self.reranker)
         seen = conversation.seen_with(self.target.counter, self.target.longest_call_id)

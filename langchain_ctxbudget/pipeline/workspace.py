@@ -112,6 +112,8 @@ class Workspace:
         self._again = partial(Workspace, settings, counter, **same, prices=prices, recent=self.recent)
         self.summarizing = history.Summarizing(summary_model, self) if summary_model is not None else None
         self.sealing: BackgroundWorker[stores.Scope] = BackgroundWorker(self._seal)
+        self.libraries = history.Libraries()
+        """The other conversations of users, as prompts search them."""
         self.vectors: dict[bytes, Vectors] = {}
         """Vectors of texts that were found outside of open conversations, by digests of the texts."""
         self._ahead: dict[stores.Scope, str] = {}
@@ -224,6 +226,8 @@ class Workspace:
             conversation.table.tree(self.settings.segment_messages)  # it tells what was derived from what
             before = len(conversation.table), conversation.table.digest()
             result = yield from change(history.Editor(self.store, conversation, self.writer_id))
+            if not conversation.table.holds(*before):  # what was edited or removed must not live on there
+                yield from self.libraries.forget(scope)
             if on_removal is not None and (surely or not conversation.table.holds(*before)):
                 yield from self.learning.forget(scope, conversation)
                 if on_removal == "forget":
@@ -256,7 +260,7 @@ class Workspace:
     def _rank(self, words: str, conversation: history.OpenConversation) -> Flow[None]:
         scope, names = conversation.scope, self.settings.sources if words else ()
         given = self.catalogue, scope.user_id, names, self.embeddings, scope.conversation_id
-        sources = Sources(*given, vectors=self.vectors, others=conversation.other_conversations)
+        sources = Sources(*given, vectors=self.vectors, others=self.libraries.of(scope.user_id))
         yield from search(sources, words, 0, conversation.seen_with(self.counter))
 
     def sync(
@@ -322,6 +326,7 @@ class Workspace:
                 yield from stores.bulk.delete_below(self.store, path, history.LANES, history.JOINED)
             finally:  # wherever it ends, what is left is read again
                 yield from self._forget(conversation)
+                yield from self.libraries.forget(scope)
                 forget_texts()
                 self.vectors.clear()
 
@@ -347,6 +352,7 @@ class Workspace:
             deletion = stores.bulk.delete_below(self.store, path, history.LANES, history.JOINED)
             count += yield from locked(known.lock_of(self.store, user_id), deletion)
         self.catalogue.forget(stores.label(user_id))
+        self.libraries.erase(user_id)
         self.vectors.clear()
         self.recent.forget(lambda scope: scope.user_id == user_id)
         for scope in self.open_conversations.all():

@@ -26,7 +26,6 @@ from langchain_ctxbudget.prompt.growing import divide_budget, prefix_of, whole_t
 from langchain_ctxbudget.prompt.plan import AssembledContext, Changes, Plan, Prompt
 from langchain_ctxbudget.prompt.recount import MADE_AGAIN, own_total, require_recount, without_caches
 from langchain_ctxbudget.report import ContextReport
-from langchain_ctxbudget.search import Candidate
 from langchain_ctxbudget.settings import LayerRequest
 from langchain_ctxbudget.stores import CutRecord, embeddings_name
 
@@ -149,20 +148,23 @@ def retrieve(plan: Plan, access: Access) -> Flow[Plan]:
     if not has_human(plan.turn.groups):
         return budgeting.with_leftovers(plan)
     conversation, problems = plan.conversation, list[str]()
-    others: tuple[Candidate, ...] = ()
+    others: tuple[retrieval.Other, ...] = ()
+    found = history.NOWHERE
+    spoken = retrieval.without_names(plan.query, list(conversation.names))
+    query = history.Query(plan.query, access.embeddings, spoken, plan.asked)
     named: tuple[retrieval.Named, ...] = ()
     if access.sources is not None:
         preferences, name = plan.preferences, conversation.scope.conversation_id
         known = facts.as_candidates(preferences.left_out, preferences.facts_left_out, conversation_id=name)
         memories = () if plan.request.tier.knowledge_items is not None else known
         sources = replace(access.sources, memories=memories)
-        others = yield from sources.read(plan.query, problems)
+        others, found = yield from sources.read(query, problems)
         named = yield from sources.read_named([*_recent(plan), plan.query], plan.limit_tokens, problems)
     if plan.history.cut or plan.history.shortened or others or named:
         limits, today = plan.request.settings.retrieval, plan.request.now and plan.request.now.date()
         vectors = access.sources.vectors if access.sources else {}
-        searched = replace(retrieval.Searched.of(conversation), asked=plan.asked, today=today, elsewhere=vectors)
-        pool = yield from retrieval.gather(searched, plan.query, access.embeddings, problems, others)
+        searched = replace(retrieval.Searched.of(conversation), asked=query.embedded, today=today, elsewhere=vectors)
+        pool = yield from retrieval.gather(searched, plan.query, access.embeddings, problems, others, found=found)
         pool = replace(pool, named=named)
         names_by_id = plan.request.knowledge.names_by_id
         names = [names_by_id.get(one.id, (one.id,))[0] for one in plan.detected.entities]

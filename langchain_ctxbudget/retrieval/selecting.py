@@ -15,8 +15,9 @@ from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
 from langchain_ctxbudget.history import Conversation, Entry, saying
 from langchain_ctxbudget.messages import fences, head_end, one_line, replaced, sentences, terms, vocabulary
 from langchain_ctxbudget.report import LISTED_OMISSIONS, ReportItem, preview
-from langchain_ctxbudget.retrieval.pool import Pool
-from langchain_ctxbudget.search import Candidate, Scores, highest, most_about, z_scores
+from langchain_ctxbudget.retrieval.contradicted import contradiction
+from langchain_ctxbudget.retrieval.pool import Other, Pool
+from langchain_ctxbudget.search import Scores, highest, most_about, z_scores
 from langchain_ctxbudget.settings import RetrievalSettings
 
 SMALLEST_ITEM_TOKENS = 8
@@ -97,6 +98,8 @@ def select(
     if not pool.question.is_broad:  # such a message is about each text, however little they have in common
         free &= _is_near_best(pool.ranking.relevance) | pool.evidence.asked_for
         free &= _is_worth(pool, prices, limits.min_relevance)
+        if pool.evidence.is_weak:
+            free[:first] &= np.array([other.source != "conversations" for other in pool.others], np.bool_)
     too_weak = int(free_before - np.count_nonzero(free))
     best = highest(np.flatnonzero(free), pool.ranking.keys, MOST_WORTH)
     best = _each_said_once(pool, best[new[best]], pool.searched.index.sayings.values[above])
@@ -201,6 +204,9 @@ class _Selection:
     above: set[tuple[bool, str]] = field(default_factory=set)
     """The headings that are paid, above transient texts and above others."""
     chosen: dict[int, Fragment] = field(default_factory=dict)
+    threads: dict[str, list[str]] = field(default_factory=dict)
+    """The other conversations that are quoted, by their titles: of several without one, or with the same, each gets a
+    number."""
 
     def __post_init__(self) -> None:
         self.memories_left, self.replies_left = int(self.left * MEMORY_SHARE), int(self.left * REPLY_SHARE)
@@ -244,15 +250,29 @@ class _Selection:
         told = {at: entries[at] for at in {*shown, *quoted} if human[at]}
         pairs = [*replaced({at: (entry.speaker, entry.text) for at, entry in told.items()})]
         stay = {quoted.get(at) for older, newer, _ in pairs for at in (older, newer)}
+        marks: dict[int, str] = {}
+        for older, newer, about in pairs:
+            if older in quoted:
+                date = f" on {told[newer].date}" if told[newer].date else ""
+                marks[quoted[older]] = f"superseded{date}: {about}"
+        for number in sorted(self.chosen):
+            other = self.pool.others[number] if number < first else None
+            if other is None or other.source != "conversations" or not other.from_user:
+                continue
+            if mark := contradiction(other, self.conversation, self.pool):
+                marks[number] = mark
+                stay.add(number)
         spare = [number for number in self.chosen if number not in stay]
-        for number, newer, about in ((quoted[older], newer, about) for older, newer, about in pairs if older in quoted):
-            date, part = f" on {told[newer].date}" if told[newer].date else "", self.chosen[number]
-            text = f"{part.text.rstrip()} (superseded{date}: {about})\n"
+        for number, mark in marks.items():
+            part = self.chosen[number]
+            text = f"{part.text.rstrip()} ({mark})\n"
             marked = replace(part, text=text, tokens=self.count(text), reason=Reason.SUPERSEDED)
             while (missing := marked.tokens - part.tokens - self.left) > 0 and spare:
                 self.left += self.chosen.pop(spare.pop()).tokens
             if missing <= 0:
                 self.left, self.chosen[number] = -missing, marked
+            elif number < first:  # without its mark, it would be taken for true
+                self.left += self.chosen.pop(number).tokens
 
     def _take(self, numbers: Sequence[int]) -> None:
         """Takes the texts that fit, and are not taken whole yet, in their order; one that does not fit is skipped."""
@@ -326,10 +346,14 @@ class _Selection:
         value, is_transient = float(self.pool.ranking.keys[number]), self.left < self.transient_tokens
         before, fragment = self.chosen.get(number), self._fragment(self.pool.text(number), line, tokens, value, status)
         self.left -= tokens + self._price_of(fragment.heading) - (before.tokens if before else 0)
+        if not isinstance(text := self.pool.text(number), Entry) and text.source == "conversations":
+            same = self.threads.setdefault(text.label, [])
+            if text.title not in same:
+                same.append(text.title)
         self.above.add((is_transient, fragment.heading))
         self.chosen[number] = replace(fragment, transient=is_transient)
 
-    def _fragment(self, text: Candidate | Entry, line: str, tokens: int, value: float, status: Status) -> Fragment:
+    def _fragment(self, text: Other | Entry, line: str, tokens: int, value: float, status: Status) -> Fragment:
         return Fragment(
             layer=Layer.RETRIEVAL,
             id=text.id,
@@ -358,7 +382,7 @@ class _Selection:
     def _price_of(self, heading: str) -> int:
         return 0 if (self.left < self.transient_tokens, heading) in self.above else self.count(heading)
 
-    def _heading(self, text: Candidate | Entry) -> str:
+    def _heading(self, text: Other | Entry) -> str:
         """Returns the line that texts of one place or messages of one day stand under."""
         if isinstance(text, Entry):
             return f"[{text.date}]\n" if text.date else HERE if self.mixed else ""
@@ -367,7 +391,16 @@ class _Selection:
         if text.source == "documents":
             title = one_line(text.title)[:_MOST_TITLE_CHARACTERS].translate(_NO_HEADING)
             return f"[document: {fences.as_data(title)}{', ' if text.date else ''}{text.date or ''}]\n"
-        return f"[{text.date or ''}{', ' if text.date else ''}in another conversation]\n"
+        same = self.threads.get(text.label, [])
+        number = same.index(text.title) if text.title in same else len(same)
+        return f"[{_other_heading(text)}]\n" if number == 0 else f"[{_other_heading(text)} ({number + 1})]\n"
+
+
+def _other_heading(text: Other) -> str:
+    """Returns what stands above the messages of a day of another conversation: the day, and its title if it has one."""
+    title = fences.as_data(one_line(text.label)[:_MOST_TITLE_CHARACTERS].translate(_NO_HEADING))
+    day = f"{text.date}, " if text.date else ""
+    return f"{day}in another conversation: {title}" if title else f"{day}in another conversation"
 
 
 def _answering(question: str, reply: str) -> str:
@@ -380,5 +413,5 @@ def _answering(question: str, reply: str) -> str:
     return max(whole, key=lambda one: (len(one) <= short, shared[one]), default="")
 
 
-def _source(text: Candidate | Entry) -> str:
-    return text.source if isinstance(text, Candidate) else "messages"
+def _source(text: Other | Entry) -> str:
+    return "messages" if isinstance(text, Entry) else text.source

@@ -10,9 +10,17 @@ from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.embeddings import Embeddings
 from numpy.typing import NDArray
 from langchain_ctxbudget.flow import Call, Flow, with_fallback
-from langchain_ctxbudget.history import Conversation, Entry, OtherConversations, message_reference
+from langchain_ctxbudget.history import (
+    NOWHERE,
+    Conversation,
+    Elsewhere,
+    Entry,
+    OtherConversations,
+    Query,
+    message_reference,
+)
 from langchain_ctxbudget.messages import fold
-from langchain_ctxbudget.retrieval.pool import Named, Pool, Searched, gather
+from langchain_ctxbudget.retrieval.pool import Named, Other, Pool, Searched, gather, without_names
 from langchain_ctxbudget.retrieval.selecting import CANDIDATES
 from langchain_ctxbudget.search import PRIORITIES, Candidate, Vectors
 from langchain_ctxbudget.settings import RetrievalSettings, Source
@@ -20,8 +28,8 @@ from langchain_ctxbudget.settings import RetrievalSettings, Source
 if TYPE_CHECKING:
     from langchain_ctxbudget.documents import Catalogue
 
-OTHER_MESSAGES, CHUNKS = 200, 50
-"""Candidates that a search takes from the user's other conversations, and from documents."""
+CHUNKS = 50
+"""Candidates that a search takes from documents."""
 RERANKED = 50
 NOT_SEARCHED = "documents not searched"
 RECENCY_BOOST, NAMES_BOOST, YEAR_DAYS = 0.2, 0.3, 365
@@ -44,20 +52,24 @@ class Sources:
     """Vectors of what was found before, by digests of the texts."""
     others: OtherConversations = field(default_factory=OtherConversations)
 
-    def read(self, query: str, failures: list[str]) -> Flow[tuple[Candidate, ...]]:
-        """Returns what a query may be about; a source that fails is empty."""
-        found: list[Candidate] = []
+    def read(self, query: Query, failures: list[str]) -> Flow[tuple[tuple[Other, ...], Elsewhere]]:
+        """Returns what a query may be about, and what is known of other conversations; a source that fails is empty."""
+        found: list[Other] = []
+        said = NOWHERE
         if "conversations" in self.names:
             store, opened = self.catalogue.store, self.without_conversation
-            said = self.others.read(store, self.user_id, query, without_conversation=opened, limit=OTHER_MESSAGES)
-            found += yield from with_fallback(said, (), "other conversations not searched", failures)
+            reading = self.others.read(store, self.user_id, query, without_conversation=opened, failures=failures)
+            said = yield from with_fallback(reading, NOWHERE, "other conversations not searched", failures)
+            found += said.candidates
         if "documents" in self.names and not self.summaries_only:
             from langchain_ctxbudget.documents import SHARED, owner_of  # noqa: PLC0415 - where there may be some
 
             owners = (owner_of(self.user_id), SHARED)
-            chunks = self.catalogue.search(owners, query, limit=CHUNKS, embeddings=self.embeddings, failures=failures)
+            chunks = self.catalogue.search(
+                owners, query.text, limit=CHUNKS, embeddings=self.embeddings, failures=failures
+            )
             found += [chunk for chunk, _ in (yield from with_fallback(chunks, (), NOT_SEARCHED, failures))]
-        return (*found, *(self.memories if "memories" in self.names else ()))
+        return (*found, *(self.memories if "memories" in self.names else ())), said
 
     def read_named(self, texts: Sequence[str], max_tokens: int, failures: list[str]) -> Flow[tuple[Named, ...]]:
         """Returns the documents that messages name, the last one first, whole where they have up to `max_tokens`."""
@@ -73,9 +85,11 @@ def search(
 ) -> Flow[tuple[list[Document], list[str]]]:
     """Returns the texts that are most relevant to a query, best first, and what failed on the way."""
     failures: list[str] = []
-    others = yield from sources.read(query, failures)
-    searched = replace(Searched.of(conversation) if conversation else Searched(), elsewhere=sources.vectors)
-    pool = yield from gather(searched, query, sources.embeddings, failures, others)
+    opened = Searched.of(conversation) if conversation else Searched()
+    asked = Query(query, sources.embeddings, without_names(query, opened.names))
+    others, found = yield from sources.read(asked, failures)
+    searched = replace(opened, elsewhere=sources.vectors, asked=asked.embedded)
+    pool = yield from gather(searched, query, sources.embeddings, failures, others, found=found)
     return [document(pool, number, conversation) for number in pool.best(pool.ranking.relevance, limit)], failures
 
 

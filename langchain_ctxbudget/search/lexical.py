@@ -5,7 +5,8 @@ from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import chain, pairwise
+from dataclasses import dataclass, field
+from itertools import accumulate, chain, pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,6 +22,15 @@ _OFTEN, _TERM, _MOST_OFTEN = 16, 40, 0xFFFF
 _NOWHERE = array("q")
 
 
+@dataclass(frozen=True, slots=True)
+class UnlistedTexts:
+    """Texts of which only their number, their length, and how many of them have some terms is known."""
+
+    texts: int = 0
+    total_length: int = 0
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
 class LexicalIndex:
     """BM25 over texts that are only ever added (Robertson & Zaragoza 2009, k1 1.2, b 0.75).
 
@@ -32,9 +42,21 @@ class LexicalIndex:
         """For every term the texts that have it, each with how often."""
         self._lengths, self._distinct = array("i"), array("i")
         self.total_length = 0
+        self.unlisted = UnlistedTexts()
+        """Further texts that were searched: they count in how rare a term is, and are not ranked."""
 
     def __len__(self) -> int:
         return len(self._lengths)
+
+    @property
+    def size(self) -> int:
+        """The number of texts, with those that are not ranked."""
+        return len(self) + self.unlisted.texts
+
+    @property
+    def lengths(self) -> Numbers:
+        """The number of terms of each text, shape `(len(self),)`."""
+        return np.asarray(self._lengths)
 
     @property
     def distinct(self) -> Numbers:
@@ -50,6 +72,34 @@ class LexicalIndex:
             self._lengths.append(counts.total())
             self._distinct.append(len(counts))
             self.total_length += self._lengths[-1]
+
+    def add_counted(self, counts: Mapping[str, int], length: int, distinct: int) -> None:
+        """Adds a text of another index: how often it has the terms of a query, and the numbers of all of its terms."""
+        number = len(self)
+        for term, often in counts.items():
+            self.postings.setdefault(term, array("q")).append(number << _OFTEN | min(often, _MOST_OFTEN))
+        self._lengths.append(length)
+        self._distinct.append(distinct)
+        self.total_length += length
+
+    def counts_of(self, number: int, query: Iterable[str]) -> dict[str, int]:
+        """Returns how often a text has the terms of a query that it has."""
+        found: dict[str, int] = {}
+        for term in query:
+            postings = self.postings.get(term, _NOWHERE)
+            at = bisect_left(postings, number << _OFTEN)
+            if at < len(postings) and postings[at] >> _OFTEN == number:
+                found[term] = postings[at] & _MOST_OFTEN
+        return found
+
+    def having(self, query: Iterable[str], *, every: bool) -> list[int]:
+        """Returns the texts that have every one of some terms, or any of them, ascending."""
+        found: list[set[int]] = [
+            {posting >> _OFTEN for posting in self.postings.get(term, _NOWHERE)[:]} for term in query
+        ]
+        if not found:
+            return []
+        return sorted(set.intersection(*found) if every else set.union(*found))
 
     def first(self, length: int) -> "LexicalIndex":
         """Returns the index of the first texts alone."""
@@ -109,26 +159,23 @@ class LexicalIndex:
             keys = which * np.int64(len(lengths)) + groups[texts]
             first = _starts(keys)  # of the texts of a group that have a term
             which, texts, counts = which[first], groups[texts[first]], np.add.reduceat(counts, first)
-        if not len(texts):
-            return np.zeros(len(lengths))
         others = background or LexicalIndex()
-        size = len(lengths) + len(others)
-        mean = (self.total_length + others.total_length) / size
-        norms = BM25_K1 * (1 - BM25_B + BM25_B / mean * lengths[texts])
+        unlisted = self.unlisted if groups is None else UnlistedTexts()
+        size = len(lengths) + unlisted.texts + others.size
+        total = self.total_length + unlisted.total_length + others.total_length + others.unlisted.total_length
         own = np.diff(np.searchsorted(which, np.arange(len(terms) + 1))).tolist()
-        rarity = [_rarity(number + others.count(term), size) for number, term in zip(own, terms, strict=True)]
-        worth = np.repeat(rarity, own) * (counts * (BM25_K1 + 1) / (counts + norms))
-        summed: NDArray[Any] = np.bincount(texts, worth, len(lengths))
-        return summed
+        beside = [unlisted.counts.get(term, 0) + others.count(term) for term in terms]
+        rarity = [_rarity(number + more, size) for number, more in zip(own, beside, strict=True)]
+        return _bm25(texts, counts, np.repeat(rarity, own), lengths, total / max(1, size))
 
     def count(self, term: str) -> int:
         """Returns how many texts have a term."""
-        return len(self.postings.get(term, _NOWHERE))
+        return len(self.postings.get(term, _NOWHERE)) + self.unlisted.counts.get(term, 0)
 
     def rarities(self, query: Iterable[str], background: "LexicalIndex | None" = None) -> dict[str, float]:
         """Returns how rare every term of a query is among all texts: about what a text scores that has it once."""
         others = background or LexicalIndex()
-        size = len(self) + len(others)
+        size = self.size + others.size
         return {term: _rarity(self.count(term) + others.count(term), size) for term in dict.fromkeys(query)}
 
     def covered(self, rare: Mapping[str, float], places: Places = ALL) -> Scores:
@@ -142,6 +189,36 @@ class LexicalIndex:
 def scores_together(first: LexicalIndex, second: LexicalIndex, query: Collection[str]) -> Scores:
     """Returns the scores of the texts of two indexes as if they were one."""
     return np.concatenate((first.scores(query, background=second), second.scores(query, background=first)))
+
+
+def scores_across(indexes: Sequence[LexicalIndex], query: Iterable[str]) -> Scores:
+    """Returns the scores of the texts of indexes, one after the other, as if they were one."""
+    starts = [0, *accumulate(map(len, indexes))]
+    found: list[NDArray[np.int64]] = []
+    rarities: list[float] = []
+    for term in dict.fromkeys(query):
+        having = [
+            np.asarray(index.postings[term]) + (start << _OFTEN)
+            for index, start in zip(indexes, starts, strict=False)
+            if term in index.postings
+        ]
+        found.append(np.concatenate([_NOWHERE, *having]))
+        rarities.append(_rarity(len(found[-1]), starts[-1]))
+    every = np.concatenate([_NOWHERE, *found])
+    lengths: NDArray[Any] = np.concatenate([_NOWHERE, *(index.lengths for index in indexes)])
+    mean = float(lengths.sum()) / max(1, len(lengths))
+    return _bm25(every >> _OFTEN, every & _MOST_OFTEN, np.repeat(rarities, [*map(len, found)]), lengths, mean)
+
+
+def _bm25(
+    texts: NDArray[Any], counts: NDArray[Any], rarity: NDArray[Any], lengths: NDArray[Any], mean: float
+) -> Scores:
+    """Returns the score of every text, of the places where one has a term: its number, how often, how rare that is."""
+    if not len(texts):
+        return np.zeros(len(lengths))
+    norms = BM25_K1 * (1 - BM25_B + BM25_B / mean * lengths[texts])
+    summed: NDArray[Any] = np.bincount(texts, rarity * (counts * (BM25_K1 + 1) / (counts + norms)), len(lengths))
+    return summed
 
 
 def _rarity(having: int, size: int) -> float:

@@ -161,6 +161,11 @@ class Ranking:
         return replace(self, keys=self.keys + part, components={**self.components, name: part})
 
 
+def is_courtesy(text: str) -> bool:
+    """Tells whether a text has words of courtesy alone, or none: "Noted.", "Thanks, talk to you on Monday!"."""
+    return not terms(text) or Question.of(text).is_small_talk
+
+
 def is_name(name: str) -> bool:
     """Tells whether a speaker's name says who it is, and not what it does."""
     return bool(name.strip()) and fold(name).strip() not in ROLES
@@ -396,13 +401,17 @@ class Evidence:
         elsewhere: NDArray[np.bool_],
         days: Scores,
         is_certain: bool,
+        searched: int = 0,
     ) -> "Evidence":
         """Weighs the terms that a message asks for against texts in the order of time, the newest messages last.
 
         `words` are BM25 scores for the terms, `covered` shares of their `weight` that texts have, `days` from `dated`.
+        The texts are those that may be worth it of so many that were `searched`, if that is more.
         """
         older = max(0, len(words) - NEWEST)
-        per_word = np.log1p(TYPICAL_TEXTS) / np.log1p(max(1, len(words)))  # a rare word weighs more among many texts
+        per_word = np.log1p(TYPICAL_TEXTS) / np.log1p(
+            max(1, searched, len(words))
+        )  # a rare word weighs more among many texts
         newest = 0.0 if cosines is None else _best(cosines[older:], NEWEST_BEST)
         asked = dict.fromkeys(asked)
 
@@ -471,10 +480,14 @@ class Candidate:
     text: str
     title: str = ""
     """A document's title or a conversation's id; parts of one stand under one heading."""
+    label: str = ""
+    """The title of the conversation, where that has one."""
     place: int = 0
     """Its place there, for the order."""
     speaker: str = ""
     """Empty for documents and memories."""
+    from_user: bool = False
+    """A human says it."""
     date: str | None = None
     """`YYYY-MM-DD`, where it is known."""
     kind: Kind = "experience"

@@ -120,11 +120,11 @@ class CentredVectors:
         mean = self._common()
         self._signs = self._signs or [Rows(np.uint64) for _ in range(-(-self.width // _WORD))]
         for start in range(len(self._signs[0]), len(self), _AT_ONCE):
-            made = _signs(self.at(slice(start, start + _AT_ONCE)) > mean)
+            made = signs(self.at(slice(start, start + _AT_ONCE)) > mean)
             for column, values in zip(self._signs, made.T, strict=True):
                 column.extend(values)
         alike = np.full(len(self), self.width, np.int16)
-        for column, sign in zip(self._signs, _signs((target > mean)[np.newaxis])[0], strict=True):
+        for column, sign in zip(self._signs, signs((target > mean)[np.newaxis])[0], strict=True):
             alike -= np.bitwise_count(column.values ^ sign)  # columns take a quarter of the time of rows
         return alike
 
@@ -184,7 +184,7 @@ def texts_in_mean(texts: int) -> int:
     return counted
 
 
-def _signs(positive: NDArray[np.bool_]) -> NDArray[np.uint64]:
+def signs(positive: NDArray[np.bool_]) -> NDArray[np.uint64]:
     """Returns the signs of vectors, one bit each, in whole numbers of 64."""
     return np.packbits(np.pad(positive, ((0, 0), (0, -positive.shape[1] % _WORD))), axis=1).view(np.uint64)
 

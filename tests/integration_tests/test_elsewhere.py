@@ -9,9 +9,8 @@ from langgraph.store.memory import InMemoryStore
 from langchain_ctxbudget import BudgetedRetriever, ContextPipeline
 from langchain_ctxbudget.demo import DEMO_EVIDENCE_IDS, DEMO_QUESTION, demo_messages
 from langchain_ctxbudget.flow import drive
-from langchain_ctxbudget.history import OtherConversations
-from langchain_ctxbudget.history.log import OVERFETCH
-from langchain_ctxbudget.search import Candidate
+from langchain_ctxbudget.history import OtherConversations, Query
+from langchain_ctxbudget.retrieval import Other
 from tests import log_contract
 from tests.conversations import BagOfWords
 from tests.integration_tests.conftest import Call
@@ -38,11 +37,10 @@ def find(
     *,
     user: str = "ada",
     without: str = "open",
-    limit: int = 20,
     cache: OtherConversations | None = None,
-) -> list[Candidate]:
-    flow = (cache or OtherConversations()).read(store, user, QUERY, without_conversation=without, limit=limit)
-    return drive(flow)
+) -> list[Other]:
+    found = drive((cache or OtherConversations()).read(store, user, Query(QUERY), without_conversation=without))
+    return [*found.candidates]
 
 
 @pytest.fixture(params=["indexed", "plain"])
@@ -60,7 +58,7 @@ def at(conversation: str, user: str = "ada") -> dict[str, str]:
     return {"user_id": user, "conversation_id": conversation}
 
 
-def texts(found: Sequence[Candidate]) -> list[str]:
+def texts(found: Sequence[Other]) -> list[str]:
     return [candidate.text for candidate in found]
 
 
@@ -87,29 +85,30 @@ def test_no_user_finds_what_another_has_said(store: BaseStore, call: Call) -> No
         for thread in CONVERSATIONS[:2]:
             call(pipeline, "add_messages", given, **at(thread, user))
     for user in USERS:
-        found = find(store, user=user, without=CONVERSATIONS[0], limit=40)
+        found = find(store, user=user, without=CONVERSATIONS[0])
         assert [(one.title, one.text) for one in found] == [(CONVERSATIONS[1], f"{QUERY} {mark(user)}")]
     for other in ("zoe", "zoexa3", "zoexa.", "z%"):
         assert not find(store, user=other)
 
 
-def test_what_is_read_is_bounded_by_what_is_asked_for(store: BaseStore, call: Call) -> None:
-    counting = Counting(store)
-    pipeline = ContextPipeline(SETTINGS, store=store)
-    limit, costs = 8, []
-    for size in (50, 200):
-        for thread in ("c1", "c2", "open"):
-            given = said(*(f"{size} {thread} {number} lantern" for number in range(size)))
-            call(pipeline, "add_messages", given, **at(thread))
-        counting.reset()
-        found = find(counting, limit=limit)
-        assert 1 <= len(found) <= limit
-        costs.append((counting.batches, counting.records_read))
-    assert max(batches for batches, _ in costs) <= 3
-    assert max(read for _, read in costs) <= OVERFETCH * limit + 4 * limit
-
-
 # -- read once
+
+
+def test_what_was_read_is_not_read_again(store: BaseStore, call: Call) -> None:
+    counting, cache = Counting(store), OtherConversations()
+    pipeline = ContextPipeline(SETTINGS, store=store)
+    for thread in ("c1", "c2"):
+        given = said(*(f"{thread} {number} lantern" for number in range(300)))
+        call(pipeline, "add_messages", given, **at(thread))
+    find(counting, cache=cache)
+    assert counting.records_read >= 600
+    counting.reset()
+    find(counting, cache=cache)
+    assert counting.records_read <= 10
+    call(pipeline, "add_messages", said("violet"), **at("c2"))
+    counting.reset()
+    assert "violet" in texts(find(counting, cache=cache))
+    assert counting.records_read <= 20
 
 
 @pytest.mark.parametrize("change", ["another conversation", "a pin", "a removal", "a clear"])

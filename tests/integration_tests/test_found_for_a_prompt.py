@@ -120,7 +120,7 @@ def test_a_document_that_is_named_stands_first_and_whole_and_is_meant_for_a_few_
     ("index", "broken", "gone", "told"),
     [
         (None, "documents", "documents", "documents not searched: OSError: the disk is gone"),
-        (INDEX, "search", "conversations", "other conversations not searched: OSError: the disk is gone"),
+        (INDEX, "lanes", "conversations", "other conversations not searched: OSError: the disk is gone"),
     ],
     ids=["documents", "conversations"],
 )
@@ -129,8 +129,8 @@ def test_where_a_source_fails_the_prompt_goes_out_without_it(
 ) -> None:
     store = Failing(index=index)
     pipeline = filled(store)
-    if broken == "search":
-        store.fails = lambda op: isinstance(op, SearchOp) and op.query
+    if broken == "lanes":
+        store.fails = lambda op: isinstance(op, SearchOp) and broken in place_of(op)
     else:
         store.fails = lambda op: not isinstance(op, PutOp) and broken in place_of(op)
     text, report = ask(call, pipeline)

@@ -1,0 +1,678 @@
+"""What a user has said in other conversations than the open one: read once a process, and searched whole.
+
+Other conversations are opened for reading, apart from those in which somebody talks: from their sealed blocks, and from
+the log what is in no block yet. A prompt looks whether anything is new, searches the words and vectors of all messages
+in memory, and takes a few as candidates. Their texts are read when they are shown.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple, cast
+
+import numpy as np
+from langchain_core.embeddings import Embeddings
+from langgraph.store.base import BaseStore, GetOp, Item, SearchItem, SearchOp
+from numpy.typing import NDArray
+from langchain_ctxbudget import search, stores
+from langchain_ctxbudget.background import keep_newest, new_mutex
+from langchain_ctxbudget.errors import BlockedLoopError
+from langchain_ctxbudget.flow import Flow, Lock, batch, embed, embed_query, locked, with_fallback
+from langchain_ctxbudget.history import editing, log
+from langchain_ctxbudget.history.columns import MessageIndex
+from langchain_ctxbudget.history.conversation import OpenConversation
+from langchain_ctxbudget.history.log import JOINED, LANES, PINS, conversation_of, message_reference, read_items
+from langchain_ctxbudget.history.table import MessageTable
+from langchain_ctxbudget.messages import date_of, is_user, plain_text, preservation_of, speaker, terms, time_of
+from langchain_ctxbudget.search import Candidate, Kind
+from langchain_ctxbudget.settings import Source
+
+MOST_SEARCHED = 20_000
+"""Messages of a user's other conversations that are searched: of those that were written to last."""
+MOST_IN_MEMORY = 100_000
+"""Messages of other conversations, of all users together, that stay in memory."""
+CANDIDATES = 200
+"""Of fewer messages all are candidates; of more, those that may be worth it, and a sample."""
+BEST_BY_WORDS = 48
+BEST_BY_MEANING = 48
+WITH_NEIGHBOURS = 12
+"""The best by words, and by meaning, whose neighbours are candidates, too: a reply may have no word of a query."""
+SAMPLED = 48
+"""Messages, evenly spaced, that stand for all others where scores are compared."""
+LISTED = 1_024
+"""Heads of lanes that are looked at, those that were written last."""
+OVERFETCH = 4
+"""A search of the store asks for this many times the wanted messages, as many are of conversations that are read."""
+MEASURED = 16
+"""The first messages of a conversation, by which the tokens of its others are estimated."""
+CHARACTERS_PER_TOKEN = 4
+FEWEST_TERMS = 3
+"""A message with no more different terms may say nothing."""
+
+
+@dataclass(slots=True)
+class OtherThread:
+    """Another conversation as it was read last."""
+
+    conversation: OpenConversation
+    state: object = None
+    """Its heads and pins when it was read; None before."""
+    signs: search.Rows = field(default_factory=lambda: search.Rows(np.uint64))
+    """The signs of every vector's values, by which those that are near to a query are found."""
+    stored_at: list[datetime | None] = field(default_factory=list)
+    """The time at which every message was stored, where it is known: blocks do not tell."""
+    measured: tuple[int, float] = (0, 1.0)
+    """The number of messages that were measured, and the tokens of a term in them."""
+
+    @property
+    def table(self) -> MessageTable:
+        """Its messages."""
+        return self.conversation.table
+
+    @property
+    def index(self) -> MessageIndex:
+        """Their words and vectors."""
+        return self.conversation.table.search_index
+
+    def note_times(self) -> None:
+        """Takes in the times of messages that are new."""
+        known = self.conversation.stored_at or {}
+        new = range(len(self.stored_at), len(self.table))
+        self.stored_at += [known.get(self.table.place(position).key) for position in new]
+        self.conversation.stored_at = {}
+
+    def day(self, position: int) -> str | None:
+        """Returns the day of a message: its own or that of those before it, else the day on which it was stored."""
+        day = self.table.day(position)
+        stored_at = self.stored_at[position]
+        if day is None and stored_at is not None:
+            return stored_at.date().isoformat()
+        return day
+
+    def tokens_per_term(self) -> float:
+        """Returns about how many tokens a text has for each of its terms."""
+        size = min(MEASURED, len(self.table))
+        if self.measured[0] != size:
+            tokens = sum(len(entry.text) / CHARACTERS_PER_TOKEN for entry in self.table[:size])
+            lengths = self.index.lexical.lengths[:size]
+            self.measured = size, float(tokens / max(1, int(lengths.sum())))
+        return self.measured[1]
+
+    def as_read(self) -> "ReadThread":
+        """Returns its messages as they are now."""
+        table, title = self.table, self.conversation.scope.conversation_id
+        return ReadThread(title, table, self.index.lexical, self.stored_at, len(table))
+
+    def candidate(self, position: int, **known: Any) -> "OtherMessage":  # noqa: ANN401 - the fields that are given
+        """Returns a message as a candidate."""
+        lexical = self.index.lexical
+        length = int(lexical.lengths[position])
+        digest, saying, folded, first_person = self.index.known_of(position)
+        return OtherMessage(
+            title=self.conversation.scope.conversation_id,
+            place=position,
+            date=self.day(position),
+            stored_at=self.stored_at[position],
+            length=length,
+            distinct=int(lexical.distinct[position]),
+            tokens=int(length * self.tokens_per_term()) + 1,
+            digest=digest,
+            saying=(saying, folded),
+            first_person=first_person,
+            speaker=self.index.speaker_of(position),
+            from_user=bool(self.table.human.values[position]),
+            vectors_by=self.index.vectors_by,
+            table=self.table,
+            lexical=lexical,
+            **known,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class OtherMessage:
+    """A message of another conversation as a candidate; its text is read when somebody looks."""
+
+    source: ClassVar[Source] = "conversations"
+    kind: ClassVar[Kind] = "experience"
+    certainty: ClassVar[float] = 1.0
+    metadata: ClassVar[Mapping[str, Any]] = {}
+
+    title: str
+    """The id of its conversation."""
+    label: str
+    """The title of its conversation, where that has one."""
+    place: int
+    """Its position there."""
+    date: str | None
+    stored_at: datetime | None
+    age: int
+    """The number of its conversation among those of the user, from the one that was written to first."""
+    length: int
+    """The number of its terms."""
+    distinct: int
+    """The number of its different terms."""
+    tokens: int
+    """About its tokens."""
+    digest: int
+    """A digest of its text."""
+    saying: tuple[int, int]
+    """Digests of who says what, and of what in one form."""
+    first_person: float
+    """Words of the first person, as a share of all."""
+    speaker: str
+    """The name of who says it, else the role."""
+    from_user: bool
+    """A human says it."""
+    is_typical: bool
+    """It is one of those that stand for all."""
+    vector: search.Vectors | None = field(repr=False)
+    """Its vector, where it is known."""
+    vectors_by: str
+    table: MessageTable = field(repr=False)
+    lexical: search.LexicalIndex = field(repr=False)
+
+    @property
+    def id(self) -> str:
+        """Its id among all messages of the user."""
+        return message_reference(self.title, self.table.ids[self.place])
+
+    @cached_property
+    def text(self) -> str:
+        """Its words."""
+        return self.table[self.place].text
+
+
+@dataclass(slots=True)
+class Query:
+    """What somebody asks, and its vector once that was needed."""
+
+    text: str
+    embeddings: Embeddings | None = None
+    spoken: str = ""
+    """What is embedded of it, such as without the names of those who speak; all of it where this is empty."""
+    embedded: tuple[str, Sequence[float]] | None = None
+    """What of it was embedded, and the vector."""
+
+    def embed(self) -> Flow[None]:
+        """Embeds it, if that was not done yet."""
+        if self.embedded is None and self.embeddings is not None:
+            said = self.spoken or self.text
+            self.embedded = said, (yield from embed_query(self.embeddings, said))
+
+
+class LookedThrough(NamedTuple):
+    """The messages that were searched for candidates, as far as a ranking has to know of them all."""
+
+    texts: int = 0
+    total_length: int = 0
+    counts: Mapping[str, int] = {}
+    """In how many of them a term of the query occurs."""
+
+
+class ReadThread(NamedTuple):
+    """The messages of another conversation as they were when a prompt was made."""
+
+    title: str
+    """The id of the conversation."""
+    table: MessageTable
+    lexical: search.LexicalIndex
+    stored_at: Sequence[datetime | None]
+    size: int
+
+    def time_of(self, position: int) -> datetime | None:
+        """Returns when a message was said, else when it was stored; None where neither is known."""
+        said_at = time_of(self.table[position].message)
+        return stores.utc(said_at) if said_at else self.stored_at[position]
+
+    def messages_with(self, words: Iterable[str], *, every: bool, after: int, most: int) -> list[int]:
+        """Returns the last few messages behind one that a human says and that have some words, the last one first."""
+        found: list[int] = []
+        for position in reversed(self.lexical.having(words, every=every)):
+            if position <= after or len(found) == most:
+                break
+            if position < self.size and self.table.human.values[position]:
+                found.append(position)
+        return found
+
+
+class Elsewhere(NamedTuple):
+    """What was found in a user's other conversations."""
+
+    candidates: Sequence[OtherMessage | Candidate] = ()
+    looked_through: LookedThrough = LookedThrough()
+    threads: Sequence[ReadThread] = ()
+    """The conversations that were searched, the one written to first at the beginning."""
+
+
+NOWHERE = Elsewhere()
+
+
+class _Listed(NamedTuple):
+    """A conversation as the store lists it."""
+
+    label: str
+    lanes: tuple[tuple[str, Any], ...]
+    messages: int
+    pins: SearchItem | None
+
+
+@dataclass(slots=True)
+class _Joint:
+    """The columns of some threads, one after the other."""
+
+    made_for: object = None
+    starts: NDArray[np.intp] = field(default_factory=lambda: np.zeros(1, np.intp))
+    may_come: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
+    """Whether a message may be quoted, and none after it says the same."""
+    signs: NDArray[np.uint64] = field(default_factory=lambda: np.zeros((0, 0), np.uint64))
+    has_vector: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
+
+
+class OtherConversations:
+    """The conversations of one user, read for the prompts of the others; used by one prompt at a time."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.threads: dict[str, OtherThread] = {}
+        """By the label of the conversation; the one that was written to first comes first."""
+        self._joint = _Joint()
+
+    @property
+    def messages(self) -> int:
+        """The number of messages that are in memory."""
+        return sum(len(thread.table) for thread in self.threads.values())
+
+    def forget(self, scope: stores.Scope) -> Flow[None]:
+        """Lets go of a conversation, once nobody reads any more."""
+
+        def body() -> Flow[None]:
+            yield from ()
+            self.threads.pop(stores.label(scope.conversation_id), None)
+            self._joint = _Joint()
+
+        yield from locked(self.lock, body())
+
+    def read(
+        self,
+        store: BaseStore,
+        user_id: str,
+        query: Query,
+        *,
+        without_conversation: str | None,
+        failures: list[str] | None = None,
+    ) -> Flow[Elsewhere]:
+        """Returns the messages of a user's other conversations that a query may be about.
+
+        What of a conversation cannot be read is in `failures`.
+        """
+        user_id = stores.require_id("user_id", user_id)
+        without = None if without_conversation is None else stores.label(without_conversation)
+        problems = [] if failures is None else failures
+        library = self
+        try:
+            return (yield from locked(library.lock, library.read_alone(store, user_id, query, without, problems)))
+        except BlockedLoopError:  # a blocking call in an event loop, one of whose tasks reads: it reads for itself
+            library = OtherConversations()
+            return (yield from library.read_alone(store, user_id, query, without, problems))
+
+    def read_alone(
+        self, store: BaseStore, user_id: str, query: Query, without: str | None, failures: list[str]
+    ) -> Flow[Elsewhere]:
+        """Does what `read` says, for a caller that holds the lock; the open conversation is known by its label."""
+        listed = yield from _list(store, user_id)
+        others = [one for one in listed if one.label != without]
+        taken = _newest(others)
+        read, beyond = others[len(others) - taken :], others[: len(others) - taken]
+        threads = yield from self._bring_up(store, user_id, read, {one.label for one in listed}, failures)
+        words = terms(query.text)
+        looked_through = LookedThrough(
+            texts=sum(len(thread.table) for thread in threads),
+            total_length=sum(thread.index.lexical.total_length for thread in threads),
+            counts={word: sum(thread.index.lexical.count(word) for thread in threads) for word in dict.fromkeys(words)},
+        )
+        if looked_through.texts > CANDIDATES:
+            by_words = "other conversations searched by their words alone"
+            yield from with_fallback(_embed_all(threads, query), None, by_words, failures)
+        for thread in threads:
+            _take_signs(thread)
+            thread.table.seal_in_memory()
+        chosen, typical = self._choose(threads, words, query)
+        found = yield from _candidates(store, threads, chosen, typical)
+        more: Sequence[Candidate] = ()
+        if beyond:
+            failures.append(
+                f"other conversations: the newest {looked_through.texts:,} messages were searched, and "
+                f"{sum(one.messages for one in beyond):,} older ones "
+                + ("by the index of the store" if stores.has_index(store) else "not")
+            )
+            if query.text.strip() and stores.has_index(store):
+                more = yield from _search_store(store, user_id, query.text, {one.label for one in beyond})
+        seen = [thread.as_read() for thread in threads]
+        return Elsewhere((*found, *more), looked_through, seen)
+
+    def _bring_up(
+        self, store: BaseStore, user_id: str, read: Sequence[_Listed], there: set[str], failures: list[str]
+    ) -> Flow[list[OtherThread]]:
+        """Reads what is new in some conversations, and returns them, the one written to first at the beginning."""
+        for label in [*self.threads]:
+            if label not in there:
+                del self.threads[label]
+        new = [one.label for one in read if one.label not in self.threads]
+        namespace = (stores.ROOT, stores.label(user_id), LANES)
+        items = yield from read_items(store, [GetOp((*namespace, label), JOINED) for label in new])
+        for label, item in zip(new, items, strict=True):
+            if item is not None:  # else it is being deleted
+                scope = stores.Scope(user_id, conversation_of(item))
+                self.threads[label] = OtherThread(OpenConversation(scope, stored_at={}))
+        problems: list[str] = []
+        for one in read:
+            thread = self.threads.get(one.label)
+            state = one.lanes, one.pins and one.pins.value
+            if thread is None or thread.state == state:
+                continue
+            try:
+                yield from _refresh(store, thread, one.pins)
+            except Exception as error:  # noqa: BLE001 - whatever is wrong with one, the others can be searched
+                del self.threads[one.label]
+                problems.append(f"{type(error).__name__}: {error}")
+            else:
+                thread.state = state
+        if problems:
+            failures.append(f"{len(problems)} other conversations not searched: {problems[0]}")
+        threads = [self.threads[one.label] for one in read if one.label in self.threads]
+        return [thread for thread in threads if len(thread.table)]
+
+    def _together(self, threads: Sequence[OtherThread]) -> _Joint:
+        """Returns the columns of some threads; made anew where one of them has changed."""
+        made_for = [(id(thread.table), len(thread.table), len(thread.signs)) for thread in threads]
+        if self._joint.made_for == made_for:
+            return self._joint
+        sizes = [len(thread.table) for thread in threads]
+        width = max((thread.signs.values.shape[1] for thread in threads if len(thread.signs)), default=0)
+        signs = np.zeros((sum(sizes), width), np.uint64)
+        has_vector = np.zeros(sum(sizes), np.bool_)
+        quotable = np.concatenate([thread.table.quotable for thread in threads])
+        sayings = np.concatenate([thread.index.sayings.values for thread in threads])
+        starts = np.cumsum([0, *sizes])
+        for thread, start in zip(threads, starts.tolist(), strict=False):
+            end = start + len(thread.signs)
+            if end > start and thread.signs.values.shape[1] == width:
+                signs[start:end] = thread.signs.values
+                has_vector[start:end] = True
+        newest = len(sayings) - 1 - np.unique(sayings[::-1], return_index=True)[1]
+        is_newest = np.zeros(len(sayings), np.bool_)
+        is_newest[newest] = True
+        self._joint = _Joint(made_for, starts, quotable & is_newest, signs, has_vector)
+        return self._joint
+
+    def _choose(
+        self,
+        threads: Sequence[OtherThread],
+        words: Sequence[str],
+        query: Query,
+    ) -> tuple[list[tuple[int, int]], set[int]]:
+        """Returns candidates, each as the number of its thread and its position, and which of them stand for all."""
+        if not threads:
+            return [], set()
+        joint = self._together(threads)
+        size = len(joint.may_come)
+        if size <= CANDIDATES:
+            numbers, typical = np.flatnonzero(joint.may_come), np.arange(size)
+        else:
+            typical = np.arange(0, size, -(-size // SAMPLED))
+            is_chosen = np.zeros(size, np.bool_)
+            is_chosen[typical] = True
+            for best in _best(threads, joint, words, query):
+                is_chosen[best] = True
+                of = np.searchsorted(joint.starts, best[:WITH_NEIGHBOURS], side="right") - 1
+                for step in (-1, 1):
+                    beside = best[:WITH_NEIGHBOURS] + step
+                    within = (beside >= joint.starts[of]) & (beside < joint.starts[of + 1])
+                    is_chosen[beside[within]] = True
+            numbers = np.flatnonzero(is_chosen & joint.may_come)
+        of = np.searchsorted(joint.starts, numbers, side="right") - 1
+        positions = (numbers - joint.starts[of]).tolist()
+        chosen = [
+            (number, position)
+            for number, position in zip(of.tolist(), positions, strict=True)
+            if not _says_nothing(threads[number], position)
+        ]
+        sampled = set(typical.tolist())
+        starts = joint.starts.tolist()
+        return chosen, {at for at, (number, position) in enumerate(chosen) if starts[number] + position in sampled}
+
+
+def _best(
+    threads: Sequence[OtherThread], joint: _Joint, words: Sequence[str], query: Query
+) -> Iterator[NDArray[np.intp]]:
+    """Yields the numbers of the best messages by their words, and of those by their meaning, the best first."""
+    scores = search.scores_across([thread.index.lexical for thread in threads], words)
+    yield search.highest(np.flatnonzero(joint.may_come & (scores > 0)), scores, BEST_BY_WORDS)
+    if query.embeddings is None or query.embedded is None:
+        return
+    _, vector = query.embedded
+    target = search.signs(np.asarray([vector], np.float32) > 0)[0]
+    if len(target) == joint.signs.shape[1]:
+        name = f"{stores.embeddings_name(query.embeddings)} {len(vector)}"
+        of_these = np.repeat([thread.index.vectors_by == name for thread in threads], np.diff(joint.starts))
+        unlike = np.bitwise_count(joint.signs ^ target).sum(axis=1).astype(np.int32)
+        may_come = joint.may_come & joint.has_vector & of_these
+        yield search.highest(np.flatnonzero(may_come), -unlike, BEST_BY_MEANING)
+
+
+def _candidates(
+    store: BaseStore, threads: Sequence[OtherThread], chosen: Sequence[tuple[int, int]], typical: set[int]
+) -> Flow[list[OtherMessage]]:
+    """Returns messages as candidates, with the titles of their conversations and their days."""
+    names = {number: threads[number].conversation.scope for number, _ in chosen}
+    titles = yield from read_items(store, [scope.place(stores.TITLE) for scope in names.values()])
+    labels = {
+        number: str(stores.stored(item.value).get("text") or "") if item is not None else ""
+        for number, item in zip(names, titles, strict=True)
+    }
+    undated = [(number, at) for number, at in chosen if threads[number].day(at) is None]
+    places = [
+        GetOp(names[number].namespace(log.MESSAGES), threads[number].table.place(at).key) for number, at in undated
+    ]
+    items = yield from read_items(store, places)
+    for (number, at), item in zip(undated, items, strict=True):
+        if item is not None:
+            threads[number].stored_at[at] = stores.utc(item.created_at)
+    vectors = _vectors_of(threads, chosen)
+    return [
+        threads[number].candidate(
+            position,
+            label=labels[number],
+            age=number,
+            is_typical=at in typical,
+            vector=vectors.get((number, position)),
+        )
+        for at, (number, position) in enumerate(chosen)
+    ]
+
+
+def _vectors_of(
+    threads: Sequence[OtherThread], chosen: Sequence[tuple[int, int]]
+) -> dict[tuple[int, int], search.Vectors]:
+    """Returns the vectors of some messages, where they are known."""
+    of: dict[int, list[int]] = {}
+    for number, position in chosen:
+        if position < len(threads[number].index.vectors):
+            of.setdefault(number, []).append(position)
+    found: dict[tuple[int, int], search.Vectors] = {}
+    for number, positions in of.items():
+        rows = threads[number].index.vectors.at(np.array(positions))
+        found |= zip(((number, position) for position in positions), rows, strict=True)
+    return found
+
+
+def _says_nothing(thread: OtherThread, position: int) -> bool:
+    """Tells whether a message is a courtesy, and would be quoted for nothing."""
+    if thread.index.lexical.distinct[position] > FEWEST_TERMS:
+        return False
+    return search.is_courtesy(thread.table[position].text)
+
+
+def _list(store: BaseStore, user_id: str) -> Flow[list[_Listed]]:
+    """Returns the conversations of a user that were written to last, the one written to first at the beginning."""
+    user = (stores.ROOT, stores.label(user_id))
+    lanes, pins = yield from batch(store, [SearchOp((*user, kind), limit=LISTED) for kind in (LANES, PINS)])
+    of: dict[str, list[SearchItem]] = {}
+    for item in _within(cast("list[SearchItem]", lanes), (*user, LANES)):
+        if item.key != JOINED:
+            of.setdefault(item.namespace[-1], []).append(item)
+    pinned = {item.namespace[-1]: item for item in _within(cast("list[SearchItem]", pins), (*user, PINS))}
+    newest = {label: max(item.updated_at.timestamp() for item in items) for label, items in of.items()}
+    listed: list[_Listed] = []
+    for label in sorted(of, key=lambda label: (newest[label], label)):
+        heads = sorted((item.key, item.value) for item in of[label]) if len(of[label]) == 1 else _sorted(of[label])
+        counts = (log.lane_of(key, value).count for key, value in heads)
+        listed.append(_Listed(label, tuple(heads), sum(counts), pinned.get(label)))
+    return listed
+
+
+def _sorted(items: Iterable[SearchItem]) -> list[tuple[str, Any]]:
+    return [(item.key, item.value) for item in sorted(items, key=lambda item: item.key)]
+
+
+def _newest(others: Sequence[_Listed]) -> int:
+    """Returns how many conversations, from the end of a list, have together no more messages than are searched."""
+    total = taken = 0
+    for one in reversed(others):
+        total += one.messages
+        if taken and total > MOST_SEARCHED:
+            break
+        taken += 1
+    return taken
+
+
+def _refresh(store: BaseStore, thread: OtherThread, pins: SearchItem | None) -> Flow[None]:
+    """Reads what is new in a conversation, and what it is to know of its messages."""
+    before = thread.table
+    yield from editing.refresh(store, thread.conversation)
+    pinned = stores.PinsRecord.found(pins)
+    thread.conversation.pin(pinned.pins if pinned else {})
+    thread.index.read(thread.table)
+    if thread.table is not before:  # other messages than before
+        thread.measured = 0, 1.0
+        thread.signs = search.Rows(np.uint64)
+        thread.stored_at = []
+    thread.note_times()
+    thread.tokens_per_term()
+
+
+def _take_signs(thread: OtherThread) -> None:
+    """Notes the signs of the vectors that are new."""
+    known, vectors = len(thread.signs), thread.index.vectors
+    if known > len(vectors):
+        thread.signs = search.Rows(np.uint64)
+        known = 0
+    if known < len(vectors):
+        thread.signs.extend(search.signs(vectors.rows.values[known:] > 0))
+
+
+def _embed_all(threads: Sequence[OtherThread], query: Query) -> Flow[None]:
+    """Embeds the messages that have no vector yet, and the query, where there is something to compare it with.
+
+    Embeddings of a service are asked for candidates alone: nobody waits until it has read all conversations. What of
+    these is in blocks has its vectors.
+    """
+    embeddings = query.embeddings
+    if isinstance(embeddings, search.LocalEmbeddings):
+        name = f"{stores.embeddings_name(embeddings)} {embeddings.dimensions}"
+        for thread in threads:
+            index = thread.index
+            if index.embedded_by(name):
+                thread.signs = search.Rows(np.uint64)
+            while texts := index.texts_to_embed(thread.table):
+                rows = yield from embed(embeddings, texts)
+                index.vectors.extend(search.comparable(rows, embeddings.dimensions))
+    if any(len(thread.index.vectors) for thread in threads):
+        yield from query.embed()
+
+
+def _within(items: Iterable[SearchItem], prefix: tuple[str, ...]) -> list[SearchItem]:
+    """Returns the items that are a conversation's; a store may look for a prefix as text."""
+    return [item for item in items if item.namespace[:-1] == prefix]
+
+
+def _search_store(store: BaseStore, user_id: str, query: str, labels: set[str]) -> Flow[list[Candidate]]:
+    """Returns the messages of some conversations that the index of a store finds."""
+    messages = (stores.ROOT, stores.label(user_id), log.MESSAGES)
+    asked = SearchOp(messages, filter={"archived": False}, limit=CANDIDATES * OVERFETCH, query=query)
+    [result] = yield from batch(store, [asked])
+    scored = [item for item in cast("list[SearchItem]", result) if item.score is not None]
+    found = [item for item in _within(scored, messages) if item.namespace[-1] in labels]
+    return (yield from _stored_candidates(store, found))[:CANDIDATES]
+
+
+def _stored_candidates(store: BaseStore, found: Sequence[Item]) -> Flow[list[Candidate]]:
+    """Returns stored messages as candidates, but for those that are not to be quoted."""
+    of: dict[str, list[Item]] = {}
+    for item in found:
+        of.setdefault(item.namespace[-1], []).append(item)
+    user = found[0].namespace[:2] if found else ()
+    kinds = ((LANES, JOINED), (PINS, PINS), (stores.TITLE, stores.TITLE))
+    about = iter(
+        (yield from read_items(store, [GetOp((*user, kind, label), key) for label in of for kind, key in kinds]))
+    )
+    made: list[Candidate] = []
+    for items in of.values():
+        joined, pins, title = next(about), next(about), next(about)
+        if joined is None:  # it is being deleted
+            continue
+        pinned = known.pins if (known := stores.PinsRecord.found(pins)) else {}
+        for item in items:
+            record = stores.MessageRecord.read(item.value, f"message {item.key!r}")
+            message = record.to_message()
+            text, name = plain_text(message), str(message.id)
+            is_quoted = (pinned.get(name) or preservation_of(message)) not in stores.UNQUOTED
+            if record.archived or not text or not is_quoted or search.is_courtesy(text):
+                continue
+            made.append(
+                Candidate(
+                    id=message_reference(conversation_of(joined), name),
+                    source="conversations",
+                    text=text,
+                    title=conversation_of(joined),
+                    label=str(stores.stored(title.value).get("text") or "") if title is not None else "",
+                    place=record.place.number,
+                    speaker=speaker(message),
+                    from_user=is_user(message),
+                    date=date_of(message) or stores.utc(item.created_at).date().isoformat(),
+                    kind="experience",
+                )
+            )
+    return made
+
+
+class Libraries:
+    """The other conversations of every user that stay in memory; for threads and tasks."""
+
+    def __init__(self) -> None:
+        self._mutex = new_mutex()
+        self._of: dict[str, OtherConversations] = {}
+
+    def of(self, user_id: str) -> OtherConversations:
+        """Returns those of a user; of the users who were served last, so many stay as there is room for."""
+        with self._mutex:
+            found = keep_newest(self._of, user_id, self._of.get(user_id) or OtherConversations(), len(self._of) + 1)
+            total = sum(library.messages for library in [*self._of.values()])
+            for other in [*self._of][:-1]:
+                if total <= MOST_IN_MEMORY:
+                    break
+                total -= self._of.pop(other).messages
+            return found
+
+    def forget(self, scope: stores.Scope) -> Flow[None]:
+        """Lets go of a conversation."""
+        with self._mutex:
+            known = self._of.get(scope.user_id)
+        if known is not None:
+            yield from known.forget(scope)
+
+    def erase(self, user_id: str) -> None:
+        """Lets go of a user's conversations."""
+        with self._mutex:
+            self._of.pop(user_id, None)
