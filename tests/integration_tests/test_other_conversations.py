@@ -1,0 +1,351 @@
+"""What a user said in other conversations: all of it is found, stands apart with its day, and gives way to this one."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langgraph.store.base import BaseStore
+from langgraph.store.memory import InMemoryStore
+from langchain_ctxbudget import BudgetedRetriever, ChromaStore, ContextPipeline
+from langchain_ctxbudget.budget import Reason
+from langchain_ctxbudget.history import elsewhere
+from langchain_ctxbudget.stores import TITLE, Scope
+from tests.conversations import BagOfWords
+
+SETTINGS: dict[str, Any] = {"learn": False, "max_context_tokens": 4_000}
+QUESTION = "Which colour is my bike?"
+FACT = "The code of my locker at the station is 4711."
+LOCKER = "What is the code of my locker?"
+WORDS = "Paris invoice Alice Monday garden market server costs meeting alpha train lunch report window kitchen".split()
+
+
+def at(conversation: str, user: str = "ada") -> dict[str, str]:
+    return {"user_id": user, "conversation_id": conversation}
+
+
+def new(store: BaseStore | None = None, **options: Any) -> ContextPipeline:
+    return ContextPipeline(SETTINGS, store=store, system_prompt="You are helpful.", **options)
+
+
+def say(pipeline: ContextPipeline, conversation: str, *texts: str, day: str | None = None) -> None:
+    """Adds what the user says, each with an answer."""
+    told: dict[str, Any] = {"created_at": f"{day}T09:00:00+00:00"} if day else {}
+    for text in texts:
+        said = [HumanMessage(text, additional_kwargs=told), AIMessage("Noted.")]
+        pipeline.add_messages(said, **at(conversation))
+
+
+def block(pipeline: ContextPipeline, question: str, conversation: str = "now", **settings: Any) -> str:
+    """Returns the last message of a prompt: the context block, and the question."""
+    context = pipeline.assemble(question, settings=settings or None, **at(conversation))
+    assert not context.report.failures
+    return context.messages[-1].text
+
+
+def line_with(text: str, part: str) -> str:
+    """Returns the line of a block that has some words; nothing where none has."""
+    return next((line for line in text.splitlines() if part in line and line.startswith("- ")), "")
+
+
+def chatter(number: int, seed: int = 0) -> list[BaseMessage]:
+    """Returns so many messages about nothing in particular."""
+    rng = random.Random(seed)
+    made: list[BaseMessage] = []
+    for _ in range(number // 2):
+        made += [HumanMessage(" ".join(rng.choices(WORDS, k=12)) + "."), AIMessage("Noted.")]
+    return made
+
+
+# What this conversation says wins
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "question"),
+    [
+        ("My bike is red.", "My bike is blue.", QUESTION),
+        ("My bike is red.", "I painted my bike blue.", QUESTION),
+        ("My bike is red.", "By the way, my bike is blue now.", QUESTION),
+        ("The colour of my bike is red.", "My bike is dark blue.", QUESTION),
+        ("I live in Lisbon.", "I live in Porto.", "Where do I live?"),
+        ("I work for Acme.", "I work at Siemens now.", "Where do I work?"),
+        ("The deadline is on Monday.", "The deadline is on Friday.", "When is the deadline?"),
+        ("My budget is 400 euros.", "My budget is 600 euros.", "How large is my budget?"),
+        ("My dog is called Rex.", "My dog is called Bella.", "What is my dog called?"),
+    ],
+)
+def test_what_this_conversation_says_outweighs_another_one(before: str, now: str, question: str) -> None:
+    pipeline = new()
+    say(pipeline, "old", before)
+    say(pipeline, "now", now)
+    quoted = line_with(block(pipeline, question), before)
+    assert not quoted or "(superseded in this conversation: " in quoted
+
+
+def test_a_marked_statement_has_its_reason_in_the_report() -> None:
+    pipeline = new()
+    say(pipeline, "old", "My bike is red.")
+    say(pipeline, "now", "My bike is blue.")
+    report = pipeline.assemble(QUESTION, **at("now")).report
+    [item] = [item for item in report.layer("L5").items if "bike is red" in item.preview]
+    assert item.reason is Reason.SUPERSEDED
+
+
+def test_this_conversation_wins_from_far_behind_its_cut() -> None:
+    pipeline = new()
+    say(pipeline, "old", "My bike is red.")
+    say(pipeline, "now", "My bike is blue.")
+    pipeline.add_messages(chatter(600), **at("now"))
+    quoted = line_with(block(pipeline, QUESTION), "My bike is red.")
+    assert not quoted or "superseded in this conversation" in quoted
+
+
+def test_a_statement_repeated_here_is_not_marked() -> None:
+    pipeline = new()
+    say(pipeline, "old", "My bike is red, and it is fast.")
+    say(pipeline, "now", "My bike is blue.", "My bike is red.")
+    assert "superseded" not in line_with(block(pipeline, "How fast is my bike?"), "it is fast")
+
+
+@pytest.mark.parametrize("days", [("2026-01-05", "2026-03-05"), (None, None)], ids=["by their days", "as stored"])
+def test_a_newer_conversation_outweighs_an_older_one(days: Sequence[str | None]) -> None:
+    pipeline = new()
+    say(pipeline, "old", "My bike is red.", day=days[0])
+    say(pipeline, "mid", "My bike is blue.", day=days[1])
+    say(pipeline, "old", "The train was late.", day=days[0])
+    say(pipeline, "now", "Hello.")
+    text = block(pipeline, QUESTION)
+    assert "superseded" not in line_with(text, "My bike is blue.")
+    quoted = line_with(text, "My bike is red.")
+    assert not quoted or "(superseded on " in quoted
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "question"),
+    [
+        ("My bike is red.", "My car is blue.", QUESTION),
+        ("My bike is red.", "My bike is broken.", QUESTION),
+        ("My bike is red.", "Is my bike blue?", QUESTION),
+        ("My bike is red.", "I wish my bike was blue.", QUESTION),
+        ("I live in Lisbon.", "I work at Siemens.", "Where do I live?"),
+        ("The meeting is on Monday.", "The deadline is on Friday.", "When is the meeting?"),
+    ],
+)
+def test_what_has_another_subject_is_quoted_unmarked(before: str, now: str, question: str) -> None:
+    pipeline = new()
+    say(pipeline, "old", before)
+    say(pipeline, "now", now)
+    assert line_with(block(pipeline, question), before) == f"- user: {before}"
+
+
+# Days and headings
+
+
+def test_a_quote_stands_under_the_day_of_its_message() -> None:
+    pipeline = new()
+    say(pipeline, "old", "My bike is red.", day="2026-01-05")
+    say(pipeline, "now", "Hello.")
+    assert "[2026-01-05, in another conversation]\n- user: My bike is red." in block(pipeline, QUESTION)
+
+
+@pytest.mark.parametrize("length", [2, 700], ids=["from the log", "from a block"])
+def test_a_message_without_a_day_has_the_one_on_which_it_was_stored(tmp_path: Path, length: int) -> None:
+    clock = lambda: datetime(2025, 7, 14, 12, tzinfo=UTC)  # noqa: E731
+    with ChromaStore(tmp_path / "store", clock=clock) as store:
+        pipeline = new(store)
+        say(pipeline, "old", FACT)
+        pipeline.add_messages(chatter(length), **at("old"))
+        pipeline.assemble("Hello.", **at("old"))
+        pipeline.flush()
+        say(pipeline, "now", "Hello.", day="2026-01-01")
+        assert f"[2025-07-14, in another conversation]\n- user: {FACT}" in block(pipeline, LOCKER)
+
+
+def test_a_heading_names_the_title_of_a_conversation() -> None:
+    store = InMemoryStore()
+    pipeline = new(store)
+    say(pipeline, "old", "My bike is red.", day="2026-01-05")
+    place = Scope("ada", "old").place(TITLE)
+    store.put(place.namespace, place.key, {"text": "Bikes [and\nmore]"})
+    say(pipeline, "now", "Hello.")
+    heading = "[2026-01-05, in another conversation: Bikes (and more)]"
+    assert f"{heading}\n- user: My bike is red." in block(pipeline, QUESTION)
+
+
+def test_each_conversation_has_a_heading_of_its_own() -> None:
+    pipeline = new()
+    say(pipeline, "one", "My bike is at the station.", day="2026-01-05")
+    say(pipeline, "two", "My bike has a new bell.", day="2026-01-05")
+    say(pipeline, "now", "Hello.")
+    text = block(pipeline, "What do you know about my bike?")
+    headings = [line for line in text.splitlines() if line.startswith("[2026")]
+    assert sorted(headings) == ["[2026-01-05, in another conversation (2)]", "[2026-01-05, in another conversation]"]
+
+
+# All of it is searched
+
+
+def fill(pipeline: ContextPipeline, lengths: Sequence[int]) -> None:
+    """Makes conversations of these lengths, with a fact at the beginning of the first one."""
+    for number, length in enumerate(lengths):
+        messages = chatter(length, number)
+        if number == 0:
+            messages[4] = HumanMessage(FACT)
+        pipeline.add_messages(messages, **at(f"c{number}"))
+    say(pipeline, "now", "Hello.")
+
+
+@pytest.mark.parametrize("lengths", [(1_000,), (800, 800, 800, 800)], ids=["one", "several"])
+@pytest.mark.parametrize("kind", ["private", "memory", "folder"])
+def test_a_fact_of_long_ago_is_found_in_other_conversations(tmp_path: Path, kind: str, lengths: Sequence[int]) -> None:
+    store = {"private": lambda: None, "memory": InMemoryStore, "folder": lambda: ChromaStore(tmp_path)}[kind]()
+    pipeline = new(store)
+    fill(pipeline, lengths)
+    text = block(pipeline, LOCKER)
+    assert FACT in text
+    assert "Noted." not in text
+    if isinstance(store, ChromaStore):
+        store.close()
+
+
+def test_a_fact_is_found_after_a_restart(tmp_path: Path) -> None:
+    with ChromaStore(tmp_path) as store:
+        pipeline = new(store)
+        fill(pipeline, (1_000, 300))
+        before = block(pipeline, LOCKER)
+        pipeline.flush()
+        pipeline.close()
+    with ChromaStore(tmp_path) as store:
+        assert block(new(store), LOCKER) == before
+
+
+def test_a_fact_is_found_by_an_async_prompt() -> None:
+    pipeline = new()
+    fill(pipeline, (1_000,))
+    assert FACT in asyncio.run(pipeline.aassemble(LOCKER, **at("now"))).messages[-1].text
+
+
+def test_a_fact_is_found_by_the_retriever() -> None:
+    pipeline = new()
+    fill(pipeline, (1_000,))
+    assert BudgetedRetriever(pipeline=pipeline, user_id="ada").invoke(LOCKER)[0].page_content == FACT
+
+
+def test_no_other_user_is_told() -> None:
+    pipeline = new()
+    fill(pipeline, (400,))
+    prompt = pipeline.assemble(LOCKER, **at("now", "bob"))
+    assert "4711" not in prompt.messages[-1].text
+
+
+@pytest.mark.parametrize("sealed", [False, True], ids=["from the log", "from blocks"])
+def test_two_pipelines_make_the_same_prompt(sealed: bool) -> None:
+    store = InMemoryStore()
+    first = new(store)
+    fill(first, (700, 300, 120))
+    if sealed:
+        for number in range(3):
+            first.assemble("Hello.", **at(f"c{number}"))
+        first.flush()
+    asked = [LOCKER, "What did Alice say about the garden?", "When was the meeting with the invoice?"]
+    assert [block(first, one) for one in asked] == [block(new(store), one) for one in asked]
+
+
+def test_a_prompt_after_the_first_embeds_nothing_again() -> None:
+    embeddings = BagOfWords()
+    pipeline = new(embeddings=embeddings)
+    fill(pipeline, (600,))
+    block(pipeline, LOCKER)
+    embeddings.asked.clear()
+    block(pipeline, LOCKER)
+    assert embeddings.asked == []
+
+
+def test_of_too_many_messages_the_newest_are_searched_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elsewhere, "MOST_SEARCHED", 500)
+    pipeline = new()
+    fill(pipeline, (400, 400))
+    report = pipeline.assemble(LOCKER, **at("now")).report
+    assert report.failures == ("other conversations: the newest 400 messages were searched, and 400 older ones not",)
+
+
+@pytest.mark.parametrize(
+    "question", ["How do I boil an egg?", "Who wrote Hamlet?", "ok thanks!", "What is 17 times 23?"]
+)
+def test_nothing_is_quoted_where_nothing_has_to_do_with_the_message(question: str) -> None:
+    pipeline = new()
+    fill(pipeline, (600, 600))
+    assert block(pipeline, question) == question
+
+
+# What is said later
+
+
+def test_what_is_said_elsewhere_meanwhile_is_found() -> None:
+    store = InMemoryStore()
+    pipeline, other = new(store), new(store)
+    fill(pipeline, (400,))
+    assert "repair shop" not in block(pipeline, "Where is my violin?")
+    say(other, "c0", "My violin is at the repair shop.")
+    assert "repair shop" in block(pipeline, "Where is my violin?")
+
+
+@pytest.mark.parametrize("change", ["edit", "remove", "clear", "pin"])
+def test_what_is_taken_back_elsewhere_is_not_quoted(change: str) -> None:
+    pipeline = new()
+    fill(pipeline, (400,))
+    pipeline.add_messages([HumanMessage("My violin is at the repair shop.", id="violin")], **at("c0"))
+    assert "repair shop" in block(pipeline, "Where is my violin?")
+    match change:
+        case "edit":
+            pipeline.edit_message("violin", HumanMessage("It rains."), **at("c0"))
+        case "remove":
+            pipeline.remove_messages(["violin"], on_removal="forget", **at("c0"))
+        case "clear":
+            pipeline.clear(**at("c0"))
+        case "pin":
+            pipeline.pin(["violin"], preservation="drop", **at("c0"))
+    assert "repair shop" not in block(pipeline, "Where is the violin?")
+
+
+def test_an_erased_user_leaves_nothing_in_memory() -> None:
+    pipeline = new()
+    fill(pipeline, (400,))
+    block(pipeline, LOCKER)
+    pipeline.erase_user(user_id="ada")
+    assert pipeline.engine.workspace.libraries.of("ada").messages == 0
+
+
+# Off
+
+
+@pytest.mark.parametrize("sources", [(), ("memories", "documents")])
+def test_sources_without_conversations_switch_it_off(sources: Sequence[str]) -> None:
+    pipeline = new()
+    say(pipeline, "old", "My bike is red.")
+    say(pipeline, "now", "Hello.")
+    assert "red" in block(pipeline, QUESTION)
+    assert "red" not in block(pipeline, QUESTION, sources=list(sources))
+
+
+@pytest.mark.parametrize("answer", ["Noted.", "Understood!", "Okay, thanks.", "Got it."])
+def test_an_answer_that_says_nothing_is_not_quoted(answer: str) -> None:
+    pipeline = new()
+    for number in range(150):
+        said = [HumanMessage(f"Item {number}: {WORDS[number % 15]}."), AIMessage(answer)]
+        pipeline.add_messages(said, **at(f"c{number % 3}"))
+    say(pipeline, "now", "Hello.")
+    assert answer not in block(pipeline, QUESTION)
+
+
+def test_a_later_day_than_that_of_this_conversation_does_not_win() -> None:
+    pipeline = new()
+    today = datetime.now(UTC).date()
+    say(pipeline, "now", "My bike is blue.", day=str(today - timedelta(90)))
+    say(pipeline, "old", "My bike is red.", day=str(today - timedelta(9)))
+    quoted = line_with(block(pipeline, QUESTION), "My bike is red.")
+    assert not quoted or "superseded in this conversation" in quoted
