@@ -9,12 +9,11 @@ import asyncio
 import json
 import operator
 import os
-import sqlite3
 import threading
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
@@ -23,23 +22,26 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeAlias, TypeVar, cast
 from urllib.parse import urlsplit
 
+import chromadb_rust_bindings as engine
 import numpy as np
 from chromadb.api import ServerAPI
 from chromadb.api.client import Client
 from chromadb.api.collection_configuration import CreateCollectionConfiguration
 from chromadb.api.models.Collection import Collection
+from chromadb.api.rust import RustBindingsAPI
 from chromadb.config import Settings, System
 from chromadb.errors import NotFoundError
-from filelock import FileLock, Timeout
 from langgraph.store import base as base_store
 from langgraph.store.base import BaseStore, GetOp, IndexConfig, Item, Op, PutOp, Result, SearchItem, SearchOp
 from numpy.typing import NDArray
+from overrides import override
 from pybase64 import b64decode, b64encode_as_string
 from pydantic_core import from_json
 from langchain_ctxbudget import errors
 from langchain_ctxbudget.background import AFTER_FORK
 from langchain_ctxbudget.stores.base import Clock, utc_now, with_offset
 from langchain_ctxbudget.stores.bulk import DATABASE_FILE, Namespace, begins_with, embeddings_name
+from langchain_ctxbudget.stores.chroma_files import Folder
 from langchain_ctxbudget.tokens import encodable
 
 T = TypeVar("T")
@@ -141,6 +143,38 @@ class ChromaStore(BaseStore):
             with self._chroma.lock:
                 self._finalizer()
 
+    def vacuum(self) -> None:
+        """Rewrites the files of a folder without what was deleted, for instance after `erase_user`.
+
+        What is deleted is found by no read, but stays in the bytes of the database until it is written over: texts, and
+        the ids of users. Everything that uses the store waits: 0.1 seconds, and 3 with 100,000 records; the disk needs
+        room for a second copy. A store in memory has nothing to rewrite.
+
+        Raises:
+            StoreError: there is no room, other code in this process has the database open, or the store is on a server
+                (stop it, and open its folder here).
+        """
+        chroma = self._chroma
+        self._require_open()
+        if chroma.disconnect:
+            raise errors.StoreError(
+                f"The files of the Chroma server {chroma.where} are not within reach. Stop it, and open its folder as "
+                "`ChromaStore(FOLDER)` to call `vacuum` there."
+            )
+        with chroma.lock, _typed_errors(chroma.where):
+            chroma.vacuum()
+
+    async def avacuum(self) -> None:
+        """Rewrites the files of a folder as `vacuum` does, in a worker thread."""
+        await asyncio.to_thread(self.vacuum)
+
+    def _require_open(self) -> None:
+        if not self._finalizer.alive:
+            raise errors.StoreError("The store is closed. Open a new one.")
+        chroma = self._chroma
+        if chroma.process != os.getpid():
+            raise errors.StoreError(f"The store {chroma.where} belongs to the parent of this process. {AFTER_FORK}")
+
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """Runs operations: reads see the store as it was before, the last put of a key counts.
 
@@ -152,12 +186,9 @@ class ChromaStore(BaseStore):
         puts = self._checked_puts(todo)
         vectors = self._embedded(text for _, texts in puts.values() for text in texts)
         asked = self._embedded((op.query or "" for op in todo if isinstance(op, SearchOp)), as_queries=True)
-        if not self._finalizer.alive:
-            raise errors.StoreError("The store is closed. Open a new one.")
-        if chroma.process != os.getpid():
-            raise errors.StoreError(f"The store {chroma.where} belongs to the parent of this process. {AFTER_FORK}")
+        self._require_open()
         now, results = (self._clock() - _EPOCH) // _MICROSECOND, list[Result]()
-        with chroma.lock, _typed_errors(chroma.where):
+        with chroma.lock, _typed_errors(chroma.where), chroma.working():
             stored = chroma.read([*(_item_id(op.namespace, op.key) for op in todo if isinstance(op, GetOp)), *puts])
             for op in todo:
                 if isinstance(op, GetOp):
@@ -376,10 +407,13 @@ class _OpenChroma:
     A Chroma in this process does one thing at a time, under `lock`; a server does many.
     """
 
-    client: Client
+    client: "_Client"
     where: str
-    close: Callable[[], object]
-    folder: Path | None = None
+    folder: Folder | None = None
+    disconnect: Callable[[], object] | None = None
+    """Closes the connections to a server."""
+    has_failed: bool = False
+    """True after an error of the engine over a folder, whose connections may then hold on to what they had begun."""
     is_private: bool = True
     lock: AbstractContextManager[object] = field(default_factory=threading.RLock)
     process: int = field(default_factory=os.getpid)
@@ -401,6 +435,46 @@ class _OpenChroma:
                 if not self.stores:
                     _opened.remove(self)
                     self.close()
+
+    def close(self) -> None:
+        """Stops the engine, or closes the connections, and leaves the folder."""
+        if self.disconnect:
+            self.disconnect()
+        else:
+            self.client.own_system.stop()
+        if self.folder:
+            self.folder.leave()
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Starts the engine anew where it failed before, for instance on a full disk, and notes where it fails."""
+        if self.folder and self.has_failed:
+            self.client.own_system.stop()
+            self.folder.wait_until_closed()
+            self._restart(self.folder)
+        try:
+            yield
+        except errors.CtxBudgetError:
+            raise
+        except BaseException:
+            self.has_failed = True
+            raise
+
+    def vacuum(self) -> None:
+        """Rewrites a folder's database without what was deleted, while the engine is stopped."""
+        if self.folder is None:
+            return
+        self.client.own_system.stop()
+        self.has_failed = True  # until it runs again
+        try:
+            self.folder.vacuum()
+        finally:
+            self._restart(self.folder)
+
+    def _restart(self, folder: Folder) -> None:
+        self.collections = {}
+        self.client = _start(folder.path)
+        self.has_failed = False
 
     def _collection(self, number: int, *, make: bool = False) -> Collection | None:
         """Returns a collection, or `None` where nothing was ever written to it."""
@@ -469,6 +543,7 @@ class _OpenChroma:
             for number, some in _by_bucket(items.keys() - new.keys(), READ_SIZE):
                 if collection := self._collection(number):
                     collection.delete(ids=some)
+                    self._wrote(some)
             for number, some in _by_bucket(new, WRITE_SIZE):
                 named = ((" ".join(map(str, new[id_])), _namespace_of(id_)) for id_ in some)
                 metadatas: list[Any] = [  # the fingerprint of each prefix of its namespace finds an item
@@ -478,6 +553,7 @@ class _OpenChroma:
                 made = cast("Collection", self._collection(number, make=True))
                 vectors = np.ones((len(some), 1), np.float32)  # it wants some, which nobody searches
                 made.upsert(ids=some, embeddings=vectors, metadatas=metadatas)
+                self._wrote(some)
         except BaseException:  # nobody knows how far it came
             self.listed, self.recent = {}, {}
             raise
@@ -487,6 +563,38 @@ class _OpenChroma:
             for prefix in (name[:length] for length in range(len(name) + 1)):
                 self.listed.get(prefix, {}).pop(id_, None)
                 self.listed.get(prefix, {}).update({id_: item.flat_vectors} if item else {})
+
+    def _wrote(self, ids: Sequence[str]) -> None:
+        """Notes that Chroma has confirmed a write."""
+        if self.folder:
+            self.folder.wrote(len(ids))
+
+
+class _Engine(RustBindingsAPI):
+    """Chroma's engine over a folder, with its index in memory.
+
+    Nothing searches that index. In files, which Chroma rewrites in place, it makes a folder unreadable where a process
+    is killed or the disk is full in that moment, and keeps the ids of deleted records.
+    """
+
+    @override
+    def start(self) -> None:
+        folder = Path(self._system.settings.require("persist_directory"))
+        database = engine.SqliteDBConfig(
+            hash_type=engine.MigrationHash.MD5,
+            migration_mode=engine.MigrationMode.Apply,
+            url=str(folder / DATABASE_FILE),
+        )
+        self.bindings = engine.Bindings(
+            allow_reset=False,
+            sqlite_db_config=database,
+            persist_path=None,
+            hnsw_cache_size=self.hnsw_cache_size,
+        )
+
+    @override
+    def stop(self) -> None:
+        vars(self).pop("bindings", None)  # it may be stopped twice
 
 
 class _Client(Client):
@@ -499,23 +607,39 @@ class _Client(Client):
         self.tenant, self.database = tenant, database
 
 
-def _open(folder: Path | None) -> _OpenChroma:
+def _open(path: Path | None) -> _OpenChroma:
     """Opens a folder, or returns it where this process has it open; without one, makes a Chroma in memory."""
     with _opening, ExitStack() as opened:
         for chroma in _opened:
-            if folder and (chroma.folder, chroma.process) == (folder, os.getpid()):
+            if path and chroma.folder and (chroma.folder.path, chroma.process) == (path, os.getpid()):
                 chroma.stores += 1
                 return chroma
+        folder = Folder(path) if path else None
         if folder:
-            opened.callback(_locked(folder).release)
+            opened.callback(folder.release)
         if _started_in - {os.getpid()}:
             raise errors.StoreError(f"Chroma was in use in this process before it was forked. {AFTER_FORK}")
         _started_in.add(os.getpid())
-        about = Settings(anonymized_telemetry=False, is_persistent=bool(folder), persist_directory=str(folder or ""))
-        with _typed_errors(where := str(folder or "in memory")):
-            client = _Client(about)
+        client = _start(path)
         opened.callback(client.own_system.stop)
-        return _OpenChroma(client, where, opened.pop_all().close, folder)
+        if folder:
+            folder.begin()
+        opened.pop_all()
+        return _OpenChroma(client, str(path or "in memory"), folder=folder)
+
+
+def _start(folder: Path | None) -> _Client:
+    """Starts Chroma's engine over a folder, or in memory."""
+    settings = Settings(anonymized_telemetry=False)
+    if folder:
+        settings = Settings(
+            anonymized_telemetry=False,
+            chroma_api_impl=f"{_Engine.__module__}.{_Engine.__qualname__}",
+            is_persistent=True,
+            persist_directory=str(folder),
+        )
+    with _typed_errors(str(folder or "in memory")):
+        return _Client(settings)
 
 
 def _open_server(url: str, headers: Mapping[str, str], tenant: str, database: str) -> _OpenChroma:
@@ -533,38 +657,7 @@ def _open_server(url: str, headers: Mapping[str, str], tenant: str, database: st
     session = client._server._session  # type: ignore[attr-defined]  # noqa: SLF001 - it has no time limit
     session.timeout = TIMEOUT
     where = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-    return _OpenChroma(client, where, session.close, is_private=False, lock=nullcontext())
-
-
-def _locked(folder: Path) -> FileLock:
-    """Makes a folder where it is missing, and keeps other processes out until the lock is released.
-
-    SQLite keeps a write-ahead log, where it can: a write takes 4 ms instead of 30. That is set before Chroma opens the
-    file (chroma-core/chroma#7040), and once: beside connections that are being closed, it would end the process.
-    """
-    database = folder / DATABASE_FILE
-    lock = FileLock(folder / "ctxbudget.lock", timeout=0, thread_local=False)  # garbage is collected in any thread
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-        with database.open("ab+") as file:
-            has_log = file.seek(18) and file.read(2) == b"\2\2"
-        if not has_log:
-            with closing(sqlite3.connect(database)) as connection:
-                connection.execute("SELECT name FROM sqlite_master").fetchall()  # a damaged file has no list of tables
-                connection.execute("PRAGMA journal_mode=WAL")
-    except Timeout:
-        raise errors.StoreLockedError(
-            f"The store in {folder} is open in another process. Close it there first, or let both "
-            f"processes use one Chroma server (`chroma run --path {folder}`)."
-        ) from None
-    except OSError as error:
-        lock.release()
-        raise errors.StoreError(f"The folder {folder} cannot be opened and written: {error}") from error
-    except sqlite3.DatabaseError as error:
-        lock.release()
-        raise errors.StoreDataError(f"{database} cannot be read ({error}). Nothing was changed.") from error
-    return lock
+    return _OpenChroma(client, where, disconnect=session.close, is_private=False, lock=nullcontext())
 
 
 @contextmanager

@@ -270,6 +270,7 @@ def test_a_folder_that_cannot_be_used_is_named_and_left_alone(tmp_path: Path) ->
     with pytest.raises(StoreError, match="cannot be opened") as refused:
         ChromaStore(folder)
     path.rmdir()
+    path.write_bytes(whole)
     ChromaStore(folder).close()  # it is not locked by an opening that failed
     del refused  # which was not collected until now
 

@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import chromadb
 import pytest
 from langchain_core.messages import BaseMessage, HumanMessage, messages_from_dict
 from langgraph.store.base import BaseStore, IndexConfig
@@ -16,6 +17,7 @@ from langchain_ctxbudget import BudgetedChatMessageHistory, ChromaStore, Context
 from langchain_ctxbudget.stores import label
 from tests.integration_tests.learning_models import asks_to_learn
 from tests.integration_tests.summary_models import Scripted, exchange, learned, summary
+from tests.processes import FORKED
 from tests.stores import embed
 
 SETTINGS = {"max_context_tokens": 700, "segment_messages": 4, "keep_messages": 4}
@@ -202,6 +204,46 @@ def work_and_erase(store: BaseStore) -> None:
         for user, word in ((ADA, SECRET), (GRACE, "nothing")):
             store.put(("ctxbudget", label(user), "notes"), "k", {"text": f"a note about {word}"})
         pipeline.erase_user(user_id=ADA)
+
+
+def ids_in_bytes(folder: Path) -> list[tuple[str, str]]:
+    """The files that hold the id of the erased user in any spelling, or a word that they said."""
+    spellings = (ADA, label(ADA), label(ADA).removesuffix("~"), SECRET)
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return [(path.name, one) for path in files for one in spellings if one.encode() in path.read_bytes()]
+
+
+@pytest.mark.parametrize("had_indexes", [False, True], ids=["new folder", "folder with index files"])
+def test_after_a_vacuum_no_file_has_a_byte_of_an_erased_user(tmp_path: Path, had_indexes: bool) -> None:
+    with ChromaStore(tmp_path, index=INDEX) as store, new_pipeline(store) as pipeline:
+        fill(pipeline, ADA, SECRET)
+        fill(pipeline, GRACE, "nothing")
+    if had_indexes:
+        process = FORKED.Process(target=keep_indexes, args=(str(tmp_path),))
+        process.start()
+        process.join()
+        assert any(name == "index_metadata.pickle" for name, _ in ids_in_bytes(tmp_path))
+    with ChromaStore(tmp_path, index=INDEX) as store, new_pipeline(store) as pipeline:
+        graces = pipeline.export_user(user_id=GRACE)
+        pipeline.erase_user(user_id=ADA)
+        assert ids_in_bytes(tmp_path)
+        store.vacuum()
+        assert ids_in_bytes(tmp_path) == []
+        assert pipeline.export_user(user_id=GRACE) == graces
+        pipeline.add_messages([HumanMessage("Still here?")], user_id=GRACE, conversation_id="c9")
+    assert ids_in_bytes(tmp_path) == []
+    with ChromaStore(tmp_path, index=INDEX) as store, new_pipeline(store) as pipeline:
+        assert [one.text for one in pipeline.get_messages(user_id=GRACE, conversation_id="c9")] == ["Still here?"]
+
+
+def keep_indexes(folder: str) -> None:
+    """Let Chroma itself write to the folder, which keeps its indexes in files, as a server does."""
+    client = chromadb.PersistentClient(folder)
+    for collection in client.list_collections():
+        records = collection.get(include=["metadatas"])
+        for first in range(0, len(records["ids"]), 50):
+            ids, metadatas = records["ids"][first : first + 50], (records["metadatas"] or [])[first : first + 50]
+            collection.upsert(ids, embeddings=[[1.0] for _ in ids], metadatas=metadatas)
 
 
 def test_of_an_erased_user_no_table_of_a_chroma_folder_has_a_row_but_the_log(tmp_path: Path) -> None:

@@ -1,0 +1,433 @@
+"""A folder with files cut off, lost, overwritten or without room: every message is there, or an error says whose."""
+
+import logging
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import chromadb
+import pytest
+from langchain_core.messages import HumanMessage
+from langgraph.store.base import PutOp
+from langchain_ctxbudget import ChromaStore, ContextPipeline
+from langchain_ctxbudget.errors import StoreDataError, StoreError
+from tests.processes import FORKED
+
+ADA, BOB = "ada@example.com", "bob@example.com"
+SETTINGS = {"learn": False, "max_context_tokens": 4_000}
+INDEX_FILES = ("data_level0.bin", "header.bin", "index_metadata.pickle", "length.bin", "link_lists.bin")
+PREFILLED = 10_500
+"""Records in the folder before the first kill."""
+KILLS = 60
+
+
+def halved(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def emptied(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+def removed(path: Path) -> None:
+    path.unlink()
+
+
+def overwritten(path: Path) -> None:
+    path.write_bytes(random.Random(1).randbytes(path.stat().st_size))
+
+
+DAMAGES = [halved, emptied, removed, overwritten]
+
+
+def text_of(user: str, number: int) -> str:
+    return f"{user} says {number}: " + "word " * (number % 40)
+
+
+def add(store: ChromaStore, user: str, numbers: Sequence[int], conversation: str = "c1") -> None:
+    with ContextPipeline(SETTINGS, store=store) as pipeline:
+        messages = [HumanMessage(text_of(user, number), id=f"m{number}") for number in numbers]
+        pipeline.add_messages(messages, user_id=user, conversation_id=conversation)
+
+
+def texts(store: ChromaStore, user: str, conversation: str = "c1") -> list[str]:
+    with ContextPipeline(SETTINGS, store=store) as pipeline:
+        return [one.text for one in pipeline.get_messages(user_id=user, conversation_id=conversation)]
+
+
+def write_and_die(folder: str) -> None:
+    """Write to two users, close, open again, write more and die: the last messages are in SQLite's log alone."""
+    with ChromaStore(folder) as store:
+        for user in (ADA, BOB):
+            add(store, user, range(150))
+    store = ChromaStore(folder)
+    for user in (ADA, BOB):
+        add(store, user, range(150, 160))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def keep_indexes(folder: str) -> None:
+    """Let Chroma itself write to the folder, which keeps its indexes in files."""
+    client = chromadb.PersistentClient(folder)
+    for collection in client.list_collections():
+        if collection.count():
+            for _ in range(3):
+                collection.upsert(["[]"] * 1 + [f'["x", "{n}"]' for n in range(60)], embeddings=[[1.0]] * 61)
+            collection.delete(["[]", *(f'["x", "{n}"]' for n in range(60))])
+
+
+def run(target: Callable[..., None], *arguments: str) -> int | None:
+    process = FORKED.Process(target=target, args=arguments)
+    process.start()
+    process.join()
+    return process.exitcode
+
+
+@pytest.fixture(scope="module")
+def killed_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("killed") / "store"
+    assert run(write_and_die, str(folder)) == -signal.SIGKILL
+    return folder
+
+
+@pytest.fixture(scope="module")
+def indexed_folder(killed_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with index files of Chroma's, as older versions and servers leave them."""
+    folder = tmp_path_factory.mktemp("indexed") / "store"
+    shutil.copytree(killed_folder, folder)
+    assert run(keep_indexes, str(folder)) == 0
+    return folder
+
+
+@pytest.fixture
+def folder(killed_folder: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(killed_folder, tmp_path / "store"))
+
+
+def all_is_there(folder: Path) -> bool:
+    expected = {user: [text_of(user, number) for number in range(160)] for user in (ADA, BOB)}
+    with ChromaStore(folder) as store:
+        return {user: texts(store, user) for user in (ADA, BOB)} == expected
+
+
+# Files that hold nothing of their own
+
+
+def test_a_store_keeps_no_index_files(folder: Path) -> None:
+    assert all_is_there(folder)
+    assert sorted(path.name for path in folder.iterdir() if path.is_dir()) == []
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("name", INDEX_FILES)
+def test_a_damaged_index_file_costs_nothing(
+    indexed_folder: Path, tmp_path: Path, name: str, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = Path(shutil.copytree(indexed_folder, tmp_path / "store"))
+    found = list(folder.glob(f"*/{name}"))
+    assert found
+    for path in found:
+        damage(path)
+    with caplog.at_level(logging.INFO, "langchain_ctxbudget"):
+        assert all_is_there(folder)
+    assert len([one for one in caplog.messages if "index folders" in one]) == 1
+    assert not list(folder.glob(f"*/{name}"))
+
+
+def test_index_files_of_other_collections_stay(tmp_path: Path) -> None:
+    with ChromaStore(tmp_path) as store:
+        add(store, ADA, range(3))
+    assert run(keep_own_collection, str(tmp_path)) == 0
+    before = sorted(path.name for path in tmp_path.glob("*/*"))
+    assert before
+    with ChromaStore(tmp_path) as store:
+        assert len(texts(store, ADA)) == 3
+        store.vacuum()
+    assert sorted(path.name for path in tmp_path.glob("*/*")) == before
+    assert run(read_own_collection, str(tmp_path)) == 0
+
+
+def keep_own_collection(folder: str) -> None:
+    own = chromadb.PersistentClient(folder).create_collection("recipes", embedding_function=None)
+    for first in range(0, 1_500, 300):
+        ids = [str(number) for number in range(first, first + 300)]
+        own.upsert(ids, embeddings=[[float(one), 1.0] for one in ids], metadatas=[{"value": "no JSON {"} for _ in ids])
+
+
+def read_own_collection(folder: str) -> None:
+    own = chromadb.PersistentClient(folder).get_collection("recipes", embedding_function=None)
+    assert own.query([[700.0, 1.0]], n_results=1)["ids"] == [["700"]]
+    assert own.query([[1499.0, 1.0]], n_results=1)["ids"] == [["1499"]]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("name", ["chroma.sqlite3-shm", "ctxbudget.state", "ctxbudget.lock"])
+def test_a_damaged_file_beside_the_data_costs_nothing(folder: Path, name: str, damage: Callable[[Path], None]) -> None:
+    damage(folder / name)
+    assert all_is_there(folder)
+
+
+# Files that hold data
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_log_is_an_error_that_says_how_much(folder: Path, damage: Callable[[Path], None]) -> None:
+    damage(folder / "chroma.sqlite3-wal")
+    with pytest.raises(StoreDataError, match=r"The last \d+ of \d+ writes are not in .*chroma.sqlite3-wal"):
+        ChromaStore(folder)
+
+
+def test_without_the_state_file_what_is_left_of_a_log_is_read(folder: Path) -> None:
+    removed(folder / "chroma.sqlite3-wal")
+    removed(folder / "ctxbudget.state")
+    with ChromaStore(folder) as store:
+        assert texts(store, ADA)[:150] == [text_of(ADA, number) for number in range(150)]
+
+
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_database_is_an_error_that_names_users(
+    folder: Path, damage: Callable[[Path], None], is_closed: bool
+) -> None:
+    if is_closed:
+        assert all_is_there(folder)
+    damage(folder / "chroma.sqlite3")
+    with pytest.raises(StoreDataError, match=rf"chroma.sqlite3.*(all users|{ADA})"):
+        ChromaStore(folder)
+
+
+def test_an_error_names_the_users_whose_records_are_damaged(tmp_path: Path) -> None:
+    with ChromaStore(tmp_path) as store, ContextPipeline(SETTINGS, store=store) as pipeline:
+        for user in (ADA, BOB):
+            long = "long " * 10_000 + f"in the middle of {user} " + "long " * 10_000
+            pipeline.add_messages([HumanMessage(long)], user_id=user, conversation_id="c1")
+        store.vacuum()
+    database = tmp_path / "chroma.sqlite3"
+    content = bytearray(database.read_bytes())
+    marker = b"in the middle of " + BOB.encode()
+    place = content.find(marker)
+    while place >= 0:  # an index has a copy
+        content[place : place + len(marker)] = bytes(len(marker))
+        place = content.find(marker)
+    database.write_bytes(content)
+    with pytest.raises(StoreDataError, match=BOB) as refused:
+        ChromaStore(tmp_path)
+    assert ADA not in str(refused.value)
+
+
+def test_an_empty_database_in_place_of_a_used_one_is_an_error(folder: Path, tmp_path: Path) -> None:
+    with ChromaStore(tmp_path / "other"):
+        pass
+    for name in ("chroma.sqlite3-wal", "chroma.sqlite3-shm"):
+        (folder / name).unlink()
+    shutil.copy(tmp_path / "other" / "chroma.sqlite3", folder)
+    with pytest.raises(StoreDataError, match="writes are not in"):
+        ChromaStore(folder)
+
+
+def test_a_folder_that_was_closed_is_not_checked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert all_is_there(folder)
+    monkeypatch.setattr("langchain_ctxbudget.stores.chroma_files.sqlite3.connect", None)
+    assert all_is_there(folder)
+
+
+def test_chromas_log_stays_short(tmp_path: Path) -> None:
+    """Every write reads it from where the index last was; a Chroma that no longer empties it makes writes slow."""
+    with ChromaStore(tmp_path) as store:
+        for number in range(250):
+            store.put(("a", "b"), str(number), {"v": number})
+    with ChromaStore(tmp_path) as store:
+        store.get(("a", "b"), "1")
+    assert run(assert_log_is_short, str(tmp_path)) == 0
+
+
+def assert_log_is_short(folder: str) -> None:
+    import sqlite3  # noqa: PLC0415 - in a process of its own
+
+    connection = sqlite3.connect(Path(folder) / "chroma.sqlite3")
+    assert connection.execute("SELECT count(*) FROM embeddings_queue").fetchone()[0] <= 101
+
+
+# Kills
+
+
+def write_without_end(folder: str, name: str, size: int, told: Connection) -> None:
+    """Add messages to a conversation of its own, and tell how many the store has confirmed."""
+    with ChromaStore(folder) as store, ContextPipeline(SETTINGS, store=store) as pipeline:
+        count = 0
+        while True:
+            messages = [HumanMessage(text_of(ADA, number), id=f"m{number}") for number in range(count, count + size)]
+            pipeline.add_messages(messages, user_id=ADA, conversation_id=name)
+            count += size
+            told.send(count)
+
+
+def confirmed_before_a_kill(folder: Path, name: str, size: int, seconds: float) -> int:
+    told, tells = FORKED.Pipe(duplex=False)
+    with told:
+        process = FORKED.Process(target=write_without_end, args=(str(folder), name, size, tells))
+        process.start()
+        tells.close()
+        count = told.recv()
+        time.sleep(seconds)
+        process.kill()
+        with suppress(EOFError):
+            while True:
+                count = told.recv()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    return int(count)
+
+
+@pytest.mark.slow
+def test_sixty_kills_lose_no_confirmed_message(tmp_path: Path) -> None:
+    chance = random.Random(7)
+    confirmed: dict[str, int] = {}
+    with ChromaStore(tmp_path) as store:
+        for first in range(0, PREFILLED, 500):
+            keys = range(first, first + 500)
+            store.batch([PutOp(("ctxbudget", "ada=40example=2Ecom~", "notes"), str(key), {"v": key}) for key in keys])
+    for kill in range(KILLS):
+        name = f"c{kill}"
+        size = 50 if kill % 2 else 2
+        confirmed[name] = confirmed_before_a_kill(tmp_path, name, size, chance.uniform(0, 0.4))
+        with ChromaStore(tmp_path) as store:
+            found = texts(store, ADA, name)
+        assert found[: confirmed[name]] == [text_of(ADA, number) for number in range(confirmed[name])], name
+    with ChromaStore(tmp_path) as store:
+        assert all(len(texts(store, ADA, name)) >= count for name, count in confirmed.items())
+        assert len(store.search(("ctxbudget", "ada=40example=2Ecom~", "notes"), limit=PREFILLED + 1)) == PREFILLED
+
+
+# A full disk
+
+
+@contextmanager
+def small_disk(folder: Path, megabytes: int) -> Iterator[Path]:
+    """A file system in memory of a few megabytes; skips the test where this user may not mount one."""
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "ctxbudget-test", str(folder)]
+    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"a small file system cannot be mounted here: {mounted.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def add_until_it_fails(store: ChromaStore) -> int:
+    """Add ten messages at a time until the store has no room; returns how many it has confirmed."""
+    count = 0
+    with ContextPipeline(SETTINGS, store=store) as pipeline:
+        while count < 100_000:
+            messages = [HumanMessage(text_of(ADA, number), id=f"m{number}") for number in range(count, count + 10)]
+            try:
+                pipeline.add_messages(messages, user_id=ADA, conversation_id="c1")
+            except StoreError:
+                return count
+            count += 10
+    raise AssertionError("it never failed")
+
+
+@pytest.mark.parametrize("reopens", [False, True], ids=["goes on", "reopens"])
+def test_a_full_disk_is_an_error_and_with_room_again_all_is_there(tmp_path: Path, reopens: bool) -> None:
+    with small_disk(tmp_path / "disk", 14) as disk:
+        ballast = disk / "ballast"
+        ballast.write_bytes(bytes(4 * 1024 * 1024))
+        store = ChromaStore(disk / "store")
+        count = add_until_it_fails(store)
+        assert count > 100
+        if reopens:
+            store.close()
+        ballast.unlink()
+        if reopens:
+            store = ChromaStore(disk / "store")
+        assert texts(store, ADA)[:count] == [text_of(ADA, number) for number in range(count)]
+        add(store, ADA, range(90_000, 90_010))
+        store.close()
+        with ChromaStore(disk / "store") as again:
+            found = texts(again, ADA)
+        assert found[:count] == [text_of(ADA, number) for number in range(count)]
+        assert set(found) >= {text_of(ADA, number) for number in range(90_000, 90_010)}
+
+
+def write_under_a_limit(folder: str, told: Connection) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3 * 1024 * 1024, resource.RLIM_INFINITY))
+    with ChromaStore(folder) as store:
+        count = add_until_it_fails(store)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        add(store, ADA, range(90_000, 90_010))
+        told.send(count)
+
+
+def test_files_that_may_not_grow_are_an_error_and_then_all_is_there(tmp_path: Path) -> None:
+    """As on a full disk, where none can be mounted."""
+    told, tells = FORKED.Pipe(duplex=False)
+    process = FORKED.Process(target=write_under_a_limit, args=(str(tmp_path), tells))
+    process.start()
+    tells.close()
+    count = told.recv()
+    process.join()
+    with ChromaStore(tmp_path) as store:
+        found = texts(store, ADA)
+    assert found[:count] == [text_of(ADA, number) for number in range(count)]
+    assert set(found) >= {text_of(ADA, number) for number in range(90_000, 90_010)}
+
+
+# Vacuum
+
+
+def test_a_vacuum_waits_for_other_threads_and_disturbs_none(tmp_path: Path) -> None:
+    with ChromaStore(tmp_path) as store, ChromaStore(tmp_path) as other:
+        failures: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                for number in range(60):
+                    other.put(("a", "b"), str(number), {"v": number})
+            except BaseException as error:  # noqa: BLE001 - told by the test
+                failures.append(error)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        for _ in range(3):
+            store.vacuum()
+        thread.join()
+        assert failures == []
+        assert len(store.search(("a",), limit=100)) == 60
+
+
+def test_writes_go_on_after_a_vacuum_and_a_restart(tmp_path: Path) -> None:
+    with ChromaStore(tmp_path) as store:
+        add(store, ADA, range(5))
+        store.vacuum()
+        add(store, ADA, range(5, 10))
+        store.vacuum()
+    with ChromaStore(tmp_path) as store:
+        add(store, ADA, range(10, 15))
+    with ChromaStore(tmp_path) as store:
+        assert texts(store, ADA) == [text_of(ADA, number) for number in range(15)]
+
+
+async def test_a_vacuum_can_be_awaited(tmp_path: Path) -> None:
+    with ChromaStore(tmp_path) as store:
+        store.put(("a", "b"), "k", {"v": 1})
+        await store.avacuum()
+        assert store.get(("a", "b"), "k") is not None
+
+
+def test_a_store_in_memory_needs_no_vacuum() -> None:
+    with ChromaStore() as store:
+        store.put(("a", "b"), "k", {"v": 1})
+        store.vacuum()
+        assert store.get(("a", "b"), "k") is not None
