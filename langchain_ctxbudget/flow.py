@@ -18,7 +18,7 @@ from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar, cast, get_ar
 
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, Op, PutOp, Result
-from langchain_ctxbudget.errors import BlockedLoopError
+from langchain_ctxbudget.errors import BlockedLoopError, CtxBudgetError, StoreError
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -27,6 +27,8 @@ P = ParamSpec("P")
 _log = logging.getLogger(__name__)
 _MOST_COLLISIONS = 100
 """How often a batch is tried again that met another thread's write."""
+_NO_DRIVERS = ("builtins", "asyncio", "langgraph")
+"""Packages whose errors are passed on: they tell of a wrong call, or a store of the application chose them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +70,25 @@ def batch(store: BaseStore, operations: Iterable[Op]) -> Flow[list[Result]]:
             # LangGraph's `InMemoryStore` notices in the middle of a read that another thread writes; nothing is done.
             if collisions == _MOST_COLLISIONS or "changed size during iteration" not in str(error):
                 raise
+        except CtxBudgetError:
+            raise
+        except Exception as error:
+            if not _is_of_a_backend(error):
+                raise
+            reason = " ".join(str(error).split())
+            raise StoreError(
+                f"The store {type(store).__name__}, or the embeddings of its index, failed ({type(error).__name__}: "
+                f"{reason}). Check that its database runs, can be reached and has room. A store with a connection pool "
+                "connects again by itself; one with a single connection has to be opened again"
+            ) from error
         else:
             break
     return result
+
+
+def _is_of_a_backend(error: Exception) -> bool:
+    """Returns whether an error is one of a database's driver, such as psycopg's, and not one of a wrong call."""
+    return type(error).__module__.partition(".")[0] not in _NO_DRIVERS
 
 
 def embed(embeddings: Embeddings, texts: list[str]) -> Flow[list[list[float]]]:
