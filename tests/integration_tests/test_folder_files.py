@@ -143,6 +143,17 @@ def test_a_damaged_index_file_costs_nothing(
     assert not list(folder.glob(f"*/{name}"))
 
 
+def test_a_folder_that_a_server_cannot_read_is_mended_by_opening_it(indexed_folder: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(indexed_folder, tmp_path / "store"))
+    for path in folder.glob("*/index_metadata.pickle"):
+        halved(path)
+    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
+    assert run(keep_indexes, str(copy)) != 0
+    assert all_is_there(folder)
+    assert run(keep_indexes, str(folder)) == 0
+    assert all_is_there(folder)
+
+
 def test_index_files_of_other_collections_stay(tmp_path: Path) -> None:
     with ChromaStore(tmp_path) as store:
         add(store, ADA, range(3))
