@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeAlias, TypeVar, cast
 from urllib.parse import urlsplit
 
-import chromadb_rust_bindings as engine
+import chromadb_rust_bindings as engine  # type: ignore[import-untyped]
 import numpy as np
 from chromadb.api import ServerAPI
 from chromadb.api.client import Client

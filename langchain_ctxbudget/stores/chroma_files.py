@@ -34,6 +34,15 @@ COUNT_WIDTH = 20
 """Digits of the count of writes, so that a new count takes the place of the last one and moves nothing behind it."""
 NAMED_USERS = 10
 """Users that an error names."""
+_DISK_ERRORS = (
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CANTOPEN,
+)
 DELETE_OPERATION = 3
 """How Chroma's log says that a record was deleted."""
 _log = logging.getLogger(__name__)
@@ -187,7 +196,7 @@ class Folder:
         # Without its files an index has seen nothing.
         connection.execute(f"DELETE FROM max_seq_id WHERE segment_id IN ({_OUR_INDEXES})")  # noqa: S608
         if found:
-            _log.info("Removed %d index folders of Chroma from %s: nothing here reads them", len(found), self.path)
+            _log.warning("Removed %d index folders of Chroma from %s: nothing here reads them", len(found), self.path)
 
     def _has_index_folders(self) -> bool:
         return any(_is_uuid(entry.name) and entry.is_dir() for entry in self.path.iterdir())
@@ -391,7 +400,7 @@ def _forget_log(connection: sqlite3.Connection) -> None:
 
 def _is_disk_error(error: Exception) -> bool:
     """Returns whether an error of SQLite is about the disk, not about what is on it."""
-    return isinstance(error, sqlite3.OperationalError) and "malformed" not in str(error)
+    return isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF in _DISK_ERRORS
 
 
 @contextmanager
