@@ -9,7 +9,7 @@ import ipaddress
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from inspect import signature
+from inspect import isawaitable, signature
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
@@ -28,8 +28,11 @@ from langchain_ctxbudget.dashboard.service import DashboardService
 from langchain_ctxbudget.errors import BudgetError, InputError, InvalidSettingsError, MissingScopeError, checks_names
 from langchain_ctxbudget.pipeline import ContextPipeline
 
-UserOf: TypeAlias = Callable[[Request], str | None]
+UserOf: TypeAlias = Callable[[Request], str | Awaitable[str | None] | None]
 BAD, NOT_SIGNED_IN, FORBIDDEN, CONFLICT, NO_JSON, MISDIRECTED, UNAVAILABLE = 400, 401, 403, 409, 415, 421, 503
+TOO_LARGE = 413
+MOST_BODY_BYTES = 256 * 1024
+"""The most bytes of a body that are read; the longest text that an operation takes has half as many, escaped."""
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -105,13 +108,13 @@ def _endpoint(
 
     async def answered(request: Request) -> Response:
         try:
-            user = user_id(request) if callable(user_id) else user_id
+            user = await _user_of(request, user_id)
             if not isinstance(user, str) or not user:
                 return _told(NOT_SIGNED_IN, "Nobody is signed in")
             if how == "POST":
                 if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
                     return _told(NO_JSON, "Send the body as application/json")  # other sites can send other kinds
-                given = TypeAdapter(dict[str, Any]).validate_json(await request.body())
+                given = TypeAdapter(dict[str, Any]).validate_json(await _body_of(request))
             else:
                 given = {**request.query_params, **request.path_params}
                 given = {name: given[name] for name in asked if name in given}
@@ -122,6 +125,28 @@ def _endpoint(
             return _refused(error, handler.__name__)
 
     return answered
+
+
+async def _user_of(request: Request, user_id: str | UserOf) -> object:
+    """Returns what the application says of who asks; its function may be async."""
+    if not callable(user_id):
+        return user_id
+    user = user_id(request)
+    return await user if isawaitable(user) else user
+
+
+async def _body_of(request: Request) -> bytes:
+    """Returns the body of a request; raises an `HTTPException` as soon as it is known to be too large."""
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > MOST_BODY_BYTES:
+        raise HTTPException(TOO_LARGE, f"The body has {int(declared):,} bytes; at most {MOST_BODY_BYTES:,} are read")
+    body = bytearray()
+    async for chunk in request.stream():  # a chunked body does not say how long it is
+        body += chunk
+        if len(body) > MOST_BODY_BYTES:
+            more = f"The body has {len(body):,} bytes or more; at most {MOST_BODY_BYTES:,} are read"
+            raise HTTPException(TOO_LARGE, more)
+    return bytes(body)
 
 
 def _refused(error: Exception, asked: str) -> Response:

@@ -26,7 +26,7 @@ from langchain_ctxbudget.budget import Reason
 from langchain_ctxbudget.cli.__main__ import main
 from langchain_ctxbudget.dashboard import create_app
 from langchain_ctxbudget.dashboard.app import OPERATIONS
-from langchain_ctxbudget.dashboard.service import LONGEST_ID
+from langchain_ctxbudget.dashboard.service import LONGEST_ID, LONGEST_TEXT
 from langchain_ctxbudget.errors import InvalidSettingsError, MissingScopeError
 from tests.integration_tests.summary_models import Scripted
 from tests.servers import LOOPBACK
@@ -449,6 +449,40 @@ async def test_a_store_that_fails_is_told_plainly(caplog: pytest.LogCaptureFixtu
         await get(client, "sessions", 503)
 
 
+# Bodies
+
+
+async def in_pieces(size: int) -> AsyncIterator[bytes]:
+    """A body without a Content-Length."""
+    for _ in range(size // 1_000):
+        yield b" " * 1_000
+
+
+JSON_TYPE = {"Content-Type": "application/json"}
+
+
+async def test_a_body_that_says_it_is_too_large_is_refused(pipeline: ContextPipeline) -> None:
+    async with served(pipeline) as client:
+        answer = await client.post(f"{API}/known", content=b" " * 5_000_000, headers=JSON_TYPE)
+    assert answer.status_code == 413
+    assert answer.json() == {"error": "The body has 5,000,000 bytes; at most 262,144 are read"}
+
+
+async def test_a_chunked_body_is_read_up_to_the_limit(pipeline: ContextPipeline) -> None:
+    async with served(pipeline) as client:
+        answer = await client.post(f"{API}/known", content=in_pieces(5_000_000), headers=JSON_TYPE)
+    assert answer.status_code == 413
+    assert answer.json() == {"error": "The body has 263,000 bytes or more; at most 262,144 are read"}
+
+
+async def test_the_longest_text_that_is_taken_fits_the_limit(pipeline: ContextPipeline) -> None:
+    escaped = json.dumps({"item_id": "fact/none", "text": "\N{GRINNING FACE}" * LONGEST_TEXT})
+    assert len(escaped) > 12 * LONGEST_TEXT
+    async with served(pipeline) as client:
+        answer = await client.post(f"{API}/known", content=escaped, headers=JSON_TYPE)
+    assert answer.status_code == 404
+
+
 # Who is let in
 
 
@@ -496,6 +530,24 @@ async def test_every_request_is_for_the_user_whom_the_function_names(pipeline: C
             for path in ("status?", "preview?", "messages?", "preview?budget=400&"):
                 answer = await client.get(f"{API}/{path}session_id=trip", headers={"X-User": user})
                 assert (own in answer.text, foreign in answer.text) == (True, False)
+
+
+async def test_an_async_function_may_name_the_user(pipeline: ContextPipeline) -> None:
+    async def by_header_later(request: Request) -> str | None:
+        return by_header(request)
+
+    async with served(pipeline, user_id=by_header_later) as client:
+        answer = await client.get(f"{API}/sessions", headers={"X-User": "ada"})
+        assert (answer.status_code, answer.json()["user_id"]) == (200, "ada")
+
+
+@pytest.mark.parametrize("nobody", [None, "", 7])
+async def test_an_async_function_that_names_nobody_shows_nothing(pipeline: ContextPipeline, nobody: Any) -> None:
+    async def names_nobody(_: Request) -> Any:
+        return nobody
+
+    async with served(pipeline, user_id=names_nobody) as client:
+        await get(client, "sessions", 401)
 
 
 async def test_nobody_is_shown_nothing(pipeline: ContextPipeline) -> None:
