@@ -80,7 +80,7 @@ def without_trailing_thoughts(blocks: Sequence[Block], message: BaseMessage) -> 
 
 def _call_keys(block: Block) -> tuple[object, ...]:
     """Returns what a block that is a call may name as the id of that call."""
-    inner = _opened(block)
+    inner = opened(block)
     return (inner.get("id"), inner.get("call_id")) if _kind(block) in CALL_BLOCKS else ()
 
 
@@ -137,14 +137,14 @@ def is_raw(block: Block, message: BaseMessage) -> bool:
     """Tells if a block has a call that is not in `tool_calls`, or a result that no `ToolMessage` has."""
     if isinstance(message, ToolMessage) or (kind := _kind(block)) not in (*CALL_BLOCKS, *_RESULT_BLOCKS):
         return False
-    inner = _opened(block)  # OpenAI's blocks have an id of their own besides
+    inner = opened(block)  # OpenAI's blocks have an id of their own besides
     call_id = str(inner.get("call_id" if "call_id" in inner else "id") or "")
     return kind in _RESULT_BLOCKS or call_id not in call_ids(message)
 
 
 def raw_text(block: Block) -> Block:
     """Returns such a block as a text."""
-    return _text_block(_opened(block))
+    return _text_block(opened(block))
 
 
 def with_text_result(message: ToolMessage) -> ToolMessage:
@@ -152,7 +152,7 @@ def with_text_result(message: ToolMessage) -> ToolMessage:
     if _CUSTOM_RESULT not in block_types(message):
         return message
     blocks = [
-        _text_block(_opened(block).get("output") or "") if _kind(block) == _CUSTOM_RESULT else block
+        _text_block(opened(block).get("output") or "") if _kind(block) == _CUSTOM_RESULT else block
         for block in blocks_of(message)
     ]
     return message.model_copy(update={"content": blocks})
@@ -197,7 +197,7 @@ def answered(messages: Sequence[BaseMessage]) -> tuple[dict[tuple[int, int], int
     return answers, orphans
 
 
-def _opened(block: Block) -> dict[str, Any]:
+def opened(block: Block) -> dict[str, Any]:
     """Returns a block without the one in which LangChain wraps a provider's own; a text has none."""
     if isinstance(block, str):
         return {}
@@ -206,7 +206,7 @@ def _opened(block: Block) -> dict[str, Any]:
 
 
 def _kind(block: Block) -> str:
-    return str(_opened(block).get("type", ""))
+    return str(opened(block).get("type", ""))
 
 
 # Items of Responses
@@ -215,7 +215,12 @@ def _kind(block: Block) -> str:
 def item_ids(message: BaseMessage) -> set[str]:
     """Returns the ids of the items in a message."""
     blocks = () if isinstance(message.content, str) else message.content
-    return {item[0] for block in blocks if (item := _item(_opened(block)))}
+    return {item[0] for block in blocks if (item := _item(opened(block)))}
+
+
+def loses_items(message: BaseMessage, shorter: BaseMessage) -> bool:
+    """Tells if a message in short has no longer all ids of items that the message has."""
+    return not item_ids(message) <= item_ids(shorter)
 
 
 def _item(block: Mapping[str, Any]) -> tuple[str, bool] | None:
@@ -235,7 +240,7 @@ def without_items(message: BaseMessage, sent: Collection[str] = ()) -> BaseMessa
         return message
     content: list[Block] = []
     for block in blocks_of(message):
-        inner, item = _opened(block), _item(_opened(block))
+        inner, item = opened(block), _item(opened(block))
         if item is None or (item[1] and item[0] not in sent):
             content.append(block)
         elif inner["type"] in _STANDARD_CALLS:

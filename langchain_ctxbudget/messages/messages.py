@@ -16,6 +16,7 @@ from pydantic_core import to_jsonable_python
 from langchain_ctxbudget.errors import EmptyMessageError, InputError, UnsupportedContentError
 from langchain_ctxbudget.messages import calls, fences
 from langchain_ctxbudget.messages.calls import Block, blocks_of
+from langchain_ctxbudget.messages.media import medium_of, words_inside
 from langchain_ctxbudget.messages.text import (
     ENGLISH,
     clipped,
@@ -86,7 +87,10 @@ def unread_time(message: BaseMessage) -> str | None:
 
 
 def plain_text(message: BaseMessage) -> str:
-    """Returns a message as text: its words, and a mention of its calls and of blocks that are not text or thoughts."""
+    """Returns a message as text: its words, a mention of its calls, and of blocks that are not text or thoughts.
+
+    Of a search result, a document of text or another block with words these are told, too.
+    """
     message = calls.with_text_result(message) if isinstance(message, ToolMessage) else calls.with_calls(message)
     parts: list[str] = []
     for block in blocks_of(message):
@@ -96,6 +100,8 @@ def plain_text(message: BaseMessage) -> str:
             kind = block.get("type", "content")
             if kind not in (*calls.CALL_BLOCKS, *calls.THOUGHTS) or calls.is_raw(block, message):
                 parts.append(f"[{kind}]")
+                if kind not in calls.CALL_BLOCKS and medium_of(block) is None:
+                    parts += words_inside(block)
     parts += [
         f"[called {call['name']}({json.dumps(call['args'], ensure_ascii=False, default=str)})]"
         for call in calls.listed_calls(message)

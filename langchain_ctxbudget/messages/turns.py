@@ -15,7 +15,7 @@ from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, HumanMe
 from langchain_core.messages.function import FunctionMessage
 from langchain_ctxbudget.messages import calls
 from langchain_ctxbudget.messages.calls import Block, blocks_of
-from langchain_ctxbudget.messages.clipping import left_out
+from langchain_ctxbudget.messages.media import left_out
 from langchain_ctxbudget.messages.short_ids import short_id, with_short_ids
 
 NO_RESULT = "[No result was recorded for this call.]"
@@ -318,7 +318,8 @@ def _without_medium(block: Block, message: BaseMessage) -> Block:
     if is_google or str(block.get("id")).startswith(_RESPONSES_IMAGE):
         return block
     text = block.get("text")
-    return {"type": "text", "text": text} if isinstance(text, str) and text.strip() else left_out(block)
+    said = text if isinstance(text, str) and text.strip() else left_out(block)
+    return {"type": "text", "text": said}
 
 
 def _as_text_blocks(blocks: Sequence[Block], message: BaseMessage) -> list[Block]:

@@ -2,12 +2,14 @@
 
 For text, names, roles, tool calls, tool results and images this is, to the token, what
 `ChatOpenAI.get_num_tokens_from_messages` answers. As there, Pillow reads the size of an image; without it, and where
-the size cannot be read, an image counts as the most expensive one. Any other block costs its compact JSON, tools what
-OpenAI's cookbook says or more, a response format its compact JSON and a frame.
+the size cannot be read, an image counts as the most expensive one. The bytes of files, sounds and videos are estimated,
+never counted as text. Any other block costs its compact JSON, tools what OpenAI's cookbook says or more, a response
+format its compact JSON and a frame.
 """
 
 import binascii
 import json
+import re
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from math import ceil
@@ -16,8 +18,9 @@ from typing import Any, NamedTuple
 from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, SystemMessage, ToolMessage
 from langchain_core.utils.function_calling import convert_to_openai_function, convert_to_openai_tool
 from pydantic import BaseModel
+from langchain_ctxbudget.background import keep_newest, new_mutex
 from langchain_ctxbudget.errors import InputError
-from langchain_ctxbudget.messages import CALL_BLOCKS, Count, is_text, with_calls
+from langchain_ctxbudget.messages import CALL_BLOCKS, Block, Count, Medium, is_text, medium_of, shown_blocks, with_calls
 from langchain_ctxbudget.tokens.prices import PRICE_LIST
 
 REPLY_TOKENS = 3
@@ -26,14 +29,29 @@ TOOL_CALL_ID_TOKENS = 3
 TOOLS_END_TOKENS = RESPONSE_FORMAT_TOKENS = 12
 """Nothing is published about response formats; they are counted with the frame of the tools."""
 _PROPERTY_TOKENS = _ENUM_TOKENS = 3
-_IMAGE_BLOCKS = frozenset({"image_url", "input_image", "image"})
+_PDF_PAGE = re.compile(rb"/Type\s*/Page\b")
+_PDF = "JVBERi"
+"""The base64 of `%PDF`, with which every PDF begins."""
+_MOST_KNOWN_PAGES = 1_024
+_known_pages: dict[tuple[int, int], int] = {}
+"""Pages of the PDFs that were counted last; a turn is counted again at each of its steps."""
+_mutex = new_mutex()
+_PAGE_TOKENS = 3_000
+"""A page of a PDF: the most that Anthropic says its text takes, "PDF support"; with OpenAI and Google it takes less."""
+_PAGE_BYTES = 30_000
+"""What a page is taken to have in a PDF whose pages cannot be counted, as they are compressed."""
+_FILE_BYTES_PER_TOKEN = 10
+"""Of a file of any other kind: its text is compressed, or stands among fonts and pictures."""
+_RECORDING_BYTES_PER_TOKEN = 100
+"""Of sound and video: 32 tokens a second (Google's "Audio understanding") at 3 KB a second, a low rate for speech."""
 _ROLES = {"human": "user", "ai": "assistant"}
 _TILE, _LONG_SIDE, _SHORT_SIDE = 512, 2048, 768
 _MOST_TILES = 8
 """After resizing no image is larger than 2,048 x 768."""
 _PATCH, _MOST_PATCHES = 32, 1_536
-_SEARCHED_CHARACTERS = 4_000_000
-"""How much base64 is decoded to find the size of an image; a JPEG has it behind its thumbnail."""
+_SEARCHED_CHARACTERS = 65_536, 4_000_000
+"""How much base64 is decoded to find the size of an image, and how much if it is not there: a JPEG has it behind its
+thumbnail."""
 
 
 class ImageRate(NamedTuple):
@@ -81,10 +99,8 @@ def message_tokens(message: BaseMessage, count: Count, framing: Framing) -> int:
     if isinstance(message, AIMessage) and (spoken := message.additional_kwargs.get("audio")):
         sent = {"id": spoken["id"]} if isinstance(spoken, Mapping) and "id" in spoken else spoken
         tokens += count(str(sent))
-    if isinstance(message.content, str):
-        return tokens + count(message.content)
     sent_ids = [call["id"] for call in calls if call["id"]]
-    return tokens + sum(_block_tokens(block, sent_ids, count, framing.image) for block in message.content)
+    return tokens + sum(_block_tokens(block, sent_ids, count, framing.image) for block in shown_blocks(message))
 
 
 def _role(message: BaseMessage) -> str:
@@ -95,14 +111,17 @@ def _role(message: BaseMessage) -> str:
     return _ROLES.get(message.type, message.type)
 
 
-def _block_tokens(block: str | Mapping[str, Any], sent_ids: list[Any], count: Count, rate: ImageRate) -> int:
+def _block_tokens(block: Block, sent_ids: list[Any], count: Count, rate: ImageRate) -> int:
     if isinstance(block, str):
         return count(block)
     kind = str(block.get("type"))
     if kind == "text" and "text" in block:
         return count(str(block["text"]))
-    if kind in _IMAGE_BLOCKS:
-        return _image_block_tokens(block, rate)
+    if (medium := medium_of(block)) is not None:
+        if medium.kind == "image":
+            return _image_block_tokens(block, medium, rate)
+        if medium.size_bytes:
+            return _file_tokens(medium, count)
     if kind in CALL_BLOCKS and (block.get("id") in sent_ids or block.get("call_id") in sent_ids):
         return 0
     return count(compact_json(block))
@@ -113,13 +132,43 @@ def image_rate(model: str) -> ImageRate:
     return next((rate for start, rate in _RATES.items() if model.lower().startswith(start)), ImageRate())
 
 
-def _image_block_tokens(block: Mapping[str, Any], rate: ImageRate) -> int:
-    """Reads an image in any of the forms in which providers and LangChain write it."""
-    inner = block.get("image_url") or block.get("source")
+def _image_block_tokens(block: Mapping[str, Any], medium: Medium, rate: ImageRate) -> int:
+    """Returns the tokens of an image in any of the forms in which providers and LangChain write it."""
+    inner = block.get("image_url")
     place = inner if isinstance(inner, Mapping) else block
-    image = inner if isinstance(inner, str) else place.get("url") or place.get("data") or place.get("base64")
     low_detail = block["type"] != "image" and place.get("detail") == "low"
-    return image_tokens(image if isinstance(image, str) else None, low_detail=low_detail, rate=rate)
+    return image_tokens(medium.payload or None, low_detail=low_detail, rate=rate)
+
+
+def _file_tokens(medium: Medium, count: Count) -> int:
+    """Estimates the tokens of a file, a sound or a video by its bytes; a file of text costs its text."""
+    if medium.kind in ("audio", "video"):
+        return ceil(medium.size_bytes / _RECORDING_BYTES_PER_TOKEN)
+    if medium.mime_type.startswith("text/"):
+        return count(_decoded(medium.payload).decode("utf-8", "replace"))
+    if medium.mime_type == "application/pdf" or medium.payload.startswith(_PDF):
+        return _pages(medium.payload) * _PAGE_TOKENS
+    return ceil(medium.size_bytes / _FILE_BYTES_PER_TOKEN)
+
+
+def _pages(payload: str) -> int:
+    """Returns about how many pages a PDF has; at least one."""
+    key = hash(payload), len(payload)  # no file is kept alive
+    if (known := _known_pages.get(key)) is not None:
+        return known
+    data = _decoded(payload)
+    pages = len(_PDF_PAGE.findall(data)) or ceil(len(data) / _PAGE_BYTES) or 1
+    with _mutex:
+        return keep_newest(_known_pages, key, pages, _MOST_KNOWN_PAGES)
+
+
+def _decoded(payload: str) -> bytes:
+    """Returns the bytes of base64; none where it cannot be read."""
+    plain = "".join(payload.split())
+    try:
+        return binascii.a2b_base64(plain[: len(plain) // 4 * 4])
+    except ValueError:
+        return b""
 
 
 def image_tokens(image: str | None, *, low_detail: bool = False, rate: ImageRate = ImageRate()) -> int:  # noqa: B008
@@ -145,13 +194,15 @@ def _tiles(width: int, height: int) -> int:
 def image_size(image: str) -> tuple[int, int] | None:
     """Reads width and height in pixels from the header of an image; None where it or Pillow is not there."""
     payload = image.partition(",")[2] if image.startswith("data:") else image
-    plain = "".join(payload[:_SEARCHED_CHARACTERS].split())
-    try:
-        from PIL import Image  # noqa: PLC0415 - not every installation has it
+    for characters in _SEARCHED_CHARACTERS:
+        try:
+            from PIL import Image  # noqa: PLC0415 - not every installation has it
 
-        return Image.open(BytesIO(binascii.a2b_base64(plain[: len(plain) // 4 * 4]))).size
-    except Exception:  # noqa: BLE001 - whatever a header, or the library that reads it, raises
-        return None
+            return Image.open(BytesIO(_decoded(payload[:characters]))).size
+        except Exception:  # noqa: BLE001 - whatever a header, or the library that reads it, raises
+            if len(payload) <= characters:
+                break
+    return None
 
 
 def require_schemas(tools: object, response_format: object) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from langchain_core.messages import BaseMessage
 from langchain_ctxbudget.background import keep_newest, new_mutex
 from langchain_ctxbudget.errors import InputError, TokenizerUnavailableError, checks_names
-from langchain_ctxbudget.messages import blocks_of, text_of
+from langchain_ctxbudget.messages import shown_blocks, text_of
 from langchain_ctxbudget.tokens import cost, vocab
 from langchain_ctxbudget.tokens.cost import Framing
 
@@ -285,7 +285,7 @@ class CalibratedCounter(TokenCounter):
     def count_message(self, message: BaseMessage) -> int:
         """Returns the tokens of a message with its framing, without the priming of the reply."""
         tokens = self.inner.count_message(message)
-        texts = [text for block in blocks_of(message) if (text := text_of(block)) is not None]
+        texts = [text for block in shown_blocks(message) if (text := text_of(block)) is not None]
         rest = tokens - sum(map(self.inner.count_text, texts))
         return self._corrected(rest) + sum(map(self.count_text, texts))
 

@@ -190,6 +190,74 @@ def test_only_a_tools_result_loses_an_image_and_no_message_a_call():
     assert clip(AIMessage(SENTENCE, tool_calls=[call]), 500) is None
 
 
+def kinds_of(message):
+    return [block["type"] for block in message.content]
+
+
+def clip_media(message, budget):
+    count = TIKTOKEN.count_message
+    return clip_message(message, count, TIKTOKEN.count_text, budget, keeps_media=False)
+
+
+def test_media_of_any_message_give_way_where_they_may():
+    for make in (HumanMessage, AIMessage, result):
+        made = clip_media(make([text(20), LARGE_IMAGE]), 500)
+        assert made.text == f"{'word ' * 20}\n[image left out]"
+
+
+def test_the_last_media_of_a_message_stay():
+    images = [{"type": "image", "url": f"https://example.org/{number}.png"} for number in range(5)]
+    made = clip_media(HumanMessage([text(20), *images]), 3_200)
+    assert made.content[1:] == images[3:]
+
+
+def test_a_text_keeps_its_place_among_other_blocks():
+    thinking = {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"}
+    assert kinds_of(clip_media(AIMessage([thinking, text(5_000)]), 500)) == ["thinking", "text"]
+
+
+def test_own_words_stay_whole_beside_those_of_a_search_result():
+    found = {"type": "search_result", "source": "https://example.org", "content": [text(5_000)]}
+    own = {"type": "text", "text": "I looked it up: " + "the rent rises. " * 9}
+    for content in ([own, found], [found, own], [own, *[found] * 12]):
+        made = clip_media(result(content), 150)
+        assert made.text.startswith(own["text"])
+        assert TIKTOKEN.count_message(made) <= 150
+
+
+def test_thoughts_give_way_before_text():
+    thinking = {"type": "thinking", "thinking": "word " * 5_000, "signature": "c2ln"}
+    assert clip_media(AIMessage([thinking, text(20)]), 500).content == [text(20)]
+
+
+REASONING = {"type": "reasoning", "id": "rs_1", "summary": []}
+
+
+def test_items_and_the_reasoning_that_led_to_them_go_together():
+    drawing = {"type": "image_generation_call", "id": "ig_1", "result": "QUJD" * 9}
+    answer = {"type": "text", "text": "word " * 2_000, "id": "msg_1"}
+    made = clip_media(AIMessage([REASONING, drawing, answer]), 500)
+    assert kinds_of(made) == ["text"]
+    assert "id" not in made.content[0]
+
+
+def test_a_call_stays_when_the_items_beside_it_go():
+    call = {"name": "f", "args": {}, "id": "call_1", "type": "tool_call"}
+    block = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "f", "arguments": "{}"}
+    message = AIMessage([REASONING, text(2_000), block], tool_calls=[call])
+    made = clip_media(message, 500)
+    assert kinds_of(made) == ["text", "function_call"]
+    assert "id" not in made.content[1]
+    assert made.tool_calls == message.tool_calls
+
+
+def test_a_screen_that_is_given_as_an_address_alone_is_a_picture():
+    screen = "data:image/png;base64," + "QUJD" * 9_000
+    message = result(screen, additional_kwargs={"type": "computer_call_output"})
+    assert TIKTOKEN.count_message(message) < 2_000
+    assert clip(message, 200).text == "[image left out: image/png, 27 KB]"
+
+
 @settings(deadline=None, max_examples=100)
 @given(
     st.sampled_from([HumanMessage, AIMessage, result]),

@@ -4,13 +4,14 @@ import base64
 import io
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.messages.function import FunctionMessage
 from langchain_openai import ChatOpenAI
 from PIL import Image
-from langchain_ctxbudget.tokens import TiktokenCounter
+from langchain_ctxbudget.tokens import CalibratedCounter, TiktokenCounter
 from langchain_ctxbudget.tokens.cost import compact_json, image_rate, image_size, image_tokens
 
 COUNTER = TiktokenCounter()
@@ -127,6 +128,48 @@ def test_an_image_costs_what_the_model_charges() -> None:
     ):
         image = f"data:image/png;base64,{picture(*size)}"
         assert image_tokens(image, rate=image_rate(model)) == tokens
+
+
+def test_a_picture_that_the_model_has_drawn_costs_as_any_other() -> None:
+    drawn = {"type": "image_generation_call", "id": "ig_1", "status": "completed", "result": picture(1024, 1024)}
+    assert COUNTER.count_message(AIMessage([drawn])) - COUNTER.count_message(AIMessage("")) == 765
+
+
+def test_a_screen_of_a_computer_tool_costs_as_any_other() -> None:
+    url = f"data:image/png;base64,{picture(1024, 1024)}"
+    screen = {"type": "computer_screenshot", "image_url": url}
+    wrapped = {"type": "non_standard", "value": {"type": "computer_call_output", "call_id": "c", "output": screen}}
+    assert (said([screen]), said([wrapped])) == (765, 765)
+
+
+def test_a_correction_leaves_the_bytes_of_a_screen_out_of_the_text() -> None:
+    screen = f"data:image/png;base64,{picture(1024, 1024)}"
+    message = ToolMessage(screen, tool_call_id="c", additional_kwargs={"type": "computer_call_output"})
+    assert CalibratedCounter(COUNTER, 2.0).count_message(message) == 2 * COUNTER.count_message(message) < 2_000
+
+
+PDF_BYTES = b"%PDF-1.4\n" + b"1 0 obj << /Type /Pages /Count 3 >> endobj\n" + b"<< /Type /Page /Parent 1 0 R >>\n" * 3
+
+
+def as_base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+@pytest.mark.parametrize(
+    ("block", "tokens"),
+    [
+        ({"type": "file", "base64": as_base64(PDF_BYTES), "mime_type": "application/pdf"}, 9_000),
+        ({"type": "input_file", "file_data": f"data:application/pdf;base64,{as_base64(PDF_BYTES)}"}, 9_000),
+        ({"type": "file", "base64": as_base64(bytes(300_000)), "mime_type": "application/pdf"}, 30_000),
+        ({"type": "file", "base64": as_base64(b"word " * 500), "mime_type": "text/plain"}, 501),
+        ({"type": "file", "base64": as_base64(bytes(30_000)), "mime_type": "application/zip"}, 3_000),
+        ({"type": "audio", "base64": as_base64(bytes(30_000)), "mime_type": "audio/wav"}, 300),
+        ({"type": "input_audio", "input_audio": {"data": as_base64(bytes(30_000)), "format": "wav"}}, 300),
+        ({"type": "video", "base64": as_base64(bytes(300_000)), "mime_type": "video/mp4"}, 3_000),
+    ],
+)
+def test_bytes_of_files_are_not_counted_as_text(block: dict[str, Any], tokens: int) -> None:
+    assert said([block]) == tokens
 
 
 def test_a_block_without_a_rule_costs_its_compact_json() -> None:

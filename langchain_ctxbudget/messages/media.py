@@ -1,0 +1,241 @@
+"""Media in messages: which block is a picture, a sound or a file, how large it is, and the line that tells of it.
+
+Blocks come in the forms of LangChain, OpenAI, Anthropic and Google: with bytes as base64 or a data URL, with the
+address of a file, or with the id that the provider gave it. A block of any other type may hold texts (a search result,
+a document) and payloads that nobody reads (base64, encrypted contents).
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+
+from langchain_core.messages import BaseMessage
+from langchain_ctxbudget.messages.calls import Block, blocks_of, opened, text_of
+from langchain_ctxbudget.messages.text import one_line
+
+MediumKind = Literal["image", "audio", "video", "file"]
+
+_KINDS: Mapping[str, MediumKind] = {
+    **dict.fromkeys(("image", "image_url", "input_image", "computer_screenshot", "image_generation_call"), "image"),
+    **dict.fromkeys(("audio", "input_audio"), "audio"),
+    **dict.fromkeys(("video", "video_url", "input_video"), "video"),
+    **dict.fromkeys(("file", "input_file", "document", "text-plain", "media"), "file"),
+}
+"""The kind of medium of every type of block that has one; of `media`, the MIME type says more."""
+_SCREEN = "computer_call_output"
+_NESTED = ("image_url", "source", "file", "input_audio", "audio", "video_url", "inline_data")
+"""Keys under which a provider keeps the medium in an object of its own."""
+_PAYLOADS = ("base64", "data", "file_data", "result")
+_ADDRESSES = ("url", "image_url", "file_url", "video_url")
+_MIME_TYPES = ("mime_type", "media_type")
+_NAMES = ("filename", "title", "name")
+_NO_WORDS = frozenset(
+    {"type", "id", "call_id", "tool_use_id", "tool_call_id", "item_id", "status", "signature", "cache_control"}
+    | {"index", "role", "extras", "mime_type", "media_type"}
+)
+"""Keys of a block under which nothing stands that a reader would read."""
+_IN_RESULTS = frozenset({"image", "image_url", "file", "document"})
+"""Types of media among those that LangChain lets a tool answer with; it makes a text of any other block."""
+_DEEPEST = 16
+"""Blocks are not read further down than this."""
+_DATA_URL = re.compile(r"data:[\w.+-]+/[\w.+-]+[;,]")
+_BASE64 = re.compile(r"[A-Za-z0-9+/_=\s-]+")
+_SHORTEST_PAYLOAD = 100
+"""Characters; a shorter text is no payload, whatever it looks like."""
+_LONGEST_WORD = 60
+"""Characters; base64 is broken into lines of 64 or 76, and the words of a text are shorter on average."""
+_LONGEST_NAME = 60
+_KILOBYTE = 1_000
+
+
+class Medium(NamedTuple):
+    """A picture, a sound, a video or a file in a message."""
+
+    kind: MediumKind
+    mime_type: str = ""
+    """Such as `image/png`; empty where the block does not say."""
+    name: str = ""
+    """The name of the file or the title of the document; empty where there is none."""
+    payload: str = ""
+    """Its bytes as base64; empty where the block has an address or an id alone."""
+    size_bytes: int = 0
+    """The number of its bytes; 0 where they are not in the block."""
+
+
+def medium_of(block: Block) -> Medium | None:
+    """Returns the medium that a content block is; None for a block of any other kind, and for a document of text."""
+    found = opened(block)
+    if found.get("type") == _SCREEN and isinstance(found.get("output"), Mapping):
+        found = dict(found["output"])
+    kind = _KINDS.get(str(found.get("type", "")))
+    if kind is None or _is_of_text(found):
+        return None
+    places = [found, *(found[key] for key in _NESTED if isinstance(found.get(key), Mapping))]
+    payload, mime_type = _first(places, _PAYLOADS), _first_text(places, _MIME_TYPES)
+    address = _first_text(places, _ADDRESSES)
+    for text in (payload, address):
+        if isinstance(text, str) and text.startswith("data:"):
+            header, _, payload = text.partition(",")
+            mime_type = header.removeprefix("data:").partition(";")[0] or mime_type
+    if not mime_type and (form := _first_text(places, ("output_format",))):  # of an image that was generated
+        mime_type = f"{kind}/{form}"
+    if found.get("type") == "media":
+        kind = _kind_of(mime_type)
+    size = len(payload) * 3 // 4 if isinstance(payload, str) else len(payload or b"")
+    return Medium(
+        kind=kind,
+        mime_type=mime_type,
+        name=_first_text(places, _NAMES),
+        payload=payload if isinstance(payload, str) else "",
+        size_bytes=size,
+    )
+
+
+def shown_blocks(message: BaseMessage) -> list[Block]:
+    """Returns the content of a message as blocks; the screen that a computer tool gives as an address is an image."""
+    if isinstance(message.content, str) and message.additional_kwargs.get("type") == _SCREEN:
+        return [{"type": "input_image", "image_url": message.content}]
+    return blocks_of(message)
+
+
+def has_media(message: BaseMessage) -> bool:
+    """Tells if a message has a picture, a sound, a video or a file."""
+    return any(medium_of(block) is not None for block in shown_blocks(message))
+
+
+def without_media(message: BaseMessage, reference: str | None = None) -> BaseMessage:
+    """Returns a message with lines in place of its media; the given one is not changed."""
+    content: list[Block] = []
+    for block in shown_blocks(message):
+        is_medium = medium_of(block) is not None
+        content.append({"type": "text", "text": left_out(block, reference)} if is_medium else block)
+    return message.model_copy(update={"content": content})
+
+
+def may_be_result(block: Block) -> bool:
+    """Tells if a block is a medium in a form in which LangChain lets a tool answer with it."""
+    kind = block.get("type") if isinstance(block, dict) else None
+    return medium_of(block) is not None and kind in _IN_RESULTS
+
+
+def words_inside(block: Block) -> list[str]:
+    """Returns the texts that a reader would read of a block that is neither a text nor a medium."""
+    inner = opened(block)
+    if inner.get("type") == "json" and "json" in inner:
+        return [json.dumps(inner["json"], ensure_ascii=False, default=str)]
+    return [text for text in _texts(inner) if text.strip() and not _is_payload(text)]
+
+
+def told(block: Block, reference: str | None = None) -> str:
+    """Returns the text that stands for a content block: what a reader would read of it, and a line for its payload."""
+    text = text_of(block)
+    if text is not None:
+        return text
+    if medium_of(block) is not None:
+        return left_out(block, reference)
+    words = words_inside(block)
+    lines = [f"[{kind_name(block)}]", *words] if words else []
+    if not words or any(map(_is_payload, _texts(opened(block)))):
+        lines.append(left_out(block))
+    return "\n".join(lines)
+
+
+def left_out(block: Block, reference: str | None = None) -> str:
+    """Returns the line that stands in place of a block: `[image left out: image/png, 150 KB; recall "#12"]`.
+
+    It names the reference under which the recall tool shows the block again, where one is given and the tool can.
+    """
+    medium = medium_of(block)
+    kind: str
+    if medium is not None:
+        kind = medium.kind
+        facts = [_file_name(medium.name), medium.mime_type]
+        size_bytes = medium.size_bytes
+    else:
+        kind = kind_name(block)
+        facts = []
+        size_bytes = sum(len(text) for text in _texts(opened(block)) if _is_payload(text))
+    if size_bytes:
+        facts.append(_size(size_bytes))
+    what = ", ".join(fact for fact in facts if fact)
+    recall = f'; recall "{reference}"' if reference and may_be_result(block) else ""
+    return f"[{kind} left out{': ' if what else ''}{what}{recall}]"
+
+
+def kind_name(block: Block) -> str:
+    """Returns what a block is called in a text that tells of it: its type, without what providers put around it."""
+    return str(opened(block).get("type") or "content").removeprefix("input_").removesuffix("_url")
+
+
+def _file_name(name: str) -> str:
+    """Returns the name of a file on one line, its beginning where it is long; a bracket in it ends no line."""
+    plain = one_line(name.replace("[", "(").replace("]", ")"))
+    return plain if len(plain) <= _LONGEST_NAME else f"{plain[:_LONGEST_NAME]}…"
+
+
+def _size(size_bytes: int) -> str:
+    if size_bytes < _KILOBYTE:
+        return f"{size_bytes} bytes"
+    if size_bytes < _KILOBYTE**2:
+        return f"{round(size_bytes / _KILOBYTE)} KB"
+    return f"{size_bytes / _KILOBYTE**2:.1f} MB"
+
+
+def _kind_of(mime_type: str) -> MediumKind:
+    match mime_type.partition("/")[0]:
+        case "image":
+            return "image"
+        case "audio":
+            return "audio"
+        case "video":
+            return "video"
+        case _:
+            return "file"
+
+
+def _is_of_text(block: Mapping[str, Any]) -> bool:
+    """Tells if a document or a file is given as text rather than as bytes, an address or an id."""
+    source = block.get("source")
+    if isinstance(source, str) or (isinstance(source, Mapping) and source.get("type") in ("text", "content")):
+        return True
+    return isinstance(block.get("text"), str)
+
+
+def _first(places: list[Mapping[str, Any]], keys: tuple[str, ...]) -> str | bytes | None:
+    """Returns the first text, or bytes, that stands under one of some keys."""
+    for place in places:
+        for key in keys:
+            value = place.get(key)
+            if isinstance(value, str | bytes) and value:
+                return value
+    return None
+
+
+def _first_text(places: list[Mapping[str, Any]], keys: tuple[str, ...]) -> str:
+    found = _first(places, keys)
+    return found if isinstance(found, str) else ""
+
+
+def _texts(value: object, depth: int = 0) -> Iterator[str]:
+    """Yields every text in a block, but for ids and the like, in the order in which they stand."""
+    if isinstance(value, str):
+        yield value
+    elif depth >= _DEEPEST:
+        return
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            if key not in _NO_WORDS:
+                yield from _texts(inner, depth + 1)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts(inner, depth + 1)
+
+
+def _is_payload(text: str) -> bool:
+    """Tells if a text is data that nobody reads: a data URL, base64, or something encrypted."""
+    if _DATA_URL.match(text):
+        return True
+    if len(text) < _SHORTEST_PAYLOAD or len(text) <= _LONGEST_WORD * len(text.split()):
+        return False
+    return _BASE64.fullmatch(text) is not None

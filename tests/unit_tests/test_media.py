@@ -1,0 +1,142 @@
+"""Pictures, sounds and files in every form in which providers write them, and the lines that tell of them."""
+
+import base64
+from typing import Any
+
+import pytest
+from langchain_core.messages import HumanMessage, ToolMessage
+from langchain_ctxbudget.messages import has_media, medium_of, plain_text, without_media
+from langchain_ctxbudget.messages.media import left_out, told
+
+DATA = base64.b64encode(bytes(range(250)) * 36).decode()
+ADDRESS = "https://example.org/a.png"
+FORMS: list[tuple[dict[str, Any], tuple[str, str, int]]] = [
+    ({"type": "image", "base64": DATA, "mime_type": "image/png"}, ("image", "image/png", 9_000)),
+    ({"type": "image", "url": ADDRESS}, ("image", "", 0)),
+    ({"type": "image", "file_id": "file-1"}, ("image", "", 0)),
+    (
+        {"type": "image", "source_type": "base64", "data": DATA, "mime_type": "image/png"},
+        ("image", "image/png", 9_000),
+    ),
+    (
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": DATA}},
+        ("image", "image/png", 9_000),
+    ),
+    ({"type": "image_url", "image_url": {"url": ADDRESS}}, ("image", "", 0)),
+    ({"type": "image_url", "image_url": f"data:image/png;base64,{DATA}"}, ("image", "image/png", 9_000)),
+    ({"type": "input_image", "image_url": f"data:image/png;base64,{DATA}"}, ("image", "image/png", 9_000)),
+    (
+        {"type": "image_generation_call", "id": "ig_1", "output_format": "png", "result": DATA},
+        ("image", "image/png", 9_000),
+    ),
+    (
+        {"type": "file", "file": {"file_data": f"data:application/pdf;base64,{DATA}", "filename": "a.pdf"}},
+        ("file", "application/pdf", 9_000),
+    ),
+    ({"type": "input_file", "file_id": "file-1"}, ("file", "", 0)),
+    (
+        {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": DATA}},
+        ("file", "application/pdf", 9_000),
+    ),
+    ({"type": "media", "mime_type": "audio/wav", "data": DATA}, ("audio", "audio/wav", 9_000)),
+    ({"type": "input_audio", "input_audio": {"data": DATA, "format": "wav"}}, ("audio", "", 9_000)),
+    ({"type": "video", "base64": DATA, "mime_type": "video/mp4"}, ("video", "video/mp4", 9_000)),
+]
+
+
+@pytest.mark.parametrize(("block", "expected"), FORMS)
+def test_a_medium_is_known_in_every_form(block: dict[str, Any], expected: tuple[str, str, int]) -> None:
+    medium = medium_of(block)
+    assert medium is not None
+    assert (medium.kind, medium.mime_type, medium.size_bytes) == expected
+
+
+@pytest.mark.parametrize(("block", "expected"), FORMS)
+def test_a_medium_in_a_wrapper_of_langchain_is_the_same(block: dict[str, Any], expected: tuple[str, str, int]) -> None:
+    medium = medium_of({"type": "non_standard", "value": block})
+    assert medium is not None
+    assert medium.kind == expected[0]
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        "text",
+        {"type": "text", "text": "text"},
+        {"type": "text-plain", "text": "a list"},
+        {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "a clause"}},
+        {"type": "search_result", "source": ADDRESS, "title": "Rents", "content": []},
+        {"type": "hologram", "data": DATA},
+        {},
+    ],
+)
+def test_what_is_text_or_unknown_is_no_medium(block: Any) -> None:
+    assert medium_of(block) is None
+
+
+@pytest.mark.parametrize(
+    ("block", "line"),
+    [
+        ({"type": "image_url", "image_url": {"url": ADDRESS}}, "[image left out]"),
+        ({"type": "image", "base64": DATA, "mime_type": "image/png"}, "[image left out: image/png, 9 KB]"),
+        ({"type": "image", "base64": "QUJD" * 9, "mime_type": "image/png"}, "[image left out: image/png, 27 bytes]"),
+        ({"type": "file", "base64": DATA * 200, "filename": "a]\n.pdf"}, "[file left out: a) .pdf, 1.8 MB]"),
+        ({"type": "hologram", "data": DATA}, "[hologram left out: 12 KB]"),
+        ({}, "[content left out]"),
+    ],
+)
+def test_the_line_says_what_is_left_out(block: dict[str, Any], line: str) -> None:
+    assert left_out(block) == line
+
+
+def test_the_line_names_the_reference_under_which_it_is_shown_again() -> None:
+    block = {"type": "image", "base64": DATA, "mime_type": "image/png"}
+    assert left_out(block, "#12") == '[image left out: image/png, 9 KB; recall "#12"]'
+    assert left_out({"type": "hologram", "data": DATA}, "#12") == "[hologram left out: 12 KB]"
+
+
+RESULT = {
+    "type": "search_result",
+    "source": ADDRESS,
+    "title": "Rents",
+    "content": [{"type": "text", "text": "They rise.", "citations": {"enabled": True}}],
+}
+
+
+@pytest.mark.parametrize(
+    ("block", "text"),
+    [
+        (RESULT, f"[search_result]\n{ADDRESS}\nRents\nThey rise."),
+        ({"type": "json", "json": {"rent": 700}}, '[json]\n{"rent": 700}'),
+        (
+            {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "A clause."}},
+            "[document]\nA clause.",
+        ),
+        (
+            {"type": "web_search_tool_result", "content": [{"title": "Rents", "encrypted_content": DATA}]},
+            "[web_search_tool_result]\nRents\n[web_search_tool_result left out: 12 KB]",
+        ),
+        ({"type": "hologram", "note": "It turns.", "id": "h-1"}, "[hologram]\nIt turns."),
+    ],
+)
+def test_a_block_is_told_by_the_words_in_it(block: dict[str, Any], text: str) -> None:
+    assert told(block) == text
+
+
+def test_the_words_of_a_search_result_are_among_those_of_its_message() -> None:
+    assert "They rise." in plain_text(ToolMessage([RESULT], tool_call_id="c1"))
+
+
+def test_a_block_that_contains_itself_is_told() -> None:
+    block: dict[str, Any] = {"type": "hologram", "note": "It turns."}
+    block["parts"] = [block]
+    assert told(block).startswith("[hologram]\nIt turns.")
+
+
+def test_a_message_without_its_media_keeps_its_texts() -> None:
+    content: Any = [{"type": "text", "text": "Look:"}, {"type": "image", "url": ADDRESS}, "and tell."]
+    message = HumanMessage(content)
+    line = {"type": "text", "text": "[image left out]"}
+    assert without_media(message).content == [{"type": "text", "text": "Look:"}, line, "and tell."]
+    assert has_media(message)
+    assert not has_media(without_media(message))
