@@ -15,7 +15,18 @@ import numpy as np
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_ctxbudget import messages
 from langchain_ctxbudget.history import StepWork, WorkState, extractive, known_files, work_state
-from langchain_ctxbudget.messages import Group, call_ids, clip_message, remembering, terms, water_level
+from langchain_ctxbudget.messages import (
+    Group,
+    call_ids,
+    clip_message,
+    has_media,
+    medium_of,
+    remembering,
+    shown_blocks,
+    terms,
+    water_level,
+    without_media,
+)
 from langchain_ctxbudget.prompt.assembly import group_tokens, has_human
 from langchain_ctxbudget.prompt.plan import PlannedTurn
 from langchain_ctxbudget.settings import ToolKind
@@ -192,14 +203,10 @@ class GrowingTurn:
         shown, renewed, step_work = dict(self.shown), self.renewed, self.step_work
         if self.total > self.rooms.most_tokens:
             needed = {i: groups[i] for i in sorted({*self.human, *_newest(groups, range(len(groups)))})}
-            kinds: Kinds = (ToolMessage, HumanMessage) if self.rooms.clip_human else (ToolMessage,)
-            smallest = self._clipped(needed, 0, kinds)
-            least = sum(group_tokens(part, self.counter) for part in smallest.values())
-            if least > self.rooms.most_tokens:
-                return least
-            steps_tokens = self.rooms.budget_tokens - self.rooms.kept_tokens - self.rooms.code_tokens
-            shown = self._clipped(needed, min(self.rooms.most_tokens, max(least, steps_tokens)), kinds)
-            renewed, step_work = len(groups), None
+            fitted = self._fitted_newest(needed)
+            if isinstance(fitted, int):
+                return fitted
+            shown, renewed, step_work = fitted, len(groups), None
         return PlannedTurn(
             whole=tuple(groups),
             groups=tuple(shown[i] for i in sorted(shown)),
@@ -208,6 +215,45 @@ class GrowingTurn:
             renewed=renewed,
             step_work=step_work,
         )
+
+    def _fitted_newest(self, needed: Mapping[int, Group]) -> dict[int, Group] | int:
+        """Returns the words of the user and the newest step, clipped; or the tokens that these need at least.
+
+        Media give way only where texts do not suffice, the oldest first. An answer is clipped as the last resort.
+        """
+        kinds: Kinds = (ToolMessage, HumanMessage) if self.rooms.clip_human else (ToolMessage,)
+        steps_tokens = self.rooms.budget_tokens - self.rooms.kept_tokens - self.rooms.code_tokens
+        with_media = self._without_older_media(needed)
+        tried: list[tuple[Mapping[int, Group], Kinds, bool | None]] = [(one, kinds, True) for one in with_media]
+        tried += [(with_media[-1], kinds, None), (needed, (*kinds, AIMessage), None)]
+        least = 0
+        for groups, clips, keeps_media in tried:
+            smallest = self._clipped(groups, 0, clips, keeps_media=keeps_media)
+            least = sum(group_tokens(part, self.counter) for part in smallest.values())
+            if least <= self.rooms.most_tokens:
+                most = min(self.rooms.most_tokens, max(least, steps_tokens))
+                return self._clipped(groups, most, clips, keeps_media=keeps_media)
+        return least
+
+    def _without_older_media(self, groups: Mapping[int, Group]) -> list[Mapping[int, Group]]:
+        """Returns groups whose results have all their media, then without those of the oldest result, and so on.
+
+        The newest result that has media keeps them in all of these.
+        """
+        results = [
+            (number, at)
+            for number, part in groups.items()
+            for at, message in enumerate(part.messages)
+            if isinstance(message, ToolMessage) and has_media(message)
+        ]
+        shown = dict(groups)
+        made: list[Mapping[int, Group]] = [dict(shown)]
+        for number, at in results[:-1]:
+            said = list(shown[number].messages)
+            said[at] = without_media(said[at], self.name(said[at]))
+            shown[number] = Group(tuple(said), shown[number].positions)
+            made.append(dict(shown))
+        return made
 
     def _add(self, number: int) -> None:
         self._read_calls(number)
@@ -240,7 +286,8 @@ class GrowingTurn:
             left, useful = budget_tokens - self.total + self.costs[newest], int(budget_tokens * USEFUL_SHARE)
             most = max(int(left * NEW_SHARE), min(left, useful))
             if self.costs[newest] > most >= useful and len(self.sizes) > 1:
-                self._shorten(newest, most, SMALLEST_CLIP_TOKENS)  # once: what changed later would break a cache
+                # Once: what changed later would break a cache. Older media give way to the newest, not these to them.
+                self._shorten(newest, most, SMALLEST_CLIP_TOKENS, keeps_media=True)
             if self.total <= budget_tokens:
                 return
             self._put(newest, self.whole[newest])
@@ -259,7 +306,7 @@ class GrowingTurn:
         most = int((budget_tokens - said - own) * NEWEST_SHARE) + own
         most = max(most, budget_tokens - said - sum(self.costs[i] for i in older))
         if self.costs[newest] > most:
-            self._shorten(newest, max(0, most), SMALLEST_CLIP_TOKENS)
+            self._shorten(newest, max(0, most), SMALLEST_CLIP_TOKENS, keeps_media=True)
         target, keep = max(budget_tokens, said + self.costs[newest]), _newest(self.shown, [*older, newest])
         calls = {number: {*call_ids(self.whole[number].messages[0])} for number in older}
         older.sort(key=lambda number: (not calls[number] or not calls[number] <= self.stale.keys(), number))
@@ -303,17 +350,24 @@ class GrowingTurn:
 
     def _least_tokens(self, number: int) -> int:
         """Returns what an older step costs once its results are in short."""
-        results = (m for m in self.shown[number].messages if isinstance(m, ToolMessage))
-        longer = (max(0, self.counter.count_message(result) - OLD_RESULT_TOKENS) for result in results)
-        return self.costs[number] - sum(longer)
+        least = self.costs[number]
+        for result in self.shown[number].messages:
+            if isinstance(result, ToolMessage):
+                tokens = self.counter.count_message(result)
+                without = self.counter.count_message(without_media(result)) if has_media(result) else tokens
+                least -= tokens - min(tokens, without, OLD_RESULT_TOKENS)
+        return least
 
-    def _shorten(self, number: int, budget_tokens: int, smallest_tokens: int) -> None:
+    def _shorten(
+        self, number: int, budget_tokens: int, smallest_tokens: int, *, keeps_media: bool | None = None
+    ) -> None:
         if self.costs[number] > smallest_tokens:
-            whole = {number: self.whole[number]}
-            part = self._clipped(whole, budget_tokens, (ToolMessage,), smallest_tokens, self._focus(number))[number]
+            whole, focus = {number: self.whole[number]}, self._focus(number)
+            kinds: Kinds = (ToolMessage,)
+            part = self._clipped(whole, budget_tokens, kinds, smallest_tokens, focus, keeps_media=keeps_media)[number]
             if group_tokens(part, self.counter) < self.costs[number]:
                 self._put(number, part)
-        if self.costs[number] > budget_tokens:
+        if self.costs[number] > budget_tokens and not keeps_media:  # its media may still give way to newer ones
             self.shortest.add(number)
 
     def _focus(self, number: int) -> frozenset[str]:
@@ -384,22 +438,28 @@ class GrowingTurn:
         kinds: Kinds,
         smallest_tokens: int = SMALLEST_CLIP_TOKENS,
         focus: frozenset[str] = frozenset(),
+        *,
+        keeps_media: bool | None = None,
     ) -> dict[int, Group]:
-        """Clips the largest messages of some kinds in groups, so that all fit a budget together if they can."""
+        """Clips the largest messages of some kinds in groups, so that all fit a budget together if they can.
+
+        Media of results give way where a message does not fit with them, unless it `keeps_media`; no others do.
+        """
         counter = self.counter
 
         def clip(at: tuple[int, int], most_tokens: int) -> BaseMessage | None:
             message, count, values = sent[at], counter.count_message, worth[at]
             said: dict[str, Any] = {"reference": self.name(message), "focus": focus, "worth": values}
+            said["keeps_media"] = keeps_media
             if values and isinstance(message.content, str):
                 message = message.model_copy(update={"content": known_files.PADDING.sub("", message.content)})
             return clip_message(message, count, counter.count_text, most_tokens, **said)
 
         def shortest_of(at: tuple[int, int]) -> BaseMessage:
             message, others_tokens = sent[at], 0
-            if not isinstance(message, ToolMessage) and not isinstance(message.content, str):
-                others = [block for block in message.content if isinstance(block, dict) and block.get("type") != "text"]
-                others_tokens = counter.count_message(message.model_copy(update={"content": others}))
+            if keeps_media or not isinstance(message, ToolMessage):
+                media = [block for block in shown_blocks(message) if medium_of(block) is not None]
+                others_tokens = counter.count_message(message.model_copy(update={"content": media})) if media else 0
             tries = (clip(at, others_tokens + smallest_tokens * times) for times in (1, 2, 4))
             return next((shorter for shorter in tries if shorter), message)  # characters of many tokens need more
 
