@@ -19,6 +19,7 @@ from langchain_ctxbudget.messages import (
     fences,
     group,
     joined_repairs,
+    loses_items,
     one_line,
     with_short_call_ids,
 )
@@ -29,6 +30,12 @@ from langchain_ctxbudget.stores import CutRecord, SummaryLine
 SMALL_SHARE, KEEP_SHARE, LARGE_BUDGET = 0.12, 0.25, 16_384
 """The newest messages stay verbatim while they fit this share of a small, or of a large budget; none is larger."""
 RESULT_SHARE = 0.125
+MEDIA_SHARE = 0.4
+"""The share of a budget that the media of the newest large messages may take together, besides what these may cost."""
+NEWEST_MEDIA_SHARE = 0.6
+"""The share that those of the very newest of these messages may take."""
+MOST_LARGE = 16
+"""How many of the newest large messages are looked at for media."""
 CLEARED_TOKENS = 64
 """The size to which an old result is cut: results give way before dialogue does."""
 SMALLEST_ITEM_TOKENS = 128
@@ -98,23 +105,46 @@ def keep_share(budget_tokens: int) -> float:
     return SMALL_SHARE + (KEEP_SHARE - SMALL_SHARE) * min(1.0, budget_tokens / LARGE_BUDGET)
 
 
-def shown(conversation: Conversation, position: int, budget_tokens: int, cleared: int = 0) -> tuple[BaseMessage, int]:
+def shown(
+    conversation: Conversation, position: int, budget_tokens: int, cleared: int = 0, media_from: int = 0
+) -> tuple[BaseMessage, int]:
     """Returns a message as a prompt shows it, and its cost; tool results before `cleared` are clipped short.
 
     A message is clipped before it takes the room of all others, to a limit that is the same in every turn: else the
-    prompt would change with the turn.
+    prompt would change with the turn. Media cannot be shown in part: from `media_from` on they stay besides.
     """
     share = keep_share(budget_tokens)
     if isinstance(conversation.entries[position].message, ToolMessage):
         if position < cleared:
             return conversation.shown(position, CLEARED_TOKENS)
         share = RESULT_SHARE
-    return conversation.shown(position, max(SMALLEST_ITEM_TOKENS, int(budget_tokens * share)))
+    media_tokens = int(budget_tokens * NEWEST_MEDIA_SHARE) if position >= media_from else 0
+    return conversation.shown(position, max(SMALLEST_ITEM_TOKENS, int(budget_tokens * share)), media_tokens)
 
 
-def cost_in(conversation: Conversation, budget_tokens: int, cleared: int = 0) -> Cost:
+def cost_in(conversation: Conversation, budget_tokens: int, cleared: int = 0, media_from: int | None = None) -> Cost:
     """Returns what a message costs as it is shown, as a function of its position."""
-    return lambda position: shown(conversation, position, budget_tokens, cleared)[1]
+    if media_from is None:
+        media_from = first_with_media(conversation, budget_tokens)
+    return lambda position: shown(conversation, position, budget_tokens, cleared, media_from)[1]
+
+
+def first_with_media(conversation: Conversation, budget_tokens: int) -> int:
+    """Returns the position from which on large messages keep their media: those of the newest that fit together."""
+    end = len(conversation.entries)
+    begin = max(0, end - LONGEST_CLIPPED)
+    least = max(SMALLEST_ITEM_TOKENS, int(budget_tokens * min(keep_share(budget_tokens), RESULT_SHARE)))
+    large = begin + (conversation.cost_column[begin:] > least).nonzero()[0]
+    left = int(budget_tokens * MEDIA_SHARE)
+    first = end
+    for position in large[-MOST_LARGE:][::-1].tolist():
+        tokens = conversation.media_tokens(position)
+        if tokens > left and first < end:  # of the newest message with media stay the last ones that fit
+            break
+        if tokens:
+            left -= tokens
+            first = position
+    return first
 
 
 def newest_costs(conversation: Conversation, messages: int, budget_tokens: int) -> list[int]:
@@ -148,6 +178,8 @@ class Decision:
     cut: int = 0
     cleared: int = 0
     whole: bool = False
+    media_from: int | None = None
+    """The position from which on large messages keep their media; None: it is chosen now."""
     record: CutRecord | None = None
     """The cut that stays; None where another one is made."""
 
@@ -179,7 +211,8 @@ class HistoryPlan:
 
     def __post_init__(self) -> None:
         """Measures the newest messages, which stay in any case."""
-        self.cost = cost_in(self.conversation, self.budget_tokens)
+        self.media_from = first_with_media(self.conversation, self.budget_tokens)
+        self.cost = cost_in(self.conversation, self.budget_tokens, media_from=self.media_from)
         self.end = len(self.conversation.entries)
         self.most = self.end if self.most_messages is None else max(self.most_messages, self.keep)
         self.kept_from = max(0, self.end - self.keep)
@@ -223,9 +256,14 @@ class HistoryPlan:
         repairs = joined_repairs(shortenings, repairs)
         renamed = (entries[at] for at in positions if entries[at].sent.name != entries[at].message.name)
         repairs += [Repair("name", e.id, f"{e.message.name!r} is sent as {e.sent.name!r}") for e in renamed]
+        repairs += [
+            Repair("item_id", entries[at].id, "sent without ids and reasoning, as it is not sent whole")
+            for at, message in zip(positions, messages, strict=True)
+            if message is not entries[at].sent and loses_items(entries[at].sent, message)
+        ]
         quotes = (part.id for block in blocks.values() for part in block.fragments if part.is_quoted_whole)
         makers = Counter(line.made_by for line in (*record.summary, *record.arc))
-        cost = cost_in(conversation, self.budget_tokens, record.cleared)
+        cost = cost_in(conversation, self.budget_tokens, record.cleared, record.media_from)
         first, last = self._frame(record.position, record.kept)
         return HistoryView(
             strategy=record.strategy if self.end else "empty",
@@ -285,7 +323,8 @@ class HistoryPlan:
             if at in blocks:
                 message = self.conversation.sent_again(at, blocks[at])
             elif not is_as_sent and (clips_old or is_new):
-                message = shown(self.conversation, at, self.budget_tokens, record.cleared)[0]
+                media_from = self.media_from if record.media_from is None else record.media_from
+                message = shown(self.conversation, at, self.budget_tokens, record.cleared, media_from)[0]
             if entry.preservation == "summarize" or not (is_as_sent or message is entry.sent):
                 shortened.add(at)
             if left_out and at == left_out.stop:
@@ -303,17 +342,19 @@ class HistoryPlan:
         # The newest messages alone may be over the trigger: then a step would change nothing.
         if self._next_cut(record) != record.position:
             return True
-        before, after = (cost_in(conversation, budget_tokens, cleared) for cleared in (record.cleared, self.kept_from))
+        before = cost_in(conversation, budget_tokens, record.cleared, record.media_from)
+        after = cost_in(conversation, budget_tokens, self.kept_from, self.media_from)
         return any(after(at) != before(at) for at in range(record.cleared, self.kept_from))
 
     def _is_within_trigger(self, record: CutRecord) -> bool:
-        cost = cost_in(self.conversation, self.budget_tokens, record.cleared)
+        cost = cost_in(self.conversation, self.budget_tokens, record.cleared, record.media_from)
         room = self.room_tokens - sum(map(self.cost, record.kept))
         return fits_behind(cost, record.position, self.end, room * self.trigger)
 
     def _next_cut(self, record: CutRecord | None) -> int:
         """Returns the next cut: old results of tools give way first; where that is not enough, the oldest messages."""
-        cost, cut = cost_in(self.conversation, self.budget_tokens, self.kept_from), record.position if record else 0
+        cost = cost_in(self.conversation, self.budget_tokens, self.kept_from, self.media_from)
+        cut = record.position if record else 0
         full = record is None or not self._is_within_trigger(record)
         most = (self.target + self.trigger) / 2 if full else self.trigger
         room = self.room_tokens - sum(map(self.cost, self._kept_positions(self.end, 0)))
@@ -334,6 +375,7 @@ class HistoryPlan:
         digest = conversation.entries[read - 1].digest if read else ""
         made: dict[str, Any] = {"position": cut, "cut_key": self.cut_key, "digest": digest, "begun": begun}
         made["saved_until"] = begun
+        made["media_from"] = self.media_from if decision.media_from is None else decision.media_from
         if decision.whole:
             return CutRecord(**made, strategy="full", clipped=self.clips_whole, summary=(), arc=())
         strategy = strategy_for(conversation.total_tokens, self.room_tokens + self.arc_tokens)
@@ -370,7 +412,11 @@ class HistoryPlan:
             return []
         conversation, end = self.conversation, self.end
         state = conversation.read_work(end, self.settings.tool_kinds)
-        shows = (shown(conversation, at, self.budget_tokens, decision.cleared)[0] for at in range(decision.cut, end))
+        media_from = self.media_from if decision.media_from is None else decision.media_from
+        shows = (
+            shown(conversation, at, self.budget_tokens, decision.cleared, media_from)[0]
+            for at in range(decision.cut, end)
+        )
         return state.lines(conversation.counter.count_text, self.work_tokens, work_state.told_by(shows))
 
     def _summary_room(self, cut: int, kept: Sequence[int]) -> int:

@@ -21,7 +21,15 @@ from langchain_ctxbudget.history.table import PRESERVATIONS, MessageTable
 from langchain_ctxbudget.history.tree import Spans
 from langchain_ctxbudget.history.turn_blocks import TurnBlock, with_block, words_of
 from langchain_ctxbudget.history.work_state import MOST_MESSAGES, WorkState
-from langchain_ctxbudget.messages import Preservation, SeenMessages, as_note, as_sent, clip_message
+from langchain_ctxbudget.messages import (
+    Preservation,
+    SeenMessages,
+    as_note,
+    as_sent,
+    clip_message,
+    has_media,
+    without_media,
+)
 from langchain_ctxbudget.report import CoverageRange, CoverageState, ranges
 from langchain_ctxbudget.search import Numbers
 from langchain_ctxbudget.settings import ContextSettings, ToolKind
@@ -32,6 +40,8 @@ MAX_OPEN = 256
 """Conversations kept in memory; the one unused for longest goes first, and is read again when needed."""
 MOST_CUTS = 8
 """Budgets for which a conversation remembers where verbatim history begins."""
+WITHOUT_MEDIA = -1
+"""Stands among the clips of a message, in place of a number of tokens, for the message without its media."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,17 +148,36 @@ class Conversation:
             tree = tree.shortened(len(self.entries)).grow(self.entries)
         return Spans(self.entries, tree, self.table.made)
 
-    def shown(self, position: int, most_tokens: int) -> tuple[BaseMessage, int]:
-        """Returns a message as a prompt shows it, clipped to a number of tokens unless it is kept, and its cost."""
+    def shown(self, position: int, most_tokens: int, media_tokens: int = 0) -> tuple[BaseMessage, int]:
+        """Returns a message as a prompt shows it, and its cost: clipped to a number of tokens unless it is kept.
+
+        Its media may take so many tokens besides; where they take more, lines stand in place of the first ones.
+        """
         entry, cost = self.entries[position], self.costs[position]
         if cost <= most_tokens or entry.preservation == "keep":
             return entry.sent, cost
-        key = (position, most_tokens)
+        besides_tokens = self.media_tokens(position) if media_tokens else 0
+        if besides_tokens > media_tokens:
+            most_tokens, besides_tokens = max(most_tokens, media_tokens), 0
+        key = (position, most_tokens + besides_tokens)
         if key not in self.clips:
-            count, number = self.counter.count_message, f"#{position + 1}"
-            clipped = clip_message(entry.sent, count, self.counter.count_text, most_tokens, reference=number)
+            count, reference = self.counter.count_message, f"#{position + 1}"
+            clipped = clip_message(
+                entry.sent, count, self.counter.count_text, sum(key[1:]), reference=reference, keeps_media=False
+            )
             self.clips[key] = (entry.sent, cost) if clipped is None else (clipped, count(as_note(clipped)))
         return self.clips[key]
+
+    def media_tokens(self, position: int) -> int:
+        """Returns what the media of a message cost; 0 where it has none."""
+        entry, cost = self.entries[position], self.costs[position]
+        if not has_media(entry.sent):
+            return 0
+        key = (position, WITHOUT_MEDIA)
+        if key not in self.clips:
+            told = without_media(entry.sent)
+            self.clips[key] = told, self.counter.count_message(as_note(told))
+        return max(0, cost - self.clips[key][1])
 
     def sent_again(self, position: int, block: TurnBlock) -> BaseMessage:
         """Returns a message whole, as it was sent with its block."""

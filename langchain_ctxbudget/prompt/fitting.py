@@ -9,7 +9,15 @@ from itertools import accumulate
 from langchain_core.messages import BaseMessage, ToolMessage
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
 from langchain_ctxbudget.errors import BudgetTooSmallError
-from langchain_ctxbudget.messages import Group, clip_message, fold, newest_that_fit, one_line
+from langchain_ctxbudget.messages import (
+    Group,
+    clip_message,
+    fold,
+    has_media,
+    newest_that_fit,
+    one_line,
+    without_media,
+)
 from langchain_ctxbudget.prompt import assembly
 from langchain_ctxbudget.prompt.plan import Plan
 from langchain_ctxbudget.tokens import TokenCounter
@@ -71,10 +79,19 @@ def fit_prompt(plan: Plan) -> Settled:
     """
     limit = plan.limit_tokens - plan.allocated.reserve_tokens
     content = plan.content
+    small_tokens = max(SMALL_EXCESS_TOKENS, int(limit * SMALL_EXCESS_SHARE))
     excess = excess_tokens(plan, content)
-    if excess > max(SMALL_EXCESS_TOKENS, int(limit * SMALL_EXCESS_SHARE)):
+    if excess > small_tokens:
+        smaller = replace(content, history=without_large(content.history, plan.counter, excess, limit))
+        if smaller.history != content.history:
+            plan = plan.but(last_resort=(*plan.last_resort, LARGE_BLOCKS))
+            content = smaller
+            excess = excess_tokens(plan, content)
+    if excess > small_tokens:
         content, taken, compressed = reduce(content, plan.counter, lambda one: excess_tokens(plan, one))
-        plan = plan.but(last_resort=taken, pruned=(*plan.pruned, *_omitted(compressed, Reason.COMPRESSED)))
+        plan = plan.but(
+            last_resort=(*plan.last_resort, *taken), pruned=(*plan.pruned, *_omitted(compressed, Reason.COMPRESSED))
+        )
     if excess > 0:
         layers = [layer for layer in plan.allocated.tokens if layer not in (Layer.IDENTITY, Layer.MESSAGE)]
         order = sorted(layers, key=lambda layer: (plan.allocated.spec_of(layer).priority, layer))
@@ -157,6 +174,28 @@ def _middle_out(history: Groups, _counter: TokenCounter) -> Groups:
     )
 
 
+def without_large(history: Groups, counter: TokenCounter, excess_tokens: int, limit_tokens: int) -> Groups:
+    """Returns a history of which what is large alone has given way, so that its neighbours need not.
+
+    First what costs more than the whole limit and cannot be shown in short, then media, the oldest first, as needed.
+    """
+    kept: list[Group] = []
+    for group in history:
+        tokens = assembly.group_tokens(group, counter)
+        if tokens > limit_tokens:
+            excess_tokens -= tokens
+        else:
+            kept.append(group)
+    for number, group in enumerate(kept):
+        if excess_tokens <= 0:
+            break
+        if any(map(has_media, group.messages)):
+            told = tuple(without_media(it) if has_media(it) else it for it in group.messages)
+            kept[number] = replace(group, messages=told)
+            excess_tokens -= assembly.group_tokens(group, counter) - assembly.group_tokens(kept[number], counter)
+    return tuple(kept)
+
+
 def _questions(history: Groups) -> list[int]:
     """Returns where a human speaks: cut there, a history begins as providers want it."""
     return [i for i, group in enumerate(history) if assembly.has_human([group])] or [0]
@@ -169,6 +208,8 @@ def _each(change: Callable[[BaseMessage, TokenCounter], BaseMessage]) -> Callabl
     )
 
 
+LARGE_BLOCKS = "large blocks"
+"""The name of what comes before the steps of the last resort, in a report."""
 EXPENDABLE, GIVEN, FACT = "expendable", "given memory", "fact"
 LADDER: Mapping[str, tuple[Callable[[Groups, TokenCounter], Groups], Mapping[str, int | float]]] = {
     "light": (_each(_simpler), {}),

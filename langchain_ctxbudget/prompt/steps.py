@@ -108,7 +108,8 @@ def compact_history(plan: Plan, access: Access) -> Flow[Plan]:
         record, planned = plan.history.record, budgeting.history_plan(plan)
         if not (plan.again and record and (yield from _has_news(plan.conversation, record, access))):
             return plan.failed(*_summary_failures(plan.conversation, plan.history))
-        return budgeting.with_history(plan, planned.view(history.Decision(cut=record.position, cleared=record.cleared)))
+        stays = history.Decision(cut=record.position, cleared=record.cleared, media_from=record.media_from)
+        return budgeting.with_history(plan, planned.view(stays))
     view, problems = yield from choose_history(budgeting.history_plan(plan), access)
     return budgeting.with_history(plan, view).failed(*problems)
 

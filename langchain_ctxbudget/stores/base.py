@@ -294,6 +294,8 @@ class CutRecord(Record):
     """A digest of the preservation of each message before the cut."""
     cleared: int = 0
     """Results of tools before this position are shown in short."""
+    media_from: int | None = None
+    """From this position on large messages have their media; None in a record of before there was this."""
     summary: tuple[SummaryLine, ...]
     arc: tuple[SummaryLine, ...]
     waiting: tuple[str, ...] = ()
