@@ -13,15 +13,19 @@ from langchain_ctxbudget.errors import InvalidSettingsError, checks_names, requi
 from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.history import Conversation
 from langchain_ctxbudget.integrations.options import require_pipeline
-from langchain_ctxbudget.messages import split_turn, vocabulary
+from langchain_ctxbudget.messages import Block, split_turn, vocabulary
 from langchain_ctxbudget.pipeline import ContextPipeline, require_default_user, run_of
-from langchain_ctxbudget.retrieval import IS_RECALL, USAGE, Transcript, by_query, by_reference
+from langchain_ctxbudget.retrieval import IS_RECALL, USAGE, Transcript, by_query, by_reference, media_again
 
 MIN_RECALL_TOKENS = 64
 """Less has no room for a part of a message and the reference that continues it."""
 _ENGLISH = vocabulary("integrations")
 Injected: TypeAlias = Annotated[ToolRuntime[Any, Any] | None, InjectedToolArg]
 """Given by `ToolNode` to a parameter of the name `runtime`; no model can give it."""
+
+
+Recalled: TypeAlias = str | list[Block]
+"""A text, or a text with media after it."""
 
 
 class RecallInput(BaseModel):
@@ -46,6 +50,7 @@ def create_recall_tool(
     User and conversation come from the run alone, as in `build_context_graph`, never from the model. In a `ToolNode`
     it also quotes the messages of the state that are not stored yet, such as a long tool result of the current turn;
     elsewhere those of the turn that the pipeline assembled last. Their numbers follow those of the stored messages.
+    A result of a tool that is looked up by its reference comes with its pictures and files, if these fit.
 
     Args:
         pipeline: the pipeline that keeps the conversations.
@@ -70,7 +75,7 @@ def create_recall_tool(
     require_default_user(default_user)
     require_count("max_tokens", max_tokens, MIN_RECALL_TOKENS, kind=InvalidSettingsError)
 
-    def answer(config: RunnableConfig, given: object, query: str | None, reference: str | None) -> Flow[str]:
+    def answer(config: RunnableConfig, given: object, query: str | None, reference: str | None) -> Flow[Recalled]:
         # In a node of the application's own that calls the tool, the run still says whose it is.
         runtime = given if isinstance(given, ToolRuntime) else get_runtime()
         said = _messages(runtime)
@@ -78,10 +83,13 @@ def create_recall_tool(
         engine = pipeline.engine.over(run.store) if runtime_store else pipeline.engine
         wanted, named = (query or "").strip(), (reference or "").strip()
 
-        def body(conversation: Conversation) -> Flow[str]:
+        def body(conversation: Conversation) -> Flow[Recalled]:
             transcript = Transcript.of(conversation, said, tool=name)
             if named:
-                return by_reference(transcript, named, max_tokens)
+                text = by_reference(transcript, named, max_tokens)
+                count = conversation.counter.count_text
+                media = media_again(transcript, named, max_tokens - count(text))
+                return [{"type": "text", "text": text}, *media] if media else text
             return (yield from by_query(transcript, wanted, engine.workspace.embeddings, max_tokens))
 
         if bool(wanted) == bool(named):
@@ -91,12 +99,12 @@ def create_recall_tool(
 
     def recall(
         config: RunnableConfig, query: str | None = None, reference: str | None = None, runtime: Injected = None
-    ) -> str:
+    ) -> Recalled:
         return drive(answer(config, runtime, query, reference))
 
     async def arecall(
         config: RunnableConfig, query: str | None = None, reference: str | None = None, runtime: Injected = None
-    ) -> str:
+    ) -> Recalled:
         return await adrive(answer(config, runtime, query, reference))
 
     return StructuredTool.from_function(

@@ -17,7 +17,17 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.messages import BaseMessage, BaseMessageChunk, SystemMessage, ToolMessage, message_chunk_to_message
 from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.history import Conversation, Entry
-from langchain_ctxbudget.messages import content_id, date_of, fences, fingerprint, head_end, is_user, terms
+from langchain_ctxbudget.messages import (
+    Block,
+    content_id,
+    date_of,
+    fences,
+    fingerprint,
+    head_end,
+    is_user,
+    may_be_result,
+    terms,
+)
 from langchain_ctxbudget.retrieval.pool import Searched, gather
 from langchain_ctxbudget.search import Candidate, highest, most_about
 
@@ -141,6 +151,28 @@ def by_reference(transcript: Transcript, reference: str, budget_tokens: int) -> 
         return f"Message #{wanted.first + 1}{wanted.lines} ends at character {end}."
     line = 'Continue with reference "{}".\n'
     return _page(transcript, wanted, budget_tokens, lambda rest: line.format(rest) if rest else "", QUOTES) or _NO_ROOM
+
+
+def media_again(transcript: Transcript, reference: str, budget_tokens: int) -> list[Block]:
+    """Returns the media of the tool's result that a reference names: the last ones that fit.
+
+    Of other messages there are none: not every provider takes in a result what it takes of a user.
+    """
+    wanted = _resolved(transcript, reference)
+    if wanted is None or wanted.first != wanted.last:
+        return []
+    message = transcript[wanted.first].message
+    if not isinstance(message, ToolMessage) or isinstance(message.content, str):
+        return []
+    counter = transcript.conversation.counter
+    media: list[Block] = []
+    for block in reversed(message.content):
+        if not may_be_result(block):
+            continue
+        if counter.count_message(ToolMessage([block, *media], tool_call_id="")) > budget_tokens:
+            break
+        media.insert(0, block)
+    return media
 
 
 def by_query(transcript: Transcript, query: str, embeddings: Embeddings | None, budget_tokens: int) -> Flow[str]:

@@ -79,6 +79,43 @@ def test_an_answer_is_within_the_limit(invoke: Invoke) -> None:
             create_recall_tool(pipeline, max_tokens=wrong)  # type: ignore[arg-type]
 
 
+PICTURE = {"type": "image", "base64": "iVBORw0KGgo=", "mime_type": "image/png"}
+TEXT: dict[str, Any] = {"type": "text", "text": "Screen 1"}
+
+
+def with_pictures(store: BaseStore) -> ContextPipeline:
+    """A conversation in which message 2 is a result with a picture, and message 3 a user's message with one."""
+    pipeline = ContextPipeline(store=store)
+    looked = AIMessage("", tool_calls=[{"name": "look", "args": {}, "id": "call-1"}])
+    result = ToolMessage([TEXT, PICTURE], tool_call_id="call-1", name="look")
+    pipeline.add_messages([looked, result, HumanMessage([TEXT, PICTURE])], **SCOPE)
+    return pipeline
+
+
+def test_a_result_is_given_with_its_picture(invoke: Invoke, store: BaseStore) -> None:
+    tool = create_recall_tool(with_pictures(store))
+    text, picture = invoke(tool, {"reference": "2"}, CONFIG)
+    assert text == {"type": "text", "text": f"{QUOTES}#2 tool look: Screen 1\n  [image]\n"}
+    assert picture == PICTURE
+
+
+@pytest.mark.parametrize("arguments", [{"reference": "3"}, {"reference": "1-3"}, {"query": "screen"}])
+def test_other_answers_are_text_alone(invoke: Invoke, store: BaseStore, arguments: dict[str, str]) -> None:
+    assert "[image]" in invoke(create_recall_tool(with_pictures(store)), arguments, CONFIG)
+
+
+def test_a_picture_over_the_limit_is_not_given(invoke: Invoke, store: BaseStore) -> None:
+    tool = create_recall_tool(with_pictures(store), max_tokens=500)
+    assert invoke(tool, {"reference": "2"}, CONFIG) == f"{QUOTES}#2 tool look: Screen 1\n  [image]\n"
+
+
+def test_an_agent_sees_a_picture_again(invoke: Invoke) -> None:
+    tool = create_recall_tool(with_pictures(InMemoryStore()))
+    state = invoke(agent(tool, asks(reference="2")), {"messages": [HumanMessage("What was it?")]}, CONFIG)
+    [answer] = results(state)
+    assert answer[1] == PICTURE
+
+
 # Whose conversation
 
 
