@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import wraps
 from inspect import iscoroutinefunction, isfunction, signature
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from langchain_core.exceptions import LangChainException
 
@@ -76,20 +76,22 @@ class TokenCountError(CtxBudgetError, RuntimeError):
         budget_tokens: the most that it may have.
     """
 
-    def __init__(self, planned_tokens: int, counted_tokens: int, budget_tokens: int, counter: str) -> None:
-        self.planned_tokens = planned_tokens
-        self.counted_tokens = counted_tokens
-        self.budget_tokens = budget_tokens
-        self.counter = counter
-        super().__init__(
+    planned_tokens: int
+    counted_tokens: int
+    budget_tokens: int
+
+    @classmethod
+    def of(cls, planned_tokens: int, counted_tokens: int, budget_tokens: int, counter: str) -> Self:
+        """Returns the error for two counts of one prompt by a counter, which is named."""
+        error = cls(
             f"The prompt was planned with {planned_tokens:,} tokens, but counts {counted_tokens:,} by {counter!r}; its "
             f"budget is {budget_tokens:,}. It was not sent. A token_counter of your own must count the same message "
             f"the same each time; with any other counter this is a defect of langchain-ctxbudget: please report it"
         )
-
-    def __reduce__(self) -> tuple[object, ...]:
-        """Is copied, and sent to other processes, with the numbers that it was made of."""
-        return type(self), (self.planned_tokens, self.counted_tokens, self.budget_tokens, self.counter)
+        error.planned_tokens = planned_tokens
+        error.counted_tokens = counted_tokens
+        error.budget_tokens = budget_tokens
+        return error
 
 
 class InputError(CtxBudgetError, ValueError):

@@ -33,7 +33,7 @@ def require_recount(plan: Plan, messages: Sequence[BaseMessage], marked: Sequenc
     counted = _sum_of_messages(plan.counter, sent) + sum(plan.extras.values())
     limit = plan.limit_tokens - plan.allocated.reserve_tokens
     if counted != planned or counted > limit:
-        raise TokenCountError(planned, counted, limit, plan.counter.name)
+        raise TokenCountError.of(planned, counted, limit, plan.counter.name)
 
 
 def without_caches(plan: Plan) -> Plan:
