@@ -44,7 +44,7 @@ def refresh(store: BaseStore, conversation: OpenConversation, *, listing: bool =
     goes_on = known is not None and now.goes_on(known)
     before = known if known is not None and goes_on else Heads()
     conversation.joined = conversation.joined and goes_on
-    if not goes_on:  # it may have been cleared, or handed over
+    if not goes_on or not now.lanes:  # it may have been cleared, or handed over, and of an empty log nobody can tell
         conversation.owned_thread = None
     if not goes_on or now.lanes != before.lanes:
         news = yield from log.read_new(store, conversation.scope, before, now)

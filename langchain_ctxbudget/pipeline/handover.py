@@ -87,6 +87,9 @@ class Handover:
         """Deletes the records of the user who had them."""
         for one in self.copies:
             yield from bulk.delete_below(self.store, path_of(one.old), history.LANES, history.JOINED)
+        yield from bulk.write(
+            self.store, (yield from owners.claim_deletions(self.store, self.from_user, [*self.owners]))
+        )
         yield from self._note(self.to_user)
 
     def _note(self, user_id: str, *, next_user: str | None = None, last_user: str | None = None) -> Flow[None]:

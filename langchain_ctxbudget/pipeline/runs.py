@@ -252,7 +252,9 @@ def context_runnable(
     def flow(given: object, config: RunnableConfig) -> Flow[list[BaseMessage]]:
         state = given if isinstance(given, Mapping) else None
         instructions, said = _turn(given) if state is None else ([], _state(state))
-        run = run_of(config, default_user, current_runtime(), messages=said).under(engine.settings)
+        run = run_of(config, default_user, current_runtime(), messages=said)
+        if state is not None:  # a turn alone stands behind what the application has stored of its user
+            run = run.under(engine.settings)
         used = engine.over(run.store if runtime_store else None)
         asked = run.request(config, replace(same_for_all, instructions=instructions), state, flattened(said))
         if state is None:

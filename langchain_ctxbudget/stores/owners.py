@@ -4,21 +4,23 @@ The messages of a run are the thread's, whoever runs it. So before they are writ
 be that user's. Its record lies outside of all users, under a digest of the thread's id, and has a digest of the user's:
 neither id can be read from it. Every owner keeps a list of these digests, by which clearing and erasing find them.
 
-`put` is last-writer-wins on every backend, so two users who run a new thread at the same moment first claim it, each
-under a key of their own, and then look: who sees no other claim, and after that no owner, becomes the owner. Of two
-who see each other, one withdraws and the other looks again. So at most one of them ever becomes the owner.
+`put` is last-writer-wins on every backend, so whoever runs a new thread first writes a claim, under a key that nobody
+else has, and then looks: who sees no other user's claim and no owner becomes the owner. Of two who claim it at the same
+moment, at least one sees the other, and withdraws, or waits until the other has withdrawn. The owner's claim stays, so
+that whoever comes later sees it, whatever else is read at which moment. So at most one user ever becomes the owner.
 """
 
 import asyncio
 import time
-from datetime import timedelta
+from collections.abc import Sequence
+from typing import NamedTuple, cast
 
-from langgraph.store.base import BaseStore, GetOp, PutOp
-from langchain_ctxbudget.errors import StoreError
+from langgraph.store.base import BaseStore, GetOp, Item, PutOp, SearchItem, SearchOp
+from langchain_ctxbudget.errors import StoreDataError, StoreError
 from langchain_ctxbudget.flow import Call, Flow, batch
 from langchain_ctxbudget.messages import digest
 from langchain_ctxbudget.stores import bulk
-from langchain_ctxbudget.stores.base import ROOT, Record, Scope, label, utc, utc_now, written
+from langchain_ctxbudget.stores.base import ROOT, Record, Scope, label, new_token, written
 
 THREADS = "threads"
 """The kind of records that list, below a conversation's labels, the threads that it is the copy of."""
@@ -27,10 +29,9 @@ OUTSIDE_OF_USERS = "shared"
 MOST_LOOKS = 50
 """How often a user who claims a thread looks whether another one withdraws."""
 SECONDS_BETWEEN_LOOKS = 0.01
-LONGEST_CLAIM = timedelta(minutes=10)
-"""A claim that is older is of a process that has ended in the middle of it."""
-_OWNER = "owner"
-_CLAIMS = "claims"
+OWNER = "owner"
+"""The key of the record of a thread's owner."""
+CLAIMS = "claims"
 _DIGEST_BYTES = 16
 
 
@@ -43,6 +44,13 @@ class OwnerRecord(Record):
     """Whom it is being handed over to: the records of its conversations are being copied."""
     last_owner: str = ""
     """Who has just handed it over: their copies are being deleted."""
+
+
+class ClaimRecord(Record):
+    """That a user wants to be the owner of a thread, or has become it."""
+
+    owner: str
+    """The same digest as in the record of an owner."""
 
 
 class ThreadRecord(Record):
@@ -63,7 +71,7 @@ def owner_mark(key: str, user_id: str) -> str:
 
 def owner_place(key: str) -> GetOp:
     """Returns where the record of a thread is, beside all users: their labels have a `~` at the end."""
-    return GetOp((ROOT, OUTSIDE_OF_USERS, THREADS, key), _OWNER)
+    return GetOp((ROOT, OUTSIDE_OF_USERS, THREADS, key), OWNER)
 
 
 def read_owner(store: BaseStore, key: str) -> Flow[OwnerRecord | None]:
@@ -79,57 +87,95 @@ def belongs_to_another(store: BaseStore, user_id: str, thread_id: str) -> Flow[b
     return record is not None and record.owner != owner_mark(key, user_id)
 
 
+class Seen(NamedTuple):
+    """What is stored of a thread: its owner, and who claims it."""
+
+    owner: OwnerRecord | None
+    claims: list[tuple[str, str]]
+    """The key of each claim, and the mark of its user; that is empty where a claim cannot be read."""
+
+    def others(self, mark: str) -> list[str]:
+        """Returns the keys of the claims of other users."""
+        return [key for key, owner in self.claims if owner != mark]
+
+    def has_claim_of(self, mark: str) -> bool:
+        """Returns whether a user claims it."""
+        return any(owner == mark for _, owner in self.claims)
+
+
 def claim(store: BaseStore, scope: Scope, thread_id: str) -> Flow[bool]:
     """Returns whether a thread is the user's, whose it becomes where it is nobody's yet."""
     key = thread_key(thread_id)
     mark = owner_mark(key, scope.user_id)
     listed_at = GetOp(scope.namespace(THREADS), key)
-    found, listed = yield from batch(store, [owner_place(key), listed_at])
-    record = OwnerRecord.found(found)
-    if record is not None:
-        is_owner = record.owner == mark
+    found, listed = yield from batch(store, [_search(key), listed_at])
+    seen = _seen(key, found)
+    if seen.owner is not None:
+        is_owner = seen.owner.owner == mark
         if is_owner and listed is None:
             yield from batch(store, [written(listed_at, ThreadRecord(thread=key))])
         return is_owner
+    if seen.others(mark) and not seen.has_claim_of(mark):  # they came first, even if they have not finished
+        return False
     return (yield from _claim_new(store, key, mark, listed_at))
 
 
 def _claim_new(store: BaseStore, key: str, mark: str, listed_at: GetOp) -> Flow[bool]:
-    """Makes a user the owner of a thread that has none, unless another user comes first."""
-    claims = (*owner_place(key).namespace, _CLAIMS)
-    own_claim = GetOp(claims, mark)
-    # Listed first: wherever this ends, an owner's record can be found by its owner's labels.
-    yield from batch(store, [written(listed_at, ThreadRecord(thread=key))])
-    yield from batch(store, [written(own_claim, ThreadRecord(thread=key))])
-    record, others = yield from _look(store, key, claims, mark)
+    """Makes a user the owner of a thread that has none, unless another user claims it at the same moment."""
+    own = GetOp(_claims_of(key), new_token())
+    # It is listed before it has an owner: wherever this ends, clearing and erasing find the record.
+    yield from batch(store, [written(listed_at, ThreadRecord(thread=key)), written(own, ClaimRecord(owner=mark))])
+    seen = yield from _look(store, key)
     for _ in range(MOST_LOOKS):
-        if record is not None or not others or min(others) < mark:
+        others = seen.others(mark)
+        if seen.owner is not None or not others or min(others) < own.key:
             break
         yield Call(lambda: time.sleep(SECONDS_BETWEEN_LOOKS), lambda: asyncio.sleep(SECONDS_BETWEEN_LOOKS))
-        record, others = yield from _look(store, key, claims, mark)
-    if record is None and not others:
-        record = OwnerRecord(owner=mark)
-        yield from batch(store, [written(owner_place(key), record)])
-    undone = [written(own_claim, None)]
-    is_owner = record is not None and record.owner == mark
-    if not is_owner:
-        undone.append(written(listed_at, None))
-    yield from batch(store, undone)
-    if record is None and min(others) > mark:
+        seen = yield from _look(store, key)
+    if seen.owner is None and not seen.others(mark):
+        yield from batch(store, [written(owner_place(key), OwnerRecord(owner=mark))])
+        return True
+    if seen.owner is not None and seen.owner.owner == mark:  # by another process of the same user
+        yield from batch(store, [written(own, None)])
+        return True
+    yield from batch(store, [written(own, None), written(listed_at, None)])
+    if seen.owner is None:
         raise StoreError("another user has begun to store this thread, and has not finished; the next turn tries again")
-    return is_owner
+    return False
 
 
-def _look(store: BaseStore, key: str, claims: tuple[str, ...], mark: str) -> Flow[tuple[OwnerRecord | None, list[str]]]:
-    """Returns the owner of a thread, and who else claims it; the claims are read first, as an owner withdraws last."""
-    now = utc_now()
-    others: list[str] = []
-    for item in (yield from bulk.read_all(store, claims)):
-        is_alive = now - utc(item.updated_at) < LONGEST_CLAIM
-        if item.key != mark and is_alive:
-            others.append(item.key)
-    record = yield from read_owner(store, key)
-    return record, others
+def _claims_of(key: str) -> tuple[str, ...]:
+    return (*owner_place(key).namespace, CLAIMS)
+
+
+def _search(key: str) -> SearchOp:
+    """Returns the search for all that is stored of a thread's owner."""
+    return SearchOp(owner_place(key).namespace, limit=bulk.PAGE)
+
+
+def _look(store: BaseStore, key: str) -> Flow[Seen]:
+    [found] = yield from batch(store, [_search(key)])
+    return _seen(key, found)
+
+
+def _seen(key: str, found: object) -> Seen:
+    """Reads what was found of a thread; some stores find more than was asked for."""
+    place = owner_place(key)
+    owner: Item | None = None
+    claims: list[tuple[str, str]] = []
+    for item in cast("list[SearchItem]", found):
+        if item.namespace == _claims_of(key):
+            claims.append((item.key, _claimant(item)))
+        elif item.namespace == place.namespace and item.key == place.key:
+            owner = item
+    return Seen(OwnerRecord.found(owner), claims)
+
+
+def _claimant(item: Item) -> str:
+    try:
+        return ClaimRecord.read(item.value, item.key).owner
+    except StoreDataError:  # whose it is cannot be known
+        return ""
 
 
 def threads_of(store: BaseStore, scope: Scope) -> Flow[list[str]]:
@@ -155,19 +201,37 @@ def release_all(store: BaseStore, user_id: str) -> Flow[int]:
 
 
 def _delete_owned(store: BaseStore, user_id: str, keys: list[str]) -> Flow[int]:
-    """Deletes the records of those threads that are a user's, and what is left of the user's claims."""
+    """Deletes the records of those threads that are a user's, and the user's claims."""
     deletions: list[PutOp] = []
     count = 0
     for first in range(0, len(keys), bulk.CHUNK):
         some = keys[first : first + bulk.CHUNK]
         found = yield from batch(store, [owner_place(key) for key in some])
         for key, item in zip(some, found, strict=True):
-            mark = owner_mark(key, user_id)
-            place = owner_place(key)
-            record = OwnerRecord.found(item)
-            if record is not None and record.owner == mark:
-                deletions.append(written(place, None))
+            if isinstance(item, Item) and _is_deletable(item, owner_mark(key, user_id)):
+                deletions.append(written(owner_place(key), None))
                 count += 1
-            deletions.append(PutOp((*place.namespace, _CLAIMS), mark, None))
-    yield from bulk.write(store, deletions)
+    yield from bulk.write(store, [*deletions, *(yield from claim_deletions(store, user_id, keys))])
     return count
+
+
+def _is_deletable(item: Item, mark: str) -> bool:
+    """Returns whether the record of an owner is a user's; a damaged one counts as that of whoever lists it."""
+    try:
+        record = OwnerRecord.found(item)
+    except StoreDataError:
+        return True
+    return record is not None and record.owner == mark
+
+
+def claim_deletions(store: BaseStore, user_id: str, keys: Sequence[str]) -> Flow[list[PutOp]]:
+    """Returns the deletions of a user's claims of some threads, and of those that cannot be read."""
+    deletions: list[PutOp] = []
+    for first in range(0, len(keys), bulk.CHUNK):
+        some = keys[first : first + bulk.CHUNK]
+        found = yield from batch(store, [SearchOp(_claims_of(key), limit=bulk.PAGE) for key in some])
+        for key, items in zip(some, found, strict=True):
+            own = ("", owner_mark(key, user_id))
+            claims = [item for item in cast("list[SearchItem]", items) if item.namespace == _claims_of(key)]
+            deletions += [PutOp(item.namespace, item.key, None) for item in claims if _claimant(item) in own]
+    return deletions
