@@ -263,6 +263,8 @@ class OpenConversation:
     """True if the log says that the conversation goes on from the store."""
     owned_thread: str | None = None
     """The thread that was found to be the user's, since the log was read last."""
+    own_turn: frozenset[str] = frozenset()
+    """Ids of what the user has said in the run that was answered last."""
     apart: "OpenConversation | None" = None
     """The messages of a run whose thread is another user's, in memory only."""
     apart_because: str = ""

@@ -128,7 +128,9 @@ class Editor:
 
         return self._apply(difference, on_removal)
 
-    def begin_with(self, messages: Sequence[BaseMessage], pins: Mapping[str, Preservation]) -> Flow[list[str]]:
+    def begin_with(
+        self, messages: Sequence[BaseMessage], pins: Mapping[str, Preservation], beside: Sequence[PutOp] = ()
+    ) -> Flow[list[str]]:
         """Begins the conversation with messages of another one; returns their ids."""
 
         def difference() -> Difference:
@@ -136,8 +138,8 @@ class Editor:
                 raise InputError(f"There is a conversation {self.scope.conversation_id!r} already. Fork to another id")
             return Difference([str(message.id) for message in messages], _given(messages))
 
-        beside = [stores.written(self.scope.place(PINS), stores.PinsRecord(pins=dict(pins)))] if pins else []
-        return self._apply(difference, beside=beside)
+        pinned = [stores.written(self.scope.place(PINS), stores.PinsRecord(pins=dict(pins)))] if pins else []
+        return self._apply(difference, beside=[*pinned, *beside])
 
     def _apply(
         self, find: Callable[[], Difference], on_removal: OnRemoval = "forget", beside: Sequence[PutOp] = ()

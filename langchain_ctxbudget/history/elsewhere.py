@@ -62,6 +62,8 @@ class OtherThread:
     """The signs of every vector's values, by which those that are near to a query are found."""
     stored_at: list[datetime | None] = field(default_factory=list)
     """The time at which every message was stored, where it is known: blocks do not tell."""
+    not_own: frozenset[str] = frozenset()
+    """The ids of what other users have said in it, which is never quoted as the user's."""
     measured: tuple[int, float] = (0, 1.0)
     """The number of messages that were measured, and the tokens of a term in them."""
 
@@ -74,6 +76,15 @@ class OtherThread:
     def index(self) -> MessageIndex:
         """Their words and vectors."""
         return self.conversation.table.search_index
+
+    def may_come(self) -> NDArray[np.bool_]:
+        """Returns of every message whether it may be quoted."""
+        quotable = self.table.quotable
+        places = [self.table.positions[name] for name in self.not_own if name in self.table.positions]
+        if places:
+            quotable = quotable.copy()
+            quotable[places] = False
+        return quotable
 
     def note_times(self) -> None:
         """Takes in the times of messages that are new."""
@@ -102,7 +113,7 @@ class OtherThread:
     def as_read(self) -> "ReadThread":
         """Returns its messages as they are now."""
         table, title = self.table, self.conversation.scope.conversation_id
-        return ReadThread(title, table, self.index.lexical, self.stored_at, len(table))
+        return ReadThread(title, table, self.index.lexical, self.stored_at, len(table), self.not_own)
 
     def candidate(self, position: int, **known: Any) -> "OtherMessage":  # noqa: ANN401 - the fields that are given
         """Returns a message as a candidate."""
@@ -219,6 +230,8 @@ class ReadThread(NamedTuple):
     lexical: search.LexicalIndex
     stored_at: Sequence[datetime | None]
     size: int
+    not_own: frozenset[str] = frozenset()
+    """The ids of what other users have said in it."""
 
     def time_of(self, position: int) -> datetime | None:
         """Returns when a message was said, else when it was stored; None where neither is known."""
@@ -231,7 +244,8 @@ class ReadThread(NamedTuple):
         for position in reversed(self.lexical.having(words, every=every)):
             if position <= after or len(found) == most:
                 break
-            if position < self.size and self.table.human.values[position]:
+            is_users = position < self.size and self.table.human.values[position]
+            if is_users and self.table.ids[position] not in self.not_own:
                 found.append(position)
         return found
 
@@ -255,6 +269,8 @@ class _Listed(NamedTuple):
     lanes: tuple[tuple[str, Any], ...]
     messages: int
     pins: SearchItem | None
+    guests: SearchItem | None
+    """What other users have said in it."""
 
 
 @dataclass(slots=True)
@@ -368,11 +384,11 @@ class OtherConversations:
         problems: list[str] = []
         for one in read:
             thread = self.threads.get(one.label)
-            state = one.lanes, one.pins and one.pins.value
+            state = one.lanes, one.pins and one.pins.value, one.guests and one.guests.value
             if thread is None or thread.state == state:
                 continue
             try:
-                yield from _refresh(store, thread, one.pins)
+                yield from _refresh(store, thread, one)
             except Exception as error:  # noqa: BLE001 - whatever is wrong with one, the others can be searched
                 del self.threads[one.label]
                 problems.append(f"{type(error).__name__}: {error}")
@@ -385,14 +401,14 @@ class OtherConversations:
 
     def _together(self, threads: Sequence[OtherThread]) -> _Joint:
         """Returns the columns of some threads; made anew where one of them has changed."""
-        made_for = [(id(thread.table), len(thread.table), len(thread.signs)) for thread in threads]
+        made_for = [(id(thread.table), len(thread.table), len(thread.signs), thread.not_own) for thread in threads]
         if self._joint.made_for == made_for:
             return self._joint
         sizes = [len(thread.table) for thread in threads]
         width = max((thread.signs.values.shape[1] for thread in threads if len(thread.signs)), default=0)
         signs = np.zeros((sum(sizes), width), np.uint64)
         has_vector = np.zeros(sum(sizes), np.bool_)
-        quotable = np.concatenate([thread.table.quotable for thread in threads])
+        quotable = np.concatenate([thread.may_come() for thread in threads])
         sayings = np.concatenate([thread.index.sayings.values for thread in threads])
         starts = np.cumsum([0, *sizes])
         for thread, start in zip(threads, starts.tolist(), strict=False):
@@ -517,18 +533,20 @@ def _says_nothing(thread: OtherThread, position: int) -> bool:
 def _list(store: BaseStore, user_id: str) -> Flow[list[_Listed]]:
     """Returns the conversations of a user that were written to last, the one written to first at the beginning."""
     user = (stores.ROOT, stores.label(user_id))
-    lanes, pins = yield from batch(store, [SearchOp((*user, kind), limit=LISTED) for kind in (LANES, PINS)])
+    kinds = (LANES, PINS, log.GUESTS)
+    lanes, pins, guests = yield from batch(store, [SearchOp((*user, kind), limit=LISTED) for kind in kinds])
     of: dict[str, list[SearchItem]] = {}
     for item in _within(cast("list[SearchItem]", lanes), (*user, LANES)):
         if item.key != JOINED:
             of.setdefault(item.namespace[-1], []).append(item)
     pinned = {item.namespace[-1]: item for item in _within(cast("list[SearchItem]", pins), (*user, PINS))}
+    not_own = {item.namespace[-1]: item for item in _within(cast("list[SearchItem]", guests), (*user, log.GUESTS))}
     newest = {label: max(item.updated_at.timestamp() for item in items) for label, items in of.items()}
     listed: list[_Listed] = []
     for label in sorted(of, key=lambda label: (newest[label], label)):
         heads = sorted((item.key, item.value) for item in of[label]) if len(of[label]) == 1 else _sorted(of[label])
         counts = (log.lane_of(key, value).count for key, value in heads)
-        listed.append(_Listed(label, tuple(heads), sum(counts), pinned.get(label)))
+        listed.append(_Listed(label, tuple(heads), sum(counts), pinned.get(label), not_own.get(label)))
     return listed
 
 
@@ -547,11 +565,13 @@ def _newest(others: Sequence[_Listed]) -> int:
     return taken
 
 
-def _refresh(store: BaseStore, thread: OtherThread, pins: SearchItem | None) -> Flow[None]:
+def _refresh(store: BaseStore, thread: OtherThread, listed: _Listed) -> Flow[None]:
     """Reads what is new in a conversation, and what it is to know of its messages."""
     before = thread.table
+    guests = stores.guests.GuestsRecord.found(listed.guests)
+    thread.not_own = guests.ids_for(stores.label(thread.conversation.scope.user_id)) if guests else frozenset()
     yield from editing.refresh(store, thread.conversation)
-    pinned = stores.PinsRecord.found(pins)
+    pinned = stores.PinsRecord.found(listed.pins)
     thread.conversation.pin(pinned.pins if pinned else {})
     thread.index.read(thread.table)
     if thread.table is not before:  # other messages than before
@@ -613,22 +633,25 @@ def _stored_candidates(store: BaseStore, found: Sequence[Item]) -> Flow[list[Can
     for item in found:
         of.setdefault(item.namespace[-1], []).append(item)
     user = found[0].namespace[:2] if found else ()
-    kinds = ((LANES, JOINED), (PINS, PINS), (stores.TITLE, stores.TITLE))
+    kinds = ((LANES, JOINED), (PINS, PINS), (stores.TITLE, stores.TITLE), (log.GUESTS, log.GUESTS))
     about = iter(
         (yield from read_items(store, [GetOp((*user, kind, label), key) for label in of for kind, key in kinds]))
     )
     made: list[Candidate] = []
     for items in of.values():
-        joined, pins, title = next(about), next(about), next(about)
+        joined, pins, title, guests = (next(about) for _ in kinds)
         if joined is None:  # it is being deleted
             continue
         pinned = known.pins if (known := stores.PinsRecord.found(pins)) else {}
+        by_others = stores.guests.GuestsRecord.found(guests)
+        not_own = by_others.ids_for(str(user[1])) if by_others else frozenset()
         for item in items:
             record = stores.MessageRecord.read(item.value, f"message {item.key!r}")
             message = record.to_message()
             text, name = plain_text(message), str(message.id)
             is_quoted = (pinned.get(name) or preservation_of(message)) not in stores.UNQUOTED
-            if record.archived or not text or not is_quoted or search.is_courtesy(text):
+            is_shown = is_quoted and not record.archived and name not in not_own
+            if not text or not is_shown or search.is_courtesy(text):
                 continue
             made.append(
                 Candidate(

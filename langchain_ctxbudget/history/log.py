@@ -22,6 +22,7 @@ from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.messages import content_id, fingerprint
 
 MESSAGES, LANES, JOINED, CUTS, PINS = "messages", "lanes", "joined", "cuts", "pins"
+GUESTS = stores.owners.GUESTS
 POLLED = 32
 """Heads that a reader asks for each time: of the lanes that were written last."""
 SURE = 16

@@ -90,6 +90,8 @@ class Work:
     """The model is not to be had: rules read them now, and the model later."""
     is_retry: bool = False
     """The model has failed on them before."""
+    not_own: frozenset[str] = frozenset()
+    """What others have said in the user's thread."""
     read_ahead: frozenset[str] = frozenset()
     """The messages from the first of these on, where rules have learned from any of them in place of the model."""
 
@@ -97,7 +99,7 @@ class Work:
         """The words that may be learned from; with `before`, those of that many messages right before them instead."""
         others = others_in(self.entries[max(0, self.first - LOOK_BACK) :], self.scope.user_id)
         entries = self.entries[max(0, self.first - before) : self.first] if before else self.entries[self.first :]
-        return as_said(entries, others)
+        return as_said([entry for entry in entries if entry.id not in self.not_own], others)
 
     def own_words(self) -> int:
         """Returns the number of the user's words in them."""
@@ -672,6 +674,7 @@ class Learning:
             passage=passage,
             is_ahead=is_ahead,
             is_retry=is_retry,
+            not_own=(yield from stores.guests.read(store, scope)),
             read_ahead=read_ahead,
         )
 

@@ -17,14 +17,22 @@ from langchain_ctxbudget.errors import BudgetError, InputError, TokenCountError
 from langchain_ctxbudget.flow import Call, Flow, T, batch, with_fallback
 from langchain_ctxbudget.history import Conversation, HistoryPlan, HistoryView, OpenConversation, TurnBlock, editing
 from langchain_ctxbudget.knowledge import facts, known, records
-from langchain_ctxbudget.messages import checked, current_turn, flattened, model_of, split_instructions, split_turn
+from langchain_ctxbudget.messages import (
+    checked,
+    current_turn,
+    flattened,
+    is_user,
+    model_of,
+    split_instructions,
+    split_turn,
+)
 from langchain_ctxbudget.pipeline.bookkeeping import keep_report
 from langchain_ctxbudget.pipeline.workspace import LruCache, Workspace, conversation_apart
 from langchain_ctxbudget.prompt import STEPS, Access, AssembledContext, Plan, Prompt, PromptRequest, Request
 from langchain_ctxbudget.report import ContextReport
 from langchain_ctxbudget.retrieval import Sources
 from langchain_ctxbudget.settings import ContextSettings, Source
-from langchain_ctxbudget.stores import CutRecord, CutsRecord, Scope, SharedThread, written
+from langchain_ctxbudget.stores import CutRecord, CutsRecord, Scope, SharedThread, guests, written
 from langchain_ctxbudget.tokens import ModelTarget, is_of_one_call, model_names, require_schemas, target_key, unwrapped
 
 if TYPE_CHECKING:
@@ -286,11 +294,15 @@ class Engine:
                 conversation = yield from workspace.of_run(conversation, request.thread)
             if given is not None and conversation.apart_because:
                 editing.mirror(conversation, given)
+                noting = self._note_guest(conversation, turn, request.thread)
+                yield from with_fallback(noting, None, "not noted that this user speaks in the thread", failures)
             elif given is not None:
                 goes_on = histories.is_of_earlier_turn(request.block, turn)
                 if goes_on and self.settings.cache_lifetime_seconds:
                     begun = TurnBlock.from_dict(request.block)  # perhaps of another process
                     conversation.sent[begun.position] = begun
+                yield from workspace.keep_guests(conversation, given, request.thread)
+                conversation.own_turn = _said_in(turn)
                 editor = editing.Editor(workspace.store, conversation, workspace.writer_id)
                 yield from editor.sync(given, "archive", goes_on=goes_on, task=request.task)
                 if conversation.forgotten:
@@ -311,6 +323,13 @@ class Engine:
         session.plan = session.begun = session.plan.failed(*failures)
         session.timings_ms["open"] = (time.perf_counter() - started) * 1000
         return session
+
+    def _note_guest(self, conversation: OpenConversation, turn: Messages, thread: str | None) -> Flow[None]:
+        """Notes what a user says in another user's thread, so that it is not taken for the owner's words."""
+        said = _said_in(turn)
+        if thread is not None and said != conversation.own_turn:
+            yield from guests.note(self.workspace.store, thread, conversation.scope.user_id, sorted(said))
+            conversation.own_turn = said
 
     def _new_session(
         self, conversation: OpenConversation, turn: list[BaseMessage], request: Request, calls_before: int
@@ -510,3 +529,8 @@ class Engine:
             conversation.cuts_unsaved &= not (conversation.table or has_calls)
             conversation.snapshot_unsaved &= not with_snapshot
         return problems
+
+
+def _said_in(turn: Messages) -> frozenset[str]:
+    """Returns the ids of what the user says in a turn."""
+    return frozenset(str(message.id) for message in turn if is_user(message) and message.id)

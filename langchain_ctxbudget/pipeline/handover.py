@@ -15,6 +15,7 @@ from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.stores import bulk, owners
 
 MOVED = (
+    owners.GUESTS,
     history.log.MESSAGES,
     history.PINS,
     history.CUTS,

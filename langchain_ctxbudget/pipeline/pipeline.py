@@ -299,10 +299,12 @@ class ContextPipeline:
 
         def write(conversation: history.OpenConversation) -> Flow[list[str]]:
             editor = history.Editor(self._workspace.store, conversation, self._workspace.writer_id)
-            return editor.begin_with(messages, pins)
+            beside = [stores.written(new_scope.place(stores.owners.GUESTS), guests)] if guests else []
+            return editor.begin_with(messages, pins, beside)
 
         # One after the other: with one lock inside the other, two forks could wait for each other for ever.
         messages, pins = yield from self._workspace.recall(scope, read)
+        guests = yield from stores.guests.read_record(self._workspace.store, scope)
         return (yield from self._workspace.recall(new_scope, write))
 
     def _pin(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property, partial
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from langchain_core.embeddings import Embeddings
@@ -210,6 +211,17 @@ class Workspace:
             _log.warning("%s", because)
         return conversation.apart
 
+    def keep_guests(
+        self, conversation: history.OpenConversation, messages: Sequence[BaseMessage], thread: str | None
+    ) -> Flow[None]:
+        """Keeps which messages of an agent's state, before they are copied, are not the user's who owns the thread."""
+        scope = conversation.scope
+        if thread is None or not scope.is_kept or scope.is_shared:
+            return
+        known = conversation.table.positions
+        new = list(takewhile(lambda message: message.id and message.id not in known, reversed(messages)))
+        yield from stores.guests.keep(self.store, scope, thread, new[::-1], conversation.own_turn)
+
     def change(
         self,
         scope: stores.Scope,
@@ -284,6 +296,7 @@ class Workspace:
                 seen = yield from self.of_run(editor.conversation, thread)
                 if seen is not editor.conversation:
                     return
+                yield from self.keep_guests(seen, given, thread)
             yield from editor.sync(given, "archive", task=task)
 
         try:

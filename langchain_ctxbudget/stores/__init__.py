@@ -1,6 +1,6 @@
 """Stores: LangGraph's and Chroma's, and the records that are kept in them."""
 
-from langchain_ctxbudget.stores import bulk, owners
+from langchain_ctxbudget.stores import bulk, guests, owners
 from langchain_ctxbudget.stores.base import (
     EXTRACTION, ROOT, SAID, TITLE, UNQUOTED, BlockRecord, ChangeRecord, Clock, CutRecord, CutsRecord, LaneRecord,
     MessageRecord, PinsRecord, Place, Record, Scope, SharedThread, SnapshotRecord, SummaryLine, label, new_token,

@@ -32,6 +32,8 @@ SECONDS_BETWEEN_LOOKS = 0.01
 OWNER = "owner"
 """The key of the record of a thread's owner."""
 CLAIMS = "claims"
+GUESTS = "guests"
+"""The kind of records that tell which messages of a thread are not its owner's."""
 _DIGEST_BYTES = 16
 
 
@@ -53,6 +55,13 @@ class ClaimRecord(Record):
     """The same digest as in the record of an owner."""
 
 
+class NoteRecord(Record):
+    """That a message of a thread was said by another user than the owner."""
+
+    user: str
+    """A digest of thread and user, as in the record of an owner."""
+
+
 class ThreadRecord(Record):
     """A thread that a conversation is the copy of."""
 
@@ -66,7 +75,17 @@ def thread_key(thread_id: str) -> str:
 
 def owner_mark(key: str, user_id: str) -> str:
     """Returns what stands for a user in the record of a thread."""
-    return digest(f"{key} {label(user_id)}", _DIGEST_BYTES).hex()
+    return mark_of(key, label(user_id))
+
+
+def mark_of(key: str, user_label: str) -> str:
+    """Returns the same for the label of a user."""
+    return digest(f"{key} {user_label}", _DIGEST_BYTES).hex()
+
+
+def notes_of(key: str) -> tuple[str, ...]:
+    """Returns where it is noted which messages of a thread are not its owner's."""
+    return (ROOT, OUTSIDE_OF_USERS, GUESTS, key)
 
 
 def owner_place(key: str) -> GetOp:
@@ -203,16 +222,20 @@ def release_all(store: BaseStore, user_id: str) -> Flow[int]:
 def _delete_owned(store: BaseStore, user_id: str, keys: list[str]) -> Flow[int]:
     """Deletes the records of those threads that are a user's, and the user's claims."""
     deletions: list[PutOp] = []
-    count = 0
+    owned: list[str] = []
     for first in range(0, len(keys), bulk.CHUNK):
         some = keys[first : first + bulk.CHUNK]
         found = yield from batch(store, [owner_place(key) for key in some])
         for key, item in zip(some, found, strict=True):
             if isinstance(item, Item) and _is_deletable(item, owner_mark(key, user_id)):
                 deletions.append(written(owner_place(key), None))
-                count += 1
-    yield from bulk.write(store, [*deletions, *(yield from claim_deletions(store, user_id, keys))])
-    return count
+                owned.append(key)
+    deletions += yield from claim_deletions(store, user_id, keys)
+    for key in owned:
+        notes = yield from bulk.read_all(store, notes_of(key))
+        deletions += [PutOp(item.namespace, item.key, None) for item in notes]
+    yield from bulk.write(store, deletions)
+    return len(owned)
 
 
 def _is_deletable(item: Item, mark: str) -> bool:

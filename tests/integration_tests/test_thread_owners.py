@@ -360,6 +360,102 @@ def test_a_thread_counts_under_whichever_conversation_it_is_kept(simple: World) 
     assert simple.owner_records() == []
 
 
+# What another user says in the owner's thread
+
+BOB_S = "I live in Berlin."
+
+
+def thread_with_a_guest(world: World, *, in_processes: bool = False) -> Agent:
+    """Has Bob speak in Ada's thread before she goes on; each run may be in a process of its own."""
+    agent = world.agent()
+    for user, text in (
+        ("ada", "I work as a nurse."),
+        ("bob", BOB_S),
+        ("ada", "My dog is called Rex."),
+        ("ada", "Yes."),
+    ):
+        agent.run(user, text)
+        agent.pipeline.flush()
+        if in_processes:
+            agent = world.agent()
+    agent.pipeline.conversation(THREAD, user_id="ada").end_session()
+    agent.pipeline.flush()
+    return agent
+
+
+def texts_of_facts(agent: Agent, user: str) -> str:
+    return str([fact.text for fact in agent.pipeline.knowledge.list_facts(user_id=user, include_ended=True)])
+
+
+@pytest.mark.parametrize("in_processes", [False, True])
+def test_what_a_guest_says_is_not_learned_about_the_owner(world: World, in_processes: bool) -> None:
+    agent = thread_with_a_guest(world, in_processes=in_processes)
+    assert "Berlin" not in texts_of_facts(agent, "ada")
+    assert "nurse" in texts_of_facts(agent, "ada")
+    assert "Rex" in texts_of_facts(agent, "ada")
+
+
+@pytest.mark.parametrize("in_processes", [False, True])
+def test_what_a_guest_says_is_not_quoted_in_the_owner_s_other_threads(world: World, in_processes: bool) -> None:
+    agent = thread_with_a_guest(world, in_processes=in_processes)
+    sent = agent.run("ada", "Where do I live? Who is called Rex?", "another")
+    assert "My dog is called Rex." in sent
+    assert "Berlin" not in sent
+
+
+def test_the_owner_s_copy_of_the_thread_is_whole(world: World) -> None:
+    agent = thread_with_a_guest(world)
+    assert BOB_S in [message.text for message in agent.messages("ada")]
+
+
+def test_a_fork_knows_what_a_guest_has_said(simple: World) -> None:
+    agent = thread_with_a_guest(simple)
+    agent.pipeline.conversation(THREAD, user_id="ada").fork("copy").end_session()
+    agent.pipeline.flush()
+    assert "Berlin" not in texts_of_facts(agent, "ada")
+
+
+def test_a_guest_who_becomes_the_owner_is_learned_about(simple: World) -> None:
+    agent = thread_with_a_guest(simple)
+    agent.pipeline.hand_over(THREAD, from_user="ada", to_user="bob")
+    agent.run("bob", "Thanks.")
+    agent.run("bob", "Bye.")
+    agent.pipeline.flush()
+    assert "Berlin" in texts_of_facts(agent, "bob")
+
+
+def test_notes_about_guests_are_deleted_with_the_thread(simple: World) -> None:
+    agent = thread_with_a_guest(simple)
+    agent.pipeline.erase_user(user_id="bob")
+    agent.pipeline.erase_user(user_id="ada")
+    assert simple.store.search((), limit=10) == []
+
+
+def test_nobody_looks_for_guests_in_what_the_owner_has_just_said() -> None:
+    store = Counting(of=owners.GUESTS)
+    agent = World("graph", store).agent(learn=False)
+    for text in ("One", "Two", "Three"):
+        agent.run("ada", text)
+    assert store.asked == 0
+
+
+class WithoutNotes(InMemoryStore):
+    """A store that takes no notes about guests."""
+
+    def batch(self, ops: Any) -> Any:
+        todo = list(ops)
+        if any(owners.GUESTS in place_of(op) for op in todo if isinstance(op, PutOp)):
+            raise ConnectionError("no connection")
+        return super().batch(todo)
+
+
+def test_a_note_that_cannot_be_written_is_told() -> None:
+    agent = World("middleware", WithoutNotes()).agent()
+    agent.run("ada", SECRET)
+    assert SECRET in agent.run("bob", BOB_S)
+    assert any(failure.startswith("not noted that") for failure in agent.report("bob").failures)
+
+
 # Whose a thread becomes
 
 
@@ -573,13 +669,16 @@ def test_a_damaged_record_of_an_owner_fails_closed(simple: World) -> None:
 
 
 class Counting(InMemoryStore):
-    """A store that tells how many batches it was asked for that have to do with owners."""
+    """A store that tells how many batches it was asked for that have to do with owners, or another kind."""
 
-    asked = 0
+    def __init__(self, of: str = owners.THREADS) -> None:
+        super().__init__()
+        self.asked = 0
+        self.kind = of
 
     def batch(self, ops: Any) -> Any:
         todo = list(ops)
-        self.asked += any(owners.THREADS in place_of(op) for op in todo)
+        self.asked += any(self.kind in place_of(op) for op in todo)
         return super().batch(todo)
 
 

@@ -1,0 +1,83 @@
+"""Who has said what in a thread: the messages in an owner's thread that another user has said.
+
+A thread's state has the messages of everybody who runs it, and the owner's copy has them, too. So a run of another user
+notes the messages that it answers, by digests, outside of all users. When the owner's next run copies them, their ids
+are kept beside the copy: nothing is learned from them about the owner, and the owner's other threads do not quote them.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+
+from langchain_core.messages import BaseMessage
+from langgraph.store.base import BaseStore, GetOp
+from langchain_ctxbudget.flow import Flow, batch
+from langchain_ctxbudget.messages import digest, is_user
+from langchain_ctxbudget.stores.base import Record, Scope, label, written
+from langchain_ctxbudget.stores.owners import GUESTS, NoteRecord, mark_of, notes_of, thread_key
+
+_DIGEST_BYTES = 16
+
+
+class GuestsRecord(Record):
+    """What others than the owner have said in a conversation."""
+
+    thread: str
+    """The digest of its thread."""
+    said: dict[str, str]
+    """By the ids of messages, those of answers among them: a digest of the thread and of the user."""
+
+    def ids_for(self, user_label: str) -> frozenset[str]:
+        """Returns the ids of what others than a user have said; the user may have been a guest before."""
+        own = mark_of(self.thread, user_label)
+        return frozenset(message_id for message_id, mark in self.said.items() if mark != own)
+
+
+def note(store: BaseStore, thread_id: str, user_id: str, message_ids: Iterable[str]) -> Flow[None]:
+    """Notes that a user has said some messages of another user's thread."""
+    record = NoteRecord(user=mark_of(thread_key(thread_id), label(user_id)))
+    yield from batch(store, [written(place, record) for place in _places(thread_id, message_ids)])
+
+
+def keep(
+    store: BaseStore, scope: Scope, thread_id: str, messages: Sequence[BaseMessage], own: Collection[str]
+) -> Flow[None]:
+    """Keeps beside the copy of a thread which of its new messages are other users'.
+
+    Those whose ids are `own` were said in a run of the owner's, and are not looked for.
+    """
+    asked = [str(message.id) for message in messages if is_user(message) and message.id not in own]
+    found = yield from batch(store, _places(thread_id, asked))
+    notes: dict[str, str] = {}
+    for message_id, item in zip(asked, found, strict=True):
+        record = NoteRecord.found(item)
+        if record is not None:
+            notes[message_id] = record.user
+    if not notes:
+        return
+    said: dict[str, str] = {}
+    guest: str | None = None
+    for message in messages:
+        if is_user(message):
+            guest = notes.get(str(message.id))
+        if guest is not None:
+            said[str(message.id)] = guest
+    known = yield from read_record(store, scope)
+    if known is not None:
+        said = known.said | said
+    yield from batch(store, [written(scope.place(GUESTS), GuestsRecord(thread=thread_key(thread_id), said=said))])
+
+
+def read(store: BaseStore, scope: Scope) -> Flow[frozenset[str]]:
+    """Reads which messages of a conversation are not its user's."""
+    record = yield from read_record(store, scope)
+    return frozenset() if record is None else record.ids_for(label(scope.user_id))
+
+
+def read_record(store: BaseStore, scope: Scope) -> Flow[GuestsRecord | None]:
+    """Reads what others have said in a conversation; None where nobody has."""
+    [found] = yield from batch(store, [scope.place(GUESTS)])
+    return GuestsRecord.found(found)
+
+
+def _places(thread_id: str, message_ids: Iterable[str]) -> list[GetOp]:
+    key = thread_key(thread_id)
+    return [GetOp(notes_of(key), digest(f"{key} {one}", _DIGEST_BYTES).hex()) for one in message_ids]
