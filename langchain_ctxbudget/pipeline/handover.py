@@ -136,13 +136,22 @@ def path_of(scope: stores.Scope) -> bulk.Namespace:
 
 
 def conversations_of(store: BaseStore, thread_id: str, users: Sequence[str]) -> Flow[list[str]]:
-    """Returns the ids of the conversations of a thread, those of its agents among them, as some users have them."""
-    found = {thread_id}
+    """Returns the ids of the conversations of a thread, as some users have them; the id that is given is the first.
+
+    They are those that list the thread, and those of its agents, which list none in a store from before. Where the id
+    is that of one of its conversations, it is the whole thread, as that has one owner.
+    """
+    found: set[str] = set()
     for user_id in users:
+        listed = yield from bulk.read_below(store, (stores.ROOT, stores.label(user_id), owners.THREADS))
+        keys = {item.key for item in listed if item.namespace[-1] == stores.label(thread_id)}
+        keys.add(owners.thread_key(thread_id))
+        labels = {item.namespace[-1] for item in listed if item.key in keys}
         for conversation_id in (yield from history.log.read_conversations(store, user_id)):
-            if conversation_id.startswith(f"{thread_id} (agent "):
+            is_agent_s = conversation_id.startswith(f"{thread_id} (agent ")
+            if is_agent_s or stores.label(conversation_id) in labels:
                 found.add(conversation_id)
-    return sorted(found)
+    return [thread_id, *sorted(found - {thread_id})]
 
 
 def begin(store: BaseStore, conversations: Sequence[str], from_user: str, to_user: str) -> Flow[Handover | None]:

@@ -34,7 +34,7 @@ V = TypeVar("V")
 R = TypeVar("R", bound=stores.Record)
 FOREIGN_THREAD = (
     "the thread %r is another user's: the prompt is made from the run's state, and nothing of it is stored, learned or "
-    "found later; to hand the thread over, call `hand_over`; where people share threads, set on_foreign_thread"
+    "found later; to hand the thread over, call `hand_over`; where people share threads, set on_foreign_thread='share'"
 )
 MOST_KEPT = 16
 """Workspaces and models of runs that are kept; one more is let go of, but not closed, as a run may use it."""
@@ -205,7 +205,10 @@ class Workspace:
             return conversation
         because = FOREIGN_THREAD % thread
         if self.settings.on_foreign_thread == "error":
-            raise ForeignUserError(f"The run cannot go on: {because}")
+            raise ForeignUserError(
+                f"The thread {thread!r} is another user's, and on_foreign_thread is 'error'. Take another thread_id, "
+                f"hand the thread over with `hand_over`, or set on_foreign_thread to 'show' or 'share'"
+            )
         if conversation.apart is None:
             conversation.apart = conversation_apart(scope, because)
             _log.warning("%s", because)
@@ -391,7 +394,7 @@ class Workspace:
     def hand_over_here(self, conversation_id: str, from_user: str, to_user: str) -> Flow[None]:
         """Gives a thread to another user, in this store alone."""
         ids = yield from handover.conversations_of(self.store, conversation_id, (from_user, to_user))
-        scopes = [stores.Scope(user, one) for user in sorted((from_user, to_user)) for one in ids]
+        scopes = [stores.Scope(user, one) for user in sorted((from_user, to_user)) for one in sorted(ids)]
 
         def move(opened: Sequence[history.OpenConversation]) -> Flow[None]:
             try:

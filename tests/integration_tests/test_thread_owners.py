@@ -708,7 +708,7 @@ def test_a_foreign_thread_is_an_error_where_it_is_set(world: World) -> None:
     agent = world.agent(on_foreign_thread="error")
     agent.run("ada", SECRET)
     calls = len(agent.requests)
-    with pytest.raises(ForeignUserError, match="'c1'"):
+    with pytest.raises(ForeignUserError, match=r"'c1'.*on_foreign_thread is 'error'"):
         agent.run("bob", "What is the PIN?")
     assert len(agent.requests) == calls
     assert "4711" not in world.stored("bob")
@@ -859,6 +859,31 @@ def test_the_conversations_of_all_agents_are_handed_over(simple: World) -> None:
     pipeline.hand_over(THREAD, from_user="default", to_user="ada")
     assert pipeline.list_conversations(user_id="default") == []
     assert len(pipeline.list_conversations(user_id="ada")) == 2
+
+
+def test_a_thread_is_handed_over_under_whichever_conversation_it_is_kept(simple: World) -> None:
+    pipeline = ContextPipeline(store=simple.store)
+    graph = build_context_graph(pipeline)
+    said = [HumanMessage(SECRET, id="1"), AIMessage("Noted.", id="2"), HumanMessage("?", id="3")]
+    config: Any = {"configurable": {"thread_id": THREAD}}
+    graph.invoke({"messages": said}, config, context=RunContext(user_id="default", conversation_id="a note"))
+    pipeline.hand_over(THREAD, from_user="default", to_user="ada")
+    assert len(pipeline.get_messages(user_id="ada", conversation_id="a note")) == 2
+    assert "4711" not in simple.stored("default")
+
+
+def test_all_threads_of_a_user_are_handed_over_one_by_one(simple: World) -> None:
+    pipeline = ContextPipeline(store=simple.store)
+    said = [HumanMessage(SECRET, id="1"), AIMessage("Noted.", id="2"), HumanMessage("?", id="3")]
+    for agent in (None, "first", "second"):
+        config: Any = {"configurable": {"user_id": "default", "thread_id": THREAD}}
+        build_context_graph(pipeline, agent=agent).invoke({"messages": said}, config)
+    pipeline.conversation("plain", user_id="default").add(HumanMessage(SECRET))
+    before = pipeline.list_conversations(user_id="default")
+    for conversation_id in reversed(before):
+        pipeline.hand_over(conversation_id, from_user="default", to_user="ada")
+    assert pipeline.list_conversations(user_id="ada") == before
+    assert "4711" not in simple.stored("default")
 
 
 @pytest.mark.parametrize("case", ["nobody's", "a third user's"])
