@@ -91,11 +91,13 @@ def played_in(said: Iterable[Said], passage: Passage = NO_PASSAGE) -> tuple[list
         if left and last and message.at and message.at - last > NEW_SESSION_AFTER:
             left = 0
         last = message.at or last
-        if ENGLISH.plays.search(message.text):
+        rest = ENGLISH.plays_ended.sub(" ", message.text)  # "Stop the role-play." begins none
+        is_ended = rest != message.text or ENGLISH.plays_no_more.search(message.text)
+        if ENGLISH.plays.search(rest):
             left = MOST_PLAYED
         elif not left:
             continue
-        elif ENGLISH.plays_no_more.search(message.text):
+        elif is_ended:
             left = 0
         elif ENGLISH.plays_on.search(message.text):
             left = MOST_PLAYED

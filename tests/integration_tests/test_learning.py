@@ -198,6 +198,25 @@ def test_a_passage_is_told_as_one_however_it_was_read() -> None:
         "I simulate heat transfer for a living.",
         "I cannot pretend that I like it.",
         "Explain it as if I were five.",
+        "Respond as if I were a beginner.",
+        "Nginx will act as a proxy in front of our app.",
+        "Configure it to act as a reverse proxy.",
+        "Let's play the video as soon as the page is loaded.",
+        "Let's play some music.",
+        "I run a server whose game master role is broken.",
+        "Our role-play app has a bug.",
+        "We did a role-play at work today.",
+        "The field takes one in character length.",
+        "Add a class that will pretend to be a socket.",
+        "Guess who got the job?",
+        "We are simulating a customer queue in Python.",
+        "Simulate a meeting calendar with 50 entries.",
+        "Fix everything that the linter complains about.",
+        "Correct every occurrence in the repository.",
+        "Answer all my questions in Spanish.",
+        "I'll paste some lines of the log.",
+        "I practise Spanish every day.",
+        "I don't want to role-play.",
     ],
 )
 def test_an_ordinary_word_suspends_nothing(word: str) -> None:
@@ -205,6 +224,49 @@ def test_an_ordinary_word_suspends_nothing(word: str) -> None:
         learn(pipeline, human(word, "I live in Lisbon."), end=True)
         assert texts(pipeline) == ["Lives in Lisbon"]
         assert pipeline.assemble("Hi", **HERE).report.failures == ()
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "I want to role play.",
+        "I'm pretending to be a wizard.",
+        "You are a strict teacher and I'm your pupil.",
+        "From now on you are me.",
+        "Be my therapist for a while.",
+        "Can you interview me for a job as a pilot?",
+        "Tell me a story where I am the hero.",
+        "Take this down for my novel.",
+        "Please act as a proxy for my boss, and then act like my boss.",
+        "Stop the game. Let's play chess.",
+    ],
+)
+def test_what_is_said_in_a_part_is_not_learned(word: str) -> None:
+    with opened() as pipeline:
+        learn(pipeline, human(word, "I live in Lisbon."), end=True)
+        assert texts(pipeline) == []
+        assert pipeline.status(**HERE).suspended == ((1, 2),)
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "Ok, stop the role-play.",
+        "Let's end the role-play.",
+        "Stop pretending.",
+        "That's enough role-play for today.",
+        "I don't want to role-play anymore.",
+        "The role-play was fun, thanks.",
+        "Quit the text adventure.",
+        "Can we stop the mock interview?",
+        "Stop translating everything I say.",
+    ],
+)
+def test_a_part_ends_where_its_own_name_is_said(word: str) -> None:
+    with opened() as pipeline:
+        learn(pipeline, human("Let's role-play.", word, "I live in Lisbon."), end=True)
+        assert texts(pipeline) == ["Lives in Lisbon"]
+        assert pipeline.status(**HERE).suspended == ((1, 2),)
 
 
 def test_where_a_model_learns_nothing_is_suspended() -> None:
