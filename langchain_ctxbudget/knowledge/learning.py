@@ -349,6 +349,9 @@ class _Waiting:
     """What a report says of it."""
 
 
+_FAILED_BEFORE = "its model has failed before"
+
+
 def _waits(first: int, until: datetime) -> str:
     """Returns that messages wait for the model, in words; `first` is the position of the first one."""
     again = f"it reads everything from message {first + 1} on again, not before {llm.told(until)}"
@@ -454,10 +457,25 @@ class Learning:
         for scope in due:
             self.worker.submit(scope)
 
+    def take_up(self, scope: Scope, progress: records.ProgressRecord) -> None:
+        """Notes what the store says of a conversation: another process may have left it while its model failed."""
+        self._tell_passages(scope, (progress.meanwhile or progress).passage)
+        until = progress.waits_until
+        with self._mutex:
+            if until is None or self._extractor is None or self.owner.settings.learn == "rules":
+                self._waiting.pop(scope, None)
+            elif scope not in self._waiting:
+                first = next((position for position, _ in reversed(progress.marks)), 0)
+                problem = f"{_FAILED_BEFORE}; {_waits(first, until)}"
+                keep_newest(self._waiting, scope, _Waiting(until=until, problem=problem), MOST_BEGUN)
+
     def told(self, scope: Scope) -> list[str]:
         """Returns what a report is to say of learning from a conversation: failures, and what rules do not read."""
         failure = self.worker.failure_of(scope)
+        waiting = self._waiting.get(scope)
         lines = [failure] if failure else []
+        if waiting is not None and failure is None:
+            lines.append(waiting.problem)
         if spans := self._passages.get(scope):
             where = ", ".join(f"{first} to {last}" for first, last in spans)
             lines.append(f"suspended for messages {where}: a part is played there, or texts are worked on")
@@ -613,7 +631,7 @@ class Learning:
                 self._waiting.pop(scope, None)
                 return False
             before = self._waiting.get(scope)
-            problem = before.problem if before else f"its model has failed before; {_waits(first, until)}"
+            problem = before.problem if before else f"{_FAILED_BEFORE}; {_waits(first, until)}"
             keep_newest(self._waiting, scope, _Waiting(until=until, problem=problem), MOST_BEGUN)
             return True
 

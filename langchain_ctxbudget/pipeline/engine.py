@@ -336,8 +336,9 @@ class Engine:
     ) -> Flow[Session]:
         """Begins a prompt for a conversation that is up to date."""
         workspace, scope = self.workspace, conversation.scope
-        failures = self._failures_before(conversation)
-        stored = yield from workspace.read_stored(conversation, request, failures)
+        unread: list[str] = []
+        stored = yield from workspace.read_stored(conversation, request, unread)
+        failures = [*self._failures_before(conversation), *unread]
         settings, now = stored.settings, workspace.clock()
         names: Sequence[Source] = settings.sources
         source_user = scope.user_id

@@ -450,7 +450,7 @@ class Workspace:
     def read_stored(
         self, conversation: history.OpenConversation, request: Request, failures: list[str]
     ) -> Flow[Stored]:
-        """Reads a conversation's cuts, pins and snapshot, the settings and the knowledge, all in one batch.
+        """Reads a conversation's cuts, pins, snapshot and progress, the settings and the knowledge, in one batch.
 
         Nothing of it is needed for a prompt: where the read fails, that is added to `failures`, and the turn goes on.
         """
@@ -460,6 +460,8 @@ class Workspace:
             settings, sources = merged(self.settings, {}, request.settings, failures)
             return Stored(settings, sources, NOTHING, ())
         kinds = {"cuts": history.CUTS, "pins": history.PINS, "snapshot": records.SNAPSHOT}
+        if self.settings.learn and not scope.is_shared:
+            kinds["learning"] = records.LEARNING
         places = {name: scope.place(kind) for name, kind in kinds.items()}
         places |= {"mark": records.mark_place(user), "user": stores.settings_place(user, None)}
         if request.persona_id is not None:
@@ -479,6 +481,9 @@ class Workspace:
                 what = "what the conversation shows of the facts"
                 shown = _read(stores.SnapshotRecord, found["snapshot"], what, failures)
                 conversation.snapshot = shown or conversation.snapshot
+            if "learning" in found:
+                progress = _read(records.ProgressRecord, found["learning"], "progress of learning", failures)
+                self.learning.take_up(scope, progress or records.ProgressRecord())
             reading = known.read(store, user, found["mark"], marked=True)
             knowledge = yield from with_fallback(reading, None, "what is known about the user not read", failures)
         saved = {source: stores.settings_in(found.get(source)) for source in ("user", "persona")}

@@ -176,7 +176,6 @@ def test_the_report_says_which_messages_are_not_learned_from(played: str, *, aga
         assert pipeline.status(**HERE).suspended == ((2, 5),)
     if again:
         with opened(copy.deepcopy(store)) as pipeline:
-            learn(pipeline, human("Ok.", first=6))
             failures = pipeline.assemble("Hi", **HERE).report.failures
     assert [failure for failure in failures if failure.startswith(f"{SUSPENDED} 2 to 5: ")] == [*failures]
     assert len(failures) == 1

@@ -186,6 +186,37 @@ def test_a_new_process_reads_what_the_old_one_could_not(world: World, waits: tim
     assert world.understood == [said(number) for number in range(16)]
 
 
+def test_the_first_prompt_of_a_new_process_tells_what_waits(world: World) -> None:
+    with world.opened() as pipeline:
+        add(pipeline, 0, 10)
+    with world.opened(copy.deepcopy(world.store)) as again:
+        told = world.failures(again)
+    assert "everything from message 1 on again, not before 2026-03-01 12:01:00+00:00" in told
+
+
+def test_a_prompt_of_a_new_process_is_enough_to_read_it(world: World) -> None:
+    with world.opened() as pipeline:
+        add(pipeline, 0, 10)
+    world.fault = None
+    world.now += HOUR
+    with world.opened(copy.deepcopy(world.store)) as again:
+        again.assemble("Hi", **HERE)
+        assert again.flush(30)
+        assert world.failures(again) == ""
+    assert world.understood == [said(number) for number in range(10)]
+
+
+def test_a_second_pipeline_tells_what_waits_and_when_it_is_over(world: World) -> None:
+    with world.opened() as pipeline, world.opened() as other:
+        add(pipeline, 0, 10)
+        assert "again, not before" in world.failures(other)
+        world.fault = None
+        world.now += HOUR
+        add(pipeline, 10, 11)
+        assert world.failures(other) == ""
+    assert world.understood == [said(number) for number in range(11)]
+
+
 def test_a_new_process_reads_it_when_the_user_speaks_elsewhere(world: World) -> None:
     with world.opened() as pipeline:
         add(pipeline, 0, 10)
