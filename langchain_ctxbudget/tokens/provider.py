@@ -28,10 +28,16 @@ def longest_call_id(model: object) -> int | None:
 
 
 def is_of_openai(model: object) -> bool:
-    """Tells whether requests for a model, an object or a name, go to OpenAI, or to Azure's service for its models."""
+    """Tells whether requests for a model, an object or a name, go to OpenAI, or to Azure's service for its models.
+
+    Of a model with fallbacks or alternatives, any may get the request, so that one of OpenAI's is enough.
+    """
     if model is None:
         return False
     inner: Any = unwrapped(model)
+    choices = _choices_of(inner)
+    if choices:
+        return any(map(is_of_openai, choices))
     if isinstance(inner, str):
         return is_name_of_openai(inner)
     provider = told_provider(inner)
@@ -41,6 +47,19 @@ def is_of_openai(model: object) -> bool:
         return True
     says_nothing = not provider or provider in _OPENAI_PROVIDERS or provider in _GATEWAYS
     return says_nothing and any(map(is_name_of_openai, model_names(inner)))
+
+
+def _choices_of(model: object) -> list[object]:
+    """Returns the models of which one gets a request: those of `with_fallbacks` and `configurable_alternatives`."""
+    from langchain_core.runnables import Runnable, RunnableWithFallbacks  # noqa: PLC0415 - takes 0.2 s
+    from langchain_core.runnables.configurable import RunnableConfigurableAlternatives  # noqa: PLC0415
+
+    if isinstance(model, RunnableWithFallbacks):
+        return [model.runnable, *model.fallbacks]
+    if isinstance(model, RunnableConfigurableAlternatives):
+        others = model.alternatives.values()
+        return [model.default, *(other for other in others if isinstance(other, Runnable))]
+    return []
 
 
 def is_name_of_openai(name: str) -> bool:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from langchain_anthropic import ChatAnthropic
 from langchain_core.language_models import FakeListChatModel
+from langchain_core.runnables import ConfigurableField
 from langchain_openai import AzureChatOpenAI, ChatOpenAI
 from pydantic import Field
 from langchain_ctxbudget.tokens import ModelTarget
@@ -49,6 +50,25 @@ def azure() -> AzureChatOpenAI:
     ids=lambda value: getattr(value, "model_name", None) or str(value)[:40],
 )
 def test_openai_and_azure_limit_ids_of_calls_and_others_do_not(model: Any, longest: int | None) -> None:
+    assert ModelTarget(model, None).longest_call_id == longest
+
+
+CLAUDE = ChatAnthropic(model="claude-sonnet-4-5", api_key="x")
+EITHER = ConfigurableField(id="which")
+
+
+@pytest.mark.parametrize(
+    ("model", "longest"),
+    [
+        (azure().with_fallbacks([CLAUDE]), OF_OPENAI),
+        (CLAUDE.with_fallbacks([azure()]), OF_OPENAI),
+        (CLAUDE.with_fallbacks([openai("our-tuned-model").bind(temperature=0)]).with_config(tags=["x"]), OF_OPENAI),
+        (CLAUDE.with_fallbacks([CLAUDE]), None),
+        (CLAUDE.configurable_alternatives(EITHER, default_key="claude", azure=azure()), OF_OPENAI),
+        (CLAUDE.configurable_alternatives(EITHER, default_key="claude", other=CLAUDE), None),
+    ],
+)
+def test_one_of_openai_among_several_is_enough(model: Any, longest: int | None) -> None:
     assert ModelTarget(model, None).longest_call_id == longest
 
 
