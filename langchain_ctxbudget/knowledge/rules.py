@@ -147,7 +147,7 @@ def _stated_in(told: Sequence[str], read: Sequence[str]) -> Iterator[LearnedFact
 
 def _statements(sentence: str, following: str = "") -> Iterator[LearnedFact]:
     """Yields what a sentence says of the user who wrote it; the `following` one may limit it ("But only at night.")."""
-    if ENGLISH.unsure.search(sentence):
+    if ENGLISH.unsure.search(sentence) or ENGLISH.takes_back.match(following):
         return
     written = sentence
     for pattern, full in _WRITTEN_OUT:
@@ -162,7 +162,8 @@ def _statements(sentence: str, following: str = "") -> Iterator[LearnedFact]:
     else:
         clauses = takewhile(ENGLISH.own.match, filter(None, map(_opened, ENGLISH.clause_end.split(said))))
         found = [*filter(None, map(_of_clause, clauses))]
-        if found and (limit or ENGLISH.limits.search(written) or _loses(written, found)):
+        is_short_of_words = limit or ENGLISH.limits.search(written) or _loses(written, found)
+        if found and (is_short_of_words or sentence.isupper()):  # "LIVEs IN BERLIN"
             slots = dict.fromkeys(fact.slot for fact in found if fact.slot)
             yield _quoted(whole, found[0].category, ", ".join(slots))
         else:
