@@ -72,8 +72,30 @@ def _read(text: str) -> list[str]:
     own = ENGLISH.not_said.sub("", without_pasted(text))
     if ENGLISH.asks_for_text.search(own):
         return []
-    found = [unit for unit in units(own) if not ENGLISH.no_sentence.search(unit)]
+    found = [unit for unit in _joined(units(own)) if not ENGLISH.no_sentence.search(unit)]
     return found if len(found) <= MOST_SENTENCES else []
+
+
+def _joined(parts: Iterable[str]) -> list[str]:
+    """Returns sentences without a break behind an abbreviation: "I live in St." and "Gallen." are one."""
+    joined: list[str] = []
+    for part in parts:
+        if joined and _is_split_before(part, joined[-1]):
+            joined[-1] = f"{joined[-1]} {part}"
+        else:
+            joined.append(part)
+    return joined
+
+
+def _is_split_before(part: str, before: str) -> bool:
+    """Returns whether the point at whose place a text was split, between `before` and `part`, ended no sentence."""
+    if ENGLISH.split_behind_title.search(before):
+        return True
+    if ENGLISH.begins_anew.match(part):
+        return False
+    if ENGLISH.split_behind_initial.search(before):
+        return True
+    return not part[0].isupper() and bool(ENGLISH.split_behind_short_form.search(before))
 
 
 def played_in(said: Iterable[Said], passage: Passage = NO_PASSAGE) -> tuple[list[str], Passage]:
@@ -138,7 +160,7 @@ _CARRY_NOTHING = {*_PERSONS, *ENGLISH["carry_nothing"].split()}
 def _stated_in(told: Sequence[str], read: Sequence[str]) -> Iterator[LearnedFact]:
     """Yields what the sentences `told` say of their writer; they are the first ones of those that were `read`."""
     for place, unit in enumerate(told):
-        parts = sentences(unit)
+        parts = _joined(sentences(unit))
         behind = [*parts[1:], *read[place + 1 : place + 2]]
         for part, following in zip_longest(parts, behind, fillvalue=""):
             if part:

@@ -67,6 +67,18 @@ def test_what_would_lose_a_limit_is_kept_whole(message: str) -> None:
     assert facts(message) == [f'"{message}"']
 
 
+@pytest.mark.parametrize(
+    ("message", "found"),
+    [
+        ("I live in the U.S. I work at Acme.", ["Lives in the U.S", "Works at Acme"]),
+        ("I like vitamin C. I live in Rome.", ["Likes vitamin C", "Lives in Rome"]),
+        ("i work at acme inc. my dog is called Rex.", ["Dog is called Rex"]),
+    ],
+)
+def test_a_point_behind_a_short_form_may_end_a_sentence(message: str, found: list[str]) -> None:
+    assert facts(message) == found
+
+
 @pytest.mark.parametrize("wish", ["Never use emojis", "Please keep your answers short!", "My friends call me Lu."])
 def test_a_wish_is_kept_in_the_users_own_words(wish: str) -> None:
     assert facts(wish) == [f'"{wish}"']
