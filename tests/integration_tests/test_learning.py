@@ -205,6 +205,8 @@ def test_a_passage_is_told_as_one_however_it_was_read() -> None:
         "I run a server whose game master role is broken.",
         "Our role-play app has a bug.",
         "We did a role-play at work today.",
+        "Yesterday's role-play at the training was awful.",
+        "Act as a senior engineer and review this.",
         "The field takes one in character length.",
         "Add a class that will pretend to be a socket.",
         "Guess who got the job?",
@@ -232,6 +234,9 @@ def test_an_ordinary_word_suspends_nothing(word: str) -> None:
         "I'm pretending to be a wizard.",
         "You are a strict teacher and I'm your pupil.",
         "From now on you are me.",
+        "Be the DM for a short adventure.",
+        "Ok, back to the game!",
+        "Can we practise English?",
         "Be my therapist for a while.",
         "Can you interview me for a job as a pilot?",
         "Tell me a story where I am the hero.",
@@ -259,6 +264,8 @@ def test_what_is_said_in_a_part_is_not_learned(word: str) -> None:
         "Quit the text adventure.",
         "Can we stop the mock interview?",
         "Stop translating everything I say.",
+        "Enough, thanks.",
+        "Let's pause the game, I have to cook.",
     ],
 )
 def test_a_part_ends_where_its_own_name_is_said(word: str) -> None:
