@@ -4,15 +4,21 @@ A block is a few hundred messages in a row, once more messages follow it, in par
 them; their vectors; their costs, for every counter. A head names the blocks with a hash of each part, and says of each
 how far into the lanes of the log it reaches: from there, what is new is read as ever. All of it is derived: what is
 missing, damaged or of another version is made again in the background; what stands behind a change is forgotten.
+
+Behind the last whole block, a conversation that rests has a tail: a block of all that is left. It is written anew,
+under the same number, when enough has been added to it, and gives its number to a whole block in the end.
 """
 
 import json
 import math
 import zlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp
@@ -33,18 +39,26 @@ from langchain_ctxbudget.stores import BlockRecord, MessageRecord, Record, Scope
 BLOCKS, HEAD = "blocks", "head"
 TEXTS, LOG, VECTORS, COSTS = "texts", "log", "vectors ", "costs "
 """Parts of a block: texts; messages; vectors by embeddings, and costs by a counter, whose name follows."""
+TIMES = "times"
+"""The part with the time at which each message was stored; only who reads a conversation to search it knows that."""
 BLOCK_MESSAGES = 512
 FOLLOWING = 64
+SHORTEST_TAIL = 16
+"""Messages: fewer are read from the log about as fast as from a block."""
+TAIL_GROWTH = 64
+"""A tail is written anew once so many messages have been added to it; a shorter one, once it has doubled."""
 SEALED_AT_ONCE, READ_AT_ONCE = 2, 8
 """Blocks that are written together, and read: what a store answers is larger than what is kept of it."""
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 REMADE = "what was stored of older messages was damaged, or of another version; it is worked out again"
 
 
 class Head(Record):
     """The blocks of a conversation, and what else is known of their messages."""
 
-    version: Literal[8] = 8
-    """The version of everything that is worked out from messages; blocks of another one are made anew."""
+    version: Literal[8, 9] = 9
+    """The version of everything that is worked out from messages; blocks of another one are made anew. In version 8
+    there was no tail."""
     vectors_by: str
     blocks: tuple[BlockRecord, ...]
     archived: dict[str, str]
@@ -67,8 +81,9 @@ def read(store: BaseStore, conversation: OpenConversation) -> Flow[None]:
         head = Head.read(item.value, "the head of the blocks")
     except StoreDataError:
         return
-    table = MessageTable()
-    whole = yield from _read_blocks(store, conversation.scope, head, table)
+    is_searched = conversation.stored_at is not None
+    whole = yield from _read_blocks(store, conversation, head, is_searched=is_searched)
+    table = conversation.table
     table.search_index.vectors_by = head.vectors_by
     table.trees = {tree.segment_messages: tree.shortened(len(table)) for tree in head.trees}
     table.made.extracted = {(key, date): digest for key, date, digest in head.extracted}
@@ -79,20 +94,36 @@ def read(store: BaseStore, conversation: OpenConversation) -> Flow[None]:
         lane, _, number = key.rpartition("/")
         return lane in lanes and int(number) < lanes[lane].count
 
-    conversation.table, conversation.blocks, conversation.heads = table, whole, Heads(None, lanes)
+    conversation.blocks, conversation.heads = whole, Heads(None, lanes)
+    conversation.named_blocks = head.blocks
     conversation.remade = "" if whole == [*head.blocks] else REMADE
     conversation.newest_state = head.newest_state
     conversation.doubles = [record for record in head.doubles if holds(record.place.key)]
     conversation.archived = {key: name for key, name in head.archived.items() if holds(key)}
 
 
-def _read_blocks(store: BaseStore, scope: Scope, head: Head, table: MessageTable) -> Flow[list[BlockRecord]]:
-    """Takes in the blocks before one that is missing or damaged; returns them."""
-    namespace, vectors = scope.namespace(BLOCKS), VECTORS + head.vectors_by
+def _read_blocks(
+    store: BaseStore, conversation: OpenConversation, head: Head, *, is_searched: bool
+) -> Flow[list[BlockRecord]]:
+    """Takes in the blocks before one that is missing or damaged; returns them.
+
+    Of a conversation that is only searched, costs are not read, and the times at which messages were stored are.
+    """
+    namespace, table = conversation.scope.namespace(BLOCKS), MessageTable()
+    vectors = VECTORS + head.vectors_by
+
+    def is_read(name: str) -> bool:
+        if name.startswith(VECTORS):
+            return name == vectors
+        if name.startswith(COSTS):
+            return not is_searched
+        return name != TIMES or is_searched
+
     words, whole = list[PackedTerms](), list[BlockRecord]()
+    times: list[datetime | None] = []
     for first in range(0, len(head.blocks), READ_AT_ONCE):
         some = head.blocks[first : first + READ_AT_ONCE]
-        named = [[one for one in block.parts if one == vectors or not one.startswith(VECTORS)] for block in some]
+        named = [[*filter(is_read, block.parts)] for block in some]
         asked = [GetOp(namespace, _key(at, name)) for at, names in enumerate(named, first) for name in names]
         items = iter((yield from batch(store, asked)))
         for block, names in zip(some, named, strict=True):
@@ -100,11 +131,22 @@ def _read_blocks(store: BaseStore, scope: Scope, head: Head, table: MessageTable
             if not all(parts.values()):
                 break
             words.append(_unpack(table, parts))
+            times += _times_of(parts, len(table) - len(times))
             whole.append(block)
         if len(whole) < first + len(some):
             break
     table.search_index.lexical.restore(words)
+    conversation.table = table
+    conversation.times = times
     return whole
+
+
+def _times_of(parts: Mapping[str, bytes], messages: int) -> list[datetime | None]:
+    """Returns when each message of a block was stored; None for each where the block does not tell."""
+    if TIMES not in parts:
+        return [None] * messages
+    passed = _unpacked(parts[TIMES])[1][TIMES]
+    return [EPOCH + timedelta(microseconds=microseconds) for microseconds in passed.tolist()]
 
 
 def _unpack(table: MessageTable, parts: Mapping[str, bytes]) -> PackedTerms:
@@ -123,40 +165,95 @@ def _unpack(table: MessageTable, parts: Mapping[str, bytes]) -> PackedTerms:
     return index.unpack(*log)
 
 
-def lacking(conversation: OpenConversation) -> Iterator[tuple[int, list[str]]]:
-    """Yields the numbers of the blocks with parts that are computed but not stored, and the names of these parts."""
+class Lacking(NamedTuple):
+    """Parts of a block that are computed but not stored."""
+
+    number: int
+    """The number of the block."""
+    end: int
+    """The position behind its last message; where the stored block has another one, it is made anew."""
+    parts: Sequence[str]
+
+
+def lacking(conversation: OpenConversation, *, rests: bool = False) -> Iterator[Lacking]:
+    """Yields what is computed but not stored of the whole blocks and, of a conversation that `rests`, of its tail."""
     table, index = conversation.table, conversation.table.search_index
-    reach = {TEXTS: len(table), LOG: len(table), VECTORS + index.vectors_by: index.final_vectors}
+    has_vectors = index.final_vectors
+    reach = {TEXTS: len(table), LOG: len(table)}
     reach |= {f"{COSTS}{name}": len(costs.column) for name, costs in table.counted.items()}
-    for number in range(max(0, len(table) - FOLLOWING) // BLOCK_MESSAGES):
-        stored = conversation.blocks[number].parts if number < len(conversation.blocks) else {}
-        end = (number + 1) * BLOCK_MESSAGES
-        if names := [name for name, known in sorted(reach.items()) if name not in stored and known >= end]:
-            yield number, names
+    whole = max(0, len(table) - FOLLOWING) // BLOCK_MESSAGES
+    for number in range(whole + rests):
+        first = number * BLOCK_MESSAGES
+        end = first + BLOCK_MESSAGES
+        block = conversation.blocks[number] if number < len(conversation.blocks) else None
+        if number == whole:
+            end = _end_of_tail(first, block.end if block else first, len(table))
+            if len(index.links) == len(index.vectors):  # the last links are worked out again when more follows
+                has_vectors = len(index.vectors)
+        reach[VECTORS + index.vectors_by] = has_vectors
+        is_stored = block is not None and block.end == end
+        stored = conversation.blocks[number].parts if is_stored else {}
+        names = [name for name, known in sorted(reach.items()) if name not in stored and known >= end]
+        if TIMES not in stored and _tells_times(conversation, first, end):
+            names.append(TIMES)
+        if names and end > first:
+            yield Lacking(number, end, names)
 
 
-def seal(store: BaseStore, conversation: OpenConversation) -> Flow[bool]:
-    """Writes the next parts of blocks that are known and not stored yet; returns whether there may be more."""
-    table, blocks, pins = conversation.table, conversation.blocks, conversation.pins
+def _end_of_tail(first: int, stored_end: int, length: int) -> int:
+    """Returns where the tail is to end: where it ends now, unless so much was added that it is written anew."""
+    added = length - stored_end
+    enough = min(TAIL_GROWTH, max(SHORTEST_TAIL, stored_end - first))
+    return length if added >= enough else stored_end
+
+
+def _tells_times(conversation: OpenConversation, first: int, end: int) -> bool:
+    times = conversation.times[first:end]
+    return len(times) == end - first and None not in times
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """What is to be written of a conversation."""
+
+    table: MessageTable
+    """Its messages when that was worked out."""
+    blocks: Sequence[BlockRecord]
+    """All its blocks, once it is written."""
+    puts: Sequence[PutOp]
+
+
+def prepare(conversation: OpenConversation, *, rests: bool = False) -> Sealed | None:
+    """Works out the next parts of blocks that are not stored yet; None where all are."""
+    table, pins = conversation.table, conversation.pins
+    blocks = [*conversation.blocks]
     namespace, lanes = conversation.scope.namespace(BLOCKS), conversation.heads.lanes if conversation.heads else {}
     puts: list[PutOp] = []
-    for number, names in islice(lacking(conversation), SEALED_AT_ONCE):
-        first, end = number * BLOCK_MESSAGES, (number + 1) * BLOCK_MESSAGES
-        if number == len(blocks):
+    for number, end, names in islice(lacking(conversation, rests=rests), SEALED_AT_ONCE):
+        first = number * BLOCK_MESSAGES
+        if number == len(blocks) or blocks[number].end != end:
             counts = table.lane_counts(end, {name: lane.count for name, lane in lanes.items()})
             reached = {name: lane.model_copy(update={"count": counts[name]}) for name, lane in lanes.items()}
-            blocks.append(BlockRecord(end=end, lanes=reached, parts={}))
+            blocks[number:] = [BlockRecord(end=end, lanes=reached, parts={})]
         parts = dict(blocks[number].parts)
         pinned = [at for key in pins if (at := table.positions.get(key, -1)) in range(first, end)]
         for name in names:
             raw = _part(conversation, name, first, end, pinned)
             parts[name] = _hash(raw)
-            if name == TEXTS:
+            if name == TEXTS and not rests:
                 table.keep_sealed(first, end, raw)
             puts.append(PutOp(namespace, _key(number, name), {"data": b64encode_as_string(raw)}, index=False))
         blocks[number] = blocks[number].model_copy(update={"parts": parts})
-    if not puts:
+    return Sealed(table, blocks, puts) if puts else None
+
+
+def seal(store: BaseStore, conversation: OpenConversation) -> Flow[bool]:
+    """Writes the next parts of blocks that are known and not stored yet; returns whether there may be more."""
+    sealed = prepare(conversation)
+    if sealed is None:
         return False
+    conversation.blocks = [*sealed.blocks]
+    table = conversation.table
     standing = {
         tree.key(node)
         for tree in table.trees.values()
@@ -165,7 +262,7 @@ def seal(store: BaseStore, conversation: OpenConversation) -> Flow[bool]:
     }
     head = Head(
         vectors_by=table.search_index.vectors_by,
-        blocks=tuple(blocks),
+        blocks=tuple(sealed.blocks),
         archived=conversation.archived,
         doubles=tuple(conversation.doubles),
         newest_state=conversation.newest_state,
@@ -173,9 +270,52 @@ def seal(store: BaseStore, conversation: OpenConversation) -> Flow[bool]:
         extracted=tuple((key, date, own) for (key, date), own in table.made.extracted.items() if key in standing),
         questions=table.questions,
     )
-    yield from batch(store, puts)
-    yield from batch(store, [written(GetOp(namespace, HEAD), head)])
+    [item] = yield from batch(store, [GetOp(conversation.scope.namespace(BLOCKS), HEAD)])
+    yield from _write(store, conversation.scope, sealed, head, item)
     return True
+
+
+def read_head(store: BaseStore, scope: Scope) -> Flow[Head | None]:
+    """Returns the head of a conversation's blocks; None where there is none that can be read."""
+    [item] = yield from batch(store, [GetOp(scope.namespace(BLOCKS), HEAD)])
+    with suppress(StoreDataError):
+        return Head.read(item.value, "the head of the blocks") if isinstance(item, Item) else None
+    return None
+
+
+def write_resting(store: BaseStore, conversation: OpenConversation, sealed: Sealed, known: Head | None) -> Flow[None]:
+    """Writes what was prepared of a conversation that is only searched; what compaction has made of it stays."""
+    index = conversation.table.search_index
+    changes: dict[str, Any] = {
+        "vectors_by": index.vectors_by,
+        "blocks": tuple(sealed.blocks),
+        "archived": dict(conversation.archived),
+        "doubles": tuple(conversation.doubles),
+        "newest_state": conversation.newest_state,
+    }
+    head = known.model_copy(update={"version": 9, **changes}) if known else Head(**changes)
+    [item] = yield from batch(store, [GetOp(conversation.scope.namespace(BLOCKS), HEAD)])
+    yield from _write(store, conversation.scope, sealed, head, item)
+
+
+def _write(store: BaseStore, scope: Scope, sealed: Sealed, head: Head, stored: object) -> Flow[None]:
+    """Writes parts of blocks, and the head behind them; deletes the parts that the stored head alone names."""
+    namespace = scope.namespace(BLOCKS)
+    kept = {_key(number, name) for number, block in enumerate(head.blocks) for name in block.parts}
+    gone = [key for key in (yield from _keys_named(store, namespace, stored)) if key not in kept]
+    yield from batch(store, [*sealed.puts, *(PutOp(namespace, key, None) for key in gone)])
+    yield from batch(store, [written(GetOp(namespace, HEAD), head)])
+
+
+def _keys_named(store: BaseStore, namespace: tuple[str, ...], stored: object) -> Flow[list[str]]:
+    """Returns the keys of the parts that a stored head names; all there are, where it cannot be read."""
+    if not isinstance(stored, Item):
+        return []
+    try:
+        head = Head.read(stored.value, "the head of the blocks")
+    except StoreDataError:
+        return [item.key for item in (yield from read_all(store, namespace)) if item.key != HEAD]
+    return [_key(number, name) for number, block in enumerate(head.blocks) for name in block.parts]
 
 
 def _part(conversation: OpenConversation, name: str, first: int, end: int, pinned: list[int]) -> bytes:
@@ -183,6 +323,9 @@ def _part(conversation: OpenConversation, name: str, first: int, end: int, pinne
     table, index = conversation.table, conversation.table.search_index
     if name == TEXTS:
         return packed_texts(table[first:end])
+    if name == TIMES:
+        passed = [(at - EPOCH) // timedelta(microseconds=1) for at in conversation.times[first:end] if at is not None]
+        return _packed(({}, {TIMES: np.array(passed, np.int64)}))
     if name == LOG:
         index.read(table)
         (data, arrays), (said, words) = table.packed(first, end, pinned), index.packed(first, end, table)
@@ -208,6 +351,9 @@ def forgotten(
         return [PutOp(namespace, item.key, None) for item in (yield from read_all(store, namespace))]
     stale = [(number, block) for number, block in enumerate(head.blocks) if block.end > first]
     gone = [PutOp(namespace, _key(number, name), None) for number, block in stale for name in block.parts]
+    # Somebody who was killed may have left parts of the next blocks, which no head names yet.
+    following = range(len(head.blocks), len(head.blocks) + SEALED_AT_ONCE)
+    gone += [PutOp(namespace, _key(number, name), None) for number in following for name in (TEXTS, LOG)]
     kept = head.blocks[: len(head.blocks) - len(stale)]
     doubles = tuple(record for record in head.doubles if record.place.key not in changed)
     derived = {"trees": (), "extracted": (), "questions": OpenQuestions()}

@@ -281,7 +281,11 @@ class OpenConversation:
     last: LastPrompt | None = None
     snapshots: list[str] | None = None
     """The ids of the reports of its prompts that are kept; None before they were read."""
+    times: Sequence[datetime | None] = ()
+    """The time at which each of its first messages was stored, as far as that is known."""
     blocks: list[BlockRecord] = field(default_factory=list)
+    named_blocks: Sequence[BlockRecord] = ()
+    """The blocks that the stored head names, as far as is known; damaged ones are among them."""
     remade: str = ""
     sent: dict[int, TurnBlock] = field(default_factory=dict)
     """The blocks with which human messages were sent, by position; the newest may not be stored yet, as its message."""
@@ -399,6 +403,18 @@ class OpenConversations:
         """Returns every open conversation; use one under its lock only."""
         with self._mutex:
             return dict(self._open)
+
+    def find(self, scope: Scope) -> OpenConversation | None:
+        """Returns a conversation if it is open; use it under its lock only."""
+        with self._mutex:
+            return self._open.get(scope)
+
+    def alone(self, scope: Scope, body: Flow[T]) -> Flow[T]:
+        """Runs a flow while nobody uses a conversation, which is not opened for that."""
+        with self._mutex:
+            opened = self._open.get(scope)
+            lock = opened.lock if opened else self._locks.setdefault(scope, Lock())
+        return (yield from locked(lock, body))
 
     def drop(self, scope: Scope) -> None:
         """Lets go of a conversation."""

@@ -2,10 +2,12 @@
 
 Other conversations are opened for reading, apart from those in which somebody talks: from their sealed blocks, and from
 the log what is in no block yet. A prompt looks whether anything is new, searches the words and vectors of all messages
-in memory, and takes a few as candidates. Their texts are read when they are shown.
+in memory, and takes a few as candidates. Their texts are read when they are shown. What was read from the log is stored
+in blocks in the background, to the last message: the next process reads no log.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -19,7 +21,7 @@ from langchain_ctxbudget import search, stores
 from langchain_ctxbudget.background import keep_newest, new_mutex
 from langchain_ctxbudget.errors import BlockedLoopError
 from langchain_ctxbudget.flow import Flow, Lock, batch, embed, embed_query, locked, with_fallback
-from langchain_ctxbudget.history import editing, log
+from langchain_ctxbudget.history import blocks, editing, log
 from langchain_ctxbudget.history.columns import MessageIndex
 from langchain_ctxbudget.history.conversation import OpenConversation
 from langchain_ctxbudget.history.log import JOINED, LANES, PINS, conversation_of, message_reference, read_items
@@ -61,9 +63,11 @@ class OtherThread:
     signs: search.Rows = field(default_factory=lambda: search.Rows(np.uint64))
     """The signs of every vector's values, by which those that are near to a query are found."""
     stored_at: list[datetime | None] = field(default_factory=list)
-    """The time at which every message was stored, where it is known: blocks do not tell."""
+    """The time at which every message was stored, where it is known: not all blocks tell."""
     not_own: frozenset[str] = frozenset()
     """The ids of what other users have said in it, which is never quoted as the user's."""
+    sealed_for: object = None
+    """What it consisted of when it was stored in blocks last."""
     measured: tuple[int, float] = (0, 1.0)
     """The number of messages that were measured, and the tokens of a term in them."""
 
@@ -86,12 +90,20 @@ class OtherThread:
             quotable[places] = False
         return quotable
 
+    @property
+    def contents(self) -> object:
+        """What it consists of; equal to an earlier one where there is nothing new to store."""
+        return id(self.table), len(self.table), self.index.vectors_by, len(self.index.vectors)
+
     def note_times(self) -> None:
         """Takes in the times of messages that are new."""
+        if not self.stored_at:
+            self.stored_at = [*self.conversation.times]
         known = self.conversation.stored_at or {}
         new = range(len(self.stored_at), len(self.table))
         self.stored_at += [known.get(self.table.place(position).key) for position in new]
         self.conversation.stored_at = {}
+        self.conversation.times = self.stored_at
 
     def day(self, position: int) -> str | None:
         """Returns the day of a message: its own or that of those before it, else the day on which it was stored."""
@@ -288,10 +300,14 @@ class _Joint:
 class OtherConversations:
     """The conversations of one user, read for the prompts of the others; used by one prompt at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_news: Callable[[stores.Scope], object] | None = None) -> None:
+        """Takes a function that is told of each conversation of which something new may be stored in blocks."""
         self.lock = Lock()
+        self.writing = Lock()
+        """Held while blocks are written; it is taken before `lock`."""
         self.threads: dict[str, OtherThread] = {}
         """By the label of the conversation; the one that was written to first comes first."""
+        self._on_news = on_news
         self._joint = _Joint()
 
     @property
@@ -308,6 +324,44 @@ class OtherConversations:
             self._joint = _Joint()
 
         yield from locked(self.lock, body())
+
+    def forget_all(self) -> Flow[None]:
+        """Lets go of all conversations, once nothing of them is being written any more."""
+
+        def body() -> Flow[None]:
+            yield from ()
+            self.threads = {}
+            self._joint = _Joint()
+
+        yield from locked(self.writing, locked(self.lock, body()))
+
+    def seal(self, store: BaseStore, scope: stores.Scope, opened: OpenConversation | None) -> Flow[bool]:
+        """Stores what is known of a conversation in blocks; returns whether there may be more.
+
+        The caller holds the lock of the conversation, and gives it where it is open. Nothing is written where the
+        conversation has changed since it was read, or others have written blocks.
+        """
+        return (yield from locked(self.writing, self._seal_alone(store, scope, opened)))
+
+    def _seal_alone(self, store: BaseStore, scope: stores.Scope, opened: OpenConversation | None) -> Flow[bool]:
+        thread = self.threads.get(stores.label(scope.conversation_id))
+        if thread is None:
+            return False
+        conversation = thread.conversation
+        table = thread.table
+        times = yield from _read_times(store, thread)
+        heads, sealed = yield from locked(self.lock, _prepare(thread, opened, table, times))
+        if sealed is None:
+            return False
+        now = yield from log.read_heads(store, scope, heads)
+        known = yield from blocks.read_head(store, scope)
+        if now != heads or tuple(known.blocks if known else ()) != tuple(conversation.named_blocks):
+            return False
+        yield from blocks.write_resting(store, conversation, sealed, known)
+        yield from locked(self.lock, _note_sealed(thread, sealed))
+        if opened is not None and _is_same(opened, thread):
+            opened.blocks = [*sealed.blocks]
+        return True
 
     def read(
         self,
@@ -364,6 +418,10 @@ class OtherConversations:
             )
             if query.text.strip() and stores.has_index(store):
                 more = yield from _search_store(store, user_id, query.text, {one.label for one in beyond})
+        for thread in threads:
+            if self._on_news is not None and thread.sealed_for != thread.contents:
+                thread.sealed_for = thread.contents
+                self._on_news(thread.conversation.scope)
         seen = [thread.as_read() for thread in threads]
         return Elsewhere((*found, *more), looked_through, seen)
 
@@ -577,9 +635,69 @@ def _refresh(store: BaseStore, thread: OtherThread, listed: _Listed) -> Flow[Non
     if thread.table is not before:  # other messages than before
         thread.measured = 0, 1.0
         thread.signs = search.Rows(np.uint64)
-        thread.stored_at = []
+        thread.stored_at = thread.stored_at[: _same(before, thread.table)]
     thread.note_times()
     thread.tokens_per_term()
+
+
+def _read_times(store: BaseStore, thread: OtherThread) -> Flow[dict[int, datetime]]:
+    """Reads when the messages of the next blocks that do not tell were stored, by position; so no prompt has to."""
+    table, known = thread.table, [*thread.stored_at]
+    unknown: list[range] = []
+    first = 0
+    for block in thread.conversation.blocks:
+        if block.end <= len(known) and None in known[first : block.end]:
+            unknown.append(range(first, block.end))
+        first = block.end
+    positions = [*itertools.chain.from_iterable(unknown[: blocks.SEALED_AT_ONCE])]
+    namespace = thread.conversation.scope.namespace(log.MESSAGES)
+    places = [GetOp(namespace, table.place(position).key) for position in positions]
+    items = yield from read_items(store, places)
+    found = zip(positions, items, strict=True)
+    return {position: stores.utc(item.created_at) for position, item in found if item is not None}
+
+
+def _prepare(
+    thread: OtherThread, opened: OpenConversation | None, table: MessageTable, times: Mapping[int, datetime]
+) -> Flow[tuple[log.Heads | None, blocks.Sealed | None]]:
+    """Works out what is to be stored of a conversation, and returns it behind the heads of the log that was read.
+
+    It takes in the times at which messages were stored, unless the table in which they stood is another one by now.
+    """
+    yield from ()
+    conversation, contents = thread.conversation, thread.contents
+    if thread.table is table:
+        for position, stored_at in times.items():
+            thread.stored_at[position] = stored_at
+    if opened is not None and _is_same(opened, thread):
+        conversation.blocks = [*opened.blocks]
+        conversation.named_blocks = tuple(opened.blocks)
+    if len(thread.index.links) < len(thread.index.vectors):
+        thread.index.subjects()
+    sealed = blocks.prepare(conversation, rests=True)
+    if sealed is None:
+        thread.sealed_for = contents
+    return conversation.heads, sealed
+
+
+def _note_sealed(thread: OtherThread, sealed: blocks.Sealed) -> Flow[None]:
+    """Notes what was stored of a conversation, unless it was read anew meanwhile."""
+    yield from ()
+    if thread.table is sealed.table:
+        thread.conversation.blocks = [*sealed.blocks]
+    thread.conversation.named_blocks = sealed.blocks
+
+
+def _is_same(opened: OpenConversation, thread: OtherThread) -> bool:
+    """Tells whether an open conversation and what was read of it are the same."""
+    return opened.heads == thread.conversation.heads and opened.table.digest() == thread.table.digest()
+
+
+def _same(one: MessageTable, other: MessageTable) -> int:
+    """Returns how many messages at the beginning of two tables are the same."""
+    length = min(len(one), len(other))
+    differ = np.flatnonzero(one.digests.values[:length] != other.digests.values[:length])
+    return int(differ[0]) if len(differ) else length
 
 
 def _take_signs(thread: OtherThread) -> None:
@@ -673,14 +791,17 @@ def _stored_candidates(store: BaseStore, found: Sequence[Item]) -> Flow[list[Can
 class Libraries:
     """The other conversations of every user that stay in memory; for threads and tasks."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_news: Callable[[stores.Scope], object] | None = None) -> None:
+        """Takes what is told of every conversation of which something new may be stored in blocks."""
         self._mutex = new_mutex()
         self._of: dict[str, OtherConversations] = {}
+        self._on_news = on_news
 
     def of(self, user_id: str) -> OtherConversations:
         """Returns those of a user; of the users who were served last, so many stay as there is room for."""
         with self._mutex:
-            found = keep_newest(self._of, user_id, self._of.get(user_id) or OtherConversations(), len(self._of) + 1)
+            known = self._of.get(user_id) or OtherConversations(self._on_news)
+            found = keep_newest(self._of, user_id, known, len(self._of) + 1)
             total = sum(library.messages for library in [*self._of.values()])
             for other in [*self._of][:-1]:
                 if total <= MOST_IN_MEMORY:
@@ -695,7 +816,15 @@ class Libraries:
         if known is not None:
             yield from known.forget(scope)
 
-    def erase(self, user_id: str) -> None:
-        """Lets go of a user's conversations."""
+    def seal(self, store: BaseStore, scope: stores.Scope, opened: OpenConversation | None) -> Flow[bool]:
+        """Stores what is known of a conversation in blocks, as `OtherConversations.seal` says."""
         with self._mutex:
-            self._of.pop(user_id, None)
+            known = self._of.get(scope.user_id)
+        return known is not None and (yield from known.seal(store, scope, opened))
+
+    def erase(self, user_id: str) -> Flow[None]:
+        """Lets go of a user's conversations, once nothing of them is being written any more."""
+        with self._mutex:
+            known = self._of.pop(user_id, None)
+        if known is not None:
+            yield from known.forget_all()

@@ -74,9 +74,11 @@ class MessageTable(Columns, Sequence[Entry]):
         self.decoded: dict[int, Entry] = {}
         """The newest messages at least, and all that are in no block."""
         self._made = lru_cache(MOST_DECODED)(self._decode)
-        self._texts = lru_cache(MOST_DECODED // 16)(lambda first: zlib.decompress(self._sealed[first]).split(b"\0"))
+        self._texts = lru_cache(MOST_DECODED // 16)(lambda deflated: zlib.decompress(deflated).split(b"\0"))
         self._sealed: dict[int, bytes] = {}
         """The texts of the messages of stored blocks, a few together, by the position of the first one."""
+        self._begun: dict[int, bytes] = {}
+        """Likewise the last texts of tails, which are fewer."""
         self._preserved = UNKNOWN, ""
 
     def __len__(self) -> int:
@@ -93,7 +95,9 @@ class MessageTable(Columns, Sequence[Entry]):
         return self.decoded.get(at) or self._made(range(len(self))[at])
 
     def _decode(self, position: int) -> Entry:
-        text = self._texts(position - position % TEXTS_TOGETHER)[position % TEXTS_TOGETHER].decode()
+        first = position - position % TEXTS_TOGETHER
+        deflated = self._sealed[first] if first in self._sealed else self._begun[first]
+        text = self._texts(deflated)[position % TEXTS_TOGETHER].decode()
         message = MessageRecord(place=self.place(position), text=text).to_message()
         if str(message.id) != self.ids[position]:
             message = message.model_copy(update={"id": self.ids[position]})
@@ -271,6 +275,7 @@ class MessageTable(Columns, Sequence[Entry]):
             "ids": self.ids[first:end],
             "names": {name: at - first for name, at in self.names.items() if first <= at < end},
             "calls": [(at - first, self.open_calls[at]) for at in range(first, end) if at in self.open_calls],
+            "untimed": [(at - first, value) for at, value in self.untimed.items() if first <= at < end],
             **of,
         }, arrays
 
@@ -285,6 +290,8 @@ class MessageTable(Columns, Sequence[Entry]):
         self.names = {name: begin + at for name, at in data["names"].items()} | self.names
         for at, (waiting, early, age) in data["calls"]:
             self.open_calls[begin + at] = OpenCalls(tuple(waiting), tuple(early), age)
+        for at, value in data.get("untimed", ()):  # not in blocks that were made before there were tails
+            keep_newest(self.untimed, begin + at, value, MOST_UNTIMED)
         self.keep_sealed(begin, len(self), texts)
 
     def keep_sealed(self, first: int, end: int, texts: bytes) -> None:
@@ -292,7 +299,9 @@ class MessageTable(Columns, Sequence[Entry]):
         starts = range(first, end, TEXTS_TOGETHER)
         lengths = np.frombuffer(texts, np.int32, len(starts))
         ends = pairwise(np.append(0, lengths.cumsum()) + lengths.nbytes)
-        self._sealed |= {at: texts[begin:stop] for at, (begin, stop) in zip(starts, ends, strict=True)}
+        for at, (begin, stop) in zip(starts, ends, strict=True):
+            kept = self._sealed if at + TEXTS_TOGETHER <= end else self._begun
+            kept[at] = texts[begin:stop]
         for at in [*islice(takewhile(end.__gt__, self.decoded), max(0, len(self.decoded) - MOST_DECODED))]:
             del self.decoded[at]
 

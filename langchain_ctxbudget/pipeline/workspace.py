@@ -113,10 +113,12 @@ class Workspace:
         self._again = partial(Workspace, settings, counter, **same, prices=prices, recent=self.recent)
         self.summarizing = history.Summarizing(summary_model, self) if summary_model is not None else None
         self.sealing: BackgroundWorker[stores.Scope] = BackgroundWorker(self._seal)
-        self.libraries = history.Libraries()
+        self.libraries = history.Libraries(self._note_resting)
         """The other conversations of users, as prompts search them."""
         self.vectors: dict[bytes, Vectors] = {}
         """Vectors of texts that were found outside of open conversations, by digests of the texts."""
+        self._resting: set[stores.Scope] = set()
+        """Conversations that were read for prompts of others, and wait to be stored in blocks."""
         self._ahead: dict[stores.Scope, str] = {}
         """Words that are likely to come up, by the conversations that wait to be read ahead."""
         self.learning = Learning(self, summary_model)
@@ -265,12 +267,36 @@ class Workspace:
         self._ahead[scope] = words
         self.sealing.submit(scope)
 
+    def _note_resting(self, scope: stores.Scope) -> None:
+        """Stores a conversation in blocks in the background, as it was read for a prompt of another one."""
+        if not isinstance(self.store, stores.PrivateStore):
+            self._resting.add(scope)
+            self.sealing.submit(scope)
+
     def _seal(self, scope: stores.Scope, cancelled: Cancelled) -> None:
         if (words := self._ahead.pop(scope, None)) is not None:
             drive(self.recall(scope, partial(self._rank, words)))
+        is_resting = scope in self._resting
+        self._resting.discard(scope)
+        if not is_resting or self.open_conversations.find(scope) is not None:
+            self._repeat(partial(self.recall, scope, partial(history.blocks.seal, self.store)), cancelled)
+        if is_resting:
+            self._repeat(partial(self._seal_resting, scope), cancelled)
+
+    def _repeat(self, step: Callable[[], Flow[bool]], cancelled: Cancelled) -> None:
+        """Does a step until it returns that nothing is left to do; nothing for a store in memory only."""
         while not (cancelled or isinstance(self.store, stores.PrivateStore)):
-            if not drive(self.recall(scope, partial(history.blocks.seal, self.store))):
+            if not drive(step()):
                 break
+
+    def _seal_resting(self, scope: stores.Scope) -> Flow[bool]:
+        """Stores the next parts of a conversation that is read for prompts of others, while nobody uses it."""
+
+        def body() -> Flow[bool]:
+            opened = self.open_conversations.find(scope)
+            return (yield from self.libraries.seal(self.store, scope, opened))
+
+        return self.open_conversations.alone(scope, body())
 
     def _rank(self, words: str, conversation: history.OpenConversation) -> Flow[None]:
         scope, names = conversation.scope, self.settings.sources if words else ()
@@ -363,12 +389,13 @@ class Workspace:
             for scope in self.open_conversations.all():
                 if scope.user_id == user_id:
                     yield from self.using(scope, self._forget)
+            yield from self.libraries.erase(user_id)
             known.interrupted(self.store, user_id)
             count += yield from stores.owners.release_all(self.store, user_id)
             deletion = stores.bulk.delete_below(self.store, path, history.LANES, history.JOINED)
             count += yield from locked(known.lock_of(self.store, user_id), deletion)
         self.catalogue.forget(stores.label(user_id))
-        self.libraries.erase(user_id)
+        yield from self.libraries.erase(user_id)
         self.vectors.clear()
         self.recent.forget(lambda scope: scope.user_id == user_id)
         for scope in self.open_conversations.all():
