@@ -30,7 +30,7 @@ from langchain_ctxbudget.history.arc import OpenQuestions
 from langchain_ctxbudget.history.columns import UNKNOWN, Arrays, Costs
 from langchain_ctxbudget.history.conversation import OpenConversation
 from langchain_ctxbudget.history.extractive import Digest
-from langchain_ctxbudget.history.log import Heads
+from langchain_ctxbudget.history.log import Heads, read_items
 from langchain_ctxbudget.history.table import FACTS, MessageTable, packed_texts
 from langchain_ctxbudget.history.tree import Tree, frontier
 from langchain_ctxbudget.search import PackedTerms
@@ -73,72 +73,109 @@ class Head(Record):
 
 def read(store: BaseStore, conversation: OpenConversation) -> Flow[None]:
     """Fills a new conversation from its stored blocks; newer messages are read from the log."""
-    [item] = yield from batch(store, [GetOp(conversation.scope.namespace(BLOCKS), HEAD)])
-    if not isinstance(item, Item):
-        return
-    conversation.remade = REMADE
-    try:
-        head = Head.read(item.value, "the head of the blocks")
-    except StoreDataError:
-        return
-    is_searched = conversation.stored_at is not None
-    whole = yield from _read_blocks(store, conversation, head, is_searched=is_searched)
-    table = conversation.table
-    table.search_index.vectors_by = head.vectors_by
-    table.trees = {tree.segment_messages: tree.shortened(len(table)) for tree in head.trees}
-    table.made.extracted = {(key, date): digest for key, date, digest in head.extracted}
-    table.questions = head.questions
-    lanes = whole[-1].lanes if whole else {}
-
-    def holds(key: str) -> bool:
-        lane, _, number = key.rpartition("/")
-        return lane in lanes and int(number) < lanes[lane].count
-
-    conversation.blocks, conversation.heads = whole, Heads(None, lanes)
-    conversation.named_blocks = head.blocks
-    conversation.remade = "" if whole == [*head.blocks] else REMADE
-    conversation.newest_state = head.newest_state
-    conversation.doubles = [record for record in head.doubles if holds(record.place.key)]
-    conversation.archived = {key: name for key, name in head.archived.items() if holds(key)}
+    yield from read_together(store, [conversation])
 
 
-def _read_blocks(
-    store: BaseStore, conversation: OpenConversation, head: Head, *, is_searched: bool
-) -> Flow[list[BlockRecord]]:
-    """Takes in the blocks before one that is missing or damaged; returns them.
+def read_together(store: BaseStore, conversations: Sequence[OpenConversation]) -> Flow[None]:
+    """Fills new conversations from their stored blocks, of which a few are read at a time."""
+    items = yield from read_items(store, [GetOp(one.scope.namespace(BLOCKS), HEAD) for one in conversations])
+    openings: list[_Opening] = []
+    for conversation, item in zip(conversations, items, strict=True):
+        if item is None:
+            continue
+        conversation.remade = REMADE
+        with suppress(StoreDataError):
+            openings.append(_Opening(conversation, Head.read(item.value, "the head of the blocks")))
+    asked: list[tuple[_Opening, int]] = []
+    messages = 0
+    for opening in openings:
+        for number in range(len(opening.head.blocks)):
+            asked.append((opening, number))
+            messages += opening.messages(number)
+            if messages >= READ_AT_ONCE * BLOCK_MESSAGES:
+                yield from _read_parts(store, asked)
+                asked, messages = [], 0
+    yield from _read_parts(store, asked)
+    for opening in openings:
+        opening.finish()
 
-    Of a conversation that is only searched, costs are not read, and the times at which messages were stored are.
+
+def _read_parts(store: BaseStore, blocks: Sequence[tuple["_Opening", int]]) -> Flow[None]:
+    """Reads some blocks, each by its number; those behind one that is missing or damaged are not read."""
+    asked = [(opening, number) for opening, number in blocks if not opening.is_damaged]
+    places = [place for opening, number in asked for place in opening.places(number)]
+    items = iter((yield from batch(store, places)))
+    for opening, number in asked:
+        opening.take(number, [next(items) for _ in opening.places(number)])
+
+
+class _Opening:
+    """A conversation that is being filled from its blocks.
+
+    Of one that is only searched, costs are not read, and the times at which messages were stored are.
     """
-    namespace, table = conversation.scope.namespace(BLOCKS), MessageTable()
-    vectors = VECTORS + head.vectors_by
 
-    def is_read(name: str) -> bool:
+    def __init__(self, conversation: OpenConversation, head: Head) -> None:
+        self.conversation, self.head = conversation, head
+        self.is_damaged = False
+        self._is_searched = conversation.stored_at is not None
+        self._table = MessageTable()
+        self._words: list[PackedTerms] = []
+        self._times: list[datetime | None] = []
+        self._whole: list[BlockRecord] = []
+
+    def messages(self, number: int) -> int:
+        """Returns how many messages a block has."""
+        return self.head.blocks[number].end - number * BLOCK_MESSAGES
+
+    def places(self, number: int) -> list[GetOp]:
+        """Returns where the parts of a block are that are wanted."""
+        namespace = self.conversation.scope.namespace(BLOCKS)
+        return [GetOp(namespace, _key(number, name)) for name in self._wanted(number)]
+
+    def take(self, number: int, items: Sequence[object]) -> None:
+        """Takes in the parts of the next block, unless one is missing or damaged."""
+        block = self.head.blocks[number]
+        named = zip(self._wanted(number), items, strict=True)
+        parts = {name: _checked(item, block.parts[name]) for name, item in named}
+        if self.is_damaged or not all(parts.values()):
+            self.is_damaged = True
+            return
+        self._words.append(_unpack(self._table, parts))
+        self._times += _times_of(parts, len(self._table) - len(self._times))
+        self._whole.append(block)
+
+    def finish(self) -> None:
+        """Fills the conversation with what was read."""
+        conversation, head, table, whole = self.conversation, self.head, self._table, self._whole
+        table.search_index.lexical.restore(self._words)
+        table.search_index.vectors_by = head.vectors_by
+        table.trees = {tree.segment_messages: tree.shortened(len(table)) for tree in head.trees}
+        table.made.extracted = {(key, date): digest for key, date, digest in head.extracted}
+        table.questions = head.questions
+        lanes = whole[-1].lanes if whole else {}
+
+        def holds(key: str) -> bool:
+            lane, _, number = key.rpartition("/")
+            return lane in lanes and int(number) < lanes[lane].count
+
+        conversation.table, conversation.times = table, self._times
+        conversation.blocks, conversation.heads = whole, Heads(None, lanes)
+        conversation.named_blocks = head.blocks
+        conversation.remade = "" if whole == [*head.blocks] else REMADE
+        conversation.newest_state = head.newest_state
+        conversation.doubles = [record for record in head.doubles if holds(record.place.key)]
+        conversation.archived = {key: name for key, name in head.archived.items() if holds(key)}
+
+    def _wanted(self, number: int) -> list[str]:
+        return [name for name in self.head.blocks[number].parts if self._is_wanted(name)]
+
+    def _is_wanted(self, name: str) -> bool:
         if name.startswith(VECTORS):
-            return name == vectors
+            return name == VECTORS + self.head.vectors_by
         if name.startswith(COSTS):
-            return not is_searched
-        return name != TIMES or is_searched
-
-    words, whole = list[PackedTerms](), list[BlockRecord]()
-    times: list[datetime | None] = []
-    for first in range(0, len(head.blocks), READ_AT_ONCE):
-        some = head.blocks[first : first + READ_AT_ONCE]
-        named = [[*filter(is_read, block.parts)] for block in some]
-        asked = [GetOp(namespace, _key(at, name)) for at, names in enumerate(named, first) for name in names]
-        items = iter((yield from batch(store, asked)))
-        for block, names in zip(some, named, strict=True):
-            parts = {name: _checked(next(items), block.parts[name]) for name in names}
-            if not all(parts.values()):
-                break
-            words.append(_unpack(table, parts))
-            times += _times_of(parts, len(table) - len(times))
-            whole.append(block)
-        if len(whole) < first + len(some):
-            break
-    table.search_index.lexical.restore(words)
-    conversation.table = table
-    conversation.times = times
-    return whole
+            return not self._is_searched
+        return name != TIMES or self._is_searched
 
 
 def _times_of(parts: Mapping[str, bytes], messages: int) -> list[datetime | None]:
@@ -175,7 +212,7 @@ class Lacking(NamedTuple):
     parts: Sequence[str]
 
 
-def lacking(conversation: OpenConversation, *, rests: bool = False) -> Iterator[Lacking]:
+def lacking(conversation: OpenConversation, *, rests: bool = False, with_vectors: bool = True) -> Iterator[Lacking]:
     """Yields what is computed but not stored of the whole blocks and, of a conversation that `rests`, of its tail."""
     table, index = conversation.table, conversation.table.search_index
     has_vectors = index.final_vectors
@@ -190,7 +227,8 @@ def lacking(conversation: OpenConversation, *, rests: bool = False) -> Iterator[
             end = _end_of_tail(first, block.end if block else first, len(table))
             if len(index.links) == len(index.vectors):  # the last links are worked out again when more follows
                 has_vectors = len(index.vectors)
-        reach[VECTORS + index.vectors_by] = has_vectors
+        if with_vectors:
+            reach[VECTORS + index.vectors_by] = has_vectors
         is_stored = block is not None and block.end == end
         stored = conversation.blocks[number].parts if is_stored else {}
         names = [name for name, known in sorted(reach.items()) if name not in stored and known >= end]
@@ -223,13 +261,14 @@ class Sealed:
     puts: Sequence[PutOp]
 
 
-def prepare(conversation: OpenConversation, *, rests: bool = False) -> Sealed | None:
+def prepare(conversation: OpenConversation, *, rests: bool = False, with_vectors: bool = True) -> Sealed | None:
     """Works out the next parts of blocks that are not stored yet; None where all are."""
     table, pins = conversation.table, conversation.pins
     blocks = [*conversation.blocks]
     namespace, lanes = conversation.scope.namespace(BLOCKS), conversation.heads.lanes if conversation.heads else {}
     puts: list[PutOp] = []
-    for number, end, names in islice(lacking(conversation, rests=rests), SEALED_AT_ONCE):
+    missing = lacking(conversation, rests=rests, with_vectors=with_vectors)
+    for number, end, names in islice(missing, SEALED_AT_ONCE):
         first = number * BLOCK_MESSAGES
         if number == len(blocks) or blocks[number].end != end:
             counts = table.lane_counts(end, {name: lane.count for name, lane in lanes.items()})
@@ -284,10 +323,13 @@ def read_head(store: BaseStore, scope: Scope) -> Flow[Head | None]:
 
 
 def write_resting(store: BaseStore, conversation: OpenConversation, sealed: Sealed, known: Head | None) -> Flow[None]:
-    """Writes what was prepared of a conversation that is only searched; what compaction has made of it stays."""
-    index = conversation.table.search_index
+    """Writes what was prepared of a conversation that is only searched; what compaction has made of it stays.
+
+    So do the embeddings whose vectors are read: who talks there may use others than who searches it.
+    """
+    vectors_by = known.vectors_by if known else ""
     changes: dict[str, Any] = {
-        "vectors_by": index.vectors_by,
+        "vectors_by": vectors_by or conversation.table.search_index.vectors_by,
         "blocks": tuple(sealed.blocks),
         "archived": dict(conversation.archived),
         "doubles": tuple(conversation.doubles),

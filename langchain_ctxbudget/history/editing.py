@@ -39,8 +39,13 @@ def refresh(store: BaseStore, conversation: OpenConversation, *, listing: bool =
         return
     if conversation.heads is None and not conversation.table:
         yield from blocks.read(store, conversation)
+    now = yield from log.read_heads(store, conversation.scope, None if listing else conversation.heads)
+    yield from read_until(store, conversation, now)
+
+
+def read_until(store: BaseStore, conversation: OpenConversation, now: Heads) -> Flow[None]:
+    """Brings an open conversation up to date with heads that were just read."""
     known = conversation.heads
-    now = yield from log.read_heads(store, conversation.scope, None if listing else known)
     goes_on = known is not None and now.goes_on(known)
     before = known if known is not None and goes_on else Heads()
     conversation.joined = conversation.joined and goes_on

@@ -283,6 +283,8 @@ class _Listed(NamedTuple):
     pins: SearchItem | None
     guests: SearchItem | None
     """What other users have said in it."""
+    beside: Sequence[Item] | None
+    """All that is stored about its lanes, where all was listed."""
 
 
 @dataclass(slots=True)
@@ -350,11 +352,12 @@ class OtherConversations:
         conversation = thread.conversation
         table = thread.table
         times = yield from _read_times(store, thread)
-        heads, sealed = yield from locked(self.lock, _prepare(thread, opened, table, times))
+        known = yield from blocks.read_head(store, scope)
+        vectors_by = known.vectors_by if known else ""
+        heads, sealed = yield from locked(self.lock, _prepare(thread, opened, table, times, vectors_by))
         if sealed is None:
             return False
         now = yield from log.read_heads(store, scope, heads)
-        known = yield from blocks.read_head(store, scope)
         if now != heads or tuple(known.blocks if known else ()) != tuple(conversation.named_blocks):
             return False
         yield from blocks.write_resting(store, conversation, sealed, known)
@@ -435,10 +438,13 @@ class OtherConversations:
         new = [one.label for one in read if one.label not in self.threads]
         namespace = (stores.ROOT, stores.label(user_id), LANES)
         items = yield from read_items(store, [GetOp((*namespace, label), JOINED) for label in new])
-        for label, item in zip(new, items, strict=True):
-            if item is not None:  # else it is being deleted
-                scope = stores.Scope(user_id, conversation_of(item))
-                self.threads[label] = OtherThread(OpenConversation(scope, stored_at={}))
+        scopes = {
+            label: stores.Scope(user_id, conversation_of(item))
+            for label, item in zip(new, items, strict=True)
+            if item is not None  # else it is being deleted
+        }
+        opened = yield from _open(store, scopes)
+        self.threads |= {label: OtherThread(conversation) for label, conversation in opened.items()}
         problems: list[str] = []
         for one in read:
             thread = self.threads.get(one.label)
@@ -594,9 +600,12 @@ def _list(store: BaseStore, user_id: str) -> Flow[list[_Listed]]:
     kinds = (LANES, PINS, log.GUESTS)
     lanes, pins, guests = yield from batch(store, [SearchOp((*user, kind), limit=LISTED) for kind in kinds])
     of: dict[str, list[SearchItem]] = {}
+    beside: dict[str, list[SearchItem]] = {}
     for item in _within(cast("list[SearchItem]", lanes), (*user, LANES)):
+        beside.setdefault(item.namespace[-1], []).append(item)
         if item.key != JOINED:
             of.setdefault(item.namespace[-1], []).append(item)
+    lists_all = len(cast("list[SearchItem]", lanes)) < LISTED
     pinned = {item.namespace[-1]: item for item in _within(cast("list[SearchItem]", pins), (*user, PINS))}
     not_own = {item.namespace[-1]: item for item in _within(cast("list[SearchItem]", guests), (*user, log.GUESTS))}
     newest = {label: max(item.updated_at.timestamp() for item in items) for label, items in of.items()}
@@ -604,7 +613,8 @@ def _list(store: BaseStore, user_id: str) -> Flow[list[_Listed]]:
     for label in sorted(of, key=lambda label: (newest[label], label)):
         heads = sorted((item.key, item.value) for item in of[label]) if len(of[label]) == 1 else _sorted(of[label])
         counts = (log.lane_of(key, value).count for key, value in heads)
-        listed.append(_Listed(label, tuple(heads), sum(counts), pinned.get(label), not_own.get(label)))
+        of_lanes = beside[label] if lists_all else None
+        listed.append(_Listed(label, tuple(heads), sum(counts), pinned.get(label), not_own.get(label), of_lanes))
     return listed
 
 
@@ -623,12 +633,25 @@ def _newest(others: Sequence[_Listed]) -> int:
     return taken
 
 
+def _open(store: BaseStore, scopes: Mapping[str, stores.Scope]) -> Flow[dict[str, OpenConversation]]:
+    """Returns conversations with what their blocks tell, by their labels; empty ones where blocks cannot be read."""
+    opened = {label: OpenConversation(scope, stored_at={}) for label, scope in scopes.items()}
+    try:
+        yield from blocks.read_together(store, [*opened.values()])
+    except Exception:  # noqa: BLE001 - they are derived: the log is read, and tells what is wrong with the store
+        return {label: OpenConversation(scope, stored_at={}) for label, scope in scopes.items()}
+    return opened
+
+
 def _refresh(store: BaseStore, thread: OtherThread, listed: _Listed) -> Flow[None]:
     """Reads what is new in a conversation, and what it is to know of its messages."""
     before = thread.table
     guests = stores.guests.GuestsRecord.found(listed.guests)
     thread.not_own = guests.ids_for(stores.label(thread.conversation.scope.user_id)) if guests else frozenset()
-    yield from editing.refresh(store, thread.conversation)
+    if listed.beside is None:
+        yield from editing.refresh(store, thread.conversation)
+    else:
+        yield from editing.read_until(store, thread.conversation, log.heads_in(listed.beside))
     pinned = stores.PinsRecord.found(listed.pins)
     thread.conversation.pin(pinned.pins if pinned else {})
     thread.index.read(thread.table)
@@ -658,11 +681,16 @@ def _read_times(store: BaseStore, thread: OtherThread) -> Flow[dict[int, datetim
 
 
 def _prepare(
-    thread: OtherThread, opened: OpenConversation | None, table: MessageTable, times: Mapping[int, datetime]
+    thread: OtherThread,
+    opened: OpenConversation | None,
+    table: MessageTable,
+    times: Mapping[int, datetime],
+    vectors_by: str,
 ) -> Flow[tuple[log.Heads | None, blocks.Sealed | None]]:
     """Works out what is to be stored of a conversation, and returns it behind the heads of the log that was read.
 
     It takes in the times at which messages were stored, unless the table in which they stood is another one by now.
+    Vectors by other embeddings than those of the stored ones are not stored.
     """
     yield from ()
     conversation, contents = thread.conversation, thread.contents
@@ -674,7 +702,7 @@ def _prepare(
         conversation.named_blocks = tuple(opened.blocks)
     if len(thread.index.links) < len(thread.index.vectors):
         thread.index.subjects()
-    sealed = blocks.prepare(conversation, rests=True)
+    sealed = blocks.prepare(conversation, rests=True, with_vectors=vectors_by in ("", thread.index.vectors_by))
     if sealed is None:
         thread.sealed_for = contents
     return conversation.heads, sealed

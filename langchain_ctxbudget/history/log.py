@@ -55,14 +55,30 @@ def read_heads(store: BaseStore, scope: stores.Scope, known: Heads | None = None
     """Reads how far the writers have come, by id; listed only where a writer has joined or a lane is gone."""
     namespace, polled = scope.namespace(LANES), known.polled() if known else []
     joined, *found = yield from batch(store, [GetOp(namespace, JOINED), *(GetOp(namespace, lane) for lane in polled)])
-    # A damaged one, too, is only compared with what it was before.
-    text = str(stores.stored(joined.value).get("text", joined.value)) if isinstance(joined, Item) else None
+    text = _text_of(joined) if isinstance(joined, Item) else None
     pairs = zip(polled, found, strict=True)
     heads = {name: lane_of(name, item.value) for name, item in pairs if isinstance(item, Item)}
     if known and text == known.joined and len(heads) == len(polled):
         return Heads(text, {**known.lanes, **heads})
     items = yield from stores.read_all(store, namespace)
     return Heads(text, {item.key: lane_of(item.key, item.value) for item in items if item.key != JOINED})
+
+
+def heads_in(items: Iterable[Item]) -> Heads:
+    """Returns how far the writers have come, of all that is stored about a conversation's lanes."""
+    joined: str | None = None
+    lanes: dict[str, stores.LaneRecord] = {}
+    for item in items:
+        if item.key == JOINED:
+            joined = _text_of(item)
+        else:
+            lanes[item.key] = lane_of(item.key, item.value)
+    return Heads(joined, lanes)
+
+
+def _text_of(joined: Item) -> str:
+    """Returns the text of a `joined` record; a damaged one, too, is only compared with what it was before."""
+    return str(stores.stored(joined.value).get("text", joined.value))
 
 
 def lane_of(name: str, value: dict[str, Any]) -> stores.LaneRecord:

@@ -16,6 +16,7 @@ from langchain_ctxbudget import AssembledContext, ContextPipeline
 from langchain_ctxbudget.history import BLOCKS, blocks, log, table
 from langchain_ctxbudget.search import LocalEmbeddings
 from langchain_ctxbudget.stores import Scope
+from tests.conversations import BagOfWords
 from tests.log_contract import Elsewhere
 
 SETTINGS: dict[str, Any] = {"learn": False, "max_context_tokens": 4_000}
@@ -177,6 +178,21 @@ def test_the_next_process_embeds_none_of_them() -> None:
         search(store, embeddings=one)
     assert embeddings[0].texts >= sum(LENGTHS.values())
     assert embeddings[1].texts <= 10
+
+
+def test_who_searches_them_leaves_the_vectors_of_who_talks_there() -> None:
+    store = filled()
+    mine = BagOfWords()
+    with new(store, embeddings=mine) as talking:
+        talking.assemble(QUESTIONS[0], settings={"sources": []}, **at("c0"))
+        talking.add_messages(chatter(300, 700), **at("c0"))
+        talking.assemble(QUESTIONS[0], settings={"sources": []}, **at("c0"))
+        assert talking.flush(60)
+    search(store)  # with embeddings of its own
+    assert ends(store, "c0") == [512, 700]
+    with new(store, embeddings=BagOfWords()) as talking:
+        report = talking.assemble(QUESTIONS[0], settings={"sources": []}, **at("c0")).report
+    assert report.failures == ()
 
 
 def test_what_is_stored_is_not_written_again() -> None:
