@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import threading
 import zlib
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Sequence
@@ -13,7 +14,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.store.base import BaseStore, GetOp, Op, PutOp, Result
 from langgraph.store.memory import InMemoryStore
 from langchain_ctxbudget import AssembledContext, ContextPipeline
-from langchain_ctxbudget.history import BLOCKS, blocks, log, table
+from langchain_ctxbudget.history import BLOCKS, blocks, elsewhere, log, table
 from langchain_ctxbudget.search import LocalEmbeddings
 from langchain_ctxbudget.stores import Scope
 from tests.conversations import BagOfWords
@@ -171,6 +172,15 @@ def test_the_next_process_reads_no_message_of_them() -> None:
     assert second.messages_read(*LENGTHS) == 0
 
 
+def test_nor_where_there_may_be_more_lanes_than_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elsewhere, "LISTED", 8)  # two records of each of four conversations
+    store = filled()
+    expected = results(search(store))
+    second = Told(store)
+    assert results(search(second)) == expected
+    assert second.messages_read(*LENGTHS) == 0
+
+
 def test_the_next_process_embeds_none_of_them() -> None:
     store = filled()
     embeddings = CountingEmbeddings(), CountingEmbeddings()
@@ -292,13 +302,32 @@ def test_what_is_taken_back_is_in_no_tail(change: str, who: str) -> None:
         assert b"drawer 77," not in texts(store, "c1")
 
 
-def test_nothing_of_an_erased_user_is_written_afterwards() -> None:
-    store = filled()
-    with new(store) as pipeline:
+class Slow(Elsewhere):
+    """A store whose first write of blocks goes on only some time after it has begun."""
+
+    def __init__(self, store: BaseStore) -> None:
+        super().__init__(store)
+        self.begun, self.goes_on = threading.Event(), threading.Event()
+
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        todo = list(ops)
+        if any(isinstance(op, PutOp) and BLOCKS in op.namespace and op.value for op in todo):
+            self.begun.set()
+            assert self.goes_on.wait(30)
+        return super().batch(todo)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_write_under_way_ends_before_a_deletion(change: str) -> None:
+    store = filled({"c1": 90})
+    slow = Slow(store)
+    with new(slow) as pipeline:
         pipeline.assemble(QUESTIONS[0], **at("now"))
-        pipeline.erase_user(user_id="ada")
+        assert slow.begun.wait(30)
+        threading.Timer(0.2, slow.goes_on.set).start()
+        CHANGES[change](pipeline)
         assert pipeline.flush(60)
-    assert [*stored(store, "c0"), *stored(store, "c1"), *stored(store, "c2")] == []
+    assert b"drawer 77," not in texts(store, "c1")
 
 
 @pytest.mark.usefixtures("_small_blocks")
