@@ -43,7 +43,7 @@ TIMES = "times"
 """The part with the time at which each message was stored; only who reads a conversation to search it knows that."""
 BLOCK_MESSAGES = 512
 FOLLOWING = 64
-SHORTEST_TAIL = 16
+SHORTEST_TAIL = 4
 """Messages: fewer are read from the log about as fast as from a block."""
 TAIL_GROWTH = 64
 """A tail is written anew once so many messages have been added to it; a shorter one, once it has doubled."""

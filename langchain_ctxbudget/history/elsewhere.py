@@ -67,7 +67,7 @@ class OtherThread:
     not_own: frozenset[str] = frozenset()
     """The ids of what other users have said in it, which is never quoted as the user's."""
     sealed_for: object = None
-    """What it consisted of when it was stored in blocks last."""
+    """Its contents when something new to be stored in blocks was looked for last."""
     measured: tuple[int, float] = (0, 1.0)
     """The number of messages that were measured, and the tokens of a term in them."""
 
@@ -94,6 +94,15 @@ class OtherThread:
     def contents(self) -> object:
         """What it consists of; equal to an earlier one where there is nothing new to store."""
         return id(self.table), len(self.table), self.index.vectors_by, len(self.index.vectors)
+
+    def takes_news(self) -> bool:
+        """Tells whether something may be new to be stored in blocks; of the same contents, only once."""
+        if self.sealed_for == self.contents:
+            return False
+        self.sealed_for = self.contents
+        if len(self.index.links) < len(self.index.vectors) or None in self.stored_at:
+            return True
+        return next(blocks.lacking(self.conversation, rests=True), None) is not None
 
     def note_times(self) -> None:
         """Takes in the times of messages that are new."""
@@ -422,8 +431,7 @@ class OtherConversations:
             if query.text.strip() and stores.has_index(store):
                 more = yield from _search_store(store, user_id, query.text, {one.label for one in beyond})
         for thread in threads:
-            if self._on_news is not None and thread.sealed_for != thread.contents:
-                thread.sealed_for = thread.contents
+            if self._on_news is not None and thread.takes_news():
                 self._on_news(thread.conversation.scope)
         seen = [thread.as_read() for thread in threads]
         return Elsewhere((*found, *more), looked_through, seen)
@@ -693,7 +701,7 @@ def _prepare(
     Vectors by other embeddings than those of the stored ones are not stored.
     """
     yield from ()
-    conversation, contents = thread.conversation, thread.contents
+    conversation = thread.conversation
     if thread.table is table:
         for position, stored_at in times.items():
             thread.stored_at[position] = stored_at
@@ -703,8 +711,6 @@ def _prepare(
     if len(thread.index.links) < len(thread.index.vectors):
         thread.index.subjects()
     sealed = blocks.prepare(conversation, rests=True, with_vectors=vectors_by in ("", thread.index.vectors_by))
-    if sealed is None:
-        thread.sealed_for = contents
     return conversation.heads, sealed
 
 

@@ -390,6 +390,7 @@ class Engine:
             "summaries": workspace.summarizing and workspace.summarizing.worker.failure_of(scope),
             "usage not written": workspace.bookkeeping.worker.failure_of(scope.user_id),
             "blocks of older messages not written, or read ahead": workspace.sealing.failure_of(scope),
+            "blocks for prompts of other conversations not written": workspace.sealing_others.failure_of(scope),
         }
         told = [f"{what}: {problem}" for what, problem in in_background.items() if problem]
         workspace.learning.retry()

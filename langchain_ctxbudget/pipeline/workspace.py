@@ -36,6 +36,8 @@ FOREIGN_THREAD = (
     "the thread %r is another user's: the prompt is made from the run's state, and nothing of it is stored, learned or "
     "found later; to hand the thread over, call `hand_over`; where people share threads, set on_foreign_thread='share'"
 )
+PAUSE_SECONDS = 0.2
+"""Other conversations are stored in blocks once no prompt was begun for so long."""
 MOST_KEPT = 16
 """Workspaces and models of runs that are kept; one more is let go of, but not closed, as a run may use it."""
 
@@ -113,12 +115,14 @@ class Workspace:
         self._again = partial(Workspace, settings, counter, **same, prices=prices, recent=self.recent)
         self.summarizing = history.Summarizing(summary_model, self) if summary_model is not None else None
         self.sealing: BackgroundWorker[stores.Scope] = BackgroundWorker(self._seal)
-        self.libraries = history.Libraries(self._note_resting)
+        self.sealing_others: BackgroundWorker[stores.Scope] = BackgroundWorker(
+            self._seal_other, pause_seconds=PAUSE_SECONDS
+        )
+        """Stores conversations in blocks that were read for prompts of others."""
+        self.libraries = history.Libraries(self._note_other)
         """The other conversations of users, as prompts search them."""
         self.vectors: dict[bytes, Vectors] = {}
         """Vectors of texts that were found outside of open conversations, by digests of the texts."""
-        self._resting: set[stores.Scope] = set()
-        """Conversations that were read for prompts of others, and wait to be stored in blocks."""
         self._ahead: dict[stores.Scope, str] = {}
         """Words that are likely to come up, by the conversations that wait to be read ahead."""
         self.learning = Learning(self, summary_model)
@@ -159,6 +163,7 @@ class Workspace:
             other.close()
         self.bookkeeping.close()
         self.sealing.close()
+        self.sealing_others.close()
         self.learning.close()
         if self.summarizing:
             self.summarizing.worker.close()
@@ -166,7 +171,7 @@ class Workspace:
 
     def finish(self) -> list[BackgroundWorker[Any]]:
         """Returns the workers that are busy."""
-        workers: list[BackgroundWorker[Any]] = [self.learning.worker, self.sealing]
+        workers: list[BackgroundWorker[Any]] = [self.learning.worker, self.sealing, self.sealing_others]
         workers += [self.summarizing.worker] if self.summarizing else []
         others = (worker for other in self._of_runs.all() for worker in other.finish())
         return [*workers, self.bookkeeping.finish(), *others]
@@ -179,6 +184,7 @@ class Workspace:
     def recall(self, scope: stores.Scope, body: Callable[[history.OpenConversation], Flow[T]]) -> Flow[T]:
         """Runs a flow with a conversation that is up to date, alone."""
         self.learning.worker.rest()  # somebody waits for this
+        self.sealing_others.rest()
 
         def refreshed(conversation: history.OpenConversation) -> Flow[T]:
             yield from history.editing.refresh(self.store, conversation)
@@ -267,36 +273,26 @@ class Workspace:
         self._ahead[scope] = words
         self.sealing.submit(scope)
 
-    def _note_resting(self, scope: stores.Scope) -> None:
+    def _note_other(self, scope: stores.Scope) -> None:
         """Stores a conversation in blocks in the background, as it was read for a prompt of another one."""
         if not isinstance(self.store, stores.PrivateStore):
-            self._resting.add(scope)
-            self.sealing.submit(scope)
+            self.sealing_others.rest()  # the prompt is not made yet
+            self.sealing_others.submit(scope)
 
     def _seal(self, scope: stores.Scope, cancelled: Cancelled) -> None:
         if (words := self._ahead.pop(scope, None)) is not None:
             drive(self.recall(scope, partial(self._rank, words)))
-        is_resting = scope in self._resting
-        self._resting.discard(scope)
-        if not is_resting or self.open_conversations.find(scope) is not None:
-            self._repeat(partial(self.recall, scope, partial(history.blocks.seal, self.store)), cancelled)
-        if is_resting:
-            self._repeat(partial(self._seal_resting, scope), cancelled)
-
-    def _repeat(self, step: Callable[[], Flow[bool]], cancelled: Cancelled) -> None:
-        """Does a step until it returns that nothing is left to do; nothing for a store in memory only."""
         while not (cancelled or isinstance(self.store, stores.PrivateStore)):
-            if not drive(step()):
+            if not drive(self.recall(scope, partial(history.blocks.seal, self.store))):
                 break
 
-    def _seal_resting(self, scope: stores.Scope) -> Flow[bool]:
-        """Stores the next parts of a conversation that is read for prompts of others, while nobody uses it."""
-
-        def body() -> Flow[bool]:
+    def _seal_other(self, scope: stores.Scope, cancelled: Cancelled) -> None:
+        def step() -> Flow[bool]:
             opened = self.open_conversations.find(scope)
             return (yield from self.libraries.seal(self.store, scope, opened))
 
-        return self.open_conversations.alone(scope, body())
+        while not cancelled and drive(self.open_conversations.alone(scope, step())):
+            self.sealing_others.wait_for_pause()
 
     def _rank(self, words: str, conversation: history.OpenConversation) -> Flow[None]:
         scope, names = conversation.scope, self.settings.sources if words else ()
