@@ -360,13 +360,14 @@ class Workspace:
             path = (stores.ROOT, stores.label(scope.user_id), "*", stores.label(scope.conversation_id))
             yield from self.learning.forget(scope)
             yield from stores.owners.release(self.store, scope)
+            yield from self.libraries.forget(scope)
             try:
                 yield from stores.bulk.delete_below(self.store, path, history.LANES, history.JOINED)
-            finally:  # wherever it ends, what is left is read again
+            finally:  # wherever it ends, what is left is read again; nothing may wait for a lock here
                 yield from self._forget(conversation)
-                yield from self.libraries.forget(scope)
                 forget_texts()
                 self.vectors.clear()
+            yield from self.libraries.forget(scope)  # a prompt of another conversation may have read it meanwhile
 
         yield from self.using(scope, body)
         yield from self._forget_apart(lambda other: other.conversation_id == scope.conversation_id)
