@@ -81,6 +81,12 @@ class OtherThread:
         """Their words and vectors."""
         return self.conversation.table.search_index
 
+    def take_guests(self, stored: Item | None) -> None:
+        """Takes in which of its messages other users have said."""
+        record = stores.guests.GuestsRecord.found(stored)
+        user = stores.label(self.conversation.scope.user_id)
+        self.not_own = record.ids_for(user) if record else frozenset()
+
     def may_come(self) -> NDArray[np.bool_]:
         """Returns of every message whether it may be quoted."""
         quotable = self.table.quotable
@@ -290,10 +296,13 @@ class _Listed(NamedTuple):
     lanes: tuple[tuple[str, Any], ...]
     messages: int
     pins: SearchItem | None
-    guests: SearchItem | None
-    """What other users have said in it."""
     beside: Sequence[Item] | None
     """All that is stored about its lanes, where all was listed."""
+
+    @property
+    def state(self) -> object:
+        """What tells whether anything of it has changed since it was read."""
+        return self.lanes, self.pins and self.pins.value
 
 
 @dataclass(slots=True)
@@ -453,19 +462,22 @@ class OtherConversations:
         }
         opened = yield from _open(store, scopes)
         self.threads |= {label: OtherThread(conversation) for label, conversation in opened.items()}
+        known = [one for one in read if one.label in self.threads]
+        changed = [one for one in known if self.threads[one.label].state != one.state]
+        # Written before the messages that they tell of, so they are as new as these.
+        places = [self.threads[one.label].conversation.scope.place(log.GUESTS) for one in changed]
+        guests = yield from read_items(store, places)
         problems: list[str] = []
-        for one in read:
-            thread = self.threads.get(one.label)
-            state = one.lanes, one.pins and one.pins.value, one.guests and one.guests.value
-            if thread is None or thread.state == state:
-                continue
+        for one, said_by_others in zip(changed, guests, strict=True):
+            thread = self.threads[one.label]
             try:
+                thread.take_guests(said_by_others)
                 yield from _refresh(store, thread, one)
             except Exception as error:  # noqa: BLE001 - whatever is wrong with one, the others can be searched
                 del self.threads[one.label]
                 problems.append(f"{type(error).__name__}: {error}")
             else:
-                thread.state = state
+                thread.state = one.state
         if problems:
             failures.append(f"{len(problems)} other conversations not searched: {problems[0]}")
         threads = [self.threads[one.label] for one in read if one.label in self.threads]
@@ -605,8 +617,7 @@ def _says_nothing(thread: OtherThread, position: int) -> bool:
 def _list(store: BaseStore, user_id: str) -> Flow[list[_Listed]]:
     """Returns the conversations of a user that were written to last, the one written to first at the beginning."""
     user = (stores.ROOT, stores.label(user_id))
-    kinds = (LANES, PINS, log.GUESTS)
-    lanes, pins, guests = yield from batch(store, [SearchOp((*user, kind), limit=LISTED) for kind in kinds])
+    lanes, pins = yield from batch(store, [SearchOp((*user, kind), limit=LISTED) for kind in (LANES, PINS)])
     of: dict[str, list[SearchItem]] = {}
     beside: dict[str, list[SearchItem]] = {}
     for item in _within(cast("list[SearchItem]", lanes), (*user, LANES)):
@@ -615,14 +626,13 @@ def _list(store: BaseStore, user_id: str) -> Flow[list[_Listed]]:
             of.setdefault(item.namespace[-1], []).append(item)
     lists_all = len(cast("list[SearchItem]", lanes)) < LISTED
     pinned = {item.namespace[-1]: item for item in _within(cast("list[SearchItem]", pins), (*user, PINS))}
-    not_own = {item.namespace[-1]: item for item in _within(cast("list[SearchItem]", guests), (*user, log.GUESTS))}
     newest = {label: max(item.updated_at.timestamp() for item in items) for label, items in of.items()}
     listed: list[_Listed] = []
     for label in sorted(of, key=lambda label: (newest[label], label)):
         heads = sorted((item.key, item.value) for item in of[label]) if len(of[label]) == 1 else _sorted(of[label])
         counts = (log.lane_of(key, value).count for key, value in heads)
         of_lanes = beside[label] if lists_all else None
-        listed.append(_Listed(label, tuple(heads), sum(counts), pinned.get(label), not_own.get(label), of_lanes))
+        listed.append(_Listed(label, tuple(heads), sum(counts), pinned.get(label), of_lanes))
     return listed
 
 
@@ -654,8 +664,6 @@ def _open(store: BaseStore, scopes: Mapping[str, stores.Scope]) -> Flow[dict[str
 def _refresh(store: BaseStore, thread: OtherThread, listed: _Listed) -> Flow[None]:
     """Reads what is new in a conversation, and what it is to know of its messages."""
     before = thread.table
-    guests = stores.guests.GuestsRecord.found(listed.guests)
-    thread.not_own = guests.ids_for(stores.label(thread.conversation.scope.user_id)) if guests else frozenset()
     if listed.beside is None:
         yield from editing.refresh(store, thread.conversation)
     else:
