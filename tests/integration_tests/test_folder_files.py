@@ -363,6 +363,7 @@ def add_until_it_fails(store: ChromaStore) -> int:
     raise AssertionError("it never failed")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reopens", [False, True], ids=["goes on", "reopens"])
 def test_a_full_disk_is_an_error_and_with_room_again_all_is_there(tmp_path: Path, reopens: bool) -> None:
     with small_disk(tmp_path / "disk", 14) as disk:

@@ -393,6 +393,7 @@ def test_an_answer_in_the_turn_with_a_block_over_the_budget_is_clipped() -> None
 ANY_BLOCK = st.sampled_from(sorted(LARGE))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
 @given(
     names=st.lists(ANY_BLOCK, min_size=1, max_size=6),

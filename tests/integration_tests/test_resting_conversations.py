@@ -229,8 +229,11 @@ def test_prompts_are_the_same_from_blocks_and_from_the_log(form: str) -> None:
     assert results(run(store)) == from_log
 
 
+LENGTHS_AT_REST = [65, 130, *(pytest.param(one, marks=pytest.mark.slow) for one in (16, 63, 64, 72, 73, 200))]
+
+
 @pytest.mark.usefixtures("_small_blocks")
-@pytest.mark.parametrize("length", [16, 63, 64, 65, 72, 73, 130, 200])
+@pytest.mark.parametrize("length", LENGTHS_AT_REST)
 def test_talk_goes_on_from_them_as_from_the_log(length: int) -> None:
     expected = []
     for is_sealed in (True, False):
@@ -351,7 +354,9 @@ DAMAGES: dict[str, dict[str, Any] | None] = {"missing": None, "no text": {"data"
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("part", ["texts", "log", "times", "vectors", "head"])
+@pytest.mark.parametrize(
+    "part", ["texts", "head", *(pytest.param(one, marks=pytest.mark.slow) for one in ("log", "times", "vectors"))]
+)
 def test_a_damaged_tail_is_made_anew(part: str, damage: str) -> None:
     store = filled()
     expected = results(search(store))

@@ -154,7 +154,7 @@ WAYS = {
 }
 
 
-@pytest.fixture(params=["memory", "chroma"])
+@pytest.fixture(params=["memory", pytest.param("chroma", marks=pytest.mark.slow)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BaseStore]:
     if request.param == "memory":
         yield InMemoryStore()
