@@ -389,7 +389,7 @@ class Workspace:
             yield from self.libraries.erase(user_id)
             known.interrupted(self.store, user_id)
             count += yield from stores.owners.release_all(self.store, user_id)
-            deletion = stores.bulk.delete_below(self.store, path, history.LANES, history.JOINED)
+            deletion = stores.bulk.delete_below(self.store, path, history.LANES, history.JOINED, derived=history.BLOCKS)
             count += yield from locked(known.lock_of(self.store, user_id), deletion)
         self.catalogue.forget(stores.label(user_id))
         yield from self.libraries.erase(user_id)

@@ -87,11 +87,11 @@ def write_messages(store: BaseStore, puts: Sequence[PutOp]) -> Flow[None]:
         yield from write(store, [put._replace(index=False) if put.index else put for put in puts])
 
 
-def delete_below(store: BaseStore, path: Namespace, last: str, first_key: str) -> Flow[int]:
+def delete_below(store: BaseStore, path: Namespace, last: str, first_key: str, *, derived: str = "") -> Flow[int]:
     """Deletes every item of every namespace that begins with a path, in which `*` stands for any label.
 
     Namespaces with the label `last` go after the others, but for their item `first_key`, which goes first. Returns how
-    many items there were.
+    many items there were, without those of namespaces with the label `derived`, which are made from the others.
     """
     count = 0
     while True:
@@ -100,11 +100,14 @@ def delete_below(store: BaseStore, path: Namespace, last: str, first_key: str) -
         there = [item for item in heads if isinstance(item, Item)]
         yield from write(store, [PutOp(item.namespace, item.key, None) for item in there])
         found = len(there)
+        records = len(there)
         for namespace in sorted(namespaces, key=lambda one: last in one):
             items = yield from read_all(store, namespace)
             yield from write(store, [PutOp(namespace, item.key, None) for item in items])
             found += len(items)
-        count += found
+            if derived not in namespace:
+                records += len(items)
+        count += records
         if not found:  # what somebody wrote at the same moment is deleted, too
             return count
 
