@@ -19,7 +19,16 @@ from langchain_ctxbudget.history.log import CUTS, PINS, SURE, Heads, News
 from langchain_ctxbudget.history.summarizing import COMPACTIONS
 from langchain_ctxbudget.history.table import MessageTable
 from langchain_ctxbudget.history.turn_blocks import SENT, TurnBlock, words_of
-from langchain_ctxbudget.messages import Preservation, SeenMessages, content_id, fingerprint, is_user, plainly_same
+from langchain_ctxbudget.messages import (
+    Preservation,
+    SeenMessages,
+    content_id,
+    fingerprint,
+    is_user,
+    plainly_same,
+    with_short_call_ids,
+)
+from langchain_ctxbudget.tokens import OPENAI_CALL_ID_CHARACTERS
 
 OnRemoval = Literal["archive", "forget"]
 GOES_ON = (
@@ -308,13 +317,19 @@ def _added(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> D
     for one in identified:
         at = table.positions.get(one.id)
         known = new.setdefault(one.id, one).fingerprint if at is None else table.fingerprint(at)
-        if known != one.fingerprint:
+        if known != one.fingerprint and (at is None or not _is_as_sent(table[at].message, one)):
             raise MessageConflictError(
                 f"The conversation {conversation.scope.conversation_id!r} knows message {one.id!r} with "
                 f"other content, and add_messages only appends. Nothing was written. To change a message, call "
                 f"`edit_message`; to change or remove several, call `sync` with all messages as they should be"
             )
     return Difference([one.id for one in identified], list(new.values()))
+
+
+def _is_as_sent(stored: BaseMessage, given: GivenMessage) -> bool:
+    """Returns whether a message comes back as it was sent to a model of OpenAI's, with digests for ids of calls."""
+    [sent], _ = with_short_call_ids([stored], OPENAI_CALL_ID_CHARACTERS)
+    return fingerprint(sent) == given.fingerprint
 
 
 def _difference(

@@ -12,7 +12,7 @@ from langchain_ctxbudget.errors import BudgetTooSmallError, InputError, checks_n
 from langchain_ctxbudget.flow import Flow, twins
 from langchain_ctxbudget.history import CONTEXT_INTRO, Conversation, HistoryPlan, compact
 from langchain_ctxbudget.integrations.options import require_pipeline
-from langchain_ctxbudget.messages import newest_that_fit
+from langchain_ctxbudget.messages import newest_that_fit, with_short_call_ids
 from langchain_ctxbudget.pipeline import ContextPipeline, Engine
 from langchain_ctxbudget.prompt import Content, Request
 from langchain_ctxbudget.settings import ContextSettings
@@ -29,8 +29,9 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
     """A conversation that is kept whole and read within a number of tokens; a view of it, over a shared pipeline.
 
     With `max_tokens`, `messages` is what fits (`window`), so that `RunnableWithMessageHistory` sends no more
-    than that, and `all_messages` is everything that was said. Without it, both are everything. For new code, see
-    `build_context_graph` and `ContextPipeline`, which also retrieve and report.
+    than that, and `all_messages` is everything that was said. Without it, both are everything; only `all_messages` has
+    ids of calls that are too long for the pipeline's model. For new code, see `build_context_graph` and
+    `ContextPipeline`, which also retrieve and report.
 
     Example:
         >>> from langchain_core.messages import AIMessage
@@ -71,8 +72,10 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
 
     @property
     def messages(self) -> list[BaseMessage]:
-        """The window of `max_tokens`, where that is given; else every message."""
-        return self.all_messages if self.max_tokens is None else self.window(self.max_tokens)
+        """The window of `max_tokens`, if given; else every message, with ids of calls that the model takes."""
+        if self.max_tokens is None:
+            return self._with_short_ids(self.all_messages)
+        return self.window(self.max_tokens)
 
     @messages.setter
     def messages(self, _messages: Sequence[BaseMessage]) -> None:
@@ -80,8 +83,9 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
 
     async def aget_messages(self) -> list[BaseMessage]:
         """Returns what `messages` is."""
-        most = self.max_tokens
-        return await (self.pipeline.aget_messages(**self._ids) if most is None else self.awindow(most))
+        if self.max_tokens is None:
+            return self._with_short_ids(await self.pipeline.aget_messages(**self._ids))
+        return await self.awindow(self.max_tokens)
 
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
         """Appends messages, as `ContextPipeline.add_messages`: those whose id is known already are left alone."""
@@ -98,6 +102,11 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
     async def aclear(self) -> None:
         """Removes the conversation; see `clear`."""
         await self.pipeline.aclear(**self._ids)
+
+    def _with_short_ids(self, messages: Sequence[BaseMessage]) -> list[BaseMessage]:
+        """Returns messages as LangChain sends them on: the pipeline's model may refuse long ids of calls."""
+        sent, _ = with_short_call_ids(messages, self.pipeline.engine.target.longest_call_id)
+        return sent
 
     def _window(self, max_tokens: int) -> Flow[list[BaseMessage]]:
         """Returns the part of the conversation that stands in a prompt between a system and a human message.

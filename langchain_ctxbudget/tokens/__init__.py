@@ -8,13 +8,15 @@ from langchain_ctxbudget.tokens.counters import (
 from langchain_ctxbudget.tokens.prices import (
     CACHED_PRICE, PRICES, Price, Usage, effective_tokens, load_prices, price_of, total, usage_of,
 )  # fmt: skip
+from langchain_ctxbudget.tokens.provider import OPENAI_CALL_ID_CHARACTERS
 from langchain_ctxbudget.tokens.target import (
     Calibration, ModelTarget, Window, is_of_one_call, target_key, token_count,
 )  # fmt: skip
 
 __all__ = [
-    "CACHED_PRICE", "PRICES", "CalibratedCounter", "Calibration", "ChatModel", "EstimatingCounter",
-    "HuggingFaceCounter", "ModelCounter", "ModelTarget", "Price", "TiktokenCounter", "TokenCounter", "Usage",
-    "Window", "counter_for", "effective_tokens", "encodable", "estimate_tokens", "is_of_one_call", "load_prices",
-    "model_names", "price_of", "require_schemas", "target_key", "token_count", "total", "unwrapped", "usage_of",
+    "CACHED_PRICE", "OPENAI_CALL_ID_CHARACTERS", "PRICES", "CalibratedCounter", "Calibration", "ChatModel",
+    "EstimatingCounter", "HuggingFaceCounter", "ModelCounter", "ModelTarget", "Price", "TiktokenCounter",
+    "TokenCounter", "Usage", "Window", "counter_for", "effective_tokens", "encodable", "estimate_tokens",
+    "is_of_one_call", "load_prices", "model_names", "price_of", "require_schemas", "target_key", "token_count",
+    "total", "unwrapped", "usage_of",
 ]  # fmt: skip

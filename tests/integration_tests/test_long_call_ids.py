@@ -21,7 +21,7 @@ from langchain_ctxbudget import (
     ContextPipeline,
     build_context_graph,
 )  # fmt: skip
-from langchain_ctxbudget.errors import BudgetTooSmallError
+from langchain_ctxbudget.errors import BudgetTooSmallError, MessageConflictError
 from tests.integration_tests.strict_openai_server import chat_problems, responses_problems
 
 LONGEST = 40
@@ -66,6 +66,10 @@ def window(model: Any) -> list[BaseMessage]:
     return BudgetedChatMessageHistory("c1", user_id="ada", pipeline=with_history(model)).window(1_000)
 
 
+def whole_history(model: Any) -> list[BaseMessage]:
+    return BudgetedChatMessageHistory("c1", user_id="ada", pipeline=with_history(model)).messages
+
+
 def memory(model: Any) -> list[BaseMessage]:
     kept = BudgetedMemory(pipeline=with_history(model), user_id="ada", conversation_id="c1", max_tokens=1_000)
     messages: list[BaseMessage] = kept.load_memory_variables({})["history"]
@@ -83,7 +87,7 @@ def graph(model: Any) -> list[BaseMessage]:
     return messages
 
 
-WAYS_OUT: list[Callable[[Any], list[BaseMessage]]] = [assembled, window, memory, runnable, graph]
+WAYS_OUT: list[Callable[[Any], list[BaseMessage]]] = [assembled, window, whole_history, memory, runnable, graph]
 
 
 @pytest.mark.parametrize("model", [AZURE, "gpt-4o"], ids=["azure", "name"])
@@ -132,6 +136,30 @@ def test_the_stored_messages_keep_their_ids() -> None:
     pipeline = with_history("gpt-4o")
     pipeline.assemble(ASKED, **SCOPE)
     assert pipeline.get_messages(**SCOPE) == SAID
+
+
+async def test_a_whole_history_read_async_has_short_ids() -> None:
+    history = BudgetedChatMessageHistory("c1", user_id="ada", pipeline=with_history("gpt-4o"))
+    assert await history.aget_messages() == history.messages
+    assert LONG not in ids_of(history.messages)
+
+
+def test_all_messages_of_a_history_keep_their_ids() -> None:
+    history = BudgetedChatMessageHistory("c1", user_id="ada", pipeline=with_history("gpt-4o"))
+    assert history.all_messages == SAID
+
+
+@pytest.mark.parametrize("way_out", [whole_history, window])
+def test_what_a_history_gave_is_known_when_it_is_added(way_out: Callable[[Any], list[BaseMessage]]) -> None:
+    pipeline = with_history("gpt-4o")
+    pipeline.add_messages([*way_out("gpt-4o"), ASKED], **SCOPE)
+    assert pipeline.get_messages(**SCOPE) == [*SAID, ASKED]
+
+
+def test_another_call_under_the_id_of_a_message_is_refused() -> None:
+    other = SAID[1].model_copy(update={"tool_calls": [{**CALL, "id": "call_" + "M" * 61}]})
+    with pytest.raises(MessageConflictError):
+        with_history("gpt-4o").add_messages([other], **SCOPE)
 
 
 def test_without_a_known_model_ids_stay_as_they_are() -> None:
