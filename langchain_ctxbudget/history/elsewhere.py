@@ -70,6 +70,8 @@ class OtherThread:
     """Its contents when something new to be stored in blocks was looked for last."""
     measured: tuple[int, float] = (0, 1.0)
     """The number of messages that were measured, and the tokens of a term in them."""
+    made: dict[int, "OtherMessage"] = field(default_factory=dict)
+    """The candidates of the last prompt, by their positions; none where its messages were read since."""
 
     @property
     def table(self) -> MessageTable:
@@ -143,7 +145,10 @@ class OtherThread:
         return ReadThread(title, table, self.index.lexical, self.stored_at, len(table), self.not_own)
 
     def candidate(self, position: int, **known: Any) -> "OtherMessage":  # noqa: ANN401 - the fields that are given
-        """Returns a message as a candidate."""
+        """Returns a message as a candidate, that of the last prompt where it is the same."""
+        made = self.made.get(position)
+        if made is not None and made.is_known_as(**known, vectors_by=self.index.vectors_by):
+            return made
         lexical = self.index.lexical
         length = int(lexical.lengths[position])
         digest, saying, folded, first_person = self.index.known_of(position)
@@ -209,6 +214,14 @@ class OtherMessage:
     vectors_by: str
     table: MessageTable = field(repr=False)
     lexical: search.LexicalIndex = field(repr=False)
+
+    def is_known_as(
+        self, *, label: str, age: int, is_typical: bool, vector: search.Vectors | None, vectors_by: str
+    ) -> bool:
+        """Tells whether a candidate that was made for another prompt is the one that this prompt needs."""
+        is_same_place = self.label == label and self.age == age and self.is_typical == is_typical
+        is_same_vector = self.vectors_by == vectors_by and (self.vector is None) == (vector is None)
+        return is_same_place and is_same_vector
 
     @property
     def id(self) -> str:
@@ -478,6 +491,7 @@ class OtherConversations:
                 problems.append(f"{type(error).__name__}: {error}")
             else:
                 thread.state = one.state
+                thread.made = {}
         if problems:
             failures.append(f"{len(problems)} other conversations not searched: {problems[0]}")
         threads = [self.threads[one.label] for one in read if one.label in self.threads]
@@ -580,7 +594,7 @@ def _candidates(
         if item is not None:
             threads[number].stored_at[at] = stores.utc(item.created_at)
     vectors = _vectors_of(threads, chosen)
-    return [
+    candidates = [
         threads[number].candidate(
             position,
             label=labels[number],
@@ -590,6 +604,11 @@ def _candidates(
         )
         for at, (number, position) in enumerate(chosen)
     ]
+    for number in names:
+        threads[number].made = {}
+    for one in candidates:
+        threads[one.age].made[one.place] = one
+    return candidates
 
 
 def _vectors_of(

@@ -12,6 +12,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 from langgraph.store.base import Op
 from langgraph.store.memory import InMemoryStore
 from langchain_ctxbudget import ContextPipeline, TiktokenCounter
+from langchain_ctxbudget.history import elsewhere
 from tests.conversations import BagOfWords
 
 SCOPE = {"user_id": "ada", "conversation_id": "c1"}
@@ -180,3 +181,20 @@ def test_what_cannot_say_whether_it_is_equal_is_taken_for_changed() -> None:
         for answer in (AIMessage("One.", id="a"), AIMessage("Two.", id="b")):
             assert pipeline.assemble([asked, answer], **SCOPE).messages[-1].text == answer.text
             pipeline.sync([asked, answer], user_id="ada", conversation_id="state")
+
+
+def test_messages_of_other_conversations_are_made_candidates_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+    real = elsewhere.OtherMessage
+
+    def counted(**given: Any) -> object:
+        made.append(given["place"])
+        return real(**given)
+
+    monkeypatch.setattr(elsewhere, "OtherMessage", counted)
+    pipeline = ContextPipeline({"learn": False})
+    pipeline.conversation("old", user_id="ada").add(HumanMessage("My bike is blue."), HumanMessage("My car is red."))
+    chat = pipeline.conversation("new", user_id="ada")
+    for question in ("Which colour is my bike?", "Which colour is my car?"):
+        chat.assemble(question)
+    assert sorted(made) == [0, 1]
