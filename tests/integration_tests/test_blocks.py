@@ -210,6 +210,7 @@ def test_what_is_forgotten_is_in_no_block() -> None:
     assert stored(store) == {}
 
 
+@pytest.mark.slow
 def test_what_is_missing_damaged_or_of_another_version_is_made_again_and_told() -> None:
     expected = Process(log_alone(filled())).ask().messages
     damages: list[dict[str, Any] | None] = [None, {"data": "?"}, {"data": "AAAA", "deflated": True, "hash": ""}]

@@ -199,7 +199,9 @@ def fill(pipeline: ContextPipeline, lengths: Sequence[int]) -> None:
     say(pipeline, "now", "Hello.")
 
 
-@pytest.mark.parametrize("lengths", [(1_000,), (800, 800, 800, 800)], ids=["one", "several"])
+@pytest.mark.parametrize(
+    "lengths", [(1_000,), pytest.param((800, 800, 800, 800), marks=pytest.mark.slow)], ids=["one", "several"]
+)
 @pytest.mark.parametrize("kind", ["private", "memory", "folder"])
 def test_a_fact_of_long_ago_is_found_in_other_conversations(tmp_path: Path, kind: str, lengths: Sequence[int]) -> None:
     store = {"private": lambda: None, "memory": InMemoryStore, "folder": lambda: ChromaStore(tmp_path)}[kind]()

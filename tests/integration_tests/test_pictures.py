@@ -331,7 +331,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("budget", [1_000, 8_000, 128_000])
+@pytest.mark.parametrize(
+    "budget", [pytest.param(1_000, marks=pytest.mark.slow), 8_000, pytest.param(128_000, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize(("by", "name"), CASES)
 def test_one_large_block_takes_neither_text_nor_neighbours(by: str, name: str, budget: int) -> None:
     context = asked_after(budget, by, [(LARGE | OF_AN_ASSISTANT)[name]])

@@ -289,7 +289,14 @@ CHANGES: dict[str, Callable[[ContextPipeline], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("who", ["the one that wrote it", "another one", "one that has it open"])
+@pytest.mark.parametrize(
+    "who",
+    [
+        "the one that wrote it",
+        pytest.param("another one", marks=pytest.mark.slow),
+        pytest.param("one that has it open", marks=pytest.mark.slow),
+    ],
+)
 def test_what_is_taken_back_is_in_no_tail(change: str, who: str) -> None:
     store = filled()
     with new(store, writer_id="a") as searching, new(store, writer_id="b") as other:

@@ -387,7 +387,7 @@ def texts_of_facts(agent: Agent, user: str) -> str:
     return str([fact.text for fact in agent.pipeline.knowledge.list_facts(user_id=user, include_ended=True)])
 
 
-@pytest.mark.parametrize("in_processes", [False, True])
+@pytest.mark.parametrize("in_processes", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_what_a_guest_says_is_not_learned_about_the_owner(world: World, in_processes: bool) -> None:
     agent = thread_with_a_guest(world, in_processes=in_processes)
     assert "Berlin" not in texts_of_facts(agent, "ada")
@@ -395,7 +395,7 @@ def test_what_a_guest_says_is_not_learned_about_the_owner(world: World, in_proce
     assert "Rex" in texts_of_facts(agent, "ada")
 
 
-@pytest.mark.parametrize("in_processes", [False, True])
+@pytest.mark.parametrize("in_processes", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_what_a_guest_says_is_not_quoted_in_the_owner_s_other_threads(world: World, in_processes: bool) -> None:
     agent = thread_with_a_guest(world, in_processes=in_processes)
     sent = agent.run("ada", "Where do I live? Who is called Rex?", "another")
