@@ -158,7 +158,7 @@ CHANGES: dict[str, list[Act]] = {
 }
 
 
-@pytest.mark.parametrize("joined", [True, False])
+@pytest.mark.parametrize("joined", [pytest.param(True, marks=pytest.mark.slow), False])
 @pytest.mark.parametrize("name", CHANGES)
 def test_whoever_changes_while_another_writes_agrees_with_every_reader(name: str, joined: bool, orders: int) -> None:
     for made in some_orders(

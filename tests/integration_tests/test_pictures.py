@@ -113,7 +113,10 @@ def looked_at(made: ContextPipeline, block: Any, steps: int) -> list[AssembledCo
 
 @pytest.mark.parametrize(
     ("form", "budget"),
-    [*((form, 8_000) for form in MEDIA), *((form, budget) for form in MANY_STEPS for budget in (16_000, 32_000))],
+    [
+        *((form, 8_000) for form in MEDIA),
+        *(pytest.param(form, budget, marks=pytest.mark.slow) for form in MANY_STEPS for budget in (16_000, 32_000)),
+    ],
 )
 def test_every_step_of_a_turn_sees_its_newest_picture(form: str, budget: int) -> None:
     made = pipeline(budget)
