@@ -338,6 +338,7 @@ class Engine:
         workspace, scope = self.workspace, conversation.scope
         unread: list[str] = []
         stored = yield from workspace.read_stored(conversation, request, unread)
+        workspace.learning.retry()
         failures = [*self._failures_before(conversation), *unread]
         settings, now = stored.settings, workspace.clock()
         names: Sequence[Source] = settings.sources
@@ -393,7 +394,6 @@ class Engine:
             "blocks for prompts of other conversations not written": workspace.sealing_others.failure_of(scope),
         }
         told = [f"{what}: {problem}" for what, problem in in_background.items() if problem]
-        workspace.learning.retry()
         told += conversation.table.told_untimed()
         told += [f"learning about the user: {line}" for line in workspace.learning.told(scope)]
         unkept = "" if scope.is_kept else conversation.apart_because or NO_THREAD

@@ -245,34 +245,55 @@ class _Selection:
 
     def mark_replaced(self, shown: Iterable[int]) -> None:
         """Says on a user's statements that later ones replace them, in place of the texts that are worth least."""
-        entries, human, first = self.conversation.entries, self.conversation.table.human.values, len(self.pool.others)
-        quoted = {int(self.pool.places[number - first]): number for number in self.chosen if number >= first}
-        told = {at: entries[at] for at in {*shown, *quoted} if human[at]}
-        pairs = [*replaced({at: (entry.speaker, entry.text) for at, entry in told.items()})]
-        stay = {quoted.get(at) for older, newer, _ in pairs for at in (older, newer)}
-        marks: dict[int, str] = {}
-        for older, newer, about in pairs:
-            if older in quoted:
-                date = f" on {told[newer].date}" if told[newer].date else ""
-                marks[quoted[older]] = f"superseded{date}: {about}"
-        for number in sorted(self.chosen):
-            other = self.pool.others[number] if number < first else None
-            if other is None or other.source != "conversations" or not other.from_user:
-                continue
-            if mark := contradiction(other, self.conversation, self.pool):
-                marks[number] = mark
-                stay.add(number)
-        spare = [number for number in self.chosen if number not in stay]
+        marks, needed = self._marks_of_this_conversation(shown)
+        marks |= self._marks_of_other_conversations()
+        needed |= marks.keys()
+        spare = [number for number in self.chosen if number not in needed]
         for number, mark in marks.items():
             part = self.chosen[number]
             text = f"{part.text.rstrip()} ({mark})\n"
             marked = replace(part, text=text, tokens=self.count(text), reason=Reason.SUPERSEDED)
-            while (missing := marked.tokens - part.tokens - self.left) > 0 and spare:
+            missing = marked.tokens - part.tokens - self.left
+            while missing > 0 and spare:
                 self.left += self.chosen.pop(spare.pop()).tokens
+                missing = marked.tokens - part.tokens - self.left
             if missing <= 0:
-                self.left, self.chosen[number] = -missing, marked
-            elif number < first:  # without its mark, it would be taken for true
+                self.left = -missing
+                self.chosen[number] = marked
+            elif number < len(self.pool.others):  # without its mark, it would be taken for true
                 self.left += self.chosen.pop(number).tokens
+
+    def _marks_of_this_conversation(self, shown: Iterable[int]) -> tuple[dict[int, str], set[int]]:
+        """Returns the marks of quotes that a later statement here replaces, and the quotes that are part of such a pair.
+
+        `shown` are the positions of messages that stand in the prompt word for word.
+        """
+        entries = self.conversation.entries
+        is_human = self.conversation.table.human.values
+        first = len(self.pool.others)
+        quoted = {int(self.pool.places[number - first]): number for number in self.chosen if number >= first}
+        told = {at: entries[at] for at in {*shown, *quoted} if is_human[at]}
+        marks: dict[int, str] = {}
+        needed: set[int] = set()
+        for older, newer, about in replaced({at: (entry.speaker, entry.text) for at, entry in told.items()}):
+            needed |= {quoted[at] for at in (older, newer) if at in quoted}
+            if older in quoted:
+                date = f" on {told[newer].date}" if told[newer].date else ""
+                marks[quoted[older]] = f"superseded{date}: {about}"
+        return marks, needed
+
+    def _marks_of_other_conversations(self) -> dict[int, str]:
+        """Returns the marks of quotes from other conversations that this one, or a later one, says otherwise."""
+        marks: dict[int, str] = {}
+        for number in sorted(self.chosen):
+            if number >= len(self.pool.others):
+                break
+            other = self.pool.others[number]
+            if other.source != "conversations" or not other.from_user:
+                continue
+            if mark := contradiction(other, self.conversation, self.pool):
+                marks[number] = mark
+        return marks
 
     def _take(self, numbers: Sequence[int]) -> None:
         """Takes the texts that fit, and are not taken whole yet, in their order; one that does not fit is skipped."""
