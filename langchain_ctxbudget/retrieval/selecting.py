@@ -264,7 +264,7 @@ class _Selection:
                 self.left += self.chosen.pop(number).tokens
 
     def _marks_of_this_conversation(self, shown: Iterable[int]) -> tuple[dict[int, str], set[int]]:
-        """Returns the marks of quotes that a later statement here replaces, and the quotes that are part of such a pair.
+        """Returns the marks of quotes that a later statement here replaces, and the quotes that such a pair has.
 
         `shown` are the positions of messages that stand in the prompt word for word.
         """
