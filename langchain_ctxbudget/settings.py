@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, model_validator
+from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, PlainValidator, model_validator
 from langchain_ctxbudget import budget
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.messages import one_line, packaged
@@ -331,8 +331,11 @@ class ContextSettings(budget.Parameters):
     """Compaction starts when verbatim history passes this share of its layer (seed 001: 80 %)."""
     compaction_target: budget.Share = 0.25
     """Compaction goes down to this share of the layer."""
-    segment_messages: Annotated[int, Field(strict=True, ge=2)] = 20
-    """Messages that are summarised together, about so many; compaction goes by whole segments where the room allows."""
+    span_messages: Annotated[
+        int, Field(strict=True, ge=2, validation_alias=AliasChoices("span_messages", "segment_messages"))
+    ] = 20
+    """Messages that are summarised together, about so many; compaction goes by whole spans where the room allows. The
+    old name, `segment_messages`, is accepted."""
     usage_limits: Annotated[budget.UsageLimits | None, _or_none(budget.UsageLimits.of)] = None
     """The most that a session, and a user in a month, may use, for instance `{"month_tokens": 1_000_000}`; the less is
     left, the less goes into a prompt (seed 003). None: no limits."""

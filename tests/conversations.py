@@ -20,7 +20,7 @@ NO_PROMPT = LastPrompt(
     long_turn=(0, 0),
     squeezed=False,
     turn=(),
-    block=None,
+    background=None,
     settings=ContextSettings(),
     coverage=None,
 )

@@ -19,7 +19,6 @@ from pydantic import Field
 from starlette.exceptions import HTTPException
 from langchain_ctxbudget import budget as budgets
 from langchain_ctxbudget import pipeline as pipelines
-from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.budget import TIERS, Fragment, Layer, Reason, Status, UsageLimits
 from langchain_ctxbudget.documents import KnowledgeBase
 from langchain_ctxbudget.errors import FactError, InputError
@@ -32,6 +31,7 @@ from langchain_ctxbudget.report import JOINED, STATES, ContextReport, LayerRepor
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import TITLE, Scope
 from langchain_ctxbudget.tokens import PRICES, price_of
+from langchain_ctxbudget.worker import new_mutex
 
 UNKNOWN, CONFLICT = 404, 409
 UNASKED = "What do you know?"
@@ -421,12 +421,12 @@ def _pieces(prompt: Prompt) -> Iterator[list[Piece]]:
         else:
             yield _of(content.summary)
     for layer, group in said:
-        block = content.blocks.get(group.positions[0], ()) if layer == Layer.HISTORY else ()
+        background = content.backgrounds.get(group.positions[0], ()) if layer == Layer.HISTORY else ()
         if layer == Layer.MESSAGE and content.asked in group.positions:
-            block = (*content.volatile, *content.turn_work)
+            background = (*content.volatile, *content.turn_work)
         name = JOINED.join(message.id or message.type for message in group.messages)
         for place, message in enumerate(group.messages):
-            yield [*_of(() if place else block), (layer, name, plain_text(message))]
+            yield [*_of(() if place else background), (layer, name, plain_text(message))]
 
 
 def _of(fragments: Iterable[Fragment]) -> list[Piece]:

@@ -18,11 +18,11 @@ from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, GetOp, Item, SearchItem, SearchOp
 from numpy.typing import NDArray
 from pydantic import Field
-from langchain_ctxbudget.background import keep_newest, new_mutex
 from langchain_ctxbudget.flow import Flow, batch, embed, embed_query, in_thread, with_fallback
 from langchain_ctxbudget.messages import fold, mentions, one_line, remembering, terms
 from langchain_ctxbudget.search import Candidate, CentredVectors, LexicalIndex, Vectors, as_query, comparable, highest
 from langchain_ctxbudget.stores import ROOT, Record, has_index, label, read_all, require_id
+from langchain_ctxbudget.worker import keep_newest, new_mutex
 
 SHARED = "shared"
 """The label of everyone's documents; no user's label, since those end with `~`."""

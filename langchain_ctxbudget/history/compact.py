@@ -9,9 +9,9 @@ from langchain_core.messages import BaseMessage, ToolMessage
 from langchain_ctxbudget.budget import Fragment, Layer, Reason
 from langchain_ctxbudget.history import work_state
 from langchain_ctxbudget.history.arc import FOCUS_MESSAGES, arc_of
+from langchain_ctxbudget.history.backgrounds import Background, with_background
 from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.history.extractive import summary_lines
-from langchain_ctxbudget.history.turn_blocks import TurnBlock, with_block
 from langchain_ctxbudget.messages import (
     Count,
     Group,
@@ -83,7 +83,7 @@ class HistoryView:
     repairs: tuple[Repair, ...] = ()
     shortened: frozenset[int] = frozenset()
     """Positions of the messages among them that are not sent whole."""
-    blocks: Mapping[int, TurnBlock] = field(default_factory=dict)
+    backgrounds: Mapping[int, Background] = field(default_factory=dict)
     quoted: tuple[int, ...] = ()
     summary: tuple[Fragment, ...] = ()
     summary_intro: str = ""
@@ -91,7 +91,7 @@ class HistoryView:
     arc: tuple[Fragment, ...] = ()
     record: CutRecord | None = None
     """The cut, with the summary of the messages before it; None where everything is verbatim."""
-    step: bool = False
+    is_rebuilt: bool = False
     """True if the cut is the first one or has moved, or if its summary was written anew."""
     made_by: dict[str, int] = field(default_factory=dict)
     waiting: tuple[str, ...] = ()
@@ -249,8 +249,8 @@ class HistoryPlan:
         if not (self.end or grows):
             return HistoryView(strategy="empty", cut=0)
         record = decision.record or self._new_record(decision)
-        blocks = self._blocks_sent(record)
-        positions, messages, shortened = self._verbatim(record, blocks)
+        backgrounds = self._backgrounds_sent(record)
+        positions, messages, shortened = self._verbatim(record, backgrounds)
         messages, shortenings = with_short_call_ids(messages, conversation.longest_call_id)
         groups, repairs = group(messages, longest=conversation.longest_call_id)
         repairs = joined_repairs(shortenings, repairs)
@@ -261,7 +261,9 @@ class HistoryPlan:
             for at, message in zip(positions, messages, strict=True)
             if message is not entries[at].sent and loses_items(entries[at].sent, message)
         ]
-        quotes = (part.id for block in blocks.values() for part in block.fragments if part.is_quoted_whole)
+        quotes = (
+            part.id for background in backgrounds.values() for part in background.fragments if part.is_quoted_whole
+        )
         makers = Counter(line.made_by for line in (*record.summary, *record.arc))
         cost = cost_in(conversation, self.budget_tokens, record.cleared, record.media_from)
         first, last = self._frame(record.position, record.kept)
@@ -272,14 +274,14 @@ class HistoryPlan:
             costs=self._known_costs(groups, positions),
             repairs=tuple(repairs),
             shortened=frozenset(shortened),
-            blocks={at: block for at, block in blocks.items() if block.fragments},
+            backgrounds={at: background for at, background in backgrounds.items() if background.fragments},
             quoted=tuple(at for name in quotes if (at := conversation.position(name)) is not None),
             summary=fragments(Layer.HISTORY, record.summary, counter.count_text),
             summary_intro=first,
             summary_outro=last,
             arc=fragments(Layer.ARC, record.arc, counter.count_text),
             record=record if grows or not decision.whole else None,
-            step=record is not self.record and (grows or not decision.whole),
+            is_rebuilt=record is not self.record and (grows or not decision.whole),
             made_by=dict(sorted(makers.items())),
             waiting=record.waiting,
             next_cut=self._moved(cost, self.room_tokens) if conversation.table.made.maker and not decision.whole else 0,
@@ -298,15 +300,17 @@ class HistoryPlan:
                     costs.add(message, conversation.counter.count_message(message))
         return costs
 
-    def _blocks_sent(self, record: CutRecord) -> dict[int, TurnBlock]:
-        """Returns the context blocks with which messages since the step were sent, by position."""
+    def _backgrounds_sent(self, record: CutRecord) -> dict[int, Background]:
+        """Returns the backgrounds with which messages since the step were sent, by position."""
         begun = record.begun if self.grows else self.end
         without = range(record.left_out[0], record.saved_until if record.left_out[1] else 0)
-        sent = ((at, block) for at, block in self.conversation.sent.items() if block.cut_key == self.cut_key)
-        return {at: block.lasting for at, block in sent if at >= begun and at not in without}
+        sent = (
+            (at, background) for at, background in self.conversation.sent.items() if background.cut_key == self.cut_key
+        )
+        return {at: background.lasting for at, background in sent if at >= begun and at not in without}
 
     def _verbatim(
-        self, record: CutRecord, blocks: Mapping[int, TurnBlock]
+        self, record: CutRecord, backgrounds: Mapping[int, Background]
     ) -> tuple[list[int], list[BaseMessage], set[int]]:
         """Returns the positions of the messages that are sent, the messages, and which ones are not sent whole."""
         entries, left_out = self.conversation.entries, range(*record.left_out)
@@ -319,16 +323,16 @@ class HistoryPlan:
         for at in positions:
             entry = entries[at]
             message, is_new = entry.sent, at >= begun
-            is_as_sent = is_new and (at in blocks or not self.clips_new)
-            if at in blocks:
-                message = self.conversation.sent_again(at, blocks[at])
+            is_as_sent = is_new and (at in backgrounds or not self.clips_new)
+            if at in backgrounds:
+                message = self.conversation.sent_again(at, backgrounds[at])
             elif not is_as_sent and (clips_old or is_new):
                 media_from = self.media_from if record.media_from is None else record.media_from
                 message = shown(self.conversation, at, self.budget_tokens, record.cleared, media_from)[0]
             if entry.preservation == "summarize" or not (is_as_sent or message is entry.sent):
                 shortened.add(at)
             if left_out and at == left_out.stop:
-                message = with_block(message, f"[Messages {left_out.start + 1} to {at} are left out here.]\n")
+                message = with_background(message, f"[Messages {left_out.start + 1} to {at} are left out here.]\n")
             messages.append(message)
         return positions, messages, shortened
 
@@ -366,7 +370,7 @@ class HistoryPlan:
         return cut
 
     def _moved(self, cost: Cost, room: int) -> int:
-        safe, tree = self.conversation.safe, self.conversation.spans(self.settings.segment_messages).tree
+        safe, tree = self.conversation.safe, self.conversation.spans(self.settings.span_messages).tree
         return move_cut(cost, safe, tree, room=room, trigger=self.trigger, target=self.target, keep=self.keep)
 
     def _new_record(self, decision: Decision) -> CutRecord:
@@ -380,7 +384,7 @@ class HistoryPlan:
             return CutRecord(**made, strategy="full", clipped=self.clips_whole, summary=(), arc=())
         strategy = strategy_for(conversation.total_tokens, self.room_tokens + self.arc_tokens)
         kept = self._kept_positions(cut, self.important_tokens)
-        digests, waiting = conversation.spans(self.settings.segment_messages).before(cut)
+        digests, waiting = conversation.spans(self.settings.span_messages).before(cut)
         arc, alive = arc_of(
             digests,
             strategy,
@@ -444,7 +448,7 @@ class HistoryPlan:
         Important ones take at most so many tokens, out of the room that pinned ones leave.
         """
         conversation, taken, left = self.conversation, list[int](), self.pinned_room_tokens
-        said_most = conversation.spans(self.settings.segment_messages).important(cut) if important else []
+        said_most = conversation.spans(self.settings.span_messages).important(cut) if important else []
         worth = [position for position in said_most if conversation.quotable[position]]
         for positions, most in ((conversation.kept[::-1], left), (worth, important)):
             left = min(left, most)
@@ -511,7 +515,7 @@ def move_cut(
 ) -> int:
     """Returns the position of the first message that stays verbatim after a compaction step.
 
-    It is the end of a segment, the one that leaves about `target` of the room, no more than half-way to the trigger.
+    It is the end of a span, the one that leaves about `target` of the room, no more than half-way to the trigger.
     Where none ends there, it is the oldest safe place that leaves at most `target`. No more is read than has room.
     """
     end = len(safe)

@@ -10,16 +10,15 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 from langchain_core.messages import BaseMessage
-from langchain_ctxbudget.background import keep_newest, new_mutex
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow, Lock, T, locked
 from langchain_ctxbudget.history.arc import OpenQuestions
+from langchain_ctxbudget.history.backgrounds import Background, with_background, words_of
 from langchain_ctxbudget.history.columns import UNKNOWN, Beginning, Costs, Entry
 from langchain_ctxbudget.history.extractive import Line
 from langchain_ctxbudget.history.log import Heads, News, fold, in_order
 from langchain_ctxbudget.history.table import PRESERVATIONS, MessageTable
 from langchain_ctxbudget.history.tree import Spans
-from langchain_ctxbudget.history.turn_blocks import TurnBlock, with_block, words_of
 from langchain_ctxbudget.history.work_state import MOST_MESSAGES, WorkState
 from langchain_ctxbudget.messages import (
     Preservation,
@@ -33,8 +32,9 @@ from langchain_ctxbudget.messages import (
 from langchain_ctxbudget.report import CoverageRange, CoverageState, ranges
 from langchain_ctxbudget.search import Numbers
 from langchain_ctxbudget.settings import ContextSettings, ToolKind
-from langchain_ctxbudget.stores import BlockRecord, CutRecord, MessageRecord, Scope, SnapshotRecord
+from langchain_ctxbudget.stores import CutRecord, MessageRecord, Scope, SegmentRecord, SnapshotRecord
 from langchain_ctxbudget.tokens import TokenCounter
+from langchain_ctxbudget.worker import keep_newest, new_mutex
 
 MAX_OPEN = 256
 """Conversations kept in memory; the one unused for longest goes first, and is read again when needed."""
@@ -58,7 +58,7 @@ class LastPrompt:
     """True if something of its stable zone was left out for that turn alone."""
     whole_tokens: int = 0
     turn: Sequence[BaseMessage]
-    block: TurnBlock | None
+    background: Background | None
     settings: ContextSettings
     coverage: Callable[[], tuple[CoverageRange, ...]] | None
     """Makes its ledger; None where messages have changed since."""
@@ -92,7 +92,7 @@ class Conversation:
         self.cuts: Mapping[str, CutRecord] = {}
         self.snapshot: SnapshotRecord | None = None
         self.last: LastPrompt | None = None
-        self.sent: Mapping[int, TurnBlock] = {}
+        self.sent: Mapping[int, Background] = {}
 
     def use_costs(self, costs: Costs) -> None:
         """Takes what every message costs."""
@@ -141,9 +141,9 @@ class Conversation:
         """Returns messages as a summariser reads them."""
         return [entry.as_line(first + offset) for offset, entry in enumerate(self.entries[first:end])]
 
-    def spans(self, segment_messages: int) -> Spans:
-        """Returns the spans for a size of segments, with all segments that have ended by now."""
-        tree = self.table.tree(segment_messages)
+    def spans(self, span_messages: int) -> Spans:
+        """Returns the spans for a size of spans, with all spans that have ended by now."""
+        tree = self.table.tree(span_messages)
         if not self.is_newest:
             tree = tree.shortened(len(self.entries)).grow(self.entries)
         return Spans(self.entries, tree, self.table.made)
@@ -179,9 +179,11 @@ class Conversation:
             self.clips[key] = told, self.counter.count_message(as_note(told))
         return max(0, cost - self.clips[key][1])
 
-    def sent_again(self, position: int, block: TurnBlock) -> BaseMessage:
-        """Returns a message whole, as it was sent with its block."""
-        return with_block(as_sent(self.entries[position].message.model_copy(update={"name": block.name})), block.text)
+    def sent_again(self, position: int, background: Background) -> BaseMessage:
+        """Returns a message whole, as it was sent with its background."""
+        return with_background(
+            as_sent(self.entries[position].message.model_copy(update={"name": background.name})), background.text
+        )
 
     def read_questions(self, end: int) -> OpenQuestions:
         """Returns the questions that the messages before `end` leave open."""
@@ -277,20 +279,20 @@ class OpenConversation:
     learned: tuple[int, str] = (0, "")
     """The number of messages that were learned from, by the last look, and their digest."""
     stored_at: dict[str, datetime] | None = None
-    """The time at which each record was stored, by key, where somebody wants to know: blocks do not tell."""
+    """The time at which each record was stored, by key, where somebody wants to know: segments do not tell."""
     last: LastPrompt | None = None
     snapshots: list[str] | None = None
     """The ids of the reports of its prompts that are kept; None before they were read."""
     times: Sequence[datetime | None] = ()
     """The time at which each of its first messages was stored, as far as that is known."""
-    blocks: list[BlockRecord] = field(default_factory=list)
-    named_blocks: Sequence[BlockRecord] = ()
-    """The blocks that the stored head names, as far as is known; damaged ones are among them."""
+    segments: list[SegmentRecord] = field(default_factory=list)
+    named_segments: Sequence[SegmentRecord] = ()
+    """The segments that the stored head names, as far as is known; damaged ones are among them."""
     remade: str = ""
-    sent: dict[int, TurnBlock] = field(default_factory=dict)
-    """The blocks with which human messages were sent, by position; the newest may not be stored yet, as its message."""
+    sent: dict[int, Background] = field(default_factory=dict)
+    """The backgrounds with which human messages were sent, by position; the newest may not be stored yet, as its message."""
     sent_read: int = 0
-    """The number of messages that were checked for a block."""
+    """The number of messages that were checked for a background."""
     under_way: object = None
 
     def seen_with(self, counter: TokenCounter, longest_call_id: int | None = None) -> Conversation:
@@ -311,7 +313,7 @@ class OpenConversation:
         position = 0 if whole else self._first_touched(news)
         old = [(self.table.record(at), self.table.ids[at]) for at in range(position, len(self.table))]
         if whole:  # another log
-            self.blocks, self.doubles, self.archived, self.sent_read = [], [], {}, 0
+            self.segments, self.doubles, self.archived, self.sent_read = [], [], {}, 0
         known = [] if whole else [*(record for record, _ in old), *self.doubles]
         records: dict[str, MessageRecord | None] = {record.place.key: record for record in (*known, *news.messages)}
         records |= news.changed
@@ -326,8 +328,8 @@ class OpenConversation:
         if position + same < len(self.table):
             self.table = self.table.changed(position + same)
             self.seen = SeenMessages(), ""  # or it would keep what is forgotten
-            self.blocks = [block for block in self.blocks if block.end <= position + same]
-            self.last = self.last and replace(self.last, coverage=None, turn=(), block=None)
+            self.segments = [segment for segment in self.segments if segment.end <= position + same]
+            self.last = self.last and replace(self.last, coverage=None, turn=(), background=None)
         for record, message in folded.messages[same:]:
             self.table.append(record, message, self.pins.get(str(message.id)))
             self.newest_state = max(self.newest_state, record.place.state)

@@ -13,12 +13,12 @@ from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 from langchain_ctxbudget import stores
 from langchain_ctxbudget.errors import InputError, MessageConflictError, StoreDataError, StoreError
 from langchain_ctxbudget.flow import Flow, batch
-from langchain_ctxbudget.history import blocks, log
+from langchain_ctxbudget.history import log, segments
+from langchain_ctxbudget.history.backgrounds import SENT, Background, words_of
 from langchain_ctxbudget.history.conversation import OpenConversation, require_known
 from langchain_ctxbudget.history.log import CUTS, PINS, SURE, Heads, News
 from langchain_ctxbudget.history.summarizing import COMPACTIONS
 from langchain_ctxbudget.history.table import MessageTable
-from langchain_ctxbudget.history.turn_blocks import SENT, TurnBlock, words_of
 from langchain_ctxbudget.messages import (
     Preservation,
     SeenMessages,
@@ -47,7 +47,7 @@ def refresh(store: BaseStore, conversation: OpenConversation, *, listing: bool =
     if not conversation.scope.is_kept:
         return
     if conversation.heads is None and not conversation.table:
-        yield from blocks.read(store, conversation)
+        yield from segments.read(store, conversation)
     now = yield from log.read_heads(store, conversation.scope, None if listing else conversation.heads)
     yield from read_until(store, conversation, now)
 
@@ -187,7 +187,11 @@ class Editor:
         made = _records(new, self.lane, clock, head.count, conversation.newest_state if state is None else state)
         was_known = conversation.sent_read >= len(conversation.table)
         places = ((conversation.sent.get(at), one.message) for at, one in enumerate(new, len(conversation.table)))
-        puts = [put_sent(self.scope, block) for block, one in places if block and block.said == words_of(one)]
+        puts = [
+            put_sent(self.scope, background)
+            for background, one in places
+            if background and background.said == words_of(one)
+        ]
         if cuts := () if conversation.table else conversation.cuts:  # of the prompt for the first message
             puts.append(stores.written(self.scope.place(CUTS), stores.CutsRecord(cuts=tuple(cuts.values()))))
         yield from self._commit(made, News(made), [*beside, *puts])
@@ -236,16 +240,16 @@ class Editor:
     def _stale(self, first: int, changed: Collection[str], *, forgets: bool) -> Flow[list[PutOp]]:
         """Returns the deletions of everything that was derived from messages from a position on."""
         scope, trees = self.scope, self.conversation.table.trees.values()
-        places = [scope.place(CUTS), GetOp(scope.namespace(blocks.BLOCKS), blocks.HEAD)]
+        places = [scope.place(CUTS), GetOp(scope.namespace(segments.SEGMENTS), segments.HEAD)]
         item, head = yield from batch(self.store, places)
-        deletions = yield from blocks.forgotten(self.store, scope, head, first, changed)
+        deletions = yield from segments.forgotten(self.store, scope, head, first, changed)
         if item is not None:
             stay: tuple[stores.CutRecord, ...] = ()
             with suppress(StoreDataError):  # derived: none where it cannot be read
                 known = stores.CutsRecord.found(item)
                 stay = tuple(cut for cut in known.cuts if max(cut.position, cut.cleared) <= first) if known else ()
             deletions.append(stores.written(scope.place(CUTS), stores.CutsRecord(cuts=stay) if stay else None))
-        # Any block that was sent may quote what is changed. Of what a model wrote, what stands before it stays, and all
+        # Any background that was sent may quote what is changed. Of what a model wrote, what stands before it stays, and all
         # of it where the message may still be told of: what it says of other messages serves on.
         gone = yield from stores.bulk.read_all(self.store, scope.namespace(SENT))
         if forgets:
@@ -400,7 +404,7 @@ def _recognized(conversation: OpenConversation, messages: Sequence[BaseMessage])
 
 
 def read_sent(store: BaseStore, conversation: OpenConversation) -> Flow[None]:
-    """Reads the blocks that another process has written, of messages that a cut may still show."""
+    """Reads the backgrounds that another process has written, of messages that a cut may still show."""
     end, read = len(conversation.table), conversation.sent_read
     begun = min((cut.begun for cut in conversation.cuts.values() if cut.prefix), default=end)
     asked = [at for at in range(max(begun, read), end) if is_user(conversation.table[at].message)]
@@ -408,20 +412,20 @@ def read_sent(store: BaseStore, conversation: OpenConversation) -> Flow[None]:
     conversation.sent_read = end
 
 
-def sent_at(store: BaseStore, scope: stores.Scope, positions: Sequence[int]) -> Flow[dict[int, TurnBlock]]:
-    """Returns the blocks that are stored of the messages at some positions."""
+def sent_at(store: BaseStore, scope: stores.Scope, positions: Sequence[int]) -> Flow[dict[int, Background]]:
+    """Returns the backgrounds that are stored of the messages at some positions."""
     items = yield from batch(store, [GetOp(scope.namespace(SENT), str(at)) for at in positions])
-    found = dict[int, TurnBlock]()
+    found = dict[int, Background]()
     for at, item in zip(positions, items, strict=True):
         if isinstance(item, Item):
             with suppress(InputError):  # derived: the message is shown without it
-                found[at] = TurnBlock.from_dict(stores.stored(item.value))
+                found[at] = Background.from_dict(stores.stored(item.value))
     return found
 
 
-def put_sent(scope: stores.Scope, block: TurnBlock) -> PutOp:
-    """Returns what stores the block of a message."""
-    return PutOp(scope.namespace(SENT), str(block.position), stores.storable(block.to_dict()), index=False)
+def put_sent(scope: stores.Scope, background: Background) -> PutOp:
+    """Returns what stores the background of a message."""
+    return PutOp(scope.namespace(SENT), str(background.position), stores.storable(background.to_dict()), index=False)
 
 
 def hold(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> None:

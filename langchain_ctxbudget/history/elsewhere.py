@@ -1,9 +1,9 @@
 """What a user has said in other conversations than the open one: read once a process, and searched whole.
 
-Other conversations are opened for reading, apart from those in which somebody talks: from their sealed blocks, and from
-the log what is in no block yet. A prompt looks whether anything is new, searches the words and vectors of all messages
+Other conversations are opened for reading, apart from those in which somebody talks: from their sealed segments, and from
+the log what is in no segment yet. A prompt looks whether anything is new, searches the words and vectors of all messages
 in memory, and takes a few as candidates. Their texts are read when they are shown. What was read from the log is stored
-in blocks in the background, to the last message: the next process reads no log.
+in segments in the background, to the last message: the next process reads no log.
 """
 
 import itertools
@@ -18,10 +18,9 @@ from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, GetOp, Item, SearchItem, SearchOp
 from numpy.typing import NDArray
 from langchain_ctxbudget import search, stores
-from langchain_ctxbudget.background import keep_newest, new_mutex
 from langchain_ctxbudget.errors import BlockedLoopError
 from langchain_ctxbudget.flow import Flow, Lock, batch, embed, embed_query, locked, with_fallback
-from langchain_ctxbudget.history import blocks, editing, log
+from langchain_ctxbudget.history import editing, log, segments
 from langchain_ctxbudget.history.columns import MessageIndex
 from langchain_ctxbudget.history.conversation import OpenConversation
 from langchain_ctxbudget.history.log import JOINED, LANES, PINS, conversation_of, message_reference, read_items
@@ -29,6 +28,7 @@ from langchain_ctxbudget.history.table import MessageTable
 from langchain_ctxbudget.messages import date_of, is_user, plain_text, preservation_of, speaker, terms, time_of
 from langchain_ctxbudget.search import Candidate, Kind
 from langchain_ctxbudget.settings import Source
+from langchain_ctxbudget.worker import keep_newest, new_mutex
 
 MOST_SEARCHED = 20_000
 """Messages of a user's other conversations that are searched: of those that were written to last."""
@@ -63,11 +63,11 @@ class OtherThread:
     signs: search.Rows = field(default_factory=lambda: search.Rows(np.uint64))
     """The signs of every vector's values, by which those that are near to a query are found."""
     stored_at: list[datetime | None] = field(default_factory=list)
-    """The time at which every message was stored, where it is known: not all blocks tell."""
+    """The time at which every message was stored, where it is known: not all segments tell."""
     not_own: frozenset[str] = frozenset()
     """The ids of what other users have said in it, which is never quoted as the user's."""
     sealed_for: object = None
-    """Its contents when something new to be stored in blocks was looked for last."""
+    """Its contents when something new to be stored in segments was looked for last."""
     measured: tuple[int, float] = (0, 1.0)
     """The number of messages that were measured, and the tokens of a term in them."""
     made: dict[int, "OtherMessage"] = field(default_factory=dict)
@@ -104,13 +104,13 @@ class OtherThread:
         return id(self.table), len(self.table), self.index.vectors_by, len(self.index.vectors)
 
     def takes_news(self) -> bool:
-        """Tells whether something may be new to be stored in blocks; of the same contents, only once."""
+        """Tells whether something may be new to be stored in segments; of the same contents, only once."""
         if self.sealed_for == self.contents:
             return False
         self.sealed_for = self.contents
         if len(self.index.links) < len(self.index.vectors) or None in self.stored_at:
             return True
-        return next(blocks.lacking(self.conversation, rests=True), None) is not None
+        return next(segments.lacking(self.conversation, rests=True), None) is not None
 
     def note_times(self) -> None:
         """Takes in the times of messages that are new."""
@@ -334,10 +334,10 @@ class OtherConversations:
     """The conversations of one user, read for the prompts of the others; used by one prompt at a time."""
 
     def __init__(self, on_news: Callable[[stores.Scope], object] | None = None) -> None:
-        """Takes a function that is told of each conversation of which something new may be stored in blocks."""
+        """Takes a function that is told of each conversation of which something new may be stored in segments."""
         self.lock = Lock()
         self.writing = Lock()
-        """Held while blocks are written; it is taken before `lock`."""
+        """Held while segments are written; it is taken before `lock`."""
         self.threads: dict[str, OtherThread] = {}
         """By the label of the conversation; the one that was written to first comes first."""
         self._on_news = on_news
@@ -369,10 +369,10 @@ class OtherConversations:
         yield from locked(self.writing, locked(self.lock, body()))
 
     def seal(self, store: BaseStore, scope: stores.Scope, opened: OpenConversation | None) -> Flow[bool]:
-        """Stores what is known of a conversation in blocks; returns whether there may be more.
+        """Stores what is known of a conversation in segments; returns whether there may be more.
 
         The caller holds the lock of the conversation, and gives it where it is open. Nothing is written where the
-        conversation has changed since it was read, or others have written blocks.
+        conversation has changed since it was read, or others have written segments.
         """
         return (yield from locked(self.writing, self._seal_alone(store, scope, opened)))
 
@@ -383,18 +383,18 @@ class OtherConversations:
         conversation = thread.conversation
         table = thread.table
         times = yield from _read_times(store, thread)
-        known = yield from blocks.read_head(store, scope)
+        known = yield from segments.read_head(store, scope)
         vectors_by = known.vectors_by if known else ""
         heads, sealed = yield from locked(self.lock, _prepare(thread, opened, table, times, vectors_by))
         if sealed is None:
             return False
         now = yield from log.read_heads(store, scope, heads)
-        if now != heads or tuple(known.blocks if known else ()) != tuple(conversation.named_blocks):
+        if now != heads or tuple(known.segments if known else ()) != tuple(conversation.named_segments):
             return False
-        yield from blocks.write_resting(store, conversation, sealed, known)
+        yield from segments.write_resting(store, conversation, sealed, known)
         yield from locked(self.lock, _note_sealed(thread, sealed))
         if opened is not None and _is_same(opened, thread):
-            opened.blocks = [*sealed.blocks]
+            opened.segments = [*sealed.segments]
         return True
 
     def read(
@@ -671,10 +671,10 @@ def _newest(others: Sequence[_Listed]) -> int:
 
 
 def _open(store: BaseStore, scopes: Mapping[str, stores.Scope]) -> Flow[dict[str, OpenConversation]]:
-    """Returns conversations with what their blocks tell, by their labels; empty ones where blocks cannot be read."""
+    """Returns conversations with what their segments tell, by their labels; empty ones where segments cannot be read."""
     opened = {label: OpenConversation(scope, stored_at={}) for label, scope in scopes.items()}
     try:
-        yield from blocks.read_together(store, [*opened.values()])
+        yield from segments.read_together(store, [*opened.values()])
     except Exception:  # noqa: BLE001 - they are derived: the log is read, and tells what is wrong with the store
         return {label: OpenConversation(scope, stored_at={}) for label, scope in scopes.items()}
     return opened
@@ -699,15 +699,15 @@ def _refresh(store: BaseStore, thread: OtherThread, listed: _Listed) -> Flow[Non
 
 
 def _read_times(store: BaseStore, thread: OtherThread) -> Flow[dict[int, datetime]]:
-    """Reads when the messages of the next blocks that do not tell were stored, by position; so no prompt has to."""
+    """Reads when the messages of the next segments that do not tell were stored, by position; so no prompt has to."""
     table, known = thread.table, [*thread.stored_at]
     unknown: list[range] = []
     first = 0
-    for block in thread.conversation.blocks:
-        if block.end <= len(known) and None in known[first : block.end]:
-            unknown.append(range(first, block.end))
-        first = block.end
-    positions = [*itertools.chain.from_iterable(unknown[: blocks.SEALED_AT_ONCE])]
+    for segment in thread.conversation.segments:
+        if segment.end <= len(known) and None in known[first : segment.end]:
+            unknown.append(range(first, segment.end))
+        first = segment.end
+    positions = [*itertools.chain.from_iterable(unknown[: segments.SEALED_AT_ONCE])]
     namespace = thread.conversation.scope.namespace(log.MESSAGES)
     places = [GetOp(namespace, table.place(position).key) for position in positions]
     items = yield from read_items(store, places)
@@ -721,7 +721,7 @@ def _prepare(
     table: MessageTable,
     times: Mapping[int, datetime],
     vectors_by: str,
-) -> Flow[tuple[log.Heads | None, blocks.Sealed | None]]:
+) -> Flow[tuple[log.Heads | None, segments.Sealed | None]]:
     """Works out what is to be stored of a conversation, and returns it behind the heads of the log that was read.
 
     It takes in the times at which messages were stored, unless the table in which they stood is another one by now.
@@ -733,20 +733,20 @@ def _prepare(
         for position, stored_at in times.items():
             thread.stored_at[position] = stored_at
     if opened is not None and _is_same(opened, thread):
-        conversation.blocks = [*opened.blocks]
-        conversation.named_blocks = tuple(opened.blocks)
+        conversation.segments = [*opened.segments]
+        conversation.named_segments = tuple(opened.segments)
     if len(thread.index.links) < len(thread.index.vectors):
         thread.index.subjects()
-    sealed = blocks.prepare(conversation, rests=True, with_vectors=vectors_by in ("", thread.index.vectors_by))
+    sealed = segments.prepare(conversation, rests=True, with_vectors=vectors_by in ("", thread.index.vectors_by))
     return conversation.heads, sealed
 
 
-def _note_sealed(thread: OtherThread, sealed: blocks.Sealed) -> Flow[None]:
+def _note_sealed(thread: OtherThread, sealed: segments.Sealed) -> Flow[None]:
     """Notes what was stored of a conversation, unless it was read anew meanwhile."""
     yield from ()
     if thread.table is sealed.table:
-        thread.conversation.blocks = [*sealed.blocks]
-    thread.conversation.named_blocks = sealed.blocks
+        thread.conversation.segments = [*sealed.segments]
+    thread.conversation.named_segments = sealed.segments
 
 
 def _is_same(opened: OpenConversation, thread: OtherThread) -> bool:
@@ -775,7 +775,7 @@ def _embed_all(threads: Sequence[OtherThread], query: Query) -> Flow[None]:
     """Embeds the messages that have no vector yet, and the query, where there is something to compare it with.
 
     Embeddings of a service are asked for candidates alone: nobody waits until it has read all conversations. What of
-    these is in blocks has its vectors.
+    these is in segments has its vectors.
     """
     embeddings = query.embeddings
     if isinstance(embeddings, search.LocalEmbeddings):
@@ -853,7 +853,7 @@ class Libraries:
     """The other conversations of every user that stay in memory; for threads and tasks."""
 
     def __init__(self, on_news: Callable[[stores.Scope], object] | None = None) -> None:
-        """Takes what is told of every conversation of which something new may be stored in blocks."""
+        """Takes what is told of every conversation of which something new may be stored in segments."""
         self._mutex = new_mutex()
         self._of: dict[str, OtherConversations] = {}
         self._on_news = on_news
@@ -878,7 +878,7 @@ class Libraries:
             yield from known.forget(scope)
 
     def seal(self, store: BaseStore, scope: stores.Scope, opened: OpenConversation | None) -> Flow[bool]:
-        """Stores what is known of a conversation in blocks, as `OtherConversations.seal` says."""
+        """Stores what is known of a conversation in segments, as `OtherConversations.seal` says."""
         with self._mutex:
             known = self._of.get(scope.user_id)
         return known is not None and (yield from known.seal(store, scope, opened))

@@ -14,19 +14,19 @@ from functools import cache, cached_property
 from itertools import chain, groupby
 
 from langchain_ctxbudget import messages
-from langchain_ctxbudget.history.turn_blocks import with_headings
+from langchain_ctxbudget.history.backgrounds import with_headings
 from langchain_ctxbudget.messages import Count, begins_in_the_middle, fences, remembering, terms, units, word_count
 from langchain_ctxbudget.settings import HistoryFormat
 from langchain_ctxbudget.stores import EXTRACTION, SummaryLine
 
-KEPT_PER_SEGMENT = 16
+KEPT_PER_SPAN = 16
 KEPT_PER_NODE, CHARACTERS_PER_NODE = 24, 3_600
 """The most that a node of a higher level keeps: sentences, and characters (about 900 tokens)."""
 ARTIFACTS = 16
 KNOWN_LINES = 256
-"""Messages whose sentences are cached: at least those of the segment that has not ended."""
+"""Messages whose sentences are cached: at least those of the span that has not ended."""
 POOL = 600
-"""The most sentences that a summary chooses from; the most important ones of all segments."""
+"""The most sentences that a summary chooses from; the most important ones of all spans."""
 KIND_BONUS = 20.0
 FEWEST_WORDS, FEWEST_FOREIGN_WORDS = 3, 5
 """A sentence of fewer words is not kept, unless it decides something or leaves it open; and in other languages."""
@@ -191,8 +191,8 @@ def merged_artifacts(digests: Iterable[Digest], most: int | None = None) -> tupl
     return tuple(name for name, _ in weight.most_common(most))
 
 
-def keep_sentences(lines: Iterable[Line], limit: int = KEPT_PER_SEGMENT) -> tuple[Sentence, ...]:
-    """Returns the sentences of a segment that are worth keeping, in order; of equal ones, the first."""
+def keep_sentences(lines: Iterable[Line], limit: int = KEPT_PER_SPAN) -> tuple[Sentence, ...]:
+    """Returns the sentences of a span that are worth keeping, in order; of equal ones, the first."""
     candidates = (sentence for line in lines for sentence in candidates_of(line))
     best: dict[str, Sentence] = {}
     for sentence in sorted(candidates, key=lambda s: (-s.score, s.position, s.order)):

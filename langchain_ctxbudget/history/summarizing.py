@@ -14,7 +14,6 @@ from typing import Any, Protocol, Self
 
 from langgraph.store.base import BaseStore, GetOp
 from langchain_ctxbudget import llm, messages
-from langchain_ctxbudget.background import BackgroundWorker, Cancelled
 from langchain_ctxbudget.errors import ModelReplyError, StoreDataError
 from langchain_ctxbudget.flow import Flow, T, batch, drive
 from langchain_ctxbudget.history.conversation import Conversation, OpenConversation
@@ -24,6 +23,7 @@ from langchain_ctxbudget.history.tree import KnownDigests, Node, Spans, node_at
 from langchain_ctxbudget.messages import CONTEXT, SUMMARY, fences, fold, one_line, sentences, terms
 from langchain_ctxbudget.stores import EXTRACTION, Clock, Record, Scope, written
 from langchain_ctxbudget.tokens import ChatModel, TokenCounter, encodable, estimate_tokens
+from langchain_ctxbudget.worker import Cancelled, Worker
 
 COMPACTIONS = "compactions"
 CAP_TOKENS = (320, 400, 480)
@@ -170,12 +170,12 @@ class ChatModelSummarizer:
         """Returns the text to read: what came before the span, then its lines, the largest of them clipped."""
         window = self.model.window_tokens
         questions = "".join(f"- {fences.as_item(question)}\n" for question in request.open_questions)
-        told = {"The conversation before this segment": request.prior, "Questions that were open before it": questions}
+        told = {"The conversation before this span": request.prior, "Questions that were open before it": questions}
         before = ""
         for heading, text in told.items():
             shown = _within(fences.as_data(encodable(text)), window // 8).strip()
             before += f"{heading}:\n{fences.opening(SUMMARY)}{shown}\n{fences.closing(SUMMARY)}\n" if shown else ""
-        before += f"The segment:\n{fences.opening(CONTEXT).strip()}"
+        before += f"The span:\n{fences.opening(CONTEXT).strip()}"
         taken += sum(map(estimate_tokens, (_AS_JSON, before, fences.closing(CONTEXT)))) + llm.FRAMING_TOKENS
         taken += min(2 * request.cap_tokens + REPLY_EXTRA_TOKENS, window // 3)
         if window - taken < LEAST_ROOM_TOKENS:
@@ -259,10 +259,10 @@ def look_up(store: BaseStore, scope: Scope, known: KnownDigests, keys: Sequence[
 
 
 def compactions(
-    store: BaseStore, seen: Conversation, segment_messages: int, until: int
+    store: BaseStore, seen: Conversation, span_messages: int, until: int
 ) -> Flow[list[ConversationCompaction]]:
     """Returns the record of every span before a position: the model's digest, else that of extraction."""
-    spans = seen.spans(segment_messages)
+    spans = seen.spans(span_messages)
     nodes = spans.tree.complete(until)
     if spans.known.maker:
         yield from look_up(store, seen.scope, spans.known, [*map(spans.key, nodes)])
@@ -325,9 +325,9 @@ class Summarizing:
     def __init__(self, model: ChatModel, owner: Owner) -> None:
         self.summarizer = ChatModelSummarizer(model)
         self._owner = owner
-        self.worker: BackgroundWorker[Scope] = BackgroundWorker(lambda *job: drive(self._run(*job)))
+        self.worker: Worker[Scope] = Worker(lambda *job: drive(self._run(*job)))
 
-    def submit(self, conversation: OpenConversation, *, step: bool) -> None:
+    def submit(self, conversation: OpenConversation, *, is_rebuilt: bool) -> None:
         """Has the spans written about that came behind the cut, or are about to.
 
         Once the model has failed, that waits; then it is asked about all that it has not written about.
@@ -336,14 +336,14 @@ class Summarizing:
         is_due = known.waits_until is not None and known.waits_until <= self._owner.clock()
         if known.waits_until is not None and not is_due:
             return
-        new = conversation.scope.is_kept and (step or is_due or known.until > known.asked_until)
+        new = conversation.scope.is_kept and (is_rebuilt or is_due or known.until > known.asked_until)
         if new and wanted(self._seen(conversation)[1]):
             self.worker.submit(conversation.scope)
             known.asked_until = known.until
 
     def _seen(self, conversation: OpenConversation) -> tuple[Conversation, Spans]:
         seen = conversation.seen_with(self._owner.counter)
-        return seen, seen.spans(seen.table.made.segment_messages)
+        return seen, seen.spans(seen.table.made.span_messages)
 
     def _run(self, scope: Scope, cancelled: Cancelled) -> Flow[None]:
         """Writes about span after span of one conversation; its lock is not held while the model works."""

@@ -15,7 +15,6 @@ import numpy as np
 from langchain_core.messages import BaseMessage, ToolMessage
 from numpy.typing import NDArray
 from langchain_ctxbudget import messages
-from langchain_ctxbudget.background import keep_newest
 from langchain_ctxbudget.history.arc import OpenQuestions
 from langchain_ctxbudget.history.columns import UNKNOWN, Arrays, Columns, Costs, Entry, MessageIndex, Numbering, coded
 from langchain_ctxbudget.history.extractive import candidates_of
@@ -25,13 +24,14 @@ from langchain_ctxbudget.messages import OpenCalls, Preservation
 from langchain_ctxbudget.search import Rows
 from langchain_ctxbudget.stores import MessageRecord, Place
 from langchain_ctxbudget.tokens import TokenCounter
+from langchain_ctxbudget.worker import keep_newest
 
 MOST_READ_AHEAD = 16
 """More messages at once than an exchange has are read when a prompt needs it."""
 TEXTS_TOGETHER = 16
-"""Texts that are deflated together, so that few are inflated where one is looked at; a block is a multiple of them."""
+"""Texts that are deflated together, so that few are inflated where one is looked at; a segment is a multiple of them."""
 MOST_DECODED = 8_192
-"""Messages that stay objects, which the garbage collector looks at; of more, those of blocks are inflated if shown."""
+"""Messages that stay objects, which the garbage collector looks at; of more, those of segments are inflated if shown."""
 MOST_UNTIMED = 8
 """Messages whose time cannot be read that a report names."""
 NO_CALLS = OpenCalls()
@@ -72,11 +72,11 @@ class MessageTable(Columns, Sequence[Entry]):
         self.counted: dict[str, Costs] = {}
         self._words: Numbering[str | None] = Numbering()
         self.decoded: dict[int, Entry] = {}
-        """The newest messages at least, and all that are in no block."""
+        """The newest messages at least, and all that are in no segment."""
         self._made = lru_cache(MOST_DECODED)(self._decode)
         self._texts = lru_cache(MOST_DECODED // 16)(lambda deflated: zlib.decompress(deflated).split(b"\0"))
         self._sealed: dict[int, bytes] = {}
-        """The texts of the messages of stored blocks, a few together, by the position of the first one."""
+        """The texts of the messages of stored segments, a few together, by the position of the first one."""
         self._begun: dict[int, bytes] = {}
         """Likewise the last texts of tails, which are fewer."""
         self._preserved = UNKNOWN, ""
@@ -235,19 +235,19 @@ class MessageTable(Columns, Sequence[Entry]):
         other.work = self.work if self.work.read_until <= same else other.work
         return other
 
-    def tree(self, segment_messages: int) -> Tree:
-        """Returns the compaction tree for a size of segments, with all segments that have ended by now."""
-        tree = self.trees.get(segment_messages, Tree(segment_messages)).grow(self)
-        self.trees[segment_messages] = tree
+    def tree(self, span_messages: int) -> Tree:
+        """Returns the compaction tree for a size of spans, with all spans that have ended by now."""
+        tree = self.trees.get(span_messages, Tree(span_messages)).grow(self)
+        self.trees[span_messages] = tree
         return tree
 
-    def read_ahead(self, length: int, segment_messages: int) -> None:
+    def read_ahead(self, length: int, span_messages: int) -> None:
         """Prepares the messages from `length` on for compaction if they are one exchange, so that no prompt has to."""
         if not 0 < len(self) - length <= MOST_READ_AHEAD:
             return
         for position in range(length, len(self)):
             candidates_of(self[position].as_line(position))
-        ended, tree = self.trees.get(segment_messages, Tree(segment_messages)), self.tree(segment_messages)
+        ended, tree = self.trees.get(span_messages, Tree(span_messages)), self.tree(span_messages)
         if tree is not ended:
             for node in tree.complete(len(self), len(ended.keys))[-2:]:
                 Spans(self, tree, self.made).extracted(node)
@@ -262,7 +262,7 @@ class MessageTable(Columns, Sequence[Entry]):
         """Forgets what the messages cost by a counter: whoever asks next counts them all."""
         self.counted.pop(counter.identity, None)
 
-    # Sealed blocks
+    # Sealed segments
 
     def packed(self, first: int, end: int, pinned: Iterable[int]) -> tuple[dict[str, Any], Arrays]:
         """Returns some messages but for their texts as plain data and arrays, as if none was pinned."""
@@ -290,12 +290,12 @@ class MessageTable(Columns, Sequence[Entry]):
         self.names = {name: begin + at for name, at in data["names"].items()} | self.names
         for at, (waiting, early, age) in data["calls"]:
             self.open_calls[begin + at] = OpenCalls(tuple(waiting), tuple(early), age)
-        for at, value in data.get("untimed", ()):  # not in blocks that were made before there were tails
+        for at, value in data.get("untimed", ()):  # not in segments that were made before there were tails
             keep_newest(self.untimed, begin + at, value, MOST_UNTIMED)
         self.keep_sealed(begin, len(self), texts)
 
     def keep_sealed(self, first: int, end: int, texts: bytes) -> None:
-        """Takes the texts of a block, and lets go of the oldest messages beyond so many."""
+        """Takes the texts of a segment, and lets go of the oldest messages beyond so many."""
         starts = range(first, end, TEXTS_TOGETHER)
         lengths = np.frombuffer(texts, np.int32, len(starts))
         ends = pairwise(np.append(0, lengths.cumsum()) + lengths.nbytes)
@@ -306,7 +306,7 @@ class MessageTable(Columns, Sequence[Entry]):
             del self.decoded[at]
 
     def seal_in_memory(self) -> None:
-        """Keeps the texts of all messages but the last few as blocks do: as objects they take ten times the memory."""
+        """Keeps the texts of all messages but the last few as segments do: as objects they take ten times the memory."""
         first = TEXTS_TOGETHER * len(self._sealed)
         end = max(first, TEXTS_TOGETHER * ((len(self) - 1) // TEXTS_TOGETHER))
         if end > first:

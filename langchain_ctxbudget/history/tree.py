@@ -1,6 +1,6 @@
 """The compaction tree of a conversation, the frontier through it, and the digests of its spans.
 
-Five segments make a node of the next level, five of those one of the next. The end of a segment follows from the
+Five spans make a node of the next level, five of those one of the next. The end of a span follows from the
 messages themselves (content-defined chunking, Muthitacharoen et al. 2001): a message that is removed changes two.
 """
 
@@ -9,7 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain, pairwise
+from typing import Annotated
 
+from pydantic import Field
 from langchain_ctxbudget.history.columns import Entry
 from langchain_ctxbudget.history.extractive import Digest, Line, digest_messages, merge
 from langchain_ctxbudget.messages import digest
@@ -18,18 +20,18 @@ FAN_OUT = 5
 """Nodes that make one of the next level (seed 000: groups of 5)."""
 FINE_NODES = 3
 """At every level, at least so many of the newest nodes are on the frontier (seed 000: three chunks at level 1)."""
-SEGMENT_CHARACTERS = 40_000
-"""A segment of long messages ends here, about 10,000 tokens; in characters, so that all tokenizers have the same."""
+SPAN_CHARACTERS = 40_000
+"""A span of long messages ends here, about 10,000 tokens; in characters, so that all tokenizers have the same."""
 SHORTEST, LONGEST = 0.8, 1.3
 ENDS_ONE_IN = 8
-"""Between the two, one message in so many ends its segment: about the wanted size on average."""
+"""Between the two, one message in so many ends its span: about the wanted size on average."""
 MOST_ATTEMPTS = 3
 """Times that a model's replies about a span may be of no use before its extraction stands for good."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Node:
-    """A span of messages that never changes: a segment (level 1) or five nodes of the level below."""
+    """A span of messages that never changes: a span (level 1) or five nodes of the level below."""
 
     first: int
     end: int
@@ -39,23 +41,24 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """The segments of a conversation that have ended, and a hash of the content of every node; a value."""
+    """The spans of a conversation that have ended, and a hash of the content of every node; a value."""
 
-    segment_messages: int
+    span_messages: Annotated[int, Field(alias="segment_messages")]
+    """About how many messages a span has."""
     starts: tuple[int, ...] = (0,)
-    """Positions where segments begin; the last one is that of the segment that has not ended."""
+    """Positions where spans begin; the last one is that of the span that has not ended."""
     keys: tuple[str, ...] = ()
-    """The hashes of the segments; equal content has the same hash wherever it stands."""
+    """The hashes of the spans; equal content has the same hash wherever it stands."""
 
     def grow(self, entries: Sequence[Entry]) -> "Tree":
-        """Returns the tree with the segments that have ended by now; only messages after the last start are read."""
-        shortest = max(1, int(self.segment_messages * SHORTEST))
-        longest, edges = max(1, int(self.segment_messages * LONGEST)), [*self.starts]
+        """Returns the tree with the spans that have ended by now; only messages after the last start are read."""
+        shortest = max(1, int(self.span_messages * SHORTEST))
+        longest, edges = max(1, int(self.span_messages * LONGEST)), [*self.starts]
         characters = 0
         for at in range(edges[-1], len(entries)):
             count = at - edges[-1]
             marked = count >= shortest and int(entries[at - 1].fingerprint[:8], 16) % ENDS_ONE_IN == 0
-            if count and entries[at].safe_cut and (marked or count >= longest or characters >= SEGMENT_CHARACTERS):
+            if count and entries[at].safe_cut and (marked or count >= longest or characters >= SPAN_CHARACTERS):
                 edges.append(at)
                 characters = 0
             characters += len(entries[at].text)
@@ -69,22 +72,22 @@ class Tree:
         return replace(self, starts=tuple(edges), keys=(*self.keys, *new))
 
     def shortened(self, length: int) -> "Tree":
-        """Returns the tree without every segment that a message from `length` on belongs to, or ended."""
+        """Returns the tree without every span that a message from `length` on belongs to, or ended."""
         starts = self.starts[: max(1, bisect_left(self.starts, length))]
         return replace(self, starts=starts, keys=self.keys[: len(starts) - 1])
 
     def __contains__(self, position: object) -> bool:
-        """Returns True if a segment begins at a position."""
-        return isinstance(position, int) and self.starts[self.segments_until(position)] == position
+        """Returns True if a span begins at a position."""
+        return isinstance(position, int) and self.starts[self.spans_until(position)] == position
 
-    def segments_until(self, position: int) -> int:
-        """Returns the number of segments that end at or before a position."""
+    def spans_until(self, position: int) -> int:
+        """Returns the number of spans that end at or before a position."""
         return bisect_right(self.starts, position) - 1
 
     def complete(self, position: int, known: int = 0) -> list[Node]:
-        """Returns the nodes that end by a position, but not with one of `known` segments; each after its children."""
+        """Returns the nodes that end by a position, but not with one of `known` spans; each after its children."""
         nodes: list[Node] = []
-        for index in range(known, self.segments_until(position)):
+        for index in range(known, self.spans_until(position)):
             level, count = 1, index + 1
             nodes.append(node_at(self.starts, level, index))
             while count % FAN_OUT == 0:
@@ -107,15 +110,15 @@ class Tree:
 
 
 def node_at(starts: Sequence[int], level: int, index: int) -> Node:
-    """Returns the node at a place in the tree whose segments begin at `starts`."""
+    """Returns the node at a place in the tree whose spans begin at `starts`."""
     width = FAN_OUT ** (level - 1)
     return Node(starts[index * width], starts[(index + 1) * width], level, index)
 
 
-def frontier(starts: Sequence[int], segments: int) -> list[Node]:
-    """Returns the nodes that stand for the first `segments` segments, oldest first: three to seven of every level."""
+def frontier(starts: Sequence[int], spans: int) -> list[Node]:
+    """Returns the nodes that stand for the first `spans` spans, oldest first: three to seven of every level."""
     nodes: list[Node] = []
-    level, end = 1, segments
+    level, end = 1, spans
     while end:
         start = max(0, (end - FINE_NODES) // FAN_OUT * FAN_OUT)
         nodes[:0] = [node_at(starts, level, index) for index in range(start, end)]
@@ -141,7 +144,7 @@ class KnownDigests:
     looked_up: set[str] = field(default_factory=set)
     maker: str = ""
     """The summary model with its prompt; empty where there is none."""
-    segment_messages: int = 0
+    span_messages: int = 0
     until: int = 0
     """The position up to which a model is to write about the messages."""
     asked_until: int = 0
@@ -215,6 +218,6 @@ class Spans:
         return sorted(worth, key=lambda at: (-worth[at], at))
 
     def _nodes(self, cut: int) -> list[Node]:
-        segments = self.tree.segments_until(cut)
-        rest = Node(self.tree.starts[segments], cut, 1, segments)  # no whole segment yet
-        return [*frontier(self.tree.starts, segments), *([rest] if rest.first < cut else [])]
+        spans = self.tree.spans_until(cut)
+        rest = Node(self.tree.starts[spans], cut, 1, spans)  # no whole span yet
+        return [*frontier(self.tree.starts, spans), *([rest] if rest.first < cut else [])]

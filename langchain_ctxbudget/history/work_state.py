@@ -15,13 +15,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
-from langchain_ctxbudget.background import keep_newest
 from langchain_ctxbudget.history import known_files
 from langchain_ctxbudget.history.extractive import ENGLISH
 from langchain_ctxbudget.history.known_files import KnownFile
 from langchain_ctxbudget.messages import Count, clipped, fences, is_user, one_line, remembering
 from langchain_ctxbudget.settings import ToolKind
 from langchain_ctxbudget.stores import SummaryLine
+from langchain_ctxbudget.worker import keep_newest
 
 VALUES = {"# Last error\n": 90.0, "# To do\n": 89.0, "# Files made or changed\n": 85.0}
 VALUES |= {"# Commands, the newest first\n": 76.0, "# Files read\n": 84.0, "# Names used\n": 83.0}
@@ -256,7 +256,9 @@ class WorkState:
         uses = sum(weight / (1 + self.calls - call) for call, weight in self.uses.get(name, ()))
         return uses * MEMBER if ENGLISH.member.match(name) else uses
 
-    def lines(self, count: Count, budget_tokens: int, said: str, step: "StepWork | None" = None) -> list[SummaryLine]:
+    def lines(
+        self, count: Count, budget_tokens: int, said: str, step: "TurnWorkState | None" = None
+    ) -> list[SummaryLine]:
         """Returns the work state in lines that fit a budget, without anything that the prompt says already (`said`).
 
         Lines of files that a step of the turn has chosen have a budget of their own.
@@ -333,7 +335,7 @@ class WorkState:
 
 
 @dataclass(slots=True)
-class StepWork:
+class TurnWorkState:
     """The work state of a turn as it was when steps of it gave way last, which is told until they do again."""
 
     state: WorkState

@@ -11,10 +11,10 @@ from uuid import UUID
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import LLMResult
-from langchain_ctxbudget.background import keep_newest, new_mutex
 from langchain_ctxbudget.errors import InputError, checks_names
 from langchain_ctxbudget.pipeline import ContextPipeline
 from langchain_ctxbudget.report import ContextReport
+from langchain_ctxbudget.worker import keep_newest, new_mutex
 
 _RUNS = 256
 """The most runs under way; the oldest may never end."""

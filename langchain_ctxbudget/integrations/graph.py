@@ -28,14 +28,14 @@ SENT_KEY = "llm_input_messages"
 
 
 class ContextInput(TypedDict):
-    """An agent's messages, the current turn last, and the turn's context block."""
+    """An agent's messages, the current turn last, and the turn's background."""
 
     messages: Annotated[list[AnyMessage], add_messages]
     ctxbudget_turn: NotRequired[Annotated[dict[str, Any] | None, newest]]
 
 
 class ContextOutput(TypedDict):
-    """The messages to send, a report where asked for, and the turn's context block, which an agent's state keeps."""
+    """The messages to send, a report where asked for, and the turn's background, which an agent's state keeps."""
 
     llm_input_messages: list[AnyMessage]
     context_report: NotRequired[Annotated[dict[str, Any] | None, newest]]

@@ -40,7 +40,7 @@ class ContextBudgetState(types.AgentState[Any]):
     """The state that the middleware adds to an agent's messages."""
 
     ctxbudget_turn: NotRequired[Annotated[dict[str, Any] | None, types.PrivateStateAttr, newest]]
-    """The context block of the current turn, checkpointed: while the agent loops over tools it stays the same."""
+    """The background of the current turn, checkpointed: while the agent loops over tools it stays the same."""
     ctxbudget_report: NotRequired[Annotated[dict[str, Any], types.OmitFromInput, UntrackedValue(dict, guard=False)]]
     """The report of the last model call, where it is asked for; not checkpointed."""
 
@@ -142,7 +142,7 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
     def _finished(
         self, engine: Engine, session: Session, response: types.ModelResponse[Any] | AIMessage
     ) -> types.ExtendedModelResponse[Any]:
-        """Returns the response with report and context block for the agent's state; its usage corrects the counts."""
+        """Returns the response with report and background for the agent's state; its usage corrects the counts."""
         whole = types.ModelResponse(result=[response]) if isinstance(response, AIMessage) else response
         answer = next((m for m in whole.result if isinstance(m, AIMessage) and m.usage_metadata), None)
         if answer is not None and answer.usage_metadata:

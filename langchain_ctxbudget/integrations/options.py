@@ -48,12 +48,12 @@ def require_report(wanted: ReportInState) -> ReportInState:
 
 
 def state_update(session: Session, wanted: ReportInState, key: str) -> dict[str, Any]:
-    """Returns the update of a state after a prompt: the turn's context block, and the report where it is wanted."""
+    """Returns the update of a state after a prompt: the turn's background, and the report where it is wanted."""
     update: dict[str, Any] = {}
     if wanted != "none" and session.context is not None:
         update[key] = session.context.report.to_dict(texts=wanted == "texts")
-    if session.plan.block is not None:
-        update["ctxbudget_turn"] = session.plan.block.to_dict()
+    if session.plan.background is not None:
+        update["ctxbudget_turn"] = session.plan.background.to_dict()
     return update
 
 

@@ -133,7 +133,7 @@ def create_compaction_tool(
         runtime = given if isinstance(given, ToolRuntime) else get_runtime()
         run = run_of(config, default_user, runtime, agent=agent, messages=_messages(runtime)).under(pipeline.settings)
         engine = pipeline.engine.over(run.store) if runtime_store else pipeline.engine
-        yield from engine.workspace.ask_for_step(run.scope, thread=run.thread)
+        yield from engine.workspace.ask_for_rebuild(run.scope, thread=run.thread)
         return "From your next step on, older messages stand in short."
 
     def compact(config: RunnableConfig, runtime: Injected = None) -> str:

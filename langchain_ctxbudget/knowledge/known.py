@@ -20,7 +20,6 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import numpy as np
 from langgraph.store.base import BaseStore
 from numpy.typing import NDArray
-from langchain_ctxbudget.background import keep_newest, new_mutex
 from langchain_ctxbudget.errors import StoreError
 from langchain_ctxbudget.flow import Flow, Lock, batch
 from langchain_ctxbudget.knowledge import records
@@ -29,6 +28,7 @@ from langchain_ctxbudget.knowledge.records import EntityProfile, Fact, PhraseRec
 from langchain_ctxbudget.messages import MARKS, STOP_WORDS, UNSPACED, terms
 from langchain_ctxbudget.search import Vectors, units
 from langchain_ctxbudget.stores import bulk, new_token, utc, written
+from langchain_ctxbudget.worker import keep_newest, new_mutex
 
 KEPT_USERS = 64
 """Users of a store whose knowledge stays in memory; the one not asked for longest goes first."""

@@ -25,7 +25,6 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.base import BaseStore
 from langchain_ctxbudget import history, llm, stores
-from langchain_ctxbudget.background import BackgroundWorker, Cancelled, keep_newest, new_mutex
 from langchain_ctxbudget.errors import BlockedLoopError, InvalidSettingsError, ModelReplyError
 from langchain_ctxbudget.flow import Flow, T, batch, drive, embed, locked, running_loop
 from langchain_ctxbudget.history import Beginning, Entry, OpenConversation, Owner, editing
@@ -37,6 +36,7 @@ from langchain_ctxbudget.messages import fold, is_user, own_words, time_of, word
 from langchain_ctxbudget.search import units
 from langchain_ctxbudget.settings import ContextSettings, EntityContext
 from langchain_ctxbudget.stores import Scope, bulk, embeddings_name, written
+from langchain_ctxbudget.worker import Cancelled, Worker, keep_newest, new_mutex
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
@@ -412,7 +412,7 @@ class Learning:
         self._mutex = new_mutex()
         self._asking = False
         """True while a model works: nothing is written before that is over."""
-        self.worker: BackgroundWorker[Scope] = BackgroundWorker(self._run, pause_seconds=PAUSE_SECONDS)
+        self.worker: Worker[Scope] = Worker(self._run, pause_seconds=PAUSE_SECONDS)
 
     def close(self) -> None:
         """Begin nothing any more; a job that is in the store ends first, as the store may be closed next."""

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, TypeAlias
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore, GetOp, Item
 from langchain_ctxbudget import history, stores
-from langchain_ctxbudget.background import BackgroundWorker, new_mutex
 from langchain_ctxbudget.budget import HEALTHY, Standing, Tier, UsageLimits, relaxed, standing, tier_of
 from langchain_ctxbudget.errors import BlockedLoopError, InputError, StoreDataError, checks_names, require_count
 from langchain_ctxbudget.flow import Flow, batch, drive, locked, running_loop, twins, with_fallback
@@ -26,6 +25,7 @@ from langchain_ctxbudget.prompt import Prompt, merged
 from langchain_ctxbudget.report import ContextReport, UsageState
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.tokens import Price, Usage, load_prices, total, usage_of
+from langchain_ctxbudget.worker import Worker, new_mutex
 
 Prices: TypeAlias = Mapping[str, Price | Mapping[str, Any]]
 CLOSING_SECONDS = 5.0
@@ -264,7 +264,7 @@ class Bookkeeping:
     def __init__(self, store: Callable[[], BaseStore], clock: stores.Clock, prices: Prices | None) -> None:
         """Sets up; the thread begins with the first thing to write. `InvalidSettingsError` for a price that is none."""
         self.clock, self.prices, self.ledger = clock, load_prices(prices), Ledger()
-        self.worker: BackgroundWorker[str] = BackgroundWorker(lambda user_id, _: drive(self.write(user_id)))
+        self.worker: Worker[str] = Worker(lambda user_id, _: drive(self.write(user_id)))
         self.store, self._process = store, os.getpid()
 
     def close(self) -> None:
@@ -277,7 +277,7 @@ class Bookkeeping:
         self.worker.close()
         atexit.unregister(self.close)
 
-    def finish(self) -> BackgroundWorker[str]:
+    def finish(self) -> Worker[str]:
         """Has everything written, also what could not be before; returns the worker that does it."""
         for user_id in list(self.ledger.unwritten):
             self.worker.submit(user_id)

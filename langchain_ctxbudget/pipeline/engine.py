@@ -15,7 +15,7 @@ from langchain_ctxbudget import history as histories
 from langchain_ctxbudget import prompt as prompts
 from langchain_ctxbudget.errors import BudgetError, InputError, TokenCountError
 from langchain_ctxbudget.flow import Call, Flow, T, batch, with_fallback
-from langchain_ctxbudget.history import Conversation, HistoryPlan, HistoryView, OpenConversation, TurnBlock, editing
+from langchain_ctxbudget.history import Background, Conversation, HistoryPlan, HistoryView, OpenConversation, editing
 from langchain_ctxbudget.knowledge import facts, known, records
 from langchain_ctxbudget.messages import (
     checked,
@@ -215,7 +215,9 @@ class Engine:
             seen = conversation.seen_with(self.target.counter, self.target.longest_call_id)
             access = Access(store=workspace.store)
             view, failures = yield from prompts.choose_history(planned(seen, settings), access)
-            failures += yield from self._write(conversation, view.record, step=view.step, with_snapshot=False)
+            failures += yield from self._write(
+                conversation, view.record, is_rebuilt=view.is_rebuilt, with_snapshot=False
+            )
             self._summarize(conversation, settings, view)
             return view, seen, [*problems, *failures]
 
@@ -297,9 +299,9 @@ class Engine:
                 noting = self._note_guest(conversation, turn, request.thread)
                 yield from with_fallback(noting, None, "not noted that this user speaks in the thread", failures)
             elif given is not None:
-                goes_on = histories.is_of_earlier_turn(request.block, turn)
+                goes_on = histories.is_of_earlier_turn(request.background, turn)
                 if goes_on and self.settings.cache_lifetime_seconds:
-                    begun = TurnBlock.from_dict(request.block)  # perhaps of another process
+                    begun = Background.from_dict(request.background)  # perhaps of another process
                     conversation.sent[begun.position] = begun
                 yield from workspace.keep_guests(conversation, given, request.thread)
                 conversation.own_turn = _said_in(turn)
@@ -317,8 +319,10 @@ class Engine:
                 OpenConversation(scope) if is_owned else conversation_apart(scope, NOT_KNOWN_OWNER % request.thread)
             )
             editing.hold(conversation, given)
-        if conversation.apart_because:  # the block in the state may be of the owner's turn, and quote other threads
-            request = replace(request, block=None)
+        if (
+            conversation.apart_because
+        ):  # the background in the state may be of the owner's turn, and quote other threads
+            request = replace(request, background=None)
         session = yield from self._new_session(conversation, turn, request, calls)
         session.plan = session.begun = session.plan.failed(*failures)
         session.timings_ms["open"] = (time.perf_counter() - started) * 1000
@@ -382,7 +386,7 @@ class Engine:
         access = Access(store=workspace.store, embeddings=workspace.embeddings, sources=sources, reranker=self.reranker)
         seen = conversation.seen_with(self.target.counter, self.target.longest_call_id)
         plan = Plan.begin(seen, asked)
-        return Session((yield from self._with_block(plan, access, request.block)), access, conversation)
+        return Session((yield from self._with_background(plan, access, request.background)), access, conversation)
 
     def _failures_before(self, conversation: OpenConversation) -> list[str]:
         """Returns what a prompt is to report that went wrong before it was begun, above all in the background."""
@@ -390,8 +394,8 @@ class Engine:
         in_background = {
             "summaries": workspace.summarizing and workspace.summarizing.worker.failure_of(scope),
             "usage not written": workspace.bookkeeping.worker.failure_of(scope.user_id),
-            "blocks of older messages not written, or read ahead": workspace.sealing.failure_of(scope),
-            "blocks for prompts of other conversations not written": workspace.sealing_others.failure_of(scope),
+            "segments of older messages not written, or read ahead": workspace.sealing.failure_of(scope),
+            "segments for prompts of other conversations not written": workspace.sealing_others.failure_of(scope),
         }
         told = [f"{what}: {problem}" for what, problem in in_background.items() if problem]
         told += conversation.table.told_untimed()
@@ -399,8 +403,8 @@ class Engine:
         unkept = "" if scope.is_kept else conversation.apart_because or NO_THREAD
         return [*filter(None, (unkept, conversation.remade)), *told]
 
-    def _with_block(self, plan: Plan, access: Access, given: object) -> Flow[Plan]:
-        """Goes on with the context block that was chosen when the turn began, where an agent is in the middle of one.
+    def _with_background(self, plan: Plan, access: Access, given: object) -> Flow[Plan]:
+        """Goes on with the background that was chosen when the turn began, where an agent is in the middle of one.
 
         It is what the agent's state has, else what this process remembers, else what was stored as the prompt was
         written anew within the turn, else what is chosen for the human message alone, as when the turn began.
@@ -409,31 +413,31 @@ class Engine:
         first = prompts.asking(turn)
         if first is None or first + 1 == len(turn):
             return plan
-        known = [last.block] if last and last.settings == plan.request.settings else []
+        known = [last.background] if last and last.settings == plan.request.settings else []
         if given is not None:
             try:
-                known.insert(0, TurnBlock.from_dict(given))
+                known.insert(0, Background.from_dict(given))
             except InputError as error:  # derived: it is chosen again
                 plan = plan.failed(str(error))
-        block = next((one for one in known if one and one.is_for(turn[first], history)), None)
-        if block is None:
+        background = next((one for one in known if one and one.is_for(turn[first], history)), None)
+        if background is None:
             begun = Plan.begin(plan.conversation, replace(plan.request, turn=turn[: first + 1], failures=()))
             try:
                 for step in STEPS.values():
                     begun = yield from step(begun, access)
                 begun = prompts.settle(begun).plan
             except BudgetError:  # the prompt itself tells what it needs
-                begun = begun.but(block=None)
+                begun = begun.but(background=None)
             position, keys = len(plan.conversation.entries) + first, [cut.cut_key for cut in begun.cuts if cut]
-            block = begun.block or TurnBlock.of(turn[first], history, (), position=position)
+            background = begun.background or Background.of(turn[first], history, (), position=position)
             problems: list[str] = []
             reading = editing.sent_at(access.store, plan.conversation.scope, [position])
-            sent = yield from with_fallback(reading, None, "the turn's context block not read", problems)
+            sent = yield from with_fallback(reading, None, "the turn's background not read", problems)
             stored = sent.get(position) if sent else None
             if stored and stored.cut_key in keys and stored.is_for(turn[first], history):
-                block = stored
+                background = stored
             plan = plan.failed(*problems, *begun.failures)
-        return plan.but(request=replace(plan.request, block=block)).with_block(block)
+        return plan.but(request=replace(plan.request, background=background)).with_background(background)
 
     def _run(self, name: str, session: Session) -> Flow[None]:
         started = time.perf_counter()
@@ -473,13 +477,13 @@ class Engine:
             conversation.snapshot = changes.snapshot
         # One that shows nothing because nothing is known is written by whoever learns something.
         knows = prompt.plan.request.knowledge.mark.mark != ""
-        if prompt.plan.grows and (block := prompt.plan.block) is not None:
-            conversation.sent[block.position] = block
-        problems = yield from self._write(conversation, changes.cut, step=changes.step, with_snapshot=knows)
+        if prompt.plan.grows and (background := prompt.plan.background) is not None:
+            conversation.sent[background.position] = background
+        problems = yield from self._write(conversation, changes.cut, is_rebuilt=changes.is_rebuilt, with_snapshot=knows)
         known.note_use(workspace.store, scope.user_id, changes.used)
         conversation.last, conversation.remade = changes.last, ""
         self._summarize(conversation, settings, prompt.plan.history)
-        workspace.note_blocks(conversation)
+        workspace.note_segments(conversation)
         context, timings = prompt.context, dict(session.timings_ms)
 
         def told() -> ContextReport:
@@ -499,26 +503,32 @@ class Engine:
     def _summarize(self, conversation: OpenConversation, settings: ContextSettings, view: HistoryView) -> None:
         if self.workspace.summarizing:
             made = conversation.table.made
-            made.segment_messages, made.until = settings.segment_messages, max(view.cut, view.next_cut)
-            self.workspace.summarizing.submit(conversation, step=view.step)
+            made.span_messages, made.until = settings.span_messages, max(view.cut, view.next_cut)
+            self.workspace.summarizing.submit(conversation, is_rebuilt=view.is_rebuilt)
 
     def _write(
-        self, conversation: OpenConversation, cut: CutRecord | None, *, step: bool, with_snapshot: bool
+        self, conversation: OpenConversation, cut: CutRecord | None, *, is_rebuilt: bool, with_snapshot: bool
     ) -> Flow[list[str]]:
         """Stores a new cut, which a restart continues from, and the snapshot of facts; returns what failed."""
         scope, end, puts = conversation.scope, len(conversation.table), list[Op]()
         has_calls = cut is not None and cut.turn_groups > 1
         if cut is not None:
             conversation.use(cut)
-            conversation.cuts_unsaved |= step
-        if cut is not None and step:
-            gone = [at for at, block in conversation.sent.items() if at < cut.begun and block.cut_key == cut.cut_key]
+            conversation.cuts_unsaved |= is_rebuilt
+        if cut is not None and is_rebuilt:
+            gone = [
+                at
+                for at, background in conversation.sent.items()
+                if at < cut.begun and background.cut_key == cut.cut_key
+            ]
             sent = scope.namespace(histories.SENT)
             puts += [PutOp(sent, str(at), None) for at in gone if at < end]
             for at in gone:
                 del conversation.sent[at]
-            if has_calls:  # the turn's block was chosen with another cut, which is gone
-                puts += [editing.put_sent(scope, block) for at, block in conversation.sent.items() if at >= end]
+            if has_calls:  # the turn's background was chosen with another cut, which is gone
+                puts += [
+                    editing.put_sent(scope, background) for at, background in conversation.sent.items() if at >= end
+                ]
         if conversation.cuts_unsaved and (conversation.table or has_calls):  # else it is written with the first message
             puts.append(written(scope.place(histories.CUTS), CutsRecord(cuts=tuple(conversation.cuts.values()))))
         with_snapshot = with_snapshot and conversation.snapshot_unsaved

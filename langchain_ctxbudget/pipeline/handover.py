@@ -20,7 +20,7 @@ MOVED = (
     history.PINS,
     history.CUTS,
     history.summarizing.COMPACTIONS,
-    history.BLOCKS,
+    history.SEGMENTS,
     history.LANES,
 )
 """The kinds of records that are handed over, those last that make the others visible.

@@ -359,7 +359,7 @@ class ContextPipeline:
             yield from self._workspace.read_marks(conversation)
             until = max((cut.position for cut in conversation.cuts.values()), default=0)
             seen = conversation.seen_with(self._workspace.counter)
-            return (yield from history.compactions(self._workspace.store, seen, self.settings.segment_messages, until))
+            return (yield from history.compactions(self._workspace.store, seen, self.settings.span_messages, until))
 
         return self._workspace.recall(stores.Scope(user_id, conversation_id), body)
 
@@ -427,7 +427,7 @@ class ContextPipeline:
         `value` and times. Messages are in order, as `messages_from_dict` reads them.
         """
         path = (stores.ROOT, stores.label(stores.require_id("user_id", user_id)))
-        return stores.bulk.export_below(self._workspace.store, path, without=history.BLOCKS)
+        return stores.bulk.export_below(self._workspace.store, path, without=history.SEGMENTS)
 
     def _erase_user(self, *, user_id: str) -> Flow[int]:
         """Deletes every record of a user, and all that was derived from them; returns how many records there were."""

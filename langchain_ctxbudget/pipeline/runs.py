@@ -91,7 +91,7 @@ class Run:
             settings=self.settings,
             persona_id=self.persona_id,
             device_id=self.device_id,
-            block=(state or {}).get("ctxbudget_turn"),
+            background=(state or {}).get("ctxbudget_turn"),
             thread=self.thread,
             task=is_task(config),
             failures=failures,

@@ -13,7 +13,6 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore
 from langchain_ctxbudget import history, stores
-from langchain_ctxbudget.background import AFTER_FORK, BackgroundWorker, Cancelled, keep_newest, new_mutex
 from langchain_ctxbudget.errors import ForeignUserError, InputError, StoreDataError, StoreError
 from langchain_ctxbudget.flow import Flow, T, batch, drive, locked, with_fallback
 from langchain_ctxbudget.knowledge import NOTHING, ClientPresence, Knowledge, Learning, known, records
@@ -25,6 +24,7 @@ from langchain_ctxbudget.retrieval import Sources, search
 from langchain_ctxbudget.search import LocalEmbeddings, Vectors, local_embeddings_available
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.tokens import ChatModel, TokenCounter
+from langchain_ctxbudget.worker import AFTER_FORK, Cancelled, Worker, keep_newest, new_mutex
 
 if TYPE_CHECKING:
     from langchain_ctxbudget.documents import Catalogue
@@ -37,7 +37,7 @@ FOREIGN_THREAD = (
     "found later; to hand the thread over, call `hand_over`; where people share threads, set on_foreign_thread='share'"
 )
 PAUSE_SECONDS = 0.2
-"""Other conversations are stored in blocks once no prompt was begun for so long."""
+"""Other conversations are stored in segments once no prompt was begun for so long."""
 MOST_KEPT = 16
 """Workspaces and models of runs that are kept; one more is let go of, but not closed, as a run may use it."""
 
@@ -114,11 +114,9 @@ class Workspace:
         same: dict[str, Any] = {"embeddings": embeddings, "summary_model": summary_model, "clock": clock}
         self._again = partial(Workspace, settings, counter, **same, prices=prices, recent=self.recent)
         self.summarizing = history.Summarizing(summary_model, self) if summary_model is not None else None
-        self.sealing: BackgroundWorker[stores.Scope] = BackgroundWorker(self._seal)
-        self.sealing_others: BackgroundWorker[stores.Scope] = BackgroundWorker(
-            self._seal_other, pause_seconds=PAUSE_SECONDS
-        )
-        """Stores conversations in blocks that were read for prompts of others."""
+        self.sealing: Worker[stores.Scope] = Worker(self._seal)
+        self.sealing_others: Worker[stores.Scope] = Worker(self._seal_other, pause_seconds=PAUSE_SECONDS)
+        """Stores conversations in segments that were read for prompts of others."""
         self.libraries = history.Libraries(self._note_other)
         """The other conversations of users, as prompts search them."""
         self.vectors: dict[bytes, Vectors] = {}
@@ -169,9 +167,9 @@ class Workspace:
             self.summarizing.worker.close()
         self._closed = True
 
-    def finish(self) -> list[BackgroundWorker[Any]]:
+    def finish(self) -> list[Worker[Any]]:
         """Returns the workers that are busy."""
-        workers: list[BackgroundWorker[Any]] = [self.learning.worker, self.sealing, self.sealing_others]
+        workers: list[Worker[Any]] = [self.learning.worker, self.sealing, self.sealing_others]
         workers += [self.summarizing.worker] if self.summarizing else []
         others = (worker for other in self._of_runs.all() for worker in other.finish())
         return [*workers, self.bookkeeping.finish(), *others]
@@ -246,7 +244,7 @@ class Workspace:
             raise InputError(f"on_removal must be 'archive' or 'forget', not {on_removal!r}")
 
         def body(conversation: history.OpenConversation) -> Flow[T]:
-            conversation.table.tree(self.settings.segment_messages)  # it tells what was derived from what
+            conversation.table.tree(self.settings.span_messages)  # it tells what was derived from what
             before = len(conversation.table), conversation.table.digest()
             result = yield from change(history.Editor(self.store, conversation, self.writer_id))
             if not conversation.table.holds(*before):  # what was edited or removed must not live on there
@@ -255,17 +253,17 @@ class Workspace:
                 yield from self.learning.forget(scope, conversation)
                 if on_removal == "forget":
                     forget_texts()
-            conversation.table.read_ahead(before[0], self.settings.segment_messages)
+            conversation.table.read_ahead(before[0], self.settings.span_messages)
             self.learning.note(conversation)
-            self.note_blocks(conversation)
+            self.note_segments(conversation)
             return result
 
         return self.recall(scope, body)
 
-    def note_blocks(self, conversation: history.OpenConversation) -> None:
+    def note_segments(self, conversation: history.OpenConversation) -> None:
         """Stores the derived data of older messages in the background, if some is not stored yet."""
         lasting = conversation.scope.is_kept and not isinstance(self.store, stores.PrivateStore)
-        if lasting and next(history.blocks.lacking(conversation), None):
+        if lasting and next(history.segments.lacking(conversation), None):
             self.sealing.submit(conversation.scope)
 
     def read_ahead(self, scope: stores.Scope, words: str) -> None:
@@ -274,7 +272,7 @@ class Workspace:
         self.sealing.submit(scope)
 
     def _note_other(self, scope: stores.Scope) -> None:
-        """Stores a conversation in blocks in the background, as it was read for a prompt of another one."""
+        """Stores a conversation in segments in the background, as it was read for a prompt of another one."""
         if not isinstance(self.store, stores.PrivateStore):
             self.sealing_others.rest()  # the prompt is not made yet
             self.sealing_others.submit(scope)
@@ -283,7 +281,7 @@ class Workspace:
         if (words := self._ahead.pop(scope, None)) is not None:
             drive(self.recall(scope, partial(self._rank, words)))
         while not (cancelled or isinstance(self.store, stores.PrivateStore)):
-            if not drive(self.recall(scope, partial(history.blocks.seal, self.store))):
+            if not drive(self.recall(scope, partial(history.segments.seal, self.store))):
                 break
 
     def _seal_other(self, scope: stores.Scope, cancelled: Cancelled) -> None:
@@ -329,7 +327,7 @@ class Workspace:
         except Exception as error:  # noqa: BLE001 - the state is the truth; the copy is tried again
             _log.warning("conversation %r not copied to the store: %s", scope.conversation_id, error)
 
-    def ask_for_step(self, scope: stores.Scope, *, thread: str | None) -> Flow[None]:
+    def ask_for_rebuild(self, scope: stores.Scope, *, thread: str | None) -> Flow[None]:
         """Has the next prompt of a conversation written anew, with older messages compacted."""
 
         def body(conversation: history.OpenConversation) -> Flow[None]:
@@ -389,7 +387,9 @@ class Workspace:
             yield from self.libraries.erase(user_id)
             known.interrupted(self.store, user_id)
             count += yield from stores.owners.release_all(self.store, user_id)
-            deletion = stores.bulk.delete_below(self.store, path, history.LANES, history.JOINED, derived=history.BLOCKS)
+            deletion = stores.bulk.delete_below(
+                self.store, path, history.LANES, history.JOINED, derived=history.SEGMENTS
+            )
             count += yield from locked(known.lock_of(self.store, user_id), deletion)
         self.catalogue.forget(stores.label(user_id))
         yield from self.libraries.erase(user_id)

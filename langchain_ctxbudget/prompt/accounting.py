@@ -12,7 +12,7 @@ from langchain_ctxbudget.messages import Group, Repair, plain_text
 from langchain_ctxbudget.prompt import assembly
 from langchain_ctxbudget.prompt.assembly import Content, Measure
 from langchain_ctxbudget.prompt.fitting import Settled, counted_extras
-from langchain_ctxbudget.prompt.growing import next_step, whole_tokens
+from langchain_ctxbudget.prompt.growing import next_rebuild, whole_tokens
 from langchain_ctxbudget.prompt.plan import Plan
 from langchain_ctxbudget.tokens import CalibratedCounter, TokenCounter, effective_tokens, encodable
 
@@ -212,10 +212,10 @@ def is_squeezed(settled: Settled) -> bool:
 
 def _is_rewritten(settled: Settled, same: int) -> bool:
     """Tells whether a prompt was written anew, of which so many messages are the same as in the previous one."""
-    plan, last, step = settled.plan, settled.plan.conversation.last, settled.plan.history.step
+    plan, last, step = settled.plan, settled.plan.conversation.last, settled.plan.history.is_rebuilt
     sent = plan.conversation.sent
     newest = max((at for at in sent if at < len(plan.conversation.entries)), default=-1)
-    was_longer = newest in plan.history.blocks and plan.history.blocks[newest] != sent[newest]
+    was_longer = newest in plan.history.backgrounds and plan.history.backgrounds[newest] != sent[newest]
     if last is None:
         return was_longer or (step and plan.history.cut > 0)
     # A zone that was squeezed for one turn is another one at the next.
@@ -231,7 +231,7 @@ def _stability(settled: Settled) -> report.Stability:
     last, warm = plan.conversation.last, plan.cached is not None
     stable, total = sum(costs[: built.stable]), sum(costs)
     extras, whole = sum(plan.extras.values()), whole_tokens(plan)
-    turns, step_tokens = next_step(plan, total + extras) if plan.grows else (None, None)
+    turns, step_tokens = next_rebuild(plan, total + extras) if plan.grows else (None, None)
     shared, same = assembly.common_prefix(built.messages, costs, last.messages if last else (), plan.counter)
     return report.Stability(
         stable_zone_tokens=stable,

@@ -1,7 +1,7 @@
 """Turns the chosen content into the messages that are sent, measured to the token.
 
 Stable zone: one system message (system prompt, preferences, arc), the summary, recent messages. Volatile zone: a fenced
-block in front of the user's words in the current turn, or with the layout `"system_first"` at the system message's end.
+background in front of the user's words in the current turn, or with the layout `"system_first"` at the system message's end.
 """
 
 from bisect import bisect_left
@@ -14,7 +14,7 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
 from langchain_ctxbudget.budget import Fragment, Layer, Layout
-from langchain_ctxbudget.history import block_lines, by_layer, with_block, with_headings
+from langchain_ctxbudget.history import background_lines, by_layer, with_background, with_headings
 from langchain_ctxbudget.messages import Group, fences, fingerprint, is_user
 from langchain_ctxbudget.tokens import TokenCounter, encodable
 
@@ -31,7 +31,7 @@ class Content:
 
     system_prompt: str = ""
     fragments: tuple[Fragment, ...] = ()
-    """Preferences, arc, summary, and what the block of the turn holds, in this order; those of a layer in a row."""
+    """Preferences, arc, summary, and what the background of the turn holds, in this order; those of a layer in a row."""
     summary_intro: str = ""
     summary_outro: str = ""
     history: tuple[Group, ...] = ()
@@ -39,9 +39,9 @@ class Content:
     asked: int | None = None
     """The position in the turn of the message that it is about; None where it has no human message."""
     bare: Mapping[int, BaseMessage] = field(default_factory=dict)
-    """The messages of the history that stand with a block, without it, by position."""
-    blocks: Mapping[int, tuple[Fragment, ...]] = field(default_factory=dict)
-    """What the blocks in front of these hold; it was sent with them."""
+    """The messages of the history that stand with a background, without it, by position."""
+    backgrounds: Mapping[int, tuple[Fragment, ...]] = field(default_factory=dict)
+    """What the backgrounds in front of these hold; it was sent with them."""
     turn_note: str = ""
     """The text in place of its older steps."""
     turn_work: tuple[Fragment, ...] = ()
@@ -53,13 +53,13 @@ class Content:
 
     @property
     def sent_again(self) -> tuple[Fragment, ...]:
-        """The fragments in the blocks of earlier messages."""
-        sent = [part for group in self.history for part in self.blocks.get(group.positions[0], ())]
+        """The fragments in the backgrounds of earlier messages."""
+        sent = [part for group in self.history for part in self.backgrounds.get(group.positions[0], ())]
         return tuple(sorted(sent, key=lambda part: part.layer))
 
     @property
     def bare_history(self) -> tuple[Group, ...]:
-        """The history without the blocks of earlier messages."""
+        """The history without the backgrounds of earlier messages."""
         if not self.bare:
             return self.history
         groups: list[Group] = []
@@ -75,7 +75,7 @@ class Content:
 
     @property
     def volatile(self) -> tuple[Fragment, ...]:
-        """The fragments of the block: topics, entities, layers of the application's own, retrieved items."""
+        """The fragments of the background: topics, entities, layers of the application's own, retrieved items."""
         return tuple(fragment for fragment in self.fragments if fragment.layer not in STABLE_LAYERS)
 
 
@@ -89,12 +89,12 @@ class BuiltPrompt:
 
 def build(content: Content) -> BuiltPrompt:
     """Makes the messages of a content."""
-    block = "".join(block_lines(content.volatile))
+    background = "".join(background_lines(content.volatile))
     system = system_parts(content)
-    in_system = bool(block) and content.layout == "system_first"
+    in_system = bool(background) and content.layout == "system_first"
     if in_system:
-        system += ["\n\n", block] if system else [block]
-        block = ""
+        system += ["\n\n", background] if system else [background]
+        background = ""
     messages: list[BaseMessage] = [SystemMessage("".join(system))] if system else []
     if content.summary:
         messages.append(HumanMessage(summary_text(content)))
@@ -108,9 +108,9 @@ def build(content: Content) -> BuiltPrompt:
     turn = [message for group in content.turn for message in group.messages]
     given = [group.positions[0] if len(group.messages) == 1 else -1 for group in content.turn for _ in group.messages]
     first = given.index(content.asked) if content.asked in given else None
-    block += content.turn_note
-    if block and first is not None:
-        turn[first] = with_block(turn[first], block)
+    background += content.turn_note
+    if background and first is not None:
+        turn[first] = with_background(turn[first], background)
     return BuiltPrompt((*messages, *turn), stable)
 
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 from langchain_core.messages import HumanMessage, SystemMessage
 from langchain_ctxbudget import budget as budgets
 from langchain_ctxbudget import errors
-from langchain_ctxbudget.background import keep_newest
 from langchain_ctxbudget.budget import Allocation, Exchange, Fragment, Layer, Reason, Situation
 from langchain_ctxbudget.history import CONTEXT_FRAME, Conversation, compact, with_headings, work_state
 from langchain_ctxbudget.knowledge import MAX_TOPICS, facts, subjects
@@ -16,12 +15,13 @@ from langchain_ctxbudget.prompt.fitting import JOINS, advice, counted_extras, ex
 from langchain_ctxbudget.prompt.plan import LAST_STAGE, Plan, PlannedTurn, Preferences
 from langchain_ctxbudget.prompt.turn import MOST_TURNS, GrowingTurn, ReadTurn, Rooms, next_tokens, reference_of
 from langchain_ctxbudget.retrieval import MIXED_SECTION, OWN_SECTION, Pool, recall_tool, select
+from langchain_ctxbudget.worker import keep_newest
 
 LEAST_WORTH: dict[budgets.Emphasis, float] = {"balanced": 0.2, "cache": 1.0}
 """How likely a text must be needed if it takes the whole budget; if it takes a share, that share of it is enough."""
 PRICED_TOKENS = 6_000
 """A smaller budget prices its tokens as one of this size does."""
-STEP_PRICE = 0.5
+REBUILD_PRICE = 0.5
 """At a step a text costs this share of its price, because everything is written anew."""
 SUMMARY_SHARE, COLD_SUMMARY_SHARE = 0.04, 0.015
 """The share of the budget that the summary may take at a step, or where the cache is cold, whatever else wants room."""
@@ -220,7 +220,7 @@ def _planned_turn(plan: Plan, identity: int, framing: int) -> PlannedTurn:
     """
     counter, settings, whole = plan.counter, plan.request.settings, sum(plan.turn.costs)
     room = plan.limit_tokens - identity - framing - sum(plan.extras.values())
-    planned, long, step_groups = _room_of_turn(plan, room)
+    planned, long, rebuilt_groups = _room_of_turn(plan, room)
     work = own = code = 0
     if long == LAST_STAGE:
         left = max(0, min(planned, room) - plan.turn.said_tokens)
@@ -232,7 +232,7 @@ def _planned_turn(plan: Plan, identity: int, framing: int) -> PlannedTurn:
         most_tokens=room,
         kept_tokens=own,
         code_tokens=code,
-        step_groups=step_groups,
+        rebuilt_groups=rebuilt_groups,
         clip_human=settings.oversized_message == "clip",
         tool_kinds=tuple(sorted(settings.tool_kinds.items())),
     )
@@ -242,7 +242,7 @@ def _planned_turn(plan: Plan, identity: int, framing: int) -> PlannedTurn:
         raise errors.BudgetTooSmallError(plan.limit_tokens, needs, advice(plan))
     tokens = sum(group_tokens(part, counter) for part in fitted.groups)
     note = ""
-    own += fitted.step_work.code_tokens if fitted.step_work else 0
+    own += fitted.work_when_shortened.code_tokens if fitted.work_when_shortened else 0
     if fitted.left_out and has_human(fitted.groups):
         text = f"[Left out: {len(fitted.left_out)} of the steps taken for this message, calls with their results.]\n"
         cost = counter.count_text(text) + JOINS
@@ -254,7 +254,7 @@ def _planned_turn(plan: Plan, identity: int, framing: int) -> PlannedTurn:
         left_out=fitted.left_out,
         clipped=fitted.clipped,
         renewed=fitted.renewed,
-        step_work=fitted.step_work,
+        work_when_shortened=fitted.work_when_shortened,
         work=(),
         repairs=plan.turn.given_repairs,
         note=note,
@@ -298,7 +298,7 @@ def with_bundles(plan: Plan) -> Plan:
 
 
 def _bundles(plan: Plan, tokens: Mapping[str, int]) -> subjects.Bundles:
-    """Writes the layers of the block, except retrieval, without what an earlier block of the prompt says."""
+    """Writes the layers of the background, except retrieval, without what an earlier background of the prompt says."""
     count, layers = plan.counter.count_text, plan.request.settings.layers
     known = subjects.render(
         plan.detected,
@@ -308,7 +308,9 @@ def _bundles(plan: Plan, tokens: Mapping[str, int]) -> subjects.Bundles:
         most_entities=plan.request.settings.entity_context.most_entities,
     )
     own = [subjects.render_own(layer, plan.own_items[layer.name], count, tokens[layer.name]) for layer in layers]
-    said = {(part.layer, part.text) for block in plan.history.blocks.values() for part in block.fragments}
+    said = {
+        (part.layer, part.text) for background in plan.history.backgrounds.values() for part in background.fragments
+    }
     made = (part for bundles in (known, *own) for part in bundles.fragments)
     return replace(
         known,
@@ -321,7 +323,7 @@ def with_preferences(plan: Plan) -> Plan:
     """Writes the preferences and the facts about the user within the budget of their layer."""
     settings, count = plan.request.settings, plan.counter.count_text
     known = plan.request.remembered
-    known = known.renewed() if plan.history.step and not plan.adds else known
+    known = known.renewed() if plan.history.is_rebuilt and not plan.adds else known
     given, memories = facts.preference_fragments(settings, count), facts.memory_fragments(settings, count)
     room, cut = plan.allocated.tokens[Layer.PREFERENCES], plan.history.record
     if plan.goes_on and cut is not None:
@@ -384,7 +386,7 @@ def _estimated_calls(conversation: Conversation, messages: int = LONGEST_WALK) -
 
 def _work_of_turn(plan: Plan, view: compact.HistoryView) -> tuple[Fragment, ...]:
     """Returns the work state of the turn as it was when steps of it gave way last."""
-    turn, step, count = plan.turn, plan.turn.step_work, plan.counter.count_text
+    turn, step, count = plan.turn, plan.turn.work_when_shortened, plan.counter.count_text
     most = turn.own_work_tokens - sum(map(count, (fences.opening(fences.ARC), fences.closing(fences.ARC))))
     if step is None or most <= 0 or not has_human(turn.groups):
         return ()
@@ -434,8 +436,8 @@ def with_leftovers(plan: Plan) -> Plan:
     return plan
 
 
-def with_shrunk_block(plan: Plan) -> Plan:
-    """Takes out of the context block chosen before what no longer has room, the least valuable first."""
+def with_shrunk_background(plan: Plan) -> Plan:
+    """Takes out of the background chosen before what no longer has room, the least valuable first."""
     names = {part.layer for part in plan.fixed or ()}
     order = sorted(names, key=lambda name: (plan.allocated.spec_of(name).priority, name))
     content, gone = pruned(plan, plan.content, order)
@@ -461,7 +463,7 @@ def _with_retrieved(plan: Plan, budget_tokens: int) -> Plan:
         history.cut,
         max(0, budget_tokens - max(map(counter.count_text, (OWN_SECTION, MIXED_SECTION)))),
         shown={*before, *history.quoted},
-        given={part.id for block in history.blocks.values() for part in block.fragments},
+        given={part.id for background in history.backgrounds.values() for part in background.fragments},
         in_short=history.shortened.difference(history.quoted),
         prices=_prices(plan, pool),
         transient_tokens=budget_tokens // 2 if is_cold else 0,  # the next prompt keeps the other half, and can grow
@@ -480,7 +482,7 @@ def _prices(plan: Plan, pool: Pool) -> tuple[float, float]:
         return 0.0, 0.0
     settings = plan.request.settings
     price = LEAST_WORTH[settings.emphasis] / budgets.DEPTH_FACTOR[settings.depth]
-    price *= 1 if plan.adds or pool.evidence.is_weak else STEP_PRICE
+    price *= 1 if plan.adds or pool.evidence.is_weak else REBUILD_PRICE
     price /= max(plan.limit_tokens, PRICED_TOKENS)
     is_free = plan.cold and not plan.adds and not pool.evidence.is_weak
     return 0.0 if is_free else price, price

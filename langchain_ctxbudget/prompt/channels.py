@@ -46,7 +46,7 @@ class BudgetShares(TypedDict, total=False):
 
 
 class Item(TypedDict, total=False):
-    """One item of the block in front of the user's words; a node needs to give its text alone."""
+    """One item of the background in front of the user's words; a node needs to give its text alone."""
 
     text: Required[str]
     id: str
@@ -144,10 +144,10 @@ def _with_items(plan: Plan, given: Sequence[Item], *, retrieved: bool) -> Plan:
         sections = {str(layer): line for layer, line in subjects.SECTIONS.items()}
         sections |= {layer.name: subjects.own_section(layer) for layer in plan.request.settings.layers}
         parts = _fragments(plan, given, "bundle", sections)
-    if plan.fixed is not None:  # in the middle of a turn another block stands in front of its message from now on
+    if plan.fixed is not None:  # in the middle of a turn another background stands in front of its message from now on
         others = tuple(part for part in plan.fixed if (part.layer == Layer.RETRIEVAL) is not retrieved)
         parts = (*others, *parts) if retrieved else (*parts, *others)
-        return plan.with_block(plan.block and replace(plan.block, fragments=parts))
+        return plan.with_background(plan.background and replace(plan.background, fragments=parts))
     if retrieved:
         return plan.but(retrieved=Retrieved(parts))
     return plan.but(bundles=Bundles(parts, plan.detected.omitted, plan.detected.more_omitted, is_given=True))
@@ -204,7 +204,7 @@ def _with_summary(plan: Plan, given: dict[str, Any]) -> Plan:
         own |= {"digest": conversation.entries[read - 1].digest if read else ""}
         cut = CutRecord.model_validate({**least, **given, **own, "preserved": conversation.table.preserved(position)})
     view = history_plan(plan).view(Decision(cut.position, cut.cleared, record=cut))
-    return with_history(plan, replace(view, step=is_new))
+    return with_history(plan, replace(view, is_rebuilt=is_new))
 
 
 def _lines(given: Iterable[Any], end: int) -> list[dict[str, Any]]:
@@ -212,14 +212,14 @@ def _lines(given: Iterable[Any], end: int) -> list[dict[str, Any]]:
     return [{**one, "text": _line(one.get("text", "")), "heading": fences.as_data(one["heading"])} for one in lines]
 
 
-_BLOCK = list[dict[str, Any]]
+_ITEMS = list[dict[str, Any]]
 CHANNELS: Mapping[str, Channel] = {
     "detect_topics": Channel("detected", DetectedTopics, _detected, _with_detected),
     "compute_budget": Channel("budget", BudgetShares, _budget, _with_budget),
     "fetch_bundles": Channel(
-        "bundles", _BLOCK, partial(_items, retrieved=False), partial(_with_items, retrieved=False)
+        "bundles", _ITEMS, partial(_items, retrieved=False), partial(_with_items, retrieved=False)
     ),
     "compact_history": Channel("history", SummarizedHistory, _history, _with_summary),
-    "retrieve": Channel("retrieved", _BLOCK, partial(_items, retrieved=True), partial(_with_items, retrieved=True)),
+    "retrieve": Channel("retrieved", _ITEMS, partial(_items, retrieved=True), partial(_with_items, retrieved=True)),
 }
 """The channel of each step before the last one."""

@@ -262,7 +262,7 @@ def reduce(
 
 
 def _repeated(fragments: Sequence[Fragment]) -> set[int]:
-    """Returns the items of the block that say what another says: one not retrieved stays, else the most valuable."""
-    block = [i for i, part in enumerate(fragments) if part.layer not in assembly.STABLE_LAYERS]
-    best_last = sorted(block, key=lambda i: (fragments[i].layer != Layer.RETRIEVAL, fragments[i].value, -i))
-    return set(block).difference({one_line(fold(fragments[i].text)): i for i in best_last}.values())
+    """Returns the items of the background that say what another says: one not retrieved stays, else the most valuable."""
+    background = [i for i, part in enumerate(fragments) if part.layer not in assembly.STABLE_LAYERS]
+    best_last = sorted(background, key=lambda i: (fragments[i].layer != Layer.RETRIEVAL, fragments[i].value, -i))
+    return set(background).difference({one_line(fold(fragments[i].text)): i for i in best_last}.values())

@@ -1,13 +1,13 @@
-"""Prompts that only grow: whether a prompt continues the last one, and how far down a step goes.
+"""Prompts that only grow: whether a prompt continues the last one, and how far down a rebuild goes.
 
-A full prompt goes on without its middle or is a step, where all is chosen anew; what was saved so far pays for both.
+A full prompt goes on without its middle or is a rebuild, where all is chosen anew; what was saved so far pays for both.
 """
 
 from dataclasses import replace
 
 from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_ctxbudget.budget import DEPTH_FACTOR, Emphasis, Layer
-from langchain_ctxbudget.history import Decision, TurnBlock
+from langchain_ctxbudget.history import Background, Decision
 from langchain_ctxbudget.messages import digest
 from langchain_ctxbudget.prompt import budgeting
 from langchain_ctxbudget.prompt.assembly import STABLE_LAYERS, group_tokens, system_parts
@@ -17,17 +17,17 @@ from langchain_ctxbudget.prompt.plan import Plan
 from langchain_ctxbudget.stores import CutRecord
 from langchain_ctxbudget.tokens import CACHED_PRICE, effective_tokens
 
-STEP_LEVEL, LOWEST_LEVEL = 0.4, 0.3
-"""A step goes down to this share of the budget, and to less where what was saved does not pay for it."""
+REBUILD_SHARE, LOWEST_REBUILD_SHARE = 0.4, 0.3
+"""A rebuild goes down to this share of the budget, and to less where what was saved does not pay for it."""
 SHORTER_LEVEL, MOST_LEFT_OUT, NOTE_TOKENS = 0.85, 0.5, 16
-"""Of a full prompt the beginning stays, as much as at a step, and the newest messages: together at most the first share
-of the budget. If more than the second were left out, a step comes instead. The note about it costs so many tokens."""
+"""Of a full prompt the beginning stays, as much as at a rebuild, and the newest messages: together at most the first share
+of the budget. If more than the second were left out, a rebuild comes instead. The note about it costs so many tokens."""
 NEW_SHARES: dict[Emphasis, float] = {"balanced": 0.2, "cache": 0.05}
-"""The share of the budget that a turn's block may cost between two steps."""
-BLOCK_TOKENS, BLOCK_SHARE = 300, 0.4
-"""In a small window the block may cost so many tokens, up to this share: an answer is as long there."""
+"""The share of the budget that a turn's background may cost between two rebuilds."""
+BACKGROUND_TOKENS, BACKGROUND_SHARE = 300, 0.4
+"""In a small window the background may cost so many tokens, up to this share: an answer is as long there."""
 LEAST_ROOM, LEAST_ROOM_TOKENS, UNPAID_SHARE = 0.25, 120, 0.25
-"""A prompt is full if it has less room than the first share of its block, or than so many tokens. A block may cost the
+"""A prompt is full if it has less room than the first share of its background, or than so many tokens. A background may cost the
 last share before anything is saved: what answers the message comes first."""
 
 
@@ -41,65 +41,67 @@ def divide_budget(plan: Plan) -> Plan:
     room = settings.max_context_tokens if window is None else max(0, window - plan.request.output_reserve_tokens)
     plan = plan.but(limit_tokens=min(settings.max_context_tokens, room), turn=whole_turn(plan))
     plan = _continued(plan) if plan.grows and (plan.goes_on or not plan.repeats) else plan
-    return plan if plan.goes_on else _as_step(allocate(plan))
+    return plan if plan.goes_on else _rebuilt(allocate(plan))
 
 
 def _continued(plan: Plan) -> Plan:
-    """Continues the last prompt, if a cache may still hold it and there is room; else the prompt is a step."""
-    step = plan.but(goes_on=False, cold=plan.repeats and plan.cold)
+    """Continues the last prompt, if a cache may still hold it and there is room; else the prompt is a rebuild."""
+    rebuilt = plan.but(goes_on=False, cold=plan.repeats and plan.cold)
     if not plan.conversation.cuts:
-        return step
-    going = allocate(step.but(goes_on=True))
+        return rebuilt
+    going = allocate(rebuilt.but(goes_on=True))
     record, turn = history_plan(going).record, going.turn
     if record is None or (not plan.repeats and _is_cold(going)):
-        return step
-    if record.begun == len(plan.conversation.entries):  # in the turn of a step, what was planned for it stays
+        return rebuilt
+    if record.begun == len(plan.conversation.entries):  # in the turn of a rebuild, what was planned for it stays
         goes_on = not turn.long or (turn.long, turn.room_tokens) == (record.long, record.turn_tokens)
     else:
         goes_on = not turn.long and not turn.renewed
-    return _continued_where_it_fits(step, going, record) if goes_on else step
+    return _continued_where_it_fits(rebuilt, going, record) if goes_on else rebuilt
 
 
-def _continued_where_it_fits(step: Plan, going: Plan, record: CutRecord) -> Plan:
-    """Continues the last prompt, whole or with a shorter new part, if that has room; else returns the step."""
+def _continued_where_it_fits(rebuilt: Plan, going: Plan, record: CutRecord) -> Plan:
+    """Continues the last prompt, whole or with a shorter new part, if that has room; else returns the rebuild."""
     has_results = any(isinstance(message, ToolMessage) for message in going.request.turn)
-    otherwise = step
+    otherwise = rebuilt
     for clips_new in (False, True):
         clipped = going.but(clips_new=clips_new)
         history = history_plan(clipped)
         full = with_history(clipped, history.view(history.decide()))
         total = full.limit_tokens + excess_tokens(full, full.content)
         if prefix_of(full) != record.prefix:
-            return step.but(cold=step.cold or not has_results)  # nothing of another prompt is cached
-        if record.begun == history.end:  # it is the prompt of the step again, and what the turn has got since
+            return rebuilt.but(cold=rebuilt.cold or not has_results)  # nothing of another prompt is cached
+        if record.begun == history.end:  # it is the prompt of the rebuild again, and what the turn has got since
             level = record.level_tokens
             same = full.but(cold=level >= full.limit_tokens, afforded_tokens=record.saved_tokens + level)
             return with_history(allocate(same.but(again=True, level_tokens=level)), full.history)
         saved = _saved_tokens(full, record, total)
-        step_is_paid = (otherwise.afforded_tokens or 0) >= full.limit_tokens * STEP_LEVEL
-        least_room = max(_most_block_tokens(full, saved) * LEAST_ROOM, min(_most_block_tokens(full), LEAST_ROOM_TOKENS))
-        if has_results or (clips_new and not step_is_paid):
+        rebuild_is_paid = (otherwise.afforded_tokens or 0) >= full.limit_tokens * REBUILD_SHARE
+        least_room = max(
+            _most_background_tokens(full, saved) * LEAST_ROOM, min(_most_background_tokens(full), LEAST_ROOM_TOKENS)
+        )
+        if has_results or (clips_new and not rebuild_is_paid):
             least_room = 0
         if full.limit_tokens - total >= least_room:
-            return _with_room_for_block(full, total, saved)
+            return _with_room_for_background(full, total, saved)
         if not (clips_new or has_results):
-            otherwise = _when_full(step, full, record, total, saved)
+            otherwise = _when_full(rebuilt, full, record, total, saved)
             if otherwise.goes_on or total <= full.limit_tokens:  # else it may fit with what is new in short
                 return otherwise
     return otherwise
 
 
 def _when_full(plan: Plan, full: Plan, record: CutRecord, total: int, saved: int | None) -> Plan:
-    """Continues a full prompt without its middle; else the prompt is a step, if that is paid for or nothing fits."""
+    """Continues a full prompt without its middle; else the prompt is a rebuild, if that is paid for or nothing fits."""
     end, costs = len(full.conversation.entries), full.conversation.costs
     answer = sum(one.tokens - costs[end - one.messages] for one in budgeting.newest_exchanges(full.conversation)[:1])
     afforded = (saved or 0) + int(effective_tokens(total, max(0, total - full.turn.tokens - answer)))
-    pays = afforded >= plan.limit_tokens * STEP_LEVEL
-    due = pays or not (saved is None or _uncounted_blocks(full, record))
+    pays = afforded >= plan.limit_tokens * REBUILD_SHARE
+    due = pays or not (saved is None or _uncounted_backgrounds(full, record))
     if shorter := _without_middle(full, record, total, afforded, due=due):
         return shorter
     goes_on = total <= full.limit_tokens and not pays
-    return _with_room_for_block(full, total, saved) if goes_on else plan.but(afforded_tokens=afforded)
+    return _with_room_for_background(full, total, saved) if goes_on else plan.but(afforded_tokens=afforded)
 
 
 def _without_middle(full: Plan, record: CutRecord, total: int, afforded: int, *, due: bool) -> Plan | None:
@@ -109,7 +111,7 @@ def _without_middle(full: Plan, record: CutRecord, total: int, afforded: int, *,
     start, left_out_until = record.left_out
     sent_tokens = bare_tokens = full.turn.room_tokens if full.turn.free_tokens else full.turn.tokens
     beginning_tokens, ends = 0, list[tuple[int, int]]()
-    for part in reversed(full.history.groups):  # counted from here on: as it was sent, and without the blocks
+    for part in reversed(full.history.groups):  # counted from here on: as it was sent, and without the backgrounds
         at = part.positions[0]
         sent_tokens += group_tokens(part, full.counter)
         bare_tokens += sum(conversation.costs[position] for position in part.positions)
@@ -117,7 +119,7 @@ def _without_middle(full: Plan, record: CutRecord, total: int, afforded: int, *,
             continue
         if at >= history.kept_from or not ends:
             ends.append((at, bare_tokens))
-        if left_out_until or total - sent_tokens >= limit * STEP_LEVEL:
+        if left_out_until or total - sent_tokens >= limit * REBUILD_SHARE:
             start, beginning_tokens = start if left_out_until else at, total - sent_tokens
     most_gone = limit * MOST_LEFT_OUT if due else conversation.total_tokens
     for end, tokens in reversed(ends):
@@ -131,30 +133,30 @@ def _without_middle(full: Plan, record: CutRecord, total: int, afforded: int, *,
         saved = {"saved_tokens": afforded - cost, "saved_until": history.end}
         without = record.model_copy(update={"left_out": (start, end), **said, **saved})
         shorter = with_history(full, history.view(Decision(record.position, record.cleared, record=without)))
-        return _with_room_for_block(shorter, limit + excess_tokens(shorter, shorter.content), afforded - cost)
+        return _with_room_for_background(shorter, limit + excess_tokens(shorter, shorter.content), afforded - cost)
     return None
 
 
-def _with_room_for_block(plan: Plan, total: int, saved: int | None) -> Plan:
-    """Scales the block's layers to the room that is left, and to what earlier savings pay for."""
-    new = max(0, min(plan.limit_tokens - total, _most_block_tokens(plan, saved)))
-    block = [name for name in plan.allocated.tokens if name not in (*STABLE_LAYERS, Layer.IDENTITY, Layer.MESSAGE)]
-    wanted = sum(plan.allocated.tokens[name] for name in block)
+def _with_room_for_background(plan: Plan, total: int, saved: int | None) -> Plan:
+    """Scales the background's layers to the room that is left, and to what earlier savings pay for."""
+    new = max(0, min(plan.limit_tokens - total, _most_background_tokens(plan, saved)))
+    background = [name for name in plan.allocated.tokens if name not in (*STABLE_LAYERS, Layer.IDENTITY, Layer.MESSAGE)]
+    wanted = sum(plan.allocated.tokens[name] for name in background)
     scale = min(1.0, new / wanted) if wanted else 0.0
-    tokens = {name: int(own * scale) if name in block else own for name, own in plan.allocated.tokens.items()}
+    tokens = {name: int(own * scale) if name in background else own for name, own in plan.allocated.tokens.items()}
     return plan.but(new_tokens=new, allocation=replace(plan.allocated, tokens=tokens))
 
 
-def _most_block_tokens(plan: Plan, saved: int | None = None) -> int:
-    """Returns the most tokens for the block of a prompt that continues the last one; savings limit it, where given."""
+def _most_background_tokens(plan: Plan, saved: int | None = None) -> int:
+    """Returns the most tokens for the background of a prompt that continues the last one; savings limit it, where given."""
     settings, limit = plan.request.settings, plan.limit_tokens
-    floor = 0 if settings.emphasis == "cache" else min(BLOCK_TOKENS, limit * BLOCK_SHARE)
+    floor = 0 if settings.emphasis == "cache" else min(BACKGROUND_TOKENS, limit * BACKGROUND_SHARE)
     share = limit * NEW_SHARES[settings.emphasis]
     most, unpaid = (int(one * DEPTH_FACTOR[settings.depth]) for one in (max(share, floor), share * UNPAID_SHARE))
     return most if saved is None else min(most, max(saved, unpaid))
 
 
-def _as_step(plan: Plan) -> Plan:
+def _rebuilt(plan: Plan) -> Plan:
     """Lets the prompt be written anew, down to a level from which the next ones can grow."""
     if not plan.grows:
         return plan
@@ -165,31 +167,33 @@ def _as_step(plan: Plan) -> Plan:
     if plan.turn.free_tokens and (last is None or last.prefix):  # ten calls pay for it; where it was asked for, room is
         level = max(level, min(plan.limit_tokens - 1, whole_tokens(plan) // 2))
     afforded = level if plan.afforded_tokens is None else plan.afforded_tokens
-    return allocate(plan.but(level_tokens=min(level, max(_level_tokens(plan, LOWEST_LEVEL), afforded))))
+    return allocate(plan.but(level_tokens=min(level, max(_level_tokens(plan, LOWEST_REBUILD_SHARE), afforded))))
 
 
-def _level_tokens(plan: Plan, share: float = STEP_LEVEL) -> int:
-    """Returns what a step goes down to: what must be sent, and a share of the rest."""
+def _level_tokens(plan: Plan, share: float = REBUILD_SHARE) -> int:
+    """Returns what a rebuild goes down to: what must be sent, and a share of the rest."""
     allocated = plan.allocated.tokens
     required = allocated[Layer.IDENTITY] + allocated[Layer.MESSAGE] + sum(plan.extras.values())
     return required + int(max(0, plan.limit_tokens - required) * share)
 
 
 def _saved_tokens(plan: Plan, record: CutRecord, total: int) -> int | None:
-    """Returns what prompts have saved, compared with sending all, if this one has no block; None if it sends all."""
+    """Returns what prompts have saved, compared with sending all, if this one has no background; None if it sends all."""
     if record.strategy == "full" and not record.left_out[1]:
         return None
-    blocks = _uncounted_blocks(plan, record)
-    sizes = [sum(part.tokens for part in block.fragments) for block in blocks if block.fragments]
+    backgrounds = _uncounted_backgrounds(plan, record)
+    sizes = [sum(part.tokens for part in background.fragments) for background in backgrounds if background.fragments]
     spent = sum(int(budgeting.FRAMED * size) + budgeting.FRAMES_TOKENS for size in sizes)
     less = whole_tokens(plan) - total + spent / 2
-    return record.saved_tokens + int(CACHED_PRICE * len(blocks) * less) - spent
+    return record.saved_tokens + int(CACHED_PRICE * len(backgrounds) * less) - spent
 
 
-def _uncounted_blocks(plan: Plan, record: CutRecord) -> list[TurnBlock]:
-    """Returns the blocks whose savings are not counted yet; none if the messages in front of them are not stored."""
+def _uncounted_backgrounds(plan: Plan, record: CutRecord) -> list[Background]:
+    """Returns the backgrounds whose savings are not counted yet; none if the messages in front of them are not stored."""
     since, key = range(record.saved_until, len(plan.conversation.entries)), plan.cut_key
-    return [block for at, block in plan.conversation.sent.items() if at in since and block.cut_key == key]
+    return [
+        background for at, background in plan.conversation.sent.items() if at in since and background.cut_key == key
+    ]
 
 
 def whole_tokens(plan: Plan) -> int:
@@ -198,8 +202,8 @@ def whole_tokens(plan: Plan) -> int:
     return said + plan.allocated.tokens[Layer.IDENTITY] + sum(plan.extras.values())
 
 
-def next_step(plan: Plan, tokens: int) -> tuple[int, int]:
-    """Estimates in how many turns a prompt of `tokens` reaches its limit, and the tokens after a step."""
+def next_rebuild(plan: Plan, tokens: int) -> tuple[int, int]:
+    """Estimates in how many turns a prompt of `tokens` reaches its limit, and the tokens after a rebuild."""
     exchange = plan.conversation.total_tokens / max(1, plan.conversation.exchanges)
     return int(max(0, plan.limit_tokens - tokens) / max(1.0, exchange)), _level_tokens(plan)
 
@@ -209,7 +213,7 @@ def _is_cold(plan: Plan) -> bool:
     now, times = plan.request.now, [cut.at for cut in plan.cuts if cut is not None]
     if not times:
         return True
-    times += [block.at for at, block in plan.conversation.sent.items() if at < len(plan.conversation.entries)]
+    times += [background.at for at, background in plan.conversation.sent.items() if at < len(plan.conversation.entries)]
     newest = max((at for at in times if at is not None), default=None)
     if plan.fixed is not None or now is None or newest is None:
         return False

@@ -8,7 +8,7 @@ from typing import Any
 from langchain_core.messages import BaseMessage
 from langchain_ctxbudget.budget import HEALTHY, Allocation, Fragment, Layer, Parameters, Tier
 from langchain_ctxbudget.errors import InvalidSettingsError
-from langchain_ctxbudget.history import Conversation, HistoryView, LastPrompt, StepWork, TurnBlock
+from langchain_ctxbudget.history import Background, Conversation, HistoryView, LastPrompt, TurnWorkState
 from langchain_ctxbudget.knowledge import NOTHING, Bundles, Detected, Fact, FactsLayer, Knowledge, facts
 from langchain_ctxbudget.messages import Group, Repair, plain_text
 from langchain_ctxbudget.prompt.assembly import Content, asking, has_human, request_copy
@@ -56,8 +56,8 @@ class Request:
     persona_id: str | None = None
     device_id: str | None = None
     """The user's device: what is open on it tells what is likely to come up."""
-    block: object = None
-    """The context block that an agent's state has of the turn, as plain data."""
+    background: object = None
+    """The background that an agent's state has of the turn, as plain data."""
     thread: str | None = None
     """The id of the thread whose state the messages are; None where it is not a run that gives them."""
     instructions: Sequence[str] = ()
@@ -88,8 +88,8 @@ class PromptRequest:
     """Ids of topics and entities that are likely to come up, by what the user has open."""
     now: datetime | None = None
     persona_id: str | None = None
-    block: TurnBlock | None = None
-    """The block that was chosen for the turn's human message before; it stays while an agent loops."""
+    background: Background | None = None
+    """The background that was chosen for the turn's human message before; it stays while an agent loops."""
     model: str = ""
     calls_before: int = 0
     failures: tuple[str, ...] = ()
@@ -155,7 +155,7 @@ class PlannedTurn:
     """The most that the work state of the stored messages may cost."""
     own_work_tokens: int = 0
     """The most that the work state of this turn may cost."""
-    step_work: StepWork | None = None
+    work_when_shortened: TurnWorkState | None = None
     """The work state of this turn as of the last time that steps gave way; told until they do again."""
     work: tuple[Fragment, ...] = ()
     """The lines in which it is told."""
@@ -190,7 +190,7 @@ class Plan:
     clips_new: bool = False
     """True if it goes on with large messages since the step clipped."""
     again: bool = False
-    """True if it repeats the step because nothing was said since; its block is chosen as at the step."""
+    """True if it repeats the step because nothing was said since; its background is chosen as at the step."""
     cold: bool = True
     """True if no cache holds the last prompt any more, so that a step costs nothing."""
     repeats: bool = False
@@ -200,7 +200,7 @@ class Plan:
     afforded_tokens: int | None = None
     """What it may cost, by what the prompts since the last step have saved, compared with sending everything."""
     new_tokens: int = 0
-    """The most tokens for the block of a prompt that goes on."""
+    """The most tokens for the background of a prompt that goes on."""
     extras: Mapping[str, int] = field(default_factory=dict)
     """The tokens of tools and response format, by their names in errors."""
     asked: tuple[str, Sequence[float]] | None = None
@@ -209,7 +209,7 @@ class Plan:
     turn: PlannedTurn = field(default_factory=PlannedTurn)
     allocation: Allocation | None = None
     fixed: tuple[Fragment, ...] | None = None
-    """What is still shown of a block that was chosen before; None if the block is chosen now."""
+    """What is still shown of a background that was chosen before; None if the background is chosen now."""
     bundles: Bundles = field(default_factory=Bundles)
     own_items: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     history: HistoryView = field(default_factory=lambda: HistoryView(strategy="empty", cut=0))
@@ -217,7 +217,7 @@ class Plan:
     pool: Pool | None = None
     """The ranked texts that may be quoted; None if nothing has been searched."""
     retrieved: Retrieved = field(default_factory=Retrieved)
-    block: TurnBlock | None = None
+    background: Background | None = None
     pruned: tuple[Fragment, ...] = ()
     last_resort: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
@@ -228,7 +228,7 @@ class Plan:
     def begin(cls, conversation: Conversation, request: PromptRequest) -> "Plan":
         """Begins a prompt."""
         plan = cls(conversation=conversation, request=request, counter=conversation.counter, failures=request.failures)
-        return plan.with_block(request.block)
+        return plan.with_background(request.background)
 
     def but(self, **changes: Any) -> "Plan":  # noqa: ANN401 - fields of any kind
         """Returns the plan with some of its parts replaced."""
@@ -238,12 +238,12 @@ class Plan:
         """Returns the plan with more problems to report."""
         return replace(self, failures=(*self.failures, *problems)) if problems else self
 
-    def with_block(self, block: TurnBlock | None) -> "Plan":
-        """Returns the plan with a context block that was chosen before, whole."""
-        if block is None:
+    def with_background(self, background: Background | None) -> "Plan":
+        """Returns the plan with a background that was chosen before, whole."""
+        if background is None:
             return self
-        fixed = block.counted(self.counter)
-        return replace(self, block=block, fixed=fixed, retrieved=Retrieved())
+        fixed = background.counted(self.counter)
+        return replace(self, background=background, fixed=fixed, retrieved=Retrieved())
 
     def positions_of(self, parts: Sequence[Fragment]) -> tuple[int, ...]:
         """Returns the positions of the conversation's messages that are quoted whole."""
@@ -274,7 +274,7 @@ class Plan:
 
     @property
     def adds(self) -> bool:
-        """Tells whether its block holds only what is new for its message."""
+        """Tells whether its background holds only what is new for its message."""
         return self.goes_on and not self.again
 
     @property
@@ -307,21 +307,21 @@ class Plan:
 
     @property
     def chosen(self) -> tuple[Fragment, ...]:
-        """Everything that was chosen so far for the block of the turn."""
+        """Everything that was chosen so far for the background of the turn."""
         return (*self.bundles.fragments, *self.retrieved.fragments) if self.fixed is None else self.fixed
 
     @property
     def content(self) -> Content:
         """Everything that was chosen so far."""
-        view, block = self.history, self.chosen if has_human(self.turn.groups) else ()
+        view, background = self.history, self.chosen if has_human(self.turn.groups) else ()
         return Content(
             system_prompt=self.request.system_prompt,
-            fragments=(*self.preferences.shown, *view.arc, *view.summary, *block),
+            fragments=(*self.preferences.shown, *view.arc, *view.summary, *background),
             summary_intro=view.summary_intro,
             summary_outro=view.summary_outro,
             history=view.groups,
-            bare={at: self.conversation.entries[at].sent for at in view.blocks},
-            blocks={at: block.fragments for at, block in view.blocks.items()},
+            bare={at: self.conversation.entries[at].sent for at in view.backgrounds},
+            backgrounds={at: background.fragments for at, background in view.backgrounds.items()},
             turn=self.turn.groups,
             asked=asking(self.request.turn),
             turn_note=self.turn.note,
@@ -348,7 +348,7 @@ class Changes:
     """Everything to be written once a prompt is sent; nothing of it is written for a forecast."""
 
     cut: CutRecord | None
-    step: bool
+    is_rebuilt: bool
     """True if the cut is another one than before."""
     snapshot: SnapshotRecord | None
     """The facts that the conversation shows from now on; None if they stay the same."""
@@ -371,6 +371,6 @@ def cut_key(settings: ContextSettings, limit_tokens: int, counter: TokenCounter)
     """Returns what tells the compaction cuts of one budget, tokenizer and strategy from those of others."""
     rule = settings.allocation
     strategy = repr(rule) if isinstance(rule, Parameters) else rule.name
-    sizes = (settings.compaction_trigger, settings.compaction_target, settings.keep_messages, settings.segment_messages)
+    sizes = (settings.compaction_trigger, settings.compaction_target, settings.keep_messages, settings.span_messages)
     compaction = (*sizes, settings.keep_important, settings.emphasis, settings.history_format)
     return f"{limit_tokens} tokens, {counter.name}, {strategy}, {compaction}"

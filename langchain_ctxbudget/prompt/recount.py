@@ -38,9 +38,9 @@ def require_recount(plan: Plan, messages: Sequence[BaseMessage], marked: Sequenc
 
 def without_caches(plan: Plan) -> Plan:
     """Returns a plan that has just begun, for which everything is counted now, on copies as they are sent."""
-    block = plan.block
+    background = plan.background
     anew = replace(plan, conversation=plan.conversation.counted_anew(), uses_known_costs=False)
-    return anew if block is None else anew.with_block(block)
+    return anew if background is None else anew.with_background(background)
 
 
 def own_total(counter: TokenCounter, messages: Sequence[BaseMessage]) -> str:

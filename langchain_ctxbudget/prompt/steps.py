@@ -16,7 +16,7 @@ from langchain_ctxbudget import history, retrieval
 from langchain_ctxbudget.budget import Layer
 from langchain_ctxbudget.errors import TokenCountError
 from langchain_ctxbudget.flow import Flow, embed_query, with_fallback
-from langchain_ctxbudget.history import Conversation, HistoryPlan, HistoryView, TurnBlock
+from langchain_ctxbudget.history import Background, Conversation, HistoryPlan, HistoryView
 from langchain_ctxbudget.knowledge import facts, subjects
 from langchain_ctxbudget.prompt import budgeting
 from langchain_ctxbudget.prompt.accounting import account, is_squeezed
@@ -119,7 +119,7 @@ def choose_history(planned: HistoryPlan, access: Access) -> Flow[tuple[HistoryVi
     decision, problems = planned.decide(), list[str]()
     conversation, made = planned.conversation, planned.conversation.table.made
     if made.maker and not decision.whole and decision.record is None:
-        _, waiting = conversation.spans(planned.settings.segment_messages).before(decision.cut)
+        _, waiting = conversation.spans(planned.settings.span_messages).before(decision.cut)
         look_up = history.look_up(access.store, conversation.scope, made, waiting)
         yield from with_fallback(look_up, None, "summaries", problems)  # extraction stands instead
     view = planned.view(decision)
@@ -177,20 +177,20 @@ def retrieve(plan: Plan, access: Access) -> Flow[Plan]:
 
 
 def settle(plan: Plan) -> Settled:
-    """Builds the messages, and keeps the block that is chosen with them."""
-    settled = fit_prompt(plan if plan.fixed is None else budgeting.with_shrunk_block(plan))
+    """Builds the messages, and keeps the background that is chosen with them."""
+    settled = fit_prompt(plan if plan.fixed is None else budgeting.with_shrunk_background(plan))
     plan = settled.plan
-    if plan.block is None and (asked := asking(plan.request.turn)) is not None:
-        block = TurnBlock.of(
+    if plan.background is None and (asked := asking(plan.request.turn)) is not None:
+        background = Background.of(
             plan.request.turn[asked],
             plan.conversation.digest,
             settled.content.volatile,
             position=len(plan.conversation.entries) + asked,
             cut_key=plan.cut_key if plan.grows else "",
         )
-        plan = plan.but(block=block)
-    if plan.grows and plan.block is not None:  # at every step of a turn: a long one keeps the cache warm
-        plan = plan.but(block=replace(plan.block, at=plan.request.now))
+        plan = plan.but(background=background)
+    if plan.grows and plan.background is not None:  # at every step of a turn: a long one keeps the cache warm
+        plan = plan.but(background=replace(plan.background, at=plan.request.now))
     return replace(settled, plan=plan)
 
 
@@ -220,7 +220,7 @@ def _changes(settled: Settled, report: Callable[[], ContextReport]) -> Changes:
     remembered = plan.preferences.remembered
     return Changes(
         cut=_noted_cut(settled),
-        step=plan.history.step,
+        is_rebuilt=plan.history.is_rebuilt,
         snapshot=facts.snapshot_of(plan.preferences.facts, remembered.edited) if remembered.due else None,
         last=history.LastPrompt(
             messages=built.messages,
@@ -230,7 +230,7 @@ def _changes(settled: Settled, report: Callable[[], ContextReport]) -> Changes:
             squeezed=is_squeezed(settled),
             whole_tokens=whole_tokens(plan),
             turn=plan.request.turn,
-            block=plan.block,
+            background=plan.background,
             settings=plan.request.settings,
             coverage=lambda: report().coverage,
             at=plan.request.now,
@@ -243,13 +243,13 @@ def _changes(settled: Settled, report: Callable[[], ContextReport]) -> Changes:
 def _noted_cut(settled: Settled) -> CutRecord | None:
     """Returns the cut of a prompt; at a step, with what the next prompts must know to go on from it."""
     plan, cut = settled.plan, settled.plan.history.record
-    if cut is None or not plan.history.step or not plan.grows or plan.adds:
+    if cut is None or not plan.history.is_rebuilt or not plan.grows or plan.adds:
         return cut
-    block_tokens = sum(fragment.tokens for fragment in settled.content.volatile)
+    background_tokens = sum(fragment.tokens for fragment in settled.content.volatile)
     noted = {
         "prefix": prefix_of(plan),
         "at": plan.request.now,
-        "saved_tokens": (plan.afforded_tokens or 0) + block_tokens - settled.measured.total_tokens,
+        "saved_tokens": (plan.afforded_tokens or 0) + background_tokens - settled.measured.total_tokens,
         "level_tokens": plan.level_tokens,
         "preferences_tokens": plan.allocated.tokens[Layer.PREFERENCES],
         "long": plan.turn.long,
@@ -288,7 +288,7 @@ def _planned_for(prompt: Prompt, budget: int, *, uses_known_costs: bool = True) 
         before.request,
         settings=before.request.settings.override({"max_context_tokens": budget}),
         remembered=before.preferences.remembered,
-        block=before.block if before.fixed is not None else None,
+        background=before.background if before.fixed is not None else None,
         calls_before=before.conversation.counter.calls,
         failures=before.failures,
     )

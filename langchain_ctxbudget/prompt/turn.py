@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_ctxbudget import messages
-from langchain_ctxbudget.history import StepWork, WorkState, extractive, known_files, work_state
+from langchain_ctxbudget.history import TurnWorkState, WorkState, extractive, known_files, work_state
 from langchain_ctxbudget.messages import (
     Group,
     call_ids,
@@ -80,7 +80,7 @@ class Rooms(NamedTuple):
     """The part of the budget that is kept for the work state."""
     code_tokens: int = 0
     """The part of it that is kept for lines of files."""
-    step_groups: int = 0
+    rebuilt_groups: int = 0
     """The number of groups of the turn when its prompt was written anew: they are fitted at once, as then."""
     clip_human: bool = False
     tool_kinds: tuple[tuple[str, ToolKind], ...] = ()
@@ -179,7 +179,7 @@ class GrowingTurn:
         self.results: dict[str, ToolMessage] = {}
         self.work = self.before.copy()
         """What the calls of these steps, and those before the turn, have left behind."""
-        self.step_work: StepWork | None = None
+        self.work_when_shortened: TurnWorkState | None = None
         self.read_of: dict[str, str] = {}
         """The files that results show, by the ids of their calls."""
         self._worth: tuple[int, dict[str, known_files.Floats]] = (-1, {})
@@ -200,20 +200,20 @@ class GrowingTurn:
             self.work.read(enumerate(groups[number].messages, self.work.read_until))
             if number not in self.human:
                 self._add(number)
-        shown, renewed, step_work = dict(self.shown), self.renewed, self.step_work
+        shown, renewed, work_when_shortened = dict(self.shown), self.renewed, self.work_when_shortened
         if self.total > self.rooms.most_tokens:
             needed = {i: groups[i] for i in sorted({*self.human, *_newest(groups, range(len(groups)))})}
             fitted = self._fitted_newest(needed)
             if isinstance(fitted, int):
                 return fitted
-            shown, renewed, step_work = fitted, len(groups), None
+            shown, renewed, work_when_shortened = fitted, len(groups), None
         return PlannedTurn(
             whole=tuple(groups),
             groups=tuple(shown[i] for i in sorted(shown)),
             left_out=tuple(part for i, part in enumerate(groups) if i not in shown),
             clipped=frozenset(groups[i].positions[0] for i, part in shown.items() if part != groups[i]),
             renewed=renewed,
-            step_work=step_work,
+            work_when_shortened=work_when_shortened,
         )
 
     def _fitted_newest(self, needed: Mapping[int, Group]) -> dict[int, Group] | int:
@@ -278,7 +278,7 @@ class GrowingTurn:
         self.sizes.append(self.costs[newest])
         budget_tokens = self.rooms.budget_tokens - self.rooms.kept_tokens - self.code_tokens
         budget_tokens -= NOTE_TOKENS if self.dropped else 0
-        said, steps = sum(self.costs[at] for at in self.human), self.rooms.step_groups
+        said, steps = sum(self.costs[at] for at in self.human), self.rooms.rebuilt_groups
         ahead = next_tokens(self.sizes, self.rooms.budget_tokens - said)
         if newest < steps - 1 or (newest == steps - 1 and self.total <= budget_tokens - ahead):
             return
@@ -328,7 +328,7 @@ class GrowingTurn:
             said_lines[self._file_of(message)] |= known_files.said_lines(message.text)
         count, most = self.counter.count_text, self.code_tokens - self.counter.count_text(work_state.CODE)
         code = known_files.chosen_lines(self.work.texts, self._worth_now(), count, most, said_lines)
-        self.step_work = StepWork(self.work.copy(), self.code_tokens, code)
+        self.work_when_shortened = TurnWorkState(self.work.copy(), self.code_tokens, code)
 
     def _leave_out(self, number: int) -> None:
         self.total -= self.costs.pop(number)

@@ -2,7 +2,7 @@
 
 from langchain_ctxbudget.stores import bulk, guests, owners
 from langchain_ctxbudget.stores.base import (
-    EXTRACTION, ROOT, SAID, TITLE, UNQUOTED, BlockRecord, ChangeRecord, Clock, CutRecord, CutsRecord, LaneRecord,
+    EXTRACTION, ROOT, SAID, TITLE, UNQUOTED, SegmentRecord, ChangeRecord, Clock, CutRecord, CutsRecord, LaneRecord,
     MessageRecord, PinsRecord, Place, Record, Scope, SharedThread, SnapshotRecord, SummaryLine, label, new_token,
     place_key, read_settings, require_id, settings_in, settings_place, storable, stored, utc, utc_now, with_offset,
     write_settings, written,

@@ -132,7 +132,9 @@ def new_token() -> str:
 class Record(BaseModel):
     """The base of every record: immutable, no unknown fields."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", defer_build=True, validate_by_name=True, validate_by_alias=True
+    )
 
     @classmethod
     def read(cls, value: dict[str, Any], where: str) -> Self:
@@ -149,7 +151,7 @@ class Record(BaseModel):
 
     def to_value(self) -> dict[str, Any]:
         """Returns the form in which it is stored."""
-        return storable(self.model_dump(mode="json"))
+        return storable(self.model_dump(mode="json", by_alias=True))
 
 
 def written(place: GetOp, record: Record | None) -> PutOp:
@@ -249,12 +251,12 @@ class LaneRecord(Record):
     """The number of records in it: messages and changes."""
 
 
-class BlockRecord(Record):
-    """A sealed block of messages, as the head of a conversation's blocks names it."""
+class SegmentRecord(Record):
+    """A sealed segment of messages, as the head of a conversation's segments names it."""
 
     end: int
     lanes: dict[str, LaneRecord]
-    """How far the block reaches into each lane."""
+    """How far the segment reaches into each lane."""
     parts: dict[str, str]
     """A hash of each part, by name."""
 

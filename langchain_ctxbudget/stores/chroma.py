@@ -38,11 +38,11 @@ from overrides import override
 from pybase64 import b64decode, b64encode_as_string
 from pydantic_core import from_json
 from langchain_ctxbudget import errors
-from langchain_ctxbudget.background import AFTER_FORK
 from langchain_ctxbudget.stores.base import Clock, utc_now, with_offset
 from langchain_ctxbudget.stores.bulk import DATABASE_FILE, Namespace, begins_with, embeddings_name
 from langchain_ctxbudget.stores.chroma_files import Folder
 from langchain_ctxbudget.tokens import encodable
+from langchain_ctxbudget.worker import AFTER_FORK
 
 T = TypeVar("T")
 Vectors = NDArray[np.float32]

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, SystemMessage, ToolMessage
 from langchain_core.utils.function_calling import convert_to_openai_function, convert_to_openai_tool
 from pydantic import BaseModel
-from langchain_ctxbudget.background import keep_newest, new_mutex
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.messages import CALL_BLOCKS, Block, Count, Medium, is_text, medium_of, shown_blocks, with_calls
 from langchain_ctxbudget.tokens.prices import PRICE_LIST
+from langchain_ctxbudget.worker import keep_newest, new_mutex
 
 REPLY_TOKENS = 3
 """Every reply is primed with the assistant's role."""

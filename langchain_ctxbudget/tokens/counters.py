@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from langchain_core.messages import BaseMessage
-from langchain_ctxbudget.background import keep_newest, new_mutex
 from langchain_ctxbudget.errors import InputError, TokenizerUnavailableError, checks_names
 from langchain_ctxbudget.messages import shown_blocks, text_of
 from langchain_ctxbudget.tokens import cost, vocab
 from langchain_ctxbudget.tokens.cost import Framing
+from langchain_ctxbudget.worker import keep_newest, new_mutex
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel

@@ -14,12 +14,12 @@ from urllib.parse import urlsplit
 
 from langchain_core.messages import BaseMessage
 from pydantic import SecretStr
-from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError, TokenizerUnavailableError, require_count
 from langchain_ctxbudget.flow import Flow, in_thread
 from langchain_ctxbudget.messages import CALL_BLOCKS, block_types
 from langchain_ctxbudget.tokens import counters
 from langchain_ctxbudget.tokens.provider import longest_call_id
+from langchain_ctxbudget.worker import new_mutex
 
 MOST_TIMES, MOST_HIDDEN_TOKENS = 5, 1_000
 """A usage of more than this many times our count, plus this many tokens that a provider adds, is of another call."""

@@ -14,7 +14,7 @@ from weakref import WeakSet
 
 import pytest
 from langgraph.store.base import BaseStore
-from langchain_ctxbudget.background import BackgroundWorker
+from langchain_ctxbudget.worker import Worker
 from tests.stores import EVERY_STORE, blocking_stores
 
 if TYPE_CHECKING:
@@ -74,18 +74,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("store", kinds, indirect=True)
 
 
-_workers: WeakSet[BackgroundWorker[Any]] = WeakSet()
+_workers: WeakSet[Worker[Any]] = WeakSet()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _noted_workers() -> None:
-    usual = BackgroundWorker.__init__
+    usual = Worker.__init__
 
-    def noted(self: BackgroundWorker[Any], *args: Any, **kwargs: Any) -> None:
+    def noted(self: Worker[Any], *args: Any, **kwargs: Any) -> None:
         usual(self, *args, **kwargs)
         _workers.add(self)
 
-    BackgroundWorker.__init__ = noted  # type: ignore[method-assign]
+    Worker.__init__ = noted  # type: ignore[method-assign]
 
 
 def new_store(request: pytest.FixtureRequest) -> Iterator[BaseStore]:

@@ -42,7 +42,7 @@ def flushed(pipe: ContextPipeline, question: str = "Hello") -> str:
 
 def test_every_evicted_turn_of_a_whole_segment_is_read_by_the_summary_model() -> None:
     model = Scripted()
-    with pipeline(summary_model=model, settings={"segment_messages": 4}) as pipe:
+    with pipeline(summary_model=model, settings={"span_messages": 4}) as pipe:
         pipe.add_messages(conversation(200), **USER)
         flushed(pipe)
         ledger = pipe.coverage(**USER)

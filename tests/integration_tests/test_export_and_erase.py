@@ -20,7 +20,7 @@ from tests.integration_tests.summary_models import Scripted, exchange, learned, 
 from tests.processes import FORKED
 from tests.stores import embed
 
-SETTINGS = {"max_context_tokens": 700, "segment_messages": 4, "keep_messages": 4}
+SETTINGS = {"max_context_tokens": 700, "span_messages": 4, "keep_messages": 4}
 ADA, GRACE = "ada-who-leaves@example.com", "grace"
 SCOPE: Any = {"user_id": ADA, "conversation_id": "c1"}
 SECRET = "xylophonic"

@@ -31,7 +31,7 @@ CONVERSATIONS = ["c1", "c.1", "%", "*", "c~"]
 PERSONAS = [None, "p", "p~"]
 DEVICES = ["d1", "d~"]
 MARK = re.compile(r"OWNER\d\dX")
-SETTINGS = {"max_context_tokens": 700, "segment_messages": 4, "keep_messages": 4, "keep_snapshots": 2}
+SETTINGS = {"max_context_tokens": 700, "span_messages": 4, "keep_messages": 4, "keep_snapshots": 2}
 QUESTION = "What did we say about the river and the morning train?"
 
 WITHOUT_SCOPE = {"as_runnable", "observe_usage", "what_if", "flush", "aflush", "close"}

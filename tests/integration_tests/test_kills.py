@@ -23,7 +23,7 @@ from tests.processes import FORKED
 from tests.servers import new_postgres_schema
 
 SCOPE: Any = {"user_id": "ada", "conversation_id": "c1"}
-SETTINGS = {"max_context_tokens": 700, "segment_messages": 4, "keep_messages": 4, "learn": False}
+SETTINGS = {"max_context_tokens": 700, "span_messages": 4, "keep_messages": 4, "learn": False}
 KILL_WITHIN_SECONDS = 0.3
 """After the first thing that a writer has done."""
 SETTLE_SECONDS = 0.2

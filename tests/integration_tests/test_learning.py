@@ -527,7 +527,7 @@ def test_the_stable_zone_stays_as_it_is_while_facts_are_learned(where: Any) -> N
 
 @pytest.mark.parametrize("asks", ["Hi", "It was a long day. " * 20], ids=["without storing it", "what it stores"])
 def test_a_compaction_step_renews_it(asks: str) -> None:
-    with opened(max_context_tokens=2_000, segment_messages=4, keep_messages=2) as pipeline:
+    with opened(max_context_tokens=2_000, span_messages=4, keep_messages=2) as pipeline:
         learn(pipeline, human(*STORY))
         shown = [system(pipeline.assemble("Hi", **HERE))]
         learn(pipeline, human("I like papaya.", *FILLER[:4], first=6))

@@ -12,7 +12,7 @@ from langchain_core.messages import BaseMessage, HumanMessage
 from langgraph.store.base import BaseStore
 from langgraph.store.postgres import PostgresStore
 from langchain_ctxbudget import ChromaStore, ContextPipeline
-from langchain_ctxbudget.history.blocks import BLOCK_MESSAGES
+from langchain_ctxbudget.history.segments import SEGMENT_MESSAGES
 from tests.conversations import BagOfWords
 from tests.log_contract import ADA, Elsewhere, shown, texts
 from tests.processes import FORKED
@@ -123,8 +123,8 @@ def test_processes_read_the_blocks_that_others_have_written(address: Address) ->
     (embedded, then, last), failures = zip(*asked, strict=True)
     assert failures == ((), (), ())
     assert embedded >= 700
-    assert then <= 1_300 - BLOCK_MESSAGES
-    assert last <= 1_302 - 2 * BLOCK_MESSAGES
+    assert then <= 1_300 - SEGMENT_MESSAGES
+    assert last <= 1_302 - 2 * SEGMENT_MESSAGES
 
 
 def pipelines_of(

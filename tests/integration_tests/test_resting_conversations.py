@@ -1,4 +1,4 @@
-"""Conversations that rest are stored in blocks to their last message, once another conversation has searched them."""
+"""Conversations that rest are stored in segments to their last message, once another conversation has searched them."""
 
 import asyncio
 import random
@@ -14,7 +14,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.store.base import BaseStore, GetOp, Op, PutOp, Result
 from langgraph.store.memory import InMemoryStore
 from langchain_ctxbudget import AssembledContext, ContextPipeline
-from langchain_ctxbudget.history import BLOCKS, blocks, elsewhere, log, table
+from langchain_ctxbudget.history import SEGMENTS, elsewhere, log, segments, table
 from langchain_ctxbudget.search import LocalEmbeddings
 from langchain_ctxbudget.stores import Scope
 from tests.conversations import BagOfWords
@@ -44,8 +44,8 @@ class Told(Elsewhere):
         return sum(op.namespace in namespaces for op in self.read)
 
     def heads_written(self, conversation: str) -> int:
-        namespace = Scope("ada", conversation).namespace(BLOCKS)
-        return sum(op.namespace == namespace and op.key == blocks.HEAD for op in self.written)
+        namespace = Scope("ada", conversation).namespace(SEGMENTS)
+        return sum(op.namespace == namespace and op.key == segments.HEAD for op in self.written)
 
 
 class CountingEmbeddings(LocalEmbeddings):
@@ -62,8 +62,8 @@ class CountingEmbeddings(LocalEmbeddings):
 
 @pytest.fixture
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "BLOCK_MESSAGES", 64)
-    monkeypatch.setattr(blocks, "FOLLOWING", 16)
+    monkeypatch.setattr(segments, "SEGMENT_MESSAGES", 64)
+    monkeypatch.setattr(segments, "FOLLOWING", 16)
     monkeypatch.setattr(table, "MOST_DECODED", 64)
 
 
@@ -134,21 +134,21 @@ def results(prompts: Sequence[AssembledContext]) -> list[Any]:
 
 
 def stored(store: BaseStore, conversation: str) -> dict[str, Any]:
-    return {item.key: item.value for item in store.search(Scope("ada", conversation).namespace(BLOCKS), limit=1_000)}
+    return {item.key: item.value for item in store.search(Scope("ada", conversation).namespace(SEGMENTS), limit=1_000)}
 
 
 def ends(store: BaseStore, conversation: str) -> list[int]:
-    return [block["end"] for block in stored(store, conversation)[blocks.HEAD]["blocks"]]
+    return [segment["end"] for segment in stored(store, conversation)[segments.HEAD]["blocks"]]
 
 
 def delete_blocks(store: BaseStore, *conversations: str) -> None:
     for conversation in conversations:
-        namespace = Scope("ada", conversation).namespace(BLOCKS)
+        namespace = Scope("ada", conversation).namespace(SEGMENTS)
         store.batch([PutOp(namespace, key, None) for key in stored(store, conversation)])
 
 
 def texts(store: BaseStore, conversation: str) -> bytes:
-    """Returns all texts of blocks, also of those that no head names."""
+    """Returns all texts of segments, also of those that no head names."""
     found = b""
     for key, value in stored(store, conversation).items():
         if key.endswith(" texts"):
@@ -313,7 +313,7 @@ def test_what_is_taken_back_is_in_no_tail(change: str, who: str) -> None:
 
 
 class Slow(Elsewhere):
-    """A store whose first write of blocks goes on only some time after it has begun."""
+    """A store whose first write of segments goes on only some time after it has begun."""
 
     def __init__(self, store: BaseStore) -> None:
         super().__init__(store)
@@ -321,7 +321,7 @@ class Slow(Elsewhere):
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         todo = list(ops)
-        if any(isinstance(op, PutOp) and BLOCKS in op.namespace and op.value for op in todo):
+        if any(isinstance(op, PutOp) and SEGMENTS in op.namespace and op.value for op in todo):
             self.begun.set()
             assert self.goes_on.wait(30)
         return super().batch(todo)
@@ -351,9 +351,9 @@ def test_no_part_is_left_that_no_head_names() -> None:
         assert ends(store, "c1") == [64, 100]
         talking.add_messages(chatter(100, 180), **at("c1"))  # it has not seen the tail
         assert talking.flush(60)
-    head = blocks.Head.read(stored(store, "c1")[blocks.HEAD], "the head")
-    assert [block.end for block in head.blocks] == [64, 128]
-    parts = sum(len(block.parts) for block in head.blocks)
+    head = segments.Head.read(stored(store, "c1")[segments.HEAD], "the head")
+    assert [segment.end for segment in head.segments] == [64, 128]
+    parts = sum(len(segment.parts) for segment in head.segments)
     assert len(stored(store, "c1")) == parts + 1
 
 
@@ -368,9 +368,9 @@ def test_a_damaged_tail_is_made_anew(part: str, damage: str) -> None:
     store = filled()
     expected = results(search(store))
     before = stored(store, "c1")
-    hashed = {"vectors": next(key for key in before if key not in {"0 texts", "0 log", "0 times", blocks.HEAD})}
-    key = blocks.HEAD if part == "head" else hashed.get(part, f"0 {part}")
-    store.batch([PutOp(Scope("ada", "c1").namespace(BLOCKS), key, DAMAGES[damage])])
+    hashed = {"vectors": next(key for key in before if key not in {"0 texts", "0 log", "0 times", segments.HEAD})}
+    key = segments.HEAD if part == "head" else hashed.get(part, f"0 {part}")
+    store.batch([PutOp(Scope("ada", "c1").namespace(SEGMENTS), key, DAMAGES[damage])])
     assert results(search(store)) == expected
     assert stored(store, "c1") == before
     again = Told(store)
@@ -387,7 +387,7 @@ def test_a_process_that_is_killed_while_it_writes_leaves_a_sound_store(writes: i
 
         def batch(self, ops: Any) -> Any:
             todo = list(ops)
-            if any(isinstance(op, PutOp) and BLOCKS in op.namespace for op in todo):
+            if any(isinstance(op, PutOp) and SEGMENTS in op.namespace for op in todo):
                 if not self.left:
                     raise killed
                 self.left -= 1
@@ -404,7 +404,7 @@ def test_a_process_that_is_killed_while_it_writes_leaves_a_sound_store(writes: i
 def test_a_part_that_no_head_names_is_forgotten_too() -> None:
     store = filled()
     search(store)
-    namespace = Scope("ada", "c1").namespace(BLOCKS)
+    namespace = Scope("ada", "c1").namespace(SEGMENTS)
     store.batch([PutOp(namespace, "1 texts", stored(store, "c1")["0 texts"])])  # by one that was killed
     with new(store) as pipeline:
         pipeline.remove_messages(["m77"], on_removal="forget", **at("c1"))
@@ -415,9 +415,9 @@ def test_a_part_that_no_head_names_is_forgotten_too() -> None:
 def test_a_head_of_the_version_before_is_read() -> None:
     store = filled()
     search(store)
-    head = stored(store, "c0")[blocks.HEAD]
+    head = stored(store, "c0")[segments.HEAD]
     assert head["version"] == 9
-    store.batch([PutOp(Scope("ada", "c0").namespace(BLOCKS), blocks.HEAD, {**head, "version": 8})])
+    store.batch([PutOp(Scope("ada", "c0").namespace(SEGMENTS), segments.HEAD, {**head, "version": 8})])
     second = Told(store)
     search(second)
     assert second.messages_read("c0") == 0

@@ -74,8 +74,8 @@ def test_the_block_of_the_state_stands_in_the_prompt(pipeline: ContextPipeline) 
     chosen = pipeline.engine.over(None).workspace.open_conversations.all()
     [conversation] = chosen.values()
     assert conversation.last is not None
-    assert conversation.last.block is not None
-    block = conversation.last.block.to_dict()
+    assert conversation.last.background is not None
+    block = conversation.last.background.to_dict()
     block["fragments"] = [{**block["fragments"][0], "text": "- chosen before\n"}]
     fresh = ContextPipeline({"max_context_tokens": 800}, system_prompt="You help.", store=InMemoryStore())
     sent = fresh.as_runnable().invoke({"messages": [*chat(60), *turn], "ctxbudget_turn": block}, CONFIG)

@@ -18,7 +18,7 @@ SETTINGS = {
     "learn_every": 1,
     "max_context_tokens": 700,
     "keep_snapshots": 3,
-    "segment_messages": 4,
+    "span_messages": 4,
     "usage_limits": {"session_tokens": 1_000_000},
 }
 SAID = (

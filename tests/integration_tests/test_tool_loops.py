@@ -140,7 +140,7 @@ class Loop:
         return HumanMessage([{"type": "text", "text": words}, image], id=key)
 
     def request(self, block: object = None) -> Request:
-        return Request(tools=[LOOK_UP] if self.tools else (), block=block)
+        return Request(tools=[LOOK_UP] if self.tools else (), background=block)
 
 
 @cache
@@ -227,7 +227,7 @@ class Process:
 
 
 def saved(session: Session) -> Any:
-    return json.loads(json.dumps(session.plan.block.to_dict())) if session.plan.block else None
+    return json.loads(json.dumps(session.plan.background.to_dict())) if session.plan.background else None
 
 
 def sent(session: Session) -> list[BaseMessage]:
@@ -276,7 +276,7 @@ def check_same(one: Session, other: Session) -> None:
     assert first.coverage == second.coverage
     assert first.overhead_tokens == second.overhead_tokens
     assert first.failures == second.failures
-    assert one.plan.block == other.plan.block
+    assert one.plan.background == other.plan.background
 
 
 def has_block(session: Session) -> bool:
@@ -375,15 +375,15 @@ def test_an_earlier_message_that_is_taken_out_is_not_quoted_from_the_state() -> 
     first, turn, *_ = loop.turns()
     process = Process(loop)
     session = process.answer(first)
-    assert session.plan.block is not None
-    quoted = {part.id: part.text for part in session.plan.block.fragments if part.layer == Layer.RETRIEVAL}
+    assert session.plan.background is not None
+    quoted = {part.id: part.text for part in session.plan.background.fragments if part.layer == Layer.RETRIEVAL}
     assert quoted
     left = [message for message in loop.before() if message.id not in quoted]
     engine = process.pipeline.engine
     after = drive(engine.answer(SCOPE, left, turn, loop.request(saved(session))))
     prompt = "\n".join(message.text for message in sent(after))
-    assert after.plan.block is not None
-    assert not quoted.keys() & {part.id for part in after.plan.block.fragments}
+    assert after.plan.background is not None
+    assert not quoted.keys() & {part.id for part in after.plan.background.fragments}
     assert not [text for text in quoted.values() if text in prompt and "[called" not in text]
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from langchain_anthropic import ChatAnthropic
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_ctxbudget.budget import Fragment, Layer, Reason
-from langchain_ctxbudget.history import block_lines
+from langchain_ctxbudget.history import background_lines
 from langchain_ctxbudget.messages import Group, as_data
 from langchain_ctxbudget.prompt import Content, asking, without_least
 from langchain_ctxbudget.prompt.assembly import NO_FIRST_QUESTION, Layout, Measure, build, measure, with_cache_markers
@@ -101,7 +101,7 @@ def test_the_total_is_a_count_of_messages_and_schemas_and_parts_add_up_to_it(cho
     parts = found.items_tokens.total() + found.layer_overhead_tokens.total() + found.framing_tokens
     assert parts + schemas == found.total_tokens
     assert found.costs == tuple(map(COUNTER.count_message, messages))
-    lines = block_lines(chosen.volatile)
+    lines = background_lines(chosen.volatile)
     assert COUNTER.count_text("".join(lines)) == sum(map(COUNTER.count_text, lines))
 
 
@@ -160,7 +160,7 @@ def test_system_first_ends_the_system_message_with_the_block() -> None:
     for system_prompt, above in (("Be brief.", "Be brief.\n\n"), ("", "")):
         chosen = content(system_prompt=system_prompt, fragments=(fragment(),), layout="system_first")
         prompt = build(chosen)
-        assert prompt.messages == (SystemMessage(above + "".join(block_lines(chosen.volatile))), QUESTION)
+        assert prompt.messages == (SystemMessage(above + "".join(background_lines(chosen.volatile))), QUESTION)
         assert prompt.stable == 0
     assert build(content(system_prompt="Be brief.", layout="system_first")).stable == 1  # there is no block
 

@@ -173,7 +173,7 @@ def at_once(groups: Sequence[Group], missing: int) -> PlannedTurn:
     """The turn at a step whose room has so many tokens less than the turn and its next steps need."""
     whole, said = cost(groups), cost(groups[:1])
     room = next(room for room in range(whole, 10**6) if room - next_tokens([1_000], room - said) >= whole)
-    rooms = Rooms(room - missing, 10**6, step_groups=len(groups))
+    rooms = Rooms(room - missing, 10**6, rebuilt_groups=len(groups))
     result = GrowingTurn(COUNTER, rooms, lambda message: message.id).fitted(groups)
     assert isinstance(result, PlannedTurn)
     return result
@@ -191,7 +191,7 @@ def test_a_turn_that_fits_is_sent_as_it_is_and_one_token_too_few_shortens_the_ol
 def test_a_step_leaves_room_for_the_next_ones_as_large_as_the_last() -> None:
     for size in (100, 600):
         steps = turn_of("Go on.", *[[size]] * 60)
-        rooms = Rooms(12_000, 12_000, step_groups=50)
+        rooms = Rooms(12_000, 12_000, rebuilt_groups=50)
         before, now = (GrowingTurn(COUNTER, rooms).fitted(steps[:end]) for end in (50, 50 + NEXT_STEPS // 2))
         assert isinstance(before, PlannedTurn)
         assert isinstance(now, PlannedTurn)

@@ -33,7 +33,7 @@ FLOORS = [
     {"budget"},
     {"messages"},
     {"flow", "demo"},
-    {"background"},
+    {"worker"},
     {"errors"},
 ]
 """A room may import from the rooms below it."""

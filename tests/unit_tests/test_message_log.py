@@ -14,7 +14,7 @@ from langchain_ctxbudget import EstimatingCounter, TiktokenCounter
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
 from langchain_ctxbudget.errors import InputError, StoreDataError
 from langchain_ctxbudget.flow import drive
-from langchain_ctxbudget.history import OpenConversation, TurnBlock
+from langchain_ctxbudget.history import Background, OpenConversation
 from langchain_ctxbudget.history.log import Heads, News, fold, in_order, puts, read_heads, read_new
 from langchain_ctxbudget.messages import content_id, fingerprint
 from langchain_ctxbudget.stores import LaneRecord, MessageRecord, Place, Scope, label, storable, stored
@@ -138,7 +138,7 @@ def test_a_record_of_something_else_is_refused_with_its_place() -> None:
 
 QUESTION = HumanMessage("What did we decide?", id="h1")
 LINE = Fragment(layer=Layer.RETRIEVAL, id="m3", text="- user: The roof is blue.\n", tokens=9, reason=Reason.RELEVANT)
-BLOCK = TurnBlock.of(QUESTION, "before", (LINE,))
+BACKGROUND = Background.of(QUESTION, "before", (LINE,))
 
 fragments = st.builds(
     Fragment,
@@ -155,38 +155,38 @@ fragments = st.builds(
 )
 
 
-def as_saved(block: TurnBlock) -> Any:
-    return json.loads(json.dumps(block.to_dict()))
+def as_saved(background: Background) -> Any:
+    return json.loads(json.dumps(background.to_dict()))
 
 
 @given(parts=st.lists(fragments, max_size=4).map(tuple))
 def test_a_block_comes_back_from_json_as_it_was(parts: tuple[Fragment, ...]) -> None:
-    block = TurnBlock.of(QUESTION, "before", parts)
-    assert TurnBlock.from_dict(as_saved(block)) == block
+    background = Background.of(QUESTION, "before", parts)
+    assert Background.from_dict(as_saved(background)) == background
 
 
 def test_a_block_is_for_its_message_and_for_no_other() -> None:
     same = HumanMessage("What did we decide?", id="h1")
-    assert BLOCK.is_for(same, "before")
-    assert not BLOCK.is_for(same, "before that")
+    assert BACKGROUND.is_for(same, "before")
+    assert not BACKGROUND.is_for(same, "before that")
     for other in (
         HumanMessage("What did we decide?", id="h2"),
         HumanMessage("What did we decide? And when?", id="h1"),
         HumanMessage([{"type": "text", "text": "What did we decide?"}], id="h1"),
     ):
-        assert not BLOCK.is_for(other, "before")
+        assert not BACKGROUND.is_for(other, "before")
 
 
 def test_every_counter_counts_the_lines_itself_whatever_the_state_says() -> None:
-    saved = as_saved(BLOCK)
+    saved = as_saved(BACKGROUND)
     saved["fragments"][0]["tokens"] = -1_000
     for counter in (TiktokenCounter(), EstimatingCounter()):
-        [line] = TurnBlock.from_dict(saved).counted(counter)
+        [line] = Background.from_dict(saved).counted(counter)
         assert line == replace(LINE, tokens=counter.count_text(LINE.text))
 
 
 def test_what_is_no_block_is_refused() -> None:
-    saved = as_saved(BLOCK)
+    saved = as_saved(BACKGROUND)
     for data in (None, {}, {**saved, "fragments": [{"text": "no layer"}]}):
-        with pytest.raises(InputError, match="The context block in the state cannot be read: "):
-            TurnBlock.from_dict(data)
+        with pytest.raises(InputError, match="The background in the state cannot be read: "):
+            Background.from_dict(data)

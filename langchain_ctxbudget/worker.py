@@ -55,7 +55,7 @@ class Cancelled(threading.Event):
     __bool__ = threading.Event.is_set
 
 
-class BackgroundWorker(Generic[K]):
+class Worker(Generic[K]):
     """Runs jobs in a thread of its own, first come, first served, never two at a time.
 
     The thread begins with the first job, and ends when it has been idle for a while or the worker is closed. It is a

@@ -1,4 +1,4 @@
-"""Sealed blocks: what is known of older messages is worked out once, also across restarts."""
+"""Sealed segments: what is known of older messages is worked out once, also across restarts."""
 
 import json
 import zlib
@@ -15,24 +15,24 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.store.base import BaseStore, PutOp
 from langgraph.store.memory import InMemoryStore
 from langchain_ctxbudget import AssembledContext, ContextPipeline, TiktokenCounter
-from langchain_ctxbudget.history import BLOCKS, blocks, table
+from langchain_ctxbudget.history import SEGMENTS, segments, table
 from langchain_ctxbudget.stores import MessageRecord, Scope
 from tests.conversations import BagOfWords
 from tests.log_contract import Counting, Elsewhere, shown
 
 ADA: dict[str, Any] = {"user_id": "ada", "conversation_id": "c1"}
-NAMESPACE = Scope("ada", "c1").namespace(BLOCKS)
+NAMESPACE = Scope("ada", "c1").namespace(SEGMENTS)
 SETTINGS = {"max_context_tokens": 1_000, "learn": False}
 QUESTION = "Where did Ann put the violet lantern?"
-BLOCK, FOLLOWING = 32, 8
+SEGMENT, FOLLOWING = 32, 8
 WORDS = [f"word{number}" for number in range(60)]
 
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "BLOCK_MESSAGES", BLOCK)
-    monkeypatch.setattr(blocks, "FOLLOWING", FOLLOWING)
-    monkeypatch.setattr(table, "MOST_DECODED", BLOCK)
+    monkeypatch.setattr(segments, "SEGMENT_MESSAGES", SEGMENT)
+    monkeypatch.setattr(segments, "FOLLOWING", FOLLOWING)
+    monkeypatch.setattr(table, "MOST_DECODED", SEGMENT)
 
 
 class Process:
@@ -101,10 +101,10 @@ def test_after_a_restart_no_old_text_is_tokenized_or_embedded_and_few_records_ar
         process = Process(filled(count))
         context = process.ask()
         assert isinstance(process.embeddings, BagOfWords)
-        tail = count - (count - FOLLOWING) // BLOCK * BLOCK
+        tail = count - (count - FOLLOWING) // SEGMENT * SEGMENT
         assert len(process.embeddings.asked) <= tail
         assert process.counter.calls <= 3 * tail + 60
-        assert process.store.records_read <= tail + 5 * (count // BLOCK) + 20
+        assert process.store.records_read <= tail + 5 * (count // SEGMENT) + 20
         assert context.report.failures == ()
 
 
@@ -132,7 +132,7 @@ def test_a_process_that_opens_blocks_has_the_prompts_of_one_that_reads_the_log()
         assert one.report.coverage == two.report.coverage
     assert mine.shown() == other.shown()
     [opened] = other.pipeline.engine.workspace.open_conversations.all().values()
-    assert len(opened.table.decoded) == BLOCK, "older messages are read from the blocks, once these are written"
+    assert len(opened.table.decoded) == SEGMENT, "older messages are read from the segments, once these are written"
 
 
 CHANGES: dict[str, Callable[[ContextPipeline], Any]] = {
@@ -149,7 +149,7 @@ CHANGES: dict[str, Callable[[ContextPipeline], Any]] = {
 def test_subjects_of_short_messages_are_the_same_after_a_restart() -> None:
     store, random = InMemoryStore(), Random(7)
     day = {"created_at": "2026-01-01T10:00:00Z"}
-    texts = [" ".join(random.choices(WORDS, k=3)) for _ in range(10 * BLOCK)]
+    texts = [" ".join(random.choices(WORDS, k=3)) for _ in range(10 * SEGMENT)]
     messages = [HumanMessage(text, additional_kwargs=day) for text in texts]
     running = Process(store)
     for message in messages:
@@ -181,7 +181,7 @@ def test_a_change_by_whoever_has_the_conversation_open_is_seen_by_all(name: str)
 
 
 def texts(data: str) -> bytes:
-    text, rest = b"", b64decode(data)[4 * (BLOCK // table.TEXTS_TOGETHER) :]
+    text, rest = b"", b64decode(data)[4 * (SEGMENT // table.TEXTS_TOGETHER) :]
     while rest:
         text, rest = text + (inflating := zlib.decompressobj()).decompress(rest), inflating.unused_data
     return text
@@ -197,11 +197,11 @@ def test_what_is_forgotten_is_in_no_block() -> None:
 
     def told() -> list[bool]:
         text = b"".join(texts(value["data"]) for key, value in stored(store).items() if key.endswith(" texts"))
-        text += json.dumps(stored(store)[blocks.HEAD]).encode()
+        text += json.dumps(stored(store)[segments.HEAD]).encode()
         return [f"drawer {number}.".encode() in text for number in (8, 33, 70)]
 
     assert told() == [True, True, True]
-    process.pipeline.remove_messages(["m33", "m70"], on_removal="forget", **ADA)  # it has never seen the blocks
+    process.pipeline.remove_messages(["m33", "m70"], on_removal="forget", **ADA)  # it has never seen the segments
     assert told() == [True, False, False]
     process.ask()
     assert told() == [True, False, False]
@@ -214,7 +214,7 @@ def test_what_is_forgotten_is_in_no_block() -> None:
 def test_what_is_missing_damaged_or_of_another_version_is_made_again_and_told() -> None:
     expected = Process(log_alone(filled())).ask().messages
     damages: list[dict[str, Any] | None] = [None, {"data": "?"}, {"data": "AAAA", "deflated": True, "hash": ""}]
-    of_the_head = [(blocks.HEAD, damage) for damage in damages]
+    of_the_head = [(segments.HEAD, damage) for damage in damages]
     for key, damage in (*of_the_head, *zip(stored(filled()), cycle(damages), strict=False)):
         store = filled()
         before = stored(store)
@@ -222,14 +222,14 @@ def test_what_is_missing_damaged_or_of_another_version_is_made_again_and_told() 
         process = Process(store)
         context = process.ask()
         assert context.messages == expected, key
-        told = [text for text in context.report.failures if text == blocks.REMADE]
-        assert bool(told) is not (key == blocks.HEAD and damage is None), (key, damage)
+        told = [text for text in context.report.failures if text == segments.REMADE]
+        assert bool(told) is not (key == segments.HEAD and damage is None), (key, damage)
         assert process.ask().report.failures == ()
         assert stored(store).keys() == before.keys()
         again = Process(store)
         assert again.ask().report.failures == ()
         assert isinstance(again.embeddings, BagOfWords)
-        assert len(again.embeddings.asked) <= BLOCK + FOLLOWING
+        assert len(again.embeddings.asked) <= SEGMENT + FOLLOWING
 
 
 def test_a_process_that_is_killed_while_it_seals_leaves_what_can_be_opened() -> None:

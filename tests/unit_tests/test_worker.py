@@ -13,9 +13,9 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from langchain_ctxbudget import background
-from langchain_ctxbudget.background import BackgroundWorker
+from langchain_ctxbudget import worker as worker_module
 from langchain_ctxbudget.flow import Call, Lock, adrive, drive, locked
+from langchain_ctxbudget.worker import Worker
 
 PATIENCE_SECONDS = 30  # nothing here takes that long; a test that would hang fails instead
 
@@ -50,13 +50,13 @@ def jobs():
 
 @pytest.fixture
 def worker(jobs):
-    with contextlib.closing(BackgroundWorker(jobs)) as worker:
+    with contextlib.closing(Worker(jobs)) as worker:
         yield worker
         jobs.let_go()
 
 
 def working(run):
-    return contextlib.closing(BackgroundWorker(run))
+    return contextlib.closing(Worker(run))
 
 
 def wait(worker):
@@ -99,12 +99,12 @@ def test_closing_cancels_the_job_that_runs_and_lets_no_other_begin(worker, jobs,
 def test_a_job_that_hangs_does_not_hold_up_the_end_of_the_process():
     code = """
 import threading, time
-from langchain_ctxbudget.background import BackgroundWorker
+from langchain_ctxbudget.worker import Worker
 begun = threading.Event()
 def run(key, cancelled):
     begun.set()
     time.sleep(60)
-worker = BackgroundWorker(run)
+worker = Worker(run)
 worker.submit("a")
 begun.wait()
 """
@@ -151,7 +151,7 @@ def test_a_job_begins_after_the_last_accepted_submit_of_its_key_whoever_submits(
 
     with (
         ThreadPoolExecutor(len(submits)) as pool,
-        patch.object(background, "_IDLE_SECONDS", idle_seconds),
+        patch.object(worker_module, "_IDLE_SECONDS", idle_seconds),
         working(run) as worker,
     ):
         accepted = [pair for pairs in pool.map(submit_all, submits) for pair in pairs]
@@ -166,7 +166,7 @@ def test_a_job_begins_after_the_last_accepted_submit_of_its_key_whoever_submits(
 def test_a_job_begins_after_a_pause_or_when_somebody_waits_for_it(jobs):
     jobs.let_go()
     for seconds, waits in ((60, True), (0.1, False)):
-        with contextlib.closing(BackgroundWorker(jobs, pause_seconds=seconds)) as worker:
+        with contextlib.closing(Worker(jobs, pause_seconds=seconds)) as worker:
             worker.rest()
             worker.submit(seconds)
             assert worker.flush(PATIENCE_SECONDS) if waits else seconds not in jobs.keys

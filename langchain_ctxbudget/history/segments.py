@@ -1,12 +1,12 @@
-"""Sealed blocks: derived data of a conversation's older messages, stored beside its log so that it is computed once.
+"""Sealed segments: derived data of a conversation's older messages, stored beside its log so that it is computed once.
 
-A block is a few hundred messages in a row, once more messages follow it, in parts: their texts; what else is known of
-them; their vectors; their costs, for every counter. A head names the blocks with a hash of each part, and says of each
+A segment is a few hundred messages in a row, once more messages follow it, in parts: their texts; what else is known of
+them; their vectors; their costs, for every counter. A head names the segments with a hash of each part, and says of each
 how far into the lanes of the log it reaches: from there, what is new is read as ever. All of it is derived: what is
 missing, damaged or of another version is made again in the background; what stands behind a change is forgotten.
 
-Behind the last whole block, a conversation that rests has a tail: a block of all that is left. It is written anew,
-under the same number, when enough has been added to it, and gives its number to a whole block in the end.
+Behind the last whole segment, a conversation that rests has a tail: a segment of all that is left. It is written anew,
+under the same number, when enough has been added to it, and gives its number to a whole segment in the end.
 """
 
 import json
@@ -24,6 +24,7 @@ import numpy as np
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 from numpy.typing import NDArray
 from pybase64 import b64decode, b64encode_as_string
+from pydantic import Field
 from langchain_ctxbudget.errors import StoreDataError
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.history.arc import OpenQuestions
@@ -34,33 +35,33 @@ from langchain_ctxbudget.history.log import Heads, read_items
 from langchain_ctxbudget.history.table import FACTS, MessageTable, packed_texts
 from langchain_ctxbudget.history.tree import Tree, frontier
 from langchain_ctxbudget.search import PackedTerms
-from langchain_ctxbudget.stores import BlockRecord, MessageRecord, Record, Scope, read_all, written
+from langchain_ctxbudget.stores import MessageRecord, Record, Scope, SegmentRecord, read_all, written
 
-BLOCKS, HEAD = "blocks", "head"
+SEGMENTS, HEAD = "blocks", "head"
 TEXTS, LOG, VECTORS, COSTS = "texts", "log", "vectors ", "costs "
-"""Parts of a block: texts; messages; vectors by embeddings, and costs by a counter, whose name follows."""
+"""Parts of a segment: texts; messages; vectors by embeddings, and costs by a counter, whose name follows."""
 TIMES = "times"
 """The part with the time at which each message was stored; only who reads a conversation to search it knows that."""
-BLOCK_MESSAGES = 512
+SEGMENT_MESSAGES = 512
 FOLLOWING = 64
 SHORTEST_TAIL = 4
-"""Messages: fewer are read from the log about as fast as from a block."""
+"""Messages: fewer are read from the log about as fast as from a segment."""
 TAIL_GROWTH = 64
 """A tail is written anew once so many messages have been added to it; a shorter one, once it has doubled."""
 SEALED_AT_ONCE, READ_AT_ONCE = 2, 8
-"""Blocks that are written together, and read: what a store answers is larger than what is kept of it."""
+"""Segments that are written together, and read: what a store answers is larger than what is kept of it."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 REMADE = "what was stored of older messages was damaged, or of another version; it is worked out again"
 
 
 class Head(Record):
-    """The blocks of a conversation, and what else is known of their messages."""
+    """The segments of a conversation, and what else is known of their messages."""
 
     version: Literal[8, 9] = 9
-    """The version of everything that is worked out from messages; blocks of another one are made anew. In version 8
+    """The version of everything that is worked out from messages; segments of another one are made anew. In version 8
     there was no tail."""
     vectors_by: str
-    blocks: tuple[BlockRecord, ...]
+    segments: tuple[SegmentRecord, ...] = Field(alias="blocks")
     archived: dict[str, str]
     doubles: tuple[MessageRecord, ...]
     newest_state: int
@@ -72,27 +73,27 @@ class Head(Record):
 
 
 def read(store: BaseStore, conversation: OpenConversation) -> Flow[None]:
-    """Fills a new conversation from its stored blocks; newer messages are read from the log."""
+    """Fills a new conversation from its stored segments; newer messages are read from the log."""
     yield from read_together(store, [conversation])
 
 
 def read_together(store: BaseStore, conversations: Sequence[OpenConversation]) -> Flow[None]:
-    """Fills new conversations from their stored blocks, of which a few are read at a time."""
-    items = yield from read_items(store, [GetOp(one.scope.namespace(BLOCKS), HEAD) for one in conversations])
+    """Fills new conversations from their stored segments, of which a few are read at a time."""
+    items = yield from read_items(store, [GetOp(one.scope.namespace(SEGMENTS), HEAD) for one in conversations])
     openings: list[_Opening] = []
     for conversation, item in zip(conversations, items, strict=True):
         if item is None:
             continue
         conversation.remade = REMADE
         with suppress(StoreDataError):
-            openings.append(_Opening(conversation, Head.read(item.value, "the head of the blocks")))
+            openings.append(_Opening(conversation, Head.read(item.value, "the head of the segments")))
     asked: list[tuple[_Opening, int]] = []
     messages = 0
     for opening in openings:
-        for number in range(len(opening.head.blocks)):
+        for number in range(len(opening.head.segments)):
             asked.append((opening, number))
             messages += opening.messages(number)
-            if messages >= READ_AT_ONCE * BLOCK_MESSAGES:
+            if messages >= READ_AT_ONCE * SEGMENT_MESSAGES:
                 yield from _read_parts(store, asked)
                 asked, messages = [], 0
     yield from _read_parts(store, asked)
@@ -100,9 +101,9 @@ def read_together(store: BaseStore, conversations: Sequence[OpenConversation]) -
         opening.finish()
 
 
-def _read_parts(store: BaseStore, blocks: Sequence[tuple["_Opening", int]]) -> Flow[None]:
-    """Reads some blocks, each by its number; those behind one that is missing or damaged are not read."""
-    asked = [(opening, number) for opening, number in blocks if not opening.is_damaged]
+def _read_parts(store: BaseStore, segments: Sequence[tuple["_Opening", int]]) -> Flow[None]:
+    """Reads some segments, each by its number; those behind one that is missing or damaged are not read."""
+    asked = [(opening, number) for opening, number in segments if not opening.is_damaged]
     places = [place for opening, number in asked for place in opening.places(number)]
     items = iter((yield from batch(store, places)))
     for opening, number in asked:
@@ -110,7 +111,7 @@ def _read_parts(store: BaseStore, blocks: Sequence[tuple["_Opening", int]]) -> F
 
 
 class _Opening:
-    """A conversation that is being filled from its blocks.
+    """A conversation that is being filled from its segments.
 
     Of one that is only searched, costs are not read, and the times at which messages were stored are.
     """
@@ -122,35 +123,35 @@ class _Opening:
         self._table = MessageTable()
         self._words: list[PackedTerms] = []
         self._times: list[datetime | None] = []
-        self._whole: list[BlockRecord] = []
+        self._whole: list[SegmentRecord] = []
 
     def messages(self, number: int) -> int:
-        """Returns how many messages a block has."""
-        return self.head.blocks[number].end - number * BLOCK_MESSAGES
+        """Returns how many messages a segment has."""
+        return self.head.segments[number].end - number * SEGMENT_MESSAGES
 
     def places(self, number: int) -> list[GetOp]:
-        """Returns where the parts of a block are that are wanted."""
-        namespace = self.conversation.scope.namespace(BLOCKS)
+        """Returns where the parts of a segment are that are wanted."""
+        namespace = self.conversation.scope.namespace(SEGMENTS)
         return [GetOp(namespace, _key(number, name)) for name in self._wanted(number)]
 
     def take(self, number: int, items: Sequence[object]) -> None:
-        """Takes in the parts of the next block, unless one is missing or damaged."""
-        block = self.head.blocks[number]
+        """Takes in the parts of the next segment, unless one is missing or damaged."""
+        segment = self.head.segments[number]
         named = zip(self._wanted(number), items, strict=True)
-        parts = {name: _checked(item, block.parts[name]) for name, item in named}
+        parts = {name: _checked(item, segment.parts[name]) for name, item in named}
         if self.is_damaged or not all(parts.values()):
             self.is_damaged = True
             return
         self._words.append(_unpack(self._table, parts))
         self._times += _times_of(parts, len(self._table) - len(self._times))
-        self._whole.append(block)
+        self._whole.append(segment)
 
     def finish(self) -> None:
         """Fills the conversation with what was read."""
         conversation, head, table, whole = self.conversation, self.head, self._table, self._whole
         table.search_index.lexical.restore(self._words)
         table.search_index.vectors_by = head.vectors_by
-        table.trees = {tree.segment_messages: tree.shortened(len(table)) for tree in head.trees}
+        table.trees = {tree.span_messages: tree.shortened(len(table)) for tree in head.trees}
         table.made.extracted = {(key, date): digest for key, date, digest in head.extracted}
         table.questions = head.questions
         lanes = whole[-1].lanes if whole else {}
@@ -160,15 +161,15 @@ class _Opening:
             return lane in lanes and int(number) < lanes[lane].count
 
         conversation.table, conversation.times = table, self._times
-        conversation.blocks, conversation.heads = whole, Heads(None, lanes)
-        conversation.named_blocks = head.blocks
-        conversation.remade = "" if whole == [*head.blocks] else REMADE
+        conversation.segments, conversation.heads = whole, Heads(None, lanes)
+        conversation.named_segments = head.segments
+        conversation.remade = "" if whole == [*head.segments] else REMADE
         conversation.newest_state = head.newest_state
         conversation.doubles = [record for record in head.doubles if holds(record.place.key)]
         conversation.archived = {key: name for key, name in head.archived.items() if holds(key)}
 
     def _wanted(self, number: int) -> list[str]:
-        return [name for name in self.head.blocks[number].parts if self._is_wanted(name)]
+        return [name for name in self.head.segments[number].parts if self._is_wanted(name)]
 
     def _is_wanted(self, name: str) -> bool:
         if name.startswith(VECTORS):
@@ -179,7 +180,7 @@ class _Opening:
 
 
 def _times_of(parts: Mapping[str, bytes], messages: int) -> list[datetime | None]:
-    """Returns when each message of a block was stored; None for each where the block does not tell."""
+    """Returns when each message of a segment was stored; None for each where the segment does not tell."""
     if TIMES not in parts:
         return [None] * messages
     passed = _unpacked(parts[TIMES])[1][TIMES]
@@ -187,7 +188,7 @@ def _times_of(parts: Mapping[str, bytes], messages: int) -> list[datetime | None
 
 
 def _unpack(table: MessageTable, parts: Mapping[str, bytes]) -> PackedTerms:
-    """Adds a block but for its words, which it returns; vectors and costs only where no block before lacks them."""
+    """Adds a segment but for its words, which it returns; vectors and costs only where no segment before lacks them."""
     index, log = table.search_index, _unpacked(parts[LOG])
     for name, raw in parts.items():
         if name.startswith(VECTORS) and len(index.vectors) == len(table):
@@ -203,34 +204,34 @@ def _unpack(table: MessageTable, parts: Mapping[str, bytes]) -> PackedTerms:
 
 
 class Lacking(NamedTuple):
-    """Parts of a block that are computed but not stored."""
+    """Parts of a segment that are computed but not stored."""
 
     number: int
-    """The number of the block."""
+    """The number of the segment."""
     end: int
-    """The position behind its last message; where the stored block has another one, it is made anew."""
+    """The position behind its last message; where the stored segment has another one, it is made anew."""
     parts: Sequence[str]
 
 
 def lacking(conversation: OpenConversation, *, rests: bool = False, with_vectors: bool = True) -> Iterator[Lacking]:
-    """Yields what is computed but not stored of the whole blocks and, of a conversation that `rests`, of its tail."""
+    """Yields what is computed but not stored of the whole segments and, of a conversation that `rests`, of its tail."""
     table, index = conversation.table, conversation.table.search_index
     has_vectors = index.final_vectors
     reach = {TEXTS: len(table), LOG: len(table)}
     reach |= {f"{COSTS}{name}": len(costs.column) for name, costs in table.counted.items()}
-    whole = max(0, len(table) - FOLLOWING) // BLOCK_MESSAGES
+    whole = max(0, len(table) - FOLLOWING) // SEGMENT_MESSAGES
     for number in range(whole + rests):
-        first = number * BLOCK_MESSAGES
-        end = first + BLOCK_MESSAGES
-        block = conversation.blocks[number] if number < len(conversation.blocks) else None
+        first = number * SEGMENT_MESSAGES
+        end = first + SEGMENT_MESSAGES
+        segment = conversation.segments[number] if number < len(conversation.segments) else None
         if number == whole:
-            end = _end_of_tail(first, block.end if block else first, len(table))
+            end = _end_of_tail(first, segment.end if segment else first, len(table))
             if len(index.links) == len(index.vectors):  # the last links are worked out again when more follows
                 has_vectors = len(index.vectors)
         if with_vectors:
             reach[VECTORS + index.vectors_by] = has_vectors
-        is_stored = block is not None and block.end == end
-        stored = conversation.blocks[number].parts if is_stored else {}
+        is_stored = segment is not None and segment.end == end
+        stored = conversation.segments[number].parts if is_stored else {}
         names = [name for name, known in sorted(reach.items()) if name not in stored and known >= end]
         if TIMES not in stored and _tells_times(conversation, first, end):
             names.append(TIMES)
@@ -256,25 +257,25 @@ class Sealed:
 
     table: MessageTable
     """Its messages when that was worked out."""
-    blocks: Sequence[BlockRecord]
-    """All its blocks, once it is written."""
+    segments: Sequence[SegmentRecord]
+    """All its segments, once it is written."""
     puts: Sequence[PutOp]
 
 
 def prepare(conversation: OpenConversation, *, rests: bool = False, with_vectors: bool = True) -> Sealed | None:
-    """Works out the next parts of blocks that are not stored yet; None where all are."""
+    """Works out the next parts of segments that are not stored yet; None where all are."""
     table, pins = conversation.table, conversation.pins
-    blocks = [*conversation.blocks]
-    namespace, lanes = conversation.scope.namespace(BLOCKS), conversation.heads.lanes if conversation.heads else {}
+    segments = [*conversation.segments]
+    namespace, lanes = conversation.scope.namespace(SEGMENTS), conversation.heads.lanes if conversation.heads else {}
     puts: list[PutOp] = []
     missing = lacking(conversation, rests=rests, with_vectors=with_vectors)
     for number, end, names in islice(missing, SEALED_AT_ONCE):
-        first = number * BLOCK_MESSAGES
-        if number == len(blocks) or blocks[number].end != end:
+        first = number * SEGMENT_MESSAGES
+        if number == len(segments) or segments[number].end != end:
             counts = table.lane_counts(end, {name: lane.count for name, lane in lanes.items()})
             reached = {name: lane.model_copy(update={"count": counts[name]}) for name, lane in lanes.items()}
-            blocks[number:] = [BlockRecord(end=end, lanes=reached, parts={})]
-        parts = dict(blocks[number].parts)
+            segments[number:] = [SegmentRecord(end=end, lanes=reached, parts={})]
+        parts = dict(segments[number].parts)
         pinned = [at for key in pins if (at := table.positions.get(key, -1)) in range(first, end)]
         for name in names:
             raw = _part(conversation, name, first, end, pinned)
@@ -282,26 +283,26 @@ def prepare(conversation: OpenConversation, *, rests: bool = False, with_vectors
             if name == TEXTS and not rests:
                 table.keep_sealed(first, end, raw)
             puts.append(PutOp(namespace, _key(number, name), {"data": b64encode_as_string(raw)}, index=False))
-        blocks[number] = blocks[number].model_copy(update={"parts": parts})
-    return Sealed(table, blocks, puts) if puts else None
+        segments[number] = segments[number].model_copy(update={"parts": parts})
+    return Sealed(table, segments, puts) if puts else None
 
 
 def seal(store: BaseStore, conversation: OpenConversation) -> Flow[bool]:
-    """Writes the next parts of blocks that are known and not stored yet; returns whether there may be more."""
+    """Writes the next parts of segments that are known and not stored yet; returns whether there may be more."""
     sealed = prepare(conversation)
     if sealed is None:
         return False
-    conversation.blocks = [*sealed.blocks]
+    conversation.segments = [*sealed.segments]
     table = conversation.table
     standing = {
         tree.key(node)
         for tree in table.trees.values()
         for cut in conversation.cuts.values()
-        for node in frontier(tree.starts, tree.segments_until(cut.position))
+        for node in frontier(tree.starts, tree.spans_until(cut.position))
     }
     head = Head(
         vectors_by=table.search_index.vectors_by,
-        blocks=tuple(sealed.blocks),
+        segments=tuple(sealed.segments),
         archived=conversation.archived,
         doubles=tuple(conversation.doubles),
         newest_state=conversation.newest_state,
@@ -309,16 +310,16 @@ def seal(store: BaseStore, conversation: OpenConversation) -> Flow[bool]:
         extracted=tuple((key, date, own) for (key, date), own in table.made.extracted.items() if key in standing),
         questions=table.questions,
     )
-    [item] = yield from batch(store, [GetOp(conversation.scope.namespace(BLOCKS), HEAD)])
+    [item] = yield from batch(store, [GetOp(conversation.scope.namespace(SEGMENTS), HEAD)])
     yield from _write(store, conversation.scope, sealed, head, item)
     return True
 
 
 def read_head(store: BaseStore, scope: Scope) -> Flow[Head | None]:
-    """Returns the head of a conversation's blocks; None where there is none that can be read."""
-    [item] = yield from batch(store, [GetOp(scope.namespace(BLOCKS), HEAD)])
+    """Returns the head of a conversation's segments; None where there is none that can be read."""
+    [item] = yield from batch(store, [GetOp(scope.namespace(SEGMENTS), HEAD)])
     with suppress(StoreDataError):
-        return Head.read(item.value, "the head of the blocks") if isinstance(item, Item) else None
+        return Head.read(item.value, "the head of the segments") if isinstance(item, Item) else None
     return None
 
 
@@ -330,20 +331,20 @@ def write_resting(store: BaseStore, conversation: OpenConversation, sealed: Seal
     vectors_by = known.vectors_by if known else ""
     changes: dict[str, Any] = {
         "vectors_by": vectors_by or conversation.table.search_index.vectors_by,
-        "blocks": tuple(sealed.blocks),
+        "segments": tuple(sealed.segments),
         "archived": dict(conversation.archived),
         "doubles": tuple(conversation.doubles),
         "newest_state": conversation.newest_state,
     }
     head = known.model_copy(update={"version": 9, **changes}) if known else Head(**changes)
-    [item] = yield from batch(store, [GetOp(conversation.scope.namespace(BLOCKS), HEAD)])
+    [item] = yield from batch(store, [GetOp(conversation.scope.namespace(SEGMENTS), HEAD)])
     yield from _write(store, conversation.scope, sealed, head, item)
 
 
 def _write(store: BaseStore, scope: Scope, sealed: Sealed, head: Head, stored: object) -> Flow[None]:
-    """Writes parts of blocks, and the head behind them; deletes the parts that the stored head alone names."""
-    namespace = scope.namespace(BLOCKS)
-    kept = {_key(number, name) for number, block in enumerate(head.blocks) for name in block.parts}
+    """Writes parts of segments, and the head behind them; deletes the parts that the stored head alone names."""
+    namespace = scope.namespace(SEGMENTS)
+    kept = {_key(number, name) for number, segment in enumerate(head.segments) for name in segment.parts}
     gone = [key for key in (yield from _keys_named(store, namespace, stored)) if key not in kept]
     yield from batch(store, [*sealed.puts, *(PutOp(namespace, key, None) for key in gone)])
     yield from batch(store, [written(GetOp(namespace, HEAD), head)])
@@ -354,14 +355,14 @@ def _keys_named(store: BaseStore, namespace: tuple[str, ...], stored: object) ->
     if not isinstance(stored, Item):
         return []
     try:
-        head = Head.read(stored.value, "the head of the blocks")
+        head = Head.read(stored.value, "the head of the segments")
     except StoreDataError:
         return [item.key for item in (yield from read_all(store, namespace)) if item.key != HEAD]
-    return [_key(number, name) for number, block in enumerate(head.blocks) for name in block.parts]
+    return [_key(number, name) for number, segment in enumerate(head.segments) for name in segment.parts]
 
 
 def _part(conversation: OpenConversation, name: str, first: int, end: int, pinned: list[int]) -> bytes:
-    """Returns a part of a block in its stored form, as if no message was pinned: pins come and go."""
+    """Returns a part of a segment in its stored form, as if no message was pinned: pins come and go."""
     table, index = conversation.table, conversation.table.search_index
     if name == TEXTS:
         return packed_texts(table[first:end])
@@ -383,23 +384,23 @@ def _part(conversation: OpenConversation, name: str, first: int, end: int, pinne
 def forgotten(
     store: BaseStore, scope: Scope, stored: object, first: int, changed: Collection[str]
 ) -> Flow[list[PutOp]]:
-    """Returns the writes after which no block tells of messages behind a position, or of records that are changed."""
+    """Returns the writes after which no segment tells of messages behind a position, or of records that are changed."""
     if not isinstance(stored, Item):
         return []
-    namespace = scope.namespace(BLOCKS)
+    namespace = scope.namespace(SEGMENTS)
     try:
-        head = Head.read(stored.value, "the head of the blocks")
+        head = Head.read(stored.value, "the head of the segments")
     except StoreDataError:  # nobody knows what is there
         return [PutOp(namespace, item.key, None) for item in (yield from read_all(store, namespace))]
-    stale = [(number, block) for number, block in enumerate(head.blocks) if block.end > first]
-    gone = [PutOp(namespace, _key(number, name), None) for number, block in stale for name in block.parts]
-    # Somebody who was killed may have left parts of the next blocks, which no head names yet.
-    following = range(len(head.blocks), len(head.blocks) + SEALED_AT_ONCE)
+    stale = [(number, segment) for number, segment in enumerate(head.segments) if segment.end > first]
+    gone = [PutOp(namespace, _key(number, name), None) for number, segment in stale for name in segment.parts]
+    # Somebody who was killed may have left parts of the next segments, which no head names yet.
+    following = range(len(head.segments), len(head.segments) + SEALED_AT_ONCE)
     gone += [PutOp(namespace, _key(number, name), None) for number in following for name in (TEXTS, LOG)]
-    kept = head.blocks[: len(head.blocks) - len(stale)]
+    kept = head.segments[: len(head.segments) - len(stale)]
     doubles = tuple(record for record in head.doubles if record.place.key not in changed)
     derived = {"trees": (), "extracted": (), "questions": OpenQuestions()}
-    left = head.model_copy(update={"blocks": kept, "doubles": doubles, **derived})
+    left = head.model_copy(update={"segments": kept, "doubles": doubles, **derived})
     return [written(GetOp(namespace, HEAD), left), *gone]
 
 
