@@ -6,18 +6,20 @@ prompt together for the same questions within the same budget, with the same emb
 `ChatOpenAI.get_num_tokens_from_messages` counts all prompts. No language model is called and no network is used. A
 system returns what it returns: a prompt over the budget is counted, not repaired.
 
-    python benchmarks/context_quality.py --synthetic
-    python benchmarks/context_quality.py --data FILE.jsonl.gz --limit 40 --plot recall.svg --json recall.json
-    python benchmarks/context_quality.py --data FILE.jsonl.gz --budgets 1024,2048 --systems ctxbudget bm25
+    python benchmarks/context_quality.py --synthetic python benchmarks/context_quality.py --data
+    FILE.jsonl.gz --limit 40 --plot recall.svg --json recall.json python
+    benchmarks/context_quality.py --data FILE.jsonl.gz --budgets 1024,2048 --systems ctxbudget bm25
 
-The peers, none of which the package itself needs; those that are missing are left out, and said to be:
+The peers, none of which the package itself needs; those that are missing are left out, and said to
+be:
 
     pip install 'rank-bm25>=0.2.2,<1' 'langchain-chroma>=1.0,<2' 'mem0ai>=2.0,<3' 'langchain>=1.4,<2'
         'llama-index-core>=0.14,<0.15' 'llama-index-embeddings-langchain>=0.6,<1'
         'llama-index-vector-stores-chroma>=0.6,<1' 'langchain-ctxbudget[plots]'
 
-A line of a data file is `{"id", "turns": [{"id", "time", "speaker", "text"}], "questions": [{"question", "category",
-"history", "evidence"}]}`: a question comes after the first `history` turns, its evidence are ids of turns.
+A line of a data file is `{"id", "turns": [{"id", "time", "speaker", "text"}], "questions":
+[{"question", "category", "history", "evidence"}]}`: a question comes after the first `history`
+turns, its evidence are ids of turns.
 
 Columns:
     recall   mean share of evidence turns that stand in the prompt word by word, %
@@ -69,12 +71,20 @@ SYSTEMS: dict[str, type[System]] = {
 
 
 def run(
-    sets: Sequence[DataSet], systems: Sequence[str], budgets: Mapping[str, Sequence[int]], console: Console
+    sets: Sequence[DataSet],
+    systems: Sequence[str],
+    budgets: Mapping[str, Sequence[int]],
+    console: Console,
 ) -> tuple[list[Row], dict[str, str]]:
     """A row per data set, system and budget, and why systems have none."""
     rows: list[Row] = []
     missing: dict[str, str] = {}
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=console) as progress:
         for data, name in product(sets, systems):
             if name in missing:
@@ -85,7 +95,7 @@ def run(
                 for conversation in data.conversations:
                     ask(SYSTEMS[name], conversation, scores)
                     progress.advance(bar)
-            except Exception as error:  # noqa: BLE001 - one system's failure is not the run's
+            except Exception as error:
                 missing[name] = reason(SYSTEMS[name], error)
             else:
                 rows += [averaged(data.name, name, budget, some) for budget, some in scores.items()]
@@ -126,16 +136,26 @@ def data_sets(options: argparse.Namespace) -> list[DataSet]:
     if options.synthetic:
         return [generated(conversations=2, sessions=60, limit=options.limit)]
     if not options.data:
-        raise SystemExit("There is no data: name files with --data, or run with --synthetic, which generates some.")
+        raise SystemExit(
+            "There is no data: name files with --data, or run with --synthetic, which generates some."
+        )
     skip = frozenset(options.skip.split(","))
-    sets = [data for path in options.data if (data := read(path, limit=options.limit, skip=skip)).conversations]
+    sets = [
+        data
+        for path in options.data
+        if (data := read(path, limit=options.limit, skip=skip)).conversations
+    ]
     if not sets:
-        raise SystemExit(f"There are no conversations with questions in {', '.join(map(str, options.data))}.")
+        raise SystemExit(
+            f"There are no conversations with questions in {', '.join(map(str, options.data))}."
+        )
     return sets
 
 
 def budgets_of(given: Sequence[str], sets: Sequence[DataSet]) -> dict[str, list[int]]:
-    """The budgets of every data set: `1024,2048` are for all, `name:1024,2048` for those that start with the name.
+    """The budgets of every data set.
+
+    `1024,2048` are for all, `name:1024,2048` for those that start with the name.
 
     Raises:
         SystemExit: a data set has none.
@@ -159,7 +179,9 @@ def kept(path: Path, rows: Sequence[Row]) -> list[Row]:
 
 
 def load_vocabulary() -> None:
-    """Before any time is taken: `ChatOpenAI` counts with tiktoken, which reads its vocabulary from a file.
+    """Before any time is taken.
+
+    `ChatOpenAI` counts with tiktoken, which reads its vocabulary from a file.
 
     Raises:
         SystemExit: there is no such file, and it could not be fetched.
@@ -174,18 +196,31 @@ def load_vocabulary() -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, nargs="+", help="JSON-lines files, plain or compressed with gzip")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--data", type=Path, nargs="+", help="JSON-lines files, plain or compressed with gzip"
+    )
     parser.add_argument("--synthetic", action="store_true", help="generated conversations instead")
     parser.add_argument(
-        "--budgets", nargs="+", default=["1024,2048,4096", "realmem:2048,4096,8192"], help="for all, or name:for,it"
+        "--budgets",
+        nargs="+",
+        default=["1024,2048,4096", "realmem:2048,4096,8192"],
+        help="for all, or name:for,it",
     )
     parser.add_argument("--limit", type=int, help="questions per conversation, spread evenly")
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
-    parser.add_argument("--skip", default="adversarial", help="question categories to leave out, comma-separated")
-    parser.add_argument("--plot", type=Path, help="a picture of recall over the budget: .svg, .png or .pdf")
+    parser.add_argument(
+        "--skip", default="adversarial", help="question categories to leave out, comma-separated"
+    )
+    parser.add_argument(
+        "--plot", type=Path, help="a picture of recall over the budget: .svg, .png or .pdf"
+    )
     parser.add_argument("--json", type=Path, help="write the rows to this file")
-    parser.add_argument("--beside", type=Path, help="a file of --json: show its rows too where this run has none")
+    parser.add_argument(
+        "--beside", type=Path, help="a file of --json: show its rows too where this run has none"
+    )
     parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
     options = parser.parse_args()
     logging.basicConfig(level=logging.ERROR)
@@ -204,7 +239,9 @@ def main() -> None:
     for name, why in missing.items():
         out.print(f"{name}: {why}", soft_wrap=True, markup=False, highlight=False)
     if options.json:
-        options.json.write_text(json.dumps([row._asdict() for row in rows], indent=1), encoding="utf-8")
+        options.json.write_text(
+            json.dumps([row._asdict() for row in rows], indent=1), encoding="utf-8"
+        )
     if options.plot and rows:
         plot(rows, options.plot)
 

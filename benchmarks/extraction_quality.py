@@ -2,17 +2,20 @@
 
     python benchmarks/extraction_quality.py [--mistakes [dev|held]] [--json] [--data FILE.jsonl]
 
-Chats are read as in production: five messages at a time, the user's and the assistant's, phrases carried along. The
-rules were written with the mistakes on the part `dev` in view; the part `held` was kept from their writers.
+Chats are read as in production: five messages at a time, the user's and the assistant's, phrases
+carried along. The rules were written with the mistakes on the part `dev` in view; the part `held`
+was kept from their writers.
 
-A line of the data is a chat: `{"id", "part", "messages", "topics", "allowed_topics"}`. A user's message has sentences,
-each with the `facts` and `entities` that it should yield, and those that are `allowed`: right to find, and right to
-leave out. Names are noted wherever they stand, topics once per chat where at least three user messages have them.
+A line of the data is a chat: `{"id", "part", "messages", "topics", "allowed_topics"}`. A user's
+message has sentences, each with the `facts` and `entities` that it should yield, and those that are
+`allowed`: right to find, and right to leave out. Names are noted wherever they stand, topics once
+per chat where at least three user messages have them.
 
-A fact is right when its text has all words of one of the label's alternatives, each at the beginning of a word, when
-it names the label's message among its sources, and when it negates what the label negates. An entity is right by its
-name or an alias, once per chat. A topic is right by its words and at most one more. A label is used once: what is found
-twice is wrong the second time. Categories, types and relationships are measured beside, of what is right.
+A fact is right when its text has all words of one of the label's alternatives, each at the
+beginning of a word, when it names the label's message among its sources, and when it negates what
+the label negates. An entity is right by its name or an alias, once per chat. A topic is right by
+its words and at most one more. A label is used once: what is found twice is wrong the second time.
+Categories, types and relationships are measured beside, of what is right.
 
 Columns:
     labelled   what there is to find
@@ -37,6 +40,7 @@ from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
+
 from langchain_ctxbudget.knowledge.records import Learned, PhraseRecord, Said
 from langchain_ctxbudget.knowledge.rules import learn
 from langchain_ctxbudget.messages import fold, terms
@@ -46,7 +50,9 @@ BATCH = 5
 """Messages that are learned from at once, as in production."""
 KINDS = ("facts", "entities", "topics")
 PARTS = ("dev", "held")
-_NEGATION = re.compile(r"n't\b|\b(no|not|never|cannot|without|avoid\w*|dislik\w*|hate\w*|detest\w*)\b")
+_NEGATION = re.compile(
+    r"n't\b|\b(no|not|never|cannot|without|avoid\w*|dislik\w*|hate\w*|detest\w*)\b"
+)
 
 
 class Label(NamedTuple):
@@ -173,8 +179,15 @@ def _chat(data: dict[str, Any]) -> Chat:
         part=data["part"],
         said=tuple(said),
         sentences=sentences,
-        labels={"facts": tuple(facts), "entities": tuple(entities.values()), "topics": tuple(topics)},
-        allowed={**{kind: tuple(labels) for kind, labels in allowed.items()}, "topics": tuple(may_topics)},
+        labels={
+            "facts": tuple(facts),
+            "entities": tuple(entities.values()),
+            "topics": tuple(topics),
+        },
+        allowed={
+            **{kind: tuple(labels) for kind, labels in allowed.items()},
+            "topics": tuple(may_topics),
+        },
         rich=rich,
         empty=empty,
     )
@@ -187,7 +200,9 @@ def _fact(label: dict[str, Any], at: tuple[str, str]) -> Label:
 
 def _entity(label: dict[str, Any], at: tuple[str, str]) -> Label:
     names = (label["name"], *label.get("aliases", ()))
-    return Label(names, tuple(label.get("type", ())), tuple(label.get("relationship", ())), False, *at)
+    return Label(
+        names, tuple(label.get("type", ())), tuple(label.get("relationship", ())), False, *at
+    )
 
 
 def extracted(chat: Chat, milliseconds: list[float]) -> dict[str, list[Found]]:
@@ -205,7 +220,12 @@ def extracted(chat: Chat, milliseconds: list[float]) -> dict[str, list[Found]]:
     for learned in everything:
         for entity in learned.entities:
             relationship = {entity.relationship} if entity.relationship else set()
-            new = Found(entity.name, frozenset({entity.type}), frozenset(relationship), frozenset(entity.message_ids))
+            new = Found(
+                entity.name,
+                frozenset({entity.type}),
+                frozenset(relationship),
+                frozenset(entity.message_ids),
+            )
             key = fold(entity.name)
             entities[key] = _together(entities.get(key, new), new)
         for topic in learned.topics:
@@ -223,7 +243,10 @@ def extracted(chat: Chat, milliseconds: list[float]) -> dict[str, list[Found]]:
 def _together(one: Found, other: Found) -> Found:
     """The same entity or topic, found in two batches."""
     return Found(
-        one.text, one.kinds | other.kinds, one.relationships | other.relationships, one.messages | other.messages
+        one.text,
+        one.kinds | other.kinds,
+        one.relationships | other.relationships,
+        one.messages | other.messages,
     )
 
 
@@ -248,7 +271,10 @@ def fits_entity(label: Label, found: Found) -> bool:
 
 def fits_topic(label: Label, found: Found) -> bool:
     """Whether a topic is what was labelled, with at most one word more."""
-    return any(_has(found.text, words) and len(terms(found.text)) <= len(terms(words)) + 1 for words in label.names)
+    return any(
+        _has(found.text, words) and len(terms(found.text)) <= len(terms(words)) + 1
+        for words in label.names
+    )
 
 
 FITS: Mapping[str, Callable[[Label, Found], bool]] = {
@@ -258,8 +284,13 @@ FITS: Mapping[str, Callable[[Label, Found], bool]] = {
 }
 
 
-def matched(labels: Sequence[Label], found: Sequence[Found], fits: Callable[[Label, Found], bool]) -> dict[int, int]:
-    """The label of each thing found, by their numbers: as many pairs as there can be, none used twice."""
+def matched(
+    labels: Sequence[Label], found: Sequence[Found], fits: Callable[[Label, Found], bool]
+) -> dict[int, int]:
+    """The label of each thing found, by their numbers.
+
+    As many pairs as there can be, none used twice.
+    """
     owner: dict[int, int] = {}
 
     def place(number: int, tried: set[int]) -> bool:
@@ -278,7 +309,8 @@ def matched(labels: Sequence[Label], found: Sequence[Found], fits: Callable[[Lab
 
 def compared(chat: Chat, kind: str, found: Sequence[Found]) -> tuple[Counts, list[Mistake]]:
     """The counts of one kind in one chat, and its mistakes."""
-    labels, fits = chat.labels[kind], FITS[kind]
+    labels = chat.labels[kind]
+    fits = FITS[kind]
     pairs = matched(labels, found, fits)
     wrong = [
         item
@@ -295,18 +327,29 @@ def compared(chat: Chat, kind: str, found: Sequence[Found]) -> tuple[Counts, lis
         right=len(right),
         kinds_right=sum(item.kinds <= set(label.kinds) for label, item in with_kinds),
         kinds_of=len(with_kinds),
-        relations_right=sum(bool(item.relationships & set(label.relationships)) for label, item in related),
+        relations_right=sum(
+            bool(item.relationships & set(label.relationships)) for label, item in related
+        ),
         relations_of=len(related),
     )
-    mistakes = [Mistake(chat.id, chat.part, kind, True, item.text, _sentence(chat, item)) for item in wrong]
-    mistakes += [Mistake(chat.id, chat.part, kind, False, label.names[0], label.sentence) for label in missed]
+    mistakes = [
+        Mistake(chat.id, chat.part, kind, True, item.text, _sentence(chat, item)) for item in wrong
+    ]
+    mistakes += [
+        Mistake(chat.id, chat.part, kind, False, label.names[0], label.sentence) for label in missed
+    ]
     return counts, mistakes
 
 
 def _sentence(chat: Chat, item: Found) -> str:
     """The sentence that something probably comes from: the one that shares most words with it."""
     words = set(terms(item.text))
-    choice = [sentence for key, group in chat.sentences.items() if key in item.messages for sentence in group]
+    choice = [
+        sentence
+        for key, group in chat.sentences.items()
+        if key in item.messages
+        for sentence in group
+    ]
     return max(
         choice,
         key=lambda sentence: (len(words & set(terms(sentence))), fold(item.text) in fold(sentence)),
@@ -323,7 +366,9 @@ def measure(chats: Sequence[Chat]) -> Quality:
         found = extracted(chat, milliseconds)
         for kind in KINDS:
             new, more = compared(chat, kind, found[kind])
-            counts[chat.part, kind] = Counts(*map(sum, zip(counts[chat.part, kind], new, strict=True)))
+            counts[chat.part, kind] = Counts(
+                *map(sum, zip(counts[chat.part, kind], new, strict=True))
+            )
             mistakes += more
     return Quality(counts, mistakes, statistics.median(milliseconds))
 
@@ -355,28 +400,39 @@ def _percent(share: int, of: int) -> float | None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Measure deterministic extraction on the labelled chats.")
+    parser = argparse.ArgumentParser(
+        description="Measure deterministic extraction on the labelled chats."
+    )
     parser.add_argument("--data", type=Path, default=DATA)
-    parser.add_argument("--mistakes", nargs="?", const="both", choices=[*PARTS, "both"], help="show each mistake")
+    parser.add_argument(
+        "--mistakes", nargs="?", const="both", choices=[*PARTS, "both"], help="show each mistake"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     options = parser.parse_args()
     chats = read(options.data)
     quality = measure(chats)
     shown = [m for m in quality.mistakes if options.mistakes in {m.part, "both"}]
     if options.json:
-        data = {"rows": rows(quality), "milliseconds": quality.milliseconds, "mistakes": [m._asdict() for m in shown]}
+        data = {
+            "rows": rows(quality),
+            "milliseconds": quality.milliseconds,
+            "mistakes": [m._asdict() for m in shown],
+        }
         print(json.dumps(data, indent=2, ensure_ascii=False))
         return
     console = Console(width=140)
-    title = (
-        f"{len(chats)} chats, {sum(c.rich for c in chats)} sentences with labels, {sum(c.empty for c in chats)} without"
-    )
+    title = f"{len(chats)} chats, {sum(c.rich for c in chats)} sentences with labels, {sum(c.empty for c in chats)} without"
     table = Table(title=title)
     for row in rows(quality):
         if not table.columns:
             for heading in row:
-                table.add_column(heading, justify="left" if heading in {"part", "what"} else "right")
-        table.add_row(*("" if cell is None else str(cell) for cell in row.values()), end_section=row["what"] == "all")
+                table.add_column(
+                    heading, justify="left" if heading in {"part", "what"} else "right"
+                )
+        table.add_row(
+            *("" if cell is None else str(cell) for cell in row.values()),
+            end_section=row["what"] == "all",
+        )
     console.print(table)
     console.print(f"{quality.milliseconds:.2f} ms per message (median)")
     for mistake in shown:

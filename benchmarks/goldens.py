@@ -3,9 +3,10 @@
     python benchmarks/goldens.py write FOLDER [--data DATA]
     python benchmarks/goldens.py compare FOLDER [--data DATA]
 
-The bundled conversation goes through every strategy at four budgets. With `--data`, so do three real conversations and
-two sessions of a coding agent (a folder with `locomo.dev.jsonl.gz`, `realmem.dev.jsonl.gz` and `coding.dev.jsonl.gz`;
-prompts of these must stay outside the repository). Only public names are used, so that it outlives what is inside.
+The bundled conversation goes through every strategy at four budgets. With `--data`, so do three
+real conversations and two sessions of a coding agent (a folder with `locomo.dev.jsonl.gz`,
+`realmem.dev.jsonl.gz` and `coding.dev.jsonl.gz`; prompts of these must stay outside the
+repository). Only public names are used, so that it outlives what is inside.
 """
 
 from __future__ import annotations
@@ -21,14 +22,23 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage, message_to_dict
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    HumanMessage,
+    ToolMessage,
+    message_to_dict,
+)
+
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.demo import DEMO_QUESTION, DEMO_SYSTEM_PROMPT, demo_messages
 from langchain_ctxbudget.errors import BudgetTooSmallError
 
 STRATEGIES = ("elastic", "ratio", "fixed", "dynamic", "prioritized")
 BUDGETS = (1_024, 2_048, 4_096, 8_192)
-MOST_MESSAGES, QUESTIONS, STEPS = 400, 6, 4
+MOST_MESSAGES = 400
+QUESTIONS = 6
+STEPS = 4
 NOT_COMPARED = ("timings_ms", "tokenized", "cache", "tokenizer_calls")
 SCOPE: dict[str, Any] = {"user_id": "golden", "conversation_id": "c1"}
 
@@ -42,7 +52,8 @@ def lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def chat(name: str, row: dict[str, Any]) -> Case:
-    turns, user = row["turns"], row["turns"][0]["speaker"]
+    turns = row["turns"]
+    user = row["turns"][0]["speaker"]
     messages = [
         (HumanMessage if turn["speaker"] == user else AIMessage)(
             turn["text"],
@@ -53,28 +64,40 @@ def chat(name: str, row: dict[str, Any]) -> Case:
         for turn in turns[:MOST_MESSAGES]
     ]
     asked = sorted(row["questions"], key=lambda question: question["history"])
-    within = [question for question in asked if question["history"] <= len(messages)] or asked[:QUESTIONS]
+    within = [question for question in asked if question["history"] <= len(messages)] or asked[
+        :QUESTIONS
+    ]
     chosen = within[:: max(1, len(within) // QUESTIONS)][:QUESTIONS]
-    return name, messages, [(min(q["history"], len(messages)), [HumanMessage(q["question"])]) for q in chosen]
+    return (
+        name,
+        messages,
+        [(min(q["history"], len(messages)), [HumanMessage(q["question"])]) for q in chosen],
+    )
 
 
 def session(name: str, row: dict[str, Any]) -> Case:
     messages: list[BaseMessage] = []
     called: set[str] = set()
     for place, said in enumerate(row["messages"]):
-        key, text = f"m{place}", said["text"] or "."
+        key = f"m{place}"
+        text = said["text"] or "."
         if said["role"] == "user":
             messages.append(HumanMessage(text, id=key))
         elif said["role"] == "tool" and said["id"] in called:
             messages.append(ToolMessage(text, tool_call_id=said["id"], id=key))
         elif said["role"] == "assistant":
-            calls = [{"name": call["name"], "args": call["args"], "id": call["id"]} for call in said["calls"]]
+            calls = [
+                {"name": call["name"], "args": call["args"], "id": call["id"]}
+                for call in said["calls"]
+            ]
             called |= {call["id"] for call in calls}
             messages.append(AIMessage(said["text"] or "", tool_calls=calls, id=key))
     steps = [place for place, message in enumerate(messages) if isinstance(message, ToolMessage)]
     turns = []
     for end in steps[-STEPS * 20 :: 20]:
-        begin = max((place for place in range(end) if isinstance(messages[place], HumanMessage)), default=0)
+        begin = max(
+            (place for place in range(end) if isinstance(messages[place], HumanMessage)), default=0
+        )
         turns.append((begin, messages[begin : end + 1]))
     return name, messages, turns
 
@@ -82,11 +105,21 @@ def session(name: str, row: dict[str, Any]) -> Case:
 def cases(data: Path | None) -> Iterator[Case]:
     told = demo_messages()
     asked = [DEMO_QUESTION, "Good morning.", "What did we decide about the labels?"]
-    yield "demo", told, [(count, [HumanMessage(text)]) for count in (40, 150, len(told)) for text in asked]
+    yield (
+        "demo",
+        told,
+        [(count, [HumanMessage(text)]) for count in (40, 150, len(told)) for text in asked],
+    )
     if data is not None:
-        yield from (chat(f"locomo-{n}", row) for n, row in enumerate(islice(lines(data / "locomo.dev.jsonl.gz"), 2)))
+        yield from (
+            chat(f"locomo-{n}", row)
+            for n, row in enumerate(islice(lines(data / "locomo.dev.jsonl.gz"), 2))
+        )
         yield chat("realmem-0", next(lines(data / "realmem.dev.jsonl.gz")))
-        yield from (session(f"coding-{n}", row) for n, row in enumerate(islice(lines(data / "coding.dev.jsonl.gz"), 2)))
+        yield from (
+            session(f"coding-{n}", row)
+            for n, row in enumerate(islice(lines(data / "coding.dev.jsonl.gz"), 2))
+        )
 
 
 def prompts(case: Case, strategy: str, budget: int) -> list[dict[str, Any]]:
@@ -95,7 +128,10 @@ def prompts(case: Case, strategy: str, budget: int) -> list[dict[str, Any]]:
     settings = {"max_context_tokens": budget, "allocation": strategy, "learn": False}
     made: list[dict[str, Any]] = []
     with ContextPipeline(
-        settings, system_prompt=DEMO_SYSTEM_PROMPT, writer_id="golden", clock=lambda: datetime(2027, 1, 1, tzinfo=UTC)
+        settings,
+        system_prompt=DEMO_SYSTEM_PROMPT,
+        writer_id="golden",
+        clock=lambda: datetime(2027, 1, 1, tzinfo=UTC),
     ) as pipeline:
         done = 0
         for count, turn in sorted(turns, key=lambda one: one[0]):
@@ -107,8 +143,17 @@ def prompts(case: Case, strategy: str, budget: int) -> list[dict[str, Any]]:
             except BudgetTooSmallError as error:
                 made.append({"refused": str(error)})
                 continue
-            report = {key: value for key, value in context.report.to_dict().items() if key not in NOT_COMPARED}
-            made.append({"messages": [message_to_dict(message) for message in context.messages], "report": report})
+            report = {
+                key: value
+                for key, value in context.report.to_dict().items()
+                if key not in NOT_COMPARED
+            }
+            made.append(
+                {
+                    "messages": [message_to_dict(message) for message in context.messages],
+                    "report": report,
+                }
+            )
     return made
 
 
@@ -117,12 +162,16 @@ def written(data: Path | None) -> Iterator[tuple[str, str]]:
     for case in cases(data):
         for strategy in STRATEGIES:
             for budget in BUDGETS:
-                text = json.dumps(prompts(case, strategy, budget), indent=1, sort_keys=True, ensure_ascii=False)
+                text = json.dumps(
+                    prompts(case, strategy, budget), indent=1, sort_keys=True, ensure_ascii=False
+                )
                 yield f"{case[0]}-{strategy}-{budget}.json", text + "\n"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("mode", choices=("write", "compare"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--data", type=Path)
@@ -140,11 +189,17 @@ def main() -> int:
             differing += 1
             changed = [
                 line
-                for line in difflib.unified_diff(before.splitlines(), text.splitlines(), lineterm="", n=0)
+                for line in difflib.unified_diff(
+                    before.splitlines(), text.splitlines(), lineterm="", n=0
+                )
                 if line[:1] in "+-" and line[:3] not in ("+++", "---")
             ]
-            print(f"{name}: {len(changed)} lines differ, first: {changed[0][:100] if changed else ''}")
-    print(f"{count} goldens" + (f", {differing} differ" if options.mode == "compare" else " written"))
+            print(
+                f"{name}: {len(changed)} lines differ, first: {changed[0][:100] if changed else ''}"
+            )
+    print(
+        f"{count} goldens" + (f", {differing} differ" if options.mode == "compare" else " written")
+    )
     return 1 if differing else 0
 
 

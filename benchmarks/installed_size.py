@@ -27,9 +27,14 @@ def main() -> None:
     for found in distributions():
         name = normalized(found.metadata["Name"])
         paths = [found.locate_file(file) for file in found.files or ()]
-        sizes[name] = sum(path.stat().st_size for path in map(Path, map(str, paths)) if path.is_file()) / MEGABYTE
+        sizes[name] = (
+            sum(path.stat().st_size for path in map(Path, map(str, paths)) if path.is_file())
+            / MEGABYTE
+        )
         required = [line for line in found.requires or () if "extra ==" not in line]
-        needs[name] = [normalized(match[0]) for line in required if (match := re.match(r"[\w.-]+", line))]
+        needs[name] = [
+            normalized(match[0]) for line in required if (match := re.match(r"[\w.-]+", line))
+        ]
     direct = [name for name in needs[OURS] if name in sizes]
     print("| dependency | itself | with its own | for it alone |\n|---|--:|--:|--:|")
     for name in direct:

@@ -1,15 +1,20 @@
-"""Makes the figure and the table of the README: old facts found, and what prompts cost, by four ways to fit a window.
+"""Makes the figure and the table of the README.
 
-The bundled conversation (278 messages, 139 turns) goes through each of them, turn by turn; a prompt is made before
-every answer. Then 28 questions are asked about what was said in its first weeks, each by itself, and a fact counts as
-found where its words stand in the prompt. No model is called, no network is used: for `SummarizationMiddleware`,
-which needs a model, this package's own choice of the most important sentences stands in, in 600 tokens.
+Old facts found, and what prompts cost, by four ways to fit a window.
 
-    python benchmarks/readme_figure.py [--plot docs/figures/peers.svg] [--json]
-    python benchmarks/readme_figure.py --conversation conversations.json --title "Trip to Japan" --questions facts.json
+The bundled conversation (278 messages, 139 turns) goes through each of them, turn by turn; a prompt
+is made before every answer. Then 28 questions are asked about what was said in its first weeks,
+each by itself, and a fact counts as found where its words stand in the prompt. No model is called,
+no network is used: for `SummarizationMiddleware`, which needs a model, this package's own choice of
+the most important sentences stands in, in 600 tokens.
 
-The second one takes a conversation of yours (OpenAI or LangChain messages, an export of ChatGPT or Claude), and
-questions as an object of lists: `{"Which hotel did we take?": ["Sakura Inn"]}`. Without them only costs are compared.
+    python benchmarks/readme_figure.py [--plot docs/figures/peers.svg] [--json] python
+    benchmarks/readme_figure.py --conversation conversations.json --title "Trip to Japan"
+    --questions facts.json
+
+The second one takes a conversation of yours (OpenAI or LangChain messages, an export of ChatGPT or
+Claude), and questions as an object of lists: `{"Which hotel did we take?": ["Sakura Inn"]}`.
+Without them only costs are compared.
 
 Columns:
     found      questions whose facts stand in the prompt
@@ -35,8 +40,15 @@ from typing import Any, Protocol, cast
 from langchain.agents.middleware import SummarizationMiddleware
 from langchain_core.callbacks import CallbackManagerForLLMRun
 from langchain_core.language_models import SimpleChatModel
-from langchain_core.messages import BaseMessage, HumanMessage, RemoveMessage, SystemMessage, trim_messages
+from langchain_core.messages import (
+    BaseMessage,
+    HumanMessage,
+    RemoveMessage,
+    SystemMessage,
+    trim_messages,
+)
 from langgraph.runtime import Runtime
+
 from langchain_ctxbudget import ContextPipeline, TiktokenCounter
 from langchain_ctxbudget.cli.formats import read_one
 from langchain_ctxbudget.demo import DEMO_SYSTEM_PROMPT, demo_messages
@@ -79,9 +91,20 @@ COUNTER = TiktokenCounter()
 PRICE_SHARE = 0.1
 """Of a cached token, at OpenAI and Anthropic."""
 SCOPE: Any = {"user_id": "maya", "conversation_id": "tool-library"}
-COLUMNS = ("", "budget", "old facts found", "extra model calls", "tokens sent", "cached", "paid for", "messages kept")
+COLUMNS = (
+    "",
+    "budget",
+    "old facts found",
+    "extra model calls",
+    "tokens sent",
+    "cached",
+    "paid for",
+    "messages kept",
+)
 TITLE = "Old facts that stand in the prompt, over what a turn costs"
-SMALLEST_SHOWN, CHEAPEST, DEAREST = 2_000, 400, 3_200
+SMALLEST_SHOWN = 2_000
+CHEAPEST = 400
+DEAREST = 3_200
 """Of the figure: budgets below are in the table only; where its axis begins and ends."""
 STYLES = {
     "trim_messages": ("#b45309", 0, -12, "middle"),
@@ -147,7 +170,10 @@ class Window:
 
 
 class StandIn(SimpleChatModel):
-    """Sums up as a careful model might: the most important sentences of all that it is given, in 600 tokens."""
+    """Sums up as a careful model might.
+
+    The most important sentences of all that it is given, in 600 tokens.
+    """
 
     calls: int = 0
     tokens: int = 0
@@ -159,9 +185,9 @@ class StandIn(SimpleChatModel):
     def _call(
         self,
         messages: list[BaseMessage],
-        stop: list[str] | None = None,  # noqa: ARG002 - as the base class has it
-        run_manager: CallbackManagerForLLMRun | None = None,  # noqa: ARG002
-        **_: Any,  # noqa: ANN401
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **_: Any,
     ) -> str:
         self.calls += 1
         self.tokens += COUNTER.count_messages(messages)
@@ -178,11 +204,17 @@ def fitting(lines: Sequence[Line]) -> list[str]:
     """The most important sentences, in the order in which they were said."""
     sentences = keep_sentences(lines, 10_000)
     texts = [sentence.text for sentence in sentences]
-    return [texts[place] for place in choose(sentences, [COUNTER.count_text(it) + 1 for it in texts], SUMMARY_TOKENS)]
+    return [
+        texts[place]
+        for place in choose(sentences, [COUNTER.count_text(it) + 1 for it in texts], SUMMARY_TOKENS)
+    ]
 
 
 class Summarized:
-    """LangChain's `SummarizationMiddleware`: as documented, with exact counts, and it reads all that it deletes."""
+    """LangChain's `SummarizationMiddleware`.
+
+    As documented, with exact counts, and it reads all that it deletes.
+    """
 
     def __init__(self, budget: int, system_prompt: str) -> None:
         self.model = StandIn()
@@ -192,7 +224,9 @@ class Summarized:
             self.model,
             trigger=("tokens", budget - COUNTER.count_text(system_prompt) - 8),
             keep=("tokens", budget // 3),
-            token_counter=lambda messages: COUNTER.count_messages(list(cast("Sequence[BaseMessage]", messages))),
+            token_counter=lambda messages: COUNTER.count_messages(
+                list(cast("Sequence[BaseMessage]", messages))
+            ),
             trim_tokens_to_summarize=None,
         )
 
@@ -200,7 +234,9 @@ class Summarized:
         state = [*self.history, *turn]
         update = self.middleware.before_model({"messages": state}, Runtime())
         if update:
-            state = [message for message in update["messages"] if not isinstance(message, RemoveMessage)]
+            state = [
+                message for message in update["messages"] if not isinstance(message, RemoveMessage)
+            ]
             self.history = state[: -len(turn)] if state[-1] is turn[-1] else state
         return [self.system, *state]
 
@@ -225,7 +261,9 @@ class Row:
 def systems(prompt: str) -> Iterator[tuple[str, int | None, System]]:
     yield from (("ctxbudget", budget, Budgeted(budget, prompt)) for budget in BUDGETS)
     yield from (("trim_messages", budget, Window(budget, prompt)) for budget in BUDGETS)
-    yield from (("SummarizationMiddleware", budget, Summarized(budget, prompt)) for budget in BUDGETS)
+    yield from (
+        ("SummarizationMiddleware", budget, Summarized(budget, prompt)) for budget in BUDGETS
+    )
     yield "whole conversation", None, Window(None, prompt)
 
 
@@ -239,7 +277,9 @@ def row(talk: Talk, name: str, budget: int | None, system: System) -> Row:
         cached += shared(prompt, before)
         before = prompt
         system.keep(turn)
-    calls, read = (system.model.calls, system.model.tokens) if isinstance(system, Summarized) else (0, 0)
+    calls, read = (
+        (system.model.calls, system.model.tokens) if isinstance(system, Summarized) else (0, 0)
+    )
     return Row(
         name,
         budget,
@@ -254,10 +294,15 @@ def row(talk: Talk, name: str, budget: int | None, system: System) -> Row:
 
 def shared(prompt: Sequence[BaseMessage], before: Sequence[BaseMessage]) -> int:
     """Tokens of the messages that two prompts begin with alike, and of the beginning of the first that differs."""
-    alike = list(takewhile(lambda pair: pair[0].content == pair[1].content, zip(prompt, before, strict=False)))
+    alike = list(
+        takewhile(
+            lambda pair: pair[0].content == pair[1].content, zip(prompt, before, strict=False)
+        )
+    )
     tokens = sum(COUNTER.count_message(message) for message, _ in alike)
     differ = zip(
-        *(messages[len(alike)].text for messages in (prompt, before) if len(messages) > len(alike)), strict=False
+        *(messages[len(alike)].text for messages in (prompt, before) if len(messages) > len(alike)),
+        strict=False,
     )
     begins = "".join(pair[0] for pair in takewhile(lambda pair: len(set(pair)) < len(pair), differ))
     return tokens + COUNTER.count_text(begins)
@@ -279,7 +324,11 @@ def markdown(rows: Sequence[Row], questions: int) -> str:
     ]
     for one in rows:
         budget = f"{one.budget:,}" if one.budget else "-"
-        name = f"`{one.system}`" if one.system in ("trim_messages", "SummarizationMiddleware") else one.system
+        name = (
+            f"`{one.system}`"
+            if one.system in ("trim_messages", "SummarizationMiddleware")
+            else one.system
+        )
         lines.append(
             f"| {name} | {budget} | {one.found} of {questions} | {one.calls} | {one.tokens:,} "
             f"| {one.cached:.0f} % | {one.effective:,} | {one.state} |"
@@ -317,13 +366,18 @@ def picture(rows: Sequence[Row], questions: int) -> str:
     )
     shown = [one for one in rows if one.budget is None or one.budget >= SMALLEST_SHOWN]
     for name, (colour, dx, dy, anchor) in STYLES.items():
-        points = [(x(one.effective), y(one.found), one.budget) for one in shown if one.system == name]
+        points = [
+            (x(one.effective), y(one.found), one.budget) for one in shown if one.system == name
+        ]
         line = " ".join(f"{left:.1f},{top:.1f}" for left, top, _ in points)
-        parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2.5"/>')
+        parts.append(
+            f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2.5"/>'
+        )
         for left, top, budget in points:
             parts.append(f'<circle cx="{left:.1f}" cy="{top:.1f}" r="5" fill="{colour}"/>')
             if budget:
-                size, under = f"{budget // 1_000}K", -11 if budget == SMALLEST_SHOWN else 20
+                size = f"{budget // 1_000}K"
+                under = -11 if budget == SMALLEST_SHOWN else 20
                 place = f'x="{left:.1f}" y="{top + under:.1f}"'
                 parts.append(f'<text {place} text-anchor="middle" font-size="11">{size}</text>')
         left, top, _ = points[-1]
@@ -335,22 +389,34 @@ def picture(rows: Sequence[Row], questions: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--conversation", type=Path, help="a file of yours (default: the bundled conversation)")
+    parser.add_argument(
+        "--conversation", type=Path, help="a file of yours (default: the bundled conversation)"
+    )
     parser.add_argument("--title", help="which conversation, where the file holds several")
-    parser.add_argument("--questions", type=Path, help="JSON: what to ask, and the words that answer it")
+    parser.add_argument(
+        "--questions", type=Path, help="JSON: what to ask, and the words that answer it"
+    )
     options = parser.parse_args()
     talk = Talk(demo_messages(), DEMO_SYSTEM_PROMPT, QUESTIONS)
     if options.conversation:
         _, system_prompt, messages = read_one(options.conversation, options.title)
-        asked = json.loads(options.questions.read_text(encoding="utf-8")) if options.questions else {}
+        asked = (
+            json.loads(options.questions.read_text(encoding="utf-8")) if options.questions else {}
+        )
         talk = Talk(messages, system_prompt or "You are a helpful assistant.", asked)
     rows = [row(talk, *one) for one in systems(talk.system_prompt)]
     if options.plot:
         options.plot.write_text(picture(rows, len(talk.questions)), encoding="utf-8")
-    print(json.dumps([asdict(one) for one in rows]) if options.json else markdown(rows, len(talk.questions)))
+    print(
+        json.dumps([asdict(one) for one in rows])
+        if options.json
+        else markdown(rows, len(talk.questions))
+    )
 
 
 if __name__ == "__main__":

@@ -1,14 +1,18 @@
-"""What a prompt costs in time, beside what else there is: one command, one run, each row in a process of its own.
+"""What a prompt costs in time, beside what else there is.
 
-Messages are generated: about 125 characters over a vocabulary with frequent and rare words. Times are medians in
-milliseconds, wall and CPU of the whole process (learning included, which rests while a turn waits). `calls` are
-texts given to the tokenizer for one prompt, `store` operations on the store for one prompt and one append.
+One command, one run, each row in a process of its own.
 
-    python benchmarks/speed.py                                   everything, about 8 minutes on an idle machine
-    python benchmarks/speed.py --lengths 1000,10000 --budgets 8192 --only prompt peers
+Messages are generated: about 125 characters over a vocabulary with frequent and rare words. Times
+are medians in milliseconds, wall and CPU of the whole process (learning included, which rests while
+a turn waits). `calls` are texts given to the tokenizer for one prompt, `store` operations on the
+store for one prompt and one append.
+
+    python benchmarks/speed.py                                   everything, about 8 minutes on an
+    idle machine python benchmarks/speed.py --lengths 1000,10000 --budgets 8192 --only prompt peers
     python benchmarks/speed.py --only open agent import --json speed.json
 
-Peers that are not installed are left out, and said to be: `pip install langchain-chroma llama-index-core langmem`.
+Peers that are not installed are left out, and said to be: `pip install langchain-chroma
+llama-index-core langmem`.
 """
 
 from __future__ import annotations
@@ -42,7 +46,8 @@ if TYPE_CHECKING:
 SCOPE: dict[str, Any] = {"user_id": "ada", "conversation_id": "c1"}
 WARM_UP = 3
 LONG = 10_000
-"""Of longer conversations peers, which take minutes, are measured three times, and at the middle budget."""
+"""Of longer conversations peers, which take minutes, are measured three times, and at the middle
+budget."""
 PEER_SECONDS = 60
 """A peer that takes longer for its few prompts is left out."""
 PARTS = ("prompt", "peers", "graph", "agent", "open", "import")
@@ -57,7 +62,10 @@ class Generator:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.words = [f"{self.random.choice('bcdfgklmnprst')}{self.random.choice('aeiou')}{n:x}" for n in range(5_000)]
+        self.words = [
+            f"{self.random.choice('bcdfgklmnprst')}{self.random.choice('aeiou')}{n:x}"
+            for n in range(5_000)
+        ]
         self.weights = [1 / (rank + 10) for rank in range(len(self.words))]
 
     def text(self, words: int = 23) -> str:
@@ -79,7 +87,8 @@ class Clocks:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        wall, cpu = time.perf_counter(), time.process_time()
+        wall = time.perf_counter()
+        cpu = time.process_time()
         yield
         self.cpu.append((time.process_time() - cpu) * 1000)
         self.wall.append((time.perf_counter() - wall) * 1000)
@@ -98,9 +107,9 @@ def cpu_seconds() -> float:
     return sum(one.ru_utime + one.ru_stime for one in used)
 
 
-def counting_store() -> Any:  # noqa: ANN401 - a class that is made where it is measured
+def counting_store() -> Any:
     """A store in memory that counts its operations."""
-    from langgraph.store.memory import InMemoryStore  # noqa: PLC0415 - what is measured is imported in its own process
+    from langgraph.store.memory import InMemoryStore
 
     class Counting(InMemoryStore):
         operations = 0
@@ -115,19 +124,27 @@ def counting_store() -> Any:  # noqa: ANN401 - a class that is made where it is 
 
 def fill_other_layers(pipeline: ContextPipeline, generator: Generator) -> None:
     """Documents and facts."""
-    from langchain_ctxbudget import KnowledgeBase  # noqa: PLC0415
+    from langchain_ctxbudget import KnowledgeBase
 
     texts = (" ".join(generator.text() for _ in range(40)) for _ in range(25))
-    KnowledgeBase(pipeline.store, user_id="ada").add([Document(text, id=f"d{n}") for n, text in enumerate(texts)])
+    KnowledgeBase(pipeline.store, user_id="ada").add(
+        [Document(text, id=f"d{n}") for n, text in enumerate(texts)]
+    )
     for n in range(20):
-        pipeline.knowledge.add_fact(f"Likes {generator.words[n * 50]}", category="preference", user_id="ada")
+        pipeline.knowledge.add_fact(
+            f"Likes {generator.words[n * 50]}", category="preference", user_id="ada"
+        )
 
 
 def prompt_rows(length: int, budgets: list[int], prompts: int, *, full: bool = False) -> list[Row]:
-    """Prompts and appends in turn, of one conversation for every budget; `full` with all other layers and learning."""
-    from langchain_ctxbudget import ContextPipeline  # noqa: PLC0415
+    """Prompts and appends in turn, of one conversation for every budget.
 
-    generator, store = Generator(length), counting_store()
+    `full` with all other layers and learning.
+    """
+    from langchain_ctxbudget import ContextPipeline
+
+    generator = Generator(length)
+    store = counting_store()
     rows: list[Row] = []
     with ContextPipeline({} if full else {"learn": False}, store=store) as pipeline:
         said = generator.messages(length)
@@ -138,15 +155,19 @@ def prompt_rows(length: int, budgets: list[int], prompts: int, *, full: bool = F
         pipeline.assemble("Where do we begin?", **SCOPE)
         pipeline.flush()  # blocks of the messages are written once, beside the prompts
         for budget in budgets:
-            appends, made = Clocks(), Clocks()
-            calls, operations = [], []
+            appends = Clocks()
+            made = Clocks()
+            calls = []
+            operations = []
             for _ in range(prompts + WARM_UP):
                 before = store.operations
                 with appends.running():
                     pipeline.add_messages(generator.exchange(), **SCOPE)
                 question = f"What about {generator.random.choice(said).text[:80]}?"
                 with made.running():
-                    context = pipeline.assemble(question, settings={"max_context_tokens": budget}, **SCOPE)
+                    context = pipeline.assemble(
+                        question, settings={"max_context_tokens": budget}, **SCOPE
+                    )
                 calls.append(context.report.tokenizer_calls)
                 operations.append(store.operations - before)
             wall, cpu = made.median()
@@ -167,7 +188,13 @@ def prompt_rows(length: int, budgets: list[int], prompts: int, *, full: bool = F
     return rows
 
 
-def timed(system: str, generator: Generator, said: list[BaseMessage], prompts: int, ask: Callable[[str], Any]) -> Row:
+def timed(
+    system: str,
+    generator: Generator,
+    said: list[BaseMessage],
+    prompts: int,
+    ask: Callable[[str], Any],
+) -> Row:
     clocks = Clocks()
     for _ in range(prompts + WARM_UP):
         question = f"What about {generator.random.choice(said).text[:80]}?"
@@ -184,7 +211,9 @@ def peer_row(name: str, length: int, budget: int, prompts: int) -> Row:
     return timed(name, generator, said, prompts, PEERS[name](said, budget))
 
 
-def trimming(counter: Callable[[], Any]) -> Callable[[list[BaseMessage], int], Callable[[str], Any]]:
+def trimming(
+    counter: Callable[[], Any],
+) -> Callable[[list[BaseMessage], int], Callable[[str], Any]]:
     def made(said: list[BaseMessage], budget: int) -> Callable[[str], Any]:
         count = counter()
         return lambda question: trim_messages(
@@ -194,15 +223,16 @@ def trimming(counter: Callable[[], Any]) -> Callable[[list[BaseMessage], int], C
     return made
 
 
-def exact_counter() -> Any:  # noqa: ANN401 - every peer has a type of its own for it
-    from langchain_ctxbudget import TiktokenCounter  # noqa: PLC0415
+def exact_counter() -> Any:
+    from langchain_ctxbudget import TiktokenCounter
 
     return TiktokenCounter().count_messages
 
 
 def chroma_retriever(said: list[BaseMessage], budget: int) -> Callable[[str], Any]:
-    from langchain_chroma import Chroma  # type: ignore[import-not-found]  # noqa: PLC0415
-    from langchain_ctxbudget import LocalEmbeddings  # noqa: PLC0415
+    from langchain_chroma import Chroma  # type: ignore[import-not-found]
+
+    from langchain_ctxbudget import LocalEmbeddings
 
     store: Any = Chroma(embedding_function=LocalEmbeddings())
     for start in range(0, len(said), 5_000):
@@ -212,8 +242,8 @@ def chroma_retriever(said: list[BaseMessage], budget: int) -> Callable[[str], An
 
 
 def llama_index(said: list[BaseMessage], budget: int) -> Callable[[str], Any]:
-    from llama_index.core.llms import ChatMessage  # type: ignore[import-not-found]  # noqa: PLC0415
-    from llama_index.core.memory import ChatMemoryBuffer  # type: ignore[import-not-found]  # noqa: PLC0415
+    from llama_index.core.llms import ChatMessage  # type: ignore[import-not-found]
+    from llama_index.core.memory import ChatMemoryBuffer  # type: ignore[import-not-found]
 
     count = exact_counter()
     memory: Any = ChatMemoryBuffer.from_defaults(
@@ -225,10 +255,11 @@ def llama_index(said: list[BaseMessage], budget: int) -> Callable[[str], Any]:
 
 
 def langmem(said: list[BaseMessage], budget: int) -> Callable[[str], Any]:
-    from langchain_core.language_models import FakeListChatModel  # noqa: PLC0415
-    from langmem.short_term import summarize_messages  # type: ignore[import-not-found]  # noqa: PLC0415
+    from langchain_core.language_models import FakeListChatModel
+    from langmem.short_term import summarize_messages  # type: ignore[import-not-found]
 
-    model, count = FakeListChatModel(responses=["They spoke of many things."]), exact_counter()
+    model = FakeListChatModel(responses=["They spoke of many things."])
+    count = exact_counter()
     return lambda question: summarize_messages(
         [*said, HumanMessage(question, id="q")],
         running_summary=None,
@@ -240,8 +271,8 @@ def langmem(said: list[BaseMessage], budget: int) -> Callable[[str], Any]:
 
 
 def summarization_middleware(said: list[BaseMessage], budget: int) -> Callable[[str], Any]:
-    from langchain.agents.middleware import SummarizationMiddleware  # noqa: PLC0415
-    from langchain_core.language_models import FakeListChatModel  # noqa: PLC0415
+    from langchain.agents.middleware import SummarizationMiddleware
+    from langchain_core.language_models import FakeListChatModel
 
     middleware: Any = SummarizationMiddleware(
         FakeListChatModel(responses=["They spoke of many things."]),
@@ -249,7 +280,9 @@ def summarization_middleware(said: list[BaseMessage], budget: int) -> Callable[[
         keep=("tokens", budget // 2),
         token_counter=exact_counter(),
     )
-    return lambda question: middleware.before_model({"messages": [*said, HumanMessage(question, id="q")]}, None)
+    return lambda question: middleware.before_model(
+        {"messages": [*said, HumanMessage(question, id="q")]}, None
+    )
 
 
 PEERS: dict[str, Callable[[list[BaseMessage], int], Callable[[str], Any]]] = {
@@ -264,54 +297,72 @@ PEERS: dict[str, Callable[[list[BaseMessage], int], Callable[[str], Any]]] = {
 
 def graph_row(length: int, budget: int, prompts: int) -> Row:
     """The same prompt through `build_context_graph`, with the state of a graph."""
-    from langchain_ctxbudget import ContextPipeline, build_context_graph  # noqa: PLC0415
+    from langchain_ctxbudget import ContextPipeline, build_context_graph
 
     generator = Generator(length)
     said = generator.messages(length)
     with ContextPipeline({"max_context_tokens": budget, "learn": False}) as pipeline:
         graph: Any = build_context_graph(pipeline)
         config: Any = {"configurable": {"thread_id": "c1", "user_id": "ada"}}
-        ask = lambda question: graph.invoke({"messages": [*said, HumanMessage(question, id="q")]}, config)  # noqa: E731
+        ask = lambda question: graph.invoke(
+            {"messages": [*said, HumanMessage(question, id="q")]}, config
+        )
         return timed("ctxbudget, graph", generator, said, prompts, ask)
 
 
 def agent_row(calls: int, messages: int, budget: int, prompts: int) -> Row:
     """The last calls of an agent's turn after some messages, less what these take without the middleware."""
-    from langchain.agents import create_agent  # noqa: PLC0415
-    from langchain_core.language_models import FakeMessagesListChatModel  # noqa: PLC0415
-    from langchain_core.tools import tool  # noqa: PLC0415
-    from langchain_ctxbudget.middleware import ContextBudgetMiddleware  # noqa: PLC0415
+    from langchain.agents import create_agent
+    from langchain_core.language_models import FakeMessagesListChatModel
+    from langchain_core.tools import tool
 
-    generator, rows = Generator(calls), list[list[float]]()
+    from langchain_ctxbudget.middleware import ContextBudgetMiddleware
+
+    generator = Generator(calls)
+    rows = list[list[float]]()
     look = tool("look", description="Looks at a place.")(lambda n: f"{n}: {generator.text(60)}")
     said = [*generator.messages(messages), HumanMessage("Find it.", id="job")]
-    config: Any = {"configurable": {"thread_id": "c1", "user_id": "ada"}, "recursion_limit": 10 * calls}
-    for middleware in ([], [ContextBudgetMiddleware({"max_context_tokens": budget, "learn": False})]):
+    config: Any = {
+        "configurable": {"thread_id": "c1", "user_id": "ada"},
+        "recursion_limit": 10 * calls,
+    }
+    for middleware in (
+        [],
+        [ContextBudgetMiddleware({"max_context_tokens": budget, "learn": False})],
+    ):
         asked: list[tuple[float, float]] = []
 
         class Model(FakeMessagesListChatModel):
-            def bind_tools(self, *_: object, **__: object) -> Any:  # noqa: ANN401
+            def bind_tools(self, *_: object, **__: object) -> Any:
                 return self
 
-            def _generate(self, *args: Any, asked: Any = asked, **options: Any) -> Any:  # noqa: ANN401
+            def _generate(self, *args: Any, asked: Any = asked, **options: Any) -> Any:
                 asked.append((time.perf_counter() * 1000, time.process_time() * 1000))
                 return super()._generate(*args, **options)
 
         uses = ([{"name": "look", "args": {"n": n}, "id": f"t{n}"}] for n in range(calls))
-        model = Model(responses=[*(AIMessage("", tool_calls=use) for use in uses), AIMessage("Here.")])
+        model = Model(
+            responses=[*(AIMessage("", tool_calls=use) for use in uses), AIMessage("Here.")]
+        )
         agent: Any = create_agent(model, [look], middleware=middleware)
         agent.invoke({"messages": said}, config)
         taken = [(two[0] - one[0], two[1] - one[1]) for one, two in pairwise(asked[-prompts:])]
         rows.append([*map(statistics.median, zip(*taken, strict=True))])
     wall, cpu = (two - one for one, two in zip(*rows, strict=True))
-    return {"system": f"agent, call {calls}, {messages:,} before", "wall": wall, "cpu": cpu, "mb": resident_mb()}
+    return {
+        "system": f"agent, call {calls}, {messages:,} before",
+        "wall": wall,
+        "cpu": cpu,
+        "mb": resident_mb(),
+    }
 
 
 def fill_row(length: int, folder: str) -> Row:
     """A conversation in a Chroma folder, then single exchanges."""
-    from langchain_ctxbudget import ChromaStore, ContextPipeline  # noqa: PLC0415
+    from langchain_ctxbudget import ChromaStore, ContextPipeline
 
-    generator, appends = Generator(length), Clocks()
+    generator = Generator(length)
+    appends = Clocks()
     with ChromaStore(folder) as store, ContextPipeline({"learn": False}, store=store) as pipeline:
         said = generator.messages(length)
         for start in range(0, length, 2_000):
@@ -328,7 +379,7 @@ def fill_row(length: int, folder: str) -> Row:
 
 def open_row(length: int, folder: str, budget: int) -> Row:
     """The first prompt of a new process."""
-    from langchain_ctxbudget import ChromaStore, ContextPipeline  # noqa: PLC0415
+    from langchain_ctxbudget import ChromaStore, ContextPipeline
 
     clocks = Clocks()
     with (
@@ -338,19 +389,26 @@ def open_row(length: int, folder: str, budget: int) -> Row:
         for _ in range(2):
             with clocks.running():
                 made.assemble(f"What about {Generator(length).text(6)}", **SCOPE)
-    found = {"wall": clocks.wall[1], "cpu": clocks.cpu[1], "first": clocks.wall[0], "first_cpu": clocks.cpu[0]}
+    found = {
+        "wall": clocks.wall[1],
+        "cpu": clocks.cpu[1],
+        "first": clocks.wall[0],
+        "first_cpu": clocks.cpu[0],
+    }
     return {"system": "open a folder", **found, "mb": resident_mb()}
 
 
 def import_row(statement: str) -> Row:
     """Milliseconds after `langchain_core.messages` has been imported, or of a whole command."""
-    started, before = time.perf_counter(), cpu_seconds()
+    started = time.perf_counter()
+    before = cpu_seconds()
     if statement.startswith("ctxbudget"):
         program = Path(sys.executable).with_name("ctxbudget")
         subprocess.run([program, *statement.split()[1:]], check=True, capture_output=True)
     else:
         exec(statement)
-    wall, cpu = time.perf_counter() - started, cpu_seconds() - before
+    wall = time.perf_counter() - started
+    cpu = cpu_seconds() - before
     return {"system": statement, "wall": wall * 1000, "cpu": cpu * 1000}
 
 
@@ -365,7 +423,7 @@ STATEMENTS = (
 # -- Running and showing
 
 
-class Failed(Exception):  # noqa: N818 - why a row is missing
+class Failed(Exception):
     """The last line of what a measurement printed."""
 
 
@@ -378,9 +436,13 @@ def measured(function: str, *args: object, **options: object) -> list[Row]:
     command = [sys.executable, __file__, "--measure", json.dumps([function, args, options])]
     limit = PEER_SECONDS if function == "peer_row" else None
     # Whoever has installed a package imports it compiled.
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment = {
+        name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+    }
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit, env=environment)
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=limit, env=environment
+        )
     except subprocess.TimeoutExpired:
         raise Failed(f"it takes more than {limit} s") from None
     if done.returncode:
@@ -392,7 +454,10 @@ def measured(function: str, *args: object, **options: object) -> list[Row]:
 def opened(length: int, budget: int) -> list[Row]:
     folder = tempfile.mkdtemp(prefix="speed-")
     try:
-        [filled], [first] = measured("fill_row", length, folder), measured("open_row", length, folder, budget)
+        [filled], [first] = (
+            measured("fill_row", length, folder),
+            measured("open_row", length, folder, budget),
+        )
         return [{**first, **filled}]
     finally:
         shutil.rmtree(folder)
@@ -400,21 +465,35 @@ def opened(length: int, budget: int) -> list[Row]:
 
 def median_of(count: int, statement: str) -> list[Row]:
     rows = [row for _ in range(count) for row in measured("import_row", statement)]
-    return [{**rows[0], **{name: statistics.median(row[name] for row in rows[1:]) for name in ("wall", "cpu")}}]
+    return [
+        {
+            **rows[0],
+            **{name: statistics.median(row[name] for row in rows[1:]) for name in ("wall", "cpu")},
+        }
+    ]
 
 
 def jobs(options: argparse.Namespace) -> Iterator[tuple[str, Row, Callable[[], list[Row]]]]:
     """A part, the row's first cells, and how it is measured."""
-    lengths, budgets = ([int(n) for n in given.split(",")] for given in (options.lengths, options.budgets))
+    lengths, budgets = (
+        [int(n) for n in given.split(",")] for given in (options.lengths, options.budgets)
+    )
     prompts = options.prompts
     cells = [{"messages": length, "budget": budget} for length in lengths for budget in budgets]
     for length in lengths:
         for full in (False, True):
-            yield "prompt", {"messages": length}, partial(measured, "prompt_rows", length, budgets, prompts, full=full)
+            yield (
+                "prompt",
+                {"messages": length},
+                partial(measured, "prompt_rows", length, budgets, prompts, full=full),
+            )
     middle = budgets[len(budgets) // 2]
     for cell in cells:
-        at, is_long = (cell["messages"], cell["budget"]), cell["messages"] > LONG
-        for name in PEERS if cell["budget"] == middle else () if is_long else ("trim_messages, exact",):
+        at = (cell["messages"], cell["budget"])
+        is_long = cell["messages"] > LONG
+        for name in (
+            PEERS if cell["budget"] == middle else () if is_long else ("trim_messages, exact",)
+        ):
             yield "peers", cell, partial(measured, "peer_row", name, *at, 3 if is_long else prompts)
     for length in lengths:
         cell = {"messages": length, "budget": middle}
@@ -452,7 +531,9 @@ def _cell(value: object) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--lengths", default="1000,10000,100000", help="messages, comma-separated")
     parser.add_argument("--budgets", default="4096,8192,32768", help="tokens, comma-separated")
     parser.add_argument("--prompts", type=int, default=20, help="prompts of a row")
@@ -464,7 +545,8 @@ def main() -> None:
         function, args, keywords = json.loads(options.measure)
         print(json.dumps(globals()[function](*args, **keywords)))
         return
-    console, out = Console(stderr=True), Console(width=None if sys.stdout.isatty() else 150)
+    console = Console(stderr=True)
+    out = Console(width=None if sys.stdout.isatty() else 150)
     rows: list[Row] = []
     chosen = [job for job in jobs(options) if job[0] in options.only]
     with console.status("measuring") as status:
@@ -474,9 +556,16 @@ def main() -> None:
                 found = [{**cell, **row} for row in run()]
                 found[-1]["last"] = number + 1 < len(chosen) and chosen[number + 1][0] != part
                 rows += found
-                console.print(f"{number + 1} of {len(chosen)}: {found}", soft_wrap=True, markup=False, highlight=False)
+                console.print(
+                    f"{number + 1} of {len(chosen)}: {found}",
+                    soft_wrap=True,
+                    markup=False,
+                    highlight=False,
+                )
             except Failed as failure:
-                console.print(f"{part} {cell or ''}: left out, {failure}", soft_wrap=True, markup=False)
+                console.print(
+                    f"{part} {cell or ''}: left out, {failure}", soft_wrap=True, markup=False
+                )
     out.print(table(rows))
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")

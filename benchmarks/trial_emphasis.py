@@ -89,7 +89,9 @@ class Remembered(Embeddings):
         return self.embed_documents([text])[0]
 
 
-def asked(pipeline: ContextPipeline, conversation: Conversation, budget: int) -> dict[Emphasis, list[Score]]:
+def asked(
+    pipeline: ContextPipeline, conversation: Conversation, budget: int
+) -> dict[Emphasis, list[Score]]:
     """What the prompts for the questions hold; each emphasis has a compaction cut of its own."""
     who = {"user_id": f"asked {budget}", "conversation_id": conversation.id}
     scores: dict[Emphasis, list[Score]] = {emphasis: [] for emphasis in EMPHASES}
@@ -105,7 +107,13 @@ def asked(pipeline: ContextPipeline, conversation: Conversation, budget: int) ->
 
 
 def replay(
-    pipeline: ContextPipeline, conversation: Conversation, budget: int, emphasis: Emphasis, *, turns: int, warm_up: int
+    pipeline: ContextPipeline,
+    conversation: Conversation,
+    budget: int,
+    emphasis: Emphasis,
+    *,
+    turns: int,
+    warm_up: int,
 ) -> list[Turned]:
     """What prompts cost in the middle of a conversation, the first ones of the stretch aside."""
     who = {"user_id": f"{emphasis} {budget}", "conversation_id": conversation.id}
@@ -126,14 +134,22 @@ def replay(
     return rows[-turns:]
 
 
-def add(pipeline: ContextPipeline, turns: Sequence[Turn], *, user_id: str, conversation_id: str) -> None:
+def add(
+    pipeline: ContextPipeline, turns: Sequence[Turn], *, user_id: str, conversation_id: str
+) -> None:
     """Add turns, if there are any."""
     if turns:
-        pipeline.add_messages([turn.message for turn in turns], user_id=user_id, conversation_id=conversation_id)
+        pipeline.add_messages(
+            [turn.message for turn in turns], user_id=user_id, conversation_id=conversation_id
+        )
 
 
 def averaged(
-    data: str, budget: int, emphasis: str, scores: Sequence[Score], replayed: Sequence[Sequence[Turned]]
+    data: str,
+    budget: int,
+    emphasis: str,
+    scores: Sequence[Score],
+    replayed: Sequence[Sequence[Turned]],
 ) -> Row:
     """The row of a table; every conversation counts the same in what prompts cost."""
 
@@ -190,13 +206,18 @@ def table(rows: Sequence[Row]) -> Table:
 def markdown(rows: Sequence[Row]) -> str:
     """The same as Markdown."""
     left = {"data", "emphasis"}
-    lines = ["| " + " | ".join(Row._fields) + " |", "|" + "|".join("---" if f in left else "--:" for f in Row._fields)]
-    return "\n".join([f"{lines[0]}\n{lines[1]}|", *("| " + " | ".join(cells(row)) + " |" for row in rows)])
+    lines = [
+        "| " + " | ".join(Row._fields) + " |",
+        "|" + "|".join("---" if f in left else "--:" for f in Row._fields),
+    ]
+    return "\n".join(
+        [f"{lines[0]}\n{lines[1]}|", *("| " + " | ".join(cells(row)) + " |" for row in rows)]
+    )
 
 
 def plot(rows: Sequence[Row], path: Path) -> None:
     """Recall over effective cost, a line per data set and budget."""
-    from matplotlib.figure import Figure  # noqa: PLC0415 - an extra
+    from matplotlib.figure import Figure
 
     names = list(dict.fromkeys(row.data for row in rows))
     figure = Figure(figsize=(4.2 * len(names) + 1.6, 4.2), dpi=100, layout="constrained")
@@ -206,9 +227,13 @@ def plot(rows: Sequence[Row], path: Path) -> None:
         budgets = sorted({row.budget for row in rows if row.data == name})
         for budget, colour in zip(budgets, COLOURS, strict=False):
             line = [row for row in rows if (row.data, row.budget) == (name, budget)]
-            panel.plot([row.cost for row in line], [row.recall for row in line], color=colour, lw=1.2)
+            panel.plot(
+                [row.cost for row in line], [row.recall for row in line], color=colour, lw=1.2
+            )
             for row in line:
-                panel.plot(row.cost, row.recall, color=colour, marker=MARKERS[row.emphasis], ms=7, ls="")
+                panel.plot(
+                    row.cost, row.recall, color=colour, marker=MARKERS[row.emphasis], ms=7, ls=""
+                )
             cheapest = min(line, key=lambda row: row.cost)
             panel.annotate(
                 f"{budget:,}",
@@ -218,7 +243,12 @@ def plot(rows: Sequence[Row], path: Path) -> None:
                 ha="right",
                 color=colour,
             )
-        panel.set(title=name, xlabel="effective cost of a prompt, % of the budget", xlim=(40, 102), ylim=(low, 100))
+        panel.set(
+            title=name,
+            xlabel="effective cost of a prompt, % of the budget",
+            xlim=(40, 102),
+            ylim=(low, 100),
+        )
         panel.grid(visible=True, lw=0.4)
         panel.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel("evidence turns in the prompt, %")
@@ -229,15 +259,29 @@ def plot(rows: Sequence[Row], path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, nargs="+", help="JSON-lines files, plain or compressed with gzip")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--data", type=Path, nargs="+", help="JSON-lines files, plain or compressed with gzip"
+    )
     parser.add_argument("--synthetic", action="store_true", help="generated conversations instead")
-    parser.add_argument("--budgets", nargs="+", default=["1024,2048,4096", "realmem:2048,4096,8192"])
+    parser.add_argument(
+        "--budgets", nargs="+", default=["1024,2048,4096", "realmem:2048,4096,8192"]
+    )
     parser.add_argument("--limit", type=int, help="questions per conversation, spread evenly")
-    parser.add_argument("--skip", default="adversarial", help="question categories to leave out, comma-separated")
-    parser.add_argument("--turns", type=int, default=60, help="turns of each conversation that are replayed")
-    parser.add_argument("--warm-up", type=int, default=20, help="turns before them that are not counted")
-    parser.add_argument("--constants", nargs="+", default=[], help="emphasis:field=value, in the place of a default")
+    parser.add_argument(
+        "--skip", default="adversarial", help="question categories to leave out, comma-separated"
+    )
+    parser.add_argument(
+        "--turns", type=int, default=60, help="turns of each conversation that are replayed"
+    )
+    parser.add_argument(
+        "--warm-up", type=int, default=20, help="turns before them that are not counted"
+    )
+    parser.add_argument(
+        "--constants", nargs="+", default=[], help="emphasis:field=value, in the place of a default"
+    )
     parser.add_argument("--plot", type=Path, help="a picture: .svg, .png or .pdf")
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
@@ -248,12 +292,19 @@ def main() -> None:
     budgets = budgets_of(options.budgets, sets)
     rows, embeddings = list[Row](), Remembered()
     stretch = {"turns": options.turns, "warm_up": options.warm_up}
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True)) as progress:
         for data in sets:
             scores: defaultdict[tuple[int, Emphasis], list[Score]] = defaultdict(list)
             replayed: defaultdict[tuple[int, Emphasis], list[list[Turned]]] = defaultdict(list)
-            bar = progress.add_task(data.name, total=len(data.conversations) * len(budgets[data.name]))
+            bar = progress.add_task(
+                data.name, total=len(data.conversations) * len(budgets[data.name])
+            )
             for conversation, budget in product(data.conversations, budgets[data.name]):
                 with ContextPipeline(
                     system_prompt=SYSTEM_PROMPT, store=InMemoryStore(), embeddings=embeddings
@@ -261,10 +312,18 @@ def main() -> None:
                     for emphasis, some in asked(pipeline, conversation, budget).items():
                         scores[budget, emphasis] += some
                     for emphasis in EMPHASES:
-                        replayed[budget, emphasis].append(replay(pipeline, conversation, budget, emphasis, **stretch))
+                        replayed[budget, emphasis].append(
+                            replay(pipeline, conversation, budget, emphasis, **stretch)
+                        )
                 progress.advance(bar)
             rows += [
-                averaged(data.name, budget, emphasis, scores[budget, emphasis], replayed[budget, emphasis])
+                averaged(
+                    data.name,
+                    budget,
+                    emphasis,
+                    scores[budget, emphasis],
+                    replayed[budget, emphasis],
+                )
                 for budget, emphasis in product(budgets[data.name], EMPHASES)
             ]
     out = Console(width=None if sys.stdout.isatty() else 160)
@@ -273,7 +332,9 @@ def main() -> None:
     else:
         out.print(table(rows))
     if options.json:
-        options.json.write_text(json.dumps([row._asdict() for row in rows], indent=1), encoding="utf-8")
+        options.json.write_text(
+            json.dumps([row._asdict() for row in rows], indent=1), encoding="utf-8"
+        )
     if options.plot:
         plot(rows, options.plot)
 

@@ -25,7 +25,12 @@ from langchain_ctxbudget import ContextPipeline, ContextSettings
 
 USER, CONVERSATION = "ada", "c1"
 WARM_UP = 3
-STEPS = {"compute_budget": "budget", "compact_history": "compact", "retrieve": "retrieve", "assemble": "assemble"}
+STEPS = {
+    "compute_budget": "budget",
+    "compact_history": "compact",
+    "retrieve": "retrieve",
+    "assemble": "assemble",
+}
 
 
 class Growth(NamedTuple):
@@ -49,7 +54,8 @@ def measured(length: int, words_each: int, budget: int, prompts: int) -> Growth:
     weights = [1 / (rank + 10) for rank in range(len(words))]
     kinds = (HumanMessage, AIMessage)
     said: list[BaseMessage] = [
-        kinds[n % 2](spoken(chosen, words, weights, chosen.randint(2, 2 * words_each - 2))) for n in range(length)
+        kinds[n % 2](spoken(chosen, words, weights, chosen.randint(2, 2 * words_each - 2)))
+        for n in range(length)
     ]
     pipeline = ContextPipeline(ContextSettings(max_context_tokens=budget), store=InMemoryStore())
     pipeline.add_messages(said, user_id=USER, conversation_id=CONVERSATION)
@@ -69,15 +75,22 @@ def measured(length: int, words_each: int, budget: int, prompts: int) -> Growth:
         appends.append((time.process_time() - started) * 1000)
         started = time.process_time()
         context = pipeline.assemble(
-            f"What about {chosen.choice(said).text[:80]}?", user_id=USER, conversation_id=CONVERSATION
+            f"What about {chosen.choice(said).text[:80]}?",
+            user_id=USER,
+            conversation_id=CONVERSATION,
         )
         totals.append((time.process_time() - started) * 1000)
         timings.append(context.report.timings_ms)
-    steps = {name: statistics.median(timing[name] for timing in timings[WARM_UP:]) for name in timings[-1]}
+    steps = {
+        name: statistics.median(timing[name] for timing in timings[WARM_UP:])
+        for name in timings[-1]
+    }
     total, append = statistics.median(totals[WARM_UP:]), statistics.median(appends[WARM_UP:])
     return Growth(
         length,
-        pipeline.token_counter.count_messages(pipeline.get_messages(user_id=USER, conversation_id=CONVERSATION)),
+        pipeline.token_counter.count_messages(
+            pipeline.get_messages(user_id=USER, conversation_id=CONVERSATION)
+        ),
         first,
         steps,
         total,
@@ -86,19 +99,39 @@ def measured(length: int, words_each: int, budget: int, prompts: int) -> Growth:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--lengths", default="10000,100000", help="messages, comma-separated")
     parser.add_argument("--words", type=int, default=12, help="words of a message, on average")
     parser.add_argument("--budget", type=int, default=8_000, help="tokens")
     parser.add_argument("--prompts", type=int, default=30)
     options = parser.parse_args()
-    rows = [measured(int(n), options.words, options.budget, options.prompts) for n in options.lengths.split(",")]
-    table = Table("messages", "tokens", "first, s", "append", *STEPS.values(), "prompt", "ratio", title="Milliseconds")
+    rows = [
+        measured(int(n), options.words, options.budget, options.prompts)
+        for n in options.lengths.split(",")
+    ]
+    table = Table(
+        "messages",
+        "tokens",
+        "first, s",
+        "append",
+        *STEPS.values(),
+        "prompt",
+        "ratio",
+        title="Milliseconds",
+    )
     for column in table.columns:
         column.justify = "right"
     for row in rows:
         steps = [f"{row.steps[name]:.1f}" for name in STEPS]
-        cells = [f"{row.messages:,}", f"{row.tokens:,}", f"{row.first_seconds:.1f}", f"{row.append:.1f}", *steps]
+        cells = [
+            f"{row.messages:,}",
+            f"{row.tokens:,}",
+            f"{row.first_seconds:.1f}",
+            f"{row.append:.1f}",
+            *steps,
+        ]
         table.add_row(*cells, f"{row.total:.1f}", f"{row.total / rows[0].total:.2f}")
     Console().print(table)
 

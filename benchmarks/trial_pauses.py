@@ -36,7 +36,18 @@ from langchain_ctxbudget import ContextPipeline, ContextSettings
 from langchain_ctxbudget.tokens import effective_tokens
 
 SYSTEM_PROMPT = "You are a helpful assistant."
-COLUMNS = ("budget", "prompts", "asked", "recall", "cold", "warm", "pauses", "tokens", "cost", "whole")
+COLUMNS = (
+    "budget",
+    "prompts",
+    "asked",
+    "recall",
+    "cold",
+    "warm",
+    "pauses",
+    "tokens",
+    "cost",
+    "whole",
+)
 
 
 class Prompted(NamedTuple):
@@ -72,7 +83,9 @@ def prompts_of(conversation: Conversation, budget: int, turns: int) -> list[Prom
         questions[question.history].append(question)
     first, clock = stretch(conversation, turns), [time_of(said[0])]
     settings = ContextSettings(max_context_tokens=budget)
-    pipeline = ContextPipeline(settings=settings, system_prompt=SYSTEM_PROMPT, clock=lambda: clock[0])
+    pipeline = ContextPipeline(
+        settings=settings, system_prompt=SYSTEM_PROMPT, clock=lambda: clock[0]
+    )
     chat = pipeline.conversation(conversation.id, user_id="pauses")
     chat.add(*(turn.message for turn in said[:first]))
     rows: list[Prompted] = []
@@ -82,11 +95,19 @@ def prompts_of(conversation: Conversation, budget: int, turns: int) -> list[Prom
         if said[place].human:
             prompt = chat.assemble(said[place].text).messages
             text, tokens = "\0".join(f"{one.type}\1{one.text}" for one in prompt), count(prompt)
-            is_cold = last is None or (clock[0] - last).total_seconds() > settings.cache_lifetime_seconds
-            shared = 0 if is_cold else round(tokens * len(os.path.commonprefix([before, text])) / len(text))  # noqa: RUF071
+            is_cold = (
+                last is None or (clock[0] - last).total_seconds() > settings.cache_lifetime_seconds
+            )
+            shared = (
+                0
+                if is_cold
+                else round(tokens * len(os.path.commonprefix([before, text])) / len(text))
+            )
             everything = sum(costs[: place + 1])
             known = 0 if is_cold else everything - sum(costs[place - 1 : place + 1])
-            recalls = [score(one, said[:place], prompt, budget, 0.0).recall for one in questions[place]]
+            recalls = [
+                score(one, said[:place], prompt, budget, 0.0).recall for one in questions[place]
+            ]
             paid, whole = effective_tokens(tokens, shared), effective_tokens(everything, known)
             rows.append(Prompted(is_cold, tokens, paid, whole, recalls))
             before, last = text, clock[0]
@@ -101,7 +122,10 @@ def cells(budget: int, rows: list[Prompted]) -> list[str]:
         for is_cold in (True, False)
     }
     recalls = [*by_cold[True], *by_cold[False]]
-    shares = [f"{100 * fmean(some):.1f}" if some else "" for some in (recalls, by_cold[True], by_cold[False])]
+    shares = [
+        f"{100 * fmean(some):.1f}" if some else ""
+        for some in (recalls, by_cold[True], by_cold[False])
+    ]
     paid, whole = fmean(row.cost for row in rows), fmean(row.whole for row in rows)
     cold = f"{100 * fmean(row.is_cold for row in rows):.0f}"
     tokens = f"{fmean(row.tokens for row in rows):,.0f}"
@@ -118,20 +142,30 @@ def cells(budget: int, rows: list[Prompted]) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="conversations with the times of their messages")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--data", type=Path, required=True, help="conversations with the times of their messages"
+    )
     parser.add_argument("--budgets", default="8192", help="tokens, comma-separated")
-    parser.add_argument("--turns", type=int, default=300, help="messages of the user in each conversation")
+    parser.add_argument(
+        "--turns", type=int, default=300, help="messages of the user in each conversation"
+    )
     parser.add_argument("--limit", type=int, help="questions of each conversation")
     options = parser.parse_args()
     load_vocabulary()
-    conversations = read(options.data, limit=options.limit, skip=frozenset({"adversarial"})).conversations
+    conversations = read(
+        options.data, limit=options.limit, skip=frozenset({"adversarial"})
+    ).conversations
     table = Table(*COLUMNS, title=options.data.name, box=SIMPLE)
     for column in table.columns:
         column.justify = "right"
     for budget in map(int, options.budgets.split(",")):
         done = track(conversations, f"{budget:,} tokens", transient=True)
-        table.add_row(*cells(budget, [row for one in done for row in prompts_of(one, budget, options.turns)]))
+        table.add_row(
+            *cells(budget, [row for one in done for row in prompts_of(one, budget, options.turns)])
+        )
     Console().print(table)
 
 

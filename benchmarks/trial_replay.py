@@ -36,7 +36,14 @@ from quality.data import Conversation, DataSet, Question, read
 from quality.scoring import squeezed
 from quality.showing import cell
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table
 from trial_emphasis import Remembered
 from langchain_ctxbudget import TiktokenCounter
@@ -110,11 +117,19 @@ class Work:
         made = contender(name, 1, system_prompt=SYSTEM_PROMPT, embeddings=self.embeddings)
         with closing(made) as system:
             for question in conversation.questions:
-                prompt = system.prompt(messages[: question.history], [HumanMessage(question.text)]).messages
-                self.asked[data, name].append(Asked(found(question, prompt), COUNTER.count_messages(prompt)))
-        result = replay(messages, [name], budget=1, system_prompt=SYSTEM_PROMPT, embeddings=self.embeddings)
+                prompt = system.prompt(
+                    messages[: question.history], [HumanMessage(question.text)]
+                ).messages
+                self.asked[data, name].append(
+                    Asked(found(question, prompt), COUNTER.count_messages(prompt))
+                )
+        result = replay(
+            messages, [name], budget=1, system_prompt=SYSTEM_PROMPT, embeddings=self.embeddings
+        )
         # The first prompt of the stretch has none before it.
-        self.turns[data, name] += [turn for track in result.tracks for turn in track.turns[-self.most_turns :][1:]]
+        self.turns[data, name] += [
+            turn for track in result.tracks for turn in track.turns[-self.most_turns :][1:]
+        ]
 
     def row(self, data: str, name: str) -> Row:
         """A row of the table."""
@@ -154,7 +169,9 @@ def needed(data: DataSet) -> list[list[int]]:
         for question in conversation.questions:
             asked = COUNTER.count_message(HumanMessage(question.text))
             before = (begins[places[turn.id]] for turn in question.evidence)
-            needs.append([system + asked + sums[question.history] - sums[max(0, place)] for place in before])
+            needs.append(
+                [system + asked + sums[question.history] - sums[max(0, place)] for place in before]
+            )
     return needs
 
 
@@ -187,7 +204,9 @@ def equal(ours: Row, theirs: Row) -> Equal:
     )
 
 
-def run(work: Work, data: DataSet, budgets: Sequence[int], progress: Progress) -> tuple[list[Row], list[Equal]]:
+def run(
+    work: Work, data: DataSet, budgets: Sequence[int], progress: Progress
+) -> tuple[list[Row], list[Equal]]:
     """All rows of a data set, and what equal recall costs."""
     ours, theirs = ([f"{name}@{budget}" for budget in budgets] for name in (OURS, THEIRS))
     names = [WHOLE, *theirs, *ours]
@@ -227,7 +246,11 @@ def markdown(rows: Sequence[Row] | Sequence[Equal]) -> str:
     names = rows[0]._fields
     rule = "|".join("---" if name in {"data", "system"} else "--:" for name in names)
     return "\n".join(
-        ["| " + " | ".join(names) + " |", f"|{rule}|", *("| " + " | ".join(map(cell, row)) + " |" for row in rows)]
+        [
+            "| " + " | ".join(names) + " |",
+            f"|{rule}|",
+            *("| " + " | ".join(map(cell, row)) + " |" for row in rows),
+        ]
     )
 
 
@@ -238,7 +261,10 @@ def data_sets(options: argparse.Namespace) -> list[DataSet]:
         SystemExit: there is nothing.
     """
     skip = frozenset(options.skip.split(","))
-    sets = [read(path, limit=options.limit, skip=skip) for path in sorted(options.folder.glob("*.jsonl.gz"))]
+    sets = [
+        read(path, limit=options.limit, skip=skip)
+        for path in sorted(options.folder.glob("*.jsonl.gz"))
+    ]
     chosen = [
         DataSet(data.name, data.conversations[: options.conversations])
         for data in sets
@@ -250,33 +276,51 @@ def data_sets(options: argparse.Namespace) -> list[DataSet]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path, help="where the data is")
     parser.add_argument("--sets", nargs="+", help="only these, by name")
-    parser.add_argument("--budgets", nargs="+", default=["1024,2048,4096", "realmem:2048,4096,8192"])
+    parser.add_argument(
+        "--budgets", nargs="+", default=["1024,2048,4096", "realmem:2048,4096,8192"]
+    )
     parser.add_argument("--conversations", type=int, help="so many of each set")
     parser.add_argument("--limit", type=int, help="questions per conversation, spread evenly")
-    parser.add_argument("--turns", type=int, default=60, help="turns of each conversation that are replayed")
-    parser.add_argument("--skip", default="adversarial", help="question categories to leave out, comma-separated")
+    parser.add_argument(
+        "--turns", type=int, default=60, help="turns of each conversation that are replayed"
+    )
+    parser.add_argument(
+        "--skip", default="adversarial", help="question categories to leave out, comma-separated"
+    )
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     parser.add_argument("--markdown", action="store_true", help="print the tables as Markdown")
     options = parser.parse_args()
     sets = data_sets(options)
     budgets = budgets_of(options.budgets, sets)
     work, rows, same = Work(options.turns, Remembered()), list[Row](), list[Equal]()
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True)) as progress:
         for data in sets:
             more, equals = run(work, data, budgets[data.name], progress)
             rows, same = [*rows, *more], [*same, *equals]
             if options.json:  # after each set: what was measured is not lost
-                kept = {"rows": [row._asdict() for row in rows], "equal": [row._asdict() for row in same]}
+                kept = {
+                    "rows": [row._asdict() for row in rows],
+                    "equal": [row._asdict() for row in same],
+                }
                 options.json.write_text(json.dumps(kept, indent=1), encoding="utf-8")
     out = Console(width=None if sys.stdout.isatty() else 160)
     replayed = f"what is sent and what it holds; a cached token counts {CACHED_PRICE}"
     for title, some in ((replayed, rows), ("the same recall", same)):
         if options.markdown:
-            out.print(f"{title}\n\n{markdown(some)}\n", soft_wrap=True, highlight=False, markup=False)
+            out.print(
+                f"{title}\n\n{markdown(some)}\n", soft_wrap=True, highlight=False, markup=False
+            )
         else:
             out.print(table(title, some))
 

@@ -35,7 +35,14 @@ from quality.data import Conversation, DataSet
 from quality.scoring import Score, score
 from quality.showing import cell
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table
 from langchain_ctxbudget import ContextPipeline, retrieval, search
 from langchain_ctxbudget.history import MessageIndex
@@ -57,7 +64,9 @@ def without_weight(*names: str) -> AbstractContextManager[object]:
 def without_words() -> AbstractContextManager[object]:
     """The ranking without any BM25."""
 
-    def ranked(texts: Texts, question: Any, lexical: Scores, dense: Scores | None, _: Any, **more: Any) -> Ranking:  # noqa: ANN401 - passed on
+    def ranked(
+        texts: Texts, question: Any, lexical: Scores, dense: Scores | None, _: Any, **more: Any
+    ) -> Ranking:
         return rank(texts, question, np.zeros_like(lexical), dense, None, **more)
 
     return patch.object(search, "rank", ranked)
@@ -65,14 +74,14 @@ def without_words() -> AbstractContextManager[object]:
 
 def without_subjects() -> AbstractContextManager[object]:
     """Sessions by time alone."""
-    return patch.object(MessageIndex, "subjects", lambda index: index._session.values)  # noqa: SLF001 - what it cuts
+    return patch.object(MessageIndex, "subjects", lambda index: index._session.values)
 
 
 @contextmanager
 def without_embeddings() -> Iterator[None]:
     """As in a pipeline that has none: no similarities, no subjects."""
 
-    def gathered(searched: Any, query: Any, _: Any, *more: Any) -> Any:  # noqa: ANN401 - passed on
+    def gathered(searched: Any, query: Any, _: Any, *more: Any) -> Any:
         return gather(searched, query, None, *more)
 
     with without_subjects(), patch.object(retrieval, "gather", gathered):
@@ -81,12 +90,12 @@ def without_embeddings() -> Iterator[None]:
 
 def without_passages() -> AbstractContextManager[object]:
     """Whole texts, or nothing of them."""
-    return patch.object(selecting._Selection, "_take_passage", lambda *_: None)  # noqa: SLF001 - the part itself
+    return patch.object(selecting._Selection, "_take_passage", lambda *_: None)
 
 
 def without_replies() -> AbstractContextManager[object]:
     """Questions without their replies, and the other way round."""
-    return patch.object(selecting._Selection, "_take_exchange", lambda *_: None)  # noqa: SLF001 - the part itself
+    return patch.object(selecting._Selection, "_take_exchange", lambda *_: None)
 
 
 PARTS: dict[str, Callable[[], AbstractContextManager[object]]] = {
@@ -97,7 +106,9 @@ PARTS: dict[str, Callable[[], AbstractContextManager[object]]] = {
     "length": partial(without_weight, "length"),
     "variety": partial(without_weight, "variety"),
     "neighbours": partial(without_weight, "neighbours"),
-    "sessions, all": partial(without_weight, "session_best", "session", "session_alike", "opening", "recency"),
+    "sessions, all": partial(
+        without_weight, "session_best", "session", "session_alike", "opening", "recency"
+    ),
     "session scores": partial(without_weight, "session_best", "session", "session_alike"),
     "opening": partial(without_weight, "opening"),
     "recency": partial(without_weight, "recency"),
@@ -129,20 +140,28 @@ Found = dict[str, dict[int, list[Score]]]
 
 
 def ask(
-    conversation: Conversation, budgets: Sequence[int], parts: Sequence[str], found: Found, done: Callable[[], None]
+    conversation: Conversation,
+    budgets: Sequence[int],
+    parts: Sequence[str],
+    found: Found,
+    done: Callable[[], None],
 ) -> None:
     """Put every question without every part, and add the scores."""
     said = 0
     with ContextPipeline(system_prompt=SYSTEM_PROMPT, store=InMemoryStore()) as pipeline:
         for question in conversation.questions:
             if question.history > said:
-                pipeline.add_messages([turn.message for turn in conversation.turns[said : question.history]], **WHO)
+                pipeline.add_messages(
+                    [turn.message for turn in conversation.turns[said : question.history]], **WHO
+                )
                 said = question.history
             for part, budget in product(parts, budgets):
                 with PARTS[part]():
                     settings = {"max_context_tokens": budget, "cache_lifetime_seconds": 0}
                     context = pipeline.assemble(question.text, settings=settings, **WHO)
-                found[part][budget].append(score(question, conversation.turns[:said], context.messages, budget, 0.0))
+                found[part][budget].append(
+                    score(question, conversation.turns[:said], context.messages, budget, 0.0)
+                )
             done()
 
 
@@ -154,7 +173,10 @@ def losses(data: DataSet, found: Found) -> Iterator[Loss]:
         soft = [score.soft for scores in by_budget.values() for score in scores]
         if part != EVERYTHING:
             kept = {
-                budget: [before.recall - value for before, value in zip(everything[budget], values, strict=True)]
+                budget: [
+                    before.recall - value
+                    for before, value in zip(everything[budget], values, strict=True)
+                ]
                 for budget, values in kept.items()
             }
             all_soft = [score.soft for scores in everything.values() for score in scores]
@@ -165,7 +187,9 @@ def losses(data: DataSet, found: Found) -> Iterator[Loss]:
             data=data.name,
             part=part,
             questions=len(each),
-            recall={budget: round(100 * statistics.fmean(values), 1) for budget, values in kept.items()},
+            recall={
+                budget: round(100 * statistics.fmean(values), 1) for budget, values in kept.items()
+            },
             mean=round(100 * statistics.fmean(each), 1),
             error=round(100 * error, 1),
             soft=round(100 * statistics.fmean(soft), 1),
@@ -205,15 +229,29 @@ def markdown(rows: Sequence[Loss]) -> str:
     """The same as Markdown."""
     header, lines = cells(rows)
     ruler = "|---|" + "--:|" * (len(header) - 1)
-    return "\n".join(["| " + " | ".join(header) + " |", ruler, *("| " + " | ".join(line) + " |" for line in lines)])
+    return "\n".join(
+        [
+            "| " + " | ".join(header) + " |",
+            ruler,
+            *("| " + " | ".join(line) + " |" for line in lines),
+        ]
+    )
 
 
 def run(
-    sets: Sequence[DataSet], budgets: Mapping[str, Sequence[int]], parts: Sequence[str], console: Console
+    sets: Sequence[DataSet],
+    budgets: Mapping[str, Sequence[int]],
+    parts: Sequence[str],
+    console: Console,
 ) -> list[Loss]:
     """All rows of all data sets."""
     rows: list[Loss] = []
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=console) as progress:
         for data in sets:
             questions = sum(len(conversation.questions) for conversation in data.conversations)
@@ -226,26 +264,38 @@ def run(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, nargs="+", help="JSON-lines files, plain or compressed with gzip")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--data", type=Path, nargs="+", help="JSON-lines files, plain or compressed with gzip"
+    )
     parser.add_argument("--synthetic", action="store_true", help="generated conversations instead")
-    parser.add_argument("--budgets", nargs="+", default=["1024,2048,4096", "realmem:2048,4096,8192"])
+    parser.add_argument(
+        "--budgets", nargs="+", default=["1024,2048,4096", "realmem:2048,4096,8192"]
+    )
     parser.add_argument("--limit", type=int, help="questions per conversation, spread evenly")
-    parser.add_argument("--skip", default="adversarial", help="question categories to leave out, comma-separated")
+    parser.add_argument(
+        "--skip", default="adversarial", help="question categories to leave out, comma-separated"
+    )
     parser.add_argument("--parts", nargs="+", choices=list(PARTS)[1:], default=list(PARTS)[1:])
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
     options = parser.parse_args()
     sets = data_sets(options)
     load_vocabulary()
-    rows = run(sets, budgets_of(options.budgets, sets), [EVERYTHING, *options.parts], Console(stderr=True))
+    rows = run(
+        sets, budgets_of(options.budgets, sets), [EVERYTHING, *options.parts], Console(stderr=True)
+    )
     out = Console(width=None if sys.stdout.isatty() else 160)
     if options.markdown:
         out.print(markdown(rows), soft_wrap=True, highlight=False)
     else:
         out.print(table(rows))
     if options.json:
-        options.json.write_text(json.dumps([row._asdict() for row in rows], indent=1), encoding="utf-8")
+        options.json.write_text(
+            json.dumps([row._asdict() for row in rows], indent=1), encoding="utf-8"
+        )
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ BATCH = 2_000
 def opened(where: str) -> Iterator[BaseStore]:
     """The store of an address."""
     if where.startswith("postgres"):
-        from langgraph.store.postgres import PostgresStore  # noqa: PLC0415 - an extra
+        from langgraph.store.postgres import PostgresStore
 
         with PostgresStore.from_conn_string(where) as postgres:
             postgres.setup()
@@ -76,7 +76,9 @@ def write(where: str, users: int, conversations: int, length: int) -> dict[str, 
     started = time.process_time()
     waiting: list[Op] = []
     with opened(where) as store:
-        for user in track(range(users), description=f"{users} x {conversations} x {length}", disable=users == 1):
+        for user in track(
+            range(users), description=f"{users} x {conversations} x {length}", disable=users == 1
+        ):
             for conversation in range(conversations):
                 scope = Scope(f"user-{user}", f"c{conversation}")
                 waiting += records(scope, generated(length, conversation))
@@ -103,15 +105,22 @@ def use(where: str, users: int, conversations: int, _length: int) -> dict[str, A
     with opened(where) as store, ContextPipeline(SETTINGS, store=store) as pipeline:
         scopes = {(chosen.randrange(users), chosen.randrange(conversations)) for _ in range(5)}
         who: list[dict[str, Any]] = [
-            {"user_id": f"user-{user}", "conversation_id": f"c{number}"} for user, number in sorted(scopes)
+            {"user_id": f"user-{user}", "conversation_id": f"c{number}"}
+            for user, number in sorted(scopes)
         ]
         question = generated(1, 99)[0].text
-        page = statistics.median(milliseconds(partial(pipeline.get_page, limit=50, **scope)) for scope in who)
+        page = statistics.median(
+            milliseconds(partial(pipeline.get_page, limit=50, **scope)) for scope in who
+        )
         base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        first = statistics.median(milliseconds(partial(pipeline.assemble, question, **scope)) for scope in who)
+        first = statistics.median(
+            milliseconds(partial(pipeline.assemble, question, **scope)) for scope in who
+        )
         pipeline.flush()  # what it learns and seals beside the first prompt is no part of the next ones
         exchange = iter(generated(200, time.time_ns()))  # new ones each time
-        append = milliseconds(lambda: pipeline.add_messages([next(exchange), next(exchange)], **who[0]), 20)
+        append = milliseconds(
+            lambda: pipeline.add_messages([next(exchange), next(exchange)], **who[0]), 20
+        )
         later = milliseconds(lambda: pipeline.assemble(question, **who[0]), 20)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {
@@ -126,7 +135,16 @@ def use(where: str, users: int, conversations: int, _length: int) -> dict[str, A
 
 def in_a_process(task: str, where: str, *size: int) -> dict[str, Any]:
     """Run a task as after a restart."""
-    command = [sys.executable, __file__, "--task", task, "--store", where, "--size", *map(str, size)]
+    command = [
+        sys.executable,
+        __file__,
+        "--task",
+        task,
+        "--store",
+        where,
+        "--size",
+        *map(str, size),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr)
@@ -142,13 +160,19 @@ def on_disk(where: str) -> float | None:
 
 def main() -> None:
     """Measure every size, each over a store of its own where it is a folder."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--store", required=True)
-    parser.add_argument("--size", type=int, nargs=3, action="append", metavar=("USERS", "CONVERSATIONS", "MESSAGES"))
+    parser.add_argument(
+        "--size", type=int, nargs=3, action="append", metavar=("USERS", "CONVERSATIONS", "MESSAGES")
+    )
     parser.add_argument("--task", choices=["write", "use"], help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.task:
-        print(json.dumps((write if options.task == "write" else use)(options.store, *options.size[0])))
+        print(
+            json.dumps((write if options.task == "write" else use)(options.store, *options.size[0]))
+        )
         return
     sizes = options.size or [[1, 1, 1_000], [1, 1, 10_000], [1, 1, 100_000], [1_000, 100, 4]]
     rows = []
@@ -156,17 +180,26 @@ def main() -> None:
         where = options.store
         if not where.startswith(("http", "postgres")):
             where = str(Path(where) / "x".join(map(str, size)))
-        row: dict[str, Any] = {"users x conversations x messages": " x ".join(f"{n:,}" for n in size)}
+        row: dict[str, Any] = {
+            "users x conversations x messages": " x ".join(f"{n:,}" for n in size)
+        }
         row |= in_a_process("write", where, *size)
         row |= {"restart": "first", **in_a_process("use", where, *size)}
         rows.append(row | {"disk MB": on_disk(where)})
-        rows.append(row | {"restart": "second", "write s": None, **in_a_process("use", where, *size)})
+        rows.append(
+            row | {"restart": "second", "write s": None, **in_a_process("use", where, *size)}
+        )
         Console(stderr=True).print(rows[-2:])
     table = Table()
     for name in rows[0]:
         table.add_column(name, justify="right")
     for row in rows:
-        table.add_row(*(f"{value:,.1f}" if isinstance(value, float) else str(value or "") for value in row.values()))
+        table.add_row(
+            *(
+                f"{value:,.1f}" if isinstance(value, float) else str(value or "")
+                for value in row.values()
+            )
+        )
     Console(width=200).print(table)
 
 

@@ -19,6 +19,7 @@ from langchain_core._api import suppress_langchain_deprecation_warning
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import ConfigurableFieldSpec, Runnable, RunnableConfig, RunnableLambda
 from langchain_core.runnables.history import RunnableWithMessageHistory
+
 from langchain_ctxbudget import BudgetedChatMessageHistory, ContextPipeline
 
 BUDGET_TOKENS = 500
@@ -27,13 +28,15 @@ QUESTIONS = [
     *(f"Tell me one thing about mountain number {number}, please." for number in range(1, 40)),
     "What is the number of my locker?",
 ]
-pipeline = ContextPipeline({"max_context_tokens": BUDGET_TOKENS}, system_prompt="You are a friendly assistant.")
+pipeline = ContextPipeline(
+    {"max_context_tokens": BUDGET_TOKENS}, system_prompt="You are a friendly assistant."
+)
 
 
 def make_model() -> Runnable[Any, BaseMessage]:
     """The real model where there is a key, else the script below."""
     if os.environ.get("OPENAI_API_KEY"):
-        from langchain_openai import ChatOpenAI  # noqa: PLC0415 - only with a key
+        from langchain_openai import ChatOpenAI
 
         return ChatOpenAI(model="gpt-4o-mini")
     return RunnableLambda(scripted_reply)
@@ -41,15 +44,23 @@ def make_model() -> Runnable[Any, BaseMessage]:
 
 def scripted_reply(messages: list[BaseMessage]) -> AIMessage:
     """Answer from what stands in the prompt."""
-    asked = messages[-1].text.rpartition("</context>")[2]  # what was retrieved for the user's words stands before them
+    asked = messages[-1].text.rpartition("</context>")[
+        2
+    ]  # what was retrieved for the user's words stands before them
     if mountain := re.search(r"mountain number \d+", asked):
         return AIMessage(f"{mountain[0].capitalize()} is worth a long day out.")
-    locker = re.search(r"locker at the climbing hall is number (\d+)", "\n".join(message.text for message in messages))
+    locker = re.search(
+        r"locker at the climbing hall is number (\d+)",
+        "\n".join(message.text for message in messages),
+    )
     return AIMessage(f"Number {locker[1]}." if locker else "I do not know.")
 
 
 def session(user_id: str, session_id: str) -> BudgetedChatMessageHistory:
-    """The history of one conversation: made for every request, kept by the pipeline that all share."""
+    """The history of one conversation.
+
+    Made for every request, kept by the pipeline that all share.
+    """
     return BudgetedChatMessageHistory(session_id, user_id=user_id, pipeline=pipeline)
 
 
@@ -61,7 +72,8 @@ def main() -> None:
             itemgetter("question") | prompt | make_model(),
             session,
             input_messages_key="question",
-            history_messages_key="history",  # not used by the chain; the pipeline reads what it needs
+            # not used by the chain; the pipeline reads what it needs
+            history_messages_key="history",
             history_factory_config=[
                 ConfigurableFieldSpec(id="user_id", annotation=str),
                 ConfigurableFieldSpec(id="session_id", annotation=str),
@@ -72,9 +84,12 @@ def main() -> None:
     print("stored           sent")
     print("messages  tokens  messages  tokens")
     for number, question in enumerate(QUESTIONS, 1):
-        stored, sent = session("ada", "climbing").messages, prompt.invoke(question, config)
+        stored = session("ada", "climbing").messages
+        sent = prompt.invoke(question, config)
         if number % 8 == 1:
-            print(f"{len(stored):>8}{count_messages(stored):>8,}{len(sent):>10}{count_messages(sent):>8,}")
+            print(
+                f"{len(stored):>8}{count_messages(stored):>8,}{len(sent):>10}{count_messages(sent):>8,}"
+            )
         answer = chat.invoke({"question": question}, config)
     print(f"\n{sent[-1].text}\n-> {answer.text}")
     pipeline.close()

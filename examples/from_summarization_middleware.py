@@ -1,12 +1,15 @@
-"""Moving from `SummarizationMiddleware`: the agent before and after, side by side on one conversation.
+"""Moving from `SummarizationMiddleware`.
 
-The stock middleware rewrites the agent's state: when it has grown to a limit, a model sums up all but the newest
-messages while the user waits, and the messages themselves are deleted. So what the summary leaves out is gone, and what
-it keeps takes up room for ever. The new middleware leaves the state alone and chooses for every call what fits; it
-calls no model for that, and looks up what the question is about.
+The agent before and after, side by side on one conversation.
 
-Runs offline with two scripted models, one that writes long summaries and one that writes short ones; with
-OPENAI_API_KEY set it calls the real one, some 300 times.
+The stock middleware rewrites the agent's state: when it has grown to a limit, a model sums up all
+but the newest messages while the user waits, and the messages themselves are deleted. So what the
+summary leaves out is gone, and what it keeps takes up room for ever. The new middleware leaves the
+state alone and chooses for every call what fits; it calls no model for that, and looks up what the
+question is about.
+
+Runs offline with two scripted models, one that writes long summaries and one that writes short
+ones; with OPENAI_API_KEY set it calls the real one, some 300 times.
 
     python examples/from_summarization_middleware.py
 """
@@ -25,9 +28,16 @@ from langchain.agents import create_agent
 from langchain.agents.middleware import SummarizationMiddleware
 from langchain_core.callbacks import BaseCallbackHandler, CallbackManagerForLLMRun
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, MessageLikeRepresentation, convert_to_messages
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    HumanMessage,
+    MessageLikeRepresentation,
+    convert_to_messages,
+)
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langgraph.checkpoint.memory import InMemorySaver
+
 from langchain_ctxbudget import TiktokenCounter
 from langchain_ctxbudget.demo import DEMO_QUESTION, DEMO_SYSTEM_PROMPT, demo_messages
 from langchain_ctxbudget.middleware import ContextBudgetMiddleware
@@ -45,7 +55,7 @@ def count_tokens(messages: Iterable[MessageLikeRepresentation]) -> int:
     return counter.count_messages(convert_to_messages(messages))
 
 
-def before(model: BaseChatModel) -> Any:  # noqa: ANN401 - a compiled graph of LangChain's own types
+def before(model: BaseChatModel) -> Any:
     """An agent as it was."""
     return create_agent(
         model,
@@ -63,13 +73,15 @@ def before(model: BaseChatModel) -> Any:  # noqa: ANN401 - a compiled graph of L
     )
 
 
-def after(model: BaseChatModel) -> Any:  # noqa: ANN401
+def after(model: BaseChatModel) -> Any:
     """The same agent with a budget; a real one has the recall tool, too."""
     return create_agent(
         model,
         system_prompt=DEMO_SYSTEM_PROMPT,
         middleware=[
-            ContextBudgetMiddleware({"max_context_tokens": LIMIT_TOKENS}, default_user="maya", recall_tool=False)
+            ContextBudgetMiddleware(
+                {"max_context_tokens": LIMIT_TOKENS}, default_user="maya", recall_tool=False
+            )
         ],
         checkpointer=InMemorySaver(),
     )
@@ -90,9 +102,9 @@ class ScriptedModel(BaseChatModel):
     def _generate(
         self,
         messages: list[BaseMessage],
-        stop: list[str] | None = None,  # noqa: ARG002 - as the base class has it
-        run_manager: CallbackManagerForLLMRun | None = None,  # noqa: ARG002
-        **_kwargs: Any,  # noqa: ANN401
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **_kwargs: Any,
     ) -> ChatResult:
         text = "\n".join(message.text for message in messages)
         _, asks_for_summary, given = text.partition("Messages to summarize:")
@@ -101,13 +113,23 @@ class ScriptedModel(BaseChatModel):
 
     def _summary(self, given: str) -> str:
         kept: list[str] = []
-        for message in map(unescape, re.findall(r'<message type="\w+">(.*?)</message>', given, re.DOTALL)):
-            _, is_summary, earlier = message.partition("Here is a summary of the conversation to date:\n\n")
-            kept += earlier.splitlines() if is_summary else [max(re.split(r"(?<=[.?!])\s", message), key=len)]
+        for message in map(
+            unescape, re.findall(r'<message type="\w+">(.*?)</message>', given, re.DOTALL)
+        ):
+            _, is_summary, earlier = message.partition(
+                "Here is a summary of the conversation to date:\n\n"
+            )
+            kept += (
+                earlier.splitlines()
+                if is_summary
+                else [max(re.split(r"(?<=[.?!])\s", message), key=len)]
+            )
         return "\n".join(kept[-self.sentences :])
 
     def _answer(self, prompt: str, last: str) -> str:
-        asked = last.rpartition("</context>\n\n")[2]  # what was retrieved for the user's words stands before them
+        asked = last.rpartition("</context>\n\n")[
+            2
+        ]  # what was retrieved for the user's words stands before them
         found = [fact for fact in FACTS if fact in prompt]
         return self.lines.get(asked) or (", ".join(found) if found else "I do not know.")
 
@@ -124,12 +146,12 @@ class Calls(BaseCallbackHandler):
 
     def on_chat_model_start(
         self,
-        serialized: dict[str, Any],  # noqa: ARG002 - as the base class has it
+        serialized: dict[str, Any],
         messages: list[list[BaseMessage]],
         *,
-        run_id: UUID,  # noqa: ARG002
+        run_id: UUID,
         metadata: dict[str, Any] | None = None,
-        **_kwargs: Any,  # noqa: ANN401
+        **_kwargs: Any,
     ) -> None:
         """Tell summaries from answers by what LangChain says of the call."""
         if (metadata or {}).get("lc_source") == "summarization":
@@ -142,7 +164,7 @@ class Calls(BaseCallbackHandler):
 def make_models(lines: dict[str, str]) -> dict[str, BaseChatModel]:
     """The real model where there is a key, else two that keep more and less in their summaries."""
     if os.environ.get("OPENAI_API_KEY"):
-        from langchain_openai import ChatOpenAI  # noqa: PLC0415 - only with a key
+        from langchain_openai import ChatOpenAI
 
         return {"gpt-4o-mini": ChatOpenAI(model="gpt-4o-mini", temperature=0)}
     return {
@@ -159,7 +181,9 @@ def main() -> None:
     agents["after"] = after(next(iter(models.values())))
     calls = {name: Calls() for name in agents}
     states: dict[str, Any] = {}
-    print(f"limit: {LIMIT_TOKENS:,} tokens; messages in the state, tokens of the prompt, summaries so far:")
+    print(
+        f"limit: {LIMIT_TOKENS:,} tokens; messages in the state, tokens of the prompt, summaries so far:"
+    )
     print("turn" + "".join(f"{name:>26}" for name in agents))
     print("    " + "".join(f"{'state':>10}{'sent':>8}{'written':>8}" for _ in agents))
     for turn, question in enumerate([*said[::2], DEMO_QUESTION], 1):

@@ -1,4 +1,6 @@
-"""A LangGraph agent with the context graph as a node: state keeps every message, the model sees what fits.
+"""A LangGraph agent with the context graph as a node.
+
+State keeps every message, the model sees what fits.
 
 Runs offline with a scripted model; with OPENAI_API_KEY set it calls the real one.
 
@@ -17,6 +19,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 from typing_extensions import TypedDict
+
 from langchain_ctxbudget import ContextPipeline, build_context_graph
 
 
@@ -36,16 +39,20 @@ class State(Question):
 def make_model() -> BaseChatModel:
     """The real model where there is a key, else one that says its lines."""
     if os.environ.get("OPENAI_API_KEY"):
-        from langchain_openai import ChatOpenAI  # noqa: PLC0415 - only with a key
+        from langchain_openai import ChatOpenAI
 
         return ChatOpenAI(model="gpt-4o-mini")
-    return FakeListChatModel(responses=[f"This is answer number {number}." for number in range(1, 31)])
+    return FakeListChatModel(
+        responses=[f"This is answer number {number}." for number in range(1, 31)]
+    )
 
 
 def main() -> None:
     """Thirty turns on one thread; the prompt stops growing, the state does not."""
     model = make_model()
-    pipeline = ContextPipeline({"max_context_tokens": 500}, system_prompt="You are a helpful assistant.")
+    pipeline = ContextPipeline(
+        {"max_context_tokens": 500}, system_prompt="You are a helpful assistant."
+    )
 
     def call_model(state: State) -> dict[str, Any]:
         return {"messages": [model.invoke(state["llm_input_messages"])]}
@@ -61,10 +68,13 @@ def main() -> None:
     config: RunnableConfig = {"configurable": {"thread_id": "garden", "user_id": "ada"}}
     print("turn  messages in state  messages sent  tokens")
     for turn in range(1, 31):
-        question = f"Question {turn}: what should I plant in bed number {turn}, next to the tomatoes?"
+        question = (
+            f"Question {turn}: what should I plant in bed number {turn}, next to the tomatoes?"
+        )
         state = agent.invoke({"messages": [HumanMessage(question)]}, config)
         if turn % 5 == 0:
-            sent, tokens = len(state["llm_input_messages"]), state["context_report"]["total_tokens"]
+            sent = len(state["llm_input_messages"])
+            tokens = state["context_report"]["total_tokens"]
             print(f"{turn:>4}  {len(state['messages']):>17}  {sent:>13}  {tokens:>6}")
     pipeline.close()
 

@@ -1,9 +1,13 @@
-"""An assistant that knows its user: three sessions on three days, and one of them changes what was said before.
+"""An assistant that knows its user.
 
-What the user says about themselves is learned in the background when a session ends, and stands in the prompts of the
-next ones. The example shows what is known after each day, asks where a fact comes from, and has one deleted.
+Three sessions on three days, and one of them changes what was said before.
 
-Runs offline, where deterministic rules learn; with OPENAI_API_KEY set the real model answers and learns.
+What the user says about themselves is learned in the background when a session ends, and stands in
+the prompts of the next ones. The example shows what is known after each day, asks where a fact
+comes from, and has one deleted.
+
+Runs offline, where deterministic rules learn; with OPENAI_API_KEY set the real model answers and
+learns.
 
     python examples/knows_its_user.py
 """
@@ -15,6 +19,7 @@ from datetime import UTC, datetime, timedelta
 
 from langchain_core.language_models import BaseChatModel, FakeListChatModel
 from langchain_core.messages import HumanMessage
+
 from langchain_ctxbudget import ContextPipeline
 
 USER = "ada"
@@ -36,19 +41,31 @@ TODAY = datetime(2026, 3, 2, 18, tzinfo=UTC)
 def make_model() -> BaseChatModel:
     """The real model where there is a key, else one that says its lines."""
     if os.environ.get("OPENAI_API_KEY"):
-        from langchain_openai import ChatOpenAI  # noqa: PLC0415 - only with a key
+        from langchain_openai import ChatOpenAI
 
         return ChatOpenAI(model="gpt-4o-mini", temperature=0)
-    lines = ["Hello Ada!", "Noted.", "Have fun, both of you.", "Congratulations!", "The aisle it is."]
+    lines = [
+        "Hello Ada!",
+        "Noted.",
+        "Have fun, both of you.",
+        "Congratulations!",
+        "The aisle it is.",
+    ]
     return FakeListChatModel(responses=[*lines, "From Porto, with a seat on the aisle."])
 
 
 def main() -> None:
     """Talk on three days, and look at what is known."""
-    model, clock = make_model(), Clock()
+    model = make_model()
+    clock = Clock()
     writer = model if os.environ.get("OPENAI_API_KEY") else None
-    settings = {"max_context_tokens": 4_000, "sources": ()}  # without the other conversations: what it knows must do
-    with ContextPipeline(settings, system_prompt="You book trips.", summary_model=writer, clock=clock) as pipeline:
+    settings = {
+        "max_context_tokens": 4_000,
+        "sources": (),
+    }  # without the other conversations: what it knows must do
+    with ContextPipeline(
+        settings, system_prompt="You book trips.", summary_model=writer, clock=clock
+    ) as pipeline:
         for day, said in DAYS.items():
             print(f"{day}, {clock().date()}")
             for text in said:
@@ -59,7 +76,9 @@ def main() -> None:
                 print(f"  user:      {text}\n  assistant: {answer.text}")
             if day == "wednesday":
                 print("  its prompt says about the user:")
-                print("".join(f"    {line}\n" for line in known_in(context.messages[0].text)), end="")
+                print(
+                    "".join(f"    {line}\n" for line in known_in(context.messages[0].text)), end=""
+                )
             pipeline.end_session(user_id=USER, conversation_id=day)
             pipeline.flush()  # the next day begins long after this
             clock.next_day()
@@ -73,14 +92,22 @@ def look(pipeline: ContextPipeline) -> None:
     for fact in facts:
         print(f"  {fact.ended or 'current':<11}{fact.category:<11}{fact.text}")
 
-    home = next(fact for fact in facts if fact.is_current and "Porto" in fact.text and "Clara" not in fact.text)
+    home = next(
+        fact
+        for fact in facts
+        if fact.is_current and "Porto" in fact.text and "Clara" not in fact.text
+    )
     print(f"\nwhy do you know this? {home.text}")
     for source in pipeline.knowledge.why(home.id, user_id=USER):
         if source.message:
             print(f"  {source.conversation_id}: {source.message.text}")
 
     pipeline.knowledge.delete(home.id, user_id=USER)
-    prompt = pipeline.assemble("Where do I live?", user_id=USER, conversation_id="thursday").messages[0].text
+    prompt = (
+        pipeline.assemble("Where do I live?", user_id=USER, conversation_id="thursday")
+        .messages[0]
+        .text
+    )
     print(
         f"\nafter it was deleted, a prompt says: {'; '.join(line[2:] for line in known_in(prompt) if line[0] == '-')}"
     )

@@ -1,8 +1,9 @@
 """LangChain's `create_agent` with a context budget: one middleware, and nothing else changes.
 
-The five lines marked `# new` are all that it takes. The state keeps every message; the middleware decides before
-every call of the model what fits, counts system prompt and tools as they are sent, and adds a recall tool. Runs offline
-with a scripted model; with OPENAI_API_KEY set it calls the real one.
+The five lines marked `# new` are all that it takes. The state keeps every message; the middleware
+decides before every call of the model what fits, counts system prompt and tools as they are sent,
+and adds a recall tool. Runs offline with a scripted model; with OPENAI_API_KEY set it calls the
+real one.
 
     python examples/middleware_agent.py
 """
@@ -23,13 +24,28 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.tools import BaseTool, tool
 from langgraph.checkpoint.memory import InMemorySaver
+
 from langchain_ctxbudget.middleware import ContextBudgetMiddleware  # new
 
 SYSTEM_PROMPT = "You plan journeys by train. Look things up before you answer."
-STAGES = ("Lyon", "Turin", "Milan", "Verona", "Bolzano", "Innsbruck", "Munich", "Salzburg", "Vienna", "Graz")
+STAGES = (
+    "Lyon",
+    "Turin",
+    "Milan",
+    "Verona",
+    "Bolzano",
+    "Innsbruck",
+    "Munich",
+    "Salzburg",
+    "Vienna",
+    "Graz",
+)
 QUESTIONS = [
     "We are four, and Ines cannot walk far. Please keep that in mind.",
-    *(f"How do we get from {here} to {there}, and how will the weather be?" for here, there in pairwise(STAGES)),
+    *(
+        f"How do we get from {here} to {there}, and how will the weather be?"
+        for here, there in pairwise(STAGES)
+    ),
     "Who of us cannot walk far?",
 ]
 
@@ -59,10 +75,10 @@ class ScriptedModel(BaseChatModel):
 
     def bind_tools(
         self,
-        tools: Sequence[dict[str, Any] | type | Callable[..., Any] | BaseTool],  # noqa: ARG002 - as the base class has it
+        tools: Sequence[dict[str, Any] | type | Callable[..., Any] | BaseTool],
         *,
-        tool_choice: str | None = None,  # noqa: ARG002
-        **_kwargs: Any,  # noqa: ANN401
+        tool_choice: str | None = None,
+        **_kwargs: Any,
     ) -> Runnable[LanguageModelInput, AIMessage]:
         """It knows its tools already."""
         return self
@@ -70,9 +86,9 @@ class ScriptedModel(BaseChatModel):
     def _generate(
         self,
         messages: list[BaseMessage],
-        stop: list[str] | None = None,  # noqa: ARG002
-        run_manager: CallbackManagerForLLMRun | None = None,  # noqa: ARG002
-        **_kwargs: Any,  # noqa: ANN401
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **_kwargs: Any,
     ) -> ChatResult:
         return ChatResult(generations=[ChatGeneration(message=reply(messages))])
 
@@ -85,11 +101,16 @@ def reply(messages: list[BaseMessage]) -> AIMessage:
     if isinstance(messages[-1], ToolMessage):
         timetable, forecast = (message.text for message in messages[-2:])
         return AIMessage(f"Take this one: {timetable.splitlines()[4]}. Tomorrow in {forecast}")
-    asked = messages[-1].text.rpartition("</context>")[2]  # what was retrieved for the user's words stands before them
+    asked = messages[-1].text.rpartition("</context>")[
+        2
+    ]  # what was retrieved for the user's words stands before them
     if way := re.search(r"from (\w+) to (\w+), and", asked):
         calls = [("trains", {"start": way[1], "end": way[2]}), ("weather", {"place": way[2]})]
         return AIMessage(
-            "", tool_calls=[ToolCall(name=name, args=args, id=f"call-{next(call_ids)}") for name, args in calls]
+            "",
+            tool_calls=[
+                ToolCall(name=name, args=args, id=f"call-{next(call_ids)}") for name, args in calls
+            ],
         )
     who = re.search(r"([A-Z]\w+) cannot walk far", "\n".join(message.text for message in messages))
     return AIMessage(f"{who[1]} cannot." if who and "Who" in asked else "I will.")
@@ -98,7 +119,7 @@ def reply(messages: list[BaseMessage]) -> AIMessage:
 def make_model() -> BaseChatModel:
     """The real model where there is a key, else the scripted one."""
     if os.environ.get("OPENAI_API_KEY"):
-        from langchain_openai import ChatOpenAI  # noqa: PLC0415 - only with a key
+        from langchain_openai import ChatOpenAI
 
         return ChatOpenAI(model="gpt-4o-mini", temperature=0)
     return ScriptedModel()
@@ -114,7 +135,9 @@ def main() -> None:
         middleware=[budget],  # new
         checkpointer=InMemorySaver(),
     )
-    config: RunnableConfig = {"configurable": {"thread_id": "journey", "user_id": "ada"}}  # new: the user
+    config: RunnableConfig = {
+        "configurable": {"thread_id": "journey", "user_id": "ada"}
+    }  # new: the user
     count_messages = budget.pipeline.token_counter.count_messages
 
     print("    in the state            the turn's last prompt")

@@ -1,7 +1,7 @@
 """A layer of one's own: the files that are open in an editor, beside history and retrieval.
 
-The layer says what it wants (min, ideal, priority). A function gives its items, most important first,
-and is told how many tokens it has. Everything runs offline.
+The layer says what it wants (min, ideal, priority). A function gives its items, most important
+first, and is told how many tokens it has. Everything runs offline.
 
     python examples/open_files_layer.py
 """
@@ -11,13 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from langchain_core.messages import AIMessage, HumanMessage
+
 from langchain_ctxbudget import ContextPipeline, ContextReport
 from langchain_ctxbudget.settings import CustomLayer, LayerRequest
 
 LAYER = "open files"
 OPEN_FILES = {
     "lending.py": "MAX_TOOLS = 5\nLOAN_DAYS = 7\n\ndef due(day):\n    return day + LOAN_DAYS\n" * 6,
-    "labels.py": "FIRST, LAST = 1001, 1644\n\ndef is_number(text):\n    return FIRST <= int(text) <= LAST\n" * 4,
+    "labels.py": "FIRST, LAST = 1001, 1644\n\ndef is_number(text):\n    return FIRST <= int(text) <= LAST\n"
+    * 4,
     "kiosk.py": "def greet(member):\n    return f'Hello {member.name}'\n" * 8,
 }
 """What an editor would tell: names and contents, the one that was touched last first."""
@@ -33,7 +35,9 @@ def open_files(request: LayerRequest) -> Sequence[str]:
 def show(report: ContextReport) -> None:
     """What the layer was given and what became of its items."""
     layer = report.layer(LAYER)
-    print(f"budget {report.budget_tokens:>5,}: planned {layer.allocated_tokens:>3}, used {layer.used_tokens:>3}")
+    print(
+        f"budget {report.budget_tokens:>5,}: planned {layer.allocated_tokens:>3}, used {layer.used_tokens:>3}"
+    )
     for item in layer.items:
         print(f"    {item.status:<9}{item.reason:<11}{item.tokens:>4}  {item.preview[:40]}")
 
@@ -51,7 +55,9 @@ def main() -> None:
         turn
         for number in range(1, 61)
         for turn in (
-            HumanMessage(f"Note {number}: shelf {number} holds drills, saws and clamps; two of them need new blades."),
+            HumanMessage(
+                f"Note {number}: shelf {number} holds drills, saws and clamps; two of them need new blades."
+            ),
             AIMessage(f"Shelf {number} is on the list for the next inspection, blades included."),
         )
     ]

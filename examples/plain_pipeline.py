@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 
 from langchain_core.language_models import BaseChatModel, FakeListChatModel
+
 from langchain_ctxbudget import ContextPipeline, ContextSettings
 
 QUESTIONS = [
@@ -22,7 +23,7 @@ QUESTIONS = [
 def make_model() -> BaseChatModel:
     """The real model where there is a key, else one that says its lines."""
     if os.environ.get("OPENAI_API_KEY"):
-        from langchain_openai import ChatOpenAI  # noqa: PLC0415 - only with a key
+        from langchain_openai import ChatOpenAI
 
         return ChatOpenAI(model="gpt-4o-mini")
     remarks = [f"Mountain number {number} is worth a long day out." for number in range(1, 40)]

@@ -1,9 +1,11 @@
-"""A ReAct agent: a context node in front of the model, tools behind it, and a result of 30,000 tokens.
+"""A ReAct agent.
 
-The state keeps every message as the tools gave it. The context node decides before every call of the model what fits,
-and says how much of the prompt is as it was at the call before, which is what providers cache. What the prompt no
-longer shows, the agent looks up with the recall tool. Runs offline with a scripted model; with OPENAI_API_KEY set it
-calls the real one.
+A context node in front of the model, tools behind it, and a result of 30,000 tokens.
+
+The state keeps every message as the tools gave it. The context node decides before every call of
+the model what fits, and says how much of the prompt is as it was at the call before, which is what
+providers cache. What the prompt no longer shows, the agent looks up with the recall tool. Runs
+offline with a scripted model; with OPENAI_API_KEY set it calls the real one.
 
     python examples/react_agent.py
 """
@@ -16,7 +18,14 @@ from collections.abc import Callable
 from itertools import count
 from typing import Annotated, Any
 
-from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolCall, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    AnyMessage,
+    BaseMessage,
+    HumanMessage,
+    ToolCall,
+    ToolMessage,
+)
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langchain_core.tools import BaseTool, tool
 from langgraph.channels.untracked_value import UntrackedValue
@@ -26,6 +35,7 @@ from langgraph.graph.message import add_messages
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from typing_extensions import TypedDict
+
 from langchain_ctxbudget import ContextPipeline, build_context_graph, create_recall_tool
 
 BUDGET_TOKENS = 4_000
@@ -69,10 +79,14 @@ class Question(TypedDict):
 
 
 class State(Question):
-    """The agent's state; the context node reads `messages` and `ctxbudget_turn`, and writes all but `messages`."""
+    """The agent's state.
+
+    The context node reads `messages` and `ctxbudget_turn`, and writes all but `messages`.
+    """
 
     ctxbudget_turn: dict[str, Any]
-    """What was retrieved for the user's words; the same for every call of the turn, also after an interrupt."""
+    """What was retrieved for the user's words; the same for every call of the turn, also after an
+    interrupt."""
     llm_input_messages: list[AnyMessage]
     context_report: Annotated[dict[str, Any], UntrackedValue]
     """Of the newest prompt; not worth a checkpoint."""
@@ -81,7 +95,7 @@ class State(Question):
 def make_model(tools: list[BaseTool]) -> Runnable[Any, BaseMessage]:
     """The real model where there is a key, else the script below."""
     if os.environ.get("OPENAI_API_KEY"):
-        from langchain_openai import ChatOpenAI  # noqa: PLC0415 - only with a key
+        from langchain_openai import ChatOpenAI
 
         return ChatOpenAI(model="gpt-4o-mini", temperature=0).bind_tools(tools)
     return RunnableLambda(scripted_reply)
@@ -89,19 +103,27 @@ def make_model(tools: list[BaseTool]) -> Runnable[Any, BaseMessage]:
 
 def scripted_reply(messages: list[BaseMessage]) -> AIMessage:
     """Call a tool where the user's words ask for one, and answer from what stands in the prompt."""
-    asked = next(m for m in reversed(messages) if isinstance(m, HumanMessage)).text.rpartition("</context>")[2]
+    asked = next(m for m in reversed(messages) if isinstance(m, HumanMessage)).text.rpartition(
+        "</context>"
+    )[2]
     seen = "\n".join(message.text for message in messages[1:])
     shelf_of = re.search(r"shelf is (P-\d+)", asked)
     if shelf_of and (line := re.search(rf"{shelf_of[1]} .*shelf (\S+),", seen)):
         return AIMessage(f"On shelf {line[1]}.")
     last = messages[-1]
     if isinstance(last, ToolMessage):
-        return AIMessage(f"There are 1,560 parts. The first: {last.text[:40]}..." if "list" in asked else last.text)
+        return AIMessage(
+            f"There are 1,560 parts. The first: {last.text[:40]}..."
+            if "list" in asked
+            else last.text
+        )
     if "list of all parts" in asked:
         return called("list_parts")
     if "Order" in asked:
         orders = re.findall(r"(\d+) of (P-\d+)", asked)
-        return called("order", *({"part": part, "quantity": int(quantity)} for quantity, part in orders))
+        return called(
+            "order", *({"part": part, "quantity": int(quantity)} for quantity, part in orders)
+        )
     if shelf_of:
         return called("recall", {"query": shelf_of[1]})
     service = re.search(r"its next service is (in \w+)", seen)
@@ -113,14 +135,19 @@ _call_ids = count(1)
 
 def called(name: str, *arguments: dict[str, Any]) -> AIMessage:
     """A message that calls a tool, as often as there are arguments, and at least once."""
-    calls = [ToolCall(name=name, args=args, id=f"call-{next(_call_ids)}") for args in arguments or ({},)]
+    calls = [
+        ToolCall(name=name, args=args, id=f"call-{next(_call_ids)}") for args in arguments or ({},)
+    ]
     return AIMessage("", tool_calls=calls)
 
 
 def make_agent(
     pipeline: ContextPipeline, watch: Callable[[State], None]
 ) -> CompiledStateGraph[State, None, Question, State]:
-    """Context, model, tools, and back to context: every call of the model gets a prompt that fits."""
+    """Context, model, tools, and back to context.
+
+    Every call of the model gets a prompt that fits.
+    """
     tools = [*TOOLS, create_recall_tool(pipeline, max_tokens=800)]
     model = make_model(tools)
 
@@ -143,10 +170,13 @@ def main() -> None:
     """A few turns on one thread, each with as many calls of the model as it needs."""
     config: RunnableConfig = {"configurable": {"thread_id": "workshop", "user_id": "ada"}}
     sent: list[int] = []
-    with ContextPipeline({"max_context_tokens": BUDGET_TOKENS}, system_prompt="You run a workshop.") as pipeline:
+    with ContextPipeline(
+        {"max_context_tokens": BUDGET_TOKENS}, system_prompt="You run a workshop."
+    ) as pipeline:
 
         def watch(state: State) -> None:
-            messages, report = state["messages"], state["context_report"]
+            messages = state["messages"]
+            report = state["context_report"]
             sent.append(report["total_tokens"])
             same = report["stability"]["prompt_share"]
             what = messages[-1].text.replace("\n", " ")
@@ -161,9 +191,13 @@ def main() -> None:
         print("messages   tokens  tokens  budget  as last  in reply to")
         for question in QUESTIONS:
             said = agent.invoke({"messages": [HumanMessage(question)]}, config)["messages"]
-        print(f"\n{len(sent)} calls of the model; the largest prompt has {max(sent):,} tokens of {BUDGET_TOKENS:,}.\n")
+        print(
+            f"\n{len(sent)} calls of the model; the largest prompt has {max(sent):,} tokens of {BUDGET_TOKENS:,}.\n"
+        )
         for message in said[max(n for n, m in enumerate(said) if isinstance(m, HumanMessage)) :]:
-            calls = ", ".join(f"{call['name']}({call['args']})" for call in getattr(message, "tool_calls", ()))
+            calls = ", ".join(
+                f"{call['name']}({call['args']})" for call in getattr(message, "tool_calls", ())
+            )
             print(f"{message.type + ':':<7}{message.text.strip() or calls}")
 
 

@@ -1,8 +1,9 @@
 """A LangGraph agent that looks up what its prompt no longer shows.
 
-On the first turn a tool returns a log that is six times the budget. Thirty turns later the user asks for one line of
-it. The prompt has no more of the log than a few lines of a summary; the stored conversation has all of it, and the
-recall tool finds the line. Runs offline: the model follows a script, the tools are real.
+On the first turn a tool returns a log that is six times the budget. Thirty turns later the user
+asks for one line of it. The prompt has no more of the log than a few lines of a summary; the stored
+conversation has all of it, and the recall tool finds the line. Runs offline: the model follows a
+script, the tools are real.
 
     python examples/recall_agent.py
 """
@@ -24,6 +25,7 @@ from langgraph.graph.message import add_messages
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from typing_extensions import TypedDict
+
 from langchain_ctxbudget import ContextPipeline, build_context_graph, create_recall_tool
 
 BUDGET_TOKENS = 3_000
@@ -33,7 +35,10 @@ WANTED = "photos/7100.jpg"
 @tool
 def read_log() -> str:
     """The log of last night's backup."""
-    return "\n".join(f"03:{i // 60:02}:{i % 60:02} INFO copied photos/{i * 7919 % 10_000:04}.jpg" for i in range(1_500))
+    return "\n".join(
+        f"03:{i // 60:02}:{i % 60:02} INFO copied photos/{i * 7919 % 10_000:04}.jpg"
+        for i in range(1_500)
+    )
 
 
 class ScriptedModel(BaseChatModel):
@@ -46,9 +51,9 @@ class ScriptedModel(BaseChatModel):
     def _generate(
         self,
         messages: list[BaseMessage],
-        stop: list[str] | None = None,  # noqa: ARG002 - as the base class has it
-        run_manager: CallbackManagerForLLMRun | None = None,  # noqa: ARG002
-        **_kwargs: Any,  # noqa: ANN401
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **_kwargs: Any,
     ) -> ChatResult:
         return ChatResult(generations=[ChatGeneration(message=self._answer(messages[-1]))])
 
@@ -57,12 +62,21 @@ class ScriptedModel(BaseChatModel):
         if isinstance(last, ToolMessage):
             found = re.search(rf"\S+ INFO .*{re.escape(WANTED)}", last.text)
             return AIMessage(f"Yes: {found[0]}" if found else "It went well, as far as I can see.")
-        asked = last.text.rpartition("</context>")[2]  # the user's words stand behind what was retrieved for them
+        asked = last.text.rpartition("</context>")[
+            2
+        ]  # the user's words stand behind what was retrieved for them
         if "read the log" in asked:
-            return AIMessage("", tool_calls=[{"name": "read_log", "args": {}, "id": "call-log", "type": "tool_call"}])
+            return AIMessage(
+                "",
+                tool_calls=[
+                    {"name": "read_log", "args": {}, "id": "call-log", "type": "tool_call"}
+                ],
+            )
         if WANTED in asked:
             arguments = {"query": WANTED}
-            return AIMessage("", tool_calls=[{"name": "recall", "args": arguments, "id": "call-recall"}])
+            return AIMessage(
+                "", tool_calls=[{"name": "recall", "args": arguments, "id": "call-recall"}]
+            )
         return AIMessage("Noted.")
 
 
@@ -73,7 +87,10 @@ class Question(TypedDict):
 
 
 class State(Question):
-    """An agent's state; the context graph reads `messages` and `ctxbudget_turn`, and writes all but `messages`."""
+    """An agent's state.
+
+    The context graph reads `messages` and `ctxbudget_turn`, and writes all but `messages`.
+    """
 
     ctxbudget_turn: dict[str, Any]
     """What was retrieved for the user's words; the same for every call of the turn."""
@@ -81,12 +98,19 @@ class State(Question):
     context_report: dict[str, Any]
 
 
-def make_agent(pipeline: ContextPipeline, model: BaseChatModel) -> CompiledStateGraph[State, None, Question, State]:
-    """Context, model, tools, and back to context: every call of the model gets a prompt that fits."""
+def make_agent(
+    pipeline: ContextPipeline, model: BaseChatModel
+) -> CompiledStateGraph[State, None, Question, State]:
+    """Context, model, tools, and back to context.
+
+    Every call of the model gets a prompt that fits.
+    """
     tools = [read_log, create_recall_tool(pipeline, max_tokens=600)]
 
     def call_model(state: State) -> dict[str, Any]:
-        return {"messages": [model.invoke(state["llm_input_messages"])]}  # a real model: model.bind_tools(tools)
+        return {
+            "messages": [model.invoke(state["llm_input_messages"])]
+        }  # a real model: model.bind_tools(tools)
 
     graph = StateGraph(State, input_schema=Question)
     graph.add_node("context", build_context_graph(pipeline, tools=tools, report="numbers"))
@@ -105,21 +129,31 @@ def show(turn: int, state: dict[str, Any]) -> None:
     for part in state["context_report"]["coverage"]:
         shown[part["state"]] += part["last"] - part["first"] + 1
     counts = "".join(f"{count:>12}" for count in shown.values())
-    print(f"{turn:>4}{len(state['messages']):>10}{counts}{state['context_report']['total_tokens']:>9,}")
+    print(
+        f"{turn:>4}{len(state['messages']):>10}{counts}{state['context_report']['total_tokens']:>9,}"
+    )
 
 
 def main() -> None:
     """Thirty-two turns on one thread."""
     config: RunnableConfig = {"configurable": {"thread_id": "backup", "user_id": "ada"}}
-    with ContextPipeline({"max_context_tokens": BUDGET_TOKENS}, system_prompt="You look after a backup.") as pipeline:
+    with ContextPipeline(
+        {"max_context_tokens": BUDGET_TOKENS}, system_prompt="You look after a backup."
+    ) as pipeline:
         agent = make_agent(pipeline, ScriptedModel())
         questions = [
             "Please read the log of last night's backup.",
-            *(f"Note for shelf {number}: the tapes of {1990 + number} are complete." for number in range(1, 31)),
+            *(
+                f"Note for shelf {number}: the tapes of {1990 + number} are complete."
+                for number in range(1, 31)
+            ),
             f"Was {WANTED} copied last night, and when?",
         ]
         print(
-            "turn  messages" + "".join(f"{state:>12}" for state in ("verbatim", "summarized", "retrieved", "omitted"))
+            "turn  messages"
+            + "".join(
+                f"{state:>12}" for state in ("verbatim", "summarized", "retrieved", "omitted")
+            )
         )
         for turn, question in enumerate(questions, 1):
             state = agent.invoke({"messages": [HumanMessage(question)]}, config)
@@ -127,8 +161,12 @@ def main() -> None:
                 show(turn, state)
         log = next(message for message in state["messages"] if isinstance(message, ToolMessage))
         _, call, result, answer = state["messages"][-4:]
-        print(f"\nThe log has {pipeline.token_counter.count_text(log.text):,} tokens; the budget is {BUDGET_TOKENS:,}.")
-        print(f"\n{questions[-1]}\n-> recall({call.tool_calls[0]['args']})\n{result.text.strip()}\n-> {answer.text}")
+        print(
+            f"\nThe log has {pipeline.token_counter.count_text(log.text):,} tokens; the budget is {BUDGET_TOKENS:,}."
+        )
+        print(
+            f"\n{questions[-1]}\n-> recall({call.tool_calls[0]['args']})\n{result.text.strip()}\n-> {answer.text}"
+        )
 
 
 if __name__ == "__main__":

@@ -29,9 +29,12 @@ __all__ = [
     "__version__", "build_context_graph", "create_recall_tool",
 ]  # fmt: skip
 
-for _name, _package in (("ContextBudgetMiddleware", "langchain"), ("BudgetedMemory", "langchain_classic")):
+for _name, _package in (
+    ("ContextBudgetMiddleware", "langchain"),
+    ("BudgetedMemory", "langchain_classic"),
+):
     if find_spec(_package) is None:  # `import *` gives what is installed
-        __all__.remove(_name)  # noqa: PYI056 - checkers read the whole list
+        __all__.remove(_name)
 
 __version__ = metadata.version("langchain-ctxbudget")
 

@@ -26,13 +26,17 @@ class BudgetError(CtxBudgetError, ValueError):
         advice: what to change.
     """
 
-    def __init__(self, problem: str, budget_tokens: int, floors: Mapping[str, int], advice: str) -> None:
+    def __init__(
+        self, problem: str, budget_tokens: int, floors: Mapping[str, int], advice: str
+    ) -> None:
         self.problem = problem
         self.budget_tokens = budget_tokens
         self.floors = dict(floors)
         self.advice = advice
         width = max(map(len, self.floors), default=0)
-        table = "\n".join(f"  {name:<{width}}  {tokens:>8,}" for name, tokens in self.floors.items())
+        table = "\n".join(
+            f"  {name:<{width}}  {tokens:>8,}" for name, tokens in self.floors.items()
+        )
         super().__init__(f"{problem}\n{table}\n{advice}")
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -53,7 +57,9 @@ class SystemPromptTooLargeError(BudgetError):
 
     def __init__(self, system_tokens: int, allowed_tokens: int, share: str, setting: str) -> None:
         problem = f"The system prompt is {system_tokens:,} tokens, over {share}, which is {allowed_tokens:,}:"
-        advice = f"Shorten it, use a model with a larger window or a larger budget, or raise {setting}."
+        advice = (
+            f"Shorten it, use a model with a larger window or a larger budget, or raise {setting}."
+        )
         super().__init__(problem, allowed_tokens, {"L0 system prompt": system_tokens}, advice)
 
 
@@ -115,7 +121,10 @@ class MissingScopeError(InputError):
 
 
 class ForeignUserError(InputError):
-    """Something is another user's: a run's thread, or a run that names another user than the authenticated one."""
+    """Something is another user's.
+
+    A run's thread, or a run that names another user than the authenticated one.
+    """
 
 
 class MessageConflictError(InputError):
@@ -151,7 +160,9 @@ class StoreDataError(StoreError):
 
 
 class ModelReplyError(CtxBudgetError):
-    """A chat model was asked in the background and gave nothing that can be used; tells what each attempt gave.
+    """A chat model was asked in the background and gave nothing that can be used.
+
+    Tells what each attempt gave.
 
     `is_passing` says that asking later may help: nobody answered, or the server failed. It is false where the model did
     answer and the answer cannot be used, and where the request itself was refused.
@@ -182,19 +193,27 @@ def require_kind(name: str, value: object, kind: type) -> None:
 
 def meant(name: str, known: Iterable[str]) -> str:
     """Returns which name a misspelt one seems to mean, in brackets; nothing where none is near."""
-    return "".join(f" (is {near!r} meant?)" for near in get_close_matches(ELSEWHERE.get(name, name), known, 1))
+    return "".join(
+        f" (is {near!r} meant?)" for near in get_close_matches(ELSEWHERE.get(name, name), known, 1)
+    )
 
 
-def require_names(given: Mapping[str, object], own: Iterable[str], where: str, settings: Iterable[str] = ()) -> None:
+def require_names(
+    given: Mapping[str, object], own: Iterable[str], where: str, settings: Iterable[str] = ()
+) -> None:
     """Raises `InvalidSettingsError` for an argument that there is none of, with the name that seems to be meant."""
     names = [name for name in own if name != "self"]
     place = next((one for one in ("settings", "pipeline") if one in names), None)
     known = [*names, *settings] if place else names
     for name in sorted({*given} - {*names}):
         if name in known:
-            raise InvalidSettingsError(f"{name} is a setting: pass {place}={{{name!r}: {given[name]!r}}}")
+            raise InvalidSettingsError(
+                f"{name} is a setting: pass {place}={{{name!r}: {given[name]!r}}}"
+            )
         has = ", ".join(names) or "none"
-        raise InvalidSettingsError(f"{where} has no argument {name!r}{meant(name, known)}; it has {has}")
+        raise InvalidSettingsError(
+            f"{where} has no argument {name!r}{meant(name, known)}; it has {has}"
+        )
 
 
 def checks_names(settings: Iterable[str] = ()) -> Callable[[Public], Public]:
@@ -203,18 +222,21 @@ def checks_names(settings: Iterable[str] = ()) -> Callable[[Public], Public]:
     `settings` are names that may be given as settings, where a function takes those.
     """
 
-    def with_checks(public: Any) -> Any:  # noqa: ANN401 - what it is given
+    def with_checks(public: Any) -> Any:
         if isinstance(public, type):
             for name, method in [*vars(public).items()]:
                 if isfunction(method) and (name == "__init__" or not name.startswith("_")):
                     setattr(public, name, with_checks(method))
             return public
-        known, where = signature(public).parameters, public.__qualname__.removesuffix(".__init__")
+        known = signature(public).parameters
+        where = public.__qualname__.removesuffix(".__init__")
         takes_any = any(one.kind is one.VAR_KEYWORD for one in known.values())
-        scope = {"user_id", "conversation_id"} & {one.name for one in known.values() if one.kind is one.KEYWORD_ONLY}
+        scope = {"user_id", "conversation_id"} & {
+            one.name for one in known.values() if one.kind is one.KEYWORD_ONLY
+        }
 
         @wraps(public)
-        def checked(*args: object, **given: object) -> Any:  # noqa: ANN401
+        def checked(*args: object, **given: object) -> Any:
             require_names({} if takes_any else given, known, where, settings)
             return public(*args, **dict.fromkeys(scope) | given)  # None is a `MissingScopeError`
 
@@ -228,7 +250,11 @@ def checks_names(settings: Iterable[str] = ()) -> Callable[[Public], Public]:
 
 
 def require_count(
-    name: str, value: object, least: int = 1, most: int | None = None, kind: type[InputError] = InputError
+    name: str,
+    value: object,
+    least: int = 1,
+    most: int | None = None,
+    kind: type[InputError] = InputError,
 ) -> None:
     """Raises an error of a kind for an argument that is no whole number within limits."""
     if type(value) is not int or value < least or (most is not None and value > most):

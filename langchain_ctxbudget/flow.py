@@ -1,4 +1,6 @@
-"""Sync and async from one description: a step that needs I/O is a generator that yields a `Call` for its result.
+"""Sync and async from one description.
+
+A step that needs I/O is a generator that yields a `Call` for its result.
 
 `drive` runs it with the blocking form of every call, `adrive` with the awaitable one, as httpx's `auth_flow`.
 """
@@ -18,6 +20,7 @@ from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar, cast, get_ar
 
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, Op, PutOp, Result
+
 from langchain_ctxbudget.errors import BlockedLoopError, CtxBudgetError, StoreError
 
 S = TypeVar("S")
@@ -28,7 +31,8 @@ _log = logging.getLogger(__name__)
 _MOST_COLLISIONS = 100
 """How often a batch is tried again that met another thread's write."""
 _NO_DRIVERS = ("builtins", "asyncio", "langgraph")
-"""Packages whose errors are passed on: they tell of a wrong call, or a store of the application chose them."""
+"""Packages whose errors are passed on: they tell of a wrong call, or a store of the application
+chose them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,9 @@ def in_thread(work: Callable[[], Any]) -> Call:
         try:
             return work()
         except StopIteration as error:  # neither a generator nor a future can carry it
-            raise RuntimeError("the function raised StopIteration, as `next` does where nothing is left") from error
+            raise RuntimeError(
+                "the function raised StopIteration, as `next` does where nothing is left"
+            ) from error
 
     return Call(call, lambda: asyncio.to_thread(call))
 
@@ -65,9 +71,12 @@ def batch(store: BaseStore, operations: Iterable[Op]) -> Flow[list[Result]]:
     writes = any(isinstance(operation, PutOp) for operation in todo)
     for collisions in count():
         try:
-            result: list[Result] = yield Call(lambda: store.batch(todo), lambda: store.abatch(todo), writes)
+            result: list[Result] = yield Call(
+                lambda: store.batch(todo), lambda: store.abatch(todo), writes
+            )
         except RuntimeError as error:
-            # LangGraph's `InMemoryStore` notices in the middle of a read that another thread writes; nothing is done.
+            # LangGraph's `InMemoryStore` notices in the middle of a read that another thread
+            # writes; nothing is done.
             if collisions == _MOST_COLLISIONS or "changed size during iteration" not in str(error):
                 raise
         except CtxBudgetError:
@@ -92,7 +101,10 @@ def _is_of_a_backend(error: Exception) -> bool:
 
 
 def embed(embeddings: Embeddings, texts: list[str]) -> Flow[list[list[float]]]:
-    """Embeds texts as documents; none at all costs nothing. `ValueError` where it is not one vector per text."""
+    """Embeds texts as documents; none at all costs nothing.
+
+    `ValueError` where it is not one vector per text.
+    """
     if not texts:
         return []
     vectors: list[list[float]] = yield Call(
@@ -105,29 +117,37 @@ def embed(embeddings: Embeddings, texts: list[str]) -> Flow[list[list[float]]]:
 
 def embed_query(embeddings: Embeddings, text: str) -> Flow[list[float]]:
     """Embeds one text as a query."""
-    vector: list[float] = yield Call(lambda: embeddings.embed_query(text), lambda: embeddings.aembed_query(text))
+    vector: list[float] = yield Call(
+        lambda: embeddings.embed_query(text), lambda: embeddings.aembed_query(text)
+    )
     return vector
 
 
 def with_fallback(flow: Flow[T], fallback: F, what: str, failures: list[str]) -> Flow[T | F]:
-    """Runs a flow that a prompt can do without; where it fails, `failures` gets a line, and the fallback stands in."""
+    """Runs a flow that a prompt can do without.
+
+    Where it fails, `failures` gets a line, and the fallback stands in.
+    """
     try:
         return (yield from flow)
-    except Exception as error:  # noqa: BLE001 - whatever stores, embeddings and functions of the application raise
+    except Exception as error:
         failures.append(f"{what}: {type(error).__name__}: {error}")
         return fallback
 
 
 def drive(flow: Flow[T]) -> T:
     """Runs a flow to its end in this thread."""
-    result, error = None, None
+    result = None
+    error = None
     try:
         while True:
             call = flow.send(result) if error is None else flow.throw(error)
             try:
-                result, error = call.sync(), None
-            except Exception as caught:  # noqa: BLE001 - the flow decides what an error means
-                result, error = None, caught
+                result = call.sync()
+                error = None
+            except Exception as caught:
+                result = None
+                error = caught
     except StopIteration as done:
         return cast("T", done.value)
     finally:
@@ -136,22 +156,28 @@ def drive(flow: Flow[T]) -> T:
 
 async def adrive(flow: Flow[T]) -> T:
     """Runs a flow to its end in this task."""
-    result, error = None, None
+    result = None
+    error = None
     try:
         while True:
             call = flow.send(result) if error is None else flow.throw(error)
             try:
-                result, error = await (_to_its_end(call) if call.writes else call.asynchronous()), None
-            except Exception as caught:  # noqa: BLE001 - the flow decides what an error means
-                result, error = None, caught
+                result = await (_to_its_end(call) if call.writes else call.asynchronous())
+                error = None
+            except Exception as caught:
+                result = None
+                error = caught
     except StopIteration as done:
         return cast("T", done.value)
     finally:
         flow.close()
 
 
-async def _to_its_end(call: Call) -> Any:  # noqa: ANN401 - a call gives anything
-    """Awaits a call; when cancelled, waits for its end first, or it would go on after its lock is let go."""
+async def _to_its_end(call: Call) -> Any:
+    """Awaits a call.
+
+    When cancelled, waits for its end first, or it would go on after its lock is let go.
+    """
     task = asyncio.ensure_future(call.asynchronous())
     try:
         return await asyncio.shield(task)
@@ -160,7 +186,9 @@ async def _to_its_end(call: Call) -> Any:  # noqa: ANN401 - a call gives anythin
             with suppress(asyncio.CancelledError):  # again: it is waited for all the same
                 await asyncio.wait([task])
         if not task.cancelled() and (error := task.exception()):
-            _log.warning("a write has failed whose caller was cancelled: %s: %s", type(error).__name__, error)
+            _log.warning(
+                "a write has failed whose caller was cancelled: %s: %s", type(error).__name__, error
+            )
         raise
 
 
@@ -181,13 +209,18 @@ class Lock:
             if self._held:
                 self._waiting.append((turn, loop))
             else:
-                self._held, self._loop = True, loop
+                self._held = True
+                self._loop = loop
                 turn.set_result(None)
         return turn
 
     def acquire(self) -> None:
-        """Waits in this thread; `BlockedLoopError` where a task of its event loop holds it, so that it never ends."""
-        turn, here = self._request(), running_loop()
+        """Waits in this thread.
+
+        `BlockedLoopError` where a task of its event loop holds it, so that it never ends.
+        """
+        turn = self._request()
+        here = running_loop()
         with self._mutex:
             ahead = {self._loop, *(loop for _, loop in self._waiting)}
         if here is not None and here in ahead and not turn.done():
@@ -236,7 +269,9 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-_held: ContextVar[tuple[object, ...]] = ContextVar("holders of locks for which this code works", default=())
+_held: ContextVar[tuple[object, ...]] = ContextVar(
+    "holders of locks for which this code works", default=()
+)
 
 
 def locked(lock: Lock, flow: Flow[T]) -> Flow[T]:
@@ -269,12 +304,20 @@ def twins(
     async def awaitable(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await adrive(flow(self, *args, **kwargs))
 
-    name, returned = flow.__name__.lstrip("_"), inspect.signature(flow).return_annotation
-    inner = returned.removeprefix("Flow[").removesuffix("]") if isinstance(returned, str) else get_args(returned)[-1]
+    name = flow.__name__.lstrip("_")
+    returned = inspect.signature(flow).return_annotation
+    inner = (
+        returned.removeprefix("Flow[").removesuffix("]")
+        if isinstance(returned, str)
+        else get_args(returned)[-1]
+    )
     signature = inspect.signature(flow).replace(return_annotation=inner)
     short = (flow.__doc__ or "").partition("\n")[0].rstrip(".") + f"; see `{name}`."
     for twin, own_name, text in ((blocking, name, flow.__doc__), (awaitable, f"a{name}", short)):
         own: Any = twin
-        own.__name__, own.__module__, own.__signature__, own.__doc__ = own_name, flow.__module__, signature, text
+        own.__name__ = own_name
+        own.__module__ = flow.__module__
+        own.__signature__ = signature
+        own.__doc__ = text
         own.__qualname__ = flow.__qualname__.removesuffix(flow.__name__) + own_name
     return blocking, awaitable

@@ -1,4 +1,7 @@
-"""One question to a chat model, with a time limit. Background jobs ask it, so it has no async form."""
+"""One question to a chat model, with a time limit.
+
+Background jobs ask it, so it has no async form.
+"""
 
 import json
 import re
@@ -10,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
+
 from langchain_ctxbudget.errors import ModelReplyError
 from langchain_ctxbudget.messages import clipped
 from langchain_ctxbudget.tokens import ChatModel, token_count, unwrapped
@@ -29,7 +33,8 @@ MOST_REPLY_CHARACTERS = 200_000
 REFUSALS = frozenset({400, 413, 422})
 """Status codes of servers that refuse the request itself; it will not do better later."""
 FIRST_WAIT = timedelta(minutes=1)
-"""The time after a first failure before a model is asked for the same again; each further one doubles it."""
+"""The time after a first failure before a model is asked for the same again; each further one
+doubles it."""
 LONGEST_WAIT = timedelta(hours=1)
 SPEAKER_CHARACTERS = 40
 _ERROR_CHARACTERS = 300
@@ -38,7 +43,10 @@ _THOUGHTS = re.compile(r"\A\s*<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOT
 
 
 def wait_after(failures: int) -> timedelta:
-    """Returns how long to wait after so many failures in a row: a minute, twice as long each time, at most an hour."""
+    """Returns how long to wait after so many failures in a row.
+
+    A minute, twice as long each time, at most an hour.
+    """
     doublings = min(failures - 1, _MOST_DOUBLINGS)
     return min(LONGEST_WAIT, FIRST_WAIT * (1 << doublings))
 
@@ -49,48 +57,78 @@ def told(time: datetime) -> str:
 
 
 class StructuredModel:
-    """A chat model that is asked for JSON of a schema: bound to the schema where it can be, then in words.
+    """A chat model that is asked for JSON of a schema.
+
+    Bound to the schema where it can be, then in words.
 
     `names` are the name of its runs in traces and that of their source; `quotes` says whether a failure is told with
     the error's text, which may repeat what users said.
     """
 
-    def __init__(self, model: ChatModel, schema: dict[str, Any], *, names: tuple[str, str], quotes: bool) -> None:
+    def __init__(
+        self, model: ChatModel, schema: dict[str, Any], *, names: tuple[str, str], quotes: bool
+    ) -> None:
         inner = unwrapped(model)
         known = (getattr(inner, attribute, None) for attribute in ("model_name", "model"))
         profile = getattr(inner, "profile", None)
-        window = token_count(profile.get("max_input_tokens")) if isinstance(profile, Mapping) else None
+        window = (
+            token_count(profile.get("max_input_tokens")) if isinstance(profile, Mapping) else None
+        )
         self.model = model
-        self.name = next((name for name in known if isinstance(name, str) and name), type(inner).__name__)
+        self.name = next(
+            (name for name in known if isinstance(name, str) and name), type(inner).__name__
+        )
         self.kind = f"{type(inner).__name__}/{self.name}"
         self.window_tokens = window or DEFAULT_WINDOW_TOKENS
-        self._quotes, self._names = quotes, names
+        self._quotes = quotes
+        self._names = names
         self._bound = _bound_to_schema(model, schema)
 
     def too_small(self, left: int) -> ModelReplyError:
         """Returns the error for a window that leaves too little room for the text to read."""
         window = f"has a window of {self.window_tokens:,} tokens, and its prompt and reply leave {max(0, left):,}"
-        return ModelReplyError(f"{self.name} {window}. Use a model with a larger window", is_passing=False)
+        return ModelReplyError(
+            f"{self.name} {window}. Use a model with a larger window", is_passing=False
+        )
 
     def ask(
-        self, instructions: str, in_words: str, data: str, read: Callable[[str | Mapping[str, Any]], T], *, failed: str
+        self,
+        instructions: str,
+        in_words: str,
+        data: str,
+        read: Callable[[str | Mapping[str, Any]], T],
+        *,
+        failed: str,
     ) -> T:
-        """Asks at most twice; returns the first reply that `read` accepts (a `ValueError` of it says why it does not).
+        """Asks at most twice.
+
+        Returns the first reply that `read` accepts (a `ValueError` of it says why it does not).
 
         `instructions` are the system message, with `in_words` at its end where no schema asks for the format; `data`
         is the human message. Where neither reply can be read, that is a `ModelReplyError` about what has `failed`.
         """
         failures = []
         is_passing = False
-        for number, bound in enumerate((self._bound, None), 1):  # a server that garbles a schema may follow words
-            messages = [SystemMessage(instructions if bound else instructions + in_words), HumanMessage(data)]
+        for number, bound in enumerate(
+            (self._bound, None), 1
+        ):  # a server that garbles a schema may follow words
+            messages = [
+                SystemMessage(instructions if bound else instructions + in_words),
+                HumanMessage(data),
+            ]
             reply = self._begun(bound or self.model, messages)
             if not wait([reply], timeout=TIMEOUT_SECONDS).done:
                 failure = f"no reply within {TIMEOUT_SECONDS:g} seconds"
                 is_passing = True
             elif isinstance(error := reply.exception(), (Exception, CancelledError)):
                 status = getattr(error, "status_code", None)
-                told = f": {error}" if self._quotes else f" ({status})" if isinstance(status, int) else ""
+                told = (
+                    f": {error}"
+                    if self._quotes
+                    else f" ({status})"
+                    if isinstance(status, int)
+                    else ""
+                )
                 failure = clipped(f"{type(error).__name__}{told}", _ERROR_CHARACTERS)
                 is_passing = is_passing or status not in REFUSALS
             else:
@@ -101,19 +139,25 @@ class StructuredModel:
             failures.append(f"attempt {number}: {failure}")
         raise ModelReplyError(f"{self.name} {failed}: {'; '.join(failures)}", is_passing=is_passing)
 
-    def _begun(self, runnable: "Runnable[Any, Any]", messages: Sequence[BaseMessage]) -> Future[Any]:
+    def _begun(
+        self, runnable: "Runnable[Any, Any]", messages: Sequence[BaseMessage]
+    ) -> Future[Any]:
         """Asks in a thread of its own, so that a call that takes too long can be left behind."""
-        from langgraph.constants import TAG_NOSTREAM  # noqa: PLC0415 - not needed before a model is called
+        from langgraph.constants import TAG_NOSTREAM
 
         # Traced as what it is, and kept out of the tokens that an agent streams to its user.
         name, source = self._names
-        config: RunnableConfig = {"run_name": name, "tags": [TAG_NOSTREAM], "metadata": {"lc_source": source}}
+        config: RunnableConfig = {
+            "run_name": name,
+            "tags": [TAG_NOSTREAM],
+            "metadata": {"lc_source": source},
+        }
         reply: Future[Any] = Future()
 
         def run() -> None:
             try:
                 reply.set_result(runnable.invoke(messages, config))
-            except BaseException as error:  # noqa: BLE001 - belongs to whoever waits
+            except BaseException as error:
                 reply.set_exception(error)
 
         threading.Thread(target=run, name="ctxbudget-model-call", daemon=True).start()
@@ -125,16 +169,16 @@ def _bound_to_schema(model: ChatModel, schema: dict[str, Any]) -> "Runnable[Any,
 
     Without the parser behind it, which throws prose away and takes JSON that was cut off for whole.
     """
-    from langchain_core.runnables import RunnableSequence  # noqa: PLC0415
+    from langchain_core.runnables import RunnableSequence
 
     try:
         chain = model.with_structured_output(schema)
-    except Exception:  # noqa: BLE001 - no two classes say in the same way that they cannot
+    except Exception:
         return None
     return chain.first if isinstance(chain, RunnableSequence) else chain
 
 
-def _content_of(reply: Any) -> str | Mapping[str, Any]:  # noqa: ANN401 - a message, or what a chain makes of one
+def _content_of(reply: Any) -> str | Mapping[str, Any]:
     """Returns the fields of a reply where the client has read them, else its text."""
     if isinstance(reply, BaseMessage):
         calls = getattr(reply, "tool_calls", None) or getattr(reply, "invalid_tool_calls", None)

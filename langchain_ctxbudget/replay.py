@@ -1,7 +1,8 @@
 """Goes through a conversation turn by turn with several strategies, and counts what each would have sent.
 
-A turn is everything from a message of the user up to the next one. Before every answer in it a prompt is made, as an
-application would have made it: from what was said before, and what the turn has so far. Nothing is sent.
+A turn is everything from a message of the user up to the next one. Before every answer in it a
+prompt is made, as an application would have made it: from what was said before, and what the turn
+has so far. Nothing is sent.
 """
 
 import json
@@ -16,20 +17,41 @@ from typing import Any, NamedTuple, TypeAlias
 from langchain_core.embeddings import Embeddings
 from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, trim_messages
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget.budget import STRATEGIES, strategy_of
-from langchain_ctxbudget.errors import BudgetError, EmptyMessageError, InputError, InvalidSettingsError, checks_names
-from langchain_ctxbudget.messages import checked, is_user, one_line, plain_text, split_instructions, time_of
+from langchain_ctxbudget.errors import (
+    BudgetError,
+    EmptyMessageError,
+    InputError,
+    InvalidSettingsError,
+    checks_names,
+)
+from langchain_ctxbudget.messages import (
+    checked,
+    is_user,
+    one_line,
+    plain_text,
+    split_instructions,
+    time_of,
+)
 from langchain_ctxbudget.pipeline import ContextPipeline
 from langchain_ctxbudget.prompt import common_prefix
 from langchain_ctxbudget.report import STATES, CoverageState
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.tokens import CACHED_PRICE, Price, TokenCounter, counter_for, effective_tokens
+from langchain_ctxbudget.tokens import (
+    CACHED_PRICE,
+    Price,
+    TokenCounter,
+    counter_for,
+    effective_tokens,
+)
 
 Strategy: TypeAlias = str | Mapping[str, Any]
 DEFAULT_STRATEGIES = ("elastic", "recency", "ratio", "prioritized")
 WARM_SECONDS = 1e9
 """A replay assumes that the cache is warm, however much time is between two messages."""
-RECENCY, FULL = "recency", "full"
+RECENCY = "recency"
+FULL = "full"
 EMPHASES = ("recall", "cache")
 NAMES = (*STRATEGIES, *EMPHASES, RECENCY, FULL)
 SCOPE: Any = {"user_id": "replay", "conversation_id": "replay"}
@@ -74,12 +96,21 @@ def replay(
     instructions, said = split_instructions(checked(messages, "messages"))
     turns = split_turns(said)
     if not any(map(_answers, turns)):
-        raise InputError("Nothing to replay: the conversation has no answer of a model that follows a message")
+        raise InputError(
+            "Nothing to replay: the conversation has no answer of a model that follows a message"
+        )
     if type(budget) is not int or budget < 1:
         raise InputError(f"budget must be at least 1 token, not {budget!r}")
     if unknown := sorted(set(evidence or ()) - set(range(1, len(turns) + 1))):
-        raise InputError(f"evidence is for turns {unknown}, but the conversation has turns 1 to {len(turns)}")
-    options: dict[str, Any] = {"settings": settings, "embeddings": embeddings, "tools": tools, "model": model}
+        raise InputError(
+            f"evidence is for turns {unknown}, but the conversation has turns 1 to {len(turns)}"
+        )
+    options: dict[str, Any] = {
+        "settings": settings,
+        "embeddings": embeddings,
+        "tools": tools,
+        "model": model,
+    }
     options["system_prompt"] = system_prompt or "\n\n".join(instructions)
     contenders = [contender(one, budget, **options) for one in strategies]
     names = [one.name for one in contenders]
@@ -87,14 +118,19 @@ def replay(
         raise InputError(f"strategies must be at least one, each of them once, not {names}")
     counter = counter_for(model)
     texts = {message.id: one_line(plain_text(message)) for message in said}
-    named = {number: [texts[one] for one in ids if one in texts] for number, ids in (evidence or {}).items()}
+    named = {
+        number: [texts[one] for one in ids if one in texts]
+        for number, ids in (evidence or {}).items()
+    }
     share = CACHED_PRICE
     if price is not None and price.input:
         share = 1.0 if price.cached_input is None else price.cached_input / price.input
     tracks: list[Track] = []
     for one in contenders:
         with closing(one):
-            tracks.append(_track(one.name, [*_turns(one, turns, named, counter, on_turn)], share, price))
+            tracks.append(
+                _track(one.name, [*_turns(one, turns, named, counter, on_turn)], share, price)
+            )
     return ReplayResult(
         messages=len(said),
         budget_tokens=budget,
@@ -106,7 +142,10 @@ def replay(
 
 
 def split_turns(messages: Sequence[BaseMessage]) -> list[list[BaseMessage]]:
-    """Splits a conversation into turns, each from a message of the user up to the next; one may precede these."""
+    """Splits a conversation into turns, each from a message of the user up to the next.
+
+    One may precede these.
+    """
     turns: list[list[BaseMessage]] = []
     for message in messages:
         if is_user(message) or not turns:
@@ -116,7 +155,10 @@ def split_turns(messages: Sequence[BaseMessage]) -> list[list[BaseMessage]]:
 
 
 def _answers(turn: Sequence[BaseMessage]) -> list[int]:
-    """Returns the positions of the answers in a turn; one that the conversation begins with answers nothing."""
+    """Returns the positions of the answers in a turn.
+
+    One that the conversation begins with answers nothing.
+    """
     return [place for place, message in enumerate(turn) if place and isinstance(message, AIMessage)]
 
 
@@ -131,14 +173,26 @@ class ReplayedPrompt(NamedTuple):
 class Assembled:
     """The package, as an application uses it.
 
-    The clock stands at the time of the last message that tells its time, so that equal replays are equal.
+    The clock stands at the time of the last message that tells its time, so that equal replays are
+    equal.
     """
 
-    def __init__(self, name: str, settings: ContextSettings, tools: Sequence[Any], **options: Any) -> None:  # noqa: ANN401 - of a `ContextPipeline`
-        self.name, self.tools = name, tools
+    def __init__(
+        self,
+        name: str,
+        settings: ContextSettings,
+        tools: Sequence[Any],
+        **options: Any,
+    ) -> None:
+        self.name = name
+        self.tools = tools
         self.time = datetime(2000, 1, 1, tzinfo=UTC)
         self.stored = 0
-        own: dict[str, Any] = {"store": InMemoryStore(), "writer_id": "replay", "clock": lambda: self.time}
+        own: dict[str, Any] = {
+            "store": InMemoryStore(),
+            "writer_id": "replay",
+            "clock": lambda: self.time,
+        }
         self.pipeline = ContextPipeline(settings, **own, **options)
         self.close = self.pipeline.close
 
@@ -147,21 +201,30 @@ class Assembled:
 
         A `BudgetError` or `EmptyMessageError` says why it cannot.
         """
-        new, self.stored = history[self.stored :], len(history)
+        new = history[self.stored :]
+        self.stored = len(history)
         self.time = max([self.time, *filter(None, map(time_of, (*new, turn[0])))])
         self.pipeline.add_messages(new, **SCOPE)
         if new and self.pipeline.settings.learn:
             self.pipeline.flush()  # or what is learned by now is a matter of luck
         context = self.pipeline.assemble(turn, tools=self.tools, **SCOPE)
         report = context.report
-        return ReplayedPrompt(context.messages, report.coverage_counts(), report.stability.compaction_step)
+        return ReplayedPrompt(
+            context.messages, report.coverage_counts(), report.stability.compaction_step
+        )
 
 
 class NewestMessages:
     """The newest messages that fit, as LangChain's `trim_messages` gives them with an exact counter; or all of them."""
 
     def __init__(
-        self, name: str, budget: int | None, *, system_prompt: str, tools: Sequence[Any], model: str | None
+        self,
+        name: str,
+        budget: int | None,
+        *,
+        system_prompt: str,
+        tools: Sequence[Any],
+        model: str | None,
     ) -> None:
         self.name, self.tools, self.counter = name, tools, counter_for(model)
         self.room = None if budget is None else max(0, budget - self.counter.count_tools(tools))
@@ -200,23 +263,34 @@ def contender(
     common: dict[str, Any] = {"system_prompt": system_prompt, "tools": tools, "model": model}
     own: Mapping[str, Any]
     if isinstance(strategy, Mapping):
-        said = (f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in strategy.items())
+        said = (
+            f"{key}={value if isinstance(value, str) else json.dumps(value)}"
+            for key, value in strategy.items()
+        )
         is_allocation = "strategy" in strategy
         name = strategy_of(strategy).name if is_allocation else ", ".join(said) or "elastic"
         own = {"allocation": strategy} if is_allocation else strategy
     else:
         base, at, other = strategy.strip().partition("@")
         if base not in NAMES or (at and not other.isdecimal()):
-            known = f"{', '.join(NAMES)}, each also with another budget (recency@4000), and settings"
-            raise InvalidSettingsError(f"There is no strategy {strategy!r} to replay; there are {known}")
+            known = (
+                f"{', '.join(NAMES)}, each also with another budget (recency@4000), and settings"
+            )
+            raise InvalidSettingsError(
+                f"There is no strategy {strategy!r} to replay; there are {known}"
+            )
         budget = int(other) if at else budget
         name = f"{base}@{budget}" if at else base
         own = {"emphasis" if base in EMPHASES else "allocation": base}
         if base in (RECENCY, FULL):
             return NewestMessages(name, budget if base == RECENCY else None, **common)
-    asked = settings.chosen if isinstance(settings, ContextSettings) else settings  # its defaults are not a replay's
+    asked = (
+        settings.chosen if isinstance(settings, ContextSettings) else settings
+    )  # its defaults are not a replay's
     below = ContextSettings(learn=False, cache_lifetime_seconds=WARM_SECONDS).override(asked)
-    return Assembled(name, below.override({"max_context_tokens": budget, **own}), embeddings=embeddings, **common)
+    return Assembled(
+        name, below.override({"max_context_tokens": budget, **own}), embeddings=embeddings, **common
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,7 +298,8 @@ class Sent:
     """The prompts that were sent: for one answer, in one turn, or in all of them."""
 
     calls: int = 0
-    """Prompts that were made: one for each answer, so several in a turn where a model calls tools."""
+    """Prompts that were made: one for each answer, so several in a turn where a model calls
+    tools."""
     tokens: int = 0
     cached_tokens: int = 0
     """The part of them that a prompt has in common with the one before it, from its start."""
@@ -257,7 +332,10 @@ class Turn(Sent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Track(Sent):
-    """The way of one strategy through a conversation: the turns in which an answer was given, and their totals."""
+    """The way of one strategy through a conversation.
+
+    The turns in which an answer was given, and their totals.
+    """
 
     name: str
     turns: tuple[Turn, ...]
@@ -267,7 +345,8 @@ class Track(Sent):
     cost: float | None
     """The price of all prompts in US dollars, without answers; None where it is not known."""
     message_shares: Mapping[CoverageState, float]
-    """The states of earlier messages, as shares of all of them over all turns; all 0 where there were none."""
+    """The states of earlier messages, as shares of all of them over all turns; all 0 where there
+    were none."""
     evidence: float | None
     """The mean over the turns for which evidence was named."""
 
@@ -297,7 +376,15 @@ def _turns(
             shared, _ = common_prefix(prompt.messages, costs, before, counter)
             cached = shared + (tools_tokens if before else 0)
             steps = int(prompt.compaction_step)
-            sent += [Sent(calls=1, tokens=tokens, cached_tokens=cached, largest_tokens=tokens, compaction_steps=steps)]
+            sent += [
+                Sent(
+                    calls=1,
+                    tokens=tokens,
+                    cached_tokens=cached,
+                    largest_tokens=tokens,
+                    compaction_steps=steps,
+                )
+            ]
             before = prompt.messages
         if sent:
             asked = named.get(number)
@@ -321,7 +408,9 @@ def _track(name: str, turns: Sequence[Turn], price_share: float, price: Price | 
         cached_share=sent.cached_tokens / max(1, sent.tokens),
         effective_tokens=effective,
         cost=None if price is None else effective * price.input / 1_000_000,
-        message_shares={state: count / max(1, sum(states.values())) for state, count in states.items()},
+        message_shares={
+            state: count / max(1, sum(states.values())) for state, count in states.items()
+        },
         evidence=statistics.fmean(evidence) if evidence else None,
     )
 
@@ -342,7 +431,9 @@ class ReplayResult:
         """Returns the track of one strategy."""
         if found := next((track for track in self.tracks if track.name == name), None):
             return found
-        raise InputError(f"No strategy {name!r} was replayed; there are {', '.join(t.name for t in self.tracks)}")
+        raise InputError(
+            f"No strategy {name!r} was replayed; there are {', '.join(t.name for t in self.tracks)}"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain data, ready for JSON, with the totals of every strategy."""
@@ -350,13 +441,18 @@ class ReplayResult:
         return {**data, "strategies": data.pop("tracks")}
 
     def to_text(self) -> str:
-        """Draws an aligned table: what each strategy sent and costs, and what became of earlier messages."""
+        """Draws an aligned table.
+
+        What each strategy sent and costs, and what became of earlier messages.
+        """
         rows = [_row(track) for track in self.tracks]
         columns = [heading for heading in rows[0] if any(row[heading] for row in rows)]
         table = [columns, *([row[heading] for heading in columns] for row in rows)]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         drawn = [
-            "  ".join(f"{cell:{'>' if place else '<'}{widths[place]}}" for place, cell in enumerate(line))
+            "  ".join(
+                f"{cell:{'>' if place else '<'}{widths[place]}}" for place, cell in enumerate(line)
+            )
             for line in table
         ]
         counts = f"{self.count_mode} counts ({self.tokenizer})"

@@ -1,7 +1,8 @@
 """A worker thread for jobs off the hot path, and locks that are free in the child of a fork.
 
-A worker's key names what is to be worked on (a conversation's scope), not the work itself: a job reads what there is
-when it begins. So a key is queued once however often it is submitted, and once more when it is submitted while it runs.
+A worker's key names what is to be worked on (a conversation's scope), not the work itself: a job
+reads what there is when it begins. So a key is queued once however often it is submitted, and once
+more when it is submitted while it runs.
 """
 
 import asyncio
@@ -23,7 +24,8 @@ AFTER_FORK = (
 )
 _mutexes: WeakSet[Any] = WeakSet()
 _LOOK_SECONDS = 0.005
-_MOST_FAILURES, _MOST_FAILURE_CHARACTERS = 256, 500
+_MOST_FAILURES = 256
+_MOST_FAILURE_CHARACTERS = 500
 _LONGEST_REST_SECONDS = 5.0
 """A job begins after this time, however busy the callers of `rest` are."""
 _IDLE_SECONDS = 5.0
@@ -37,11 +39,16 @@ def new_mutex() -> threading.Lock:
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
-    os.register_at_fork(after_in_child=lambda: [mutex._at_fork_reinit() for mutex in list(_mutexes)])  # noqa: SLF001
+    os.register_at_fork(
+        after_in_child=lambda: [mutex._at_fork_reinit() for mutex in list(_mutexes)]
+    )
 
 
 def keep_newest(kept: dict[K, V], key: K, value: V, most: int) -> V:
-    """Puts a value at the end of a dictionary, which lets go of its first ones beyond so many; returns the value."""
+    """Puts a value at the end of a dictionary, which lets go of its first ones beyond so many.
+
+    Returns the value.
+    """
     kept.pop(key, None)
     kept[key] = value
     while len(kept) > most:
@@ -58,14 +65,16 @@ class Cancelled(threading.Event):
 class Worker(Generic[K]):
     """Runs jobs in a thread of its own, first come, first served, never two at a time.
 
-    The thread begins with the first job, and ends when it has been idle for a while or the worker is closed. It is a
-    daemon: a job that hangs holds up the jobs behind it, but neither `close` nor the end of the process. Every job runs
-    in an empty context (`contextvars`), and its exception becomes the failure of its key. A job begins once nobody has
-    called `rest` for `pause_seconds`.
+    The thread begins with the first job, and ends when it has been idle for a while or the worker
+    is closed. It is a daemon: a job that hangs holds up the jobs behind it, but neither `close` nor
+    the end of the process. Every job runs in an empty context (`contextvars`), and its exception
+    becomes the failure of its key. A job begins once nobody has called `rest` for `pause_seconds`.
     """
 
     def __init__(self, run: Callable[[K, Cancelled], None], *, pause_seconds: float = 0.0) -> None:
-        self._run, self._pause_seconds, self._rests_until = run, pause_seconds, 0.0
+        self._run = run
+        self._pause_seconds = pause_seconds
+        self._rests_until = 0.0
         self._failures: dict[K, str] = {}
         self._closed = Cancelled()
         # Reentrant, because the garbage collector may close the worker in the middle of anything.
@@ -75,12 +84,17 @@ class Worker(Generic[K]):
         self._thread: threading.Thread | None = None
 
     def submit(self, key: K) -> bool:
-        """Asks for a job for the key that begins after this call; returns False where it is not queued."""
+        """Asks for a job for the key that begins after this call.
+
+        Returns False where it is not queued.
+        """
         with self._changed:
             if self._closed:
                 return False
             if self._thread is None:
-                thread = threading.Thread(target=self._work, name="ctxbudget-background", daemon=True)
+                thread = threading.Thread(
+                    target=self._work, name="ctxbudget-background", daemon=True
+                )
                 try:
                     thread.start()
                 except RuntimeError:  # there are too many, or the interpreter is about to end
@@ -96,7 +110,10 @@ class Worker(Generic[K]):
             return key in self._waiting or key == self._running
 
     def flush(self, timeout_seconds: float | None = None) -> bool:
-        """Waits in this thread until nothing is queued or running; returns False when that took too long."""
+        """Waits in this thread until nothing is queued or running.
+
+        Returns False when that took too long.
+        """
         with self._changed:
             return self._changed.wait_for(self._is_idle, timeout_seconds)
 
@@ -116,18 +133,27 @@ class Worker(Generic[K]):
         return not self._waiting and self._running is None
 
     def rest(self) -> None:
-        """Puts jobs off for a while, because somebody waits for something else; a flush ends the pause."""
+        """Puts jobs off for a while, because somebody waits for something else.
+
+        A flush ends the pause.
+        """
         self._rests_until = time.monotonic() + self._pause_seconds
 
     def wait_for_pause(self) -> None:
-        """Waits, within a limit, until nobody has called `rest` for a while; jobs call it between their steps."""
+        """Waits, within a limit, until nobody has called `rest` for a while.
+
+        Jobs call it between their steps.
+        """
         with self._changed:
             end = time.monotonic() + _LONGEST_REST_SECONDS
             while not self._closed and (left := min(self._rests_until, end) - time.monotonic()) > 0:
                 self._changed.wait(left)
 
     def failure_of(self, key: K) -> str | None:
-        """Returns the exception of the key's last job as text; None where it succeeded or was never run."""
+        """Returns the exception of the key's last job as text.
+
+        None where it succeeded or was never run.
+        """
         return self._failures.get(key)
 
     def close(self) -> None:
@@ -152,7 +178,7 @@ class Worker(Generic[K]):
             failure = None
             try:
                 Context().run(self._run, key, self._closed)
-            except BaseException as error:  # noqa: BLE001 - also a cancellation or an exit is the end of the job only
+            except BaseException as error:
                 failure = type(error).__name__
                 with suppress(Exception):  # one that cannot be told is a failure, too
                     failure = f"{failure}: {error}"[:_MOST_FAILURE_CHARACTERS]

@@ -1,10 +1,12 @@
 """Makes the package's vocabulary file from tiktoken's o200k_base file.
 
-    python scripts/build_vocab.py o200k_base.tiktoken langchain_ctxbudget/tokens/vocab/o200k_base.zlib
+    python scripts/build_vocab.py o200k_base.tiktoken
+    langchain_ctxbudget/tokens/vocab/o200k_base.zlib
 
-The source file is the one that tiktoken downloads; it checks its sha256 itself. What is printed is the sha256 of
-the result, which `langchain_ctxbudget/tokens/vocab/__init__.py` pins as `FILE_SHA256`.
-"""  # noqa: INP001 - a script, not a package
+The source file is the one that tiktoken downloads; it checks its sha256 itself. What is printed is
+the sha256 of the result, which `langchain_ctxbudget/tokens/vocab/__init__.py` pins as
+`FILE_SHA256`.
+"""
 
 from __future__ import annotations
 

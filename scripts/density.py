@@ -1,10 +1,12 @@
-"""Prints how densely the code is written, beside two libraries that read well: a mirror, not a limit.
+"""Prints how densely the code is written, beside two libraries that read well.
+
+A mirror, not a limit.
 
     python scripts/density.py [FOLDER or FILE ...]
 
-Without arguments it shows the package, each of its rooms, and the tests. No test reads the figures: a figure can be
-met by code that nobody understands, so reviewers read the code.
-"""  # noqa: INP001
+Without arguments it shows the package, each of its rooms, and the tests. No test reads the figures:
+a figure can be met by code that nobody understands, so reviewers read the code.
+"""
 
 import ast
 import io
@@ -19,7 +21,16 @@ MOST_BRANCHES = 10
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 GRAMMAR = (ast.expr_context, ast.operator, ast.cmpop, ast.unaryop, ast.boolop)
 """Nodes that stand for no piece of text of their own."""
-BRANCHES = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.Assert, ast.match_case)
+BRANCHES = (
+    ast.If,
+    ast.IfExp,
+    ast.For,
+    ast.AsyncFor,
+    ast.While,
+    ast.ExceptHandler,
+    ast.Assert,
+    ast.match_case,
+)
 NOT_CODE = (
     tokenize.COMMENT,
     tokenize.NL,
@@ -56,7 +67,10 @@ class Density:
     complex_functions: int = 0
 
     def __add__(self, other: "Density") -> "Density":
-        sums = {field.name: getattr(self, field.name) + getattr(other, field.name) for field in fields(self)}
+        sums = {
+            field.name: getattr(self, field.name) + getattr(other, field.name)
+            for field in fields(self)
+        }
         return Density(**sums)
 
     def row(self, name: str) -> str:
@@ -86,7 +100,9 @@ def density_of(path: Path) -> Density:
         counted.conditional_expressions += isinstance(node, ast.IfExp)
         counted.walruses += isinstance(node, ast.NamedExpr)
         if isinstance(node, ast.Assign):
-            counted.tuple_assignments += isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple)
+            counted.tuple_assignments += isinstance(node.targets[0], ast.Tuple) and isinstance(
+                node.value, ast.Tuple
+            )
         if isinstance(node, COMPREHENSIONS):
             counted.nested_comprehensions += _is_nested(node)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -112,7 +128,11 @@ def complexity(function: ast.AST) -> int:
 def _code_lines(text: str, tree: ast.AST) -> int:
     docstring_lines: set[int] = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+        if (
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        ):
             docstring_lines.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     lines: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
@@ -132,7 +152,9 @@ def _number_constants(statement: ast.stmt) -> int:
     if not isinstance(statement, ast.Assign | ast.AnnAssign):
         return 0
     values = statement.value.elts if isinstance(statement.value, ast.Tuple) else [statement.value]
-    return sum(isinstance(value, ast.Constant) and type(value.value) in (int, float) for value in values)
+    return sum(
+        isinstance(value, ast.Constant) and type(value.value) in (int, float) for value in values
+    )
 
 
 def _python_files(path: Path) -> list[Path]:
@@ -144,7 +166,10 @@ def _sum(paths: Iterable[Path]) -> Density:
 
 
 def rows(names: list[str]) -> Iterator[str]:
-    """Yields the table for some folders and files; without names, for the package by room, and the tests."""
+    """Yields the table for some folders and files.
+
+    Without names, for the package by room, and the tests.
+    """
     yield HEADING
     yield from NEIGHBOURS
     for name in names or ["langchain_ctxbudget", "tests"]:
@@ -157,4 +182,4 @@ def rows(names: list[str]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    print("\n".join(rows(sys.argv[1:])))  # noqa: T201
+    print("\n".join(rows(sys.argv[1:])))

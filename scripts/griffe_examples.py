@@ -1,4 +1,7 @@
-"""How the site reads the package: doctests stand below `Example:` here, and async twins are not listed."""  # noqa: INP001
+"""How the site reads the package.
+
+Doctests stand below `Example:` here, and async twins are not listed.
+"""
 
 from typing import Any
 
@@ -8,7 +11,7 @@ import griffe
 class HouseStyle(griffe.Extension):
     """Renames the section for the parser, and takes out the twins."""
 
-    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:  # noqa: ANN401
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         """See `griffe.Extension`."""
         if obj.docstring:
             obj.docstring.value = obj.docstring.value.replace("Example:\n", "Examples:\n")

@@ -4,7 +4,7 @@
 
 The release workflow runs it. The repository itself names no address, and its version is that of a development state;
 so a copy of it, under whatever address, says nothing that is not so.
-"""  # noqa: INP001 - a script, not a package
+"""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def with_addresses(page: str, version: str, address: str) -> str:
         kind = "raw" if link[1] else "blob"
         return f"{link[1]}[{link[2]}]({address}/{kind}/v{version}/{link[3]})"
 
-    asks_index = page.replace("pip install '.[", "pip install 'langchain-ctxbudget[").replace("`, in the clone.", "`.")
+    asks_index = page.replace("pip install '.[", "pip install 'langchain-ctxbudget[").replace(
+        "`, in the clone.", "`."
+    )
     return LINK.sub(whole, asks_index)
 
 
@@ -52,7 +54,10 @@ def main(tag: str, address: str) -> None:
         raise SystemExit(f"CHANGELOG.md does not say what is new in {found[1]}")
     for name, change in (("pyproject.toml", with_version), ("README.md", with_addresses)):
         path = ROOT / name
-        path.write_text(change(path.read_text(encoding="utf-8"), found[1], address.rstrip("/")), encoding="utf-8")
+        path.write_text(
+            change(path.read_text(encoding="utf-8"), found[1], address.rstrip("/")),
+            encoding="utf-8",
+        )
 
 
 if __name__ == "__main__":

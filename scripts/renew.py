@@ -1,9 +1,11 @@
-"""Renews everything that is printed or drawn in pages, README and notebooks: run it after behaviour has changed.
+"""Renews everything that is printed or drawn in pages, README and notebooks.
+
+Run it after behaviour has changed.
 
     python scripts/renew.py            # about three minutes
 
 Look at the diff before you commit it: what changed there is what users will see change.
-"""  # noqa: INP001 - a script, not a package
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,13 @@ ROOT = Path(__file__).parents[1]
 END_OF_TABLE = "\n\n"
 sys.path.insert(0, str(ROOT))
 
-from tests.integration_tests.test_readme import BLOCKS, DOCS, END_OF_BLOCK, README, outcome  # noqa: E402
+from tests.integration_tests.test_readme import BLOCKS, DOCS, END_OF_BLOCK, README, outcome
 
 
 def run(*command: str) -> str:
     """Runs a script or a module, and returns what it prints."""
     made = [sys.executable, *command]
-    return subprocess.run(made, cwd=ROOT, check=True, capture_output=True, text=True).stdout  # noqa: S603 - our own
+    return subprocess.run(made, cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
 
 def renew_pages() -> None:
@@ -61,23 +63,41 @@ def renew_readme() -> None:
     lines = table.splitlines()
     for number, line in enumerate(lines[1:], 1):
         name = line.split("|")[1]
-        lines[number] = f"|{name}| {' | '.join(measured[name.strip(' *`').removesuffix(' (no budget)')])} |"
-    (ROOT / "README.md").write_text(before + heading + "\n".join(lines) + gap + rest, encoding="utf-8")
+        lines[number] = (
+            f"|{name}| {' | '.join(measured[name.strip(' *`').removesuffix(' (no budget)')])} |"
+        )
+    (ROOT / "README.md").write_text(
+        before + heading + "\n".join(lines) + gap + rest, encoding="utf-8"
+    )
 
 
 def renew_dashboard() -> None:
-    """Takes the picture of the demo's dashboard, in few colours; where there is no Chromium, the old one stays."""
-    program, path = shutil.which("chromium"), DOCS / "figures" / "dashboard.png"
+    """Takes the picture of the demo's dashboard, in few colours.
+
+    Where there is no Chromium, the old one stays.
+    """
+    program = shutil.which("chromium")
+    path = DOCS / "figures" / "dashboard.png"
     if program is None:
         sys.stderr.write("There is no chromium: the picture of the dashboard is not renewed\n")
         return
-    command = [sys.executable, "-m", "langchain_ctxbudget.cli", "dashboard", "--demo", "--port", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "langchain_ctxbudget.cli",
+        "dashboard",
+        "--demo",
+        "--port",
+        "0",
+    ]
     with (
-        subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server,  # noqa: S603 - our own
+        subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server,
         sync_playwright() as playwright,
     ):
         address = str(server.stdout and server.stdout.readline()).split()[-1]
-        browser = playwright.chromium.launch(executable_path=program, args=[] if os.geteuid() else ["--no-sandbox"])
+        browser = playwright.chromium.launch(
+            executable_path=program, args=[] if os.geteuid() else ["--no-sandbox"]
+        )
         page = browser.new_page(viewport={"width": 1240, "height": 1420}, color_scheme="light")
         page.goto(address)
         page.locator("#why.open").wait_for()
@@ -100,7 +120,9 @@ def renew_notebooks() -> None:
         for cell, kept in zip(cells, old["cells"], strict=True):
             cell |= {key: kept[key] for key in ("id", "metadata") if key in kept}
         kept_parts = {key: old[key] for key in ("metadata", "nbformat", "nbformat_minor")}
-        path.write_text(json.dumps(new | kept_parts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        path.write_text(
+            json.dumps(new | kept_parts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
 
 
 def main() -> None:

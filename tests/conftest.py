@@ -10,6 +10,7 @@ from hypothesis import settings
 from langchain_openai import ChatOpenAI
 from xdist.remote import Producer  # type: ignore[import-untyped]
 from xdist.scheduler import WorkStealingScheduling  # type: ignore[import-untyped]
+
 from langchain_ctxbudget.tokens import vocab
 from tests.servers import chroma_server, in_memory, postgres
 
@@ -34,7 +35,10 @@ def pytest_configure() -> None:
 
 @pytest.fixture(scope="session")
 def offline_tiktoken() -> Iterator[None]:
-    """Gives tiktoken o200k_base without fetching it: that of this package, whose identity `test_vocab` proves."""
+    """Gives tiktoken o200k_base without fetching it.
+
+    That of this package, whose identity `test_vocab` proves.
+    """
     before = dict(tiktoken.registry.ENCODINGS)
     tiktoken.registry.ENCODINGS["o200k_base"] = vocab.encoding()
     yield

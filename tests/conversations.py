@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from langchain_core.embeddings import Embeddings
 from langchain_core.messages import BaseMessage, HumanMessage
+
 from langchain_ctxbudget.history import Conversation, LastPrompt, OpenConversation, editing
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import Scope
@@ -28,12 +29,20 @@ NO_PROMPT = LastPrompt(
 
 def opened(*messages: BaseMessage | str) -> OpenConversation:
     made = OpenConversation(SCOPE)
-    editing.hold(made, [HumanMessage(it, id=f"m{n}") if isinstance(it, str) else it for n, it in enumerate(messages)])
+    editing.hold(
+        made,
+        [
+            HumanMessage(it, id=f"m{n}") if isinstance(it, str) else it
+            for n, it in enumerate(messages)
+        ],
+    )
     return made
 
 
 def conversation(
-    messages: Sequence[BaseMessage | str], counter: TokenCounter = COUNTER, turn: Sequence[BaseMessage] = ()
+    messages: Sequence[BaseMessage | str],
+    counter: TokenCounter = COUNTER,
+    turn: Sequence[BaseMessage] = (),
 ) -> Conversation:
     made = opened(*messages)
     made.last = replace(NO_PROMPT, turn=turn)

@@ -1,4 +1,7 @@
-"""What every store must hold under the message log: conversations that several pipelines append to and change."""
+"""What every store must hold under the message log.
+
+Conversations that several pipelines append to and change.
+"""
 
 import json
 import random
@@ -13,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.store.base import BaseStore, Op, PutOp, Result, SearchOp
+
 from langchain_ctxbudget import ContextPipeline, TiktokenCounter
 from langchain_ctxbudget.errors import InputError, MessageConflictError
 from langchain_ctxbudget.flow import Call as Step
@@ -74,7 +78,9 @@ class Counting(Elsewhere):
         self.reset()
 
     def reset(self) -> None:
-        self.batches = self.operations = self.searches = self.records_read = self.bytes_read = self.bytes_written = 0
+        self.batches = self.operations = self.searches = self.records_read = self.bytes_read = (
+            self.bytes_written
+        ) = 0
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         todo = list(ops)
@@ -117,14 +123,16 @@ class ByHand:
         try:
             try:
                 result = self._call.sync()
-            except Exception as error:  # noqa: BLE001 - the flow decides what an error means
+            except Exception as error:
                 self._call = self._flow.throw(error)
             else:
                 self._call = self._flow.send(result)
         except StopIteration as end:
-            self.done, self.value = True, end.value
+            self.done = True
+            self.value = end.value
         except InputError as error:  # another has taken away what it was to work on
-            self.done, self.value = True, error
+            self.done = True
+            self.value = error
 
 
 def said(*texts: str) -> list[BaseMessage]:
@@ -143,18 +151,24 @@ def texts(messages: Iterable[BaseMessage]) -> list[str]:
 def pipelines(
     store: BaseStore, count: int, settings: Mapping[str, Any] | None = None, **given: Any
 ) -> Iterator[list[ContextPipeline]]:
-    """Pipelines as so many processes have them, by name in the order of their lanes; they learn nothing."""
+    """Pipelines as so many processes have them, by name in the order of their lanes.
+
+    They learn nothing.
+    """
     changes = {"learn": False, **(settings or {})}
     given = {"token_counter": COUNTER, **given}
     made = [
-        ContextPipeline(changes, store=Elsewhere(store), writer_id=f"{number:04}", **given) for number in range(count)
+        ContextPipeline(changes, store=Elsewhere(store), writer_id=f"{number:04}", **given)
+        for number in range(count)
     ]
     yield made
     for pipeline in made:
         pipeline.close()
 
 
-def all_pages(call: Call, pipeline: ContextPipeline, limits: Iterable[int], **scope: str) -> list[BaseMessage]:
+def all_pages(
+    call: Call, pipeline: ContextPipeline, limits: Iterable[int], **scope: str
+) -> list[BaseMessage]:
     """A conversation, read from its end to its beginning in pages."""
     messages: list[BaseMessage] = []
     before: str | None = None
@@ -185,7 +199,9 @@ class LogContract:
             assert counting.bytes_written == 0
             assert texts(call(second, "get_messages", **ADA)) == ["one"]
 
-    def test_a_failed_append_leaves_nothing_visible_and_can_be_repeated(self, store: BaseStore, call: Call) -> None:
+    def test_a_failed_append_leaves_nothing_visible_and_can_be_repeated(
+        self, store: BaseStore, call: Call
+    ) -> None:
         faulty = Faulty(store)
         with pipelines(store, 1) as [reader]:
             writer = ContextPipeline(store=faulty)
@@ -243,9 +259,13 @@ class LogContract:
 
     # -- clearing
 
-    def test_clearing_deletes_one_conversation_and_nothing_else(self, store: BaseStore, call: Call) -> None:
+    def test_clearing_deletes_one_conversation_and_nothing_else(
+        self, store: BaseStore, call: Call
+    ) -> None:
         scopes = [
-            {"user_id": u, "conversation_id": c} for u in ("ada", "ada2", "a_a") for c in ("c1", "c11", "c_", "*")
+            {"user_id": u, "conversation_id": c}
+            for u in ("ada", "ada2", "a_a")
+            for c in ("c1", "c11", "c_", "*")
         ]
         with pipelines(store, 2) as (writer, other):
             for scope in scopes:
@@ -253,20 +273,37 @@ class LogContract:
                 call(writer, "pin", "one", **scope)
                 call(other, "get_messages", **scope)
             call(writer, "save_settings", {"depth": "deep"}, user_id="ada", persona_id="c1")
-            before = {user: set(call(writer, "export_user", user_id=user)) for user in ("ada", "ada2", "a_a")}
+            before = {
+                user: set(call(writer, "export_user", user_id=user))
+                for user in ("ada", "ada2", "a_a")
+            }
             call(writer, "clear", **ADA)
             for scope in scopes:
                 expected = [] if scope == ADA else ["one", "two"]
                 assert texts(call(other, "get_messages", **scope)) == expected
-            after = {user: set(call(writer, "export_user", user_id=user)) for user in ("ada", "ada2", "a_a")}
+            after = {
+                user: set(call(writer, "export_user", user_id=user))
+                for user in ("ada", "ada2", "a_a")
+            }
             assert all(after[user] <= before[user] for user in after)
-            gone = {user: [json.loads(line) for line in before[user] - after[user]] for user in before}
-            assert {(user, line["conversation_id"]) for user in gone for line in gone[user]} == {("ada", "c1")}
+            gone = {
+                user: [json.loads(line) for line in before[user] - after[user]] for user in before
+            }
+            assert {(user, line["conversation_id"]) for user in gone for line in gone[user]} == {
+                ("ada", "c1")
+            }
 
     # -- what is made again
 
-    def test_an_edit_behind_the_cut_by_a_new_pipeline_leaves_the_cut(self, store: BaseStore, call: Call) -> None:
-        with pipelines(store, 4, settings={"max_context_tokens": 2_000}) as (writer, reader, editor, new):
+    def test_an_edit_behind_the_cut_by_a_new_pipeline_leaves_the_cut(
+        self, store: BaseStore, call: Call
+    ) -> None:
+        with pipelines(store, 4, settings={"max_context_tokens": 2_000}) as (
+            writer,
+            reader,
+            editor,
+            new,
+        ):
             call(writer, "add_messages", conversation(120), **ADA)
             call(writer, "assemble", "Hello", **ADA)
             covered = call(reader, "coverage", **ADA)
@@ -278,14 +315,28 @@ class LogContract:
 
     @FEW
     @given(seed=st.integers(0, 10**6))
-    def test_three_pipelines_show_what_a_list_would(self, store: BaseStore, call: Call, seed: int) -> None:
+    def test_three_pipelines_show_what_a_list_would(
+        self, store: BaseStore, call: Call, seed: int
+    ) -> None:
         play(store, call, seed, turns=12)
 
 
 class Story:
     """A random story of three pipelines on one conversation, told by a plain list as well."""
 
-    ACTIONS = ("add", "add", "add", "add", "again", "edit", "archive", "forget", "sync", "fork", "clear")
+    ACTIONS = (
+        "add",
+        "add",
+        "add",
+        "add",
+        "again",
+        "edit",
+        "archive",
+        "forget",
+        "sync",
+        "fork",
+        "clear",
+    )
 
     def __init__(self, known: Sequence[ContextPipeline], call: Call, seed: int) -> None:
         self.known, self._call, self.rng = known, call, random.Random(seed)
@@ -328,7 +379,9 @@ class Story:
     def edit(self) -> None:
         place = self.rng.randrange(len(self.model))
         self.model[place] = self.model[place][0], f"edited {self.number}"
-        self.call("edit_message", self.model[place][0], HumanMessage(self.model[place][1]), **self.scope)
+        self.call(
+            "edit_message", self.model[place][0], HumanMessage(self.model[place][1]), **self.scope
+        )
 
     def archive(self) -> None:
         key, _ = self.model.pop(self.rng.randrange(len(self.model)))
@@ -353,19 +406,24 @@ class Story:
         self.archived = [key for key in self.archived if key not in gone]
         if self.rng.random() < 0.5:
             self.rng.shuffle(self.model)
-        self.model = [(k, f"synced {self.number}" if self.rng.random() < 0.1 else text) for k, text in self.model]
+        self.model = [
+            (k, f"synced {self.number}" if self.rng.random() < 0.1 else text)
+            for k, text in self.model
+        ]
         state = [HumanMessage(text, id=key) for key, text in self.model]
         self.call("sync", state, on_removal="forget", **self.scope)
 
     def fork(self) -> None:
-        before, model = self.scope, self.model[: self.rng.randint(1, len(self.model))]
+        before = self.scope
+        model = self.model[: self.rng.randint(1, len(self.model))]
         self.begin()
         self.model = model
         self.call("fork", self.scope["conversation_id"], until=model[-1][0], **before)
 
     def clear(self) -> None:
         self.call("clear", **self.scope)
-        self.model, self.archived = [], []
+        self.model = []
+        self.archived = []
 
 
 def play(store: BaseStore, call: Call, seed: int, turns: int) -> None:

@@ -1,4 +1,7 @@
-"""Processes of their own that start at once: forked from one that has imported what takes seconds, and done nothing."""
+"""Processes of their own that start at once.
+
+Forked from one that has imported what takes seconds, and done nothing.
+"""
 
 from multiprocessing import get_context
 

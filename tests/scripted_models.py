@@ -10,7 +10,10 @@ from pydantic import Field
 
 
 class Scripted(BaseChatModel):
-    """Answers from a script, the last entry for ever: a text, a message, an error to raise, or a function of both."""
+    """Answers from a script, the last entry for ever.
+
+    A text, a message, an error to raise, or a function of both.
+    """
 
     script: list[Any]
     asked: list[list[BaseMessage]] = Field(default_factory=list)
@@ -21,7 +24,9 @@ class Scripted(BaseChatModel):
     def _llm_type(self) -> str:
         return "scripted"
 
-    def _generate(self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any) -> ChatResult:
+    def _generate(
+        self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any
+    ) -> ChatResult:
         self.asked.append(messages)
         self.tags.append(run_manager.tags)
         reply = self.script[min(len(self.asked), len(self.script)) - 1]
@@ -40,13 +45,16 @@ class Calling(Scripted):
         self.schemas.extend(tools)
         return self.bind(bound_to_schema=True)
 
-    def _generate(self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any) -> ChatResult:
+    def _generate(
+        self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any
+    ) -> ChatResult:
         self.schemas.append(kwargs.get("bound_to_schema", False))
         return super()._generate(messages, stop, run_manager)
 
 
 released = threading.Event()
-"""A model that hangs goes on when this is set: a test that is over sets it, so that no thread is left."""
+"""A model that hangs goes on when this is set: a test that is over sets it, so that no thread is
+left."""
 
 
 def hang() -> str:

@@ -1,4 +1,6 @@
-"""Real servers on this machine, one of each kind for the whole run: Chroma, and PostgreSQL with pgvector.
+"""Real servers on this machine, one of each kind for the whole run.
+
+Chroma, and PostgreSQL with pgvector.
 
 Where one cannot be started its tests are skipped, but fail where `CI` is set.
 """
@@ -23,7 +25,8 @@ import psycopg
 import pytest
 
 LOOPBACK = pytest.mark.allow_hosts(["127.0.0.1"])
-"""What every test needs that talks to the Chroma server; Postgres is reached over its Unix socket."""
+"""What every test needs that talks to the Chroma server; Postgres is reached over its Unix
+socket."""
 
 START_SECONDS = 30
 
@@ -31,8 +34,8 @@ START_SECONDS = 30
 def in_memory() -> str | None:
     """A folder whose files are in memory, where this machine has room for them.
 
-    Chroma waits for the disk at every write, ten times as long as for the rest. What is tested is what outlives a
-    process; nothing here has to outlive a power cut.
+    Chroma waits for the disk at every write, ten times as long as for the rest. What is tested is
+    what outlives a process; nothing here has to outlive a power cut.
     """
     folder = Path("/dev/shm")
     room = os.access(folder, os.W_OK) and shutil.disk_usage(folder).free > 4 * 1024**3
@@ -45,11 +48,23 @@ def chroma_server() -> Iterator[str]:
     program = Path(sys.executable).with_name("chroma")
     if not program.exists():
         _unavailable(f"{program} does not exist")
-    with TemporaryDirectory(prefix="chroma-", dir=in_memory()) as folder, socket.socket() as listener:
+    with (
+        TemporaryDirectory(prefix="chroma-", dir=in_memory()) as folder,
+        socket.socket() as listener,
+    ):
         listener.bind(("127.0.0.1", 0))
         port = str(listener.getsockname()[1])
         listener.close()
-        command = [str(program), "run", "--path", f"{folder}/data", "--host", "127.0.0.1", "--port", port]
+        command = [
+            str(program),
+            "run",
+            "--path",
+            f"{folder}/data",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            port,
+        ]
         url = f"http://127.0.0.1:{port}"
 
         def answers() -> None:
@@ -63,32 +78,55 @@ def chroma_server() -> Iterator[str]:
 def postgres() -> Iterator[str]:
     """A connection string for a PostgreSQL server with pgvector.
 
-    Only the programs of `pgserver` are used: the package itself makes a system user, opens every folder above
-    its data to everybody, and leaves files behind.
+    Only the programs of `pgserver` are used: the package itself makes a system user, opens every
+    folder above its data to everybody, and leaves files behind.
     """
     found = importlib.util.find_spec("pgserver")
     if found is None or found.origin is None:
-        _unavailable("pgserver is not installed; it has wheels for Python up to 3.12, on Linux for x86-64 only")
+        _unavailable(
+            "pgserver is not installed; it has wheels for Python up to 3.12, on Linux for x86-64 only"
+        )
     package = Path(found.origin).parent
     with TemporaryDirectory(prefix="pg-") as name:
         folder = Path(name)
-        installed, user = package.parent, None
+        installed = package.parent
+        user = None
         if os.geteuid() == 0:
-            # PostgreSQL does not run as root, and nobody else may reach where the package is installed.
-            installed, user = folder, "nobody"
+            # PostgreSQL does not run as root, and nobody else may reach where the package is
+            # installed.
+            installed = folder
+            user = "nobody"
             shutil.chown(folder, user)
             for part in ("pgserver/pginstall", "pgserver.libs"):
                 if (package.parent / part).exists():
                     shutil.copytree(package.parent / part, folder / part, symlinks=True)
         programs = installed / "pgserver" / "pginstall" / "bin"
-        options = ["--pgdata=data", "--username=postgres", "--auth=trust", "--encoding=utf8", "--locale=C", "--no-sync"]
+        options = [
+            "--pgdata=data",
+            "--username=postgres",
+            "--auth=trust",
+            "--encoding=utf8",
+            "--locale=C",
+            "--no-sync",
+        ]
         made = subprocess.run(
-            [programs / "initdb", *options], cwd=folder, user=user, capture_output=True, text=True, check=False
+            [programs / "initdb", *options],
+            cwd=folder,
+            user=user,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if made.returncode:
             _unavailable(f"initdb failed: {made.stderr}")
-        # Over a Unix socket only, and without waiting for the disk: nothing here has to outlive a power cut.
-        options = ["-clisten_addresses=", "-cfsync=off", "-cfull_page_writes=off", "-cmax_connections=200"]
+        # Over a Unix socket only, and without waiting for the disk: nothing here has to outlive a
+        # power cut.
+        options = [
+            "-clisten_addresses=",
+            "-cfsync=off",
+            "-cfull_page_writes=off",
+            "-cmax_connections=200",
+        ]
         command = [str(programs / "postgres"), "-D", "data", "-k", name, *options]
         dsn = f"postgresql://postgres@/postgres?host={name}"
 
@@ -98,7 +136,9 @@ def postgres() -> Iterator[str]:
         # Interrupted, it does not wait for its clients to leave.
         with _running(command, folder, answers, stop=signal.SIGINT, user=user):
             with psycopg.connect(dsn, autocommit=True) as connection:
-                connection.execute("CREATE EXTENSION vector")  # for all schemas: it is there once per database
+                connection.execute(
+                    "CREATE EXTENSION vector"
+                )  # for all schemas: it is there once per database
             yield dsn
 
 

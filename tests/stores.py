@@ -14,6 +14,7 @@ from langgraph.store.postgres.base import PostgresIndexConfig
 from psycopg import AsyncConnection
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import AsyncConnectionPool
+
 from langchain_ctxbudget import ChromaStore
 from tests.servers import LOOPBACK, new_chroma_database, new_postgres_schema
 
@@ -65,7 +66,7 @@ def place_of(op: Op) -> Collection[str]:
 
 
 class _Pool(AsyncConnectionPool[AsyncConnection[DictRow]]):
-    async def getconn(self, timeout: float | None = None) -> AsyncConnection[DictRow]:  # noqa: ASYNC109 - theirs
+    async def getconn(self, timeout: float | None = None) -> AsyncConnection[DictRow]:
         await self.open()
         return await super().getconn(timeout)
 
@@ -102,7 +103,8 @@ async def new_stores(
 ) -> AsyncIterator[NewStore]:
     """Makes stores as `blocking_stores` does, or asynchronous ones.
 
-    Of Postgres that is another class, and its stores are bound to the event loop in which they were made.
+    Of Postgres that is another class, and its stores are bound to the event loop in which they were
+    made.
     """
     if kind != "postgres" or not asynchronous:
         with blocking_stores(kind, request) as new:
@@ -121,10 +123,14 @@ async def new_stores(
 
 
 @contextmanager
-def _postgres_store(request: pytest.FixtureRequest, index: IndexConfig | None) -> Iterator[tuple[PostgresStore, str]]:
+def _postgres_store(
+    request: pytest.FixtureRequest, index: IndexConfig | None
+) -> Iterator[tuple[PostgresStore, str]]:
     with (
         new_postgres_schema(request.getfixturevalue("postgres")) as dsn,
-        PostgresStore.from_conn_string(dsn, index=cast("PostgresIndexConfig | None", index)) as store,
+        PostgresStore.from_conn_string(
+            dsn, index=cast("PostgresIndexConfig | None", index)
+        ) as store,
     ):
         store.setup()
         yield store, dsn

@@ -1,4 +1,7 @@
-"""Runs programs in forks of a process that has imported what they need: offline, every warning an error."""
+"""Runs programs in forks of a process that has imported what they need.
+
+Offline, every warning an error.
+"""
 
 import json
 import os
@@ -21,7 +24,8 @@ for name in ("chromadb", "langchain.agents", "langchain_openai"):
 langchain_ctxbudget.LocalEmbeddings().embed_query("")  # wordllama itself would set up logging
 for path, folder, out, err in json.load(sys.stdin):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a fork beside threads, of which an import has started some
+        # of a fork beside threads, of which an import has started some
+        warnings.simplefilter("ignore")
         child = os.fork()
     if not child:
         for name, number in ((out, 1), (err, 2)):

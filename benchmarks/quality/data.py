@@ -78,27 +78,48 @@ class DataSet(NamedTuple):
 
 
 def read(path: Path, *, limit: int | None, skip: frozenset[str]) -> DataSet:
-    """A file, with at most `limit` questions of each conversation, spread evenly; without `skip`'s categories."""
+    """A file, with at most `limit` questions of each conversation, spread evenly.
+
+    Without `skip`'s categories.
+    """
     opened = gzip.open if path.name.endswith(".gz") else open
     conversations = []
     with opened(path, "rt", encoding="utf-8") as lines:
         for line in lines:
             raw = json.loads(line)
             turns = [
-                Turn(turn["id"], turn["time"] or "", turn["speaker"], turn["text"], turn["speaker"] == first)
+                Turn(
+                    turn["id"],
+                    turn["time"] or "",
+                    turn["speaker"],
+                    turn["text"],
+                    turn["speaker"] == first,
+                )
                 for turns in [raw.get("turns", [])]
                 for first in [turns[0]["speaker"] if turns else ""]
                 for turn in turns
             ]
             by_id = {turn.id: turn for turn in turns}
-            asked = [question for question in raw.get("questions", []) if question["category"] not in skip]
+            asked = [
+                question
+                for question in raw.get("questions", [])
+                if question["category"] not in skip
+            ]
             questions = [
-                Question(question["question"], question["history"], tuple(by_id[key] for key in question["evidence"]))
+                Question(
+                    question["question"],
+                    question["history"],
+                    tuple(by_id[key] for key in question["evidence"]),
+                )
                 for question in spread(asked, limit)
                 if question["evidence"]
             ]
             if questions:
-                conversations.append(Conversation(raw["id"], turns, sorted(questions, key=lambda asked: asked.history)))
+                conversations.append(
+                    Conversation(
+                        raw["id"], turns, sorted(questions, key=lambda asked: asked.history)
+                    )
+                )
     return DataSet(path.name.split(".")[0], conversations)
 
 
@@ -123,8 +144,28 @@ OBJECTS = [
     "blanket",
     "thermos",
 ]
-COLOURS = ["red", "green", "grey", "yellow", "copper", "striped", "wooden", "broken", "folding", "borrowed"]
-PLACES = ["attic", "garden shed", "hall cupboard", "garage", "office drawer", "summer house", "laundry room", "cellar"]
+COLOURS = [
+    "red",
+    "green",
+    "grey",
+    "yellow",
+    "copper",
+    "striped",
+    "wooden",
+    "broken",
+    "folding",
+    "borrowed",
+]
+PLACES = [
+    "attic",
+    "garden shed",
+    "hall cupboard",
+    "garage",
+    "office drawer",
+    "summer house",
+    "laundry room",
+    "cellar",
+]
 PEOPLE = ["Ines", "Tomas", "Wanda", "Ravi", "Greta", "Olek", "Noor", "Bruno"]
 TOPICS = [
     "weather",
@@ -151,7 +192,11 @@ REMARKS = [
 def generated(*, conversations: int, sessions: int, limit: int | None, seed: int = 1) -> DataSet:
     """Two people who chat, and mention in passing where things are."""
     return DataSet(
-        SYNTHETIC, [_chat(random.Random(seed + number), number, sessions, limit) for number in range(conversations)]
+        SYNTHETIC,
+        [
+            _chat(random.Random(seed + number), number, sessions, limit)
+            for number in range(conversations)
+        ],
     )
 
 
@@ -169,7 +214,13 @@ def _chat(chosen: random.Random, number: int, sessions: int, limit: int | None) 
             text = " ".join(_remarks(chosen))
             if place == place_of_fact:
                 text += f" By the way, {chosen.choice(PEOPLE)} put the {thing} into the {chosen.choice(PLACES)}."
-            turn = Turn(f"{number}-{session}-{place}", f"{day}T09:00:00", speaker, text, speaker == speakers[0])
+            turn = Turn(
+                f"{number}-{session}-{place}",
+                f"{day}T09:00:00",
+                speaker,
+                text,
+                speaker == speakers[0],
+            )
             turns.append(turn)
             if place == place_of_fact:
                 told.append((thing, turn))

@@ -13,12 +13,16 @@ from typing import NamedTuple
 from langchain_core.messages import BaseMessage
 from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
+
 from quality.data import Question, Turn
 
 RECENT = 6
 """So many last messages make `recent`."""
-QUESTION, SENTENCE_OF_REPLY, NEWEST = 30, 20, 8
-"""Characters of a question that asks something, and of a sentence that replies; the newest turns are not looked at."""
+QUESTION = 30
+SENTENCE_OF_REPLY = 20
+NEWEST = 8
+"""Characters of a question that asks something, and of a sentence that replies; the newest turns
+are not looked at."""
 SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 
 
@@ -67,7 +71,13 @@ def count(messages: Sequence[BaseMessage]) -> int:
     return _model().get_num_tokens_from_messages(list(messages))
 
 
-def score(question: Question, before: Sequence[Turn], prompt: Sequence[BaseMessage], budget: int, ms: float) -> Score:
+def score(
+    question: Question,
+    before: Sequence[Turn],
+    prompt: Sequence[BaseMessage],
+    budget: int,
+    ms: float,
+) -> Score:
     """Look for the evidence in a prompt, word by word, white space aside."""
     text = " ".join(" ".join(str(message.text) for message in prompt).split())
     evidence = question.evidence
@@ -75,7 +85,10 @@ def score(question: Question, before: Sequence[Turn], prompt: Sequence[BaseMessa
     parts = [part for turn in evidence for part in _sentences(turn)]
     tokens = count(prompt)
     replies = [reply for turn, reply in pairwise(before[: 1 - NEWEST]) if _asks(turn, reply, text)]
-    answered = [any(len(part) > SENTENCE_OF_REPLY and part in text for part in _sentences(reply)) for reply in replies]
+    answered = [
+        any(len(part) > SENTENCE_OF_REPLY and part in text for part in _sentences(reply))
+        for reply in replies
+    ]
     return Score(
         recall=len(found) / len(evidence),
         all=float(len(found) == len(evidence)),
@@ -123,7 +136,9 @@ def averaged(data: str, system: str, budget: int, scores: Sequence[Score]) -> Ro
         recall=percent([score.recall for score in scores]),
         all=percent([score.all for score in scores]),
         soft=percent([score.soft for score in scores]),
-        answered=round(100 * sum(score.answered for score in scores) / quoted, 1) if quoted else None,
+        answered=round(100 * sum(score.answered for score in scores) / quoted, 1)
+        if quoted
+        else None,
         dated=round(100 * sum(score.dated for score in scores) / found, 1) if found else None,
         recent=percent([score.recent for score in scores]),
         tokens=round(statistics.fmean(score.tokens for score in scores)),

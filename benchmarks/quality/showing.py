@@ -7,6 +7,7 @@ from itertools import cycle
 from pathlib import Path
 
 from rich.table import Table
+
 from quality.scoring import Row
 
 OURS = "ctxbudget"
@@ -50,21 +51,36 @@ def plot(rows: Sequence[Row], path: Path) -> None:
         ImportError: matplotlib is missing.
     """
     try:
-        from matplotlib.figure import Figure  # noqa: PLC0415 - an extra
+        from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError("--plot needs matplotlib: pip install 'langchain-ctxbudget[plots]'") from error
+        raise ImportError(
+            "--plot needs matplotlib: pip install 'langchain-ctxbudget[plots]'"
+        ) from error
     names = list(dict.fromkeys(row.data for row in rows))
     systems = list(dict.fromkeys(row.system for row in rows))
-    others = zip((name for name in systems if name != OURS), cycle(COLOURS), cycle(MARKERS), strict=False)
-    styles: Mapping[str, tuple[str, str]] = {name: (colour, marker) for name, colour, marker in others}
+    others = zip(
+        (name for name in systems if name != OURS), cycle(COLOURS), cycle(MARKERS), strict=False
+    )
+    styles: Mapping[str, tuple[str, str]] = {
+        name: (colour, marker) for name, colour, marker in others
+    }
     figure = Figure(figsize=(4.2 * len(names) + 2.2, 4.2), dpi=100, layout="constrained")
     panels = figure.subplots(1, len(names), squeeze=False, sharey=True)[0]
     for panel, name in zip(panels, names, strict=True):
         for system in systems:
-            points = sorted((row.budget, row.recall) for row in rows if (row.data, row.system) == (name, system))
+            points = sorted(
+                (row.budget, row.recall) for row in rows if (row.data, row.system) == (name, system)
+            )
             colour, marker = styles.get(system, ("black", "o"))
             width = 2.6 if system == OURS else 1.2
-            panel.plot(*zip(*points, strict=True), label=system, color=colour, marker=marker, lw=width, ms=5)
+            panel.plot(
+                *zip(*points, strict=True),
+                label=system,
+                color=colour,
+                marker=marker,
+                lw=width,
+                ms=5,
+            )
         budgets = sorted({row.budget for row in rows if row.data == name})
         panel.set_xscale("log", base=2)
         panel.set_xticks(budgets, [f"{budget:,}" for budget in budgets])

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage, trim_messages
 from numpy.typing import NDArray
+
 from langchain_ctxbudget import ContextPipeline, LocalEmbeddings
 from langchain_ctxbudget.messages import terms
 from quality.data import Turn
@@ -42,12 +43,15 @@ class System(ABC):
     def assemble(self, question: str, budget: int) -> Sequence[BaseMessage]:
         """A prompt for the question of at most `budget` tokens."""
 
-    def close(self) -> None:  # noqa: B027 - most have nothing to release
+    def close(self) -> None:
         """Release what it holds."""
 
 
 class CtxBudget(System):
-    """This package with its defaults, asked after a pause: no system's prompts go on where the last one ended."""
+    """This package with its defaults, asked after a pause.
+
+    No system's prompts go on where the last one ended.
+    """
 
     name = "ctxbudget"
 
@@ -55,17 +59,22 @@ class CtxBudget(System):
         super().__init__(budgets)
         self.pipelines = {
             budget: ContextPipeline(
-                {"max_context_tokens": budget, "cache_lifetime_seconds": 0}, system_prompt=SYSTEM_PROMPT
+                {"max_context_tokens": budget, "cache_lifetime_seconds": 0},
+                system_prompt=SYSTEM_PROMPT,
             )
             for budget in budgets
         }
 
     def add(self, turns: Sequence[Turn]) -> None:
         for pipeline in self.pipelines.values():
-            pipeline.add_messages([turn.message for turn in turns], user_id=USER, conversation_id=USER)
+            pipeline.add_messages(
+                [turn.message for turn in turns], user_id=USER, conversation_id=USER
+            )
 
     def assemble(self, question: str, budget: int) -> Sequence[BaseMessage]:
-        return self.pipelines[budget].assemble(question, user_id=USER, conversation_id=USER).messages
+        return (
+            self.pipelines[budget].assemble(question, user_id=USER, conversation_id=USER).messages
+        )
 
     def close(self) -> None:
         for pipeline in self.pipelines.values():
@@ -98,7 +107,9 @@ class Recency(System):
 def counted(messages: list[BaseMessage]) -> int:
     """The same as `count`: a prompt costs the sum of its messages and what it costs by itself."""
     empty = count([])
-    return empty + sum(_message_tokens(type(message), message.text, message.name) - empty for message in messages)
+    return empty + sum(
+        _message_tokens(type(message), message.text, message.name) - empty for message in messages
+    )
 
 
 @lru_cache(maxsize=50_000)
@@ -107,7 +118,9 @@ def _message_tokens(kind: type[BaseMessage], text: str, name: str | None) -> int
 
 
 class Snippets(System):
-    """Whole turns under their dates, best first, skipping what does not fit: a budget filled as well as it can be.
+    """Whole turns under their dates, best first, skipping what does not fit.
+
+    A budget filled as well as it can be.
 
     A subclass only ranks.
     """
@@ -134,7 +147,9 @@ class Snippets(System):
         dates: set[str] = set()
         for place in self.ranked(question, min(len(self.turns), max(50, budget // 8))):
             turn = self.turns[place]
-            tokens = _line_tokens(turn.line) + (0 if turn.date in dates else _line_tokens(f"[{turn.date or UNDATED}]"))
+            tokens = _line_tokens(turn.line) + (
+                0 if turn.date in dates else _line_tokens(f"[{turn.date or UNDATED}]")
+            )
             if tokens <= left:
                 chosen.append(place)
                 dates.add(turn.date)
@@ -145,8 +160,12 @@ class Snippets(System):
 
     def lines(self, chosen: Sequence[int]) -> list[str]:
         """Turns in the order of time, each day's under its date."""
-        days = groupby((self.turns[place] for place in sorted(chosen)), key=lambda turn: turn.date or UNDATED)
-        return [line for date, turns in days for line in (f"[{date}]", *(turn.line for turn in turns))]
+        days = groupby(
+            (self.turns[place] for place in sorted(chosen)), key=lambda turn: turn.date or UNDATED
+        )
+        return [
+            line for date, turns in days for line in (f"[{date}]", *(turn.line for turn in turns))
+        ]
 
 
 def _prompt(question: str, lines: Sequence[str]) -> list[BaseMessage]:
@@ -218,7 +237,9 @@ class Fused(Snippets):
         """What every turn is worth."""
         scores = np.zeros(len(self.turns))
         for part in self.parts:
-            scores[[*part.ranked(question, len(self.turns))]] += 1 / (RRF + 1 + np.arange(len(self.turns)))
+            scores[[*part.ranked(question, len(self.turns))]] += 1 / (
+                RRF + 1 + np.arange(len(self.turns))
+            )
         return scores
 
     def ranked(self, question: str, limit: int) -> Iterable[int]:
@@ -226,7 +247,10 @@ class Fused(Snippets):
 
 
 class FusedPerCost(Fused):
-    """The same, divided by the square root of what a turn costs: the plainest that knows of a budget."""
+    """The same, divided by the square root of what a turn costs.
+
+    The plainest that knows of a budget.
+    """
 
     name = "bm25+dense / sqrt(cost)"
 

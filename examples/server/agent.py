@@ -1,8 +1,10 @@
-"""An agent for LangGraph Server: `langgraph dev` in this folder serves it, as `langgraph.json` says.
+"""An agent for LangGraph Server.
 
-The server keeps the messages, and asks the user before the agent books anything. The pipeline's copy of the messages,
-which it compacts and searches, is kept by a Chroma server where CHROMA_URL names one, else in memory. With
-OPENAI_API_KEY set it calls the real model, otherwise a script.
+`langgraph dev` in this folder serves it, as `langgraph.json` says.
+
+The server keeps the messages, and asks the user before the agent books anything. The pipeline's
+copy of the messages, which it compacts and searches, is kept by a Chroma server where CHROMA_URL
+names one, else in memory. With OPENAI_API_KEY set it calls the real model, otherwise a script.
 
     python examples/server/agent.py
 """
@@ -16,7 +18,14 @@ from typing import Annotated, Any
 from uuid import uuid4
 
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolCall, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    AnyMessage,
+    BaseMessage,
+    HumanMessage,
+    ToolCall,
+    ToolMessage,
+)
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
@@ -25,14 +34,20 @@ from langgraph.graph.message import add_messages
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, interrupt
 from typing_extensions import TypedDict
-from langchain_ctxbudget import ChromaStore, ContextPipeline, build_context_graph, create_recall_tool
+
+from langchain_ctxbudget import (
+    ChromaStore,
+    ContextPipeline,
+    build_context_graph,
+    create_recall_tool,
+)
 
 
 def make_model() -> BaseChatModel | None:
     """The real model, where there is a key."""
     if not os.environ.get("OPENAI_API_KEY"):
         return None
-    from langchain_openai import ChatOpenAI  # noqa: PLC0415 - only with a key
+    from langchain_openai import ChatOpenAI
 
     return ChatOpenAI(model="gpt-4o-mini")
 
@@ -45,8 +60,8 @@ pipeline = ContextPipeline(
     model=chat_model,
     store=ChromaStore(url=url) if url else None,
 )
-# The user is who the server has authenticated; while there is no authentication, everybody is one user. The server
-# brings a store of its own, which would go before the pipeline's.
+# The user is who the server has authenticated; while there is no authentication, everybody is one
+# user. The server brings a store of its own, which would go before the pipeline's.
 whose: dict[str, Any] = {"default_user": "developer", "runtime_store": False}
 
 
@@ -54,7 +69,11 @@ whose: dict[str, Any] = {"default_user": "developer", "runtime_store": False}
 def book(table_for: int) -> str:
     """Book a table, after the user has agreed."""
     decision = interrupt(f"Book a table for {table_for}?")
-    return f"Booked: a table for {table_for}." if decision == "yes" else f"Not booked; the user says: {decision}"
+    return (
+        f"Booked: a table for {table_for}."
+        if decision == "yes"
+        else f"Not booked; the user says: {decision}"
+    )
 
 
 tools = [book, create_recall_tool(pipeline, **whose)]
@@ -67,7 +86,10 @@ class Question(TypedDict):
 
 
 class State(Question):
-    """The agent's state; the context graph reads `messages` and `ctxbudget_turn`, and writes the rest."""
+    """The agent's state.
+
+    The context graph reads `messages` and `ctxbudget_turn`, and writes the rest.
+    """
 
     ctxbudget_turn: dict[str, Any]
     """What was retrieved for the user's words; the same before and after an interrupt."""
@@ -86,7 +108,9 @@ def scripted_reply(messages: list[BaseMessage]) -> AIMessage:
     return AIMessage(f"You are {name[1]}." if name else "Hello.")
 
 
-model: Runnable[Any, BaseMessage] = chat_model.bind_tools(tools) if chat_model else RunnableLambda(scripted_reply)
+model: Runnable[Any, BaseMessage] = (
+    chat_model.bind_tools(tools) if chat_model else RunnableLambda(scripted_reply)
+)
 
 
 async def call_model(state: State) -> dict[str, Any]:
@@ -116,7 +140,9 @@ async def main() -> None:
             print(f"agent: {state['__interrupt__'][0].value}\nuser:  yes")
             state = await chat.ainvoke(Command(resume="yes"), config)
         report = pipeline.last_report(user_id="developer", conversation_id="c1")
-        print(f"agent: {state['messages'][-1].text}  [{report.total_tokens if report else 0} tokens sent]")
+        print(
+            f"agent: {state['messages'][-1].text}  [{report.total_tokens if report else 0} tokens sent]"
+        )
 
 
 if __name__ == "__main__":

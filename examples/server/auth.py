@@ -34,9 +34,13 @@ async def user_of(authorization: str | None) -> Auth.types.MinimalUserDict:
 async def own_things_only(ctx: Auth.types.AuthContext, value: dict[str, Any]) -> dict[str, str]:
     """Refuse a scope that is not the user's, and let them see what is theirs."""
     if ctx.resource == "store":
-        raise Auth.exceptions.HTTPException(status_code=403, detail="the store is the agent's alone")
+        raise Auth.exceptions.HTTPException(
+            status_code=403, detail="the store is the agent's alone"
+        )
     if names_another(value, ctx.user.identity):
-        raise Auth.exceptions.HTTPException(status_code=403, detail=f"{' and '.join(SCOPE)} are not yours to say")
+        raise Auth.exceptions.HTTPException(
+            status_code=403, detail=f"{' and '.join(SCOPE)} are not yours to say"
+        )
     owner = {"owner": ctx.user.identity}
     value.setdefault("metadata", {}).update(owner)
     return owner
@@ -47,7 +51,12 @@ def names_another(value: Mapping[str, Any], identity: str) -> bool:
     given = {**value, **(value.get("kwargs") or {}), **(value.get("payload") or {})}
     config = given.get("config") or {}
     parts = (config.get("configurable"), config.get("context"), given.get("context"))
-    return any(part.get(key) not in (None, identity) for part in parts if isinstance(part, Mapping) for key in SCOPE)
+    return any(
+        part.get(key) not in (None, identity)
+        for part in parts
+        if isinstance(part, Mapping)
+        for key in SCOPE
+    )
 
 
 def main() -> None:
@@ -59,7 +68,9 @@ def main() -> None:
         {"context": {"conversation_id": "bo's thread"}},
     )
     for run in runs:
-        print(f"{'refused' if names_another({'kwargs': run}, 'ada') else 'runs':<8} {run or 'nothing of a scope'}")
+        print(
+            f"{'refused' if names_another({'kwargs': run}, 'ada') else 'runs':<8} {run or 'nothing of a scope'}"
+        )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Two workers of a service answer in one conversation, which a Chroma server keeps.
 
-With CHROMA_URL set they use that server; otherwise one is started here, over a folder that is deleted at the end.
+With CHROMA_URL set they use that server; otherwise one is started here, over a folder that is
+deleted at the end.
 
     python examples/server/chroma_pipeline.py
 """
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from langchain_core.messages import AIMessage, HumanMessage
+
 from langchain_ctxbudget import ChromaStore, ContextPipeline
 from langchain_ctxbudget.errors import StoreError
 
@@ -59,11 +61,17 @@ def open_store(url: str, seconds: float = 30) -> ChromaStore:
 
 
 async def answer(worker: ContextPipeline, request: str, question: str, reply: str) -> None:
-    """What a worker does with a request; its id makes the messages' ids, so that a retry stores nothing twice."""
+    """What a worker does with a request.
+
+    Its id makes the messages' ids, so that a retry stores nothing twice.
+    """
     context = await worker.aassemble(question, **CONVERSATION)
     known = [message.text for message in context.messages[1:-1]]
     print(f"{question}\n  the model is told: {' | '.join(known) or 'nothing yet'}")
-    said = [HumanMessage(question, id=f"{request}-question"), AIMessage(reply, id=f"{request}-answer")]
+    said = [
+        HumanMessage(question, id=f"{request}-question"),
+        AIMessage(reply, id=f"{request}-answer"),
+    ]
     await worker.aadd_messages(said, **CONVERSATION)
 
 
@@ -71,10 +79,16 @@ async def main() -> None:
     """Two workers with a store and a pipeline each, as two machines have them."""
     with chroma_server() as url, open_store(url) as one, open_store(url) as other:
         settings = {"max_context_tokens": 2_000}
-        first, second = (ContextPipeline(settings, system_prompt="You plan trips.", store=s) for s in (one, other))
+        first, second = (
+            ContextPipeline(settings, system_prompt="You plan trips.", store=s)
+            for s in (one, other)
+        )
         await answer(first, "r1", "I land in Lisbon on the 3rd of May.", "Noted.")
         await answer(second, "r2", "I leave on the 9th.", "Six nights, then.")
-        both = answer(first, "r3", "Is it warm?", "Mostly."), answer(second, "r4", "How long do I stay?", "Six nights.")
+        both = (
+            answer(first, "r3", "Is it warm?", "Mostly."),
+            answer(second, "r4", "How long do I stay?", "Six nights."),
+        )
         await asyncio.gather(*both)
         messages = await first.aget_messages(**CONVERSATION)
         print(

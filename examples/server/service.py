@@ -1,13 +1,16 @@
-"""A chat service for many users, with Starlette, on a Chroma server: one pipeline for everybody, async all the way.
+"""A chat service for many users, with Starlette, on a Chroma server.
 
-    POST /chat    {"thread_id": ..., "message": ..., "stream": false}: the answer; with "stream" as it is written
-    GET /report   what the user's last prompt was made of
-    DELETE /me    everything of the user is erased
+One pipeline for everybody, async all the way.
 
-Who asks is said by a bearer token, never by what is sent: thread ids belong to their user, and two users may have the
-same. Needs the extra `dashboard`. `CHROMA_URL=... uvicorn --factory service:create_app` serves it. As a script it has
-four users at once, on a Chroma server of its own where CHROMA_URL names none. With OPENAI_API_KEY set it calls the real
-model, otherwise one that repeats what it was told.
+    POST /chat    {"thread_id": ..., "message": ..., "stream": false}: the answer; with "stream" as
+    it is written GET /report   what the user's last prompt was made of DELETE /me    everything of
+    the user is erased
+
+Who asks is said by a bearer token, never by what is sent: thread ids belong to their user, and two
+users may have the same. Needs the extra `dashboard`. `CHROMA_URL=... uvicorn --factory
+service:create_app` serves it. As a script it has four users at once, on a Chroma server of its own
+where CHROMA_URL names none. With OPENAI_API_KEY set it calls the real model, otherwise one that
+repeats what it was told.
 
     python examples/server/service.py
 """
@@ -32,16 +35,24 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from starlette.applications import Starlette
-from starlette.authentication import AuthCredentials, AuthenticationBackend, AuthenticationError, SimpleUser
+from starlette.authentication import (
+    AuthCredentials,
+    AuthenticationBackend,
+    AuthenticationError,
+    SimpleUser,
+)
 from starlette.middleware import Middleware
 from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+
 from langchain_ctxbudget import ContextPipeline, ContextReport
 from langchain_ctxbudget.errors import BudgetError, InputError, StoreError
 
-TOKENS = {f"demo-token-{number}": user for number, user in enumerate(("ada", "bo", "cleo", "dag"), 1)}
+TOKENS = {
+    f"demo-token-{number}": user for number, user in enumerate(("ada", "bo", "cleo", "dag"), 1)
+}
 """A real service asks its identity provider."""
 STATUS: dict[type[Exception], int] = {BudgetError: 413, InputError: 400, StoreError: 503}
 """The package's errors as a client of the service sees them."""
@@ -59,18 +70,22 @@ class ParrotModel(BaseChatModel):
     def _generate(
         self,
         messages: list[BaseMessage],
-        stop: list[str] | None = None,  # noqa: ARG002 - as the base class has it
-        run_manager: CallbackManagerForLLMRun | None = None,  # noqa: ARG002
-        **_kwargs: Any,  # noqa: ANN401
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **_kwargs: Any,
     ) -> ChatResult:
-        codes = sorted(set(re.findall(r"code-\w+", "\n".join(message.text for message in messages))))
-        return ChatResult(generations=[ChatGeneration(message=AIMessage(" ".join(codes) or "Nothing."))])
+        codes = sorted(
+            set(re.findall(r"code-\w+", "\n".join(message.text for message in messages)))
+        )
+        return ChatResult(
+            generations=[ChatGeneration(message=AIMessage(" ".join(codes) or "Nothing."))]
+        )
 
 
 def make_model() -> BaseChatModel:
     """The real model where there is a key, else the parrot."""
     if os.environ.get("OPENAI_API_KEY"):
-        from langchain_openai import ChatOpenAI  # noqa: PLC0415 - only with a key
+        from langchain_openai import ChatOpenAI
 
         return ChatOpenAI(model="gpt-4o-mini")
     return ParrotModel()
@@ -110,13 +125,19 @@ async def chat(request: Request) -> Response:
 async def report(request: Request) -> Response:
     """What the user's last prompt was made of."""
     found: ContextReport | None = request.state.reports.get(request.user.username)
-    return JSONResponse(found.to_dict()) if found else JSONResponse({"error": "nothing was answered yet"}, 404)
+    return (
+        JSONResponse(found.to_dict())
+        if found
+        else JSONResponse({"error": "nothing was answered yet"}, 404)
+    )
 
 
 async def forget(request: Request) -> Response:
     """Erase everything of the user."""
     request.state.reports.pop(request.user.username, None)
-    return JSONResponse({"erased": await request.state.pipeline.aerase_user(user_id=request.user.username)})
+    return JSONResponse(
+        {"erased": await request.state.pipeline.aerase_user(user_id=request.user.username)}
+    )
 
 
 async def read(request: Request) -> Mapping[str, Any]:
@@ -136,7 +157,10 @@ async def read(request: Request) -> Mapping[str, Any]:
 
 async def refuse(_request: Request, error: Exception) -> Response:
     """Say what is wrong."""
-    return JSONResponse({"error": str(error)}, next(code for kind, code in STATUS.items() if isinstance(error, kind)))
+    return JSONResponse(
+        {"error": str(error)},
+        next(code for kind, code in STATUS.items() if isinstance(error, kind)),
+    )
 
 
 @asynccontextmanager
@@ -144,7 +168,9 @@ async def lifespan(_app: Starlette) -> AsyncIterator[dict[str, Any]]:
     """What all requests share, from when the service starts to when it ends."""
     model = make_model()
     store = await asyncio.to_thread(open_store, os.environ["CHROMA_URL"])
-    async with ContextPipeline({"max_context_tokens": BUDGET_TOKENS}, model=model, store=store) as pipeline:
+    async with ContextPipeline(
+        {"max_context_tokens": BUDGET_TOKENS}, model=model, store=store
+    ) as pipeline:
         yield {"pipeline": pipeline, "model": model, "reports": {}}
     await asyncio.to_thread(store.close)
 
@@ -183,21 +209,24 @@ async def served() -> AsyncIterator[str]:
 
 async def use(client: httpx.AsyncClient, token: str) -> None:
     """One user's conversation, in a thread that has the same name for everybody."""
-    user, headers = TOKENS[token], {"Authorization": f"Bearer {token}"}
+    user = TOKENS[token]
+    headers = {"Authorization": f"Bearer {token}"}
     times: list[float] = []
     for number in range(TURNS):
-        remark = (
-            f"Remark {number} of {user}: it is getting late, and the code for door {number} is code-{user}{number}."
-        )
+        remark = f"Remark {number} of {user}: it is getting late, and the code for door {number} is code-{user}{number}."
         started = time.perf_counter()
         sent = {"thread_id": "main", "message": remark, "stream": number % 2 == 1}
         answered = await client.post("/chat", json=sent, headers=headers)
         answered.raise_for_status()
         times.append((time.perf_counter() - started) * 1_000)
-        foreign = [other for other in TOKENS.values() if other != user and f"code-{other}" in answered.text]
+        foreign = [
+            other for other in TOKENS.values() if other != user and f"code-{other}" in answered.text
+        ]
         assert not foreign, f"{user} was told words of {foreign}"
     question = "What is the code for door 0?"
-    answer = (await client.post("/chat", json={"thread_id": "main", "message": question}, headers=headers)).json()
+    answer = (
+        await client.post("/chat", json={"thread_id": "main", "message": question}, headers=headers)
+    ).json()
     made_of = (await client.get("/report", headers=headers)).json()
     print(
         f"{user:<6}{TURNS:>8}{made_of['coverage'][-1]['last']:>10}{made_of['total_tokens']:>8,}{median(times):>8.0f}"
@@ -209,8 +238,13 @@ async def main() -> None:
     """Serve four users at once, then requests that are refused."""
     with chroma_server() as url:
         os.environ["CHROMA_URL"] = url
-        async with served() as address, httpx.AsyncClient(base_url=address, timeout=60, trust_env=False) as client:
-            print(f"{len(TOKENS)} users at once, all in a thread of the same name; prompts of {BUDGET_TOKENS:,} tokens")
+        async with (
+            served() as address,
+            httpx.AsyncClient(base_url=address, timeout=60, trust_env=False) as client,
+        ):
+            print(
+                f"{len(TOKENS)} users at once, all in a thread of the same name; prompts of {BUDGET_TOKENS:,} tokens"
+            )
             print("user     turns  messages  tokens  median     max  whose codes the model knows")
             print("                                      ms      ms")
             started = time.perf_counter()
@@ -224,9 +258,13 @@ async def main() -> None:
                 ("too long", known, {"thread_id": "main", "message": "far " * BUDGET_TOKENS}),
             ):
                 refused = await client.post("/chat", json=sent, headers=headers)
-                print(f"{title + ':':<12}{refused.status_code} {refused.json()['error'].splitlines()[0]}")
+                print(
+                    f"{title + ':':<12}{refused.status_code} {refused.json()['error'].splitlines()[0]}"
+                )
             for token in TOKENS:
-                (await client.delete("/me", headers={"Authorization": f"Bearer {token}"})).raise_for_status()
+                (
+                    await client.delete("/me", headers={"Authorization": f"Bearer {token}"})
+                ).raise_for_status()
 
 
 if __name__ == "__main__":

@@ -9,7 +9,8 @@ from typing import Literal, NamedTuple, Protocol, Self, runtime_checkable
 Depth = Literal["minimal", "standard", "deep"]
 Emphasis = Literal["recall", "balanced", "cache"]
 Layout = Literal["cache_first", "system_first"]
-"""The place of content chosen for a turn: in front of its human message, or in the system message."""
+"""The place of content chosen for a turn: in front of its human message, or in the system
+message."""
 MEMORIES_HEADING = "## What you know about this user\n"
 MOST_EXCHANGES = 10
 
@@ -27,7 +28,9 @@ class Layer(StrEnum):
     MESSAGE = "L7"
 
 
-TITLES: dict[Layer, str] = {layer: layer.name.capitalize() for layer in Layer} | {Layer.ARC: "Conversation arc"}
+TITLES: dict[Layer, str] = {layer: layer.name.capitalize() for layer in Layer} | {
+    Layer.ARC: "Conversation arc"
+}
 
 
 def title_of(layer: str) -> str:
@@ -51,17 +54,24 @@ class Reason(StrEnum):
     def __new__(cls, value: str, meaning: str) -> Self:
         """Takes the code and its meaning."""
         reason = str.__new__(cls, value)
-        reason._value_, reason.meaning = value, meaning
+        reason._value_ = value
+        reason.meaning = meaning
         return reason
 
-    REQUIRED = "required", "always sent: system prompt, current message and the newest calls with their results"
+    REQUIRED = (
+        "required",
+        "always sent: system prompt, current message and the newest calls with their results",
+    )
     CONFIGURED = "configured", "given in the settings, and it fits"
     DETECTED = "detected", "the current message names it"
     RECENT = "recent", "among the newest messages, which are sent word for word"
     SUMMARY = "summary", "stands for older messages that are not sent themselves"
     PINNED = "pinned", "kept word for word because the application pinned it"
     IMPORTANT = "important", "kept word for word because it says much, as `keep_important` has it"
-    SHORTENED = "shortened", "sent in short: too large, an old result of a tool, or only to be summarised"
+    SHORTENED = (
+        "shortened",
+        "sent in short: too large, an old result of a tool, or only to be summarised",
+    )
     DROPPED = "dropped", "left out because the application asked for it"
     RELEVANT = "relevant", "found for the current message, and worth its tokens"
     SUPERSEDED = "superseded", "a later statement in this prompt replaces it, and it says so"
@@ -71,14 +81,23 @@ class Reason(StrEnum):
     RANKED_LOWER = "ranked_lower", "others are worth more per token for the current message"
     LOW_RELEVANCE = "low_relevance", "has too little to do with the current message"
     REMEMBERED = "remembered", "known about the user, and shown in this conversation"
-    NEXT_SNAPSHOT = "next_snapshot", "learned since this conversation chose what it shows; waits for its next step"
+    NEXT_SNAPSHOT = (
+        "next_snapshot",
+        "learned since this conversation chose what it shows; waits for its next step",
+    )
     NOT_COMPILED = "not_compiled", "known, but its text is still being compiled in the background"
     NOT_DETECTED = "not_detected", "the current message does not name it"
     SWITCHED_OFF = "switched_off", "a setting leaves it out"
-    USAGE_LIMIT = "usage_limit", "little of a usage limit is left, and others count more; `force_include` lets it in"
+    USAGE_LIMIT = (
+        "usage_limit",
+        "little of a usage limit is left, and others count more; `force_include` lets it in",
+    )
     REPAIRED = "repaired", "cannot be sent as it stands; the repairs say why"
     CLIPPED = "clipped", "larger than the room there is: its middle is left out"
-    COMPRESSED = "compressed", "made shorter or taken out as a last resort, as the exact count was over the budget"
+    COMPRESSED = (
+        "compressed",
+        "made shorter or taken out as a last resort, as the exact count was over the budget",
+    )
     PRUNED = "pruned", "taken out again, as the exact count was over the budget"
 
 
@@ -107,7 +126,8 @@ class Fragment:
     """True for what goes first where the window is tight (seed 001, stage two)."""
     source: str = ""
     covers: tuple[int, int] = (0, 0)
-    """The messages behind a line of a summary: the position of the first, and the one after the last."""
+    """The messages behind a line of a summary: the position of the first, and the one after the
+    last."""
 
     @property
     def is_quoted_whole(self) -> bool:
@@ -185,7 +205,9 @@ class Situation:
     @property
     def free_tokens(self) -> int:
         """The tokens left for layers that can give way."""
-        return max(0, self.total_tokens - self.overhead_tokens - self.identity_tokens - self.message_tokens)
+        return max(
+            0, self.total_tokens - self.overhead_tokens - self.identity_tokens - self.message_tokens
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,14 +225,20 @@ class Allocation:
     """The newest messages that stay verbatim; None: as the settings say."""
 
     def spec_of(self, layer: str) -> LayerSpec:
-        """Returns the demand behind a layer's tokens; what is not divided, as the current turn, has priority 100."""
+        """Returns the demand behind a layer's tokens.
+
+        What is not divided, as the current turn, has priority 100.
+        """
         rigid = LayerSpec(layer, 0, 0, self.tokens.get(layer, 0), priority=100)
         return next((spec for spec in self.specs if spec.layer == layer), rigid)
 
 
 @runtime_checkable
 class AllocationStrategy(Protocol):
-    """A rule that divides a budget; write your own with `share_out` (`docs/internals/budgeting.md` has one)."""
+    """A rule that divides a budget.
+
+    Write your own with `share_out` (`docs/internals/budgeting.md` has one).
+    """
 
     @property
     def name(self) -> str:
@@ -229,14 +257,22 @@ def share_out(
     reserve_tokens: int = 0,
     keep_messages: int | None = None,
 ) -> Allocation:
-    """Divides the free tokens between layers; one that is not named, or a custom one below its floor, gets nothing."""
+    """Divides the free tokens between layers.
+
+    One that is not named, or a custom one below its floor, gets nothing.
+    """
     reserve = min(max(0, reserve_tokens), situation.free_tokens)
     available = situation.free_tokens - reserve
     floors = {spec.layer: spec.min_tokens for spec in situation.custom}
     given = divide(specs, available)
     if short := {layer for layer, tokens in given.items() if tokens < floors.get(layer, 0)}:
-        given = dict.fromkeys(short, 0) | divide([spec for spec in specs if spec.layer not in short], available)
-    sent: dict[str, int] = {Layer.IDENTITY: situation.identity_tokens, Layer.MESSAGE: situation.message_tokens}
+        given = dict.fromkeys(short, 0) | divide(
+            [spec for spec in specs if spec.layer not in short], available
+        )
+    sent: dict[str, int] = {
+        Layer.IDENTITY: situation.identity_tokens,
+        Layer.MESSAGE: situation.message_tokens,
+    }
     return Allocation(
         strategy=name,
         total_tokens=situation.total_tokens,
@@ -251,9 +287,10 @@ def share_out(
 def divide(specs: Sequence[LayerSpec], available_tokens: int) -> dict[str, int]:
     """Divides tokens between layers, independent of the order in which they are given.
 
-    Floors first, the keenest layers' before the others: one whose floor does not fit gets nothing. Then every layer
-    grows towards its ideal, as fast as `(ideal - min) * keenness`; the rest goes to the highest priorities. More budget
-    never means less for a layer (floors permitting), nor does a higher priority or ideal of its own.
+    Floors first, the keenest layers' before the others: one whose floor does not fit gets nothing.
+    Then every layer grows towards its ideal, as fast as `(ideal - min) * keenness`; the rest goes
+    to the highest priorities. More budget never means less for a layer (floors permitting), nor
+    does a higher priority or ideal of its own.
     """
     left = max(0, available_tokens)
     tokens = {spec.layer: 0 for spec in specs}
@@ -267,7 +304,10 @@ def divide(specs: Sequence[LayerSpec], available_tokens: int) -> dict[str, int]:
         tokens[layer] += grown
     left -= sum(spec.ideal_tokens - spec.min_tokens for spec in growing)
     ranked = sorted(growing, key=lambda spec: (-spec.priority, spec.layer))
-    for spec, most in [*((spec, spec.max_tokens) for spec in ranked), *((spec, spec.limit_tokens) for spec in ranked)]:
+    for spec, most in [
+        *((spec, spec.max_tokens) for spec in ranked),
+        *((spec, spec.limit_tokens) for spec in ranked),
+    ]:
         extra = max(0, min(left, most - tokens[spec.layer]))
         tokens[spec.layer] += extra
         left -= extra
@@ -286,4 +326,7 @@ def _grown(specs: Sequence[LayerSpec], tokens: int) -> dict[str, int]:
             break
         left -= wanted  # it gets all it wants; the rest of its share is for the others
         together -= wanted * spec.keenness
-    return {spec.layer: min(wanted, int(wanted * spec.keenness * left / together)) for spec, wanted in demand.items()}
+    return {
+        spec.layer: min(wanted, int(wanted * spec.keenness * left / together))
+        for spec, wanted in demand.items()
+    }

@@ -9,6 +9,7 @@ from reprlib import repr as short_repr
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
 from langchain_ctxbudget.errors import InvalidSettingsError, meant
 
 
@@ -29,7 +30,9 @@ Text: TypeAlias = Annotated[str, Field(strict=True), AfterValidator(_not_blank)]
 class Parameters(BaseModel):
     """A frozen value whose fields are checked when it is made."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, defer_build=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", arbitrary_types_allowed=True, defer_build=True
+    )
     setting: ClassVar[str] = ""
     """The setting that it is a value of, for errors."""
 
@@ -45,7 +48,9 @@ class Parameters(BaseModel):
         if isinstance(value, cls):
             return value
         if not isinstance(value, Mapping):
-            raise InvalidSettingsError(f"{cls.__name__} is made from a mapping of fields, not {type(value).__name__}")
+            raise InvalidSettingsError(
+                f"{cls.__name__} is made from a mapping of fields, not {type(value).__name__}"
+            )
         return cls(**{str(name): given for name, given in value.items()})
 
 
@@ -53,14 +58,20 @@ def _problems(error: ValidationError, kind: type[Parameters]) -> Iterator[str]:
     """Words each problem as `field must be ..., not value`."""
     for problem in error.errors(include_url=False):
         parts = (part for part in (kind.setting, *problem["loc"]) if part != "")
-        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).lstrip(".")
+        place = "".join(
+            f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts
+        ).lstrip(".")
         said = problem["msg"].removeprefix("Value error, ").replace("Input should", "must")
         if problem["type"] == "extra_forbidden":
             near = meant(str(problem["loc"][-1]), kind.model_fields)
             said = f"is no setting of {kind.__name__}{near}; known are {', '.join(sorted(kind.model_fields))}"
         elif said.startswith("must") and ", not " not in said:
             said = f"{said}, not {short_repr(problem['input'])}"
-        yield said if said.startswith(place) else f"{place}{' ' if said.startswith(('must', 'is ')) else ': '}{said}"
+        yield (
+            said
+            if said.startswith(place)
+            else f"{place}{' ' if said.startswith(('must', 'is ')) else ': '}{said}"
+        )
 
 
 # Usage limits, and how much a prompt may hold when little of them is left
@@ -90,7 +101,9 @@ class UsageLimits(Parameters):
     def _require_falling(self) -> Self:
         first, second, third = self.thresholds
         if not first > second > third:
-            raise ValueError(f"thresholds must be three falling shares, such as {THRESHOLDS}, not {self.thresholds}")
+            raise ValueError(
+                f"thresholds must be three falling shares, such as {THRESHOLDS}, not {self.thresholds}"
+            )
         return self
 
 
@@ -104,14 +117,19 @@ class Standing:
 
     @property
     def left(self) -> float:
-        """The share that is left, from 0 to 1, rounded: 0.2 of a dollar, not 0.19999999999999996."""
+        """The share that is left, from 0 to 1, rounded.
+
+        0.2 of a dollar, not 0.19999999999999996.
+        """
         return min(1.0, max(0.0, round((self.allowed - self.used) / self.allowed, 12)))
 
 
 def standing(limits: UsageLimits, used: Mapping[str, float]) -> Standing | None:
     """Returns the limit with the smallest share left; None where none is set."""
     allowed = ((name, getattr(limits, name)) for name in LIMITS)
-    found = [Standing(limit=name, used=used.get(name, 0), allowed=most) for name, most in allowed if most]
+    found = [
+        Standing(limit=name, used=used.get(name, 0), allowed=most) for name, most in allowed if most
+    ]
     return min(found, key=lambda one: one.left, default=None)
 
 
@@ -121,21 +139,32 @@ class Tier:
 
     name: TierName
     knowledge_items: int | None = None
-    """Topics, entities and facts together, the most relevant first; None: all (the seed's tier 2)."""
+    """Topics, entities and facts together, the most relevant first; None: all (the seed's tier
+    2)."""
     documents: Literal["full", "summary", "none"] = "full"
     history_messages: int | None = None
-    """The newest messages that may be verbatim; the last exchange always is. None: as budgeted (the seed's tier 4)."""
+    """The newest messages that may be verbatim; the last exchange always is. None: as budgeted (the
+    seed's tier 4)."""
     budget_share: float = 1.0
-    """The share of the budget that may be used. The seed has none: its history ends with the verbatim messages, while
-    here summary and retrieval would take the room that they leave, and nothing would be saved."""
+    """The share of the budget that may be used. The seed has none: its history ends with the
+    verbatim messages, while here summary and retrieval would take the room that they leave, and
+    nothing would be saved."""
 
 
 HEALTHY = Tier(name="healthy")
 TIERS: tuple[Tier, ...] = (
     HEALTHY,
     Tier(name="caution", history_messages=5, budget_share=0.5),
-    Tier(name="warning", knowledge_items=3, documents="summary", history_messages=2, budget_share=0.25),
-    Tier(name="critical", knowledge_items=1, documents="none", history_messages=0, budget_share=0.125),
+    Tier(
+        name="warning",
+        knowledge_items=3,
+        documents="summary",
+        history_messages=2,
+        budget_share=0.25,
+    ),
+    Tier(
+        name="critical", knowledge_items=1, documents="none", history_messages=0, budget_share=0.125
+    ),
 )
 """From most to least that is left."""
 
@@ -147,6 +176,12 @@ def tier_of(left: float, thresholds: tuple[float, float, float] = THRESHOLDS) ->
 
 def relaxed(tier: Tier, forced: Collection[Forced]) -> Tier:
     """Returns a tier without the limits that are forced open."""
-    fields = {"knowledge": "knowledge_items", "history": "history_messages", "budget": "budget_share"}
-    changes: dict[str, Any] = {name: getattr(HEALTHY, name) for name in (fields.get(one, one) for one in forced)}
+    fields = {
+        "knowledge": "knowledge_items",
+        "history": "history_messages",
+        "budget": "budget_share",
+    }
+    changes: dict[str, Any] = {
+        name: getattr(HEALTHY, name) for name in (fields.get(one, one) for one in forced)
+    }
     return replace(tier, **changes)

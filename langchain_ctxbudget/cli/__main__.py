@@ -32,11 +32,11 @@ class _Command(argparse.ArgumentParser):
 
     def configure(self) -> None:
         """Adds the options."""
-        from langchain_ctxbudget.cli import commands  # noqa: PLC0415 - when one is run
+        from langchain_ctxbudget.cli import commands
 
         commands.configure(self.name, self)
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401 - as its base
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         self.configure()
         return super().parse_known_args(args, namespace)
 
@@ -48,7 +48,11 @@ def _completion(commands: Mapping[str, _Command], shell: str) -> str:
         command.configure()
         options = dict.fromkeys(re.findall(r"--[a-z-]+", command.format_help()))
         lines.append(SHELLS[shell].format(name=name, options=" ".join(options)))
-    script = resources.files(__package__).joinpath(f"completion.{shell.replace('zsh', 'bash')}").read_text("utf-8")
+    script = (
+        resources.files(__package__)
+        .joinpath(f"completion.{shell.replace('zsh', 'bash')}")
+        .read_text("utf-8")
+    )
     return script.replace("COMMANDS", " ".join(commands)).replace("OPTIONS", "\n".join(lines))
 
 
@@ -65,26 +69,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
         epilog="Try `ctxbudget demo`, then `ctxbudget dashboard --demo`. `ctxbudget COMMAND --help` has the options.",
         formatter_class=partial(argparse.HelpFormatter, max_help_position=20),
     )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {version('langchain-ctxbudget')}")
-    completion = 'bash, zsh: eval "$(%(prog)s --completion)"; fish: %(prog)s --completion fish | source'
-    parser.add_argument("--completion", nargs="?", const="bash", choices=SHELLS, metavar="SHELL", help=completion)
-    commands = parser.add_subparsers(title="commands", prog="ctxbudget", metavar="COMMAND ...", parser_class=_Command)
+    parser.add_argument(
+        "--version", action="version", version=f"%(prog)s {version('langchain-ctxbudget')}"
+    )
+    completion = (
+        'bash, zsh: eval "$(%(prog)s --completion)"; fish: %(prog)s --completion fish | source'
+    )
+    parser.add_argument(
+        "--completion", nargs="?", const="bash", choices=SHELLS, metavar="SHELL", help=completion
+    )
+    commands = parser.add_subparsers(
+        title="commands", prog="ctxbudget", metavar="COMMAND ...", parser_class=_Command
+    )
     for name, help_text in COMMANDS:
         commands.add_parser(name, help=help_text).name = name
     options = parser.parse_args(arguments)
     if options.completion:
-        print(_completion(commands.choices, options.completion), end="")  # noqa: T201 - a program's output
+        print(_completion(commands.choices, options.completion), end="")
         return 0
     if "run" not in options:
         parser.print_help()
         return 0
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without these characters gets question marks
+            stream.reconfigure(
+                errors="replace"
+            )  # a terminal without these characters gets question marks
     try:
         options.run(options)
     except CtxBudgetError as error:
-        from langchain_ctxbudget.cli.commands import tell  # noqa: PLC0415 - when there is something to tell
+        from langchain_ctxbudget.cli.commands import tell
 
         tell(f"{type(error).__name__}: {error}", style="red", stderr=True)
         return 1

@@ -1,7 +1,7 @@
 """Conversations from files: messages of OpenAI and LangChain, exports of ChatGPT and Claude.
 
-A file is JSON or JSONL; the content tells the format, never the file's name. A file is read as a whole or not at all,
-and every error names the file and the record.
+A file is JSON or JSONL; the content tells the format, never the file's name. A file is read as a
+whole or not at all, and every error names the file and the record.
 """
 
 import json
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from langchain_core.messages import AIMessage, BaseMessage, convert_to_messages, messages_from_dict
+
 from langchain_ctxbudget.errors import ConversationFormatError
 from langchain_ctxbudget.messages import digest, fingerprint, split_instructions
 
@@ -38,7 +39,8 @@ class ConversationFile:
     """The file's own, else a hash of how the conversation begins, which stays as it grows."""
     title: str | None
     messages: list[BaseMessage]
-    """In order, with `name` and `additional_kwargs["created_at"]` (ISO 8601) where the file has them."""
+    """In order, with `name` and `additional_kwargs["created_at"]` (ISO 8601) where the file has
+    them."""
 
     @property
     def label(self) -> str:
@@ -47,7 +49,10 @@ class ConversationFile:
 
 
 def read_conversations(path: Path | str) -> list[ConversationFile]:
-    """Reads every conversation of a file; a `ConversationFormatError` says where it cannot be read."""
+    """Reads every conversation of a file.
+
+    A `ConversationFormatError` says where it cannot be read.
+    """
     with _placed(str(path)):
         return parse_conversations(Path(path).read_bytes())
 
@@ -63,15 +68,27 @@ def parse_conversations(data: bytes) -> list[ConversationFile]:
     return _each("conversation", records, _conversation)
 
 
-def pick_conversation(conversations: Sequence[ConversationFile], *, title: str | None = None) -> ConversationFile:
-    """Returns the only conversation, or the one whose title or id matches; an error lists the candidates."""
+def pick_conversation(
+    conversations: Sequence[ConversationFile], *, title: str | None = None
+) -> ConversationFile:
+    """Returns the only conversation, or the one whose title or id matches.
+
+    An error lists the candidates.
+    """
     wanted = (title or "").casefold()
-    fitting = [c for c in conversations if wanted in (c.label.casefold(), c.conversation_id.casefold())]
+    fitting = [
+        c for c in conversations if wanted in (c.label.casefold(), c.conversation_id.casefold())
+    ]
     fitting = fitting or [c for c in conversations if wanted in c.label.casefold()]
     if len(fitting) == 1:
         return fitting[0]
-    lines = [f"  {c.label}  ({c.conversation_id}, {len(c.messages)} messages)" for c in fitting or conversations]
-    found = f"{title or 'the file'!r} fits {len(fitting)} conversations: choose one by its title or id"
+    lines = [
+        f"  {c.label}  ({c.conversation_id}, {len(c.messages)} messages)"
+        for c in fitting or conversations
+    ]
+    found = (
+        f"{title or 'the file'!r} fits {len(fitting)} conversations: choose one by its title or id"
+    )
     raise ConversationFormatError("\n".join([found, *lines[:MOST_LISTED]]))
 
 
@@ -87,7 +104,15 @@ def _placed(place: str) -> Iterator[None]:
     """Puts the place in front of whatever goes wrong inside, and makes a `ConversationFormatError` of it."""
     try:
         yield
-    except (ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError) as error:
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        OSError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
         problem = f"{error} is missing" if isinstance(error, KeyError) else error
         raise ConversationFormatError(f"{place}: {problem}") from error
 
@@ -113,28 +138,52 @@ def _each(name: str, values: Iterable[Any], read: Callable[[Any], T]) -> list[T]
 
 
 def _conversation(fields: dict[str, Any]) -> ConversationFile:
-    name = next((name for name in READERS if name in fields), None) if isinstance(fields, dict) else None
+    name = (
+        next((name for name in READERS if name in fields), None)
+        if isinstance(fields, dict)
+        else None
+    )
     if name is None:
         raise ValueError(f"neither a message nor a conversation\n{ACCEPTED}")
     messages = _each("message", READERS[name](fields), _message)
-    key = next((fields[one] for one in ("conversation_id", "thread_id", "id", "uuid") if fields.get(one)), None)
+    key = next(
+        (fields[one] for one in ("conversation_id", "thread_id", "id", "uuid") if fields.get(one)),
+        None,
+    )
     if key is None:
-        answer = next((place for place, one in enumerate(messages) if isinstance(one, AIMessage)), len(messages))
+        answer = next(
+            (place for place, one in enumerate(messages) if isinstance(one, AIMessage)),
+            len(messages),
+        )
         opening = "".join(map(fingerprint, messages[: answer + 1]))
         key = f"conversation-{digest(opening, 8).hex()}"
-    title = next((fields[one] for one in ("title", "name") if isinstance(fields.get(one), str)), None)
+    title = next(
+        (fields[one] for one in ("title", "name") if isinstance(fields.get(one), str)), None
+    )
     return ConversationFile(conversation_id=str(key), title=title, messages=messages)
 
 
 def _message(fields: dict[str, Any]) -> BaseMessage:
-    """Returns the message that a JSON object holds; fields of OpenAI without a place in it stay in its kwargs."""
+    """Returns the message that a JSON object holds.
+
+    Fields of OpenAI without a place in it stay in its kwargs.
+    """
     if "role" in fields and fields.get("type") != "chat":  # a `ChatMessage` has both
         times = [_created_at(fields.get(name)) for name in TIMES]
-        said = {name: value for name, value in fields.items() if name not in TIMES} | next(filter(None, times), {})
+        said = {name: value for name, value in fields.items() if name not in TIMES} | next(
+            filter(None, times), {}
+        )
         if calls := said.get("tool_calls"):  # one without arguments may have an empty text for them
-            functions = ({**call["function"], "arguments": call["function"].get("arguments") or "{}"} for call in calls)
-            said["tool_calls"] = [{**call, "function": one} for call, one in zip(calls, functions, strict=True)]
-        return convert_to_messages([{"content": "", **said} if said["role"] == "assistant" else said])[0]
+            functions = (
+                {**call["function"], "arguments": call["function"].get("arguments") or "{}"}
+                for call in calls
+            )
+            said["tool_calls"] = [
+                {**call, "function": one} for call, one in zip(calls, functions, strict=True)
+            ]
+        return convert_to_messages(
+            [{"content": "", **said} if said["role"] == "assistant" else said]
+        )[0]
     data = dict(fields.get("kwargs") or fields.get("data") or fields)
     return messages_from_dict([{"type": data.get("type") or fields["type"], "data": data}])[0]
 
@@ -147,19 +196,34 @@ def _of_claude(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _of_chatgpt(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yields the conversation as the user last saw it: an export is a tree whose branches are edits and new answers."""
-    tree, place = fields["mapping"], fields.get("current_node")
+    """Yields the conversation as the user last saw it.
+
+    An export is a tree whose branches are edits and new answers.
+    """
+    tree = fields["mapping"]
+    place = fields.get("current_node")
     path: list[Any] = []
     while place is not None and len(path) < len(tree):
         path.append(tree[place].get("message") or {})
         place = tree[place].get("parent")
     for said in reversed(path):
         content = said.get("content") or {}
-        text = "\n".join(part for part in content.get("parts") or [content.get("text")] if isinstance(part, str))
-        hidden = (said.get("metadata") or {}).get("is_visually_hidden_from_conversation") or said.get("weight") == 0
+        text = "\n".join(
+            part for part in content.get("parts") or [content.get("text")] if isinstance(part, str)
+        )
+        hidden = (said.get("metadata") or {}).get(
+            "is_visually_hidden_from_conversation"
+        ) or said.get("weight") == 0
         if text.strip() and not hidden and content.get("content_type") in TYPED:
-            role = said["author"]["role"].replace("tool", "assistant")  # no call stands before what a tool says
-            yield {"role": role, "content": text, "id": said.get("id"), "created_at": said.get("create_time")}
+            role = said["author"]["role"].replace(
+                "tool", "assistant"
+            )  # no call stands before what a tool says
+            yield {
+                "role": role,
+                "content": text,
+                "id": said.get("id"),
+                "created_at": said.get("create_time"),
+            }
 
 
 READERS: Mapping[str, Callable[[dict[str, Any]], Iterable[Any]]] = {
@@ -170,8 +234,13 @@ READERS: Mapping[str, Callable[[dict[str, Any]], Iterable[Any]]] = {
 """The reader of an object that has a field of this name; it yields messages."""
 
 
-def _created_at(value: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
-    """Returns the time of a message: ISO 8601 as it is written, or Unix seconds or milliseconds; empty without one."""
+def _created_at(value: Any) -> dict[str, Any]:
+    """Returns the time of a message: ISO 8601 as it is written, or Unix seconds or milliseconds.
+
+    Empty without one.
+    """
     if isinstance(value, int | float):
-        value = datetime.fromtimestamp(value / 1000 if abs(value) >= MILLISECONDS_FROM else value, UTC).isoformat()
+        value = datetime.fromtimestamp(
+            value / 1000 if abs(value) >= MILLISECONDS_FROM else value, UTC
+        ).isoformat()
     return {"created_at": value} if value and datetime.fromisoformat(value) else {}

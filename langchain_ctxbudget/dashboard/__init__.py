@@ -1,9 +1,14 @@
-"""The dashboard: a page and a JSON API over the conversations of one user at a time; needs the extra `dashboard`."""
+"""The dashboard: a page and a JSON API over the conversations of one user at a time.
+
+Needs the extra `dashboard`.
+"""
 
 try:
     import starlette
 except ImportError as error:  # pragma: no cover - the tests have it
-    raise ImportError("The dashboard needs starlette: pip install 'langchain-ctxbudget[dashboard]'") from error
+    raise ImportError(
+        "The dashboard needs starlette: pip install 'langchain-ctxbudget[dashboard]'"
+    ) from error
 
 from langchain_ctxbudget.dashboard.app import create_app
 

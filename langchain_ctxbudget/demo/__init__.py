@@ -1,8 +1,8 @@
 """A conversation to try things on: six weeks in which a tool library replaces its index cards.
 
-Twelve sessions between 24 August and 5 October 2026, one user (Maya) and an assistant, stored as OpenAI
-messages with `id` and `created_at`. The people and places are invented. What `DEMO_QUESTION` asks for was
-said in the first session and never again.
+Twelve sessions between 24 August and 5 October 2026, one user (Maya) and an assistant, stored as
+OpenAI messages with `id` and `created_at`. The people and places are invented. What `DEMO_QUESTION`
+asks for was said in the first session and never again.
 """
 
 import json
@@ -18,7 +18,9 @@ DEMO_SYSTEM_PROMPT: str = _known["system_prompt"]
 DEMO_QUESTION: str = _known["question"]
 DEMO_EVIDENCE_IDS: tuple[str, ...] = tuple(_known["evidence_ids"])
 """The messages that hold the answer: supplier and price, then the end of the offer."""
-DEMO_SETTINGS: dict[str, Any] = {name: _known[name] for name in ("preferences", "topics", "entities")}
+DEMO_SETTINGS: dict[str, Any] = {
+    name: _known[name] for name in ("preferences", "topics", "entities")
+}
 """The topics and entities that the conversation is about, and how its user likes answers."""
 DEMO_FACTS: tuple[str, ...] = tuple(_known["facts"])
 

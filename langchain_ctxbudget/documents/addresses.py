@@ -1,7 +1,8 @@
 """Whether a string is the path of a file or the address of a page, and not the text of a document.
 
-A text that is taken for a path is refused with an error that says how to give it; a path that is taken for a text is
-kept in silence, and nobody finds what stands in the file. So what could well be either is taken for a path.
+A text that is taken for a path is refused with an error that says how to give it; a path that is
+taken for a text is kept in silence, and nobody finds what stands in the file. So what could well be
+either is taken for a path.
 """
 
 import re
@@ -11,7 +12,8 @@ from pathlib import Path
 MOST_CHARACTERS = 1_024
 """A longer string is a text: no path that somebody writes is so long."""
 MOST_WORDS_OF_A_NAME = 4
-"""A file name without a folder has at most so many words, else it is a sentence that ends with a file name."""
+"""A file name without a folder has at most so many words, else it is a sentence that ends with a
+file name."""
 MOST_WORDS_OF_A_FOLDER = 2
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
@@ -50,7 +52,9 @@ def exists(text: str) -> bool:
     """Returns True for the path of a file or a folder that is there."""
     if not text.strip() or "\n" in text or len(text) > MOST_CHARACTERS:
         return False
-    with suppress(OSError, ValueError, RuntimeError):  # a name too long, a NUL, a home that nobody has
+    with suppress(
+        OSError, ValueError, RuntimeError
+    ):  # a name too long, a NUL, a home that nobody has
         return Path(text).exists() or Path(text).expanduser().exists()
     return False
 
@@ -58,7 +62,13 @@ def exists(text: str) -> bool:
 def looks_like_path(text: str) -> bool:
     """Returns True for one line that is written as a path is, whether there is such a file or not."""
     line = text.strip()
-    if not line or "\n" in line or "://" in line or len(line) > MOST_CHARACTERS or _END_OF_SENTENCE.search(line):
+    if (
+        not line
+        or "\n" in line
+        or "://" in line
+        or len(line) > MOST_CHARACTERS
+        or _END_OF_SENTENCE.search(line)
+    ):
         return False
     root = _ROOT.match(line)
     has_blanks = len(line.split()) > 1

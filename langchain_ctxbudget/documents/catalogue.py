@@ -1,9 +1,10 @@
 """The records of documents, and how they are searched, found by name and listed.
 
-Below `(ROOT, owner, "documents")`, `manifest` has one record per document with the keys of its parts, and `parts` a
-namespace for each document: its chunks, which are searched, and its whole text, by hashes of what they are. Only what a
-manifest names is shown. Words are always searched in this process (BM25); vectors by the store where it has an index,
-else here. What was read of an owner's documents is kept until their mark, which every change renews, is another one.
+Below `(ROOT, owner, "documents")`, `manifest` has one record per document with the keys of its
+parts, and `parts` a namespace for each document: its chunks, which are searched, and its whole
+text, by hashes of what they are. Only what a manifest names is shown. Words are always searched in
+this process (BM25); vectors by the store where it has an index, else here. What was read of an
+owner's documents is kept until their mark, which every change renews, is another one.
 """
 
 import logging
@@ -18,9 +19,18 @@ from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, GetOp, Item, SearchItem, SearchOp
 from numpy.typing import NDArray
 from pydantic import Field
+
 from langchain_ctxbudget.flow import Flow, batch, embed, embed_query, in_thread, with_fallback
 from langchain_ctxbudget.messages import fold, mentions, one_line, remembering, terms
-from langchain_ctxbudget.search import Candidate, CentredVectors, LexicalIndex, Vectors, as_query, comparable, highest
+from langchain_ctxbudget.search import (
+    Candidate,
+    CentredVectors,
+    LexicalIndex,
+    Vectors,
+    as_query,
+    comparable,
+    highest,
+)
 from langchain_ctxbudget.stores import ROOT, Record, has_index, label, read_all, require_id
 from langchain_ctxbudget.worker import keep_newest, new_mutex
 
@@ -28,9 +38,12 @@ SHARED = "shared"
 """The label of everyone's documents; no user's label, since those end with `~`."""
 MARK = "version"
 LEAST_POOL = 50
-"""At least this many chunks are taken by words, and as many by vectors, so that both can change the order."""
-NAMED_DOCUMENTS, KEPT_OWNERS = 3, 64
-NAME_CHARACTERS, READ_CHARACTERS = 3, 50_000
+"""At least this many chunks are taken by words, and as many by vectors, so that both can change the
+order."""
+NAMED_DOCUMENTS = 3
+KEPT_OWNERS = 64
+NAME_CHARACTERS = 3
+READ_CHARACTERS = 50_000
 """A shorter name names nothing; the part of a message that is searched for names."""
 _SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*://(?:www\.)?", re.IGNORECASE)
 _log = logging.getLogger(__name__)
@@ -93,12 +106,18 @@ class PartRecord(Record):
 
 def beside(given: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """Merges metadata; a given value under one of our names goes to `given_` and that name."""
-    return {**{f"given_{name}" if name in own else name: value for name, value in given.items()}, **own}
+    return {
+        **{f"given_{name}" if name in own else name: value for name, value in given.items()},
+        **own,
+    }
 
 
 @dataclass
 class _Shelf:
-    """An owner's documents as far as they were read. Keys are hashes, so no text can be out of date."""
+    """An owner's documents as far as they were read.
+
+    Keys are hashes, so no text can be out of date.
+    """
 
     owner: str
     mark: str
@@ -113,7 +132,10 @@ class _Shelf:
 
     @cached_property
     def chunks(self) -> dict[str, tuple[DocumentInfo, int]]:
-        """Document and place of each chunk, by key, in order; of a passage that comes twice, the first."""
+        """Document and place of each chunk, by key, in order.
+
+        Of a passage that comes twice, the first.
+        """
         found: dict[str, tuple[DocumentInfo, int]] = {}
         for record in self.records:
             for place, key in enumerate(record.parts):
@@ -148,7 +170,12 @@ class Catalogue:
         for number in newest_mentions(names, texts)[:NAMED_DOCUMENTS]:
             owner, one = records[number]
             summary = Candidate(
-                id=one.id, source="documents", text=one.summary, title=one.title, date=one.date, kind="explicit"
+                id=one.id,
+                source="documents",
+                text=one.summary,
+                title=one.title,
+                date=one.date,
+                kind="explicit",
             )
             text = (yield from self.whole_text(owner, one)) if one.tokens <= max_tokens else None
             found.append((None if text is None else replace(summary, text=text), summary))
@@ -156,7 +183,11 @@ class Catalogue:
 
     def listed(self, owner: str) -> Flow[list[DocumentInfo]]:
         """Returns an owner's documents, by source, as copies."""
-        return [record.model_copy(deep=True) for shelf in (yield from self._read([owner])) for record in shelf.records]
+        return [
+            record.model_copy(deep=True)
+            for shelf in (yield from self._read([owner]))
+            for record in shelf.records
+        ]
 
     def whole_text(self, owner: str, record: DocumentInfo) -> Flow[str | None]:
         """Returns a document's text exactly as it was given; None where it is not there."""
@@ -174,15 +205,17 @@ class Catalogue:
     ) -> Flow[list[tuple[Candidate, dict[str, Any]]]]:
         """Returns the chunks of owners' documents that a query is about, best first.
 
-        Each comes with its `tokens`, its `lexical` score (BM25), its `dense` one (cosine, or None), and its `score`:
-        both scaled to 0 to 1 and averaged. Problems are logged and added to `failures`.
+        Each comes with its `tokens`, its `lexical` score (BM25), its `dense` one (cosine, or None),
+        and its `score`: both scaled to 0 to 1 and averaged. Problems are logged and added to
+        `failures`.
         """
         shelves = yield from self._read(owners)
         if not shelves or limit < 1 or not query.strip():
             return []
         pool = max(LEAST_POOL, 2 * limit)
         problems: list[str] = []
-        lexical, dense = dict[str, float](), dict[str, float]()
+        lexical = dict[str, float]()
+        dense = dict[str, float]()
         for shelf in shelves:
             index = yield from self._words(shelf, problems)
             lexical |= _best([*shelf.chunks], index.scores(terms(query)), pool, above=0)
@@ -192,7 +225,9 @@ class Catalogue:
         elif embeddings is not None:
             nearest = self._similar(shelves, query, pool, embeddings)
         if nearest is not None:
-            dense = yield from with_fallback(nearest, dense, "documents not searched by vectors", problems)
+            dense = yield from with_fallback(
+                nearest, dense, "documents not searched by vectors", problems
+            )
         for problem in problems:
             _log.warning("%s", problem)
         if failures is not None:
@@ -201,11 +236,19 @@ class Catalogue:
         found: list[tuple[Candidate, dict[str, Any]]] = []
         for shelf in shelves:
             for key in scores.keys() & shelf.texts.keys():
-                candidate = shelf.candidates.get(key) or _candidate(*shelf.chunks[key], shelf.texts[key])
+                candidate = shelf.candidates.get(key) or _candidate(
+                    *shelf.chunks[key], shelf.texts[key]
+                )
                 shelf.candidates[key] = candidate
-                own = {"tokens": shelf.texts[key].tokens, "score": scores[key], "dense": dense.get(key)}
+                own = {
+                    "tokens": shelf.texts[key].tokens,
+                    "score": scores[key],
+                    "dense": dense.get(key),
+                }
                 found.append((candidate, {**own, "lexical": round(lexical.get(key, 0.0), 6)}))
-        found.sort(key=lambda it: (-it[1]["score"], it[0].metadata["source"], it[0].id, it[0].place))
+        found.sort(
+            key=lambda it: (-it[1]["score"], it[0].metadata["source"], it[0].id, it[0].place)
+        )
         return found[:limit]
 
     def _read(self, owners: Sequence[str]) -> Flow[list[_Shelf]]:
@@ -219,11 +262,15 @@ class Catalogue:
             mark = str(item.value.get("mark"))
             with self._mutex:
                 shelf = self._shelves.get(owner)
-            if shelf is None or shelf.mark != mark:  # the mark was read before what it marks, so it is never newer
+            if (
+                shelf is None or shelf.mark != mark
+            ):  # the mark was read before what it marks, so it is never newer
                 items = yield from read_all(self.store, namespace(owner, "manifest"))
                 records = [DocumentInfo.read(one.value, f"document {one.key!r}") for one in items]
                 old = shelf
-                shelf = _Shelf(owner, mark, tuple(sorted(records, key=lambda it: (it.source, it.id))))
+                shelf = _Shelf(
+                    owner, mark, tuple(sorted(records, key=lambda it: (it.source, it.id)))
+                )
                 if old:  # what is known of chunks that are still there
                     shelf.texts = {key: old.texts[key] for key in shelf.chunks if key in old.texts}
                     shelf.rows = {key: old.rows[key] for key in shelf.chunks if key in old.rows}
@@ -234,31 +281,43 @@ class Catalogue:
 
     def parts(self, owner: str, keys: Sequence[str]) -> Flow[dict[str, PartRecord]]:
         """Returns those parts that are there, by `document/hash`, in order."""
-        gets = [GetOp(namespace(owner, "parts", document), name) for document, name in (key.split("/") for key in keys)]
-        read = zip(keys, cast("list[Item | None]", (yield from batch(self.store, gets))), strict=True)
+        gets = [
+            GetOp(namespace(owner, "parts", document), name)
+            for document, name in (key.split("/") for key in keys)
+        ]
+        read = zip(
+            keys, cast("list[Item | None]", (yield from batch(self.store, gets))), strict=True
+        )
         return {key: PartRecord.read(item.value, f"part {key!r}") for key, item in read if item}
 
     def _words(self, shelf: _Shelf, problems: list[str]) -> Flow[LexicalIndex]:
         """Returns an index of the words of a shelf's chunks; none is read twice."""
         index = shelf.lexical or LexicalIndex()
         if shelf.lexical is None:
-            shelf.texts |= yield from self.parts(shelf.owner, [key for key in shelf.chunks if key not in shelf.texts])
+            shelf.texts |= yield from self.parts(
+                shelf.owner, [key for key in shelf.chunks if key not in shelf.texts]
+            )
             texts = [shelf.texts[key].text if key in shelf.texts else "" for key in shelf.chunks]
             yield in_thread(lambda: index.extend(map(terms, texts)))
             shelf.lexical = index
         if lost := sum(key not in shelf.texts for key in shelf.chunks):
-            problems.append(f"{lost} chunks are not in the store; delete their documents and add them again")
+            problems.append(
+                f"{lost} chunks are not in the store; delete their documents and add them again"
+            )
         return index
 
     def _nearest(self, shelves: Sequence[_Shelf], query: str, limit: int) -> Flow[dict[str, float]]:
         """Returns similarities by the store's index."""
         places = [namespace(shelf.owner, "parts") for shelf in shelves]
-        results = yield from batch(self.store, [SearchOp(where, query=query, limit=limit) for where in places])
+        results = yield from batch(
+            self.store, [SearchOp(where, query=query, limit=limit) for where in places]
+        )
         found: dict[str, float] = {}
         for shelf, items in zip(shelves, cast("list[list[SearchItem]]", results), strict=True):
             for item in items:
                 key = f"{item.namespace[-1]}/{item.key}"
-                # An item without a score was not compared; one outside of the manifest was left behind by a writer.
+                # An item without a score was not compared; one outside of the manifest was left
+                # behind by a writer.
                 if item.score is not None and key in shelf.chunks:
                     found[key] = round(float(item.score), 6)
                     shelf.texts[key] = PartRecord.read(item.value, f"part {key!r}")
@@ -279,10 +338,15 @@ class Catalogue:
                 vectors = CentredVectors()
                 vectors.extend(np.stack([shelf.rows[key] for key in shelf.chunks]))
                 shelf.vectors = vectors
-        # A few chunks have no mean worth taking off: those of the smaller owner are compared with the larger one's.
-        made = sorted(((it.vectors, it.chunks) for it in shelves if it.vectors), key=lambda it: len(it[1]))
+        # A few chunks have no mean worth taking off: those of the smaller owner are compared with
+        # the larger one's.
+        made = sorted(
+            ((it.vectors, it.chunks) for it in shelves if it.vectors), key=lambda it: len(it[1])
+        )
         *others, (largest, _) = made
-        scores = largest.compared(np.concatenate([it.at() for it, _ in others]) if others else None).cosines(target)
+        scores = largest.compared(
+            np.concatenate([it.at() for it, _ in others]) if others else None
+        ).cosines(target)
         return _best([key for _, keys in made for key in keys], scores, limit, above=-np.inf)
 
 
@@ -300,33 +364,58 @@ def _candidate(record: DocumentInfo, place: int, part: PartRecord) -> Candidate:
     )
 
 
-def _best(keys: Sequence[str], scores: NDArray[np.float64], limit: int, *, above: float) -> dict[str, float]:
+def _best(
+    keys: Sequence[str], scores: NDArray[np.float64], limit: int, *, above: float
+) -> dict[str, float]:
     """Returns the highest scores; of equal ones, the first."""
-    return {keys[at]: float(scores[at]) for at in highest(np.flatnonzero(scores > above), scores, limit).tolist()}
+    return {
+        keys[at]: float(scores[at])
+        for at in highest(np.flatnonzero(scores > above), scores, limit).tolist()
+    }
 
 
 def _fused(lexical: Mapping[str, float], dense: Mapping[str, float]) -> dict[str, float]:
     """Averages both, scaled to 0 to 1; where all are alike, each is 1, or 0 where they are 0."""
 
     def scaled(scores: Mapping[str, float]) -> dict[str, float]:
-        low, high = min(scores.values(), default=0.0), max(scores.values(), default=0.0)
-        return {key: (score - low) / (high - low) if high > low else float(score > 0) for key, score in scores.items()}
+        low = min(scores.values(), default=0.0)
+        high = max(scores.values(), default=0.0)
+        return {
+            key: (score - low) / (high - low) if high > low else float(score > 0)
+            for key, score in scores.items()
+        }
 
     parts = [scaled(one) for one in ({**dict.fromkeys(dense, 0.0), **lexical}, dense) if one]
-    return {key: round(sum(one.get(key, 0.0) for one in parts) / len(parts), 6) for key in dict(lexical) | dict(dense)}
+    return {
+        key: round(sum(one.get(key, 0.0) for one in parts) / len(parts), 6)
+        for key in dict(lexical) | dict(dense)
+    }
 
 
 @remembering(4_096)
 def names_of(title: str, source: str) -> list[str]:
-    """Returns what a document is called, folded: its address or path, the name of its file, its title.
+    """Returns what a document is called, folded.
 
-    Other parts of a path could be any word and do not count; a title of one word counts in quotation marks only.
+    Its address or path, the name of its file, its title.
+
+    Other parts of a path could be any word and do not count; a title of one word counts in
+    quotation marks only.
     """
     place = fold(_SCHEME.sub("", source.replace("\\", "/"))).strip("/")
     called = one_line(fold(title))
     file = place.rpartition("/")[2]
-    names = [place, file] if "." in file and "\n" not in place else [place] if _SCHEME.match(source) else []
-    names += [called] if re.search(r"[\W_]", called) else [f"{a}{called}{b}" for a, b in ('""', "“”", "«»", "「」")]
+    names = (
+        [place, file]
+        if "." in file and "\n" not in place
+        else [place]
+        if _SCHEME.match(source)
+        else []
+    )
+    names += (
+        [called]
+        if re.search(r"[\W_]", called)
+        else [f"{a}{called}{b}" for a, b in ('""', "“”", "«»", "「」")]
+    )
     return [name for name in names if len(name) >= NAME_CHARACTERS]
 
 
@@ -343,6 +432,8 @@ def newest_mentions(names: Sequence[Sequence[str]], texts: Sequence[str]) -> lis
             if fits := [name for name in of_one if name in said and mentions(said, [name])]:
                 fitting[number] = max(fits, key=len)
         files = {name.rpartition("/")[2] for name in fitting.values() if "/" in name}
-        places = sorted((said.find(name), number) for number, name in fitting.items() if name not in files)
+        places = sorted(
+            (said.find(name), number) for number, name in fitting.items() if name not in files
+        )
         found |= dict.fromkeys(number for _, number in places)
     return list(found)

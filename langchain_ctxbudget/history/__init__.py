@@ -1,17 +1,45 @@
 """Conversations: their messages, their log in the store, and their compaction."""
 
-from langchain_ctxbudget.history import segments, compact, editing, known_files, log, summarizing, work_state
+from langchain_ctxbudget.history import (
+    segments,
+    compact,
+    editing,
+    known_files,
+    log,
+    summarizing,
+    work_state,
+)
 from langchain_ctxbudget.history.segments import SEGMENTS
-from langchain_ctxbudget.history.columns import Beginning, Entry, MessageIndex, saying, searched_text, short_digest
+from langchain_ctxbudget.history.columns import (
+    Beginning,
+    Entry,
+    MessageIndex,
+    saying,
+    searched_text,
+    short_digest,
+)
 from langchain_ctxbudget.history.compact import Decision, HistoryPlan, HistoryView
 from langchain_ctxbudget.history.conversation import (
     Conversation, LastPrompt, MessagePage, OpenConversation, OpenConversations, require_known,
 )  # fmt: skip
 from langchain_ctxbudget.history.editing import Editor, OnRemoval
-from langchain_ctxbudget.history.elsewhere import NOWHERE, Elsewhere, Libraries, OtherConversations, OtherMessage, Query
+from langchain_ctxbudget.history.elsewhere import (
+    NOWHERE,
+    Elsewhere,
+    Libraries,
+    OtherConversations,
+    OtherMessage,
+    Query,
+)
 from langchain_ctxbudget.history.extractive import Line, Sentence, choose, keep_sentences
 from langchain_ctxbudget.history.log import CUTS, JOINED, LANES, PINS, message_reference
-from langchain_ctxbudget.history.summarizing import ConversationCompaction, Owner, Summarizing, compactions, look_up
+from langchain_ctxbudget.history.summarizing import (
+    ConversationCompaction,
+    Owner,
+    Summarizing,
+    compactions,
+    look_up,
+)
 from langchain_ctxbudget.history.table import MessageTable
 from langchain_ctxbudget.history.backgrounds import (
     CONTEXT_FRAME, CONTEXT_INTRO, SENT, Background, background_lines, by_layer, is_of_earlier_turn, with_background,

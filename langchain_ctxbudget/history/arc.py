@@ -1,7 +1,9 @@
-"""The arc of a conversation (`llmArc` of seed 000): the story, what was decided, what is open, what it is about now.
+"""The arc of a conversation (`llmArc` of seed 000).
 
-It says what somebody has said, in whole sentences that stand by themselves; where there are none, it says nothing.
-Closing a question wrongly hides it, so doubt keeps it open.
+The story, what was decided, what is open, what it is about now.
+
+It says what somebody has said, in whole sentences that stand by themselves; where there are none,
+it says nothing. Closing a question wrongly hides it, so doubt keeps it open.
 """
 
 from collections import Counter
@@ -14,30 +16,43 @@ from langchain_ctxbudget.history.extractive import ENGLISH, Digest, Kind, Line, 
 from langchain_ctxbudget.messages import Count, begins_in_the_middle, fences, one_line, terms, units
 from langchain_ctxbudget.stores import EXTRACTION, SummaryLine
 
-SECTIONS = {"# So far\n": 60.0, "# Decisions\n": 70.0, "# Open questions\n": 82.0, "# Current focus\n": 81.0}
+SECTIONS = {
+    "# So far\n": 60.0,
+    "# Decisions\n": 70.0,
+    "# Open questions\n": 82.0,
+    "# Current focus\n": 81.0,
+}
 SECTIONS |= {"# Artifacts\n": 80.0}
 """The headings in the order in which they stand, and what their lines are worth."""
 NARRATIVE, DECISIONS, OPEN, FOCUS, ARTIFACTS = SECTIONS
-NEWEST_VALUE, SPREAD = 100.0, 10.0
+NEWEST_VALUE = 100.0
+SPREAD = 10.0
 """The worth of the newest line of the story, and the most by which lines of one section differ."""
 STORY_LINES = {"windowed": 1, "compacted": 3}
 """Lines of the story; where several levels are compacted, one for every span (seed 000)."""
-FEWEST_TERMS, SPOKEN_OF = 3, 0.5
-"""The least that a person's line of the story has: terms, and mentions elsewhere for each of them."""
+FEWEST_TERMS = 3
+SPOKEN_OF = 0.5
+"""The least that a person's line of the story has: terms, and mentions elsewhere for each of
+them."""
 SMALLEST_STORY_TOKENS = 100
 """In less, extraction adds only decisions and open questions."""
 LIGHT_ITEMS = 5
-"""A windowed history has so many decisions and so many open questions at most; the others have all that fit."""
-FOCUS_MESSAGES, WISHES = 10, 3
-"""The newest messages before the cut, and those of the user among them whose weightiest sentence is the focus."""
+"""A windowed history has so many decisions and so many open questions at most; the others have all
+that fit."""
+FOCUS_MESSAGES = 10
+WISHES = 3
+"""The newest messages before the cut, and those of the user among them whose weightiest sentence is
+the focus."""
 ARTIFACT_NAMES = 8
 MOST_QUESTIONS = 50
-SHARED_BY_A_STATEMENT, SHARED_BY_A_DECISION = 0.55, 1 / 3
-"""The share of a question's matter that an answer has: a plain one, at least two terms of it, and one that settles."""
+SHARED_BY_A_STATEMENT = 0.55
+SHARED_BY_A_DECISION = 1 / 3
+"""The share of a question's matter that an answer has: a plain one, at least two terms of it, and
+one that settles."""
 SAME_QUESTION = 0.6
 REPEATED_DECISION = 2 / 3
 """The share of an older decision's matter that a newer one has to repeat to replace it."""
-_ENDS = ".!。！»”"  # noqa: RUF001 - full-width ones
+_ENDS = ".!。！»”"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,34 +68,56 @@ class OpenQuestions:
 
     def read(self, lines: Iterable[Line]) -> "OpenQuestions":
         """Returns the questions that are open after the next messages, which begin at `read_until`."""
-        alive, before, until = self.alive, self._before, self.read_until
+        alive = self.alive
+        before = self._before
+        until = self.read_until
         for line in lines:
-            reply_to = frozenset(terms(before.text)) if before and alive and before.speaker != line.speaker else None
+            reply_to = (
+                frozenset(terms(before.text))
+                if before and alive and before.speaker != line.speaker
+                else None
+            )
             for order, text in enumerate(units(line.text)):
                 if extractive.kind_of(text) is Kind.OPEN:
                     score = extractive.importance(text, from_user=line.from_user)
-                    said = Sentence(line.position, order, line.speaker, line.date, text, score, Kind.OPEN)
-                    others = (question for question in alive if not _same(question.matter, said.matter))
+                    said = Sentence(
+                        line.position, order, line.speaker, line.date, text, score, Kind.OPEN
+                    )
+                    others = (
+                        question for question in alive if not _same(question.matter, said.matter)
+                    )
                     alive = (*others, said)[-MOST_QUESTIONS:] if said.matter else alive
                 elif alive and not extractive.is_question(text):
                     alive = _left_open(alive, text, reply_to or frozenset())
-            before, until = line, line.position + 1
+            before = line
+            until = line.position + 1
         return OpenQuestions(until, alive, before)
 
 
-def _left_open(alive: tuple[Sentence, ...], text: str, before: frozenset[str]) -> tuple[Sentence, ...]:
-    """Returns the questions that a sentence leaves open; `before` are the terms of the message that it replies to."""
+def _left_open(
+    alive: tuple[Sentence, ...], text: str, before: frozenset[str]
+) -> tuple[Sentence, ...]:
+    """Returns the questions that a sentence leaves open.
+
+    `before` are the terms of the message that it replies to.
+    """
     shares = [_answered(question.matter, text, frozenset(terms(text))) for question in alive]
     if not any(shares) and before and _settles(text):
         shares = [_answered(question.matter, text, before) for question in alive]
     best = max(shares)
-    return tuple(question for question, share in zip(alive, shares, strict=True) if not best or share < best)
+    return tuple(
+        question for question, share in zip(alive, shares, strict=True) if not best or share < best
+    )
 
 
 def answers(question: str, text: str) -> bool:
     """Returns True if a text that was said later answers a question."""
     matter = frozenset(terms(question)) - extractive.generic_terms()
-    told = (unit for unit in units(text) if not (extractive.is_question(unit) or extractive.kind_of(unit) is Kind.OPEN))
+    told = (
+        unit
+        for unit in units(text)
+        if not (extractive.is_question(unit) or extractive.kind_of(unit) is Kind.OPEN)
+    )
     return bool(matter) and any(_answered(matter, unit, frozenset(terms(unit))) for unit in told)
 
 
@@ -90,7 +127,11 @@ def _answered(matter: frozenset[str], text: str, told: frozenset[str]) -> float:
     # What is quickly seen comes first: most sentences are about something else.
     if share < SHARED_BY_A_DECISION or ENGLISH.doubt.search(text):
         return 0.0
-    says_more = share >= SHARED_BY_A_STATEMENT and len(matter & told) > 1 and told - matter - extractive.generic_terms()
+    says_more = (
+        share >= SHARED_BY_A_STATEMENT
+        and len(matter & told) > 1
+        and told - matter - extractive.generic_terms()
+    )
     return share if _settles(text) or (says_more and not ENGLISH.plans.search(text)) else 0.0
 
 
@@ -102,7 +143,9 @@ def _settles(text: str) -> bool:
 def _same(one: frozenset[str], other: frozenset[str]) -> bool:
     """Returns True if two questions are one: most terms in common, or all of the shorter one's."""
     common = len(one & other)
-    return common > 0 and (common >= SAME_QUESTION * len(one | other) or common == min(len(one), len(other)))
+    return common > 0 and (
+        common >= SAME_QUESTION * len(one | other) or common == min(len(one), len(other))
+    )
 
 
 def arc_of(
@@ -124,12 +167,22 @@ def arc_of(
     lines: list[SummaryLine] = []
     if digests:
         asked = _open(digests[-1], open_questions, [*focus, *recent])
-        alive |= {text for text in digests[-1].open_questions if any(text in line.text for line in asked)}
+        alive |= {
+            text for text in digests[-1].open_questions if any(text in line.text for line in asked)
+        }
         lines = [*_story(digests, strategy), *asked[:most], *_decisions(digests)[:most]]
         lines += _now(digests, focus) if strategy != "windowed" else []
-    if budget_tokens < SMALLEST_STORY_TOKENS:  # words that were said serve a small room better where they are sought
-        lines = [line for line in lines if line.made_by != EXTRACTION or line.heading in (DECISIONS, OPEN)]
-    left_tokens, shown, chosen = budget_tokens, set[str](), list[SummaryLine]()
+    if (
+        budget_tokens < SMALLEST_STORY_TOKENS
+    ):  # words that were said serve a small room better where they are sought
+        lines = [
+            line
+            for line in lines
+            if line.made_by != EXTRACTION or line.heading in (DECISIONS, OPEN)
+        ]
+    left_tokens = budget_tokens
+    shown = set[str]()
+    chosen = list[SummaryLine]()
     for line in sorted(lines, key=lambda line: -line.value):
         cost = count(line.text) + (0 if line.heading in shown else count(line.heading))
         if cost <= left_tokens and line.text not in shown:
@@ -140,7 +193,9 @@ def arc_of(
     return sorted(chosen, key=lambda line: (order.index(line.heading), line.position)), alive
 
 
-def _line(section: str, text: str, at: int, maker: str, span: tuple[int, int], *, worth: float = 0) -> SummaryLine:
+def _line(
+    section: str, text: str, at: int, maker: str, span: tuple[int, int], *, worth: float = 0
+) -> SummaryLine:
     """Returns a line of a section; `worth` is 0 to 1 and ranks it among others of it."""
     return SummaryLine(
         position=at,
@@ -156,7 +211,11 @@ def _line(section: str, text: str, at: int, maker: str, span: tuple[int, int], *
 def _stands_alone(sentence: Sentence) -> bool:
     """Returns whether a sentence is a whole one of a person's or a model's, which needs none before it."""
     text = sentence.text.removeprefix("[OPEN]").strip()
-    is_whole = bool(ENGLISH.begins.match(text)) and text[-1] not in "…:,;" and not sentence.speaker.startswith("tool")
+    is_whole = (
+        bool(ENGLISH.begins.match(text))
+        and text[-1] not in "…:,;"
+        and not sentence.speaker.startswith("tool")
+    )
     return is_whole and (extractive.is_question(text) or not begins_in_the_middle(text))
 
 
@@ -165,9 +224,13 @@ def _says_something(sentence: Sentence) -> bool:
 
 
 def _story(digests: Sequence[Digest], strategy: str) -> list[SummaryLine]:
-    """Returns the story, a sentence of each part: a model's overview, else the best plain sentence."""
+    """Returns the story, a sentence of each part.
+
+    A model's overview, else the best plain sentence.
+    """
     # About as many digests in each part; none is empty.
-    number, lines = min(STORY_LINES.get(strategy, len(digests)), len(digests)), []
+    number = min(STORY_LINES.get(strategy, len(digests)), len(digests))
+    lines = []
     for start, end in pairwise(len(digests) * i // number for i in range(number + 1)):
         part = digests[start:end]
         told = [s for digest in part for s in digest.sentences]
@@ -175,13 +238,24 @@ def _story(digests: Sequence[Digest], strategy: str) -> list[SummaryLine]:
         shared = {s: sum(often[term] - 1 for term in s.matter) for s in told}
         plain = [s for s in told if _says_something(s) and s.text[-1] in _ENDS]
         written = [s for s in plain if not s.speaker]
-        own = (s for s in plain if s.speaker not in ("", "assistant") and ENGLISH.of_us.search(s.text))
-        own = (s for s in own if len(s.matter) >= FEWEST_TERMS and shared[s] >= SPOKEN_OF * len(s.matter))
+        own = (
+            s for s in plain if s.speaker not in ("", "assistant") and ENGLISH.of_us.search(s.text)
+        )
+        own = (
+            s
+            for s in own
+            if len(s.matter) >= FEWEST_TERMS and shared[s] >= SPOKEN_OF * len(s.matter)
+        )
         overviews = [s for s in written if not s.order]
         if said := [*written, *own]:
-            best = overviews[-1] if overviews else max(said, key=lambda s: shared[s] * s.score / len(s.text) ** 0.5)
+            best = (
+                overviews[-1]
+                if overviews
+                else max(said, key=lambda s: shared[s] * s.score / len(s.text) ** 0.5)
+            )
             maker = next(digest.made_by for digest in part if best in digest.sentences)
-            span, worth = (part[0].first, part[-1].end), start / len(digests)
+            span = (part[0].first, part[-1].end)
+            worth = start / len(digests)
             lines.append(_line(NARRATIVE, best.told, best.position, maker, span, worth=worth))
     if lines:
         lines[-1] = lines[-1].model_copy(update={"value": NEWEST_VALUE})
@@ -189,12 +263,24 @@ def _story(digests: Sequence[Digest], strategy: str) -> list[SummaryLine]:
 
 
 def _now(digests: Sequence[Digest], focus: Sequence[Line]) -> list[SummaryLine]:
-    """Returns what the conversation is about now: what the user wished for last, and the names that count most."""
+    """Returns what the conversation is about now.
+
+    What the user wished for last, and the names that count most.
+    """
     said = extractive.keep_sentences([line for line in focus if line.from_user][-WISHES:])
-    wishes = (s for s in said if _says_something(s) and (s.text[-1] in _ENDS or ENGLISH.of_us.search(s.text)))
+    wishes = (
+        s
+        for s in said
+        if _says_something(s) and (s.text[-1] in _ENDS or ENGLISH.of_us.search(s.text))
+    )
     wish = max(wishes, key=lambda s: (s.score, s.position), default=None)
-    named = [name for name in extractive.merged_artifacts(reversed(digests)) if ENGLISH.named_as_code.search(name)]
-    last, text = digests[-1], ", ".join(named[:ARTIFACT_NAMES])
+    named = [
+        name
+        for name in extractive.merged_artifacts(reversed(digests))
+        if ENGLISH.named_as_code.search(name)
+    ]
+    last = digests[-1]
+    text = ", ".join(named[:ARTIFACT_NAMES])
     lines = [_line(FOCUS, wish.told, wish.position, EXTRACTION, (0, 0))] if wish else []
     # Names tell nothing of a message, so that line has no span.
     return [*lines, _line(ARTIFACTS, text, last.end - 1, last.made_by, (0, 0))] if named else lines
@@ -221,17 +307,34 @@ def _supersedes(newer: Sentence, older: Sentence) -> bool:
     return one == other or len(one & other) >= max(2, REPEATED_DECISION * len(other))
 
 
-def _open(last: Digest, open_questions: Sequence[Sentence], later: Sequence[Line]) -> list[SummaryLine]:
-    """Returns the open questions, the newest first; a model's stand for the time up to the end of its digest."""
+def _open(
+    last: Digest, open_questions: Sequence[Sentence], later: Sequence[Line]
+) -> list[SummaryLine]:
+    """Returns the open questions, the newest first.
+
+    A model's stand for the time up to the end of its digest.
+    """
     found: list[tuple[str, int, str, tuple[int, int]]] = []
     if last.made_by != EXTRACTION:
         told = "\n".join(line.text for line in later if line.position >= last.end)
         left = (question for question in last.open_questions if not answers(question, told))
-        found = [(_marked(question), last.end - 1, last.made_by, (last.first, last.end)) for question in left]
+        found = [
+            (_marked(question), last.end - 1, last.made_by, (last.first, last.end))
+            for question in left
+        ]
         open_questions = [s for s in open_questions if s.position >= last.end]
     for s in filter(_stands_alone, open_questions):
-        found.append((replace(s, text=_marked(s.text)).told, s.position, EXTRACTION, (s.position, s.position + 1)))
-    return [_line(OPEN, *question, worth=rank / len(found)) for rank, question in enumerate(found, 1)][::-1]
+        found.append(
+            (
+                replace(s, text=_marked(s.text)).told,
+                s.position,
+                EXTRACTION,
+                (s.position, s.position + 1),
+            )
+        )
+    return [
+        _line(OPEN, *question, worth=rank / len(found)) for rank, question in enumerate(found, 1)
+    ][::-1]
 
 
 def _marked(question: str) -> str:

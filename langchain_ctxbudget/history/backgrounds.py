@@ -1,4 +1,7 @@
-"""The background in front of a user's words: chosen once, and sent with them until the next compaction step."""
+"""The background in front of a user's words.
+
+Chosen once, and sent with them until the next compaction step.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -8,6 +11,7 @@ from typing import Any, Self
 
 from langchain_core.messages import BaseMessage, HumanMessage
 from pydantic import TypeAdapter, ValidationError
+
 from langchain_ctxbudget.budget import Fragment
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.messages import fences, fingerprint, remembering
@@ -20,11 +24,16 @@ CONTEXT_FRAME = (fences.opening(fences.CONTEXT), CONTEXT_INTRO, fences.closing(f
 
 
 def background_lines(fragments: Sequence[Fragment]) -> list[str]:
-    """Returns the lines of a background, in pieces whose token counts add up; none for no fragments."""
+    """Returns the lines of a background, in pieces whose token counts add up.
+
+    None for no fragments.
+    """
     if not fragments:
         return []
     opening, intro, closing = CONTEXT_FRAME
-    lines = [line for layer in by_layer(fragments) for line in (layer[0].section, *with_headings(layer))]
+    lines = [
+        line for layer in by_layer(fragments) for line in (layer[0].section, *with_headings(layer))
+    ]
     return [opening, intro, *lines, closing + "\n"]
 
 
@@ -56,17 +65,25 @@ def with_background(message: BaseMessage, background: str) -> BaseMessage:
     if not background:
         return message
     said = message.content
-    content = background + said if isinstance(said, str) else [{"type": "text", "text": background}, *said]
+    content = (
+        background + said
+        if isinstance(said, str)
+        else [{"type": "text", "text": background}, *said]
+    )
     return message.model_copy(update={"content": content})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Background:
-    """The context that was chosen for a turn; it stands in front of the human message as long as that is sent."""
+    """The context that was chosen for a turn.
+
+    It stands in front of the human message as long as that is sent.
+    """
 
     message_id: str
     said: str
-    """Digests of that message's content, and of everything before its turn: after an edit the background is chosen again."""
+    """Digests of that message's content, and of everything before its turn: after an edit the
+    background is chosen again."""
     history: str
     fragments: tuple[Fragment, ...] = ()
     name: str | None = None
@@ -77,15 +94,26 @@ class Background:
 
     @classmethod
     def of(
-        cls, message: BaseMessage, history: str, fragments: Iterable[Fragment], *, position: int = -1, cut_key: str = ""
+        cls,
+        message: BaseMessage,
+        history: str,
+        fragments: Iterable[Fragment],
+        *,
+        position: int = -1,
+        cut_key: str = "",
     ) -> Self:
-        """Makes the background of a turn's message; `history` is the digest of the messages before it."""
+        """Makes the background of a turn's message.
+
+        `history` is the digest of the messages before it.
+        """
         return cls(
             message_id=message.id or "",
             said=words_of(message),
             history=history,
             name=message.name,
-            fragments=tuple(replace(part, scores={}) if part.scores else part for part in fragments),
+            fragments=tuple(
+                replace(part, scores={}) if part.scores else part for part in fragments
+            ),
             position=position,
             cut_key=cut_key,
         )
@@ -97,7 +125,10 @@ class Background:
 
     @property
     def lasting(self) -> Self:
-        """The background as later prompts show it: the beginning of what was sent, without transient texts."""
+        """The background as later prompts show it.
+
+        The beginning of what was sent, without transient texts.
+        """
         return replace(self, fragments=tuple(part for part in self.fragments if not part.transient))
 
     @property
@@ -120,7 +151,9 @@ class Background:
         try:
             return _BACKGROUND.validate_python(data)
         except ValidationError as error:
-            raise InputError(f"The background in the state cannot be read: {error.errors()[0]['msg']}") from error
+            raise InputError(
+                f"The background in the state cannot be read: {error.errors()[0]['msg']}"
+            ) from error
 
 
 _BACKGROUND = TypeAdapter(Background)

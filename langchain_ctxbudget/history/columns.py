@@ -1,4 +1,7 @@
-"""The messages of a conversation, and columns with a value for each of them: they only ever grow."""
+"""The messages of a conversation, and columns with a value for each of them.
+
+They only ever grow.
+"""
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -10,19 +13,32 @@ from typing import Any, TypeVar, overload
 import numpy as np
 from langchain_core.messages import BaseMessage
 from numpy.typing import NDArray
+
 from langchain_ctxbudget import messages, search
 from langchain_ctxbudget.history.extractive import Line
-from langchain_ctxbudget.messages import Preservation, as_note, digest, fold, is_user, one_line, terms, time_of
+from langchain_ctxbudget.messages import (
+    Preservation,
+    as_note,
+    digest,
+    fold,
+    is_user,
+    one_line,
+    terms,
+    time_of,
+)
 from langchain_ctxbudget.search import subjects
 from langchain_ctxbudget.tokens import TokenCounter
 
 SESSION_GAP = timedelta(hours=4)
 """A longer silence ends a session, as the end of a day does."""
 EMBEDDED_AT_ONCE = 2_048
-"""Texts that are embedded in one call; the lists that come back take eight times the memory of the vectors."""
+"""Texts that are embedded in one call; the lists that come back take eight times the memory of the
+vectors."""
 MOST_QUOTED_CHARACTERS = 4_000
-"""The cost of quoting a longer message is counted only when it is asked for: it may never be quoted whole."""
-SHORTEST_QUESTION, UNKNOWN = 30, -1
+"""The cost of quoting a longer message is counted only when it is asked for: it may never be quoted
+whole."""
+SHORTEST_QUESTION = 30
+UNKNOWN = -1
 
 T = TypeVar("T")
 W = TypeVar("W", str, str | None)
@@ -54,13 +70,17 @@ class Entry:
 
     @cached_property
     def preservation(self) -> Preservation | None:
-        """The preservation that the application wants; that of `pin` outweighs that of the message."""
+        """The preservation that the application wants.
+
+        That of `pin` outweighs that of the message.
+        """
         return self.pinned or messages.preservation_of(self.message)
 
     @cached_property
     def sent(self) -> BaseMessage:
         """The message as it is sent, with its date above it where that is new, or its speaker where no name can be."""
-        parts, name = list[str](), self.message.name
+        parts = list[str]()
+        name = self.message.name
         if messages.is_user(self.message):
             date = messages.date_of(self.message)
             parts += [date] if date and date != self.shown else []
@@ -89,7 +109,10 @@ class Entry:
 
 
 class Beginning(Sequence[T]):
-    """The beginning of a list that is only ever added to, as long as the list is now; nothing is copied."""
+    """The beginning of a list that is only ever added to, as long as the list is now.
+
+    Nothing is copied.
+    """
 
     def __init__(self, every: Sequence[T], length: int | None = None) -> None:
         self._all, self._length = every, len(every) if length is None else length
@@ -151,29 +174,41 @@ class Costs(Columns):
 
     def __init__(self) -> None:
         self.column = search.Rows(np.int32)
-        """Its cost as a message of a prompt, framing included; 0 where it is left out of every prompt."""
+        """Its cost as a message of a prompt, framing included; 0 where it is left out of every
+        prompt."""
         self.quote, self.numbered_quote = search.Rows(np.int32), search.Rows(np.int32)
-        """Its cost as a line that quotes it, also with its number; `UNKNOWN` until that is counted."""
+        """Its cost as a line that quotes it, also with its number; `UNKNOWN` until that is
+        counted."""
         self.clips: Clips = {}
         self.turns: dict[object, Any] = {}
         """Turns as far as they were fitted into their rooms, to go on with."""
         self.turn_read: Any = None  # the turn as it was read last, to go on with
 
     def grow(self, entries: Sequence[Entry], counter: TokenCounter) -> None:
-        """Counts the messages that are new; with a local counter, also the lines that would quote them."""
-        for position in np.flatnonzero(self.column.values == UNKNOWN).tolist():  # it is shown otherwise now
+        """Counts the messages that are new.
+
+        With a local counter, also the lines that would quote them.
+        """
+        for position in np.flatnonzero(
+            self.column.values == UNKNOWN
+        ).tolist():  # it is shown otherwise now
             self.column.values[position] = _cost(entries[position], counter)
-        new, count = entries[len(self.column) :], counter.count_text
+        new = entries[len(self.column) :]
+        count = counter.count_text
         ahead = MOST_QUOTED_CHARACTERS if counter.is_local else -1
         self.column.extend([_cost(entry, counter) for entry in new])
         self.numbered_quote.extend([UNKNOWN] * len(new))
-        self.quote.extend([count(entry.quoted()) if len(entry.text) <= ahead else UNKNOWN for entry in new])
+        self.quote.extend(
+            [count(entry.quoted()) if len(entry.text) <= ahead else UNKNOWN for entry in new]
+        )
 
     def changed(self, length: int, positions: Sequence[int]) -> "Costs":
         """Returns the costs of the first messages, without those at `positions` (ascending), which have changed."""
         other = Costs()
         other.take_columns(self, length)
-        other.column.values[[position for position in positions if position < len(other.column)]] = UNKNOWN
+        other.column.values[
+            [position for position in positions if position < len(other.column)]
+        ] = UNKNOWN
         first = positions[0] if positions else length
         other.clips = {key: clip for key, clip in self.clips.items() if key[0] < first}
         return other
@@ -184,7 +219,10 @@ def _cost(entry: Entry, counter: TokenCounter) -> int:
 
 
 class MessageIndex(Columns):
-    """The words, vectors and circumstances of messages, for retrieval; read when they are first searched."""
+    """The words, vectors and circumstances of messages, for retrieval.
+
+    Read when they are first searched.
+    """
 
     def __init__(self) -> None:
         self.lexical = search.LexicalIndex()
@@ -201,7 +239,8 @@ class MessageIndex(Columns):
         self._settled = 0
         """The number of messages whose subjects are known for good."""
         self._usual_limit = 0.0
-        """The cosine below which one of the user's messages begins a subject, by the links of the settled messages."""
+        """The cosine below which one of the user's messages begins a subject, by the links of the
+        settled messages."""
 
     def __len__(self) -> int:
         return len(self._session)
@@ -211,11 +250,16 @@ class MessageIndex(Columns):
         start = len(self)
         new = entries[start:]
         self.lexical.extend(terms(searched_text(entry.speaker, entry.text)) for entry in new)
-        session, rows = int(self._session.values[-1]) if start else 0, []
+        session = int(self._session.values[-1]) if start else 0
+        rows = []
         for position, entry in enumerate(new, start):
             session += bool(position) and _begins_session(entries[position - 1], entry)
-            human, day = is_user(entry.message), search.day_number(entry.date)
-            how = search.first_person(entry.text, from_user=human), search.limit(entry.text, from_user=human)
+            human = is_user(entry.message)
+            day = search.day_number(entry.date)
+            how = (
+                search.first_person(entry.text, from_user=human),
+                search.limit(entry.text, from_user=human),
+            )
             said = *saying(entry.speaker, entry.text), short_digest(entry.text)
             asks = len(entry.text) > SHORTEST_QUESTION and "?" in entry.text
             rows.append((session, self.speakers[entry.speaker], day, *how, *said, asks))
@@ -230,12 +274,24 @@ class MessageIndex(Columns):
         return list(self.speakers)[int(self.speaker.values[position])]
 
     def known_of(self, position: int) -> tuple[int, int, int, float]:
-        """Returns digests of a text, of who says what, and of what in one form; and the share of the first person."""
-        sayings = int(self.sayings.values[position]), int(self.folded.values[position])
-        return int(self._said.values[position]), *sayings, float(self._first_person.values[position])
+        """Returns digests of a text, of who says what, and of what in one form.
 
-    def texts(self, costs: search.Numbers, places: NDArray[np.intp], session: search.Numbers) -> search.Texts:
-        """Returns the features of the messages at `places`; `costs` and `session` have a value for every message."""
+        And the share of the first person.
+        """
+        sayings = int(self.sayings.values[position]), int(self.folded.values[position])
+        return (
+            int(self._said.values[position]),
+            *sayings,
+            float(self._first_person.values[position]),
+        )
+
+    def texts(
+        self, costs: search.Numbers, places: NDArray[np.intp], session: search.Numbers
+    ) -> search.Texts:
+        """Returns the features of the messages at `places`.
+
+        `costs` and `session` have a value for every message.
+        """
         chosen = session[places]
         return search.Texts(
             session=chosen,
@@ -249,27 +305,39 @@ class MessageIndex(Columns):
         )
 
     def subjects(self) -> search.Numbers:
-        """Returns the number of every message's subject: its session, cut where another subject begins."""
+        """Returns the number of every message's subject.
+
+        Its session, cut where another subject begins.
+        """
         if len(self.vectors) > len(self.links):  # the last ones depend on what follows them
             self.links.truncate(max(0, len(self.links) - search.AFTER + 1))
             before = max(0, len(self.links) - search.BEFORE)
-            self.links.extend(search.links(self.vectors.at(slice(before, None)), len(self.links) - before))
+            self.links.extend(
+                search.links(self.vectors.at(slice(before, None)), len(self.links) - before)
+            )
         self._renew_usual_limit()
         known = min(self._settled, len(self._subjects))
         first = max(0, known - 1)
         session = self._session.values[first:]
-        new = subjects(session, self.links.values[first:], self._limits.values[first:], self._usual_limit)
+        new = subjects(
+            session, self.links.values[first:], self._limits.values[first:], self._usual_limit
+        )
         new += self._subjects[known - 1] - new[0] if known else 0
         self._subjects = np.concatenate((self._subjects[:first], new))
         self._settled = self.final_vectors
         return self._subjects
 
     def _renew_usual_limit(self) -> None:
-        """Works out the limit again where more links count for it; then no message's subject is known for good."""
+        """Works out the limit again where more links count for it.
+
+        Then no message's subject is known for good.
+        """
         counted_before = search.texts_in_mean(self._settled)
         counted = search.texts_in_mean(self.final_vectors)
         if self._settled < search.FEW or counted != counted_before:
-            self._usual_limit = search.usual_limit(self._session.values, self.links.values[: self.final_vectors])
+            self._usual_limit = search.usual_limit(
+                self._session.values, self.links.values[: self.final_vectors]
+            )
             self._settled = 0
 
     def texts_to_embed(self, entries: Sequence[Entry]) -> list[str]:
@@ -284,15 +352,20 @@ class MessageIndex(Columns):
         other = MessageIndex()
         other.take_columns(self, length)
         other.links.truncate(max(0, length - search.AFTER + 1))
-        other.vectors, other.vectors_by = deepcopy(self.vectors), self.vectors_by
+        other.vectors = deepcopy(self.vectors)
+        other.vectors_by = self.vectors_by
         other.vectors.truncate(length)
         other.lexical = self.lexical.first(length)
         known = int(other.speaker.values.max(initial=-1))
-        other.speakers.update((name, number) for name, number in self.speakers.items() if number <= known)
+        other.speakers.update(
+            (name, number) for name, number in self.speakers.items() if number <= known
+        )
         other.said = set(other._said.values.tolist())
         return other
 
-    def packed(self, first: int, end: int, entries: Sequence[Entry]) -> tuple[dict[str, Any], Arrays]:
+    def packed(
+        self, first: int, end: int, entries: Sequence[Entry]
+    ) -> tuple[dict[str, Any], Arrays]:
         """Returns the columns of some messages, except their vectors, as plain data and arrays."""
         arrays = self.arrays(first, end)
         speakers, arrays["speaker"] = coded(arrays["speaker"], list(self.speakers))
@@ -302,7 +375,10 @@ class MessageIndex(Columns):
         return {"speakers": speakers, "terms": words}, {**arrays, **found}
 
     def unpack(self, data: Mapping[str, Any], arrays: Arrays) -> search.PackedTerms:
-        """Takes in the packed columns of the next messages; returns their words, which are restored all together."""
+        """Takes in the packed columns of the next messages.
+
+        Returns their words, which are restored all together.
+        """
         speakers = np.array([*map(self.speakers.__getitem__, data["speakers"])])
         self.extend({**arrays, "speaker": speakers[arrays["speaker"]]})
         self.said.update(arrays["_said"].tolist())
@@ -314,8 +390,12 @@ class MessageIndex(Columns):
         return max(0, min(len(self.vectors), len(self.links) + 1 - search.AFTER))
 
     def embedded_by(self, name: str) -> bool:
-        """Notes which embeddings make the vectors; returns True if vectors of other embeddings were dropped for it."""
-        is_other, self.vectors_by = self.vectors_by not in ("", name), name
+        """Notes which embeddings make the vectors.
+
+        Returns True if vectors of other embeddings were dropped for it.
+        """
+        is_other = self.vectors_by not in ("", name)
+        self.vectors_by = name
         if is_other:
             self.vectors = search.CentredVectors()
             self.links.truncate(0)
@@ -342,5 +422,6 @@ def short_digest(text: str) -> int:
 def _begins_session(before: Entry, entry: Entry) -> bool:
     if before.date != entry.date:
         return True
-    earlier, later = time_of(before.message), time_of(entry.message)
+    earlier = time_of(before.message)
+    later = time_of(entry.message)
     return earlier is not None and later is not None and later - earlier > SESSION_GAP

@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 from langchain_core.messages import BaseMessage
+
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow, Lock, T, locked
 from langchain_ctxbudget.history.arc import OpenQuestions
@@ -32,16 +33,24 @@ from langchain_ctxbudget.messages import (
 from langchain_ctxbudget.report import CoverageRange, CoverageState, ranges
 from langchain_ctxbudget.search import Numbers
 from langchain_ctxbudget.settings import ContextSettings, ToolKind
-from langchain_ctxbudget.stores import CutRecord, MessageRecord, Scope, SegmentRecord, SnapshotRecord
+from langchain_ctxbudget.stores import (
+    CutRecord,
+    MessageRecord,
+    Scope,
+    SegmentRecord,
+    SnapshotRecord,
+)
 from langchain_ctxbudget.tokens import TokenCounter
 from langchain_ctxbudget.worker import keep_newest, new_mutex
 
 MAX_OPEN = 256
-"""Conversations kept in memory; the one unused for longest goes first, and is read again when needed."""
+"""Conversations kept in memory; the one unused for longest goes first, and is read again when
+needed."""
 MOST_CUTS = 8
 """Budgets for which a conversation remembers where verbatim history begins."""
 WITHOUT_MEDIA = -1
-"""Stands among the clips of a message, in place of a number of tokens, for the message without its media."""
+"""Stands among the clips of a message, in place of a number of tokens, for the message without its
+media."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +61,8 @@ class LastPrompt:
     costs: Sequence[int]
     stable: int
     long_turn: tuple[int, int]
-    """How often its turn had outgrown its room, so that history is planned otherwise; and the number of groups that it
-    had when steps gave way last."""
+    """How often its turn had outgrown its room, so that history is planned otherwise; and the
+    number of groups that it had when steps gave way last."""
     squeezed: bool
     """True if something of its stable zone was left out for that turn alone."""
     whole_tokens: int = 0
@@ -69,14 +78,21 @@ class LastPrompt:
 class Conversation:
     """The messages of a conversation at one moment, with what they cost for one model.
 
-    Nothing in it changes while the talk goes on: a report can still be asked what another budget would have given.
+    Nothing in it changes while the talk goes on: a report can still be asked what another budget
+    would have given.
     """
 
     def __init__(
-        self, scope: Scope, table: MessageTable, counter: TokenCounter, longest_call_id: int | None = None
+        self,
+        scope: Scope,
+        table: MessageTable,
+        counter: TokenCounter,
+        longest_call_id: int | None = None,
     ) -> None:
         """Reads the messages as they are now; the caller holds the conversation's lock."""
-        self.scope, self.table, self.counter = scope, table, counter
+        self.scope = scope
+        self.table = table
+        self.counter = counter
         self.longest_call_id = longest_call_id
         """How many characters the model's provider takes for the id of a call; None: any number."""
         self.digest = table.digest()
@@ -87,8 +103,12 @@ class Conversation:
         self.kept = np.flatnonzero(wanted == PRESERVATIONS.index("keep")).tolist()
         self.dropped = np.flatnonzero(wanted == PRESERVATIONS.index("drop")).tolist()
         self.quotable = table.says.values & (wanted < PRESERVATIONS.index("summarize"))
-        """Whether each may stand in a prompt word for word, though it is not among the recent ones."""
-        self.exchanges, self.names = int(np.count_nonzero(table.human.values)), frozenset(table.names)
+        """Whether each may stand in a prompt word for word, though it is not among the recent
+        ones."""
+        self.exchanges, self.names = (
+            int(np.count_nonzero(table.human.values)),
+            frozenset(table.names),
+        )
         self.cuts: Mapping[str, CutRecord] = {}
         self.snapshot: SnapshotRecord | None = None
         self.last: LastPrompt | None = None
@@ -103,7 +123,10 @@ class Conversation:
         self.clips = costs.clips
 
     def counted_anew(self) -> "Conversation":
-        """Returns it with costs that are counted now: no column, clip or turn that was counted earlier is used."""
+        """Returns it with costs that are counted now.
+
+        No column, clip or turn that was counted earlier is used.
+        """
         costs = Costs()
         costs.grow(self.entries, self.counter)
         other = copy(self)
@@ -117,14 +140,22 @@ class Conversation:
         return other
 
     def count_quote(self, position: int, most_tokens: int, *, numbered: bool) -> int | None:
-        """Returns the cost of the line that quotes a message, counted once; None where it is more than so much."""
+        """Returns the cost of the line that quotes a message, counted once.
+
+        None where it is more than so much.
+        """
         column = (self.columns.numbered_quote if numbered else self.columns.quote).values
         if (tokens := int(column[position])) == UNKNOWN:
-            tokens = column[position] = self.counter.count_text(self.quoted(position, numbered=numbered))
+            tokens = column[position] = self.counter.count_text(
+                self.quoted(position, numbered=numbered)
+            )
         return tokens if tokens <= most_tokens else None
 
     def quoted(self, position: int, *, numbered: bool) -> str:
-        """Returns the line that quotes a message; `numbered` adds the number by which it can be looked up."""
+        """Returns the line that quotes a message.
+
+        `numbered` adds the number by which it can be looked up.
+        """
         return self.entries[position].quoted(f"#{position + 1} " if numbered else "")
 
     @property
@@ -139,7 +170,9 @@ class Conversation:
 
     def lines(self, first: int, end: int) -> list[Line]:
         """Returns messages as a summariser reads them."""
-        return [entry.as_line(first + offset) for offset, entry in enumerate(self.entries[first:end])]
+        return [
+            entry.as_line(first + offset) for offset, entry in enumerate(self.entries[first:end])
+        ]
 
     def spans(self, span_messages: int) -> Spans:
         """Returns the spans for a size of spans, with all spans that have ended by now."""
@@ -148,29 +181,45 @@ class Conversation:
             tree = tree.shortened(len(self.entries)).grow(self.entries)
         return Spans(self.entries, tree, self.table.made)
 
-    def shown(self, position: int, most_tokens: int, media_tokens: int = 0) -> tuple[BaseMessage, int]:
-        """Returns a message as a prompt shows it, and its cost: clipped to a number of tokens unless it is kept.
+    def shown(
+        self, position: int, most_tokens: int, media_tokens: int = 0
+    ) -> tuple[BaseMessage, int]:
+        """Returns a message as a prompt shows it, and its cost.
 
-        Its media may take so many tokens besides; where they take more, lines stand in place of the first ones.
+        Clipped to a number of tokens unless it is kept.
+
+        Its media may take so many tokens besides; where they take more, lines stand in place of the
+        first ones.
         """
-        entry, cost = self.entries[position], self.costs[position]
+        entry = self.entries[position]
+        cost = self.costs[position]
         if cost <= most_tokens or entry.preservation == "keep":
             return entry.sent, cost
         besides_tokens = self.media_tokens(position) if media_tokens else 0
         if besides_tokens > media_tokens:
-            most_tokens, besides_tokens = max(most_tokens, media_tokens), 0
+            most_tokens = max(most_tokens, media_tokens)
+            besides_tokens = 0
         key = (position, most_tokens + besides_tokens)
         if key not in self.clips:
-            count, reference = self.counter.count_message, f"#{position + 1}"
+            count = self.counter.count_message
+            reference = f"#{position + 1}"
             clipped = clip_message(
-                entry.sent, count, self.counter.count_text, sum(key[1:]), reference=reference, keeps_media=False
+                entry.sent,
+                count,
+                self.counter.count_text,
+                sum(key[1:]),
+                reference=reference,
+                keeps_media=False,
             )
-            self.clips[key] = (entry.sent, cost) if clipped is None else (clipped, count(as_note(clipped)))
+            self.clips[key] = (
+                (entry.sent, cost) if clipped is None else (clipped, count(as_note(clipped)))
+            )
         return self.clips[key]
 
     def media_tokens(self, position: int) -> int:
         """Returns what the media of a message cost; 0 where it has none."""
-        entry, cost = self.entries[position], self.costs[position]
+        entry = self.entries[position]
+        cost = self.costs[position]
         if not has_media(entry.sent):
             return 0
         key = (position, WITHOUT_MEDIA)
@@ -182,15 +231,21 @@ class Conversation:
     def sent_again(self, position: int, background: Background) -> BaseMessage:
         """Returns a message whole, as it was sent with its background."""
         return with_background(
-            as_sent(self.entries[position].message.model_copy(update={"name": background.name})), background.text
+            as_sent(self.entries[position].message.model_copy(update={"name": background.name})),
+            background.text,
         )
 
     def read_questions(self, end: int) -> OpenQuestions:
         """Returns the questions that the messages before `end` leave open."""
-        known, table = self.table.questions, self.table
-        if known.read_until > end or not table.holds(known.read_until, known.digest):  # stored ones are of their time
+        known = self.table.questions
+        table = self.table
+        if known.read_until > end or not table.holds(
+            known.read_until, known.digest
+        ):  # stored ones are of their time
             known = OpenQuestions()
-        table.questions = replace(known.read(self.lines(known.read_until, end)), digest=table.digest(end))
+        table.questions = replace(
+            known.read(self.lines(known.read_until, end)), digest=table.digest(end)
+        )
         return table.questions
 
     def read_work(self, end: int, kinds: Mapping[str, ToolKind]) -> WorkState:
@@ -199,21 +254,38 @@ class Conversation:
         if known.read_until > end or known.kinds != kinds:
             known = WorkState(kinds, read_until=max(0, end - MOST_MESSAGES))
         if known.read_until < end:
-            known = known.copy().read((at, self.entries[at].sent) for at in range(known.read_until, end))
+            known = known.copy().read(
+                (at, self.entries[at].sent) for at in range(known.read_until, end)
+            )
         self.table.work = known
         return known
 
     def ledger(self) -> dict[CoverageState, list[str]]:
-        """Returns the ids of its messages by their state in its last prompt; those after it count as verbatim."""
-        ids, known = self.table.ids[: len(self.entries)], tuple[CoverageRange, ...]()
+        """Returns the ids of its messages by their state in its last prompt.
+
+        Those after it count as verbatim.
+        """
+        ids = self.table.ids[: len(self.entries)]
+        known = tuple[CoverageRange, ...]()
         if self.last is not None and self.last.coverage is not None:
             known = self.last.coverage()
         elif self.cuts:
             cut = list(self.cuts.values())[-1]
-            covered = [(line.first, line.end) for line in (*cut.summary, *cut.arc) if line.first < line.end]
-            marks: dict[int, CoverageState] = dict.fromkeys((*self.dropped, *range(*cut.left_out)), "omitted")
-            known = ranges(len(ids), cut.position, covered, marks | dict.fromkeys(cut.kept, "verbatim"))
-        states: dict[CoverageState, list[str]] = {"verbatim": [], "summarized": [], "retrieved": [], "omitted": []}
+            covered = [
+                (line.first, line.end) for line in (*cut.summary, *cut.arc) if line.first < line.end
+            ]
+            marks: dict[int, CoverageState] = dict.fromkeys(
+                (*self.dropped, *range(*cut.left_out)), "omitted"
+            )
+            known = ranges(
+                len(ids), cut.position, covered, marks | dict.fromkeys(cut.kept, "verbatim")
+            )
+        states: dict[CoverageState, list[str]] = {
+            "verbatim": [],
+            "summarized": [],
+            "retrieved": [],
+            "omitted": [],
+        }
         for part in known:
             states[part.state] += ids[part.first - 1 : part.last]
         states["verbatim"] += ids[sum(map(len, states.values())) :]
@@ -235,7 +307,8 @@ class MessagePage:
 
     messages: list[BaseMessage]
     before: str | None
-    """The id of the first of them: `page(before=...)` gives those before it. None at the beginning."""
+    """The id of the first of them: `page(before=...)` gives those before it. None at the
+    beginning."""
     version: str
     """Another one as soon as a message is added, changed or removed."""
 
@@ -258,9 +331,11 @@ class OpenConversation:
     newest_state: int = 0
     """The last one of the agent's states that wrote here, or that is about to; see `Place`."""
     seen: tuple[SeenMessages, str] = (SeenMessages(), "")
-    """An agent's messages that were last found equal to the stored ones (or to their beginning), and their digest."""
+    """An agent's messages that were last found equal to the stored ones (or to their beginning),
+    and their digest."""
     forgotten: int = 0
-    """The number of stored messages that the last state had forgotten, where it held none of them."""
+    """The number of stored messages that the last state had forgotten, where it held none of
+    them."""
     told: bool = False
     """True if the log says that the conversation goes on from the store."""
     owned_thread: str | None = None
@@ -270,7 +345,8 @@ class OpenConversation:
     apart: "OpenConversation | None" = None
     """The messages of a run whose thread is another user's, in memory only."""
     apart_because: str = ""
-    """Why it is in memory only, and apart from all that is stored of its user; nothing where it is not."""
+    """Why it is in memory only, and apart from all that is stored of its user; nothing where it is
+    not."""
     pins: dict[str, Preservation] = field(default_factory=dict)
     cuts: dict[str, CutRecord] = field(default_factory=dict)
     cuts_unsaved: bool = False
@@ -279,7 +355,8 @@ class OpenConversation:
     learned: tuple[int, str] = (0, "")
     """The number of messages that were learned from, by the last look, and their digest."""
     stored_at: dict[str, datetime] | None = None
-    """The time at which each record was stored, by key, where somebody wants to know: segments do not tell."""
+    """The time at which each record was stored, by key, where somebody wants to know: segments do
+    not tell."""
     last: LastPrompt | None = None
     snapshots: list[str] | None = None
     """The ids of the reports of its prompts that are kept; None before they were read."""
@@ -290,7 +367,8 @@ class OpenConversation:
     """The segments that the stored head names, as far as is known; damaged ones are among them."""
     remade: str = ""
     sent: dict[int, Background] = field(default_factory=dict)
-    """The backgrounds with which human messages were sent, by position; the newest may not be stored yet, as its message."""
+    """The backgrounds with which human messages were sent, by position; the newest may not be
+    stored yet, as its message."""
     sent_read: int = 0
     """The number of messages that were checked for a background."""
     under_way: object = None
@@ -298,7 +376,11 @@ class OpenConversation:
     def seen_with(self, counter: TokenCounter, longest_call_id: int | None = None) -> Conversation:
         """Returns the conversation as it is now, counted for a model, whose provider may limit the ids of calls."""
         table = self.table
-        sent = {at: it for at, it in self.sent.items() if at < len(table) and words_of(table[at].message) == it.said}
+        sent = {
+            at: it
+            for at, it in self.sent.items()
+            if at < len(table) and words_of(table[at].message) == it.said
+        }
         seen = Conversation(self.scope, table, counter, longest_call_id)
         return seen.but(cuts=dict(self.cuts), snapshot=self.snapshot, last=self.last, sent=sent)
 
@@ -309,21 +391,39 @@ class OpenConversation:
             setattr(self, one.name, getattr(new, one.name))
 
     def take_in(self, news: News, *, whole: bool = False) -> None:
-        """Takes in news of the log, or the `whole` log; messages before the first difference stay."""
+        """Takes in news of the log, or the `whole` log.
+
+        Messages before the first difference stay.
+        """
         position = 0 if whole else self._first_touched(news)
-        old = [(self.table.record(at), self.table.ids[at]) for at in range(position, len(self.table))]
+        old = [
+            (self.table.record(at), self.table.ids[at]) for at in range(position, len(self.table))
+        ]
         if whole:  # another log
-            self.segments, self.doubles, self.archived, self.sent_read = [], [], {}, 0
+            self.segments = []
+            self.doubles = []
+            self.archived = {}
+            self.sent_read = 0
         known = [] if whole else [*(record for record, _ in old), *self.doubles]
-        records: dict[str, MessageRecord | None] = {record.place.key: record for record in (*known, *news.messages)}
+        records: dict[str, MessageRecord | None] = {
+            record.place.key: record for record in (*known, *news.messages)
+        }
         records |= news.changed
 
         def said_before(key: str) -> str | None:
-            return self.table.fingerprint(at) if (at := self.table.positions.get(key, position)) < position else None
+            return (
+                self.table.fingerprint(at)
+                if (at := self.table.positions.get(key, position)) < position
+                else None
+            )
 
         folded = fold(in_order(record for record in records.values() if record), said_before)
         pairs = zip(old, folded.messages, strict=False)
-        differ = (i for i, (before, (record, message)) in enumerate(pairs) if before != (record, message.id))
+        differ = (
+            i
+            for i, (before, (record, message)) in enumerate(pairs)
+            if before != (record, message.id)
+        )
         same = next(differ, min(len(old), len(folded.messages)))
         if position + same < len(self.table):
             self.table = self.table.changed(position + same)
@@ -334,33 +434,50 @@ class OpenConversation:
             self.table.append(record, message, self.pins.get(str(message.id)))
             self.newest_state = max(self.newest_state, record.place.state)
         self.doubles = list(folded.doubles)
-        self.archived = {key: name for key, name in self.archived.items() if key not in news.changed} | folded.archived
+        self.archived = {
+            key: name for key, name in self.archived.items() if key not in news.changed
+        } | folded.archived
         if whole or news.changed:
             made = self.table.made  # what the model wrote is read again
             made.digests, made.failures, made.looked_up = {}, {}, set()
             made.refusals = {}
-            self.sent.clear()  # any of them may quote what has changed; the stored ones are deleted with it
+            # any of them may quote what has changed; the stored ones are deleted with it
+            self.sent.clear()
 
     def _first_touched(self, news: News) -> int:
         """Returns the position of the first message that news may change."""
         changed = [record for record in news.changed.values() if record is not None]
-        orders, every = [record.place.order for record in (*news.messages[:1], *changed)], range(len(self.table))
-        starts = [bisect_left(every, order, key=lambda at: self.table.place(at).order) for order in orders]
+        orders = [record.place.order for record in (*news.messages[:1], *changed)]
+        every = range(len(self.table))
+        starts = [
+            bisect_left(every, order, key=lambda at: self.table.place(at).order) for order in orders
+        ]
         starts += [at for key in news.changed if (at := self.table.at_place(key)) is not None]
         return min(starts, default=len(self.table))
 
     def keys_of(self, message_id: str) -> list[str]:
-        """Returns the keys of a message's records, its doubles among them; none where there is no such message."""
+        """Returns the keys of a message's records, its doubles among them.
+
+        None where there is no such message.
+        """
         position = self.table.positions.get(message_id)
-        doubles = (double.place.key for double in self.doubles if double.to_message().id == message_id)
+        doubles = (
+            double.place.key for double in self.doubles if double.to_message().id == message_id
+        )
         return [] if position is None else [self.table.place(position).key, *doubles]
 
     def pin(self, pins: Mapping[str, Preservation]) -> None:
         """Replaces the pins; only messages whose preservation changes are counted anew."""
         positions = self.table.positions
-        changed = {key for key in {*pins, *self.pins} & positions.keys() if pins.get(key) != self.pins.get(key)}
+        changed = {
+            key
+            for key in {*pins, *self.pins} & positions.keys()
+            if pins.get(key) != self.pins.get(key)
+        }
         self.pins = dict(pins)
-        self.table = self.table.changed(len(self.table), {positions[key]: pins.get(key) for key in changed})
+        self.table = self.table.changed(
+            len(self.table), {positions[key]: pins.get(key) for key in changed}
+        )
         self.cuts = {key: cut for key, cut in self.cuts.items() if self.cut_is_valid(cut)}
 
     def use(self, cut: CutRecord) -> None:
@@ -373,10 +490,15 @@ class OpenConversation:
         read = max(stands, cut.cleared)
         if cut.begun > len(self.table) or not (read or cut.begun or cut.strategy == "full"):
             return False
-        return (not stands or self.table.preserved(stands) == cut.preserved) and self.table.holds(read, cut.digest)
+        return (not stands or self.table.preserved(stands) == cut.preserved) and self.table.holds(
+            read, cut.digest
+        )
 
     def page(self, limit: int | None = None, before: str | None = None) -> MessagePage:
-        """Returns the newest messages, or the newest before one, by its id; all where there is no limit."""
+        """Returns the newest messages, or the newest before one, by its id.
+
+        All where there is no limit.
+        """
         if before is not None:
             require_known(self, [before])
         end = len(self.table) if before is None else self.table.positions[before]
@@ -386,19 +508,27 @@ class OpenConversation:
 
 
 class OpenConversations:
-    """Open conversations by scope, the one used last at the end; the one unused for longest goes first."""
+    """Open conversations by scope, the one used last at the end.
+
+    The one unused for longest goes first.
+    """
 
     def __init__(self) -> None:
         self._mutex = new_mutex()
         self._open: dict[Scope, OpenConversation] = {}
         self._locks: WeakValueDictionary[Scope, Lock] = WeakValueDictionary()
-        """The locks in use: a conversation that is let go of and opened again meanwhile waits for its lock."""
+        """The locks in use: a conversation that is let go of and opened again meanwhile waits for
+        its lock."""
 
     def using(self, scope: Scope, body: Callable[[OpenConversation], Flow[T]]) -> Flow[T]:
         """Runs a flow with a conversation, alone."""
         with self._mutex:
-            conversation = self._open.get(scope) or OpenConversation(scope, self._locks.setdefault(scope, Lock()))
-            keep_newest(self._open, scope, conversation, MAX_OPEN)  # whoever is using another one goes on with it
+            conversation = self._open.get(scope) or OpenConversation(
+                scope, self._locks.setdefault(scope, Lock())
+            )
+            keep_newest(
+                self._open, scope, conversation, MAX_OPEN
+            )  # whoever is using another one goes on with it
         return (yield from locked(conversation.lock, body(conversation)))
 
     def all(self) -> dict[Scope, OpenConversation]:
@@ -424,9 +554,13 @@ class OpenConversations:
             self._open.pop(scope, None)
 
 
-def require_known(conversation: OpenConversation, ids: Iterable[str], others: Container[str] = ()) -> None:
+def require_known(
+    conversation: OpenConversation, ids: Iterable[str], others: Container[str] = ()
+) -> None:
     """Makes sure that a conversation has messages, else raises an `InputError`."""
-    if unknown := [key for key in ids if key not in conversation.table.positions and key not in others]:
+    if unknown := [
+        key for key in ids if key not in conversation.table.positions and key not in others
+    ]:
         raise InputError(
             f"The conversation {conversation.scope.conversation_id!r} has no messages {unknown}; ids are what "
             f"`add_messages` returns and `get_messages` shows"

@@ -1,4 +1,7 @@
-"""An open conversation and its log: bring it up to date, and change it: add messages, make it equal to others, edit."""
+"""An open conversation and its log: bring it up to date, and change it.
+
+Add messages, make it equal to others, edit.
+"""
 
 import logging
 from collections import Counter, defaultdict
@@ -10,6 +13,7 @@ from typing import Literal, NamedTuple
 
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp
+
 from langchain_ctxbudget import stores
 from langchain_ctxbudget.errors import InputError, MessageConflictError, StoreDataError, StoreError
 from langchain_ctxbudget.flow import Flow, batch
@@ -36,19 +40,24 @@ GOES_ON = (
     "from the store; to begin anew, clear the conversation or take another thread"
 )
 TASK = -1
-"""The state of an agent that runs inside another one's tool; its messages are archived when the outer one goes on."""
+"""The state of an agent that runs inside another one's tool; its messages are archived when the
+outer one goes on."""
 MOST_ATTEMPTS = 10
 """How often a writer announces its lane while somebody deletes the conversation."""
 _log = logging.getLogger(__name__)
 
 
-def refresh(store: BaseStore, conversation: OpenConversation, *, listing: bool = False) -> Flow[None]:
+def refresh(
+    store: BaseStore, conversation: OpenConversation, *, listing: bool = False
+) -> Flow[None]:
     """Brings an open conversation up to date; with `listing`, all lanes are listed in any case."""
     if not conversation.scope.is_kept:
         return
     if conversation.heads is None and not conversation.table:
         yield from segments.read(store, conversation)
-    now = yield from log.read_heads(store, conversation.scope, None if listing else conversation.heads)
+    now = yield from log.read_heads(
+        store, conversation.scope, None if listing else conversation.heads
+    )
     yield from read_until(store, conversation, now)
 
 
@@ -58,7 +67,9 @@ def read_until(store: BaseStore, conversation: OpenConversation, now: Heads) -> 
     goes_on = known is not None and now.goes_on(known)
     before = known if known is not None and goes_on else Heads()
     conversation.joined = conversation.joined and goes_on
-    if not goes_on or not now.lanes:  # it may have been cleared, or handed over, and of an empty log nobody can tell
+    if (
+        not goes_on or not now.lanes
+    ):  # it may have been cleared, or handed over, and of an empty log nobody can tell
         conversation.owned_thread = None
     if not goes_on or now.lanes != before.lanes:
         news = yield from log.read_new(store, conversation.scope, before, now)
@@ -100,20 +111,33 @@ class Editor:
     """One writer's changes to a conversation that is open, up to date and held by the caller."""
 
     def __init__(self, store: BaseStore, conversation: OpenConversation, writer_id: str) -> None:
-        self.store, self.conversation, self.scope = store, conversation, conversation.scope
-        self.lane = f"{writer_id}.{conversation.failed_writes}" if conversation.failed_writes else writer_id
+        self.store = store
+        self.conversation = conversation
+        self.scope = conversation.scope
+        self.lane = (
+            f"{writer_id}.{conversation.failed_writes}" if conversation.failed_writes else writer_id
+        )
 
     def add(self, messages: Sequence[BaseMessage]) -> Flow[list[str]]:
-        """Appends the messages that are not there yet; returns the ids of all given messages, in order."""
+        """Appends the messages that are not there yet.
+
+        Returns the ids of all given messages, in order.
+        """
         return self._apply(partial(_added, self.conversation, messages))
 
     def sync(
-        self, messages: Sequence[BaseMessage], on_removal: OnRemoval, *, goes_on: bool = False, task: bool = False
+        self,
+        messages: Sequence[BaseMessage],
+        on_removal: OnRemoval,
+        *,
+        goes_on: bool = False,
+        task: bool = False,
     ) -> Flow[list[str]]:
         """Makes the conversation equal to an agent's state, in memory only where nothing of it is kept.
 
-        Only what the same state once held is removed: one that holds none of what is stored has forgotten it, and its
-        messages follow what is stored; unless it `goes_on`, or is that of a `task` that another agent's tool runs.
+        Only what the same state once held is removed: one that holds none of what is stored has
+        forgotten it, and its messages follow what is stored; unless it `goes_on`, or is that of a
+        `task` that another agent's tool runs.
         """
         if not self.scope.is_kept:
             hold(self.conversation, messages)
@@ -127,8 +151,12 @@ class Editor:
         def difference() -> Difference:
             require_known(self.conversation, [message_id])
             if message.id not in (None, message_id):
-                raise InputError(f"The new message of {message_id!r} has the id {message.id!r}. Leave its id out")
-            return Difference([message_id], edited=_given([message.model_copy(update={"id": message_id})]))
+                raise InputError(
+                    f"The new message of {message_id!r} has the id {message.id!r}. Leave its id out"
+                )
+            return Difference(
+                [message_id], edited=_given([message.model_copy(update={"id": message_id})])
+            )
 
         return self._apply(difference)
 
@@ -143,25 +171,40 @@ class Editor:
         return self._apply(difference, on_removal)
 
     def begin_with(
-        self, messages: Sequence[BaseMessage], pins: Mapping[str, Preservation], beside: Sequence[PutOp] = ()
+        self,
+        messages: Sequence[BaseMessage],
+        pins: Mapping[str, Preservation],
+        beside: Sequence[PutOp] = (),
     ) -> Flow[list[str]]:
         """Begins the conversation with messages of another one; returns their ids."""
 
         def difference() -> Difference:
             if self.conversation.table or self.conversation.archived:
-                raise InputError(f"There is a conversation {self.scope.conversation_id!r} already. Fork to another id")
+                raise InputError(
+                    f"There is a conversation {self.scope.conversation_id!r} already. Fork to another id"
+                )
             return Difference([str(message.id) for message in messages], _given(messages))
 
-        pinned = [stores.written(self.scope.place(PINS), stores.PinsRecord(pins=dict(pins)))] if pins else []
+        pinned = (
+            [stores.written(self.scope.place(PINS), stores.PinsRecord(pins=dict(pins)))]
+            if pins
+            else []
+        )
         return self._apply(difference, beside=[*pinned, *beside])
 
     def _apply(
-        self, find: Callable[[], Difference], on_removal: OnRemoval = "forget", beside: Sequence[PutOp] = ()
+        self,
+        find: Callable[[], Difference],
+        on_removal: OnRemoval = "forget",
+        beside: Sequence[PutOp] = (),
     ) -> Flow[list[str]]:
-        conversation, todo = self.conversation, find()
+        conversation = self.conversation
+        todo = find()
         if todo.appended or todo.edited or todo.removed:
             digest = conversation.table.digest()
-            if not conversation.joined or self.lane not in (conversation.heads or Heads()).polled(SURE):
+            if not conversation.joined or self.lane not in (conversation.heads or Heads()).polled(
+                SURE
+            ):
                 yield from self._join()
             if digest != conversation.table.digest():
                 todo = find()
@@ -169,35 +212,53 @@ class Editor:
         if todo.forgotten:
             conversation.newest_state = todo.state or 0
             if not conversation.told:
-                _log.info("conversation %r: %s", self.scope.conversation_id, GOES_ON % todo.forgotten)
+                _log.info(
+                    "conversation %r: %s", self.scope.conversation_id, GOES_ON % todo.forgotten
+                )
             conversation.told = True
-        # What is to be told at another place is as it should be before it is appended, and appended before it is taken
-        # from the old one: wherever it ends, nothing is missing, and nothing there in two ways.
+        # What is to be told at another place is as it should be before it is appended, and appended
+        # before it is taken from the old one: wherever it ends, nothing is missing, and nothing
+        # there in two ways.
         yield from self._change(on_removal, edited=todo.edited)
         moved = [key for name in todo.moved for key in conversation.keys_of(name)]
         names = yield from self._append(todo.appended, todo.state, beside)
         yield from self._change(on_removal, removed=todo.removed, moved=moved)
         return [names.get(key, key) for key in todo.ids] if names else [*todo.ids]
 
-    def _append(self, new: Sequence[GivenMessage], state: int | None, beside: Sequence[PutOp]) -> Flow[dict[str, str]]:
-        """Writes messages at the end of the lane; returns their ids, which are others where somebody took theirs."""
+    def _append(
+        self, new: Sequence[GivenMessage], state: int | None, beside: Sequence[PutOp]
+    ) -> Flow[dict[str, str]]:
+        """Writes messages at the end of the lane.
+
+        Returns their ids, which are others where somebody took theirs.
+        """
         if not new:
             return {}
         conversation, (head, clock) = self.conversation, self._head()
-        made = _records(new, self.lane, clock, head.count, conversation.newest_state if state is None else state)
+        made = _records(
+            new, self.lane, clock, head.count, conversation.newest_state if state is None else state
+        )
         was_known = conversation.sent_read >= len(conversation.table)
-        places = ((conversation.sent.get(at), one.message) for at, one in enumerate(new, len(conversation.table)))
+        places = (
+            (conversation.sent.get(at), one.message)
+            for at, one in enumerate(new, len(conversation.table))
+        )
         puts = [
             put_sent(self.scope, background)
             for background, one in places
             if background and background.said == words_of(one)
         ]
-        if cuts := () if conversation.table else conversation.cuts:  # of the prompt for the first message
-            puts.append(stores.written(self.scope.place(CUTS), stores.CutsRecord(cuts=tuple(cuts.values()))))
+        if (
+            cuts := () if conversation.table else conversation.cuts
+        ):  # of the prompt for the first message
+            puts.append(
+                stores.written(self.scope.place(CUTS), stores.CutsRecord(cuts=tuple(cuts.values())))
+            )
         yield from self._commit(made, News(made), [*beside, *puts])
         if was_known:
             conversation.sent_read = len(conversation.table)
-        table, ids = conversation.table, [one.id for one in new]
+        table = conversation.table
+        ids = [one.id for one in new]
         if table.ids[-len(ids) :] == ids:  # as nearly always
             return {}
         found = (table.at_place(record.place.key) for record in made)
@@ -212,7 +273,8 @@ class Editor:
         moved: Sequence[str] = (),
     ) -> Flow[None]:
         """Changes stored messages, and deletes what was derived from them and the records with the keys `moved`."""
-        conversation, entries = self.conversation, self.conversation.table
+        conversation = self.conversation
+        entries = self.conversation.table
         changed: dict[str, stores.MessageRecord | None] = dict.fromkeys(moved)
         for one in edited:
             changed |= dict.fromkeys(conversation.keys_of(one.id))
@@ -222,24 +284,35 @@ class Editor:
         for name in removed:
             changed |= dict.fromkeys(conversation.keys_of(name))
             if on_removal == "forget":
-                changed |= dict.fromkeys(key for key, known in conversation.archived.items() if known == name)
+                changed |= dict.fromkeys(
+                    key for key, known in conversation.archived.items() if known == name
+                )
             elif (at := conversation.table.positions.get(name)) is not None:
                 record = entries.record(at)
                 changed[record.place.key] = record.model_copy(update={"archived": True})
         if not changed:
             return
-        first = min((at for key in changed if (at := entries.at_place(key)) is not None), default=len(entries))
-        derived = yield from self._stale(first, changed, forgets=on_removal == "forget" and bool(edited or removed))
+        first = min(
+            (at for key in changed if (at := entries.at_place(key)) is not None),
+            default=len(entries),
+        )
+        derived = yield from self._stale(
+            first, changed, forgets=on_removal == "forget" and bool(edited or removed)
+        )
         notice = stores.ChangeRecord(changed=tuple(changed))
         yield from self._commit([notice], News([]))
-        heads, conversation.heads = conversation.heads, None  # a write that fails half-way is read again
-        yield from stores.bulk.write_messages(self.store, [*log.puts(self.store, self.scope, changed), *derived])
+        heads = conversation.heads
+        conversation.heads = None  # a write that fails half-way is read again
+        yield from stores.bulk.write_messages(
+            self.store, [*log.puts(self.store, self.scope, changed), *derived]
+        )
         conversation.heads = heads
         yield from self._commit([notice], News([], changed))
 
     def _stale(self, first: int, changed: Collection[str], *, forgets: bool) -> Flow[list[PutOp]]:
         """Returns the deletions of everything that was derived from messages from a position on."""
-        scope, trees = self.scope, self.conversation.table.trees.values()
+        scope = self.scope
+        trees = self.conversation.table.trees.values()
         places = [scope.place(CUTS), GetOp(scope.namespace(segments.SEGMENTS), segments.HEAD)]
         item, head = yield from batch(self.store, places)
         deletions = yield from segments.forgotten(self.store, scope, head, first, changed)
@@ -247,32 +320,56 @@ class Editor:
             stay: tuple[stores.CutRecord, ...] = ()
             with suppress(StoreDataError):  # derived: none where it cannot be read
                 known = stores.CutsRecord.found(item)
-                stay = tuple(cut for cut in known.cuts if max(cut.position, cut.cleared) <= first) if known else ()
-            deletions.append(stores.written(scope.place(CUTS), stores.CutsRecord(cuts=stay) if stay else None))
-        # Any background that was sent may quote what is changed. Of what a model wrote, what stands before it stays, and all
-        # of it where the message may still be told of: what it says of other messages serves on.
+                stay = (
+                    tuple(cut for cut in known.cuts if max(cut.position, cut.cleared) <= first)
+                    if known
+                    else ()
+                )
+            deletions.append(
+                stores.written(scope.place(CUTS), stores.CutsRecord(cuts=stay) if stay else None)
+            )
+        # Any background that was sent may quote what is changed. Of what a model wrote, what stands
+        # before it stays, and all of it where the message may still be told of: what it says of
+        # other messages serves on.
         gone = yield from stores.bulk.read_all(self.store, scope.namespace(SENT))
         if forgets:
-            stand = {key for tree in trees for node in tree.complete(first) if (key := tree.key(node))}
+            stand = {
+                key for tree in trees for node in tree.complete(first) if (key := tree.key(node))
+            }
             written = yield from stores.bulk.read_all(self.store, scope.namespace(COMPACTIONS))
             gone += [item for item in written if item.key.partition("-")[0] not in stand]
         return [*deletions, *(PutOp(item.namespace, item.key, None) for item in gone)]
 
     def _commit(
-        self, records: Sequence[stores.MessageRecord | stores.ChangeRecord], news: News, beside: Sequence[PutOp] = ()
+        self,
+        records: Sequence[stores.MessageRecord | stores.ChangeRecord],
+        news: News,
+        beside: Sequence[PutOp] = (),
     ) -> Flow[None]:
         """Writes records and what belongs to them, takes them in, and looks what others have written meanwhile."""
-        conversation, lane = self.conversation, self.lane
+        conversation = self.conversation
+        lane = self.lane
         known = conversation.heads or Heads()
         before, clock = self._head()
         conversation.heads = None  # a write that fails half-way is read again
         after = stores.LaneRecord(born=before.born, clock=clock, count=before.count + len(records))
-        keyed = {stores.place_key(lane, number): record for number, record in enumerate(records, before.count)}
-        puts = [*beside, *log.puts(self.store, self.scope, keyed), log.head_put(self.scope, lane, after)]
+        keyed = {
+            stores.place_key(lane, number): record
+            for number, record in enumerate(records, before.count)
+        }
+        puts = [
+            *beside,
+            *log.puts(self.store, self.scope, keyed),
+            log.head_put(self.scope, lane, after),
+        ]
         try:
-            yield from stores.bulk.write_messages(self.store, puts)  # what the head counts is there before it
+            yield from stores.bulk.write_messages(
+                self.store, puts
+            )  # what the head counts is there before it
         except BaseException:
-            conversation.failed_writes += 1  # it may still arrive: the next one goes to another lane
+            conversation.failed_writes += (
+                1  # it may still arrive: the next one goes to another lane
+            )
             raise
         conversation.take_in(news)
         conversation.heads = written = Heads(known.joined, {**known.lanes, lane: after})
@@ -282,14 +379,17 @@ class Editor:
             if heads.joined == written.joined and heads.goes_on(written):
                 if lane not in Heads(None, {**heads.lanes, lane: before}).polled(SURE):
                     yield from self._join()
-            elif lane in heads.lanes:  # the conversation may have been deleted: a new head, or readers would not look
+            elif (
+                lane in heads.lanes
+            ):  # the conversation may have been deleted: a new head, or readers would not look
                 head = heads.lanes[lane].model_copy(update={"born": stores.new_token()})
                 yield from batch(self.store, [log.head_put(self.scope, lane, head)])
                 conversation.heads = None
                 yield from refresh(self.store, conversation, listing=True)
                 yield from self._join()
-        except Exception:  # noqa: BLE001 - it is written; what was not looked at now is looked at before the next write
-            conversation.heads, conversation.joined = None, False
+        except Exception:
+            conversation.heads = None
+            conversation.joined = False
 
     def _join(self) -> Flow[None]:
         """Makes the lane known to all readers, and the lanes of others to this one."""
@@ -297,11 +397,18 @@ class Editor:
             if self.lane not in (self.conversation.heads or Heads()).lanes:
                 head = stores.LaneRecord(born=stores.new_token(), clock=0, count=0)
                 yield from batch(self.store, [log.head_put(self.scope, self.lane, head)])
-            joined = stores.storable({"text": stores.new_token(), "conversation_id": self.scope.conversation_id})
-            yield from batch(self.store, [PutOp(self.scope.namespace(log.LANES), log.JOINED, joined, index=False)])
+            joined = stores.storable(
+                {"text": stores.new_token(), "conversation_id": self.scope.conversation_id}
+            )
+            yield from batch(
+                self.store,
+                [PutOp(self.scope.namespace(log.LANES), log.JOINED, joined, index=False)],
+            )
             yield from refresh(self.store, self.conversation, listing=True)
             heads = self.conversation.heads or Heads()
-            if self.lane in heads.lanes and heads.joined is not None:  # else what was told was deleted
+            if (
+                self.lane in heads.lanes and heads.joined is not None
+            ):  # else what was told was deleted
                 break
         self.conversation.joined = True
 
@@ -316,7 +423,8 @@ class Editor:
 
 
 def _added(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> Difference:
-    table, new = conversation.table, dict[str, GivenMessage]()
+    table = conversation.table
+    new = dict[str, GivenMessage]()
     identified = _identify(messages, table, adds=True)
     for one in identified:
         at = table.positions.get(one.id)
@@ -339,17 +447,23 @@ def _is_as_sent(stored: BaseMessage, given: GivenMessage) -> bool:
 def _difference(
     conversation: OpenConversation, messages: Sequence[BaseMessage], *, goes_on: bool, task: bool
 ) -> Difference:
-    table, newest = conversation.table, conversation.newest_state
+    table = conversation.table
+    newest = conversation.newest_state
     new = messages[len(table) :]
     ids = [message.id for message in new]
     is_new = all(ids) and len({*ids}) == len(ids) and table.positions.keys().isdisjoint(ids)
-    if is_new and _goes_on(conversation, messages):  # as nearly always: what is stored, and then something new
+    if is_new and _goes_on(
+        conversation, messages
+    ):  # as nearly always: what is stored, and then something new
         return Difference([*table.ids, *map(str, ids)], _given(new), state=TASK if task else newest)
     wanted = {one.id: one for one in _recognized(conversation, messages)}
     order = list(wanted)
     stay = [key for key in table.ids if key in wanted]
     gone = [key for key in table.ids if key not in wanted]
-    kept = next((i for i, (one, other) in enumerate(zip(stay, order, strict=False)) if one != other), len(stay))
+    kept = next(
+        (i for i, (one, other) in enumerate(zip(stay, order, strict=False)) if one != other),
+        len(stay),
+    )
     state_of = dict(zip(table.ids, table.facts.values["state"].tolist(), strict=True))
     own = {TASK, *(state_of[key] for key in stay)}  # the states that these messages are of
     newest_gone = max((state_of[key] for key in gone), default=TASK)
@@ -372,32 +486,49 @@ def _difference(
     )
 
 
-def _recognized(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> Iterator[GivenMessage]:
-    """Yields messages under the conversation's ids for them: their own, else that of a message with the same words.
+def _recognized(
+    conversation: OpenConversation, messages: Sequence[BaseMessage]
+) -> Iterator[GivenMessage]:
+    """Yields messages under the conversation's ids for them.
 
-    Whoever keeps no ids gives each message under a new one with every turn. Who has forgotten says "hello" again: words
-    count only among the messages of the states that ids tell of, else of the newest one.
+    Their own, else that of a message with the same words.
+
+    Whoever keeps no ids gives each message under a new one with every turn. Who has forgotten says
+    "hello" again: words count only among the messages of the states that ids tell of, else of the
+    newest one.
     """
-    table, given = conversation.table, dict[str, GivenMessage]()
+    table = conversation.table
+    given = dict[str, GivenMessage]()
     for one in _identify(messages, table):
         if given.setdefault(one.id, one).fingerprint != one.fingerprint:
-            raise MessageConflictError(f"messages has id {one.id!r} twice, with other content; ids must be unique")
-    own = {key: at for key, one in given.items() if one.named and (at := table.positions.get(key)) is not None}
+            raise MessageConflictError(
+                f"messages has id {one.id!r} twice, with other content; ids must be unique"
+            )
+    own = {
+        key: at
+        for key, one in given.items()
+        if one.named and (at := table.positions.get(key)) is not None
+    }
     state_of = table.facts.values["state"]
     states = {*state_of[list(own.values())].tolist()} or {conversation.newest_state}
     saying: defaultdict[str, list[int]] = defaultdict(list)
     for at, key in enumerate(table.ids if len(own) < len(given) else ()):
         if state_of[at] in states and key not in own:
             saying[table.fingerprint(at)].append(at)
-    taken, begin = {*given, *table.ids}, 0
+    taken = {*given, *table.ids}
+    begin = 0
     for key, one in given.items():
-        name, found = key, own.get(key)
+        name = key
+        found = own.get(key)
         if found is None:
             found = next((at for at in saying[one.fingerprint] if at >= begin), None)
         if found is not None:
-            name, begin = table.ids[found], max(begin, found + 1)
+            name = table.ids[found]
+            begin = max(begin, found + 1)
         elif key in table.positions:  # made of what another message says, too
-            name = next(name for n in count(1) if (name := content_id(one.fingerprint, n)) not in taken)
+            name = next(
+                name for n in count(1) if (name := content_id(one.fingerprint, n)) not in taken
+            )
             taken.add(name)
         message = one.message if name == key else one.message.model_copy(update={"id": name})
         yield GivenMessage(message, one.fingerprint, named=True)
@@ -405,14 +536,17 @@ def _recognized(conversation: OpenConversation, messages: Sequence[BaseMessage])
 
 def read_sent(store: BaseStore, conversation: OpenConversation) -> Flow[None]:
     """Reads the backgrounds that another process has written, of messages that a cut may still show."""
-    end, read = len(conversation.table), conversation.sent_read
+    end = len(conversation.table)
+    read = conversation.sent_read
     begun = min((cut.begun for cut in conversation.cuts.values() if cut.prefix), default=end)
     asked = [at for at in range(max(begun, read), end) if is_user(conversation.table[at].message)]
     conversation.sent |= yield from sent_at(store, conversation.scope, asked)
     conversation.sent_read = end
 
 
-def sent_at(store: BaseStore, scope: stores.Scope, positions: Sequence[int]) -> Flow[dict[int, Background]]:
+def sent_at(
+    store: BaseStore, scope: stores.Scope, positions: Sequence[int]
+) -> Flow[dict[int, Background]]:
     """Returns the backgrounds that are stored of the messages at some positions."""
     items = yield from batch(store, [GetOp(scope.namespace(SENT), str(at)) for at in positions])
     found = dict[int, Background]()
@@ -425,7 +559,12 @@ def sent_at(store: BaseStore, scope: stores.Scope, positions: Sequence[int]) -> 
 
 def put_sent(scope: stores.Scope, background: Background) -> PutOp:
     """Returns what stores the background of a message."""
-    return PutOp(scope.namespace(SENT), str(background.position), stores.storable(background.to_dict()), index=False)
+    return PutOp(
+        scope.namespace(SENT),
+        str(background.position),
+        stores.storable(background.to_dict()),
+        index=False,
+    )
 
 
 def hold(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> None:
@@ -435,8 +574,15 @@ def hold(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> Non
 
 
 def mirror(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> None:
-    """Makes a conversation that is in memory only consist of some messages; of those it has, only others are read."""
-    named = [one.message for one in _identify(messages, conversation.table)] if _lacks_ids(messages) else messages
+    """Makes a conversation that is in memory only consist of some messages.
+
+    Of those it has, only others are read.
+    """
+    named = (
+        [one.message for one in _identify(messages, conversation.table)]
+        if _lacks_ids(messages)
+        else messages
+    )
     if len(named) < len(conversation.table) or not _goes_on(conversation, named):
         because = conversation.apart_because
         conversation.reset()
@@ -454,18 +600,28 @@ def _given(messages: Iterable[BaseMessage]) -> list[GivenMessage]:
     return [GivenMessage(message, fingerprint(message), named=True) for message in messages]
 
 
-def _records(new: Iterable[GivenMessage], lane: str, clock: int, first: int, state: int) -> list[stores.MessageRecord]:
-    placed = ((one, stores.Place(clock=clock, lane=lane, number=at, state=state)) for at, one in enumerate(new, first))
+def _records(
+    new: Iterable[GivenMessage], lane: str, clock: int, first: int, state: int
+) -> list[stores.MessageRecord]:
+    placed = (
+        (one, stores.Place(clock=clock, lane=lane, number=at, state=state))
+        for at, one in enumerate(new, first)
+    )
     return [stores.MessageRecord.of(one.message, place, named=one.named) for one, place in placed]
 
 
 def _goes_on(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> bool:
-    """Returns whether an agent's messages begin with the stored ones; those checked before are compared by identity."""
+    """Returns whether an agent's messages begin with the stored ones.
+
+    Those checked before are compared by identity.
+    """
     table, (seen, digest), end = conversation.table, conversation.seen, len(conversation.table)
     if not (table.holds(len(seen.messages), digest) and seen.begin(messages)):
         seen = SeenMessages()
     new = messages[(known := len(seen.messages)) : end]
-    if [message.id for message in new] != table.ids[known:] or not all(map(partial(_says, table), count(known), new)):
+    if [message.id for message in new] != table.ids[known:] or not all(
+        map(partial(_says, table), count(known), new)
+    ):
         return False
     if known < end:
         conversation.seen = seen.grown(messages[:end]), table.digest()
@@ -475,22 +631,41 @@ def _goes_on(conversation: OpenConversation, messages: Sequence[BaseMessage]) ->
 def _says(table: MessageTable, position: int, message: BaseMessage) -> bool:
     """Returns whether a message says what the one at a position says, without decoding that one."""
     entry = table.decoded.get(position)
-    return plainly_same(message, entry.message) if entry else fingerprint(message) == table.fingerprint(position)
+    return (
+        plainly_same(message, entry.message)
+        if entry
+        else fingerprint(message) == table.fingerprint(position)
+    )
 
 
-def _identify(messages: Sequence[BaseMessage], table: MessageTable, *, adds: bool = False) -> list[GivenMessage]:
-    """Returns messages with ids and fingerprints; an id is made of what a message says, and how often."""
+def _identify(
+    messages: Sequence[BaseMessage], table: MessageTable, *, adds: bool = False
+) -> list[GivenMessage]:
+    """Returns messages with ids and fingerprints.
+
+    An id is made of what a message says, and how often.
+    """
     seen: Counter[str] = Counter()
     taken = {str(message.id) for message in messages if message.id}
     result: list[GivenMessage] = []
     for message in messages:
         at = table.positions.get(message.id or "")
-        said = table.fingerprint(at) if at is not None and _says(table, at, message) else fingerprint(message)
+        said = (
+            table.fingerprint(at)
+            if at is not None and _says(table, at, message)
+            else fingerprint(message)
+        )
         if adds and said not in seen:
             seen[said] = table.times_said(said)
         seen[said] += 1
-        while not message.id and ((key := content_id(said, seen[said])) in taken or (adds and key in table.positions)):
+        while not message.id and (
+            (key := content_id(said, seen[said])) in taken or (adds and key in table.positions)
+        ):
             seen[said] += 1
-        with_id = message if message.id else message.model_copy(update={"id": content_id(said, seen[said])})
+        with_id = (
+            message
+            if message.id
+            else message.model_copy(update={"id": content_id(said, seen[said])})
+        )
         result.append(GivenMessage(with_id, said, named=bool(message.id)))
     return result

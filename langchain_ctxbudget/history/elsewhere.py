@@ -1,9 +1,12 @@
-"""What a user has said in other conversations than the open one: read once a process, and searched whole.
+"""What a user has said in other conversations than the open one.
 
-Other conversations are opened for reading, apart from those in which somebody talks: from their sealed segments, and from
-the log what is in no segment yet. A prompt looks whether anything is new, searches the words and vectors of all messages
-in memory, and takes a few as candidates. Their texts are read when they are shown. What was read from the log is stored
-in segments in the background, to the last message: the next process reads no log.
+Read once a process, and searched whole.
+
+Other conversations are opened for reading, apart from those in which somebody talks: from their
+sealed segments, and from the log what is in no segment yet. A prompt looks whether anything is new,
+searches the words and vectors of all messages in memory, and takes a few as candidates. Their texts
+are read when they are shown. What was read from the log is stored in segments in the background, to
+the last message: the next process reads no log.
 """
 
 import itertools
@@ -17,21 +20,38 @@ import numpy as np
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, GetOp, Item, SearchItem, SearchOp
 from numpy.typing import NDArray
+
 from langchain_ctxbudget import search, stores
 from langchain_ctxbudget.errors import BlockedLoopError
 from langchain_ctxbudget.flow import Flow, Lock, batch, embed, embed_query, locked, with_fallback
 from langchain_ctxbudget.history import editing, log, segments
 from langchain_ctxbudget.history.columns import MessageIndex
 from langchain_ctxbudget.history.conversation import OpenConversation
-from langchain_ctxbudget.history.log import JOINED, LANES, PINS, conversation_of, message_reference, read_items
+from langchain_ctxbudget.history.log import (
+    JOINED,
+    LANES,
+    PINS,
+    conversation_of,
+    message_reference,
+    read_items,
+)
 from langchain_ctxbudget.history.table import MessageTable
-from langchain_ctxbudget.messages import date_of, is_user, plain_text, preservation_of, speaker, terms, time_of
+from langchain_ctxbudget.messages import (
+    date_of,
+    is_user,
+    plain_text,
+    preservation_of,
+    speaker,
+    terms,
+    time_of,
+)
 from langchain_ctxbudget.search import Candidate, Kind
 from langchain_ctxbudget.settings import Source
 from langchain_ctxbudget.worker import keep_newest, new_mutex
 
 MOST_SEARCHED = 20_000
-"""Messages of a user's other conversations that are searched: of those that were written to last."""
+"""Messages of a user's other conversations that are searched: of those that were written to
+last."""
 MOST_IN_MEMORY = 100_000
 """Messages of other conversations, of all users together, that stay in memory."""
 CANDIDATES = 200
@@ -39,13 +59,15 @@ CANDIDATES = 200
 BEST_BY_WORDS = 48
 BEST_BY_MEANING = 48
 WITH_NEIGHBOURS = 12
-"""The best by words, and by meaning, whose neighbours are candidates, too: a reply may have no word of a query."""
+"""The best by words, and by meaning, whose neighbours are candidates, too: a reply may have no word
+of a query."""
 SAMPLED = 48
 """Messages, evenly spaced, that stand for all others where scores are compared."""
 LISTED = 1_024
 """Heads of lanes that are looked at, those that were written last."""
 OVERFETCH = 4
-"""A search of the store asks for this many times the wanted messages, as many are of conversations that are read."""
+"""A search of the store asks for this many times the wanted messages, as many are of conversations
+that are read."""
 MEASURED = 16
 """The first messages of a conversation, by which the tokens of its others are estimated."""
 CHARACTERS_PER_TOKEN = 4
@@ -71,7 +93,8 @@ class OtherThread:
     measured: tuple[int, float] = (0, 1.0)
     """The number of messages that were measured, and the tokens of a term in them."""
     made: dict[int, "OtherMessage"] = field(default_factory=dict)
-    """The candidates of the last prompt, by their positions; none where its messages were read since."""
+    """The candidates of the last prompt, by their positions; none where its messages were read
+    since."""
 
     @property
     def table(self) -> MessageTable:
@@ -92,7 +115,9 @@ class OtherThread:
     def may_come(self) -> NDArray[np.bool_]:
         """Returns of every message whether it may be quoted."""
         quotable = self.table.quotable
-        places = [self.table.positions[name] for name in self.not_own if name in self.table.positions]
+        places = [
+            self.table.positions[name] for name in self.not_own if name in self.table.positions
+        ]
         if places:
             quotable = quotable.copy()
             quotable[places] = False
@@ -104,7 +129,10 @@ class OtherThread:
         return id(self.table), len(self.table), self.index.vectors_by, len(self.index.vectors)
 
     def takes_news(self) -> bool:
-        """Tells whether something may be new to be stored in segments; of the same contents, only once."""
+        """Tells whether something may be new to be stored in segments.
+
+        Of the same contents, only once.
+        """
         if self.sealed_for == self.contents:
             return False
         self.sealed_for = self.contents
@@ -123,7 +151,10 @@ class OtherThread:
         self.conversation.times = self.stored_at
 
     def day(self, position: int) -> str | None:
-        """Returns the day of a message: its own or that of those before it, else the day on which it was stored."""
+        """Returns the day of a message.
+
+        Its own or that of those before it, else the day on which it was stored.
+        """
         day = self.table.day(position)
         stored_at = self.stored_at[position]
         if day is None and stored_at is not None:
@@ -141,10 +172,13 @@ class OtherThread:
 
     def as_read(self) -> "ReadThread":
         """Returns its messages as they are now."""
-        table, title = self.table, self.conversation.scope.conversation_id
-        return ReadThread(title, table, self.index.lexical, self.stored_at, len(table), self.not_own)
+        table = self.table
+        title = self.conversation.scope.conversation_id
+        return ReadThread(
+            title, table, self.index.lexical, self.stored_at, len(table), self.not_own
+        )
 
-    def candidate(self, position: int, **known: Any) -> "OtherMessage":  # noqa: ANN401 - the fields that are given
+    def candidate(self, position: int, **known: Any) -> "OtherMessage":
         """Returns a message as a candidate, that of the last prompt where it is the same."""
         made = self.made.get(position)
         if made is not None and made.is_known_as(**known, vectors_by=self.index.vectors_by):
@@ -190,7 +224,8 @@ class OtherMessage:
     date: str | None
     stored_at: datetime | None
     age: int
-    """The number of its conversation among those of the user, from the one that was written to first."""
+    """The number of its conversation among those of the user, from the one that was written to
+    first."""
     length: int
     """The number of its terms."""
     distinct: int
@@ -216,7 +251,13 @@ class OtherMessage:
     lexical: search.LexicalIndex = field(repr=False)
 
     def is_known_as(
-        self, *, label: str, age: int, is_typical: bool, vector: search.Vectors | None, vectors_by: str
+        self,
+        *,
+        label: str,
+        age: int,
+        is_typical: bool,
+        vector: search.Vectors | None,
+        vectors_by: str,
     ) -> bool:
         """Tells whether a candidate that was made for another prompt is the one that this prompt needs."""
         is_same_place = self.label == label and self.age == age and self.is_typical == is_typical
@@ -241,7 +282,8 @@ class Query:
     text: str
     embeddings: Embeddings | None = None
     spoken: str = ""
-    """What is embedded of it, such as without the names of those who speak; all of it where this is empty."""
+    """What is embedded of it, such as without the names of those who speak; all of it where this is
+    empty."""
     embedded: tuple[str, Sequence[float]] | None = None
     """What of it was embedded, and the vector."""
 
@@ -278,7 +320,9 @@ class ReadThread(NamedTuple):
         said_at = time_of(self.table[position].message)
         return stores.utc(said_at) if said_at else self.stored_at[position]
 
-    def messages_with(self, words: Iterable[str], *, every: bool, after: int, most: int) -> list[int]:
+    def messages_with(
+        self, words: Iterable[str], *, every: bool, after: int, most: int
+    ) -> list[int]:
         """Returns the last few messages behind one that a human says and that have some words, the last one first."""
         found: list[int] = []
         for position in reversed(self.lexical.having(words, every=every)):
@@ -331,7 +375,10 @@ class _Joint:
 
 
 class OtherConversations:
-    """The conversations of one user, read for the prompts of the others; used by one prompt at a time."""
+    """The conversations of one user, read for the prompts of the others.
+
+    Used by one prompt at a time.
+    """
 
     def __init__(self, on_news: Callable[[stores.Scope], object] | None = None) -> None:
         """Takes a function that is told of each conversation of which something new may be stored in segments."""
@@ -368,15 +415,20 @@ class OtherConversations:
 
         yield from locked(self.writing, locked(self.lock, body()))
 
-    def seal(self, store: BaseStore, scope: stores.Scope, opened: OpenConversation | None) -> Flow[bool]:
+    def seal(
+        self, store: BaseStore, scope: stores.Scope, opened: OpenConversation | None
+    ) -> Flow[bool]:
         """Stores what is known of a conversation in segments; returns whether there may be more.
 
-        The caller holds the lock of the conversation, and gives it where it is open. Nothing is written where the
-        conversation has changed since it was read, or others have written segments.
+        The caller holds the lock of the conversation, and gives it where it is open. Nothing is
+        written where the conversation has changed since it was read, or others have written
+        segments.
         """
         return (yield from locked(self.writing, self._seal_alone(store, scope, opened)))
 
-    def _seal_alone(self, store: BaseStore, scope: stores.Scope, opened: OpenConversation | None) -> Flow[bool]:
+    def _seal_alone(
+        self, store: BaseStore, scope: stores.Scope, opened: OpenConversation | None
+    ) -> Flow[bool]:
         thread = self.threads.get(stores.label(scope.conversation_id))
         if thread is None:
             return False
@@ -385,11 +437,15 @@ class OtherConversations:
         times = yield from _read_times(store, thread)
         known = yield from segments.read_head(store, scope)
         vectors_by = known.vectors_by if known else ""
-        heads, sealed = yield from locked(self.lock, _prepare(thread, opened, table, times, vectors_by))
+        heads, sealed = yield from locked(
+            self.lock, _prepare(thread, opened, table, times, vectors_by)
+        )
         if sealed is None:
             return False
         now = yield from log.read_heads(store, scope, heads)
-        if now != heads or tuple(known.segments if known else ()) != tuple(conversation.named_segments):
+        if now != heads or tuple(known.segments if known else ()) != tuple(
+            conversation.named_segments
+        ):
             return False
         yield from segments.write_resting(store, conversation, sealed, known)
         yield from locked(self.lock, _note_sealed(thread, sealed))
@@ -415,25 +471,40 @@ class OtherConversations:
         problems = [] if failures is None else failures
         library = self
         try:
-            return (yield from locked(library.lock, library.read_alone(store, user_id, query, without, problems)))
-        except BlockedLoopError:  # a blocking call in an event loop, one of whose tasks reads: it reads for itself
+            return (
+                yield from locked(
+                    library.lock, library.read_alone(store, user_id, query, without, problems)
+                )
+            )
+        except (
+            BlockedLoopError
+        ):  # a blocking call in an event loop, one of whose tasks reads: it reads for itself
             library = OtherConversations()
             return (yield from library.read_alone(store, user_id, query, without, problems))
 
     def read_alone(
         self, store: BaseStore, user_id: str, query: Query, without: str | None, failures: list[str]
     ) -> Flow[Elsewhere]:
-        """Does what `read` says, for a caller that holds the lock; the open conversation is known by its label."""
+        """Does what `read` says, for a caller that holds the lock.
+
+        The open conversation is known by its label.
+        """
         listed = yield from _list(store, user_id)
         others = [one for one in listed if one.label != without]
         taken = _newest(others)
-        read, beyond = others[len(others) - taken :], others[: len(others) - taken]
-        threads = yield from self._bring_up(store, user_id, read, {one.label for one in listed}, failures)
+        read = others[len(others) - taken :]
+        beyond = others[: len(others) - taken]
+        threads = yield from self._bring_up(
+            store, user_id, read, {one.label for one in listed}, failures
+        )
         words = terms(query.text)
         looked_through = LookedThrough(
             texts=sum(len(thread.table) for thread in threads),
             total_length=sum(thread.index.lexical.total_length for thread in threads),
-            counts={word: sum(thread.index.lexical.count(word) for thread in threads) for word in dict.fromkeys(words)},
+            counts={
+                word: sum(thread.index.lexical.count(word) for thread in threads)
+                for word in dict.fromkeys(words)
+            },
         )
         if looked_through.texts > CANDIDATES:
             by_words = "other conversations searched by their words alone"
@@ -451,7 +522,9 @@ class OtherConversations:
                 + ("by the index of the store" if stores.has_index(store) else "not")
             )
             if query.text.strip() and stores.has_index(store):
-                more = yield from _search_store(store, user_id, query.text, {one.label for one in beyond})
+                more = yield from _search_store(
+                    store, user_id, query.text, {one.label for one in beyond}
+                )
         for thread in threads:
             if self._on_news is not None and thread.takes_news():
                 self._on_news(thread.conversation.scope)
@@ -459,7 +532,12 @@ class OtherConversations:
         return Elsewhere((*found, *more), looked_through, seen)
 
     def _bring_up(
-        self, store: BaseStore, user_id: str, read: Sequence[_Listed], there: set[str], failures: list[str]
+        self,
+        store: BaseStore,
+        user_id: str,
+        read: Sequence[_Listed],
+        there: set[str],
+        failures: list[str],
     ) -> Flow[list[OtherThread]]:
         """Reads what is new in some conversations, and returns them, the one written to first at the beginning."""
         for label in [*self.threads]:
@@ -486,7 +564,7 @@ class OtherConversations:
             try:
                 thread.take_guests(said_by_others)
                 yield from _refresh(store, thread, one)
-            except Exception as error:  # noqa: BLE001 - whatever is wrong with one, the others can be searched
+            except Exception as error:
                 del self.threads[one.label]
                 problems.append(f"{type(error).__name__}: {error}")
             else:
@@ -499,11 +577,16 @@ class OtherConversations:
 
     def _together(self, threads: Sequence[OtherThread]) -> _Joint:
         """Returns the columns of some threads; made anew where one of them has changed."""
-        made_for = [(id(thread.table), len(thread.table), len(thread.signs), thread.not_own) for thread in threads]
+        made_for = [
+            (id(thread.table), len(thread.table), len(thread.signs), thread.not_own)
+            for thread in threads
+        ]
         if self._joint.made_for == made_for:
             return self._joint
         sizes = [len(thread.table) for thread in threads]
-        width = max((thread.signs.values.shape[1] for thread in threads if len(thread.signs)), default=0)
+        width = max(
+            (thread.signs.values.shape[1] for thread in threads if len(thread.signs)), default=0
+        )
         signs = np.zeros((sum(sizes), width), np.uint64)
         has_vector = np.zeros(sum(sizes), np.bool_)
         quotable = np.concatenate([thread.may_come() for thread in threads])
@@ -532,7 +615,8 @@ class OtherConversations:
         joint = self._together(threads)
         size = len(joint.may_come)
         if size <= CANDIDATES:
-            numbers, typical = np.flatnonzero(joint.may_come), np.arange(size)
+            numbers = np.flatnonzero(joint.may_come)
+            typical = np.arange(size)
         else:
             typical = np.arange(0, size, -(-size // SAMPLED))
             is_chosen = np.zeros(size, np.bool_)
@@ -554,7 +638,11 @@ class OtherConversations:
         ]
         sampled = set(typical.tolist())
         starts = joint.starts.tolist()
-        return chosen, {at for at, (number, position) in enumerate(chosen) if starts[number] + position in sampled}
+        return chosen, {
+            at
+            for at, (number, position) in enumerate(chosen)
+            if starts[number] + position in sampled
+        }
 
 
 def _best(
@@ -569,14 +657,19 @@ def _best(
     target = search.signs(np.asarray([vector], np.float32) > 0)[0]
     if len(target) == joint.signs.shape[1]:
         name = f"{stores.embeddings_name(query.embeddings)} {len(vector)}"
-        of_these = np.repeat([thread.index.vectors_by == name for thread in threads], np.diff(joint.starts))
+        of_these = np.repeat(
+            [thread.index.vectors_by == name for thread in threads], np.diff(joint.starts)
+        )
         unlike = np.bitwise_count(joint.signs ^ target).sum(axis=1).astype(np.int32)
         may_come = joint.may_come & joint.has_vector & of_these
         yield search.highest(np.flatnonzero(may_come), -unlike, BEST_BY_MEANING)
 
 
 def _candidates(
-    store: BaseStore, threads: Sequence[OtherThread], chosen: Sequence[tuple[int, int]], typical: set[int]
+    store: BaseStore,
+    threads: Sequence[OtherThread],
+    chosen: Sequence[tuple[int, int]],
+    typical: set[int],
 ) -> Flow[list[OtherMessage]]:
     """Returns messages as candidates, with the titles of their conversations and their days."""
     names = {number: threads[number].conversation.scope for number, _ in chosen}
@@ -587,7 +680,8 @@ def _candidates(
     }
     undated = [(number, at) for number, at in chosen if threads[number].day(at) is None]
     places = [
-        GetOp(names[number].namespace(log.MESSAGES), threads[number].table.place(at).key) for number, at in undated
+        GetOp(names[number].namespace(log.MESSAGES), threads[number].table.place(at).key)
+        for number, at in undated
     ]
     items = yield from read_items(store, places)
     for (number, at), item in zip(undated, items, strict=True):
@@ -636,7 +730,9 @@ def _says_nothing(thread: OtherThread, position: int) -> bool:
 def _list(store: BaseStore, user_id: str) -> Flow[list[_Listed]]:
     """Returns the conversations of a user that were written to last, the one written to first at the beginning."""
     user = (stores.ROOT, stores.label(user_id))
-    lanes, pins = yield from batch(store, [SearchOp((*user, kind), limit=LISTED) for kind in (LANES, PINS)])
+    lanes, pins = yield from batch(
+        store, [SearchOp((*user, kind), limit=LISTED) for kind in (LANES, PINS)]
+    )
     of: dict[str, list[SearchItem]] = {}
     beside: dict[str, list[SearchItem]] = {}
     for item in _within(cast("list[SearchItem]", lanes), (*user, LANES)):
@@ -644,11 +740,19 @@ def _list(store: BaseStore, user_id: str) -> Flow[list[_Listed]]:
         if item.key != JOINED:
             of.setdefault(item.namespace[-1], []).append(item)
     lists_all = len(cast("list[SearchItem]", lanes)) < LISTED
-    pinned = {item.namespace[-1]: item for item in _within(cast("list[SearchItem]", pins), (*user, PINS))}
-    newest = {label: max(item.updated_at.timestamp() for item in items) for label, items in of.items()}
+    pinned = {
+        item.namespace[-1]: item for item in _within(cast("list[SearchItem]", pins), (*user, PINS))
+    }
+    newest = {
+        label: max(item.updated_at.timestamp() for item in items) for label, items in of.items()
+    }
     listed: list[_Listed] = []
     for label in sorted(of, key=lambda label: (newest[label], label)):
-        heads = sorted((item.key, item.value) for item in of[label]) if len(of[label]) == 1 else _sorted(of[label])
+        heads = (
+            sorted((item.key, item.value) for item in of[label])
+            if len(of[label]) == 1
+            else _sorted(of[label])
+        )
         counts = (log.lane_of(key, value).count for key, value in heads)
         of_lanes = beside[label] if lists_all else None
         listed.append(_Listed(label, tuple(heads), sum(counts), pinned.get(label), of_lanes))
@@ -670,12 +774,17 @@ def _newest(others: Sequence[_Listed]) -> int:
     return taken
 
 
-def _open(store: BaseStore, scopes: Mapping[str, stores.Scope]) -> Flow[dict[str, OpenConversation]]:
-    """Returns conversations with what their segments tell, by their labels; empty ones where segments cannot be read."""
+def _open(
+    store: BaseStore, scopes: Mapping[str, stores.Scope]
+) -> Flow[dict[str, OpenConversation]]:
+    """Returns conversations with what their segments tell, by their labels.
+
+    Empty ones where segments cannot be read.
+    """
     opened = {label: OpenConversation(scope, stored_at={}) for label, scope in scopes.items()}
     try:
         yield from segments.read_together(store, [*opened.values()])
-    except Exception:  # noqa: BLE001 - they are derived: the log is read, and tells what is wrong with the store
+    except Exception:
         return {label: OpenConversation(scope, stored_at={}) for label, scope in scopes.items()}
     return opened
 
@@ -699,8 +808,12 @@ def _refresh(store: BaseStore, thread: OtherThread, listed: _Listed) -> Flow[Non
 
 
 def _read_times(store: BaseStore, thread: OtherThread) -> Flow[dict[int, datetime]]:
-    """Reads when the messages of the next segments that do not tell were stored, by position; so no prompt has to."""
-    table, known = thread.table, [*thread.stored_at]
+    """Reads when the messages of the next segments that do not tell were stored, by position.
+
+    So no prompt has to.
+    """
+    table = thread.table
+    known = [*thread.stored_at]
     unknown: list[range] = []
     first = 0
     for segment in thread.conversation.segments:
@@ -724,8 +837,8 @@ def _prepare(
 ) -> Flow[tuple[log.Heads | None, segments.Sealed | None]]:
     """Works out what is to be stored of a conversation, and returns it behind the heads of the log that was read.
 
-    It takes in the times at which messages were stored, unless the table in which they stood is another one by now.
-    Vectors by other embeddings than those of the stored ones are not stored.
+    It takes in the times at which messages were stored, unless the table in which they stood is
+    another one by now. Vectors by other embeddings than those of the stored ones are not stored.
     """
     yield from ()
     conversation = thread.conversation
@@ -737,7 +850,9 @@ def _prepare(
         conversation.named_segments = tuple(opened.segments)
     if len(thread.index.links) < len(thread.index.vectors):
         thread.index.subjects()
-    sealed = segments.prepare(conversation, rests=True, with_vectors=vectors_by in ("", thread.index.vectors_by))
+    sealed = segments.prepare(
+        conversation, rests=True, with_vectors=vectors_by in ("", thread.index.vectors_by)
+    )
     return conversation.heads, sealed
 
 
@@ -751,7 +866,9 @@ def _note_sealed(thread: OtherThread, sealed: segments.Sealed) -> Flow[None]:
 
 def _is_same(opened: OpenConversation, thread: OtherThread) -> bool:
     """Tells whether an open conversation and what was read of it are the same."""
-    return opened.heads == thread.conversation.heads and opened.table.digest() == thread.table.digest()
+    return (
+        opened.heads == thread.conversation.heads and opened.table.digest() == thread.table.digest()
+    )
 
 
 def _same(one: MessageTable, other: MessageTable) -> int:
@@ -763,7 +880,8 @@ def _same(one: MessageTable, other: MessageTable) -> int:
 
 def _take_signs(thread: OtherThread) -> None:
     """Notes the signs of the vectors that are new."""
-    known, vectors = len(thread.signs), thread.index.vectors
+    known = len(thread.signs)
+    vectors = thread.index.vectors
     if known > len(vectors):
         thread.signs = search.Rows(np.uint64)
         known = 0
@@ -774,8 +892,8 @@ def _take_signs(thread: OtherThread) -> None:
 def _embed_all(threads: Sequence[OtherThread], query: Query) -> Flow[None]:
     """Embeds the messages that have no vector yet, and the query, where there is something to compare it with.
 
-    Embeddings of a service are asked for candidates alone: nobody waits until it has read all conversations. What of
-    these is in segments has its vectors.
+    Embeddings of a service are asked for candidates alone: nobody waits until it has read all
+    conversations. What of these is in segments has its vectors.
     """
     embeddings = query.embeddings
     if isinstance(embeddings, search.LocalEmbeddings):
@@ -796,10 +914,14 @@ def _within(items: Iterable[SearchItem], prefix: tuple[str, ...]) -> list[Search
     return [item for item in items if item.namespace[:-1] == prefix]
 
 
-def _search_store(store: BaseStore, user_id: str, query: str, labels: set[str]) -> Flow[list[Candidate]]:
+def _search_store(
+    store: BaseStore, user_id: str, query: str, labels: set[str]
+) -> Flow[list[Candidate]]:
     """Returns the messages of some conversations that the index of a store finds."""
     messages = (stores.ROOT, stores.label(user_id), log.MESSAGES)
-    asked = SearchOp(messages, filter={"archived": False}, limit=CANDIDATES * OVERFETCH, query=query)
+    asked = SearchOp(
+        messages, filter={"archived": False}, limit=CANDIDATES * OVERFETCH, query=query
+    )
     [result] = yield from batch(store, [asked])
     scored = [item for item in cast("list[SearchItem]", result) if item.score is not None]
     found = [item for item in _within(scored, messages) if item.namespace[-1] in labels]
@@ -814,7 +936,11 @@ def _stored_candidates(store: BaseStore, found: Sequence[Item]) -> Flow[list[Can
     user = found[0].namespace[:2] if found else ()
     kinds = ((LANES, JOINED), (PINS, PINS), (stores.TITLE, stores.TITLE), (log.GUESTS, log.GUESTS))
     about = iter(
-        (yield from read_items(store, [GetOp((*user, kind, label), key) for label in of for kind, key in kinds]))
+        (
+            yield from read_items(
+                store, [GetOp((*user, kind, label), key) for label in of for kind, key in kinds]
+            )
+        )
     )
     made: list[Candidate] = []
     for items in of.values():
@@ -827,7 +953,8 @@ def _stored_candidates(store: BaseStore, found: Sequence[Item]) -> Flow[list[Can
         for item in items:
             record = stores.MessageRecord.read(item.value, f"message {item.key!r}")
             message = record.to_message()
-            text, name = plain_text(message), str(message.id)
+            text = plain_text(message)
+            name = str(message.id)
             is_quoted = (pinned.get(name) or preservation_of(message)) not in stores.UNQUOTED
             is_shown = is_quoted and not record.archived and name not in not_own
             if not text or not is_shown or search.is_courtesy(text):
@@ -838,7 +965,9 @@ def _stored_candidates(store: BaseStore, found: Sequence[Item]) -> Flow[list[Can
                     source="conversations",
                     text=text,
                     title=conversation_of(joined),
-                    label=str(stores.stored(title.value).get("text") or "") if title is not None else "",
+                    label=str(stores.stored(title.value).get("text") or "")
+                    if title is not None
+                    else "",
                     place=record.place.number,
                     speaker=speaker(message),
                     from_user=is_user(message),
@@ -859,7 +988,10 @@ class Libraries:
         self._on_news = on_news
 
     def of(self, user_id: str) -> OtherConversations:
-        """Returns those of a user; of the users who were served last, so many stay as there is room for."""
+        """Returns those of a user.
+
+        Of the users who were served last, so many stay as there is room for.
+        """
         with self._mutex:
             known = self._of.get(user_id) or OtherConversations(self._on_news)
             found = keep_newest(self._of, user_id, known, len(self._of) + 1)
@@ -877,7 +1009,9 @@ class Libraries:
         if known is not None:
             yield from known.forget(scope)
 
-    def seal(self, store: BaseStore, scope: stores.Scope, opened: OpenConversation | None) -> Flow[bool]:
+    def seal(
+        self, store: BaseStore, scope: stores.Scope, opened: OpenConversation | None
+    ) -> Flow[bool]:
         """Stores what is known of a conversation in segments, as `OtherConversations.seal` says."""
         with self._mutex:
             known = self._of.get(scope.user_id)

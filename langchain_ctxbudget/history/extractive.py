@@ -1,7 +1,10 @@
-"""A summary made of a conversation's own sentences: deterministic, in order, attributed; no sentence is cut.
+"""A summary made of a conversation's own sentences: deterministic, in order, attributed.
 
-A sentence is judged by its look alone (seed 000, `scoreMessageImportance`). A summary has zones by strategy (seed 000):
-one if `windowed`; if `compacted` one for the older 40 of 75 messages, and one; if `multi_level` one for every level.
+No sentence is cut.
+
+A sentence is judged by its look alone (seed 000, `scoreMessageImportance`). A summary has zones by
+strategy (seed 000): one if `windowed`; if `compacted` one for the older 40 of 75 messages, and one;
+if `multi_level` one for every level.
 """
 
 import heapq
@@ -15,12 +18,21 @@ from itertools import chain, groupby
 
 from langchain_ctxbudget import messages
 from langchain_ctxbudget.history.backgrounds import with_headings
-from langchain_ctxbudget.messages import Count, begins_in_the_middle, fences, remembering, terms, units, word_count
+from langchain_ctxbudget.messages import (
+    Count,
+    begins_in_the_middle,
+    fences,
+    remembering,
+    terms,
+    units,
+    word_count,
+)
 from langchain_ctxbudget.settings import HistoryFormat
 from langchain_ctxbudget.stores import EXTRACTION, SummaryLine
 
 KEPT_PER_SPAN = 16
-KEPT_PER_NODE, CHARACTERS_PER_NODE = 24, 3_600
+KEPT_PER_NODE = 24
+CHARACTERS_PER_NODE = 3_600
 """The most that a node of a higher level keeps: sentences, and characters (about 900 tokens)."""
 ARTIFACTS = 16
 KNOWN_LINES = 256
@@ -28,14 +40,19 @@ KNOWN_LINES = 256
 POOL = 600
 """The most sentences that a summary chooses from; the most important ones of all spans."""
 KIND_BONUS = 20.0
-FEWEST_WORDS, FEWEST_FOREIGN_WORDS = 3, 5
-"""A sentence of fewer words is not kept, unless it decides something or leaves it open; and in other languages."""
-BEGINNING, ENGLISH_SHARE = 1_000, 0.1
+FEWEST_WORDS = 3
+FEWEST_FOREIGN_WORDS = 5
+"""A sentence of fewer words is not kept, unless it decides something or leaves it open; and in
+other languages."""
+BEGINNING = 1_000
+ENGLISH_SHARE = 0.1
 """A message is English if common words are this share of the words at its beginning."""
-LEANING_PENALTY, TOOL_PENALTY = 6.0, 8.0
+LEANING_PENALTY = 6.0
+TOOL_PENALTY = 8.0
 """For what leans on the sentence before it, and for what a tool returned."""
 RANK_UNIT = 60_060
-"""The weight of the first name of a digest; a rank stands for how often a name is mentioned (Zipf's law)."""
+"""The weight of the first name of a digest; a rank stands for how often a name is mentioned (Zipf's
+law)."""
 PARTS = {"windowed": (1,), "compacted": (10, 25), "multi_level": (5, 10, 15)}
 """The parts of the room that each zone of a strategy may take, oldest first (seed 000)."""
 OLDER_SHARE = 40 / 75
@@ -52,12 +69,16 @@ _POINTS = (
     (ENGLISH.capitalised, 4, 10),
     (ENGLISH.code, 4, 8),
 )
-"""The points that each match of a pattern adds to the importance of a text, and the most for all (seed 000)."""
+"""The points that each match of a pattern adds to the importance of a text, and the most for all
+(seed 000)."""
 
 
 @cache
 def generic_terms() -> frozenset[str]:
-    """Returns terms of questions and decisions in general; the other terms are the matter of one."""
+    """Returns terms of questions and decisions in general.
+
+    The other terms are the matter of one.
+    """
     return frozenset(terms(ENGLISH["generic"]))
 
 
@@ -114,7 +135,10 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Digest:
-    """The sentences and names of a span of messages that are worth keeping; made once, kept under the span's hash."""
+    """The sentences and names of a span of messages that are worth keeping.
+
+    Made once, kept under the span's hash.
+    """
 
     first: int
     end: int
@@ -131,8 +155,14 @@ class Digest:
     def placed(self, first: int) -> "Digest":
         """Returns the digest of the same messages at another place of the conversation."""
         shift = first - self.first
-        sentences = (replace(sentence, position=sentence.position + shift) for sentence in self.sentences)
-        return replace(self, first=first, end=self.end + shift, sentences=tuple(sentences)) if shift else self
+        sentences = (
+            replace(sentence, position=sentence.position + shift) for sentence in self.sentences
+        )
+        return (
+            replace(self, first=first, end=self.end + shift, sentences=tuple(sentences))
+            if shift
+            else self
+        )
 
 
 def kind_of(sentence: str) -> Kind:
@@ -140,16 +170,23 @@ def kind_of(sentence: str) -> Kind:
     lowered = sentence.lower()
     if opens := ENGLISH.open_words.search(lowered) and ENGLISH.open.search(sentence):
         conditional = ENGLISH.condition.search(sentence[: opens.start()])
-        return Kind.PLAIN if conditional or ENGLISH.asks_what_is_open.search(sentence) else Kind.OPEN
+        return (
+            Kind.PLAIN if conditional or ENGLISH.asks_what_is_open.search(sentence) else Kind.OPEN
+        )
     decides = ENGLISH.decision_words.search(lowered) and ENGLISH.decides.search(sentence)
     if not decides or is_question(sentence) or ENGLISH.supposes.search(sentence):
         return Kind.PLAIN
-    before, after = sentence[: decides.start()], sentence[decides.end() :]
+    before = sentence[: decides.start()]
+    after = sentence[decides.end() :]
     told = f"{before} {after}" if decides[0].startswith(("was ", "were ", "been ")) else after
     has_object = not generic_terms().issuperset(terms(told))
     behind = after[5:] if ENGLISH.that.match(sentence, decides.end()) else after
     leans = ENGLISH.leans_behind.match(behind) or ENGLISH.leans_before.search(before)
-    return Kind.DECISION if has_object and not leans and not ENGLISH.condition.search(before[-80:]) else Kind.PLAIN
+    return (
+        Kind.DECISION
+        if has_object and not leans and not ENGLISH.condition.search(before[-80:])
+        else Kind.PLAIN
+    )
 
 
 def is_question(sentence: str) -> bool:
@@ -160,7 +197,9 @@ def is_question(sentence: str) -> bool:
 def importance(text: str, *, from_user: bool) -> float:
     """Returns the seed's score of a text, without its terms for place, but for numbers, names and code artifacts."""
     score = min(25.0, math.log2(word_count(text) + 1) * 5)
-    score += sum(min(most, points * len(pattern.findall(text))) for pattern, points, most in _POINTS)
+    score += sum(
+        min(most, points * len(pattern.findall(text))) for pattern, points, most in _POINTS
+    )
     return score + (5 if from_user else 0)
 
 
@@ -171,9 +210,14 @@ def digest_messages(lines: Sequence[Line], first: int, end: int) -> Digest:
 
 
 def merge(children: Sequence[Digest]) -> Digest:
-    """Returns one digest of several spans of one level in a row: by importance and coverage, no larger at any level."""
+    """Returns one digest of several spans of one level in a row.
+
+    By importance and coverage, no larger at any level.
+    """
     pool = [sentence for child in children for sentence in child.sentences]
-    picked = choose(pool, [len(sentence.text) for sentence in pool], CHARACTERS_PER_NODE, KEPT_PER_NODE)
+    picked = choose(
+        pool, [len(sentence.text) for sentence in pool], CHARACTERS_PER_NODE, KEPT_PER_NODE
+    )
     return Digest(
         first=children[0].first,
         end=children[-1].end,
@@ -184,15 +228,23 @@ def merge(children: Sequence[Digest]) -> Digest:
 
 
 def merged_artifacts(digests: Iterable[Digest], most: int | None = None) -> tuple[str, ...]:
-    """Returns the names that rank high in many digests; of equal ones, those of the first digest."""
+    """Returns the names that rank high in many digests.
+
+    Of equal ones, those of the first digest.
+    """
     weight: Counter[str] = Counter()
     for digest in digests:
-        weight.update({name: RANK_UNIT // rank for rank, name in enumerate(digest.artifacts, start=1)})
+        weight.update(
+            {name: RANK_UNIT // rank for rank, name in enumerate(digest.artifacts, start=1)}
+        )
     return tuple(name for name, _ in weight.most_common(most))
 
 
 def keep_sentences(lines: Iterable[Line], limit: int = KEPT_PER_SPAN) -> tuple[Sentence, ...]:
-    """Returns the sentences of a span that are worth keeping, in order; of equal ones, the first."""
+    """Returns the sentences of a span that are worth keeping, in order.
+
+    Of equal ones, the first.
+    """
     candidates = (sentence for line in lines for sentence in candidates_of(line))
     best: dict[str, Sentence] = {}
     for sentence in sorted(candidates, key=lambda s: (-s.score, s.position, s.order)):
@@ -205,42 +257,73 @@ def keep_sentences(lines: Iterable[Line], limit: int = KEPT_PER_SPAN) -> tuple[S
 @remembering(KNOWN_LINES)
 def candidates_of(line: Line) -> tuple[Sentence, ...]:
     """Returns the sentences of a message that say something later."""
-    found, beginning = list[Sentence](), line.text[:BEGINNING]
+    found = list[Sentence]()
+    beginning = line.text[:BEGINNING]
     is_foreign = len(ENGLISH.common.findall(beginning)) < word_count(beginning) * ENGLISH_SHARE
     for order, text in enumerate(units(line.text)):
-        if (words := word_count(text)) < 2:  # noqa: PLR2004 - "x", of which a long text may have very many
+        if (words := word_count(text)) < 2:
             continue
         kind = kind_of(text)
-        if kind is Kind.DECISION and line.speaker == "assistant" and not ENGLISH.together.search(text):
+        if (
+            kind is Kind.DECISION
+            and line.speaker == "assistant"
+            and not ENGLISH.together.search(text)
+        ):
             kind = Kind.PLAIN  # "We will use email" stands in many a text that it drafts
         # "Thanks!" and "Let me know if I can help." say nothing later; "Decided: Flask." does.
         if kind is Kind.PLAIN and words < FEWEST_WORDS:
             continue
-        if kind is Kind.PLAIN and line.speaker:  # of a chat: it must be whole, of a matter, and to nobody alone
+        if (
+            kind is Kind.PLAIN and line.speaker
+        ):  # of a chat: it must be whole, of a matter, and to nobody alone
             says_all = (is_foreign or ENGLISH.of_us.search(text)) and text == line.text.strip()
-            is_whole = ENGLISH.ends.search(text) or (line.from_user and (says_all or ENGLISH.speaks.search(text)))
-            signs = (ENGLISH.of_us, ENGLISH.number, ENGLISH.capitalised, ENGLISH.code, ENGLISH.problem)
-            of_matter = is_whole and text[-1] not in ":;,…" and (is_foreign or any(sign.search(text) for sign in signs))
-            if not of_matter or is_question(text) or ENGLISH.reacts.search(text) or ENGLISH.leans_on.search(text):
+            is_whole = ENGLISH.ends.search(text) or (
+                line.from_user and (says_all or ENGLISH.speaks.search(text))
+            )
+            signs = (
+                ENGLISH.of_us,
+                ENGLISH.number,
+                ENGLISH.capitalised,
+                ENGLISH.code,
+                ENGLISH.problem,
+            )
+            of_matter = (
+                is_whole
+                and text[-1] not in ":;,…"
+                and (is_foreign or any(sign.search(text) for sign in signs))
+            )
+            if (
+                not of_matter
+                or is_question(text)
+                or ENGLISH.reacts.search(text)
+                or ENGLISH.leans_on.search(text)
+            ):
                 continue
             # "I did think about that." is about nothing.
-            has_words = words >= FEWEST_FOREIGN_WORDS if is_foreign else ENGLISH.verb.search(text.lower())
-            if not has_words or len(frozenset(terms(text)) - generic_terms()) < 2:  # noqa: PLR2004
+            has_words = (
+                words >= FEWEST_FOREIGN_WORDS if is_foreign else ENGLISH.verb.search(text.lower())
+            )
+            if not has_words or len(frozenset(terms(text)) - generic_terms()) < 2:
                 continue
         worth = importance(text, from_user=line.from_user)
         if words > FEWEST_WORDS:  # "Agreed, then.", "Keep it open." say nothing by themselves
             worth += KIND_BONUS if kind is not Kind.PLAIN else 0.0
         worth -= LEANING_PENALTY if begins_in_the_middle(text) else 0.0
         worth -= TOOL_PENALTY if line.speaker.startswith("tool") else 0.0
-        found.append(Sentence(line.position, order, line.speaker, line.date, text, max(1.0, worth), kind))
+        found.append(
+            Sentence(line.position, order, line.speaker, line.date, text, max(1.0, worth), kind)
+        )
     return tuple(found)
 
 
-def choose(kept: Sequence[Sentence], costs: Sequence[int], budget: int, most: int | None = None) -> list[int]:
+def choose(
+    kept: Sequence[Sentence], costs: Sequence[int], budget: int, most: int | None = None
+) -> list[int]:
     """Returns the sentences to put into a summary, at most so many, as indexes in order, within a budget.
 
-    Greedy by importance and coverage per token (after Lin and Bilmes 2010): a sentence adds the weight of the terms
-    that no chosen sentence has yet, times its importance squared (measured: more decisions), over its cost.
+    Greedy by importance and coverage per token (after Lin and Bilmes 2010): a sentence adds the
+    weight of the terms that no chosen sentence has yet, times its importance squared (measured:
+    more decisions), over its cost.
     """
     pool = heapq.nsmallest(POOL, range(len(kept)), key=lambda i: (-kept[i].score, i))
     frequency = Counter(chain.from_iterable(kept[i].terms for i in pool))
@@ -251,10 +334,13 @@ def choose(kept: Sequence[Sentence], costs: Sequence[int], budget: int, most: in
     left = budget
 
     def gain(i: int) -> float:
-        new = math.fsum(map(weight.__getitem__, kept[i].terms - covered))  # exact: sets have no fixed order
+        new = math.fsum(
+            map(weight.__getitem__, kept[i].terms - covered)
+        )  # exact: sets have no fixed order
         return new * kept[i].score ** 2 / max(1, costs[i])
 
-    # Gains only fall, so a stale one is an upper bound: the top that is still the top when renewed is the best.
+    # Gains only fall, so a stale one is an upper bound: the top that is still the top when renewed
+    # is the best.
     queue = [(-gain(i), i) for i in pool]
     heapq.heapify(queue)
     while queue and len(chosen) != most:
@@ -286,9 +372,13 @@ def summary_lines(
     form: HistoryFormat,
 ) -> list[SummaryLine]:
     """Returns the lines that stand for everything before the cut, but for what the arc has `said` or is not `alive`."""
-    zones = [(zone, list(spans)) for zone, spans in groupby(digests, lambda digest: zone_of(strategy, digest, cut))]
+    zones = [
+        (zone, list(spans))
+        for zone, spans in groupby(digests, lambda digest: zone_of(strategy, digest, cut))
+    ]
     lines: list[SummaryLine] = []
-    left, parts = room_tokens, sum(PARTS[strategy][zone] for zone, _ in zones)
+    left = room_tokens
+    parts = sum(PARTS[strategy][zone] for zone, _ in zones)
     for zone, spans in zones:
         told = [_lines_of(digest, said, alive, form) for digest in spans]
         chosen = _zone_lines(told, count, left * PARTS[strategy][zone] // parts)
@@ -299,7 +389,10 @@ def summary_lines(
 
 
 def zone_of(strategy: str, digest: Digest, cut: int) -> int:
-    """Returns the zone of a strategy to which a span before the cut belongs; levels from three on are one."""
+    """Returns the zone of a strategy to which a span before the cut belongs.
+
+    Levels from three on are one.
+    """
     if strategy == "multi_level":
         return 3 - min(digest.level, 3)
     return int(strategy == "compacted" and digest.level == 1 and digest.first >= cut * OLDER_SHARE)
@@ -332,7 +425,10 @@ def _lines_of(
 def _zone_lines(
     spans: Sequence[Sequence[tuple[Sentence, SummaryLine]]], count: Count, room_tokens: int
 ) -> list[SummaryLine]:
-    """Returns sentences that fit with their headings: of every span its best one, then what adds most."""
+    """Returns sentences that fit with their headings.
+
+    Of every span its best one, then what adds most.
+    """
     sentences = [sentence for span in spans for sentence, _ in span]
     lines = [line for span in spans for _, line in span]
     best_first: list[list[int]] = []
@@ -342,9 +438,11 @@ def _zone_lines(
         end = begin + len(span)
         best_first.append(sorted(range(begin, end), key=lambda i: -lines[i].value))
         begin = end
-    costs, room = [count(line.text) for line in lines], room_tokens
+    costs = [count(line.text) for line in lines]
+    room = room_tokens
     while room > 0:  # what the headings cost is known once sentences are chosen
-        best, left = set[int](), room
+        best = set[int]()
+        left = room
         for waiting, own in reversed([*enumerate(best_first, 1)]):  # the newest span first
             if (whole := next((i for i in own if costs[i] <= left // waiting), None)) is not None:
                 best.add(whole)

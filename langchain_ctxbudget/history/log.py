@@ -1,12 +1,15 @@
-"""A conversation's messages in a store that several writers append to at once; one order for every reader.
+"""A conversation's messages in a store that several writers append to at once.
+
+One order for every reader.
 
 `put` is last-writer-wins on every backend, so each writer has a lane of its own, keys `lane/0`, `lane/1` ... without
 gaps, and a head that says how many there are, written after them. A reader asks for the heads that it knows by id, and
 then for what they count in addition. Changes are made in place, and a record in the writer's lane tells of them.
 
-A writer that joins writes an empty head, then a new text to `joined`, then reads `joined` and lists the heads. A reader
-lists them again when `joined` is another. So of two writers that join at the same moment, at least one sees the other.
-For the same reason a writer looks at the heads again after it has written its own.
+A writer that joins writes an empty head, then a new text to `joined`, then reads `joined` and lists
+the heads. A reader lists them again when `joined` is another. So of two writers that join at the
+same moment, at least one sees the other. For the same reason a writer looks at the heads again
+after it has written its own.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,16 +20,22 @@ from typing import Any, cast
 
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp, SearchItem, SearchOp
+
 from langchain_ctxbudget import stores
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.messages import content_id, fingerprint
 
-MESSAGES, LANES, JOINED, CUTS, PINS = "messages", "lanes", "joined", "cuts", "pins"
+MESSAGES = "messages"
+LANES = "lanes"
+JOINED = "joined"
+CUTS = "cuts"
+PINS = "pins"
 GUESTS = stores.owners.GUESTS
 POLLED = 32
 """Heads that a reader asks for each time: of the lanes that were written last."""
 SURE = 16
-"""A writer whose lane is not among this many that were written last joins again, as readers may not ask for it."""
+"""A writer whose lane is not among this many that were written last joins again, as readers may not
+ask for it."""
 LANES_READ = 256
 """Heads of lanes among which those that were written last are looked for."""
 
@@ -46,22 +55,32 @@ class Heads:
     def goes_on(self, known: "Heads") -> bool:
         """Returns whether all known records are still there, so that only new ones have to be read."""
         return (self.joined is not None or known.joined is None) and all(
-            (lane := self.lanes.get(name)) and lane.born == before.born and lane.count >= before.count
+            (lane := self.lanes.get(name))
+            and lane.born == before.born
+            and lane.count >= before.count
             for name, before in known.lanes.items()
         )
 
 
 def read_heads(store: BaseStore, scope: stores.Scope, known: Heads | None = None) -> Flow[Heads]:
-    """Reads how far the writers have come, by id; listed only where a writer has joined or a lane is gone."""
-    namespace, polled = scope.namespace(LANES), known.polled() if known else []
-    joined, *found = yield from batch(store, [GetOp(namespace, JOINED), *(GetOp(namespace, lane) for lane in polled)])
+    """Reads how far the writers have come, by id.
+
+    Listed only where a writer has joined or a lane is gone.
+    """
+    namespace = scope.namespace(LANES)
+    polled = known.polled() if known else []
+    joined, *found = yield from batch(
+        store, [GetOp(namespace, JOINED), *(GetOp(namespace, lane) for lane in polled)]
+    )
     text = _text_of(joined) if isinstance(joined, Item) else None
     pairs = zip(polled, found, strict=True)
     heads = {name: lane_of(name, item.value) for name, item in pairs if isinstance(item, Item)}
     if known and text == known.joined and len(heads) == len(polled):
         return Heads(text, {**known.lanes, **heads})
     items = yield from stores.read_all(store, namespace)
-    return Heads(text, {item.key: lane_of(item.key, item.value) for item in items if item.key != JOINED})
+    return Heads(
+        text, {item.key: lane_of(item.key, item.value) for item in items if item.key != JOINED}
+    )
 
 
 def heads_in(items: Iterable[Item]) -> Heads:
@@ -77,7 +96,10 @@ def heads_in(items: Iterable[Item]) -> Heads:
 
 
 def _text_of(joined: Item) -> str:
-    """Returns the text of a `joined` record; a damaged one, too, is only compared with what it was before."""
+    """Returns the text of a `joined` record.
+
+    A damaged one, too, is only compared with what it was before.
+    """
     return str(stores.stored(joined.value).get("text", joined.value))
 
 
@@ -101,14 +123,28 @@ def read_new(store: BaseStore, scope: stores.Scope, known: Heads, now: Heads) ->
     """Reads the records that the lanes have gained since `known`, in order."""
     starts = {name: lane.count for name, lane in known.lanes.items()}
     ends = {name: lane.count for name, lane in now.lanes.items()}
-    keys = [stores.place_key(name, number) for name, end in ends.items() for number in range(starts.get(name, 0), end)]
+    keys = [
+        stores.place_key(name, number)
+        for name, end in ends.items()
+        for number in range(starts.get(name, 0), end)
+    ]
     stored_at: dict[str, datetime] = {}
     records = yield from _read_records(store, scope, keys, stored_at)
-    messages = {key: record for key, record in records.items() if isinstance(record, stores.MessageRecord)}
-    touched = {key for record in records.values() if isinstance(record, stores.ChangeRecord) for key in record.changed}
+    messages = {
+        key: record for key, record in records.items() if isinstance(record, stores.MessageRecord)
+    }
+    touched = {
+        key
+        for record in records.values()
+        if isinstance(record, stores.ChangeRecord)
+        for key in record.changed
+    }
     # Read after the heads, so they are at least as new as what the heads tell of.
     found = yield from _read_records(store, scope, sorted(touched), stored_at)
-    changed = {key: it if isinstance(it := found.get(key), stores.MessageRecord) else None for key in touched}
+    changed = {
+        key: it if isinstance(it := found.get(key), stores.MessageRecord) else None
+        for key in touched
+    }
     stay = (changed.get(key, record) for key, record in messages.items())
     return News(
         messages=in_order(record for record in stay if record is not None),
@@ -153,11 +189,14 @@ class Folded:
     archived: dict[str, str]
 
 
-def fold(records: Iterable[stores.MessageRecord], known: Callable[[str], str | None] = lambda _: None) -> Folded:
+def fold(
+    records: Iterable[stores.MessageRecord], known: Callable[[str], str | None] = lambda _: None
+) -> Folded:
     """Makes a conversation of records that are in order.
 
-    Where two writers have used one id, the same message is there once; of different ones both stay, the later one under
-    another id. `known` gives the fingerprint of the message that an id stands for already.
+    Where two writers have used one id, the same message is there once; of different ones both stay,
+    the later one under another id. `known` gives the fingerprint of the message that an id stands
+    for already.
     """
     shown: dict[str, BaseMessage] = {}
     messages: list[tuple[stores.MessageRecord, BaseMessage]] = []
@@ -178,7 +217,11 @@ def fold(records: Iterable[stores.MessageRecord], known: Callable[[str], str | N
             if record.named and says == before:
                 doubles.append(record)
                 continue
-            ids = (content_id(says, n) for n in count(2)) if not record.named else (f"{key}~{n}" for n in count(2))
+            ids = (
+                (content_id(says, n) for n in count(2))
+                if not record.named
+                else (f"{key}~{n}" for n in count(2))
+            )
             key = next(one for one in ids if said(one) is None)
             message = message.model_copy(update={"id": key})
         shown[key] = message
@@ -187,7 +230,9 @@ def fold(records: Iterable[stores.MessageRecord], known: Callable[[str], str | N
 
 
 def puts(
-    store: BaseStore, scope: stores.Scope, records: Mapping[str, stores.MessageRecord | stores.ChangeRecord | None]
+    store: BaseStore,
+    scope: stores.Scope,
+    records: Mapping[str, stores.MessageRecord | stores.ChangeRecord | None],
 ) -> list[PutOp]:
     """Returns the writes of records by key, and behind them the deletions of those that are None.
 
@@ -199,7 +244,14 @@ def puts(
         if isinstance(record, stores.MessageRecord) and stores.has_index(store):
             value = record.to_indexed_value()
         said = stores.SAID in value
-        made.append(PutOp(scope.namespace(MESSAGES), key, value or None, index=[stores.SAID] if said else False))
+        made.append(
+            PutOp(
+                scope.namespace(MESSAGES),
+                key,
+                value or None,
+                index=[stores.SAID] if said else False,
+            )
+        )
     return made
 
 
@@ -210,22 +262,35 @@ def head_put(scope: stores.Scope, lane: str, head: stores.LaneRecord) -> PutOp:
 
 def read_conversations(store: BaseStore, user_id: str) -> Flow[list[str]]:
     """Reads the ids of a user's conversations, sorted."""
-    namespaces = yield from stores.read_namespaces(store, (stores.ROOT, stores.label(user_id), LANES))
+    namespaces = yield from stores.read_namespaces(
+        store, (stores.ROOT, stores.label(user_id), LANES)
+    )
     items = yield from read_items(store, [GetOp(one, JOINED) for one in namespaces])
     return sorted(conversation_of(item) for item in items if item is not None)
 
 
 def read_behind(store: BaseStore, user_id: str, kind: str) -> Flow[list[str]]:
     """Reads the ids of conversations written to since their record of a kind, or where that has no marks or waits."""
-    asked = [SearchOp((stores.ROOT, stores.label(user_id), one), limit=LANES_READ) for one in (LANES, kind)]
+    asked = [
+        SearchOp((stores.ROOT, stores.label(user_id), one), limit=LANES_READ)
+        for one in (LANES, kind)
+    ]
     lanes, done = (cast("list[SearchItem]", result) for result in (yield from batch(store, asked)))
     begun = {item.namespace[-1] for item in done}
     records = [(item, stores.stored(item.value)) for item in done]
-    finished = [item for item, record in records if record.get("marks") and not record.get("waits_until")]
+    finished = [
+        item for item, record in records if record.get("marks") and not record.get("waits_until")
+    ]
     done_at = {item.namespace[-1]: item.updated_at for item in finished}
     heads = ((item.namespace[-1], item.updated_at) for item in lanes if item.key != JOINED)
-    behind = {name for name, at in heads if name in begun and (name not in done_at or at > done_at[name])}
-    return sorted(conversation_of(item) for item in lanes if item.key == JOINED and item.namespace[-1] in behind)
+    behind = {
+        name for name, at in heads if name in begun and (name not in done_at or at > done_at[name])
+    }
+    return sorted(
+        conversation_of(item)
+        for item in lanes
+        if item.key == JOINED and item.namespace[-1] in behind
+    )
 
 
 def conversation_of(joined: Item) -> str:

@@ -1,7 +1,10 @@
-"""Digests by a summary model: span after span, each once, applied only where the messages are still the same.
+"""Digests by a summary model.
 
-The wording follows `compactMessages` and `compactText` of seed 000. Everything that is summed up is data, and stands in
-fences. A reply that is late, empty or unreadable is asked for once more; then extraction stands.
+Span after span, each once, applied only where the messages are still the same.
+
+The wording follows `compactMessages` and `compactText` of seed 000. Everything that is summed up is
+data, and stands in fences. A reply that is late, empty or unreadable is asked for once more; then
+extraction stands.
 """
 
 import json
@@ -13,11 +16,21 @@ from functools import partial
 from typing import Any, Protocol, Self
 
 from langgraph.store.base import BaseStore, GetOp
+
 from langchain_ctxbudget import llm, messages
 from langchain_ctxbudget.errors import ModelReplyError, StoreDataError
 from langchain_ctxbudget.flow import Flow, T, batch, drive
 from langchain_ctxbudget.history.conversation import Conversation, OpenConversation
-from langchain_ctxbudget.history.extractive import ENGLISH, Digest, Kind, Line, Sentence, choose, importance, kind_of
+from langchain_ctxbudget.history.extractive import (
+    ENGLISH,
+    Digest,
+    Kind,
+    Line,
+    Sentence,
+    choose,
+    importance,
+    kind_of,
+)
 from langchain_ctxbudget.history.log import read_items
 from langchain_ctxbudget.history.tree import KnownDigests, Node, Spans, node_at
 from langchain_ctxbudget.messages import CONTEXT, SUMMARY, fences, fold, one_line, sentences, terms
@@ -36,12 +49,15 @@ REPLY_EXTRA_TOKENS = 700
 """A reply needs so much beyond its summary: for the lists and the format."""
 LEAST_ROOM_TOKENS = 256
 _CHARACTERS_PER_TOKEN = 3.5
-_LIST_BONUS, _OVERVIEW_BONUS = 10.0, 15.0
-"""For what the model itself calls a decision or open, and its overview; the seed's points for decisions and ends."""
+_LIST_BONUS = 10.0
+_OVERVIEW_BONUS = 15.0
+"""For what the model itself calls a decision or open, and its overview; the seed's points for
+decisions and ends."""
 _SHOWN_CHARACTERS = 120
 _WORDING = messages.packaged("history/summarizing.md").strip()
 SCHEMA: dict[str, Any] = json.loads(messages.packaged("history/summarizing.json"))
-"""The reply as JSON schema; a dict, because a pydantic class makes some clients refuse prose unseen."""
+"""The reply as JSON schema; a dict, because a pydantic class makes some clients refuse prose
+unseen."""
 _FIELDS = {name: field["description"] for name, field in SCHEMA["properties"].items()}
 _SAMPLE = json.dumps({name: [] if name in LISTS else "" for name in _FIELDS})
 _AS_JSON = f"\n\nReply with one JSON object of exactly these fields and nothing else:\n{_SAMPLE}"
@@ -63,15 +79,23 @@ class SummaryRequest:
     digest: str = ""
 
 
-def read_reply(request: SummaryRequest, made_by: str, counter: TokenCounter, reply: str | Mapping[str, Any]) -> Digest:
-    """Reads a model's answer as the digest of a span: its most important sentences within the cap, in order.
+def read_reply(
+    request: SummaryRequest, made_by: str, counter: TokenCounter, reply: str | Mapping[str, Any]
+) -> Digest:
+    """Reads a model's answer as the digest of a span.
+
+    Its most important sentences within the cap, in order.
 
     It is the JSON that was asked for, or a summary alone; else a `ValueError` says what it is.
     """
     fields, shown = _fields_of(reply)
-    lines = (line for part in _strings(fields.get("summary")) for line in encodable(part).splitlines())
+    lines = (
+        line for part in _strings(fields.get("summary")) for line in encodable(part).splitlines()
+    )
     said = (one_line(sentence) for line in lines for sentence in sentences(_without_bullet(line)))
-    told = (messages.clipped(one, messages.MAX_SENTENCE_CHARACTERS) for one in said if one[-1:] != ":")
+    told = (
+        messages.clipped(one, messages.MAX_SENTENCE_CHARACTERS) for one in said if one[-1:] != ":"
+    )
     statements = _unique(told, STATEMENTS_READ)
     if not statements:
         raise ValueError(f"a reply without a summary: {shown}")
@@ -86,13 +110,22 @@ def read_reply(request: SummaryRequest, made_by: str, counter: TokenCounter, rep
         for item in items:  # where a statement says the same, that stands for it
             text, _ = kinds.get(_bare(item), (item, kind))
             kinds[_bare(item)] = text, kind
-    node, dates = request.node, {line.date for line in request.lines}
-    date = next(iter(dates)) if len(dates) == 1 else None  # of several days, the model says itself which
+    node = request.node
+    dates = {line.date for line in request.lines}
+    date = (
+        next(iter(dates)) if len(dates) == 1 else None
+    )  # of several days, the model says itself which
     made = []
     for order, (text, kind) in enumerate(kinds.values()):
         bonus = (_OVERVIEW_BONUS if not order else 0) + (0 if kind is Kind.PLAIN else _LIST_BONUS)
-        made.append(Sentence(node.first, order, "", date, text, importance(text, from_user=False) + bonus, kind))
-    kept = choose(made, [counter.count_text(sentence.text) for sentence in made], request.cap_tokens)
+        made.append(
+            Sentence(
+                node.first, order, "", date, text, importance(text, from_user=False) + bonus, kind
+            )
+        )
+    kept = choose(
+        made, [counter.count_text(sentence.text) for sentence in made], request.cap_tokens
+    )
     return Digest(
         first=node.first,
         end=node.end,
@@ -108,7 +141,12 @@ def _fields_of(reply: str | Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
     """Returns the fields of a model's answer, and the answer in short for errors."""
     text = str(reply) if isinstance(reply, Mapping) else llm.without_thoughts(reply)
     shown = repr(messages.clipped(text, _SHOWN_CHARACTERS))
-    if isinstance(reply, Mapping) or not text or ENGLISH.json.search(text) or len(text) > llm.MOST_REPLY_CHARACTERS:
+    if (
+        isinstance(reply, Mapping)
+        or not text
+        or ENGLISH.json.search(text)
+        or len(text) > llm.MOST_REPLY_CHARACTERS
+    ):
         try:
             return llm.reply_object(reply, tuple(_FIELDS)), shown
         except ValueError as error:
@@ -119,13 +157,17 @@ def _fields_of(reply: str | Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
 
 
 def _strings(value: object) -> list[str]:
-    return [item for item in (value if isinstance(value, list) else [value]) if isinstance(item, str)]
+    return [
+        item for item in (value if isinstance(value, list) else [value]) if isinstance(item, str)
+    ]
 
 
 def _listed(name: str, value: object) -> tuple[str, ...]:
     """Returns the strings of a list, one line each, without the marks that are added where they are shown."""
     most, characters = LISTS[name]
-    texts = (_without_bullet(text[: 4 * characters]).replace("[OPEN]", "") for text in _strings(value))
+    texts = (
+        _without_bullet(text[: 4 * characters]).replace("[OPEN]", "") for text in _strings(value)
+    )
     return _unique((messages.clipped(encodable(text), characters) for text in texts), most)
 
 
@@ -149,16 +191,27 @@ class ChatModelSummarizer:
     """Makes digests with any chat model."""
 
     def __init__(self, model: ChatModel) -> None:
-        self.model = llm.StructuredModel(model, SCHEMA, names=("summarize_history", "summarization"), quotes=True)
+        self.model = llm.StructuredModel(
+            model, SCHEMA, names=("summarize_history", "summarization"), quotes=True
+        )
 
     @property
     def fingerprint(self) -> str:
-        """Another one for every model and every wording of the prompt: digests of one are not those of another."""
+        """Another one for every model and every wording of the prompt.
+
+        Digests of one are not those of another.
+        """
         return f"{self.model.kind}/{VERSION}"
 
     def summarize(self, request: SummaryRequest, counter: TokenCounter) -> Digest:
-        """Sums up a span; `counter` measures the cap. A `ModelReplyError` says why there is no summary."""
-        limits = {"tokens": request.cap_tokens, "characters": int(request.cap_tokens * _CHARACTERS_PER_TOKEN)}
+        """Sums up a span; `counter` measures the cap.
+
+        A `ModelReplyError` says why there is no summary.
+        """
+        limits = {
+            "tokens": request.cap_tokens,
+            "characters": int(request.cap_tokens * _CHARACTERS_PER_TOKEN),
+        }
         fields = "".join(f"\n- {name}: {text}" for name, text in _FIELDS.items())
         instructions = _WORDING.format(**limits, fields=fields, CONTEXT=CONTEXT, SUMMARY=SUMMARY)
         data = self._data(request, estimate_tokens(instructions))
@@ -167,33 +220,50 @@ class ChatModelSummarizer:
         return self.model.ask(instructions, _AS_JSON, data, read, failed=failed)
 
     def _data(self, request: SummaryRequest, taken: int) -> str:
-        """Returns the text to read: what came before the span, then its lines, the largest of them clipped."""
+        """Returns the text to read.
+
+        What came before the span, then its lines, the largest of them clipped.
+        """
         window = self.model.window_tokens
-        questions = "".join(f"- {fences.as_item(question)}\n" for question in request.open_questions)
-        told = {"The conversation before this span": request.prior, "Questions that were open before it": questions}
+        questions = "".join(
+            f"- {fences.as_item(question)}\n" for question in request.open_questions
+        )
+        told = {
+            "The conversation before this span": request.prior,
+            "Questions that were open before it": questions,
+        }
         before = ""
         for heading, text in told.items():
             shown = _within(fences.as_data(encodable(text)), window // 8).strip()
-            before += f"{heading}:\n{fences.opening(SUMMARY)}{shown}\n{fences.closing(SUMMARY)}\n" if shown else ""
+            before += (
+                f"{heading}:\n{fences.opening(SUMMARY)}{shown}\n{fences.closing(SUMMARY)}\n"
+                if shown
+                else ""
+            )
         before += f"The span:\n{fences.opening(CONTEXT).strip()}"
-        taken += sum(map(estimate_tokens, (_AS_JSON, before, fences.closing(CONTEXT)))) + llm.FRAMING_TOKENS
+        taken += (
+            sum(map(estimate_tokens, (_AS_JSON, before, fences.closing(CONTEXT))))
+            + llm.FRAMING_TOKENS
+        )
         taken += min(2 * request.cap_tokens + REPLY_EXTRA_TOKENS, window // 3)
         if window - taken < LEAST_ROOM_TOKENS:
             raise self.model.too_small(window - taken)
         lines = [_rendered(line) for line in request.lines]
         most = messages.water_level([estimate_tokens(line) for line in lines], window - taken)
-        return "\n".join([before, *(_within(line, most) for line in lines), fences.closing(CONTEXT)])
+        return "\n".join(
+            [before, *(_within(line, most) for line in lines), fences.closing(CONTEXT)]
+        )
 
 
 def _within(text: str, most_tokens: int) -> str:
-    return messages.clip_text(text, estimate_tokens, most_tokens) or messages.clipped(text, most_tokens)
+    return messages.clip_text(text, estimate_tokens, most_tokens) or messages.clipped(
+        text, most_tokens
+    )
 
 
 def _rendered(line: Line) -> str:
-    date, speaker = (
-        f"[{line.date}] " if line.date else "",
-        messages.clipped(encodable(line.speaker), llm.SPEAKER_CHARACTERS),
-    )
+    date = f"[{line.date}] " if line.date else ""
+    speaker = messages.clipped(encodable(line.speaker), llm.SPEAKER_CHARACTERS)
     return f"- {date}{fences.as_data(speaker)}{': ' if speaker else ''}{fences.as_item(encodable(line.text))}"
 
 
@@ -221,7 +291,9 @@ class ConversationCompaction(Record):
     """When a model wrote it; None for an extraction."""
 
     @classmethod
-    def of(cls, digest: Digest, seen: Conversation, key: str, created_at: datetime | None = None) -> Self:
+    def of(
+        cls, digest: Digest, seen: Conversation, key: str, created_at: datetime | None = None
+    ) -> Self:
         """Returns the record of a digest."""
         original = sum(seen.costs[digest.first : digest.end])
         compacted = sum(seen.counter.count_text(sentence.text) for sentence in digest.sentences)
@@ -246,7 +318,10 @@ class ConversationCompaction(Record):
 
 
 def look_up(store: BaseStore, scope: Scope, known: KnownDigests, keys: Sequence[str]) -> Flow[bool]:
-    """Reads summaries that other runs or processes have written, once for each span; returns True if there is any."""
+    """Reads summaries that other runs or processes have written, once for each span.
+
+    Returns True if there is any.
+    """
     new = [key for key in keys if key not in known.digests and key not in known.looked_up]
     items = yield from read_items(store, [GetOp(scope.namespace(COMPACTIONS), key) for key in new])
     known.looked_up.update(new)
@@ -261,13 +336,19 @@ def look_up(store: BaseStore, scope: Scope, known: KnownDigests, keys: Sequence[
 def compactions(
     store: BaseStore, seen: Conversation, span_messages: int, until: int
 ) -> Flow[list[ConversationCompaction]]:
-    """Returns the record of every span before a position: the model's digest, else that of extraction."""
+    """Returns the record of every span before a position.
+
+    The model's digest, else that of extraction.
+    """
     spans = seen.spans(span_messages)
     nodes = spans.tree.complete(until)
     if spans.known.maker:
         yield from look_up(store, seen.scope, spans.known, [*map(spans.key, nodes)])
     keys = (spans.key(node) if spans.written(node) else spans.tree.key(node) for node in nodes)
-    return [ConversationCompaction.of(spans.digest(node), seen, key) for node, key in zip(nodes, keys, strict=True)]
+    return [
+        ConversationCompaction.of(spans.digest(node), seen, key)
+        for node, key in zip(nodes, keys, strict=True)
+    ]
 
 
 def request_of(seen: Conversation, spans: Spans, node: Node, key: str) -> SummaryRequest:
@@ -278,7 +359,9 @@ def request_of(seen: Conversation, spans: Spans, node: Node, key: str) -> Summar
     else:
         parts = map(spans.digest, spans.tree.children(node))
         lines = [Line(part.first, "", None, _text(part), from_user=False) for part in parts]
-    before = spans.digest(node_at(spans.tree.starts, node.level, node.index - 1)) if node.index else None
+    before = (
+        spans.digest(node_at(spans.tree.starts, node.level, node.index - 1)) if node.index else None
+    )
     opened = before.open_questions if before else ()
     if before is None or before.made_by == EXTRACTION:
         asked = seen.read_questions(len(seen.entries)).alive
@@ -330,13 +413,16 @@ class Summarizing:
     def submit(self, conversation: OpenConversation, *, is_rebuilt: bool) -> None:
         """Has the spans written about that came behind the cut, or are about to.
 
-        Once the model has failed, that waits; then it is asked about all that it has not written about.
+        Once the model has failed, that waits; then it is asked about all that it has not written
+        about.
         """
         known = conversation.table.made
         is_due = known.waits_until is not None and known.waits_until <= self._owner.clock()
         if known.waits_until is not None and not is_due:
             return
-        new = conversation.scope.is_kept and (is_rebuilt or is_due or known.until > known.asked_until)
+        new = conversation.scope.is_kept and (
+            is_rebuilt or is_due or known.until > known.asked_until
+        )
         if new and wanted(self._seen(conversation)[1]):
             self.worker.submit(conversation.scope)
             known.asked_until = known.until
@@ -346,7 +432,10 @@ class Summarizing:
         return seen, seen.spans(seen.table.made.span_messages)
 
     def _run(self, scope: Scope, cancelled: Cancelled) -> Flow[None]:
-        """Writes about span after span of one conversation; its lock is not held while the model works."""
+        """Writes about span after span of one conversation.
+
+        Its lock is not held while the model works.
+        """
         while not cancelled and (job := (yield from self._owner.recall(scope, self._next))):
             try:
                 made: Digest | ModelReplyError = self.summarizer.summarize(job, self._owner.counter)
@@ -359,11 +448,18 @@ class Summarizing:
 
     def _next(self, conversation: OpenConversation) -> Flow[SummaryRequest | None]:
         seen, spans = self._seen(conversation)
-        yield from look_up(self._owner.store, seen.scope, spans.known, [key for _, key in wanted(spans)])
+        yield from look_up(
+            self._owner.store, seen.scope, spans.known, [key for _, key in wanted(spans)]
+        )
         return next((request_of(seen, spans, node, key) for node, key in wanted(spans)), None)
 
-    def _take(self, job: SummaryRequest, made: Digest | ModelReplyError, conversation: OpenConversation) -> Flow[None]:
-        """Stores a digest if all messages up to its end are unchanged; or notes why there is none."""
+    def _take(
+        self, job: SummaryRequest, made: Digest | ModelReplyError, conversation: OpenConversation
+    ) -> Flow[None]:
+        """Stores a digest if all messages up to its end are unchanged.
+
+        Or notes why there is none.
+        """
         seen, spans = self._seen(conversation)
         known = spans.known
         if isinstance(made, ModelReplyError):
@@ -371,7 +467,11 @@ class Summarizing:
                 known.refusals[job.key] = known.refusals.get(job.key, 0) + 1
             known.failed += 1
             known.waits_until = self._owner.clock() + llm.wait_after(known.failed)
-            again = f"; it is asked again, not before {llm.told(known.waits_until)}" if known.lacks(job.key) else ""
+            again = (
+                f"; it is asked again, not before {llm.told(known.waits_until)}"
+                if known.lacks(job.key)
+                else ""
+            )
             known.failures[job.key] = f"{made}{again}"
             return
         known.failed = 0
@@ -382,4 +482,7 @@ class Summarizing:
             known.digests[job.key] = made
             known.failures.pop(job.key, None)
             record = ConversationCompaction.of(made, seen, job.key, self._owner.clock())
-            yield from batch(self._owner.store, [written(GetOp(seen.scope.namespace(COMPACTIONS), record.id), record)])
+            yield from batch(
+                self._owner.store,
+                [written(GetOp(seen.scope.namespace(COMPACTIONS), record.id), record)],
+            )

@@ -1,7 +1,8 @@
 """The compaction tree of a conversation, the frontier through it, and the digests of its spans.
 
-Five spans make a node of the next level, five of those one of the next. The end of a span follows from the
-messages themselves (content-defined chunking, Muthitacharoen et al. 2001): a message that is removed changes two.
+Five spans make a node of the next level, five of those one of the next. The end of a span follows
+from the messages themselves (content-defined chunking, Muthitacharoen et al. 2001): a message that
+is removed changes two.
 """
 
 from bisect import bisect_left, bisect_right
@@ -12,6 +13,7 @@ from itertools import chain, pairwise
 from typing import Annotated
 
 from pydantic import Field
+
 from langchain_ctxbudget.history.columns import Entry
 from langchain_ctxbudget.history.extractive import Digest, Line, digest_messages, merge
 from langchain_ctxbudget.messages import digest
@@ -19,14 +21,18 @@ from langchain_ctxbudget.messages import digest
 FAN_OUT = 5
 """Nodes that make one of the next level (seed 000: groups of 5)."""
 FINE_NODES = 3
-"""At every level, at least so many of the newest nodes are on the frontier (seed 000: three chunks at level 1)."""
+"""At every level, at least so many of the newest nodes are on the frontier (seed 000: three chunks
+at level 1)."""
 SPAN_CHARACTERS = 40_000
-"""A span of long messages ends here, about 10,000 tokens; in characters, so that all tokenizers have the same."""
-SHORTEST, LONGEST = 0.8, 1.3
+"""A span of long messages ends here, about 10,000 tokens; in characters, so that all tokenizers
+have the same."""
+SHORTEST = 0.8
+LONGEST = 1.3
 ENDS_ONE_IN = 8
 """Between the two, one message in so many ends its span: about the wanted size on average."""
 MOST_ATTEMPTS = 3
-"""Times that a model's replies about a span may be of no use before its extraction stands for good."""
+"""Times that a model's replies about a span may be of no use before its extraction stands for
+good."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -41,7 +47,10 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """The spans of a conversation that have ended, and a hash of the content of every node; a value."""
+    """The spans of a conversation that have ended, and a hash of the content of every node.
+
+    A value.
+    """
 
     span_messages: Annotated[int, Field(alias="segment_messages")]
     """About how many messages a span has."""
@@ -51,14 +60,24 @@ class Tree:
     """The hashes of the spans; equal content has the same hash wherever it stands."""
 
     def grow(self, entries: Sequence[Entry]) -> "Tree":
-        """Returns the tree with the spans that have ended by now; only messages after the last start are read."""
+        """Returns the tree with the spans that have ended by now.
+
+        Only messages after the last start are read.
+        """
         shortest = max(1, int(self.span_messages * SHORTEST))
-        longest, edges = max(1, int(self.span_messages * LONGEST)), [*self.starts]
+        longest = max(1, int(self.span_messages * LONGEST))
+        edges = [*self.starts]
         characters = 0
         for at in range(edges[-1], len(entries)):
             count = at - edges[-1]
-            marked = count >= shortest and int(entries[at - 1].fingerprint[:8], 16) % ENDS_ONE_IN == 0
-            if count and entries[at].safe_cut and (marked or count >= longest or characters >= SPAN_CHARACTERS):
+            marked = (
+                count >= shortest and int(entries[at - 1].fingerprint[:8], 16) % ENDS_ONE_IN == 0
+            )
+            if (
+                count
+                and entries[at].safe_cut
+                and (marked or count >= longest or characters >= SPAN_CHARACTERS)
+            ):
                 edges.append(at)
                 characters = 0
             characters += len(entries[at].text)
@@ -66,7 +85,11 @@ class Tree:
         if len(edges) - 1 == known:
             return self
         new = (
-            digest("".join(f"{one.id}\0{one.fingerprint}\0{one.preservation == 'drop'}\0" for one in part)).hex()
+            digest(
+                "".join(
+                    f"{one.id}\0{one.fingerprint}\0{one.preservation == 'drop'}\0" for one in part
+                )
+            ).hex()
             for part in (entries[first:end] for first, end in pairwise(edges[known:]))
         )
         return replace(self, starts=tuple(edges), keys=(*self.keys, *new))
@@ -85,23 +108,33 @@ class Tree:
         return bisect_right(self.starts, position) - 1
 
     def complete(self, position: int, known: int = 0) -> list[Node]:
-        """Returns the nodes that end by a position, but not with one of `known` spans; each after its children."""
+        """Returns the nodes that end by a position, but not with one of `known` spans.
+
+        Each after its children.
+        """
         nodes: list[Node] = []
         for index in range(known, self.spans_until(position)):
-            level, count = 1, index + 1
+            level = 1
+            count = index + 1
             nodes.append(node_at(self.starts, level, index))
             while count % FAN_OUT == 0:
-                level, count = level + 1, count // FAN_OUT
+                level = level + 1
+                count = count // FAN_OUT
                 nodes.append(node_at(self.starts, level, count - 1))
         return nodes
 
     def children(self, parent: Node) -> list[Node]:
         """Returns the five nodes of the level below that a node consists of."""
         first = parent.index * FAN_OUT
-        return [node_at(self.starts, parent.level - 1, index) for index in range(first, first + FAN_OUT)]
+        return [
+            node_at(self.starts, parent.level - 1, index) for index in range(first, first + FAN_OUT)
+        ]
 
     def key(self, span: Node) -> str:
-        """Returns the hash of a node's content; empty for a span that is no complete node of this tree."""
+        """Returns the hash of a node's content.
+
+        Empty for a span that is no complete node of this tree.
+        """
         width = FAN_OUT ** (span.level - 1)
         keys = self.keys[span.index * width : (span.index + 1) * width]
         if len(keys) < width or node_at(self.starts, span.level, span.index) != span:
@@ -116,13 +149,18 @@ def node_at(starts: Sequence[int], level: int, index: int) -> Node:
 
 
 def frontier(starts: Sequence[int], spans: int) -> list[Node]:
-    """Returns the nodes that stand for the first `spans` spans, oldest first: three to seven of every level."""
+    """Returns the nodes that stand for the first `spans` spans, oldest first.
+
+    Three to seven of every level.
+    """
     nodes: list[Node] = []
-    level, end = 1, spans
+    level = 1
+    end = spans
     while end:
         start = max(0, (end - FINE_NODES) // FAN_OUT * FAN_OUT)
         nodes[:0] = [node_at(starts, level, index) for index in range(start, end)]
-        level, end = level + 1, start // FAN_OUT
+        level = level + 1
+        end = start // FAN_OUT
     return nodes
 
 
@@ -136,7 +174,8 @@ class KnownDigests:
     failures: dict[str, str] = field(default_factory=dict)
     """The last reason why there is no digest under a key."""
     refusals: dict[str, int] = field(default_factory=dict)
-    """The times that the model's reply under a key could not be used, or that its server refused the request."""
+    """The times that the model's reply under a key could not be used, or that its server refused
+    the request."""
     waits_until: datetime | None = None
     """The model has failed, and is not asked again before this time."""
     failed: int = 0
@@ -153,7 +192,10 @@ class KnownDigests:
     def copy(self, trees: Iterable[Tree]) -> "KnownDigests":
         """Returns the same for another table, but for the extractions of spans that stand in none of its trees."""
         contents = {tree.key(node) for tree in trees for node in tree.complete(tree.starts[-1])}
-        return replace(self, extracted={key: made for key, made in self.extracted.items() if key[0] in contents})
+        return replace(
+            self,
+            extracted={key: made for key, made in self.extracted.items() if key[0] in contents},
+        )
 
     def lacks(self, key: str) -> bool:
         """Returns True if the model has not written under a key, and may still be asked."""
@@ -179,10 +221,16 @@ class Spans:
 
     def lines(self, span: Node) -> list[Line]:
         """Returns the messages of a span as a summariser reads them."""
-        return [entry.as_line(at) for at, entry in enumerate(self.entries[span.first : span.end], span.first)]
+        return [
+            entry.as_line(at)
+            for at, entry in enumerate(self.entries[span.first : span.end], span.first)
+        ]
 
     def extracted(self, span: Node) -> Digest:
-        """Returns the digest that extraction makes of a span; every message of a node is read once."""
+        """Returns the digest that extraction makes of a span.
+
+        Every message of a node is read once.
+        """
         content = self.tree.key(span)
         key = content, self.entries[span.first].date
         if content and key in self.known.extracted:
@@ -213,7 +261,9 @@ class Spans:
     def important(self, cut: int) -> list[int]:
         """Returns the messages before a cut that have said most, by their best sentences, the most important first."""
         worth: dict[int, float] = {}
-        for sentence in chain.from_iterable(self.extracted(span).sentences for span in self._nodes(cut)):
+        for sentence in chain.from_iterable(
+            self.extracted(span).sentences for span in self._nodes(cut)
+        ):
             worth[sentence.position] = max(worth.get(sentence.position, 0.0), sentence.score)
         return sorted(worth, key=lambda at: (-worth[at], at))
 

@@ -1,10 +1,12 @@
-"""The work state of an agent: what its calls before the cut have left behind, made from calls and results alone.
+"""The work state of an agent.
 
-Nobody knows the tools beforehand: the kind of a call follows from its arguments, and `tool_kinds` says it where that is
-not enough. A name is as likely to be used again as its past uses make it: the sum of `1 / (1 + age)` over them, the age
-counted in calls (Anderson's law of memory), more for what a call was given than for what was said.
-What a result says is one use that all its names share: one of three files that a search found is likely to be opened,
-one of 300 names in a file is not.
+What its calls before the cut have left behind, made from calls and results alone.
+
+Nobody knows the tools beforehand: the kind of a call follows from its arguments, and `tool_kinds`
+says it where that is not enough. A name is as likely to be used again as its past uses make it: the
+sum of `1 / (1 + age)` over them, the age counted in calls (Anderson's law of memory), more for what
+a call was given than for what was said. What a result says is one use that all its names share: one
+of three files that a search found is likely to be opened, one of 300 names in a file is not.
 """
 
 import json
@@ -15,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+
 from langchain_ctxbudget.history import known_files
 from langchain_ctxbudget.history.extractive import ENGLISH
 from langchain_ctxbudget.history.known_files import KnownFile
@@ -26,41 +29,72 @@ from langchain_ctxbudget.worker import keep_newest
 VALUES = {"# Last error\n": 90.0, "# To do\n": 89.0, "# Files made or changed\n": 85.0}
 VALUES |= {"# Commands, the newest first\n": 76.0, "# Files read\n": 84.0, "# Names used\n": 83.0}
 VALUES |= {"# Lines of these files, as last seen\n": 54.0}
-"""The headings in the order in which they stand, and what their first lines are worth, beside those of the arc."""
+"""The headings in the order in which they stand, and what their first lines are worth, beside those
+of the arc."""
 ERROR, TODO, CHANGED, COMMANDS, READ, NAMES, CODE = VALUES
-MOST_TOKENS, MORE_SHARE, MOST_SHARE, TOKENS_PER_CALL = 800, 0.05, 0.25, 80
-"""The most that the work state costs: so many tokens and that share of the budget, no more than the other share, and so
-many tokens for every call. Lines of files are not counted."""
+MOST_TOKENS = 800
+MORE_SHARE = 0.05
+MOST_SHARE = 0.25
+TOKENS_PER_CALL = 80
+"""The most that the work state costs: so many tokens and that share of the budget, no more than the
+other share, and so many tokens for every call. Lines of files are not counted."""
 FACTS_SHARE = 0.3
 """The share of that for error, to-dos and commands; files and names get the rest."""
 MOST_MESSAGES = 2_000
-RECENT_CALLS, RECENT_TEXTS, LONGEST_SAID = 8, 4, 6_000
-"""Calls of a turn, and texts before it, that say what the work is about, and characters of a result that do."""
-MOST_TODOS, MOST_COMMANDS, SHORT = 8, 6, 120
+RECENT_CALLS = 8
+RECENT_TEXTS = 4
+LONGEST_SAID = 6_000
+"""Calls of a turn, and texts before it, that say what the work is about, and characters of a result
+that do."""
+MOST_TODOS = 8
+MOST_COMMANDS = 6
+SHORT = 120
 """Items that are listed, and characters of one."""
 NAMES_IN_LINE = 6
-BELOW, LONG_PATH = "relative paths are below ", 60
+BELOW = "relative paths are below "
+LONG_PATH = 60
 """Says from where on paths of more characters are told."""
-MOST_NAMES, MENTIONS = 4_000, 8
+MOST_NAMES = 4_000
+MENTIONS = 8
 """Names that are remembered, and the newest uses of each."""
-GIVEN, SAID, WRITTEN, FOUND, MEMBER = 4.0, 1.0, 10.0, 1.0, 0.1
-"""What a use counts: as an argument, in what somebody said; what all names share of a text that a call writes, and of a
-result."""
-LONGEST_ARGUMENT, LONGEST_TEXT, NAME_LENGTHS = 200, 60_000, range(5, 160)
+GIVEN = 4.0
+SAID = 1.0
+WRITTEN = 10.0
+FOUND = 1.0
+MEMBER = 0.1
+"""What a use counts: as an argument, in what somebody said; what all names share of a text that a
+call writes, and of a result."""
+LONGEST_ARGUMENT = 200
+LONGEST_TEXT = 60_000
+NAME_LENGTHS = range(5, 160)
 ENDS = 2_000
 """Characters at both ends of a result that tell how a command ended."""
 
 _TITLE_KEYS = ("content", "subject", "title", "step", "task", "text", "description", "name")
-_DONE = frozenset({"completed", "complete", "done", "cancelled", "canceled", "deleted", "closed", "true"})
+_DONE = frozenset(
+    {"completed", "complete", "done", "cancelled", "canceled", "deleted", "closed", "true"}
+)
 
 
 @remembering(4_096)
 def names_in(text: str) -> Mapping[str, int]:
-    """Returns the identifiers of a text, and how often it has them: paths, symbols, hashes, ids, URLs."""
-    every = (said.rstrip("./:-@~+").removeprefix("./") for said in ENGLISH.used_name.findall(text[:LONGEST_TEXT]))
-    names = (name for said in every if len(name := ENGLISH.line_number.sub(r"\1", said)) in NAME_LENGTHS)
+    """Returns the identifiers of a text, and how often it has them.
+
+    Paths, symbols, hashes, ids, URLs.
+    """
+    every = (
+        said.rstrip("./:-@~+").removeprefix("./")
+        for said in ENGLISH.used_name.findall(text[:LONGEST_TEXT])
+    )
+    names = (
+        name for said in every if len(name := ENGLISH.line_number.sub(r"\1", said)) in NAME_LENGTHS
+    )
     signs = (ENGLISH.suffix.search, ENGLISH.symbol.search, ENGLISH.mixed.match)
-    return Counter(n for n in names if not ENGLISH.time.match(n) and ("/" in n or any(sign(n) for sign in signs)))
+    return Counter(
+        n
+        for n in names
+        if not ENGLISH.time.match(n) and ("/" in n or any(sign(n) for sign in signs))
+    )
 
 
 def texts_of(value: object) -> Iterator[str]:
@@ -75,7 +109,9 @@ def texts_of(value: object) -> Iterator[str]:
 def told_by(messages: Iterable[BaseMessage]) -> str:
     """Returns all that messages say, the arguments of their calls included."""
     calls = ((message.text, getattr(message, "tool_calls", ())) for message in messages)
-    return "\n".join(text for said, made in calls for text in (said, *texts_of([call["args"] for call in made])))
+    return "\n".join(
+        text for said, made in calls for text in (said, *texts_of([call["args"] for call in made]))
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +123,8 @@ class ToolUse:
     subjects: tuple[str, ...] = ()
     todos: tuple[Mapping[str, Any], ...] = ()
     args: Mapping[str, Any] = field(default_factory=dict)
-    """Those of a call that reads or changes a file, or one to-do; for a command, as a tool that reads has them."""
+    """Those of a call that reads or changes a file, or one to-do; for a command, as a tool that
+    reads has them."""
     command: str = ""
     """The one that shows or writes a file."""
 
@@ -96,28 +133,50 @@ class ToolUse:
         """Reads a call by its arguments; what the application says of its tool comes first."""
         texts = {key: value for key, value in args.items() if isinstance(value, str)}
         lists = (value for value in args.values() if isinstance(value, list))
-        listed = next((v for v in lists if v and all(isinstance(i, Mapping) and "status" in i for i in v)), None)
-        paths = tuple(
-            value for key, value in texts.items() if ENGLISH.path_key.search(key) and value and "\n" not in value
+        listed = next(
+            (v for v in lists if v and all(isinstance(i, Mapping) and "status" in i for i in v)),
+            None,
         )
-        commands = [value for key, value in args.items() if ENGLISH.command_key.match(key) and value]
-        command = str(commands[0][-1] if isinstance(commands[0], list) else commands[0]) if commands else ""
+        paths = tuple(
+            value
+            for key, value in texts.items()
+            if ENGLISH.path_key.search(key) and value and "\n" not in value
+        )
+        commands = [
+            value for key, value in args.items() if ENGLISH.command_key.match(key) and value
+        ]
+        command = (
+            str(commands[0][-1] if isinstance(commands[0], list) else commands[0])
+            if commands
+            else ""
+        )
         pattern = next((value for key, value in texts.items() if ENGLISH.search_key.match(key)), "")
         given = [key for key, value in args.items() if value is not None]
-        replaces, is_new = (any(map(kind.match, given)) for kind in (known_files.OLD, known_files.NEW))
+        replaces, is_new = (
+            any(map(kind.match, given)) for kind in (known_files.OLD, known_files.NEW)
+        )
         patches = () if paths and is_new else (value for value in texts.values() if "\n" in value)
         patched = tuple(path for value in patches for path in ENGLISH.patched.findall(value))
         shapes: dict[ToolKind, object] = {
             "todo": listed or (args and ENGLISH.todo_tool.match(name)),
-            "edit": patched or (paths and (any(map(ENGLISH.patch_key.match, given)) or (is_new and replaces))),
+            "edit": patched
+            or (paths and (any(map(ENGLISH.patch_key.match, given)) or (is_new and replaces))),
             "write": paths and is_new,
             "search": pattern,
-            "run": command and not (paths and command.isidentifier()),  # an editor's `view` runs nothing
+            "run": command
+            and not (paths and command.isidentifier()),  # an editor's `view` runs nothing
             "read": paths,
         }
         seen: ToolKind = next((kind for kind, found in shapes.items() if found), "other")
         if seen == "run" and name not in kinds and (shown := known_files.shown_by(command)):
-            return cls("write" if "content" in shown else "read", name, (shown["path"],), (), shown, one_line(command))
+            return cls(
+                "write" if "content" in shown else "read",
+                name,
+                (shown["path"],),
+                (),
+                shown,
+                one_line(command),
+            )
         kind = kinds.get(name, seen)
         if kind == "todo":
             return cls(kind, name, (), tuple(listed or (args,)), {} if listed else args)
@@ -128,9 +187,18 @@ class ToolUse:
         return cls(kind, name, (one_line(f"{subject} {' '.join(paths)}" if pattern else subject),))
 
     def ended(self, result: ToolMessage) -> "ToolUse":
-        """Returns it as its result shows it: a here-document that failed is a command that did, and no write."""
-        said = result.text.removeprefix(str(self.args.get("content")).rstrip())[: 2 * ENDS]  # `tee` says what it writes
-        failed = self.kind == "write" and self.command and (result.status == "error" or ENGLISH.failed.search(said))
+        """Returns it as its result shows it.
+
+        A here-document that failed is a command that did, and no write.
+        """
+        said = result.text.removeprefix(str(self.args.get("content")).rstrip())[
+            : 2 * ENDS
+        ]  # `tee` says what it writes
+        failed = (
+            self.kind == "write"
+            and self.command
+            and (result.status == "error" or ENGLISH.failed.search(said))
+        )
         return ToolUse("run", self.name, (self.command,)) if failed else self
 
 
@@ -147,7 +215,10 @@ class Outcome:
 
 @dataclass(slots=True)
 class WorkState:
-    """What tool calls have left behind, read message by message; continue with a `copy` to keep this one unchanged."""
+    """What tool calls have left behind, read message by message.
+
+    Continue with a `copy` to keep this one unchanged.
+    """
 
     kinds: Mapping[str, ToolKind] = field(default_factory=dict)
     read_until: int = 0
@@ -198,12 +269,19 @@ class WorkState:
             self.uses[name] = (*self.uses.get(name, ())[1 - MENTIONS :], use)
 
     def _ended(self, call: ToolUse, result: ToolMessage) -> None:
-        text, call = result.text, call.ended(result)
+        text = result.text
+        call = call.ended(result)
         ends = text if len(text) <= 2 * ENDS else f"{text[:ENDS]}\n{text[-ENDS:]}"
         has_file = call.kind in ("read", "edit", "write")
         found = (ENGLISH.refused if has_file else ENGLISH.failed).search(ends)
-        failed = result.status == "error" or (found is not None and call.kind not in ("search", "todo"))
-        why = clipped(text[:SHORT] if has_file or not found else found.group(), SHORT) if failed else ""
+        failed = result.status == "error" or (
+            found is not None and call.kind not in ("search", "todo")
+        )
+        why = (
+            clipped(text[:SHORT] if has_file or not found else found.group(), SHORT)
+            if failed
+            else ""
+        )
         subject = call.subjects[0] if call.subjects else call.name
         self.error = (subject, why) if failed else self.error
         if call.kind == "todo" and not failed:
@@ -214,8 +292,16 @@ class WorkState:
                 self.texts.pop(path, None)
         for path in call.subjects if has_file else ():
             before = self.files.get(path)
-            verb = "read" if call.kind == "read" else "made" if call.kind == "write" and not before else "changed"
-            if verb != "read" or before is None or before.verb == "read":  # what was changed stays so when read
+            verb = (
+                "read"
+                if call.kind == "read"
+                else "made"
+                if call.kind == "write" and not before
+                else "changed"
+            )
+            if (
+                verb != "read" or before is None or before.verb == "read"
+            ):  # what was changed stays so when read
                 times = before.times if before is not None and before.verb == verb else 0
                 self.files[path] = Outcome(verb, times + (not failed), why)
             if not failed:
@@ -230,21 +316,31 @@ class WorkState:
             ids = (str(value) for key, value in item.items() if ENGLISH.todo_id.match(key))
             key = next(ids, str(number) if not call.args else made[1] if made else title)
             before, state = self.todos.pop(key, ("", "pending"))
-            title, state = title or before, str(item.get("status") or state)
+            title = title or before
+            state = str(item.get("status") or state)
             if title and state.casefold() not in _DONE:
                 self.todos[key] = (title, state)
 
     def _know(self, path: str, call: ToolUse, result: str) -> None:
         """Takes in what a call shows or makes of the text of a file."""
-        known, is_part = self.texts.pop(path, None), known_files.reads_part(call.args, call.subjects)
-        if call.kind == "read" and (lines := known_files.read_lines(result, call.args, call.subjects)):
+        known = self.texts.pop(path, None)
+        is_part = known_files.reads_part(call.args, call.subjects)
+        if call.kind == "read" and (
+            lines := known_files.read_lines(result, call.args, call.subjects)
+        ):
             before = known.lines if known is not None and is_part else {}
             shown = {number: (line, self.calls) for number, line in lines.items()}
             known = KnownFile(dict(sorted({**before, **shown}.items())))
         elif call.kind == "write":
-            new = (text for key, text in call.args.items() if known_files.NEW.match(key) and isinstance(text, str))
+            new = (
+                text
+                for key, text in call.args.items()
+                if known_files.NEW.match(key) and isinstance(text, str)
+            )
             written = max(new, key=len, default="").splitlines()
-            known = KnownFile({number: (line, self.calls) for number, line in enumerate(written, 1)})
+            known = KnownFile(
+                {number: (line, self.calls) for number, line in enumerate(written, 1)}
+            )
         elif call.kind == "edit" and known is not None:
             for old, text, every in known_files.replacements(call.args):
                 known = known.edited(old, text, self.calls, every=every)
@@ -263,7 +359,9 @@ class WorkState:
 
         Lines of files that a step of the turn has chosen have a budget of their own.
         """
-        page = _Page(count, budget_tokens + (step.code_tokens if step else 0), said, self.read_until - 1)
+        page = _Page(
+            count, budget_tokens + (step.code_tokens if step else 0), said, self.read_until - 1
+        )
         ranked = sorted(self.uses, key=lambda name: (-self.activation(name), name))
         for path, text in step.code.items() if step else ():
             page.add(CODE, path, text)
@@ -273,22 +371,30 @@ class WorkState:
         return [line for heading in VALUES for line in page.sections[heading]]
 
     def _add_names(self, page: "_Page", ranked: Sequence[str]) -> None:
-        root, bases = self._root(), Counter(path.rpartition("/")[2] for path in self.files)
+        root = self._root()
+        bases = Counter(path.rpartition("/")[2] for path in self.files)
         told = {f"{BELOW}{root}": NAMES} if root else dict[str, str]()
         left = page.left_tokens - sum(map(page.count, (CHANGED, READ, NAMES, *told)))
         page.said += f"\n{root}"
         for name in ranked:
-            file, base = self.files.get(name), name.rpartition("/")[2]
+            file = self.files.get(name)
+            base = name.rpartition("/")[2]
             is_said = _has(page.said, name, ENGLISH.path_goes_on if file else ENGLISH.name_goes_on)
-            heading = CHANGED if file and file.verb != "read" else READ if file and file.times else NAMES
+            heading = (
+                CHANGED if file and file.verb != "read" else READ if file and file.times else NAMES
+            )
             if is_said and heading != CHANGED:
                 continue
             text = base if is_said and bases[base] == 1 else name
             text = text.removeprefix(f"{root}/") if root and len(text) > LONG_PATH else text
             text += f": {_told(file)}" if file and heading == CHANGED else ""
-            ends = [at for at, sign in enumerate(f" {text} ") if not ENGLISH.name_goes_on.match(sign)]
+            ends = [
+                at for at, sign in enumerate(f" {text} ") if not ENGLISH.name_goes_on.match(sign)
+            ]
             # Only files are told beside a text that has them in it.
-            within = {one for at in ends for to in ends[1:] if told.get(one := text[at : to - 1]) == NAMES}
+            within = {
+                one for at in ends for to in ends[1:] if told.get(one := text[at : to - 1]) == NAMES
+            }
             left -= page.count(f", {text}") - sum(page.count(f", {shorter}") for shorter in within)
             if left < 0:
                 break
@@ -304,22 +410,44 @@ class WorkState:
                     row.pop()
 
     def _root(self) -> str:
-        """Returns the only directory below which paths may be told in short; one that commands change to, if any do."""
+        """Returns the only directory below which paths may be told in short.
+
+        One that commands change to, if any do.
+        """
         long = [name for name in self.uses if len(name) > LONG_PATH and name.startswith("/")]
-        ends = ((name[:at], name[at + 1 :]) for name in long for at, sign in enumerate(name) if sign == "/")
+        ends = (
+            (name[:at], name[at + 1 :])
+            for name in long
+            for at, sign in enumerate(name)
+            if sign == "/"
+        )
         roots = Counter(root for root, end in ends if "/" in end and end in self.uses)
-        goes_to = {to.rstrip("/") for command in self.commands for to in ENGLISH.changes_to.findall(command)}
-        found = [root for root, times in roots.items() if times > 1 and (not goes_to or root in goes_to)]
+        goes_to = {
+            to.rstrip("/")
+            for command in self.commands
+            for to in ENGLISH.changes_to.findall(command)
+        }
+        found = [
+            root for root, times in roots.items() if times > 1 and (not goes_to or root in goes_to)
+        ]
         return found[0] if len(found) == 1 else ""
 
-    def worth(self, before: Sequence[BaseMessage], turn: Sequence[BaseMessage]) -> dict[str, known_files.Floats]:
+    def worth(
+        self, before: Sequence[BaseMessage], turn: Sequence[BaseMessage]
+    ) -> dict[str, known_files.Floats]:
         """Returns how likely the next edits replace each line of the files, judging by the newest messages."""
         asked = [message for message in turn if is_user(message)]
         answers = [message for message in turn if isinstance(message, AIMessage)][-RECENT_CALLS:]
-        earlier = [one for one in before if not isinstance(one, ToolMessage) and one.text.strip()][-RECENT_TEXTS:]
-        found = [message.text[:LONGEST_SAID] for message in turn if isinstance(message, ToolMessage)][-RECENT_CALLS:]
+        earlier = [one for one in before if not isinstance(one, ToolMessage) and one.text.strip()][
+            -RECENT_TEXTS:
+        ]
+        found = [
+            message.text[:LONGEST_SAID] for message in turn if isinstance(message, ToolMessage)
+        ][-RECENT_CALLS:]
         todos = "\n".join(text for text, _ in self.todos.values())
-        focus = known_files.focus_of(told_by(asked), told_by(earlier), told_by(answers), found, todos)
+        focus = known_files.focus_of(
+            told_by(asked), told_by(earlier), told_by(answers), found, todos
+        )
         return known_files.worth(self.texts, focus, self.calls)
 
     def _facts(self) -> Iterator[tuple[str, str]]:
@@ -328,10 +456,15 @@ class WorkState:
             now = self.commands.get(subject) or self.files.get(subject)
             ended = "resolved since" if now is not None and not now.failed else "not resolved yet"
             yield ERROR, f"{subject[:SHORT]}: {why} ({ended})"
-        for text, state in sorted(self.todos.values(), key=lambda item: item[1] != "in_progress")[:MOST_TODOS]:
+        for text, state in sorted(self.todos.values(), key=lambda item: item[1] != "in_progress")[
+            :MOST_TODOS
+        ]:
             yield TODO, f"{text[:SHORT]}{' (in progress)' if state == 'in_progress' else ''}"
         for command, ran in list(reversed(self.commands.items()))[:MOST_COMMANDS]:
-            yield COMMANDS, f"{clipped(command, SHORT)}: {f'failed, {ran.failed}' if ran.failed else 'no error'}"
+            yield (
+                COMMANDS,
+                f"{clipped(command, SHORT)}: {f'failed, {ran.failed}' if ran.failed else 'no error'}",
+            )
 
 
 @dataclass(slots=True)
@@ -356,24 +489,33 @@ class _Page:
     said: str
     """What stands in the prompt already, and in these lines."""
     position: int
-    sections: dict[str, list[SummaryLine]] = field(default_factory=lambda: {heading: [] for heading in VALUES})
+    sections: dict[str, list[SummaryLine]] = field(
+        default_factory=lambda: {heading: [] for heading in VALUES}
+    )
 
     def add(self, heading: str, text: str, more: str = "", keep: int = 0) -> bool:
         """Adds a line, and more lines below it, where at least `keep` tokens are left behind it."""
-        own, line = self.sections[heading], f"- {fences.as_data(one_line(text))}\n{more}"
+        own = self.sections[heading]
+        line = f"- {fences.as_data(one_line(text))}\n{more}"
         cost = self.count(line) + (0 if own else self.count(heading))
         if cost > self.left_tokens - keep:
             return False
         self.left_tokens -= cost
         self.said += line
         value = VALUES[heading] - len(own) / 100
-        own.append(SummaryLine(position=self.position, order=len(own), heading=heading, text=line, value=value))
+        own.append(
+            SummaryLine(
+                position=self.position, order=len(own), heading=heading, text=line, value=value
+            )
+        )
         return True
 
 
 def _told(file: Outcome) -> str:
     times = f"{file.verb} {file.times} times" if file.times > 1 else file.verb * file.times
-    return ", ".join(filter(None, (times, f"the last change failed ({file.failed})" if file.failed else "")))
+    return ", ".join(
+        filter(None, (times, f"the last change failed ({file.failed})" if file.failed else ""))
+    )
 
 
 def _has(text: str, name: str, goes_on: re.Pattern[str]) -> bool:
@@ -385,6 +527,11 @@ def _has(text: str, name: str, goes_on: re.Pattern[str]) -> bool:
 
 
 def most_tokens(calls: int, budget_tokens: int) -> int:
-    """Returns the most tokens for the work state of a number of calls; it grows only when the calls have doubled."""
+    """Returns the most tokens for the work state of a number of calls.
+
+    It grows only when the calls have doubled.
+    """
     doubled = TOKENS_PER_CALL << (calls.bit_length() - 1) if calls else 0
-    return min(MOST_TOKENS + int(budget_tokens * MORE_SHARE), int(budget_tokens * MOST_SHARE), doubled)
+    return min(
+        MOST_TOKENS + int(budget_tokens * MORE_SHARE), int(budget_tokens * MOST_SHARE), doubled
+    )

@@ -1,4 +1,7 @@
-"""`BudgetedChatMessageHistory`: a conversation of a pipeline as LangChain's chat message history, and its window."""
+"""`BudgetedChatMessageHistory`.
+
+A conversation of a pipeline as LangChain's chat message history, and its window.
+"""
 
 import logging
 from collections.abc import Sequence
@@ -6,6 +9,7 @@ from functools import partial
 
 from langchain_core.chat_history import BaseChatMessageHistory
 from langchain_core.messages import BaseMessage, HumanMessage
+
 from langchain_ctxbudget import prompt as prompts
 from langchain_ctxbudget.budget import Layer
 from langchain_ctxbudget.errors import BudgetTooSmallError, InputError, checks_names, require_count
@@ -26,7 +30,9 @@ _log = logging.getLogger(__name__)
 
 @checks_names()
 class BudgetedChatMessageHistory(BaseChatMessageHistory):
-    """A conversation that is kept whole and read within a number of tokens; a view of it, over a shared pipeline.
+    """A conversation that is kept whole and read within a number of tokens.
+
+    A view of it, over a shared pipeline.
 
     With `max_tokens`, `messages` is what fits (`window`), so that `RunnableWithMessageHistory` sends no more
     than that, and `all_messages` is everything that was said. Without it, both are everything; only `all_messages` has
@@ -55,10 +61,15 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
         persona_id: str | None = None,
         device_id: str | None = None,
     ) -> None:
-        """Names a conversation (`session_id` in LangChain's terms); `messages` has at most `max_tokens`, or all."""
+        """Names a conversation (`session_id` in LangChain's terms).
+
+        `messages` has at most `max_tokens`, or all.
+        """
         super().__init__()
         require_pipeline(pipeline, "make one and give it to all histories")
-        self.conversation_id, self.user_id, self.pipeline = conversation_id, user_id, pipeline
+        self.conversation_id = conversation_id
+        self.user_id = user_id
+        self.pipeline = pipeline
         self.max_tokens = max_tokens
         require_count("max_tokens", 1 if max_tokens is None else max_tokens)
         self._scope = Scope(user_id, conversation_id)
@@ -67,19 +78,27 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
 
     @property
     def all_messages(self) -> list[BaseMessage]:
-        """Every message as it was given, chunks of a stream as whole messages; each has an id by now."""
+        """Every message as it was given, chunks of a stream as whole messages.
+
+        Each has an id by now.
+        """
         return self.pipeline.get_messages(**self._ids)
 
     @property
     def messages(self) -> list[BaseMessage]:
-        """The window of `max_tokens`, if given; else every message, with ids of calls that the model takes."""
+        """The window of `max_tokens`, if given.
+
+        Else every message, with ids of calls that the model takes.
+        """
         if self.max_tokens is None:
             return self._with_short_ids(self.all_messages)
         return self.window(self.max_tokens)
 
     @messages.setter
     def messages(self, _messages: Sequence[BaseMessage]) -> None:
-        raise InputError("messages are read-only: `add_messages` appends, `clear` removes, `pipeline.sync` replaces")
+        raise InputError(
+            "messages are read-only: `add_messages` appends, `clear` removes, `pipeline.sync` replaces"
+        )
 
     async def aget_messages(self) -> list[BaseMessage]:
         """Returns what `messages` is."""
@@ -88,7 +107,10 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
         return await self.awindow(self.max_tokens)
 
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
-        """Appends messages, as `ContextPipeline.add_messages`: those whose id is known already are left alone."""
+        """Appends messages, as `ContextPipeline.add_messages`.
+
+        Those whose id is known already are left alone.
+        """
         self.pipeline.add_messages(messages, **self._ids)
 
     async def aadd_messages(self, messages: Sequence[BaseMessage]) -> None:
@@ -104,25 +126,36 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
         await self.pipeline.aclear(**self._ids)
 
     def _with_short_ids(self, messages: Sequence[BaseMessage]) -> list[BaseMessage]:
-        """Returns messages as LangChain sends them on: the pipeline's model may refuse long ids of calls."""
+        """Returns messages as LangChain sends them on.
+
+        The pipeline's model may refuse long ids of calls.
+        """
         sent, _ = with_short_call_ids(messages, self.pipeline.engine.target.longest_call_id)
         return sent
 
     def _window(self, max_tokens: int) -> Flow[list[BaseMessage]]:
         """Returns the part of the conversation that stands in a prompt between a system and a human message.
 
-        Arc and summary of older messages are one human message in front of the newest ones. Give the same number with
-        every turn: each has compaction steps of its own, and between two of them a window only grows at its end.
+        Arc and summary of older messages are one human message in front of the newest ones. Give
+        the same number with every turn: each has compaction steps of its own, and between two of
+        them a window only grows at its end.
         """
         return window_of(self.pipeline.engine, self._scope, max_tokens, self._asked)
 
     window, awindow = twins(_window)
 
 
-def window_of(engine: Engine, scope: Scope, max_tokens: int, request: Request) -> Flow[list[BaseMessage]]:
-    """Returns the messages of a conversation that fit a request; see `BudgetedChatMessageHistory.window`."""
+def window_of(
+    engine: Engine, scope: Scope, max_tokens: int, request: Request
+) -> Flow[list[BaseMessage]]:
+    """Returns the messages of a conversation that fit a request.
+
+    See `BudgetedChatMessageHistory.window`.
+    """
     require_count("max_tokens", max_tokens)
-    view, conversation, failures = yield from engine.history(scope, partial(_plan, max_tokens=max_tokens), request)
+    view, conversation, failures = yield from engine.history(
+        scope, partial(_plan, max_tokens=max_tokens), request
+    )
     content = Content(
         fragments=(*view.arc, *view.summary),
         summary_intro=view.summary_intro,
@@ -131,13 +164,17 @@ def window_of(engine: Engine, scope: Scope, max_tokens: int, request: Request) -
     )
     counter = conversation.counter
     whole = not view.cut
-    messages = _messages_of(content, whole=whole)  # copies, as they are sent: what is counted last is what is returned
+    messages = _messages_of(
+        content, whole=whole
+    )  # copies, as they are sent: what is counted last is what is returned
     while messages and (excess := counter.count_messages(messages) - max_tokens) > 0:
         # Arc and summary give way first, then the oldest messages.
         smaller, _ = prompts.without_least(content, counter, excess, (Layer.ARC, Layer.HISTORY))
         if smaller == content:
             needed = {"a line that says that messages are left out": max_tokens + excess}
-            raise BudgetTooSmallError(max_tokens, needed, "Raise max_tokens; a window of some hundred says something.")
+            raise BudgetTooSmallError(
+                max_tokens, needed, "Raise max_tokens; a window of some hundred says something."
+            )
         whole = whole and smaller.history == content.history
         content = smaller
         messages = _messages_of(content, whole=whole)

@@ -1,4 +1,7 @@
-"""`build_context_graph`: the six steps of `ContextPipeline.assemble` as a LangGraph graph, one node a step."""
+"""`build_context_graph`.
+
+The six steps of `ContextPipeline.assemble` as a LangGraph graph, one node a step.
+"""
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -13,10 +16,17 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import get_runtime
 from langgraph.types import Checkpointer
 from typing_extensions import TypedDict
+
 from langchain_ctxbudget import prompt as prompts
 from langchain_ctxbudget.errors import InvalidSettingsError, checks_names
 from langchain_ctxbudget.flow import Flow, adrive, drive
-from langchain_ctxbudget.integrations.options import ReportInState, newest, pipeline_of, require_report, state_update
+from langchain_ctxbudget.integrations.options import (
+    ReportInState,
+    newest,
+    pipeline_of,
+    require_report,
+    state_update,
+)
 from langchain_ctxbudget.messages import instruction
 from langchain_ctxbudget.pipeline import ContextPipeline, RunContext, require_default_user, run_of
 from langchain_ctxbudget.prompt import Request
@@ -45,14 +55,15 @@ class ContextOutput(TypedDict):
 class ContextState(ContextInput, ContextOutput):
     """The state between nodes: what each step but the last one has decided, as plain data.
 
-    A step reads what those before it have written, whoever has; where nobody has, it decides itself. It writes its own
-    channel, and sets to None what is out of date by that.
+    A step reads what those before it have written, whoever has; where nobody has, it decides
+    itself. It writes its own channel, and sets to None what is out of date by that.
     """
 
     detected: NotRequired[prompts.DetectedTopics | None]
     budget: NotRequired[prompts.BudgetShares | None]
     bundles: NotRequired[list[prompts.Item] | None]
-    """Topics, entities and layers of the application's own, as they stand in front of the user's words."""
+    """Topics, entities and layers of the application's own, as they stand in front of the user's
+    words."""
     history: NotRequired[prompts.SummarizedHistory | None]
     retrieved: NotRequired[list[prompts.Item] | None]
 
@@ -60,13 +71,23 @@ class ContextState(ContextInput, ContextOutput):
 class ContextGraph(CompiledStateGraph[ContextState, RunContext, ContextInput, ContextOutput]):
     """The six steps as a graph, which refuses to be a node of a graph that has no place for what it gives."""
 
-    def stream(self, input: Any, config: RunnableConfig | None = None, **options: Any) -> Iterator[Any]:  # noqa: A002, ANN401 - as the base class has it
+    def stream(
+        self,
+        input: Any,
+        config: RunnableConfig | None = None,
+        **options: Any,
+    ) -> Iterator[Any]:
         """Runs the steps; `invoke` does so by this, too."""
         if _is_node_of_run(self, config):
             _require_place(config)
         return super().stream(input, config, **options)
 
-    def astream(self, input: Any, config: RunnableConfig | None = None, **options: Any) -> AsyncIterator[Any]:  # noqa: A002, ANN401 - as the base class has it
+    def astream(
+        self,
+        input: Any,
+        config: RunnableConfig | None = None,
+        **options: Any,
+    ) -> AsyncIterator[Any]:
         """Runs the steps; `ainvoke` does so by this, too."""
         if _is_node_of_run(self, config):
             _require_place(config)
@@ -76,8 +97,9 @@ class ContextGraph(CompiledStateGraph[ContextState, RunContext, ContextInput, Co
 def _is_node_of_run(graph: ContextGraph, config: RunnableConfig | None) -> bool:
     """Returns whether a run calls a graph as one of its nodes, and not a function of the application's in a node.
 
-    LangGraph drops what a state has no key for, and tells no node of the state that it is in. So this looks at the task
-    that runs, by names that are LangGraph's own; where it cannot be found, nothing is checked.
+    LangGraph drops what a state has no key for, and tells no node of the state that it is in. So
+    this looks at the task that runs, by names that are LangGraph's own; where it cannot be found,
+    nothing is checked.
     """
     call = (config or {}).get("configurable", {}).get("__pregel_call")
     find_task = next(iter(getattr(call, "args", ())), None)
@@ -104,16 +126,29 @@ def _require_place(config: RunnableConfig | None) -> None:
 class ContextNode(Runnable[ContextState, dict[str, Any]]):
     """One step as a node, in both forms; LangGraph makes its trace."""
 
-    def __init__(self, name: str, step: Callable[[str, ContextState, RunnableConfig], Flow[dict[str, Any]]]) -> None:
-        self.name, self._step = name, step
+    def __init__(
+        self, name: str, step: Callable[[str, ContextState, RunnableConfig], Flow[dict[str, Any]]]
+    ) -> None:
+        self.name = name
+        self._step = step
 
-    def invoke(self, input: ContextState, config: RunnableConfig | None = None, **_: Any) -> dict[str, Any]:  # noqa: A002, ANN401 - as the base class has it
+    def invoke(
+        self,
+        input: ContextState,
+        config: RunnableConfig | None = None,
+        **_: Any,
+    ) -> dict[str, Any]:
         """Runs the step."""
         if self.name == prompts.LAST_STEP:
             _require_place(config)
         return drive(self._step(str(self.name), input, config or {}))
 
-    async def ainvoke(self, input: ContextState, config: RunnableConfig | None = None, **_: Any) -> dict[str, Any]:  # noqa: A002, ANN401 - as the base class has it
+    async def ainvoke(
+        self,
+        input: ContextState,
+        config: RunnableConfig | None = None,
+        **_: Any,
+    ) -> dict[str, Any]:
         """Runs the step."""
         if self.name == prompts.LAST_STEP:
             _require_place(config)
@@ -156,17 +191,25 @@ def build_context_graph(
     Example:
         >>> from langchain_ctxbudget import build_context_graph
         >>> graph = build_context_graph({"max_context_tokens": 4_000}, default_user="ada")
-        >>> state = graph.invoke({"messages": [("human", "Hello")]}, {"configurable": {"thread_id": "c1"}})
+        >>> state = graph.invoke(
+        ...     {"messages": [("human", "Hello")]}, {"configurable": {"thread_id": "c1"}}
+        ... )
         >>> state["llm_input_messages"][-1].content
         'Hello'
     """
     given = instruction(prompt) if isinstance(prompt, SystemMessage) else prompt
     if given is not None and not isinstance(given, str):
-        raise InvalidSettingsError(f"prompt must be a string or a SystemMessage, not {type(given).__name__}")
+        raise InvalidSettingsError(
+            f"prompt must be a string or a SystemMessage, not {type(given).__name__}"
+        )
     own = {**(nodes or {})}
     if unknown := own.keys() - {*NODES}:
-        raise InvalidSettingsError(f"there are no nodes {sorted(unknown)}; the nodes are {', '.join(NODES)}")
-    asked = Request(instructions=(given,) if given else (), tools=tools, response_format=response_format)
+        raise InvalidSettingsError(
+            f"there are no nodes {sorted(unknown)}; the nodes are {', '.join(NODES)}"
+        )
+    asked = Request(
+        instructions=(given,) if given else (), tools=tools, response_format=response_format
+    )
     engine = pipeline_of(pipeline).engine
     require_report(report)
     require_default_user(default_user)
@@ -176,12 +219,19 @@ def build_context_graph(
         run = run.under(engine.settings)
         request = run.request(config, asked, state)
         over = engine.over(run.store if runtime_store else None)
-        session, update = yield from over.run_node(name, run.scope, state["messages"], request, state=state)
+        session, update = yield from over.run_node(
+            name, run.scope, state["messages"], request, state=state
+        )
         if session.context is None:
             return update
-        return {"llm_input_messages": session.context.messages, **state_update(session, report, "context_report")}
+        return {
+            "llm_input_messages": session.context.messages,
+            **state_update(session, report, "context_report"),
+        }
 
-    graph = StateGraph(ContextState, RunContext, input_schema=ContextInput, output_schema=ContextOutput)
+    graph = StateGraph(
+        ContextState, RunContext, input_schema=ContextInput, output_schema=ContextOutput
+    )
     for before, name in pairwise((START, *NODES)):
         graph.add_node(name, own.get(name) or ContextNode(name, step))
         graph.add_edge(before, name)
@@ -191,6 +241,9 @@ def build_context_graph(
     return ContextGraph(**parts).with_config(tags=["ctxbudget"])
 
 
-def context_nodes(*given: Any, **options: Any) -> dict[str, Any]:  # noqa: ANN401 - as below
+def context_nodes(*given: Any, **options: Any) -> dict[str, Any]:
     """Returns the steps of `build_context_graph`, by name, for a graph of your own with the state `ContextState`."""
-    return {name: node.runnable for name, node in build_context_graph(*given, **options).builder.nodes.items()}
+    return {
+        name: node.runnable
+        for name, node in build_context_graph(*given, **options).builder.nodes.items()
+    }

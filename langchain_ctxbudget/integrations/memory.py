@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import HumanMessage
 from pydantic import ConfigDict, Field
+
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow, twins
 from langchain_ctxbudget.integrations.chat_history import BudgetedChatMessageHistory, window_of
@@ -17,7 +18,9 @@ try:
     from langchain_classic.memory.chat_memory import BaseChatMemory
     from langchain_classic.memory.utils import get_prompt_input_key
 except ImportError as error:  # pragma: no cover - the tests have it
-    raise ImportError("The memory needs langchain-classic: pip install 'langchain-ctxbudget[classic]'") from error
+    raise ImportError(
+        "The memory needs langchain-classic: pip install 'langchain-ctxbudget[classic]'"
+    ) from error
 
 
 class BudgetedMemory(BaseChatMemory):
@@ -44,7 +47,8 @@ class BudgetedMemory(BaseChatMemory):
     memory_key: str = Field(default="history", min_length=1)
     """The variable of the chain's prompt that is filled."""
     max_tokens: int | None = Field(default=None, strict=True, ge=1)
-    """The most tokens of the window or the whole prompt; None: `max_context_tokens` of the pipeline's settings."""
+    """The most tokens of the window or the whole prompt; None: `max_context_tokens` of the
+    pipeline's settings."""
     persona_id: str | None = None
     device_id: str | None = None
     whole_prompt: bool = False
@@ -52,8 +56,11 @@ class BudgetedMemory(BaseChatMemory):
 
     if not TYPE_CHECKING:  # checkers and editors know the fields
 
-        def __init__(self, **fields: Any) -> None:  # noqa: ANN401 - pydantic would hide our errors
-            ids = {"conversation_id": fields.get("conversation_id", ""), "user_id": fields.get("user_id", "")}
+        def __init__(self, **fields: Any) -> None:
+            ids = {
+                "conversation_id": fields.get("conversation_id", ""),
+                "user_id": fields.get("user_id", ""),
+            }
             pipeline: Any = fields.get("pipeline")
             with refusing_unknown(fields, type(self)):
                 kept = BudgetedChatMessageHistory(**ids, pipeline=pipeline)
@@ -65,17 +72,25 @@ class BudgetedMemory(BaseChatMemory):
         return [self.memory_key]
 
     def _load_memory_variables(self, inputs: dict[str, Any]) -> Flow[dict[str, Any]]:
-        """Returns the messages for the chain's prompt, under `memory_key`; only a whole prompt looks at `inputs`."""
-        engine, scope = self.pipeline.engine, Scope(self.user_id, self.conversation_id)
+        """Returns the messages for the chain's prompt, under `memory_key`.
+
+        Only a whole prompt looks at `inputs`.
+        """
+        engine = self.pipeline.engine
+        scope = Scope(self.user_id, self.conversation_id)
         asked = Request(persona_id=self.persona_id, device_id=self.device_id)
         if not self.whole_prompt:
             room = self.max_tokens or self.pipeline.settings.max_context_tokens
             return {self.memory_key: (yield from window_of(engine, scope, room, asked))}
         said = inputs[self.input_key or get_prompt_input_key(inputs, self.memory_variables)]
         if not isinstance(said, str | list):
-            raise InputError(f"The input must be text or a list of content blocks, not {type(said).__name__}")
+            raise InputError(
+                f"The input must be text or a list of content blocks, not {type(said).__name__}"
+            )
         settings = None if self.max_tokens is None else {"max_context_tokens": self.max_tokens}
-        context = yield from engine.assemble(scope, [HumanMessage(said)], replace(asked, settings=settings))
+        context = yield from engine.assemble(
+            scope, [HumanMessage(said)], replace(asked, settings=settings)
+        )
         return {self.memory_key: context.messages}
 
     load_memory_variables, aload_memory_variables = twins(_load_memory_variables)

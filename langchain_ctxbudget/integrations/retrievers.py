@@ -8,8 +8,14 @@ from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import RunnableConfig, ensure_config
 from pydantic import ConfigDict, Field
+
 from langchain_ctxbudget.documents import beside
-from langchain_ctxbudget.errors import InputError, InvalidSettingsError, require_count, require_names
+from langchain_ctxbudget.errors import (
+    InputError,
+    InvalidSettingsError,
+    require_count,
+    require_names,
+)
 from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.history import Conversation, OpenConversation
 from langchain_ctxbudget.integrations.options import refusing_unknown, require_pipeline
@@ -22,7 +28,8 @@ from langchain_ctxbudget.settings import SOURCES, Source
 from langchain_ctxbudget.stores import Scope, require_id
 
 SEPARATOR = "\n\n"
-"""Stands between two documents where they are joined, as in `create_retriever_tool`; counted with them."""
+"""Stands between two documents where they are joined, as in `create_retriever_tool`; counted with
+them."""
 RANKED = 50
 """The number of documents that are ranked; at least `k`."""
 _log = logging.getLogger(__name__)
@@ -53,14 +60,17 @@ class BudgetedRetriever(BaseRetriever):
     user_id: str | None = None
     default_user: str | None = None
     conversation_id: str | None = None
-    """The conversation that is open; None: none of the user's conversations is another than the others."""
+    """The conversation that is open; None: none of the user's conversations is another than the
+    others."""
     persona_id: str | None = None
     device_id: str | None = None
-    """None: those of the run. Saved settings of the persona apply; what is found is the same on all devices."""
+    """None: those of the run. Saved settings of the persona apply; what is found is the same on all
+    devices."""
     k: int | None = Field(default=4, strict=True, ge=1)
     """The most documents; None: as many as fit."""
     max_tokens: int | None = Field(default=None, strict=True, ge=1)
-    """The most tokens, a blank line between each two of them included; a document that does not fit is skipped."""
+    """The most tokens, a blank line between each two of them included; a document that does not fit
+    is skipped."""
     sources: tuple[Source, ...] = Field(default=SOURCES, min_length=1)
     runtime_store: bool = True
     """True lets the store that a graph was compiled with outweigh the pipeline's."""
@@ -68,30 +78,65 @@ class BudgetedRetriever(BaseRetriever):
 
     if not TYPE_CHECKING:  # checkers and editors know the fields
 
-        def __init__(self, **fields: Any) -> None:  # noqa: ANN401 - pydantic would hide our errors
+        def __init__(self, **fields: Any) -> None:
             with refusing_unknown(fields, type(self)):
-                require_pipeline(fields.get("pipeline"), "give it the one that keeps the conversations")
-                for name in ("user_id", "default_user", "conversation_id", "persona_id", "device_id"):
+                require_pipeline(
+                    fields.get("pipeline"), "give it the one that keeps the conversations"
+                )
+                for name in (
+                    "user_id",
+                    "default_user",
+                    "conversation_id",
+                    "persona_id",
+                    "device_id",
+                ):
                     if fields.get(name) is not None:
                         require_id(name, fields[name])
                 super().__init__(**fields)
             if self.user_id is not None and self.default_user is not None:
-                raise InvalidSettingsError("user_id is the user of every run, default_user has no use: leave one out")
+                raise InvalidSettingsError(
+                    "user_id is the user of every run, default_user has no use: leave one out"
+                )
 
-    def invoke(self, input: str, config: RunnableConfig | None = None, **kwargs: Any) -> list[Document]:  # noqa: A002, ANN401 - as the base class has it
-        """Returns the documents for a query, best first; `k` and `max_tokens` may be given for this call."""
+    def invoke(
+        self,
+        input: str,
+        config: RunnableConfig | None = None,
+        **kwargs: Any,
+    ) -> list[Document]:
+        """Returns the documents for a query, best first.
+
+        `k` and `max_tokens` may be given for this call.
+        """
         _require_limits(kwargs)
         return super().invoke(input, config, run_config=config, **kwargs)
 
-    async def ainvoke(self, input: str, config: RunnableConfig | None = None, **kwargs: Any) -> list[Document]:  # noqa: A002, ANN401 - as the base class has it
+    async def ainvoke(
+        self,
+        input: str,
+        config: RunnableConfig | None = None,
+        **kwargs: Any,
+    ) -> list[Document]:
         """Returns the documents for a query, best first; see `invoke`."""
         _require_limits(kwargs)
         return await super().ainvoke(input, config, run_config=config, **kwargs)
 
-    def _get_relevant_documents(self, query: str, *, run_manager: object, **given: Any) -> list[Document]:  # noqa: ANN401, ARG002 - as the base class has it
+    def _get_relevant_documents(
+        self,
+        query: str,
+        *,
+        run_manager: object,
+        **given: Any,
+    ) -> list[Document]:
         return drive(self._documents(query, **given))
 
-    async def _aget_relevant_documents(self, query: str, *, run_manager: object, **given: Any) -> list[Document]:  # noqa: ANN401, ARG002 - as the base class has it
+    async def _aget_relevant_documents(
+        self,
+        query: str,
+        *,
+        run_manager: object,
+        **given: Any,
+    ) -> list[Document]:
         return await adrive(self._documents(query, **given))
 
     def _documents(
@@ -110,8 +155,12 @@ class BudgetedRetriever(BaseRetriever):
         k = self.k if k is None else k
         max_tokens = self.max_tokens if max_tokens is None else max_tokens
         config = ensure_config(run_config)
-        # Whose run it is says the config, but not which conversation: a retriever has the one that it was made with.
-        config = {**config, "configurable": {**(config.get("configurable") or {}), "thread_id": "-"}}
+        # Whose run it is says the config, but not which conversation: a retriever has the one that
+        # it was made with.
+        config = {
+            **config,
+            "configurable": {**(config.get("configurable") or {}), "thread_id": "-"},
+        }
         run = run_of(config, self.default_user, current_runtime(), only_user=self.user_id)
         if not query.strip():
             return []
@@ -124,16 +173,29 @@ class BudgetedRetriever(BaseRetriever):
         return found
 
     def _ranked(self, engine: Engine, run: Run, query: str, limit: int) -> Flow[list[Document]]:
-        """Returns the best ones; an open conversation is searched whole, beside the newest messages of the others."""
+        """Returns the best ones.
+
+        An open conversation is searched whole, beside the newest messages of the others.
+        """
 
         def body(conversation: Conversation | None) -> Flow[list[Document]]:
-            workspace, count = engine.workspace, engine.target.counter.count_text
-            persona, device = self.persona_id or run.persona_id, self.device_id or run.device_id
+            workspace = engine.workspace
+            count = engine.target.counter.count_text
+            persona = self.persona_id or run.persona_id
+            device = self.device_id or run.device_id
             asked = Request(settings=run.settings, persona_id=persona, device_id=device)
             problems: list[str] = []
             stored = yield from workspace.read_stored(OpenConversation(run.scope), asked, problems)
-            memories = facts.as_candidates(facts.memory_fragments(stored.settings, count), stored.knowledge.facts)
-            given = workspace.catalogue, run.scope.user_id, self.sources, workspace.embeddings, self.conversation_id
+            memories = facts.as_candidates(
+                facts.memory_fragments(stored.settings, count), stored.knowledge.facts
+            )
+            given = (
+                workspace.catalogue,
+                run.scope.user_id,
+                self.sources,
+                workspace.embeddings,
+                self.conversation_id,
+            )
             others = workspace.libraries.of(run.scope.user_id)
             sources = Sources(*given, memories, vectors=workspace.vectors, others=others)
             found, failures = yield from search(sources, query, limit, conversation)
@@ -155,7 +217,9 @@ def _require_limits(given: Mapping[str, object]) -> None:
             require_count(name, value, kind=InvalidSettingsError)
 
 
-def _fitting(ranked: Sequence[Document], count: Count, k: int | None, max_tokens: int | None) -> list[Document]:
+def _fitting(
+    ranked: Sequence[Document], count: Count, k: int | None, max_tokens: int | None
+) -> list[Document]:
     """Returns the first `k` of some documents that fit, one after the other, into a number of tokens."""
     taken: list[Document] = []
     for one in ranked:

@@ -1,4 +1,7 @@
-"""Knowledge of the user: facts, topics, entities, their compiled texts, presence, and how they are learned."""
+"""Knowledge of the user.
+
+Facts, topics, entities, their compiled texts, presence, and how they are learned.
+"""
 
 from langchain_ctxbudget.knowledge import facts, known, presence, records, subjects
 from langchain_ctxbudget.knowledge.control import KnownItem, SourceMessage, UserKnowledge

@@ -1,8 +1,9 @@
 """Learning by a chat model: one call that shows existing knowledge; its answers name their sources.
 
-The messages, and what is known, are data: they stand inside fences. New messages have numbers, which the reply names
-as its sources; known facts have short ids (F1, F2, ...), so that the reply updates and supersedes them. What of a reply
-cannot be used is left out, and never takes the rest with it.
+The messages, and what is known, are data: they stand inside fences. New messages have numbers,
+which the reply names as its sources; known facts have short ids (F1, F2, ...), so that the reply
+updates and supersedes them. What of a reply cannot be used is left out, and never takes the rest
+with it.
 """
 
 import json
@@ -14,18 +15,30 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 import pydantic
 from langchain_core.utils.function_calling import convert_to_json_schema
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, OnErrorOmit, WrapValidator
+
 from langchain_ctxbudget import llm, messages
 from langchain_ctxbudget.knowledge import records
 from langchain_ctxbudget.knowledge.known import Knowledge
 from langchain_ctxbudget.knowledge.records import ENGLISH, Fact, FactCategory, Profile, Said
-from langchain_ctxbudget.messages import CONTEXT, clip_text, fences, fold, says_the_same, terms, water_level
+from langchain_ctxbudget.messages import (
+    CONTEXT,
+    clip_text,
+    fences,
+    fold,
+    says_the_same,
+    terms,
+    water_level,
+)
 from langchain_ctxbudget.tokens import ChatModel, encodable, estimate_tokens
 
 REPLY_TOKENS = 1_500
 """Kept free for the reply, but at most a quarter of the window."""
-KNOWN_SHARE, EARLIER_SHARE = 1 / 4, 1 / 10
-"""Shares of what the instructions and the reply leave, for what is known and for earlier messages."""
-TEXT_CHARACTERS, NAME_CHARACTERS = 200, 80
+KNOWN_SHARE = 1 / 4
+EARLIER_SHARE = 1 / 10
+"""Shares of what the instructions and the reply leave, for what is known and for earlier
+messages."""
+TEXT_CHARACTERS = 200
+NAME_CHARACTERS = 80
 """The longest text of a fact or an attribute, and the longest name, label, slot or relation."""
 EARLIER_TOKENS = 300
 """The most of an earlier message that is shown: of a longer one, its head and its tail."""
@@ -34,7 +47,7 @@ EARLIER_TOKENS = 300
 def _or(default: object) -> WrapValidator:
     """Reads a value that cannot be used as another one."""
 
-    def read(value: Any, handler: Any) -> Any:  # noqa: ANN401 - what a model says
+    def read(value: Any, handler: Any) -> Any:
         try:
             return handler(value)
         except pydantic.ValidationError:
@@ -61,7 +74,9 @@ def _name(value: object) -> str:
 
 
 def _pairs(notes: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    pairs = ((name.strip(), value.strip()) for name, _, value in (note.partition(":") for note in notes))
+    pairs = (
+        (name.strip(), value.strip()) for name, _, value in (note.partition(":") for note in notes)
+    )
     return tuple((name[:NAME_CHARACTERS], value) for name, value in pairs if name and value)
 
 
@@ -75,23 +90,34 @@ Pairs = Annotated[Many[Text], AfterValidator(_pairs)]
 
 
 class _Note(BaseModel):
-    # All fields are required and none is a union, as clients and servers differ in what else they take.
+    # All fields are required and none is a union, as clients and servers differ in what else they
+    # take.
     model_config = pydantic.ConfigDict(extra="forbid")
 
     @pydantic.model_validator(mode="before")
     @classmethod
-    def _complete(cls, given: Any) -> Any:  # noqa: ANN401 - what a model says
-        return {name: given.get(name) for name in cls.model_fields} if isinstance(given, Mapping) else given
+    def _complete(cls, given: Any) -> Any:
+        return (
+            {name: given.get(name) for name in cls.model_fields}
+            if isinstance(given, Mapping)
+            else given
+        )
 
 
 class _FactNote(_Note):
     messages: list[int] = Field(description="the numbers of the messages it comes from")
-    text: Text = Field(description="about the user, third person without a subject, understandable on its own")
+    text: Text = Field(
+        description="about the user, third person without a subject, understandable on its own"
+    )
     category: FactCategory
     confidence: Annotated[float, Field(ge=0, le=1), _or(0.8)]
-    updates: Maybe = Field(description="the id (F1) of the known fact that it repeats or refines; else empty")
+    updates: Maybe = Field(
+        description="the id (F1) of the known fact that it repeats or refines; else empty"
+    )
     supersedes: Many[str] = Field(description="the ids of known facts that are no longer true")
-    slot: Maybe = Field(description="what it is the only value of, such as home or employer; else empty")
+    slot: Maybe = Field(
+        description="what it is the only value of, such as home or employer; else empty"
+    )
 
 
 class _TopicNote(_Note):
@@ -128,14 +154,18 @@ SCHEMA = convert_to_json_schema(LearnedAboutUser)
 def _read(reply: str | Mapping[str, Any]) -> LearnedAboutUser:
     """Reads a reply; a `ValueError` says what it is instead, and nothing of what stands in it."""
     fields = llm.reply_object(reply, tuple(LearnedAboutUser.model_fields))
-    if not any(isinstance(fields.get(name), list | tuple) for name in LearnedAboutUser.model_fields):
+    if not any(
+        isinstance(fields.get(name), list | tuple) for name in LearnedAboutUser.model_fields
+    ):
         raise ValueError(f"a reply without lists of {', '.join(LearnedAboutUser.model_fields)}")
     return LearnedAboutUser.model_validate(fields)
 
 
 _WORDING = messages.packaged("knowledge/extraction.md").strip()
 _INSTRUCTIONS = _WORDING.format(TEXT_CHARACTERS=TEXT_CHARACTERS, CONTEXT=CONTEXT)
-_AS_JSON = f"\n\nReply with one JSON object of this JSON schema and nothing else:\n{json.dumps(SCHEMA)}"
+_AS_JSON = (
+    f"\n\nReply with one JSON object of this JSON schema and nothing else:\n{json.dumps(SCHEMA)}"
+)
 
 FACTS_HEADING = "Known facts about the user:\n"
 TOPICS_HEADING = "Known topics:\n"
@@ -148,7 +178,8 @@ _HEADINGS = (FACTS_HEADING, TOPICS_HEADING, ENTITIES_HEADING, EARLIER_HEADING, M
 class ChatModelExtractor:
     """Learns about a user with any chat model.
 
-    A model that can be bound to a schema is; the others, and the second attempt, get the schema in words.
+    A model that can be bound to a schema is; the others, and the second attempt, get the schema in
+    words.
     """
 
     def __init__(self, model: ChatModel) -> None:
@@ -157,14 +188,19 @@ class ChatModelExtractor:
         window = self.model.window_tokens
         # The schema is sent either way.
         frame = (_INSTRUCTIONS, _AS_JSON, *(_block(heading, ["-\n"]) for heading in _HEADINGS))
-        taken = sum(map(estimate_tokens, frame)) + llm.FRAMING_TOKENS + min(REPLY_TOKENS, window // 4)
+        taken = (
+            sum(map(estimate_tokens, frame)) + llm.FRAMING_TOKENS + min(REPLY_TOKENS, window // 4)
+        )
         self._room_tokens = window - taken
 
-    def extract(self, said: Sequence[Said], before: Sequence[Said], known: Knowledge) -> records.Learned:
+    def extract(
+        self, said: Sequence[Said], before: Sequence[Said], known: Knowledge
+    ) -> records.Learned:
         """Learns from some messages; the longest are clipped if they do not all fit.
 
-        Of the messages `before` them, and of what is known, the model sees what fits: the last ones, the most relevant.
-        A `ModelReplyError` says why both attempts failed, or that the window is too small.
+        Of the messages `before` them, and of what is known, the model sees what fits: the last
+        ones, the most relevant. A `ModelReplyError` says why both attempts failed, or that the
+        window is too small.
         """
         room = int(self._room_tokens * (1 - KNOWN_SHARE - EARLIER_SHARE))
         whole = [_message(one, room, f"{number}. ") for number, one in enumerate(said, 1)]
@@ -182,7 +218,11 @@ class ChatModelExtractor:
 
 
 def _block(heading: str, items: Sequence[str]) -> str:
-    return f"{heading}{fences.opening(CONTEXT)}{''.join(items)}{fences.closing(CONTEXT)}" if items else ""
+    return (
+        f"{heading}{fences.opening(CONTEXT)}{''.join(items)}{fences.closing(CONTEXT)}"
+        if items
+        else ""
+    )
 
 
 def _taken(items: Iterable[str], room_tokens: int) -> list[str]:
@@ -209,7 +249,9 @@ def _message(said: Said, room_tokens: int, place: str = "") -> str:
     return "" if text is None else item(text)
 
 
-def _shown_of(known: Knowledge, said: Sequence[Said], room_tokens: int) -> tuple[list[Fact], list[str]]:
+def _shown_of(
+    known: Knowledge, said: Sequence[Said], room_tokens: int
+) -> tuple[list[Fact], list[str]]:
     """Returns the facts that are shown, in the order of their ids, and the blocks of all that is known."""
     wanted = frozenset(term for message in said for term in terms(message.text))
 
@@ -220,10 +262,14 @@ def _shown_of(known: Knowledge, said: Sequence[Said], room_tokens: int) -> tuple
         return -shared, not one.pinned, -last.timestamp() if last else 0.0, one.id
 
     facts = sorted(known.facts, key=rank)
-    shown = _taken((_fact_item(number, fact) for number, fact in enumerate(facts, 1)), room_tokens // 2)
+    shown = _taken(
+        (_fact_item(number, fact) for number, fact in enumerate(facts, 1)), room_tokens // 2
+    )
     blocks = [_block(FACTS_HEADING, shown)]
     for heading, profiles in ((TOPICS_HEADING, known.topics), (ENTITIES_HEADING, known.entities)):
-        blocks.append(_block(heading, _taken(map(_name_item, sorted(profiles, key=rank)), room_tokens // 4)))
+        blocks.append(
+            _block(heading, _taken(map(_name_item, sorted(profiles, key=rank)), room_tokens // 4))
+        )
     return facts[: len(shown)], blocks
 
 
@@ -238,30 +284,50 @@ def _fact_item(number: int, fact: Fact) -> str:
 
 def _name_item(profile: Profile) -> str:
     others = f" (also {', '.join(profile.aliases)})" if profile.aliases else ""
-    kinds = (profile.type, profile.relationship) if isinstance(profile, records.EntityProfile) else ()
+    kinds = (
+        (profile.type, profile.relationship) if isinstance(profile, records.EntityProfile) else ()
+    )
     note = ", ".join(filter(None, kinds))
     return f"- {_flat(f'{profile.names[0]}{others}')}{f': {_flat(note)}' if note else ''}\n"
 
 
-def _learned(reply: LearnedAboutUser, said: Sequence[Said], known: Sequence[Fact], made_by: str) -> records.Learned:
+def _learned(
+    reply: LearnedAboutUser, said: Sequence[Said], known: Sequence[Fact], made_by: str
+) -> records.Learned:
     by_id = {f"F{number}": fact.id for number, fact in enumerate(known, 1)}
 
     def sourced(notes: Iterable[_FactNote | _TopicNote | _EntityNote]) -> Iterator[dict[str, Any]]:
         """Yields the fields of those notes that name a message, with the ids of their messages."""
         for note in notes:
-            if ids := tuple(said[number - 1].id for number in sorted({*note.messages}) if 0 < number <= len(said)):
-                yield {name: value for name, value in note if name != "messages"} | {"message_ids": ids}
+            if ids := tuple(
+                said[number - 1].id
+                for number in sorted({*note.messages})
+                if 0 < number <= len(said)
+            ):
+                yield {name: value for name, value in note if name != "messages"} | {
+                    "message_ids": ids
+                }
 
     facts = []
     for fields in sourced(reply.facts):
-        gone = tuple(by_id[name] for name in dict.fromkeys(map(str.upper, fields["supersedes"])) if name in by_id)
-        same, slot = by_id.get(fields.pop("updates").upper(), ""), fold(fields["slot"])
+        gone = tuple(
+            by_id[name]
+            for name in dict.fromkeys(map(str.upper, fields["supersedes"]))
+            if name in by_id
+        )
+        same = by_id.get(fields.pop("updates").upper(), "")
+        slot = fold(fields["slot"])
         fields["slot"] = "" if slot in get_args(FactCategory) else slot
         # What is no longer true is not said again.
         fields |= {"supersedes": gone, "same_as": "" if same in gone else same}
         facts += [records.LearnedFact(**fields)] if fields["confidence"] else []
     # A slot of several facts has more than one value, and is none.
-    several = {a.slot for a in facts for b in facts if a.slot == b.slot and not says_the_same(a.text, b.text)}
+    several = {
+        a.slot
+        for a in facts
+        for b in facts
+        if a.slot == b.slot and not says_the_same(a.text, b.text)
+    }
     return records.Learned(
         facts=tuple(fact._replace(slot="") if fact.slot in several else fact for fact in facts),
         entities=tuple(records.LearnedEntity(**fields) for fields in sourced(reply.entities)),

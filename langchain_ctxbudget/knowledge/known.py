@@ -1,9 +1,13 @@
-"""The knowledge of a user: one frozen value, read once, kept in this process until its mark changes, and written.
+"""The knowledge of a user.
 
-The value is never changed, only replaced: a prompt that is being made goes on with what it began with.
+One frozen value, read once, kept in this process until its mark changes, and written.
 
-Of the ways from a message to a topic or an entity, the surest counts: its name stands in the message; the message has
-all terms of a name; the message's vector is far nearer to it than to the others; it was named just before.
+The value is never changed, only replaced: a prompt that is being made goes on with what it began
+with.
+
+Of the ways from a message to a topic or an entity, the surest counts: its name stands in the
+message; the message has all terms of a name; the message's vector is far nearer to it than to the
+others; it was named just before.
 """
 
 import re
@@ -20,11 +24,18 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import numpy as np
 from langgraph.store.base import BaseStore
 from numpy.typing import NDArray
+
 from langchain_ctxbudget.errors import StoreError
 from langchain_ctxbudget.flow import Flow, Lock, batch
 from langchain_ctxbudget.knowledge import records
 from langchain_ctxbudget.knowledge.profiles import OF_FACTS, Compiler, importance_at
-from langchain_ctxbudget.knowledge.records import EntityProfile, Fact, PhraseRecord, Profile, TopicProfile
+from langchain_ctxbudget.knowledge.records import (
+    EntityProfile,
+    Fact,
+    PhraseRecord,
+    Profile,
+    TopicProfile,
+)
 from langchain_ctxbudget.messages import MARKS, STOP_WORDS, UNSPACED, terms
 from langchain_ctxbudget.search import Vectors, units
 from langchain_ctxbudget.stores import bulk, new_token, utc, written
@@ -38,12 +49,19 @@ MOST_ENDED = 500
 Vector = NDArray[Any]
 How = Literal["name", "alias", "terms", "similar", "salient"]
 MIN_CONFIDENCE = 0.35
-NAME, ALIAS, TERMS, MOST_BY_VECTOR = 1.0, 0.9, 0.8, 0.7
+NAME = 1.0
+ALIAS = 0.9
+TERMS = 0.8
+MOST_BY_VECTOR = 0.7
 """Confidence by each way; by vectors, a share of it."""
-OUTSTANDING, NEAR, SMALLEST_DEVIATION = 3.0, 0.5, 0.05
+OUTSTANDING = 3.0
+NEAR = 0.5
+SMALLEST_DEVIATION = 0.05
 """Deviations above the mean of the others, the least cosine, and the least deviation."""
-SALIENT, FADING = 0.7, 0.8
-"""Confidence by having been named in the message before (seed 004), and the share of it left one message later."""
+SALIENT = 0.7
+FADING = 0.8
+"""Confidence by having been named in the message before (seed 004), and the share of it left one
+message later."""
 DECIMALS = 6
 _TOKEN = re.compile(rf"\s+|(?:[^\W{UNSPACED}]|[{MARKS}])+|.", re.DOTALL)
 _ASCII_TOKEN = re.compile(r"\s+|[A-Za-z0-9_]+|.", re.DOTALL)
@@ -87,8 +105,18 @@ class Knowledge:
 
     @cached_property
     def vectors_made_by(self) -> tuple[str, int] | None:
-        """The model and dimensions of the vectors that a message can be compared with; None without any."""
-        return next(((one.embedding_model or "", len(one.embedding)) for one in self.profiles if one.embedding), None)
+        """The model and dimensions of the vectors that a message can be compared with.
+
+        None without any.
+        """
+        return next(
+            (
+                (one.embedding_model or "", len(one.embedding))
+                for one in self.profiles
+                if one.embedding
+            ),
+            None,
+        )
 
     @property
     def profiles(self) -> tuple[Profile, ...]:
@@ -99,18 +127,30 @@ class Knowledge:
     def by_hand(self) -> "Knowledge":
         """Only the items that the user or the application wrote by hand."""
         facts = tuple(one for one in self.facts if one.made_by == records.BY_USER)
-        topics = tuple(one for one in self.topics if one.made_by == records.BY_USER and not one.sources)
-        entities = tuple(one for one in self.entities if one.made_by == records.BY_USER and not one.sources)
+        topics = tuple(
+            one for one in self.topics if one.made_by == records.BY_USER and not one.sources
+        )
+        entities = tuple(
+            one for one in self.entities if one.made_by == records.BY_USER and not one.sources
+        )
         compiler = Compiler(now=datetime.min.replace(tzinfo=UTC))
         made = [*map(compiler.topic, topics), *map(compiler.entity, entities)]
         made += [compiler.of_facts(kind, facts) for kind in OF_FACTS]
         made += [text for text in self.bundles.values() if text.bundle_type == "composite"]
-        return replace(self, facts=facts, topics=topics, entities=entities, bundles={one.id: one for one in made})
+        return replace(
+            self,
+            facts=facts,
+            topics=topics,
+            entities=entities,
+            bundles={one.id: one for one in made},
+        )
 
     def with_facts(self, every: Iterable[Fact]) -> "Knowledge":
         """Returns the same with these facts, current ones and others."""
         given = list(every)
-        current, ended = (tuple(fact for fact in given if fact.is_current is which) for which in (True, False))
+        current, ended = (
+            tuple(fact for fact in given if fact.is_current is which) for which in (True, False)
+        )
         return replace(self, facts=current, ended=ended)
 
 
@@ -156,7 +196,9 @@ class Detector:
                 if needed := frozenset(terms(name)):
                     self._terms[min(needed)].append((number, needed))
                 tokens = tuple(_tokens(name.strip()))
-                if tokens and not (len(tokens) == 1 and tokens[0] in STOP_WORDS):  # "it" names nothing
+                if tokens and not (
+                    len(tokens) == 1 and tokens[0] in STOP_WORDS
+                ):  # "it" names nothing
                     lengths[tokens[0]].add(len(tokens))
                     self._names[tokens].setdefault(number, place == 0)
         self._lengths = {token: sorted(known, reverse=True) for token, known in lengths.items()}
@@ -165,16 +207,26 @@ class Detector:
         """Returns how many things there are to find."""
         return len(self._things)
 
-    def detect(self, message: str, *, query: Vector | None = None, recent: Sequence[str] = ()) -> list[Detection]:
-        """Finds the things that a message is about: the surest first, then those named more often, then by importance.
+    def detect(
+        self, message: str, *, query: Vector | None = None, recent: Sequence[str] = ()
+    ) -> list[Detection]:
+        """Finds the things that a message is about.
+
+        The surest first, then those named more often, then by importance.
 
         `query` is its vector, where vectors are compared; what `recent` messages (newest last) name counts
         `0.7 * confidence * 0.8 ** ago`.
         """
-        named, said = self._named(message), set(terms(message)) if self._terms else set[str]()
-        by_terms = (one for term in said & self._terms.keys() for one in self._terms[term] if one[1] <= said)
+        named = self._named(message)
+        said = set(terms(message)) if self._terms else set[str]()
+        by_terms = (
+            one for term in said & self._terms.keys() for one in self._terms[term] if one[1] <= said
+        )
         found: list[tuple[int, float, How]] = [
-            *((thing, *((NAME, "name") if is_label else (ALIAS, "alias"))) for thing, (is_label, _) in named.items()),
+            *(
+                (thing, *((NAME, "name") if is_label else (ALIAS, "alias")))
+                for thing, (is_label, _) in named.items()
+            ),
             *((thing, TERMS, "terms") for thing, _ in by_terms),
             *((thing, confidence, "similar") for thing, confidence in self._similar(query)),
             *(
@@ -200,9 +252,13 @@ class Detector:
         return [self._things[thing].id for thing in sorted(self._named(message))]
 
     def _named(self, message: str) -> dict[int, tuple[bool, int]]:
-        """Returns each thing that a message names: if by its label, and how often; no name inside a longer one."""
+        """Returns each thing that a message names: if by its label, and how often.
+
+        No name inside a longer one.
+        """
         found: dict[int, tuple[bool, int]] = {}
-        compared, covered = _tokens(message) if self._lengths else [], 0
+        compared = _tokens(message) if self._lengths else []
+        covered = 0
         for start, token in enumerate(compared):
             for end in (start + length for length in self._lengths.get(token, ())):
                 if named := self._names.get(tuple(compared[start:end])) if end > covered else None:
@@ -216,31 +272,53 @@ class Detector:
     def _similar(self, query: Vector | None) -> Iterator[tuple[int, float]]:
         """Yields things whose vectors stand out against all others; one alone cannot."""
         rows = self._with_vector
-        if query is None or len(rows) < 2:  # noqa: PLR2004 - itself and another one
+        if query is None or len(rows) < 2:
             return
         [aim] = units(np.asarray([query], np.float32))
-        cosines = np.round(np.einsum("ij,j->i", self._vectors, aim)[rows].astype(np.float64), DECIMALS)
+        cosines = np.round(
+            np.einsum("ij,j->i", self._vectors, aim)[rows].astype(np.float64), DECIMALS
+        )
         others = len(cosines) - 1
         mean = (cosines.sum() - cosines) / others
         variance = ((cosines**2).sum() - cosines**2) / others - mean**2
         deviation = np.maximum(np.sqrt(np.maximum(variance, 0)), SMALLEST_DEVIATION)
-        for place in np.flatnonzero((cosines >= NEAR) & (cosines >= mean + OUTSTANDING * deviation)):
+        for place in np.flatnonzero(
+            (cosines >= NEAR) & (cosines >= mean + OUTSTANDING * deviation)
+        ):
             yield int(rows[place]), MOST_BY_VECTOR * min(1.0, float(cosines[place]))
 
 
 def _tokens(text: str) -> list[str]:
-    """Splits a text into folded words, white space and other characters; without spaces, every character is one."""
-    written = (_ASCII_TOKEN if text.isascii() else _TOKEN).findall(unicodedata.normalize("NFKC", text))
+    """Splits a text into folded words, white space and other characters.
+
+    Without spaces, every character is one.
+    """
+    written = (_ASCII_TOKEN if text.isascii() else _TOKEN).findall(
+        unicodedata.normalize("NFKC", text)
+    )
     return [" " if token.isspace() else token.casefold() for token in written]
 
 
 def detector(profiles: Sequence[Profile], made_by: tuple[str, int] | None = None) -> Detector:
-    """Makes a detector by names, terms and vectors; of two found as surely, the more important one comes first."""
-    newest = max((utc(one.last_engaged_at) for one in profiles if one.last_engaged_at), default=None)
+    """Makes a detector by names, terms and vectors.
+
+    Of two found as surely, the more important one comes first.
+    """
+    newest = max(
+        (utc(one.last_engaged_at) for one in profiles if one.last_engaged_at), default=None
+    )
     none = (0.0,) * (made_by[1] if made_by else 0)
-    rows = [one.embedding if (one.embedding_model, len(one.embedding)) == made_by else none for one in profiles]
-    named = [Detectable(one.id, one.names, importance_at(one, newest) if newest else 0.0) for one in profiles]
-    return Detector(named, np.asarray(rows, np.float32).reshape(len(rows), -1) if rows and made_by else None)
+    rows = [
+        one.embedding if (one.embedding_model, len(one.embedding)) == made_by else none
+        for one in profiles
+    ]
+    named = [
+        Detectable(one.id, one.names, importance_at(one, newest) if newest else 0.0)
+        for one in profiles
+    ]
+    return Detector(
+        named, np.asarray(rows, np.float32).reshape(len(rows), -1) if rows and made_by else None
+    )
 
 
 # Kept in this process
@@ -248,7 +326,10 @@ def detector(profiles: Sequence[Profile], made_by: tuple[str, int] | None = None
 
 @dataclass(slots=True, eq=False)
 class Kept:
-    """The knowledge of one user in this process; an erasure of something of the user makes another one."""
+    """The knowledge of one user in this process.
+
+    An erasure of something of the user makes another one.
+    """
 
     knowledge: Knowledge | None = None
     uses: Counter[tuple[str, bool]] = field(default_factory=Counter)
@@ -261,7 +342,10 @@ _locks: WeakValueDictionary[tuple[int, str], Lock] = WeakValueDictionary()
 
 
 def kept_of(store: BaseStore, user_id: str) -> Kept:
-    """Returns the cache of a user; work that was begun with an earlier cache must not be written."""
+    """Returns the cache of a user.
+
+    Work that was begun with an earlier cache must not be written.
+    """
     with _mutex:
         users = _stores.setdefault(store, {})
         return keep_newest(users, user_id, users.get(user_id) or Kept(), KEPT_USERS)
@@ -274,24 +358,36 @@ def lock_of(store: BaseStore, user_id: str) -> Lock:
 
 
 def interrupted(store: BaseStore, user_id: str) -> None:
-    """Drops a user's cache because data is erased: work under way is not written, and knowledge is read anew."""
+    """Drops a user's cache because data is erased.
+
+    Work under way is not written, and knowledge is read anew.
+    """
     with _mutex:
         _stores.get(store, dict[str, Kept]()).pop(user_id, None)
 
 
 def note_use(store: BaseStore, user_id: str, used: Mapping[str, bool]) -> None:
-    """Counts the bundles of a prompt, and whether it could use each as it is; written with the next change."""
+    """Counts the bundles of a prompt, and whether it could use each as it is.
+
+    Written with the next change.
+    """
     kept_of(store, user_id).uses.update([*used.items()])
 
 
 # Read and written
 
 
-def read(store: BaseStore, user_id: str, found: object = None, *, marked: bool = False) -> Flow[Knowledge]:
-    """Reads the knowledge about a user if its mark has changed; `marked` says that the mark was `found` already."""
+def read(
+    store: BaseStore, user_id: str, found: object = None, *, marked: bool = False
+) -> Flow[Knowledge]:
+    """Reads the knowledge about a user if its mark has changed.
+
+    `marked` says that the mark was `found` already.
+    """
     if not marked:
         [found] = yield from batch(store, [records.mark_place(user_id)])
-    mark, kept = records.KnowledgeMark.found(found), kept_of(store, user_id)
+    mark = records.KnowledgeMark.found(found)
+    kept = kept_of(store, user_id)
     if mark is None:
         kept.knowledge = None
         return NOTHING
@@ -310,16 +406,23 @@ def read(store: BaseStore, user_id: str, found: object = None, *, marked: bool =
     return known
 
 
-def save(store: BaseStore, user_id: str, before: Knowledge, after: Knowledge, *, edited: bool = False) -> Flow[None]:
+def save(
+    store: BaseStore, user_id: str, before: Knowledge, after: Knowledge, *, edited: bool = False
+) -> Flow[None]:
     """Writes what has changed, and then the mark; nothing where nothing has.
 
-    The order makes a kill in between harmless, as learning again has the same effect: a fact ends before another one
-    takes its place, phrases are counted last. With `edited`, every conversation renews its snapshot.
+    The order makes a kill in between harmless, as learning again has the same effect: a fact ends
+    before another one takes its place, phrases are counted last. With `edited`, every conversation
+    renews its snapshot.
 
     Raises:
         StoreError: another process has erased the user since `before` was read; nothing is kept.
     """
-    ended = tuple(nlargest(MOST_ENDED, after.ended, key=lambda fact: (fact.ended_at or fact.last_seen, fact.id)))
+    ended = tuple(
+        nlargest(
+            MOST_ENDED, after.ended, key=lambda fact: (fact.ended_at or fact.last_seen, fact.id)
+        )
+    )
     puts = [
         *records.BUNDLES.changes(user_id, before.bundles.values(), after.bundles.values()),
         *records.TOPICS.changes(user_id, before.topics, after.topics),
@@ -333,8 +436,11 @@ def save(store: BaseStore, user_id: str, before: Knowledge, after: Knowledge, *,
     gone = {profile.id for profile in before.profiles} - {profile.id for profile in after.profiles}
     devices = (yield from records.PRESENCE.all(store, user_id)) if gone else []
     none = {"predicted_topics": (), "predicted_entities": ()}  # until the next heartbeat
-    puts += records.PRESENCE.changes(user_id, devices, [device.model_copy(update=none) for device in devices])
-    place, kept = records.mark_place(user_id), kept_of(store, user_id)
+    puts += records.PRESENCE.changes(
+        user_id, devices, [device.model_copy(update=none) for device in devices]
+    )
+    place = records.mark_place(user_id)
+    kept = kept_of(store, user_id)
     [item] = yield from batch(store, [place])
     found = records.KnowledgeMark.found(item)
     if found is None and before.mark.mark:
@@ -345,11 +451,18 @@ def save(store: BaseStore, user_id: str, before: Knowledge, after: Knowledge, *,
         yield from bulk.write(store, puts)
         [last, _] = yield from batch(store, [place, written(place, mark)])
         if found and last is None:
-            yield from bulk.write(store, [put._replace(value=None) for put in (*puts, written(place, None))])
-            raise StoreError(ERASED)  # noqa: TRY301 - nothing is known any more
+            yield from bulk.write(
+                store, [put._replace(value=None) for put in (*puts, written(place, None))]
+            )
+            raise StoreError(ERASED)
     except BaseException:
         kept.knowledge = None  # some of it may be written
         raise
     saved = replace(after, mark=mark, ended=ended)
-    _ = saved.topic_detector, saved.entity_detector  # built here, so that no prompt has to wait for them
-    kept.knowledge = saved if old == before.mark and records.KnowledgeMark.found(last) == found else None
+    _ = (
+        saved.topic_detector,
+        saved.entity_detector,
+    )  # built here, so that no prompt has to wait for them
+    kept.knowledge = (
+        saved if old == before.mark and records.KnowledgeMark.found(last) == found else None
+    )

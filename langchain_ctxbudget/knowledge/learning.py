@@ -1,12 +1,15 @@
-"""A pipeline that learns about its users: in the background, a few messages at a time, by rules or with a model.
+"""A pipeline that learns about its users.
 
-Progress is kept with digests of everything before: where messages were edited or removed, reading goes on from the
-newest that fits, and what came from them is dropped. Everything can be done twice: sources are sets, counts are
-absolute numbers per conversation, and progress is written last.
+In the background, a few messages at a time, by rules or with a model.
 
-Where the model fails, progress stays where it is. The model is asked about the same messages again after a wait that
-grows with every failure, and reads everything since, in order. Rules learn from them meanwhile; their facts go when the
-model has read. Only where its replies cannot be used, or its server refuses, six times in a row, is that given up.
+Progress is kept with digests of everything before: where messages were edited or removed, reading
+goes on from the newest that fits, and what came from them is dropped. Everything can be done twice:
+sources are sets, counts are absolute numbers per conversation, and progress is written last.
+
+Where the model fails, progress stays where it is. The model is asked about the same messages again
+after a wait that grows with every failure, and reads everything since, in order. Rules learn from
+them meanwhile; their facts go when the model has read. Only where its replies cannot be used, or
+its server refuses, six times in a row, is that given up.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ import numpy as np
 from langchain_core.embeddings import Embeddings
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.base import BaseStore
+
 from langchain_ctxbudget import history, llm, stores
 from langchain_ctxbudget.errors import BlockedLoopError, InvalidSettingsError, ModelReplyError
 from langchain_ctxbudget.flow import Flow, T, batch, drive, embed, locked, running_loop
@@ -40,6 +44,7 @@ from langchain_ctxbudget.worker import Cancelled, Worker, keep_newest, new_mutex
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
+
     from langchain_ctxbudget.knowledge.extraction import ChatModelExtractor
 
 S = TypeVar("S", Fact, TopicProfile, EntityProfile, records.PhraseRecord)
@@ -48,13 +53,18 @@ CLOSING_SECONDS = 5.0
 """The longest that closing waits for a job that has begun."""
 PAUSE_SECONDS = 0.25
 """Nothing is learned before so much time without a prompt."""
-MOST_MESSAGES, BEFORE_MESSAGES, LOOK_BACK = 30, 4, 1_000
-"""Messages that are read at once; those before them that a model is shown, and that tell who else writes."""
+MOST_MESSAGES = 30
+BEFORE_MESSAGES = 4
+LOOK_BACK = 1_000
+"""Messages that are read at once; those before them that a model is shown, and that tell who else
+writes."""
 LEAST_WORDS = 100
-"""Words of the user for which a model is asked, unless the session ends; until then it waits for more messages."""
+"""Words of the user for which a model is asked, unless the session ends; until then it waits for
+more messages."""
 MOST_MARKS = 32
 MOST_REFUSALS = 6
-"""Times in a row that a model is asked about messages where its server refuses, or its replies are of no use."""
+"""Times in a row that a model is asked about messages where its server refuses, or its replies are
+of no use."""
 MOST_SPANS = 8
 """Passages of a conversation that are told of."""
 MOST_BEGUN = 256
@@ -81,7 +91,8 @@ class Work:
     progress: records.ProgressRecord
     """As it was found."""
     there: Mapping[str, str] | None
-    """The fingerprints of all messages by id; None: those that were learned from have not changed."""
+    """The fingerprints of all messages by id; None: those that were learned from have not
+    changed."""
     kept: known.Kept
     """What was kept of the user when they were taken up."""
     passage: records.Passage = records.NO_PASSAGE
@@ -93,19 +104,29 @@ class Work:
     not_own: frozenset[str] = frozenset()
     """What others have said in the user's thread."""
     read_ahead: frozenset[str] = frozenset()
-    """The messages from the first of these on, where rules have learned from any of them in place of the model."""
+    """The messages from the first of these on, where rules have learned from any of them in place
+    of the model."""
 
     def said(self, before: int = 0) -> list[records.Said]:
-        """The words that may be learned from; with `before`, those of that many messages right before them instead."""
+        """The words that may be learned from.
+
+        With `before`, those of that many messages right before them instead.
+        """
         others = others_in(self.entries[max(0, self.first - LOOK_BACK) :], self.scope.user_id)
-        entries = self.entries[max(0, self.first - before) : self.first] if before else self.entries[self.first :]
+        entries = (
+            self.entries[max(0, self.first - before) : self.first]
+            if before
+            else self.entries[self.first :]
+        )
         return as_said([entry for entry in entries if entry.id not in self.not_own], others)
 
     def own_words(self) -> int:
         """Returns the number of the user's words in them."""
         return sum(word_count(one.text) for one in self.said() if one.from_user)
 
-    def done(self, now: datetime, passage: records.Passage, *, by_model: bool) -> records.ProgressRecord | None:
+    def done(
+        self, now: datetime, passage: records.Passage, *, by_model: bool
+    ) -> records.ProgressRecord | None:
         """Returns the progress once they were learned from; None where no message is left."""
         if not self.entries:
             return None
@@ -122,7 +143,10 @@ class Work:
         return records.ProgressRecord(at=now, marks=marks, passage=passage, meanwhile=meanwhile)
 
     def put_off(self, error: ModelReplyError, now: datetime) -> records.ProgressRecord | None:
-        """Returns the progress once the model has failed on them; None where it is not asked about them again."""
+        """Returns the progress once the model has failed on them.
+
+        None where it is not asked about them again.
+        """
         refusals = self.progress.refusals + (not error.is_passing)
         if refusals >= MOST_REFUSALS:
             return None
@@ -133,7 +157,10 @@ class Work:
 
     def told_spans(self, played: Collection[str]) -> tuple[tuple[int, int], ...]:
         """Returns the passages so far with those of these messages, by the first and the last message of each."""
-        places = {entry.id: place for place, entry in enumerate(self.entries[self.first :], self.first + 1)}
+        places = {
+            entry.id: place
+            for place, entry in enumerate(self.entries[self.first :], self.first + 1)
+        }
         spans = [*self.passage.spans]
         goes_on = self.passage.left > 0
         for entry in self.entries[self.first :]:
@@ -161,11 +188,18 @@ def others_in(entries: Sequence[Entry], user_id: str) -> frozenset[str]:
     names = {message.name for message in people if message.name}
     if len(names) == 1 and not any(is_user(message) and not message.name for message in people):
         return frozenset()
-    return frozenset(name for name in names if ENGLISH.word.findall(fold(name)) != ENGLISH.word.findall(fold(user_id)))
+    return frozenset(
+        name
+        for name in names
+        if ENGLISH.word.findall(fold(name)) != ENGLISH.word.findall(fold(user_id))
+    )
 
 
 def as_said(entries: Sequence[Entry], others: Collection[str] = ()) -> list[records.Said]:
-    """Returns messages as an extraction reads them: words of people and of the assistant, and nothing else."""
+    """Returns messages as an extraction reads them.
+
+    Words of people and of the assistant, and nothing else.
+    """
     return [
         records.Said(
             id=entry.id,
@@ -185,8 +219,14 @@ def _words(entry: Entry) -> str:
 
 
 def _still_there(conversation: OpenConversation) -> dict[str, str]:
-    """Returns the messages of a conversation with their fingerprints; archived ones are not among them."""
-    return {key: conversation.table.fingerprint(position) for position, key in enumerate(conversation.table.ids)}
+    """Returns the messages of a conversation with their fingerprints.
+
+    Archived ones are not among them.
+    """
+    return {
+        key: conversation.table.fingerprint(position)
+        for position, key in enumerate(conversation.table.ids)
+    }
 
 
 # What they say is merged
@@ -197,9 +237,14 @@ def updated(state: Knowledge, work: Work, learned: records.Learned, now: datetim
     conversation = work.scope.conversation_id
     # What an assistant or somebody else says teaches nothing, whatever a model makes of it.
     said = [one for one in work.said() if one.from_user]
-    own = {one.id: Source(conversation_id=conversation, message_id=one.id, digest=one.digest) for one in said}
+    own = {
+        one.id: Source(conversation_id=conversation, message_id=one.id, digest=one.digest)
+        for one in said
+    }
     said_at = {one.id: one.at for one in said if one.at}
-    every = facts.learn((*state.facts, *state.ended), learned.facts, own, now, learned.made_by, said_at=said_at)
+    every = facts.learn(
+        (*state.facts, *state.ended), learned.facts, own, now, learned.made_by, said_at=said_at
+    )
     after = replace(
         state.with_facts(facts.pruned(every, now)),
         topics=profiles.merge_topics(state.topics, learned, own, now),
@@ -215,38 +260,62 @@ def measured_again(state: Knowledge, now: datetime) -> Knowledge:
         of[name].append(link)
 
     def rank(one: records.Profile) -> tuple[bool, bool, float, str]:
-        return not one.pinned, one.made_by != records.BY_USER, -profiles.importance_at(one, now), one.id
+        return (
+            not one.pinned,
+            one.made_by != records.BY_USER,
+            -profiles.importance_at(one, now),
+            one.id,
+        )
 
     def those_left(every: Iterable[P]) -> tuple[P, ...]:
         both = ((one, profiles.measured(one, of[one.id])) for one in every)
         renewed = (old if new == old else profiles.as_of(new, now) for old, new in both)
-        left = [p for p in renewed if p.sources or p.total_messages or p.pinned or p.made_by == records.BY_USER]
+        left = [
+            p
+            for p in renewed
+            if p.sources or p.total_messages or p.pinned or p.made_by == records.BY_USER
+        ]
         return tuple(sorted(sorted(left, key=rank)[:MOST_PROFILES], key=lambda one: one.id))
 
     after = replace(state, topics=those_left(state.topics), entities=those_left(state.entities))
-    return replace(after, links={key: link for key, link in state.links.items() if key[0] in after.names_by_id})
+    return replace(
+        after, links={key: link for key, link in state.links.items() if key[0] in after.names_by_id}
+    )
 
 
 def _counted(state: Knowledge, work: Work) -> Knowledge:
-    """Returns a state with links in which the new messages are counted; all of them where some have changed."""
-    conversation, detector = work.scope.conversation_id, known.detector(state.profiles)
-    first, links = work.first, dict(state.links)
+    """Returns a state with links in which the new messages are counted.
+
+    All of them where some have changed.
+    """
+    conversation = work.scope.conversation_id
+    detector = known.detector(state.profiles)
+    first = work.first
+    links = dict(state.links)
     if work.there is not None:
-        first, links = 0, {key: link for key, link in links.items() if key[1] != conversation}
+        first = 0
+        links = {key: link for key, link in links.items() if key[1] != conversation}
     found: defaultdict[str, list[profiles.Engagement]] = defaultdict(list)
     for position in range(first, len(work.entries)):
         entry = work.entries[position]
-        said = profiles.Engagement(time_of(entry.message), work.costs[position], is_user(entry.message))
+        said = profiles.Engagement(
+            time_of(entry.message), work.costs[position], is_user(entry.message)
+        )
         for name in detector.named(_words(entry)):
             if (link := links.get((name, conversation))) is None or position >= link.until:
                 found[name].append(said)
     for name, messages in found.items():
-        link = links.get((name, conversation), records.TopicConversation(topic_id=name, conversation_id=conversation))
+        link = links.get(
+            (name, conversation),
+            records.TopicConversation(topic_id=name, conversation_id=conversation),
+        )
         links[name, conversation] = profiles.engaged(link, messages, until=len(work.entries))
     return replace(state, links=links)
 
 
-def without_rules(state: Knowledge, conversation_id: str, message_ids: Collection[str]) -> Knowledge:
+def without_rules(
+    state: Knowledge, conversation_id: str, message_ids: Collection[str]
+) -> Knowledge:
     """Returns the state without the facts that rules have learned from these messages of a conversation alone.
 
     What is kept by hand stays. A fact that they superseded counts again.
@@ -256,8 +325,14 @@ def without_rules(state: Knowledge, conversation_id: str, message_ids: Collectio
         return source.conversation_id == conversation_id and source.message_id in message_ids
 
     every = (*state.facts, *state.ended)
-    by_rules = [fact for fact in every if fact.made_by == records.BY_RULES and not fact.is_kept_by_hand]
-    gone = {fact.id: fact.superseded_by for fact in by_rules if fact.sources and all(map(is_of_these, fact.sources))}
+    by_rules = [
+        fact for fact in every if fact.made_by == records.BY_RULES and not fact.is_kept_by_hand
+    ]
+    gone = {
+        fact.id: fact.superseded_by
+        for fact in by_rules
+        if fact.sources and all(map(is_of_these, fact.sources))
+    }
     return state.with_facts(_counting_again(fact, gone) for fact in every if fact.id not in gone)
 
 
@@ -273,28 +348,42 @@ def _counting_again(fact: Fact, gone: Mapping[str, str | None]) -> Fact:
 def without(state: Knowledge, conversation_id: str, there: Mapping[str, str]) -> Knowledge:
     """Returns the state without what came from messages that are no longer there, or say something else.
 
-    What is kept by hand stays; what a model has written goes with any of its messages, as it may say something of each.
-    A fact that they superseded counts again, unless something else stands in its place.
+    What is kept by hand stays; what a model has written goes with any of its messages, as it may
+    say something of each. A fact that they superseded counts again, unless something else stands in
+    its place.
     """
 
     def left(item: S, **lost: object) -> S:
-        """Returns an item with the sources that are still there; with other fields where one is not."""
+        """Returns an item with the sources that are still there.
+
+        With other fields where one is not.
+        """
         sources = tuple(
             source
             for source in item.sources
-            if source.conversation_id != conversation_id or there.get(source.message_id) == source.digest
+            if source.conversation_id != conversation_id
+            or there.get(source.message_id) == source.digest
         )
-        return item if sources == item.sources else item.model_copy(update={"sources": sources, **lost})
+        return (
+            item
+            if sources == item.sources
+            else item.model_copy(update={"sources": sources, **lost})
+        )
 
     every = [(fact, left(fact)) for fact in (*state.facts, *state.ended)]
     gone = {
         fact.id: fact.superseded_by
         for fact, now in every
-        if now != fact and not fact.is_kept_by_hand and (not now.sources or fact.made_by != records.BY_RULES)
+        if now != fact
+        and not fact.is_kept_by_hand
+        and (not now.sources or fact.made_by != records.BY_RULES)
     }
 
     no_details = {name: EntityProfile.model_fields[name].default for name in DETAILS}
-    entities = (left(one, **({} if one.made_by == records.BY_USER else no_details)) for one in state.entities)
+    entities = (
+        left(one, **({} if one.made_by == records.BY_USER else no_details))
+        for one in state.entities
+    )
     return replace(
         state.with_facts(_counting_again(now, gone) for fact, now in every if fact.id not in gone),
         topics=tuple(map(left, state.topics)),
@@ -303,9 +392,12 @@ def without(state: Knowledge, conversation_id: str, there: Mapping[str, str]) ->
     )
 
 
-def compiled(store: BaseStore, user_id: str, state: Knowledge, now: datetime, shown: EntityContext) -> Knowledge:
+def compiled(
+    store: BaseStore, user_id: str, state: Knowledge, now: datetime, shown: EntityContext
+) -> Knowledge:
     """Returns the state with every missing or changed text compiled, and uses counted."""
-    compiler, detector = profiles.Compiler(now=now, old=state.bundles, entities=shown), known.detector(state.profiles)
+    compiler = profiles.Compiler(now=now, old=state.bundles, entities=shown)
+    detector = known.detector(state.profiles)
     ranked = facts.ranked(state.facts)
     about: defaultdict[str, list[Fact]] = defaultdict(list)
     for fact in ranked:
@@ -313,14 +405,22 @@ def compiled(store: BaseStore, user_id: str, state: Knowledge, now: datetime, sh
             about[name].append(fact)
     by_slug = {topic.slug: topic for topic in state.topics}
     made = [
-        *(compiler.topic(one, about[one.id][:MOST_FACTS], by_slug.get(one.parent_slug or "")) for one in state.topics),
+        *(
+            compiler.topic(one, about[one.id][:MOST_FACTS], by_slug.get(one.parent_slug or ""))
+            for one in state.topics
+        ),
         *(compiler.entity(one, about[one.id][:MOST_FACTS]) for one in state.entities),
         *(compiler.of_facts(kind, ranked) for kind in profiles.OF_FACTS),
     ]
-    made += [text for text in state.bundles.values() if text.bundle_type == "composite" and text.compiled_prompt]
+    made += [
+        text
+        for text in state.bundles.values()
+        if text.bundle_type == "composite" and text.compiled_prompt
+    ]
     texts = {text.id: text for text in made if "/" in text.id or text.compiled_prompt}
     kept = known.kept_of(store, user_id)
-    uses, kept.uses = kept.uses, Counter()
+    uses = kept.uses
+    kept.uses = Counter()
     return replace(state, bundles=with_uses(texts, uses, now))
 
 
@@ -331,7 +431,11 @@ def with_uses(
     counted = dict(sorted(texts.items()))
     for (key, is_hit), number in uses.items():
         if old := counted.get(key):
-            counts = {"hit_count": old.hit_count + number} if is_hit else {"miss_count": old.miss_count + number}
+            counts = (
+                {"hit_count": old.hit_count + number}
+                if is_hit
+                else {"miss_count": old.miss_count + number}
+            )
             counted[key] = old.model_copy(update={**counts, "last_used_at": now})
     return counted
 
@@ -353,7 +457,10 @@ _FAILED_BEFORE = "its model has failed before"
 
 
 def _waits(first: int, until: datetime) -> str:
-    """Returns that messages wait for the model, in words; `first` is the position of the first one."""
+    """Returns that messages wait for the model, in words.
+
+    `first` is the position of the first one.
+    """
     again = f"it reads everything from message {first + 1} on again, not before {llm.told(until)}"
     return f"{again}; rules learn meanwhile"
 
@@ -371,7 +478,7 @@ def _passage_at(progress: records.ProgressRecord, first: int) -> records.Passage
     if not first:
         return records.NO_PASSAGE
     if progress.played:
-        from langchain_ctxbudget.knowledge import rules  # noqa: PLC0415 - it compiles tables
+        from langchain_ctxbudget.knowledge import rules
 
         return records.Passage(left=rules.MOST_PLAYED)
     return progress.passage
@@ -396,42 +503,61 @@ class Learning:
         self.owner = owner
         self._extractor: ChatModelExtractor | None = None
         if model is not None:
-            from langchain_ctxbudget.knowledge.extraction import ChatModelExtractor  # noqa: PLC0415 - not without one
+            from langchain_ctxbudget.knowledge.extraction import ChatModelExtractor
 
             self._extractor = ChatModelExtractor(model)
         self._ending: dict[Scope, int] = {}
-        """Sessions that have ended, with the fewest words of the user for which a model is asked."""
+        """Sessions that have ended, with the fewest words of the user for which a model is
+        asked."""
         self._begun: dict[Scope, datetime] = {}
-        """Conversations with a few messages that were not learned from, and when the last one came; oldest first."""
+        """Conversations with a few messages that were not learned from, and when the last one came;
+        oldest first."""
         self._looked: set[str] = set()
-        """Users whose earlier sessions were looked for: those that ended with their process are learned from."""
+        """Users whose earlier sessions were looked for: those that ended with their process are
+        learned from."""
         self._waiting: dict[Scope, _Waiting] = {}
         """Conversations that the model has failed on, until it is asked again."""
         self._passages: dict[Scope, tuple[tuple[int, int], ...]] = {}
-        """Conversations that have passages from which rules do not learn, by their first and last messages."""
+        """Conversations that have passages from which rules do not learn, by their first and last
+        messages."""
         self._mutex = new_mutex()
         self._asking = False
         """True while a model works: nothing is written before that is over."""
         self.worker: Worker[Scope] = Worker(self._run, pause_seconds=PAUSE_SECONDS)
 
     def close(self) -> None:
-        """Begin nothing any more; a job that is in the store ends first, as the store may be closed next."""
+        """Begin nothing any more.
+
+        A job that is in the store ends first, as the store may be closed next.
+        """
         if self._extractor is not None:
             self.worker.close()
-        elif self._begun and not isinstance(self.owner.store, stores.PrivateStore):  # rules take no time
+        elif self._begun and not isinstance(
+            self.owner.store, stores.PrivateStore
+        ):  # rules take no time
             for scope in [*self._begun]:
                 self.end_session(scope)
-        if not self._asking and running_loop() is None:  # a loop is not held up: the job may be waiting for it
+        if (
+            not self._asking and running_loop() is None
+        ):  # a loop is not held up: the job may be waiting for it
             with suppress(BlockedLoopError):  # the job itself closes the pipeline
                 self.worker.flush(CLOSING_SECONDS)
         self.worker.close()
 
     def note(self, conversation: OpenConversation) -> None:
-        """Learn in the background from a conversation with enough news; sessions idle for half an hour end."""
+        """Learn in the background from a conversation with enough news.
+
+        Sessions idle for half an hour end.
+        """
         self.retry()
-        settings, scope, now = self.owner.settings, conversation.scope, self.owner.clock()
-        table, learned = conversation.table, conversation.learned
-        new = len(table) - learned[0] if table.holds(*learned) else None  # None: what it learned from has changed
+        settings = self.owner.settings
+        scope = conversation.scope
+        now = self.owner.clock()
+        table = conversation.table
+        learned = conversation.learned
+        new = (
+            len(table) - learned[0] if table.holds(*learned) else None
+        )  # None: what it learned from has changed
         if not settings.learn or new == 0 or scope.is_shared:
             return
         if new is None or new >= settings.learn_every or scope not in self._begun:
@@ -440,7 +566,8 @@ class Learning:
             self._begun.pop(scope, None)
             if new is not None and (new < settings.learn_every or self._extractor):
                 self._begun[scope] = now
-            full, oldest = len(self._begun) > MOST_BEGUN, [*self._begun.items()][:2]
+            full = len(self._begun) > MOST_BEGUN
+            oldest = [*self._begun.items()][:2]
             idle = [one for one, at in oldest if full or now - at > NEW_SESSION_AFTER]
         for ended in idle:
             self.end_session(ended)
@@ -458,7 +585,10 @@ class Learning:
             self.worker.submit(scope)
 
     def take_up(self, scope: Scope, progress: records.ProgressRecord) -> None:
-        """Notes what the store says of a conversation: another process may have left it while its model failed."""
+        """Notes what the store says of a conversation.
+
+        Another process may have left it while its model failed.
+        """
         self._tell_passages(scope, (progress.meanwhile or progress).passage)
         until = progress.waits_until
         with self._mutex:
@@ -467,10 +597,15 @@ class Learning:
             elif scope not in self._waiting:
                 first = next((position for position, _ in reversed(progress.marks)), 0)
                 problem = f"{_FAILED_BEFORE}; {_waits(first, until)}"
-                keep_newest(self._waiting, scope, _Waiting(until=until, problem=problem), MOST_BEGUN)
+                keep_newest(
+                    self._waiting, scope, _Waiting(until=until, problem=problem), MOST_BEGUN
+                )
 
     def told(self, scope: Scope) -> list[str]:
-        """Returns what a report is to say of learning from a conversation: failures, and what rules do not read."""
+        """Returns what a report is to say of learning from a conversation.
+
+        Failures, and what rules do not read.
+        """
         failure = self.worker.failure_of(scope)
         waiting = self._waiting.get(scope)
         lines = [failure] if failure else []
@@ -478,11 +613,16 @@ class Learning:
             lines.append(waiting.problem)
         if spans := self._passages.get(scope):
             where = ", ".join(f"{first} to {last}" for first, last in spans)
-            lines.append(f"suspended for messages {where}: a part is played there, or texts are worked on")
+            lines.append(
+                f"suspended for messages {where}: a part is played there, or texts are worked on"
+            )
         return lines
 
     def end_session(self, scope: Scope, least_words: int = 1) -> bool:
-        """Learn in the background from everything that is new in a conversation; whether that is going to happen."""
+        """Learn in the background from everything that is new in a conversation.
+
+        Whether that is going to happen.
+        """
         if not self.owner.settings.learn or scope.is_shared:
             return False
         self._begun.pop(scope, None)
@@ -490,8 +630,14 @@ class Learning:
         return self.worker.submit(scope)
 
     def forget(self, scope: Scope, conversation: OpenConversation | None = None) -> Flow[None]:
-        """Removes knowledge from messages that a conversation no longer has; None: from all of its messages."""
-        store, user, where, now = self.owner.store, scope.user_id, scope.conversation_id, self.owner.clock()
+        """Removes knowledge from messages that a conversation no longer has; None.
+
+        From all of its messages.
+        """
+        store = self.owner.store
+        user = scope.user_id
+        where = scope.conversation_id
+        now = self.owner.clock()
         there = _still_there(conversation) if conversation else {}
 
         def change(before: Knowledge) -> Knowledge:
@@ -509,18 +655,26 @@ class Learning:
     def rewritten(
         self, user_id: str, change: Callable[[Knowledge], Knowledge], *, edited: bool = False
     ) -> Flow[Knowledge]:
-        """Reads, changes, compiles and writes a user's knowledge; the caller holds the user's lock."""
-        store, shown = self.owner.store, self.owner.settings.entity_context
+        """Reads, changes, compiles and writes a user's knowledge.
+
+        The caller holds the user's lock.
+        """
+        store = self.owner.store
+        shown = self.owner.settings.entity_context
         before = yield from known.read(store, user_id)
         after = compiled(store, user_id, change(before), self.owner.clock(), shown)
         yield from known.save(store, user_id, before, after, edited=edited)
         return after
 
-    def compile_persona(self, user_id: str, persona_id: str, settings: ContextSettings) -> Flow[None]:
+    def compile_persona(
+        self, user_id: str, persona_id: str, settings: ContextSettings
+    ) -> Flow[None]:
         """Compiles what a persona's settings say of the assistant, as it stands in prompts of that persona."""
 
         def change(state: Knowledge) -> Knowledge:
-            text = profiles.Compiler(now=self.owner.clock(), old=state.bundles).persona(persona_id, settings)
+            text = profiles.Compiler(now=self.owner.clock(), old=state.bundles).persona(
+                persona_id, settings
+            )
             return replace(state, bundles={**state.bundles, text.id: text})
 
         yield from locked(known.lock_of(self.owner.store, user_id), self.rewritten(user_id, change))
@@ -535,7 +689,8 @@ class Learning:
 
     def _look_back(self, scope: Scope) -> None:
         """Ends the sessions of a user that were left when their process ended, the first time that the user is seen."""
-        store, user = self.owner.store, scope.user_id
+        store = self.owner.store
+        user = scope.user_id
         if user not in self._looked and not isinstance(store, stores.PrivateStore):
             for name in drive(history.log.read_behind(store, user, records.LEARNING)):
                 if name != scope.conversation_id:
@@ -550,11 +705,15 @@ class Learning:
             return self.owner.settings
 
     def _learn_all(self, scope: Scope, cancelled: Cancelled) -> None:
-        """Learns from a conversation until little is new; raises what the model failed with when that is done.
+        """Learns from a conversation until little is new.
 
-        What the model has failed on is left to a later run, which reads everything; rules read it meanwhile.
+        Raises what the model failed with when that is done.
+
+        What the model has failed on is left to a later run, which reads everything; rules read it
+        meanwhile.
         """
-        store, user = self.owner.store, scope.user_id
+        store = self.owner.store
+        user = scope.user_id
         settings = self._settings_of(user)
         problems: list[str] = []
         fewest = self._ending.pop(scope, 0)
@@ -587,8 +746,13 @@ class Learning:
         if problems:
             raise ModelReplyError("; ".join(dict.fromkeys(problems)))
 
-    def _learn_from(self, work: Work, extractor: ChatModelExtractor | None, cancelled: Cancelled) -> str:
-        """Learns from some messages, by rules where there is no extractor; returns what the model failed with."""
+    def _learn_from(
+        self, work: Work, extractor: ChatModelExtractor | None, cancelled: Cancelled
+    ) -> str:
+        """Learns from some messages, by rules where there is no extractor.
+
+        Returns what the model failed with.
+        """
         learned: records.Learned | None = None
         put_off: records.ProgressRecord | None = None
         problem = ""
@@ -604,7 +768,10 @@ class Learning:
         return problem
 
     def _extracted(self, extractor: ChatModelExtractor, work: Work) -> records.Learned:
-        """Returns what the model learns from messages; a `ModelReplyError` where it learns nothing."""
+        """Returns what the model learns from messages.
+
+        A `ModelReplyError` where it learns nothing.
+        """
         knowledge = drive(known.read(self.owner.store, work.scope.user_id))
         self._asking = True
         try:
@@ -621,9 +788,13 @@ class Learning:
             waiting = _Waiting(until=progress.waits_until, problem=problem)
             with self._mutex:
                 keep_newest(self._waiting, scope, waiting, MOST_BEGUN)
-            yield from bulk.write(self.owner.store, [written(scope.place(records.LEARNING), progress)])
+            yield from bulk.write(
+                self.owner.store, [written(scope.place(records.LEARNING), progress)]
+            )
 
-    def _is_waiting(self, scope: Scope, progress: records.ProgressRecord, first: int, *, by_model: bool) -> bool:
+    def _is_waiting(
+        self, scope: Scope, progress: records.ProgressRecord, first: int, *, by_model: bool
+    ) -> bool:
         """Returns whether a conversation waits for its model, and remembers when it is asked again."""
         until = progress.waits_until
         with self._mutex:
@@ -638,8 +809,12 @@ class Learning:
     def _next(
         self, at_least: int, least_words: int, conversation: OpenConversation, *, by_model: bool
     ) -> Flow[Work | None]:
-        """Returns the next messages to learn from; None where there are too few new ones, or they say too little."""
-        store, scope = self.owner.store, conversation.scope
+        """Returns the next messages to learn from.
+
+        None where there are too few new ones, or they say too little.
+        """
+        store = self.owner.store
+        scope = conversation.scope
         yield from editing.refresh(store, conversation)
         entries = conversation.table  # a new one, where it was erased elsewhere
         kept = known.kept_of(store, scope.user_id)
@@ -665,7 +840,9 @@ class Learning:
             least_words = 0
         if progress.meanwhile is not None and not is_ahead:
             read_ahead = frozenset(entries.ids[first:])
-        self._tell_passages(scope, progress.meanwhile.passage if is_ahead and progress.meanwhile else passage)
+        self._tell_passages(
+            scope, progress.meanwhile.passage if is_ahead and progress.meanwhile else passage
+        )
         new = len(entries) - first
         end = min(len(entries), first + MOST_MESSAGES)
         own = (_words(entry) for entry in Beginning(entries, end)[first:] if is_user(entry.message))
@@ -674,7 +851,9 @@ class Learning:
             if new and not progress.marks:  # only what was begun is taken up where its process ends
                 yield from batch(store, [written(scope.place(records.LEARNING), progress)])
             elif is_retry:  # what the model failed on is gone
-                done = records.ProgressRecord(at=progress.at, marks=progress.marks, passage=progress.passage)
+                done = records.ProgressRecord(
+                    at=progress.at, marks=progress.marks, passage=progress.passage
+                )
                 yield from batch(store, [written(scope.place(records.LEARNING), done)])
             return None
         # From now on, others must be able to tell that its prompts show nothing yet.
@@ -710,31 +889,41 @@ class Learning:
 
     def pass_over(self, conversation: OpenConversation) -> Flow[None]:
         """Notes that the messages which a conversation has now are not learned from any more."""
-        scope, conversation.learned = conversation.scope, (len(conversation.table), conversation.table.digest())
+        scope = conversation.scope
+        conversation.learned = (len(conversation.table), conversation.table.digest())
         before = yield from self.progress(scope)
         marks = (*before.marks, conversation.learned)[-MOST_MARKS:]
         done = records.ProgressRecord(at=before.at, marks=marks, passage=before.passage)
         yield from batch(self.owner.store, [written(scope.place(records.LEARNING), done)])
 
     def _write(self, work: Work, learned: records.Learned | None) -> Flow[None]:
-        """Merges what was learned from messages into their user's knowledge; None: rules learn from them here.
+        """Merges what was learned from messages into their user's knowledge; None.
 
-        Where the user was erased, or the conversation was learned from, since they were taken, they are taken again.
+        Rules learn from them here.
+
+        Where the user was erased, or the conversation was learned from, since they were taken, they
+        are taken again.
         """
-        from langchain_ctxbudget.knowledge import rules  # noqa: PLC0415 - it compiles tables
+        from langchain_ctxbudget.knowledge import rules
 
-        store, scope, now = self.owner.store, work.scope, self.owner.clock()
+        store = self.owner.store
+        scope = work.scope
+        now = self.owner.clock()
         said = work.said()
         played, passage = rules.played_in(said, work.passage)
         if learned is None:
             passage = passage.model_copy(update={"spans": work.told_spans(played)})
 
         def change(before: Knowledge) -> Knowledge:
-            state = before if work.there is None else without(before, scope.conversation_id, work.there)
+            state = (
+                before if work.there is None else without(before, scope.conversation_id, work.there)
+            )
             if learned is not None:
                 state = without_rules(state, scope.conversation_id, work.read_ahead)
                 return updated(state, work, learned, now)
-            by_rules, phrases = rules.learn(said, state.phrases, scope.conversation_id, work.passage)
+            by_rules, phrases = rules.learn(
+                said, state.phrases, scope.conversation_id, work.passage
+            )
             return updated(replace(state, phrases=phrases), work, by_rules, now)
 
         progress = yield from self.progress(scope)
@@ -746,12 +935,16 @@ class Learning:
 
     def _embed(self, user_id: str, embeddings: Embeddings) -> Flow[None]:
         """Gives every topic and entity of a user a vector that has none of this model."""
-        store, model = self.owner.store, embeddings_name(embeddings)
+        store = self.owner.store
+        model = embeddings_name(embeddings)
         before = yield from known.read(store, user_id)
         missing = [one for one in before.profiles if one.embedding_model != model]
         if not missing:
             return
-        of_kin = ((*one.names, one.relationship if isinstance(one, EntityProfile) else None) for one in missing)
+        of_kin = (
+            (*one.names, one.relationship if isinstance(one, EntityProfile) else None)
+            for one in missing
+        )
         rows = yield from embed(embeddings, [". ".join(filter(None, names)) for names in of_kin])
         vectors = units(np.asarray(rows, np.float32)).round(6).tolist()
         made = [{"embedding": tuple(vector), "embedding_model": model} for vector in vectors]
@@ -760,5 +953,7 @@ class Learning:
         def with_vectors(every: Iterable[P]) -> tuple[P, ...]:
             return tuple(one.model_copy(update=changes.get(one.id)) for one in every)
 
-        after = replace(before, topics=with_vectors(before.topics), entities=with_vectors(before.entities))
+        after = replace(
+            before, topics=with_vectors(before.topics), entities=with_vectors(before.entities)
+        )
         yield from known.save(store, user_id, before, after)

@@ -1,7 +1,8 @@
 """The records of the knowledge about a user (seeds 000 and 001), their places in a store, and learning's values.
 
-Below `(ROOT, user, "knowledge")` every kind has a namespace with one item per record. The namespace itself holds a mark
-that every change renews. Progress and snapshots stand with their conversation. Nothing here gets into a vector index.
+Below `(ROOT, user, "knowledge")` every kind has a namespace with one item per record. The namespace
+itself holds a mark that every change renews. Progress and snapshots stand with their conversation.
+Nothing here gets into a vector index.
 """
 
 from collections.abc import Callable, Iterable
@@ -11,6 +12,7 @@ from typing import Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from langgraph.store.base import BaseStore, GetOp, PutOp
 from pydantic import Field
+
 from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.messages import fold, remembering, vocabulary
 from langchain_ctxbudget.stores import ROOT, Record, bulk, label, require_id, written
@@ -22,7 +24,8 @@ EntityType = Literal["person", "project", "organization", "tool", "concept"]
 Domain = Literal["engineering", "personal", "creative", "business"]
 Proficiency = Literal["unknown", "beginner", "intermediate", "expert"]
 BundleType = Literal["identity_core", "global_prefs", "topic", "entity", "composite"]
-BY_RULES, BY_USER = "rules", "user"
+BY_RULES = "rules"
+BY_USER = "user"
 """Values of `made_by`; anything else is the name of a model."""
 MOST_SOURCES = 20
 """Messages that an item keeps as its sources; of more, the first and the newest ones."""
@@ -67,14 +70,16 @@ class Fact(Record):
 
     id: str
     text: str
-    """Without a subject: "Prefers direct answers", "Lives in Lisbon". Or the user's own words, in quotation marks."""
+    """Without a subject: "Prefers direct answers", "Lives in Lisbon". Or the user's own words, in
+    quotation marks."""
     category: FactCategory
     confidence: float = Field(default=0.8, gt=0, le=1, strict=True)
     pinned: bool = False
     memory_type: MemoryType | None = None
     """The type of memory that the application gave it (seeds 002, 004); None: by its category."""
     slot: str = ""
-    """The questions that it answers ("home", or "job, employer"), of which a newer value supersedes it. Empty: none."""
+    """The questions that it answers ("home", or "job, employer"), of which a newer value supersedes
+    it. Empty: none."""
     sources: tuple[Source, ...] = ()
     made_by: str = BY_RULES
     created_at: datetime
@@ -95,13 +100,19 @@ class Fact(Record):
 
     @property
     def shown(self) -> str:
-        """The text that a prompt shows: a quotation, or what speaks of "next week", with the day it was said on."""
+        """The text that a prompt shows.
+
+        A quotation, or what speaks of "next week", with the day it was said on.
+        """
         is_dated = is_quotation(self.text) or _is_relative(self.text)
         return f"{self.text} (said {self.last_seen.date().isoformat()})" if is_dated else self.text
 
 
 class TopicConversation(Record):
-    """The share of a topic or entity in a conversation (seed 000), in absolute numbers: counting again is harmless."""
+    """The share of a topic or entity in a conversation (seed 000), in absolute numbers.
+
+    Counting again is harmless.
+    """
 
     topic_id: str
     conversation_id: str
@@ -166,7 +177,9 @@ class TopicProfile(_Profile):
 
 
 class EntityProfile(_Profile):
-    """A person, project, organisation, tool or concept that a user speaks of (seed 000; attributes of seed 004).
+    """A person, project, organisation, tool or concept that a user speaks of (seed 000.
+
+    Attributes of seed 004).
 
     Its id is `entity/`, the type and the folded name.
     """
@@ -241,7 +254,10 @@ class PhraseRecord(Record):
 
 
 class Passage(Record):
-    """A passage in which a part is played, or texts are worked on: by rules, its messages say nothing of the user."""
+    """A passage in which a part is played, or texts are worked on.
+
+    By rules, its messages say nothing of the user.
+    """
 
     left: int = 0
     """The number of the user's next messages that belong to it, unless it ends before."""
@@ -256,7 +272,10 @@ NO_PASSAGE = Passage()
 
 
 class ReadAhead(Record):
-    """What rules have read of a conversation while its model is not to be had; the model reads it later."""
+    """What rules have read of a conversation while its model is not to be had.
+
+    The model reads it later.
+    """
 
     mark: tuple[int, str]
     """The position up to which they have read, with the digest of all messages before it."""
@@ -269,21 +288,27 @@ class ProgressRecord(Record):
     at: datetime | None = None
     """When it was learned from last."""
     marks: tuple[tuple[int, str], ...] = ()
-    """Positions with the digest of all messages before each, the newest last. What is behind the last was not read."""
+    """Positions with the digest of all messages before each, the newest last. What is behind the
+    last was not read."""
     played: bool = False
     """Written by earlier versions in place of a passage: a part is played. Never written now."""
     passage: Passage = NO_PASSAGE
     waits_until: datetime | None = None
-    """The model has failed on the messages behind the last mark, and is not asked again before this time."""
+    """The model has failed on the messages behind the last mark, and is not asked again before this
+    time."""
     failures: int = 0
     """The times in a row that it has failed on them."""
     refusals: int = 0
-    """The times of these that it gave an answer that cannot be used, or that its server refused the request."""
+    """The times of these that it gave an answer that cannot be used, or that its server refused the
+    request."""
     meanwhile: ReadAhead | None = None
 
 
 class KnowledgeMark(Record):
-    """A token that every change of a user's knowledge renews: who has seen it need not read again."""
+    """A token that every change of a user's knowledge renews.
+
+    Who has seen it need not read again.
+    """
 
     mark: str
     edited: str = ""
@@ -317,7 +342,8 @@ class LearnedFact(NamedTuple):
     same_as: str = ""
     """The id of the known fact that it says again, or more precisely."""
     is_narrow: bool = False
-    """It holds at some times or in some cases only, so it takes the place of nothing that holds always."""
+    """It holds at some times or in some cases only, so it takes the place of nothing that holds
+    always."""
 
 
 class LearnedEntity(NamedTuple):
@@ -355,7 +381,9 @@ class Learned(NamedTuple):
 
 # Their places in a store
 
-KNOWLEDGE, LEARNING, SNAPSHOT = "knowledge", "learning", "snapshot"
+KNOWLEDGE = "knowledge"
+LEARNING = "learning"
+SNAPSHOT = "snapshot"
 R = TypeVar("R", bound=Record)
 
 
@@ -368,7 +396,10 @@ class Repository(Generic[R]):
     key: Callable[[R], str]
 
     def all(self, store: BaseStore, user_id: str) -> Flow[list[R]]:
-        """Reads every record of a user, sorted by key; one that cannot be read is a `StoreDataError` that names it."""
+        """Reads every record of a user, sorted by key.
+
+        One that cannot be read is a `StoreDataError` that names it.
+        """
         items = yield from bulk.read_all(store, (*_of_user(user_id), self.kind))
         return sorted((one for item in items if (one := self.record.found(item))), key=self.key)
 
@@ -380,13 +411,18 @@ class Repository(Generic[R]):
         """Returns the writes that turn some records into others, deletions first."""
         old, new = ({self.key(one): one for one in some} for some in (before, after))
         differ = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-        return [written(self.place(user_id, key), new.get(key)) for key in sorted(differ, key=new.__contains__)]
+        return [
+            written(self.place(user_id, key), new.get(key))
+            for key in sorted(differ, key=new.__contains__)
+        ]
 
 
 FACTS = Repository("facts", Fact, lambda fact: fact.id)
 TOPICS = Repository("topics", TopicProfile, lambda topic: topic.id)
 ENTITIES = Repository("entities", EntityProfile, lambda entity: entity.id)
-LINKS = Repository("links", TopicConversation, lambda link: f"{label(link.topic_id)}{label(link.conversation_id)}")
+LINKS = Repository(
+    "links", TopicConversation, lambda link: f"{label(link.topic_id)}{label(link.conversation_id)}"
+)
 BUNDLES = Repository("bundles", ContextBundle, lambda bundle: bundle.id)
 PRESENCE = Repository("presence", ClientPresence, lambda presence: presence.device_id)
 PHRASES = Repository("phrases", PhraseRecord, lambda phrase: phrase.phrase)

@@ -1,11 +1,14 @@
-"""Learning without a model: what users say of themselves, names as they introduce them, and phrases that recur.
+"""Learning without a model.
 
-Precision comes first, because a wrong line about a user costs more than many right ones earn. What is asked, supposed,
-quoted, pasted, retold or played as a role says nothing, nor does a message that asks for a text, and neither does a
-sentence that no rule knows.
+What users say of themselves, names as they introduce them, and phrases that recur.
 
-A wish is kept as the whole sentence in the user's own words. So is a statement of which a shorter form would lose
-something: a condition, a time, a reason. Only what loses nothing is told in the third person ("Lives in Lisbon").
+Precision comes first, because a wrong line about a user costs more than many right ones earn. What
+is asked, supposed, quoted, pasted, retold or played as a role says nothing, nor does a message that
+asks for a text, and neither does a sentence that no rule knows.
+
+A wish is kept as the whole sentence in the user's own words. So is a statement of which a shorter
+form would lose something: a condition, a time, a reason. Only what loses nothing is told in the
+third person ("Lives in Lisbon").
 """
 
 import calendar
@@ -27,29 +30,49 @@ from langchain_ctxbudget.knowledge.records import (
     Said,
     Source,
 )
-from langchain_ctxbudget.messages import STOP_WORDS, fold, sentences, stem, terms, units, without_pasted
+from langchain_ctxbudget.messages import (
+    STOP_WORDS,
+    fold,
+    sentences,
+    stem,
+    terms,
+    units,
+    without_pasted,
+)
 
-MOST_CHARACTERS, MOST_SENTENCES = 800, 12
+MOST_CHARACTERS = 800
+MOST_SENTENCES = 12
 """A longer message is a document that was pasted without a mark."""
 MOST_PLAYED = 10
 """Messages of the user that a passage of a game goes on for without another sign of it."""
 MOST_STATED = 200
 """Characters of a statement; a longer one is not learned, rather than shortened."""
 STATED = 0.9
-TOPIC_OCCASIONS, MOST_SEEN, MOST_KEPT = 3, 8, 200
-"""A phrase that comes up on so many days or in so many conversations is a topic; messages kept of a phrase, and
-phrases of a user."""
+TOPIC_OCCASIONS = 3
+MOST_SEEN = 8
+MOST_KEPT = 200
+"""A phrase that comes up on so many days or in so many conversations is a topic; messages kept of a
+phrase, and phrases of a user."""
 Read = tuple[Said, Sequence[str]]
 
 
 def learn(
-    said: Sequence[Said], phrases: Sequence[PhraseRecord], conversation_id: str, passage: Passage = NO_PASSAGE
+    said: Sequence[Said],
+    phrases: Sequence[PhraseRecord],
+    conversation_id: str,
+    passage: Passage = NO_PASSAGE,
 ) -> tuple[records.Learned, tuple[PhraseRecord, ...]]:
-    """Learns from the user's own messages of one conversation; returns the phrases that may become topics, too.
+    """Learns from the user's own messages of one conversation.
 
-    Those messages in which a part is played say nothing of the user; `passage` is the one in which they begin.
+    Returns the phrases that may become topics, too.
+
+    Those messages in which a part is played say nothing of the user; `passage` is the one in which
+    they begin.
     """
-    own = [(message, _read(message.text)) for message in {one.id: one for one in said if one.from_user}.values()]
+    own = [
+        (message, _read(message.text))
+        for message in {one.id: one for one in said if one.from_user}.values()
+    ]
     played, _ = played_in(said, passage)
     real = [(message, read) for message, read in own if message.id not in played]
     units_of: list[tuple[str, str]] = []
@@ -58,15 +81,31 @@ def learn(
         told = [*_told(message.text, read)]
         units_of += [(message.id, unit) for unit in told]
         stated = _stated_in(told, read)
-        facts += [fact._replace(message_ids=(message.id,)) for fact in stated if len(fact.text) <= MOST_STATED]
-    entities = [entity._replace(message_ids=(key,)) for key, unit in units_of for entity in _names(unit)]
-    people = {stem(word) for entity in entities if entity.type == "person" for word in fold(entity.name).split()}
+        facts += [
+            fact._replace(message_ids=(message.id,))
+            for fact in stated
+            if len(fact.text) <= MOST_STATED
+        ]
+    entities = [
+        entity._replace(message_ids=(key,)) for key, unit in units_of for entity in _names(unit)
+    ]
+    people = {
+        stem(word)
+        for entity in entities
+        if entity.type == "person"
+        for word in fold(entity.name).split()
+    }
     kept, topics = _phrases(own, phrases, conversation_id, people)
-    return records.Learned(facts=tuple(dict.fromkeys(facts)), entities=tuple(entities), topics=topics), kept
+    return records.Learned(
+        facts=tuple(dict.fromkeys(facts)), entities=tuple(entities), topics=topics
+    ), kept
 
 
 def _read(text: str) -> list[str]:
-    """Returns the sentences that a user wrote; none of what looks like a pasted document or asks for a text."""
+    """Returns the sentences that a user wrote.
+
+    None of what looks like a pasted document or asks for a text.
+    """
     if len(text) > MOST_CHARACTERS:
         return []
     own = ENGLISH.not_said.sub("", without_pasted(text))
@@ -77,7 +116,10 @@ def _read(text: str) -> list[str]:
 
 
 def _joined(parts: Iterable[str]) -> list[str]:
-    """Returns sentences without a break behind an abbreviation: "I live in St." and "Gallen." are one."""
+    """Returns sentences without a break behind an abbreviation.
+
+    "I live in St." and "Gallen." are one.
+    """
     joined: list[str] = []
     for part in parts:
         if joined and _is_split_before(part, joined[-1]):
@@ -101,8 +143,9 @@ def _is_split_before(part: str, before: str) -> bool:
 def played_in(said: Iterable[Said], passage: Passage = NO_PASSAGE) -> tuple[list[str], Passage]:
     """Returns the ids of the user's messages in which a part is played, and the passage in which the messages end.
 
-    A passage begins where the user asks for it ("Let's play a text adventure."). It is over with the message that says
-    so ("Stop the game."), with half an hour of silence, or after ten messages of the user without another sign of it.
+    A passage begins where the user asks for it ("Let's play a text adventure."). It is over with
+    the message that says so ("Stop the game."), with half an hour of silence, or after ten messages
+    of the user without another sign of it.
     """
     played: list[str] = []
     left = passage.left
@@ -130,27 +173,39 @@ def played_in(said: Iterable[Said], passage: Passage = NO_PASSAGE) -> tuple[list
 
 
 def _told(text: str, read: Iterable[str]) -> Iterator[str]:
-    """Yields sentences up to one behind which words of somebody else may stand; none of a verse, a mail, a table."""
+    """Yields sentences up to one behind which words of somebody else may stand.
+
+    None of a verse, a mail, a table.
+    """
     for unit in () if ENGLISH.no_prose.search(text.strip()) else read:
         yield unit
-        if ENGLISH.hands_over.search(unit) or not (ENGLISH.speaks.match(unit) or ENGLISH.speaks.match(_opened(unit))):
+        if ENGLISH.hands_over.search(unit) or not (
+            ENGLISH.speaks.match(unit) or ENGLISH.speaks.match(_opened(unit))
+        ):
             break
 
 
 # Statements
 
 _WRITTEN_OUT, _ONE_SLOT, _OF_KIN_ONCE = (
-    [line.split(" > ") for line in ENGLISH[name].replace("{_BESIDE}", ENGLISH["beside_job"]).strip().split("\n")]
+    [
+        line.split(" > ")
+        for line in ENGLISH[name].replace("{_BESIDE}", ENGLISH["beside_job"]).strip().split("\n")
+    ]
     for name in ("written_out", "one_slot", "of_kin_once")
 )
-_RULES = ENGLISH["rules"].format(_ROLE=ENGLISH["role"], _THING=ENGLISH["thing"], _BESIDE=ENGLISH["beside_job"])
+_RULES = ENGLISH["rules"].format(
+    _ROLE=ENGLISH["role"], _THING=ENGLISH["thing"], _BESIDE=ENGLISH["beside_job"]
+)
 _READ_RULES = [
     (cast("FactCategory", kind.strip()), slot.strip(), re.compile(said.strip(), re.IGNORECASE))
     for kind, slot, said in (line.split("|", 2) for line in _RULES.strip().split("\n"))
 ]
 _KIN = ENGLISH["kin"]
 _OF_KIN = re.compile(ENGLISH["of_kin"].format(_KIN=_KIN, _ROLE=ENGLISH["role"]))
-_PERSONS = dict(zip(*(ENGLISH[words].split() for words in ("first_person", "third_person")), strict=True))
+_PERSONS = dict(
+    zip(*(ENGLISH[words].split() for words in ("first_person", "third_person")), strict=True)
+)
 _PERSON = re.compile(rf"\b(?!US\b)(?:{'|'.join(_PERSONS)})\b(?!\.)", re.IGNORECASE)
 _THIRD = {"teach": "teaches", "study": "studies"}
 _CARRY_NOTHING = {*_PERSONS, *ENGLISH["carry_nothing"].split()}
@@ -158,7 +213,10 @@ _CARRY_NOTHING = {*_PERSONS, *ENGLISH["carry_nothing"].split()}
 
 
 def _stated_in(told: Sequence[str], read: Sequence[str]) -> Iterator[LearnedFact]:
-    """Yields what the sentences `told` say of their writer; they are the first ones of those that were `read`."""
+    """Yields what the sentences `told` say of their writer.
+
+    They are the first ones of those that were `read`.
+    """
     for place, unit in enumerate(told):
         parts = _joined(sentences(unit))
         behind = [*parts[1:], *read[place + 1 : place + 2]]
@@ -168,7 +226,10 @@ def _stated_in(told: Sequence[str], read: Sequence[str]) -> Iterator[LearnedFact
 
 
 def _statements(sentence: str, following: str = "") -> Iterator[LearnedFact]:
-    """Yields what a sentence says of the user who wrote it; the `following` one may limit it ("But only at night.")."""
+    """Yields what a sentence says of the user who wrote it.
+
+    The `following` one may limit it ("But only at night.").
+    """
     if ENGLISH.unsure.search(sentence) or ENGLISH.takes_back.match(following):
         return
     written = sentence
@@ -182,7 +243,9 @@ def _statements(sentence: str, following: str = "") -> Iterator[LearnedFact]:
     elif asked := ENGLISH.standing.fullmatch(said):
         yield _quoted(whole, "preference", _slot_of_wish(asked["do"]))
     else:
-        clauses = takewhile(ENGLISH.own.match, filter(None, map(_opened, ENGLISH.clause_end.split(said))))
+        clauses = takewhile(
+            ENGLISH.own.match, filter(None, map(_opened, ENGLISH.clause_end.split(said)))
+        )
         found = [*filter(None, map(_of_clause, clauses))]
         is_short_of_words = limit or ENGLISH.limits.search(written) or _loses(written, found)
         if found and (is_short_of_words or sentence.isupper()):  # "LIVEs IN BERLIN"
@@ -195,15 +258,21 @@ def _statements(sentence: str, following: str = "") -> Iterator[LearnedFact]:
 def _quoted(words: str, category: FactCategory, slot: str) -> LearnedFact:
     """Returns a fact that is the user's own words, as a quotation.
 
-    A narrow one, which says when or where something holds, takes nothing's place. What is planned may have any time.
+    A narrow one, which says when or where something holds, takes nothing's place. What is planned
+    may have any time.
     """
     is_narrow = category != "project" and bool(ENGLISH.limits.search(words))
     text = records.quotation(words)
-    return LearnedFact(text=text, category=category, slot=slot, confidence=STATED, is_narrow=is_narrow)
+    return LearnedFact(
+        text=text, category=category, slot=slot, confidence=STATED, is_narrow=is_narrow
+    )
 
 
 def _slot_of_wish(do: str) -> str:
-    """Returns the slot of what the assistant is to do: the language or the length of its answers, else none."""
+    """Returns the slot of what the assistant is to do.
+
+    The language or the length of its answers, else none.
+    """
     first = ENGLISH.clause_end.split(do)[0]
     if re.search(r" in [A-Z]", first):
         return "answer language"
@@ -216,13 +285,17 @@ def _loses(sentence: str, found: Iterable[LearnedFact]) -> bool:
         sentence = sentence[courtesy.end() :]
     kept = {stem(word) for fact in found for word in ENGLISH.word.findall(fold(fact.text))}
     words = ENGLISH.word.findall(fold(ENGLISH.closing.sub("", sentence.rstrip(" .!"))))
-    return not all(stem(_PERSONS.get(word, word)) in kept for word in words if word not in _CARRY_NOTHING)
+    return not all(
+        stem(_PERSONS.get(word, word)) in kept for word in words if word not in _CARRY_NOTHING
+    )
 
 
 def _stated(text: str, category: FactCategory, slot: str) -> LearnedFact:
     """Returns a fact with the third person for the first, and a capital."""
     bare = _PERSON.sub(lambda found: _PERSONS[found[0].lower()], text).strip(" ,.;:!")
-    return LearnedFact(text=bare[:1].upper() + bare[1:], category=category, slot=slot, confidence=STATED)
+    return LearnedFact(
+        text=bare[:1].upper() + bare[1:], category=category, slot=slot, confidence=STATED
+    )
 
 
 def _opened(text: str) -> str:
@@ -233,7 +306,10 @@ def _opened(text: str) -> str:
 
 
 def _of_clause(clause: str) -> LearnedFact | None:
-    """Returns what a clause says of the user; None where no rule knows it, or it cannot be understood alone."""
+    """Returns what a clause says of the user.
+
+    None where no rule knows it, or it cannot be understood alone.
+    """
     if ENGLISH.leaning.search(clause):
         return None
     if mine := ENGLISH.mine.fullmatch(clause):
@@ -241,7 +317,9 @@ def _of_clause(clause: str) -> LearnedFact | None:
         for pattern, name in _ONE_SLOT:
             slot = re.sub(pattern, name, slot)
         liked: FactCategory = "preference" if slot.startswith("favourite") else "identity"
-        return _stated(f"{mine['what']} is {mine['value']}", "project" if mine["work"] else liked, slot)
+        return _stated(
+            f"{mine['what']} is {mine['value']}", "project" if mine["work"] else liked, slot
+        )
     if kin := _OF_KIN.fullmatch(clause):
         return _stated(kin["said"], "identity", _slot_of_kin(kin))
     if own := ENGLISH.clause.fullmatch(clause):
@@ -269,7 +347,8 @@ def _in_third_person(said: str, negation: str) -> str:
 
 def _slot_of_kin(kin: re.Match[str]) -> str:
     """Returns the slot of what one has one of, of a partner, a parent, a boss, or a relative with a name."""
-    who, named = re.sub(ENGLISH["partner"], "partner", kin["kin"].lower()), (kin["named"] or "").replace(",", "")
+    who = re.sub(ENGLISH["partner"], "partner", kin["kin"].lower())
+    named = (kin["named"] or "").replace(",", "")
     what = next((slot for said, slot in _OF_KIN_ONCE if re.match(said, kin["what"])), "")
     whose = who if who in ENGLISH["only_one"].split() else f"{who}{named}" if named else ""
     return f"{whose}: {what}" if whose and what else ""
@@ -279,15 +358,25 @@ def _slot_of_liking(said: str) -> str:
     """Returns the slot of something short that is liked, so that hating it later takes its place."""
     limit = ENGLISH.limits.search(said)
     said = said[: limit.start()] if limit else said
-    words = terms(re.sub(r"^(?:am (?:\w+ \w+ fan of|\w+ about)|cannot \w+|\w+) | any ?(?:more|longer)$", "", said))
-    return f"prefers:{' '.join(words)}" if 0 < len(words) <= 3 else ""  # noqa: PLR2004 - a short thing
+    words = terms(
+        re.sub(
+            r"^(?:am (?:\w+ \w+ fan of|\w+ about)|cannot \w+|\w+) | any ?(?:more|longer)$", "", said
+        )
+    )
+    return f"prefers:{' '.join(words)}" if 0 < len(words) <= 3 else ""
 
 
 # Names
 
-_NO_NAMES = STOP_WORDS.union(map(fold, (*calendar.day_name, *calendar.month_name, "yes", "yeah", "ok", "okay", "hey")))
-_MY_KIN = re.compile(rf"\b(?i:my|our) (?P<kin>(?i:{_KIN}))(?:,| is| is called| is named| named| called|'s name is)? $")
-_IS_KIN = re.compile(rf"(?: is|,? who is|,(?= my [\w -]+,)) (?:my|our) (?!(?:best )?friend)(?P<kin>(?i:{_KIN}))\b")
+_NO_NAMES = STOP_WORDS.union(
+    map(fold, (*calendar.day_name, *calendar.month_name, "yes", "yeah", "ok", "okay", "hey"))
+)
+_MY_KIN = re.compile(
+    rf"\b(?i:my|our) (?P<kin>(?i:{_KIN}))(?:,| is| is called| is named| named| called|'s name is)? $"
+)
+_IS_KIN = re.compile(
+    rf"(?: is|,? who is|,(?= my [\w -]+,)) (?:my|our) (?!(?:best )?friend)(?P<kin>(?i:{_KIN}))\b"
+)
 _KINDS = [
     (cast("records.EntityType", kind.strip()), re.compile(said.lstrip(), re.IGNORECASE))
     for kind, said in (line.split("|", 1) for line in ENGLISH["kinds"].strip().split("\n"))
@@ -295,18 +384,34 @@ _KINDS = [
 
 
 def _names(sentence: str) -> Iterator[records.LearnedEntity]:
-    """Yields the capitalised runs that a sentence introduces: whose relative it is, or what kind of thing."""
+    """Yields the capitalised runs that a sentence introduces.
+
+    Whose relative it is, or what kind of thing.
+    """
     capitals = [word[0].isupper() for word in sentence.split()]
-    if sum(capitals) > len(capitals) / 2 + 1 or re.search(r"[\"\u201c\u201d\u00ab\u00bb]", sentence):
+    if sum(capitals) > len(capitals) / 2 + 1 or re.search(
+        r"[\"\u201c\u201d\u00ab\u00bb]", sentence
+    ):
         return  # a headline, one who shouts, or a quotation
     for run in ENGLISH.name.finditer(sentence):
-        name, before, after = run[0], sentence[: run.start()], sentence[run.end() :]
+        name = run[0]
+        before = sentence[: run.start()]
+        after = sentence[run.end() :]
         who = _MY_KIN.search(before) or _IS_KIN.match(after)
-        kind = "person" if who else next((kind for kind, said in _KINDS if said.search(before)), None)
+        kind = (
+            "person" if who else next((kind for kind, said in _KINDS if said.search(before)), None)
+        )
         # "My sister, Ana, is here", but not "I asked my sister, Maybe she knows".
         is_aside = before.endswith(", ") and not re.match(r"[,.!]|$", after)
-        if kind and len(name) > 1 and not is_aside and _NO_NAMES.isdisjoint(map(fold, name.split())):
-            yield records.LearnedEntity(name=name, type=kind, relationship=who["kin"].lower() if who else "")
+        if (
+            kind
+            and len(name) > 1
+            and not is_aside
+            and _NO_NAMES.isdisjoint(map(fold, name.split()))
+        ):
+            yield records.LearnedEntity(
+                name=name, type=kind, relationship=who["kin"].lower() if who else ""
+            )
 
 
 # Recurring phrases
@@ -323,7 +428,11 @@ def _compounds(read: Iterable[str]) -> Iterator[str]:
     """Yields pairs and triples of nouns."""
     for pair, third in (found for sentence in read for found in ENGLISH.nouns.findall(sentence)):
         first, second = pair.split()
-        if _is_noun(first) and _is_noun(second) and (pair[0].isupper() or not ENGLISH.quality.search(first)):
+        if (
+            _is_noun(first)
+            and _is_noun(second)
+            and (pair[0].isupper() or not ENGLISH.quality.search(first))
+        ):
             yield pair
             if third and third[1].isupper() == pair[0].isupper() and _is_noun(third.strip()):
                 yield pair + third
@@ -333,23 +442,35 @@ def _phrases(
     own: Iterable[Read], before: Sequence[PhraseRecord], conversation_id: str, people: set[str]
 ) -> tuple[tuple[PhraseRecord, ...], tuple[records.LearnedTopic, ...]]:
     """Returns the phrases so far, the most frequent and newest of them, and those of these messages that are topics."""
-    kept, heard = {record.phrase: record for record in before}, defaultdict[str, dict[str, str]](dict)
+    kept = {record.phrase: record for record in before}
+    heard = defaultdict[str, dict[str, str]](dict)
     for message, read in own:
         day = message.at.date().isoformat() if message.at else ""
-        source = Source(conversation_id=conversation_id, message_id=message.id, digest=message.digest, day=day)
+        source = Source(
+            conversation_id=conversation_id, message_id=message.id, digest=message.digest, day=day
+        )
         for label in _compounds(read):
             key = " ".join(map(stem, re.findall(r"[^\W_]+", label.lower())))
             heard[key][message.id] = label
-            record = kept.setdefault(key, PhraseRecord(phrase=key, label=label[0].upper() + label[1:]))
+            record = kept.setdefault(
+                key, PhraseRecord(phrase=key, label=label[0].upper() + label[1:])
+            )
             if len(record.sources) < MOST_SEEN and source not in record.sources:
                 kept[key] = record.model_copy(update={"sources": (*record.sources, source)})
     topics = {}
     for key, messages in heard.items():
         occasions = {(one.conversation_id, one.day) for one in kept[key].sources}
         if len(occasions) >= TOPIC_OCCASIONS and people.isdisjoint(key.split()):
-            forms = tuple(dict.fromkeys(messages.values()))  # the plural, and what else it is called
-            topics[key] = records.LearnedTopic(label=kept[key].label, aliases=forms, message_ids=tuple(messages))
+            forms = tuple(
+                dict.fromkeys(messages.values())
+            )  # the plural, and what else it is called
+            topics[key] = records.LearnedTopic(
+                label=kept[key].label, aliases=forms, message_ids=tuple(messages)
+            )
     longer = {key.rpartition(" ")[0] for key in topics}
-    newest = sorted(kept.values(), key=lambda one: (len(one.sources) > 1, max(s.day for s in one.sources), one.phrase))
+    newest = sorted(
+        kept.values(),
+        key=lambda one: (len(one.sources) > 1, max(s.day for s in one.sources), one.phrase),
+    )
     remembered = tuple(sorted(newest[-MOST_KEPT:], key=lambda one: one.phrase))
     return remembered, tuple(topic for key, topic in topics.items() if key not in longer)

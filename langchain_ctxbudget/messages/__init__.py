@@ -7,7 +7,14 @@ from langchain_ctxbudget.messages.calls import (
 )  # fmt: skip
 from langchain_ctxbudget.messages.clipping import Count, clip_message, clip_text, water_level
 from langchain_ctxbudget.messages.fences import CONTEXT, SUMMARY, as_data
-from langchain_ctxbudget.messages.media import Medium, has_media, may_be_result, medium_of, shown_blocks, without_media
+from langchain_ctxbudget.messages.media import (
+    Medium,
+    has_media,
+    may_be_result,
+    medium_of,
+    shown_blocks,
+    without_media,
+)
 from langchain_ctxbudget.messages.messages import (
     WHOLE, Preservation, SeenMessages, as_json_data, as_sent, checked, content_id, current_turn, date_of, excerpt,
     fingerprint, flattened, instruction, message_data, model_of, own_words, plain_text, plainly_same, preservation_of,

@@ -7,10 +7,11 @@
 | a block `custom_tool_call_output` in the tool message of its call | its text |
 | a block with a call that is not in `tool_calls`, or with a result in place of a `ToolMessage` | its JSON as text |
 
-Responses refuses an id of an item that comes twice, and reasoning that is not followed by the item that it led to. So
-a message is sent with the ids of all its items, or without them and without its reasoning. Reasoning that nothing
-follows in its message is left out: the answer was cut off. A call that the provider has
-run itself (a search, for example) is known by its id alone: a second time, it is left out.
+Responses refuses an id of an item that comes twice, and reasoning that is not followed by the item
+that it led to. So a message is sent with the ids of all its items, or without them and without its
+reasoning. Reasoning that nothing follows in its message is left out: the answer was cut off. A call
+that the provider has run itself (a search, for example) is known by its id alone: a second time, it
+is left out.
 """
 
 import json
@@ -19,10 +20,12 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolCall, ToolMessage
+
 from langchain_ctxbudget.messages.text import ENGLISH
 
 Block = str | dict[str, Any]
-_CUSTOM_CALL, _CUSTOM_RESULT = "custom_tool_call", "custom_tool_call_output"
+_CUSTOM_CALL = "custom_tool_call"
+_CUSTOM_RESULT = "custom_tool_call_output"
 _STANDARD_CALLS = ("tool_call", "invalid_tool_call")
 """LangChain's own blocks have the id of a call as theirs, and that of its item among the extras."""
 CALL_BLOCKS = (*_STANDARD_CALLS, "tool_use", "function_call", _CUSTOM_CALL)
@@ -43,7 +46,9 @@ def blocks_of(message: BaseMessage) -> list[Block]:
 
 def is_text(message: BaseMessage) -> bool:
     """Tells at a glance if what a user or a model says is a text without calls, as most is."""
-    is_answer = type(message) is AIMessage and not (message.tool_calls or message.invalid_tool_calls)
+    is_answer = type(message) is AIMessage and not (
+        message.tool_calls or message.invalid_tool_calls
+    )
     return isinstance(message.content, str) and (is_answer or type(message) is HumanMessage)
 
 
@@ -59,15 +64,22 @@ def is_thought(block: Block) -> bool:
 
 def text_of(block: Block) -> str | None:
     """Returns the text of a block that is text; None for any other."""
-    text = block if isinstance(block, str) else block.get("text") if block.get("type") == "text" else None
+    text = (
+        block
+        if isinstance(block, str)
+        else block.get("text")
+        if block.get("type") == "text"
+        else None
+    )
     return text if isinstance(text, str) else None
 
 
 def without_trailing_thoughts(blocks: Sequence[Block], message: BaseMessage) -> list[Block]:
     """Returns blocks of a content without the thoughts at their end, which lead to nothing.
 
-    Responses refuses reasoning without the item that it led to, and Anthropic a message that ends with thinking: an
-    answer was cut off there. Calls that stand in `tool_calls` alone are sent behind the content, so they follow.
+    Responses refuses reasoning without the item that it led to, and Anthropic a message that ends
+    with thinking: an answer was cut off there. Calls that stand in `tool_calls` alone are sent
+    behind the content, so they follow.
     """
     in_content = {str(key) for block in blocks for key in _call_keys(block)}
     if not isinstance(message, AIMessage) or not in_content.issuperset(call_ids(message)):
@@ -107,27 +119,48 @@ def listed_calls(message: BaseMessage) -> list[dict[str, Any]]:
 
 
 def call_ids(message: BaseMessage) -> tuple[str, ...]:
-    """Returns the ids of the tool calls that a message makes, valid or not; empty for one without an id."""
-    calls = (*message.tool_calls, *message.invalid_tool_calls) if isinstance(message, AIMessage) else ()
+    """Returns the ids of the tool calls that a message makes, valid or not.
+
+    Empty for one without an id.
+    """
+    calls = (
+        (*message.tool_calls, *message.invalid_tool_calls) if isinstance(message, AIMessage) else ()
+    )
     return tuple(call["id"] or "" for call in calls)
 
 
 def is_user(message: BaseMessage) -> bool:
     """Tells if the user says a message."""
-    return HumanMessage in type(message).__mro__  # many times as fast as what pydantic makes of `isinstance`
+    return (
+        HumanMessage in type(message).__mro__
+    )  # many times as fast as what pydantic makes of `isinstance`
 
 
 def with_calls(message: BaseMessage) -> BaseMessage:
-    """Returns a message with all its calls in `tool_calls`, and custom ones there alone; itself where they are."""
+    """Returns a message with all its calls in `tool_calls`, and custom ones there alone.
+
+    Itself where they are.
+    """
     if not isinstance(message, AIMessage):
         return message
     if message.invalid_tool_calls:
         invalid = [
-            ToolCall(name=call["name"] or "", args={_UNREADABLE: call["args"] or ""}, id=call["id"], type="tool_call")
+            ToolCall(
+                name=call["name"] or "",
+                args={_UNREADABLE: call["args"] or ""},
+                id=call["id"],
+                type="tool_call",
+            )
             for call in message.invalid_tool_calls
         ]
-        message = message.model_copy(update={"tool_calls": [*message.tool_calls, *invalid], "invalid_tool_calls": []})
-    rest = [block for block in blocks_of(message) if _kind(block) != _CUSTOM_CALL or is_raw(block, message)]
+        message = message.model_copy(
+            update={"tool_calls": [*message.tool_calls, *invalid], "invalid_tool_calls": []}
+        )
+    rest = [
+        block
+        for block in blocks_of(message)
+        if _kind(block) != _CUSTOM_CALL or is_raw(block, message)
+    ]
     if len(rest) == len(blocks_of(message)):
         return message
     return without_items(message.model_copy(update={"content": rest}))
@@ -135,7 +168,10 @@ def with_calls(message: BaseMessage) -> BaseMessage:
 
 def is_raw(block: Block, message: BaseMessage) -> bool:
     """Tells if a block has a call that is not in `tool_calls`, or a result that no `ToolMessage` has."""
-    if isinstance(message, ToolMessage) or (kind := _kind(block)) not in (*CALL_BLOCKS, *_RESULT_BLOCKS):
+    if isinstance(message, ToolMessage) or (kind := _kind(block)) not in (
+        *CALL_BLOCKS,
+        *_RESULT_BLOCKS,
+    ):
         return False
     inner = opened(block)  # OpenAI's blocks have an id of their own besides
     call_id = str(inner.get("call_id" if "call_id" in inner else "id") or "")
@@ -164,7 +200,10 @@ def _text_block(value: object) -> Block:
 
 
 def renamed(message: AIMessage, ids: Sequence[str]) -> BaseMessage:
-    """Gives the calls of a message these ids, and names that providers accept; their blocks and items go."""
+    """Gives the calls of a message these ids, and names that providers accept.
+
+    Their blocks and items go.
+    """
     called = zip(listed_calls(message), ids, strict=True)
     calls = [{**call, "id": call_id, "name": call_name(call)} for call, call_id in called]
     rest = [block for block in blocks_of(message) if _kind(block) not in CALL_BLOCKS]
@@ -175,7 +214,8 @@ def renamed(message: AIMessage, ids: Sequence[str]) -> BaseMessage:
 def answered(messages: Sequence[BaseMessage]) -> tuple[dict[tuple[int, int], int], list[int]]:
     """Returns the position of the result of every answered call (message, place in it), and results that answer none.
 
-    Ids may repeat: a result answers the newest open call before it, else the first one after it that is still open.
+    Ids may repeat: a result answers the newest open call before it, else the first one after it
+    that is still open.
     """
     waiting: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     early: list[tuple[str, int]] = []
@@ -190,7 +230,9 @@ def answered(messages: Sequence[BaseMessage]) -> tuple[dict[tuple[int, int], int
             waiting[call["id"] or ""].append((position, place))
     orphans: list[int] = []
     for call_id, position in early:
-        if calls := waiting[call_id]:  # all after the last of these results, or they would have matched
+        if calls := waiting[
+            call_id
+        ]:  # all after the last of these results, or they would have matched
             answers[calls.pop(calls.index(min(calls)))] = position
         else:
             orphans.append(position)
@@ -198,7 +240,10 @@ def answered(messages: Sequence[BaseMessage]) -> tuple[dict[tuple[int, int], int
 
 
 def opened(block: Block) -> dict[str, Any]:
-    """Returns a block without the one in which LangChain wraps a provider's own; a text has none."""
+    """Returns a block without the one in which LangChain wraps a provider's own.
+
+    A text has none.
+    """
     if isinstance(block, str):
         return {}
     value = block.get("value") if block.get("type") == "non_standard" else None
@@ -240,11 +285,21 @@ def without_items(message: BaseMessage, sent: Collection[str] = ()) -> BaseMessa
         return message
     content: list[Block] = []
     for block in blocks_of(message):
-        inner, item = opened(block), _item(opened(block))
+        inner = opened(block)
+        item = _item(opened(block))
         if item is None or (item[1] and item[0] not in sent):
             content.append(block)
         elif inner["type"] in _STANDARD_CALLS:
-            content.append({**inner, "extras": {name: it for name, it in inner["extras"].items() if name != "item_id"}})
+            content.append(
+                {
+                    **inner,
+                    "extras": {
+                        name: it for name, it in inner["extras"].items() if name != "item_id"
+                    },
+                }
+            )
         elif not item[1] and inner["type"] != "reasoning":
             content.append({name: it for name, it in inner.items() if name != "id"})
-    return message.model_copy(update={"content": content or ("" if listed_calls(message) else _SAID_BEFORE)})
+    return message.model_copy(
+        update={"content": content or ("" if listed_calls(message) else _SAID_BEFORE)}
+    )

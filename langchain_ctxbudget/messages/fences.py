@@ -1,10 +1,11 @@
 """The fences around stored text in a prompt, and the text inside them as data.
 
-Stored text may imitate a fence to break out of its block; such an imitation is neutralised, also one that only looks
-like it: spaced, with invisible characters in it, or in full-width or mathematical letters.
+Stored text may imitate a fence to break out of its block; such an imitation is neutralised, also
+one that only looks like it: spaced, with invisible characters in it, or in full-width or
+mathematical letters.
 
-Lines inside a fence begin with a mark (`-`, `[`, `#`) and end with a line break, so a block costs the sum of its lines.
-Further lines of a text are blank, or indented by one space.
+Lines inside a fence begin with a mark (`-`, `[`, `#`) and end with a line break, so a block costs
+the sum of its lines. Further lines of a text are blank, or indented by one space.
 """
 
 import re
@@ -51,13 +52,19 @@ def as_data(text: str) -> str:
 
 
 def as_item(text: str) -> str:
-    """Returns a text as data in one item: further lines are indented, so that none passes for an item or a heading."""
+    """Returns a text as data in one item.
+
+    Further lines are indented, so that none passes for an item or a heading.
+    """
     first, *more = as_data(text).splitlines() or [""]
     return "\n".join((first, *(f" {line}" if line.strip() else "" for line in more)))
 
 
 def item(speaker: str, text: str, reference: str = "") -> str:
-    """Returns the line of an item that quotes somebody; `reference` is what it may be looked up by."""
+    """Returns the line of an item that quotes somebody.
+
+    `reference` is what it may be looked up by.
+    """
     return f"- {reference}{speaker}{': ' if speaker else ''}{as_item(text)}\n"
 
 

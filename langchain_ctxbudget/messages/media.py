@@ -1,8 +1,11 @@
-"""Media in messages: which block is a picture, a sound or a file, how large it is, and the line that tells of it.
+"""Media in messages.
 
-Blocks come in the forms of LangChain, OpenAI, Anthropic and Google: with bytes as base64 or a data URL, with the
-address of a file, or with the id that the provider gave it. A block of any other type may hold texts (a search result,
-a document) and payloads that nobody reads (base64, encrypted contents).
+Which block is a picture, a sound or a file, how large it is, and the line that tells of it.
+
+Blocks come in the forms of LangChain, OpenAI, Anthropic and Google: with bytes as base64 or a data
+URL, with the address of a file, or with the id that the provider gave it. A block of any other type
+may hold texts (a search result, a document) and payloads that nobody reads (base64, encrypted
+contents).
 """
 
 import json
@@ -11,13 +14,17 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 from langchain_core.messages import BaseMessage
+
 from langchain_ctxbudget.messages.calls import Block, blocks_of, opened, text_of
 from langchain_ctxbudget.messages.text import one_line
 
 MediumKind = Literal["image", "audio", "video", "file"]
 
 _KINDS: Mapping[str, MediumKind] = {
-    **dict.fromkeys(("image", "image_url", "input_image", "computer_screenshot", "image_generation_call"), "image"),
+    **dict.fromkeys(
+        ("image", "image_url", "input_image", "computer_screenshot", "image_generation_call"),
+        "image",
+    ),
     **dict.fromkeys(("audio", "input_audio"), "audio"),
     **dict.fromkeys(("video", "video_url", "input_video"), "video"),
     **dict.fromkeys(("file", "input_file", "document", "text-plain", "media"), "file"),
@@ -31,12 +38,23 @@ _ADDRESSES = ("url", "image_url", "file_url", "video_url")
 _MIME_TYPES = ("mime_type", "media_type")
 _NAMES = ("filename", "title", "name")
 _NO_WORDS = frozenset(
-    {"type", "id", "call_id", "tool_use_id", "tool_call_id", "item_id", "status", "signature", "cache_control"}
+    {
+        "type",
+        "id",
+        "call_id",
+        "tool_use_id",
+        "tool_call_id",
+        "item_id",
+        "status",
+        "signature",
+        "cache_control",
+    }
     | {"index", "role", "extras", "mime_type", "media_type"}
 )
 """Keys of a block under which nothing stands that a reader would read."""
 _IN_RESULTS = frozenset({"image", "image_url", "file", "document"})
-"""Types of media among those that LangChain lets a tool answer with; it makes a text of any other block."""
+"""Types of media among those that LangChain lets a tool answer with; it makes a text of any other
+block."""
 _DEEPEST = 16
 """Blocks are not read further down than this."""
 _DATA_URL = re.compile(r"data:[\w.+-]+/[\w.+-]+[;,]")
@@ -44,7 +62,8 @@ _BASE64 = re.compile(r"[A-Za-z0-9+/_=\s-]+")
 _SHORTEST_PAYLOAD = 100
 """Characters; a shorter text is no payload, whatever it looks like."""
 _LONGEST_WORD = 60
-"""Characters; base64 is broken into lines of 64 or 76, and the words of a text are shorter on average."""
+"""Characters; base64 is broken into lines of 64 or 76, and the words of a text are shorter on
+average."""
 _LONGEST_NAME = 60
 _KILOBYTE = 1_000
 
@@ -64,7 +83,10 @@ class Medium(NamedTuple):
 
 
 def medium_of(block: Block) -> Medium | None:
-    """Returns the medium that a content block is; None for a block of any other kind, and for a document of text."""
+    """Returns the medium that a content block is.
+
+    None for a block of any other kind, and for a document of text.
+    """
     found = opened(block)
     if found.get("type") == _SCREEN and isinstance(found.get("output"), Mapping):
         found = dict(found["output"])
@@ -72,13 +94,16 @@ def medium_of(block: Block) -> Medium | None:
     if kind is None or _is_of_text(found):
         return None
     places = [found, *(found[key] for key in _NESTED if isinstance(found.get(key), Mapping))]
-    payload, mime_type = _first(places, _PAYLOADS), _first_text(places, _MIME_TYPES)
+    payload = _first(places, _PAYLOADS)
+    mime_type = _first_text(places, _MIME_TYPES)
     address = _first_text(places, _ADDRESSES)
     for text in (payload, address):
         if isinstance(text, str) and text.startswith("data:"):
             header, _, payload = text.partition(",")
             mime_type = header.removeprefix("data:").partition(";")[0] or mime_type
-    if not mime_type and (form := _first_text(places, ("output_format",))):  # of an image that was generated
+    if not mime_type and (
+        form := _first_text(places, ("output_format",))
+    ):  # of an image that was generated
         mime_type = f"{kind}/{form}"
     if found.get("type") == "media":
         kind = _kind_of(mime_type)
@@ -93,7 +118,10 @@ def medium_of(block: Block) -> Medium | None:
 
 
 def shown_blocks(message: BaseMessage) -> list[Block]:
-    """Returns the content of a message as blocks; the screen that a computer tool gives as an address is an image."""
+    """Returns the content of a message as blocks.
+
+    The screen that a computer tool gives as an address is an image.
+    """
     if isinstance(message.content, str) and message.additional_kwargs.get("type") == _SCREEN:
         return [{"type": "input_image", "image_url": message.content}]
     return blocks_of(message)
@@ -128,7 +156,10 @@ def words_inside(block: Block) -> list[str]:
 
 
 def told(block: Block, reference: str | None = None) -> str:
-    """Returns the text that stands for a content block: what a reader would read of it, and a line for its payload."""
+    """Returns the text that stands for a content block.
+
+    What a reader would read of it, and a line for its payload.
+    """
     text = text_of(block)
     if text is not None:
         return text
@@ -142,9 +173,12 @@ def told(block: Block, reference: str | None = None) -> str:
 
 
 def left_out(block: Block, reference: str | None = None) -> str:
-    """Returns the line that stands in place of a block: `[image left out: image/png, 150 KB; recall "#12"]`.
+    """Returns the line that stands in place of a block: `[image left out: image/png, 150 KB.
 
-    It names the reference under which the recall tool shows the block again, where one is given and the tool can.
+    Recall "#12"]`.
+
+    It names the reference under which the recall tool shows the block again, where one is given and
+    the tool can.
     """
     medium = medium_of(block)
     kind: str
@@ -164,12 +198,18 @@ def left_out(block: Block, reference: str | None = None) -> str:
 
 
 def kind_name(block: Block) -> str:
-    """Returns what a block is called in a text that tells of it: its type, without what providers put around it."""
+    """Returns what a block is called in a text that tells of it.
+
+    Its type, without what providers put around it.
+    """
     return str(opened(block).get("type") or "content").removeprefix("input_").removesuffix("_url")
 
 
 def _file_name(name: str) -> str:
-    """Returns the name of a file on one line, its beginning where it is long; a bracket in it ends no line."""
+    """Returns the name of a file on one line, its beginning where it is long.
+
+    A bracket in it ends no line.
+    """
     plain = one_line(name.replace("[", "(").replace("]", ")"))
     return plain if len(plain) <= _LONGEST_NAME else f"{plain[:_LONGEST_NAME]}…"
 
@@ -197,7 +237,9 @@ def _kind_of(mime_type: str) -> MediumKind:
 def _is_of_text(block: Mapping[str, Any]) -> bool:
     """Tells if a document or a file is given as text rather than as bytes, an address or an id."""
     source = block.get("source")
-    if isinstance(source, str) or (isinstance(source, Mapping) and source.get("type") in ("text", "content")):
+    if isinstance(source, str) or (
+        isinstance(source, Mapping) and source.get("type") in ("text", "content")
+    ):
         return True
     return isinstance(block.get("text"), str)
 

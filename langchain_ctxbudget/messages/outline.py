@@ -1,8 +1,11 @@
-"""Shortens a text that is too large: its ends stay, and between them the lines that matter most for its kind.
+"""Shortens a text that is too large.
 
-A log tells at its start what was run and at its end how it went; between them errors count. A diff is told by its files
-and hunks, search hits by the first of every file, code by its signatures, prose by its headings; all of them by lines
-that share rare words with what the text was looked at for. JSON is written anew with shorter lists and texts.
+Its ends stay, and between them the lines that matter most for its kind.
+
+A log tells at its start what was run and at its end how it went; between them errors count. A diff
+is told by its files and hunks, search hits by the first of every file, code by its signatures,
+prose by its headings; all of them by lines that share rare words with what the text was looked at
+for. JSON is written anew with shorter lists and texts.
 """
 
 import json
@@ -17,29 +20,46 @@ from typing import Any
 from langchain_ctxbudget.messages.text import ENGLISH, remembering, terms
 
 LONGEST_PIECE = 120
-"""Characters of a line that stays as one piece; a longer one is parted at a sentence's end, else at a blank."""
+"""Characters of a line that stays as one piece; a longer one is parted at a sentence's end, else at
+a blank."""
 MARKED_SHARE = 0.4
 """The most that pieces take which stand neither at the start nor at the end."""
 SIGNATURE = 0.3
-"""The worth of a line that begins a function: less than a line that was looked for, which an edit may replace."""
-AROUND, FOCUSED_AROUND = 2, 6
+"""The worth of a line that begins a function: less than a line that was looked for, which an edit
+may replace."""
+AROUND = 2
+FOCUSED_AROUND = 6
 """Pieces on both sides of an error, and of what was looked for, that tell what it is about."""
 JSON_SIZES = [(max(1, int(8_192 * 0.8**i)), max(20, int(4_096 * 0.8**i))) for i in range(41)]
 """Items of a list and characters of a text, from the finest form of JSON to the coarsest."""
 NEAR = 1 / 8
-"""Share of the head, and of the tail, that is given up for a cut at a line break or at white space."""
-GAP, SHORT_GAP, SMALL_ROOM = "\n[… lines left out: {:,} …]\n", "\n…\n", 300
+"""Share of the head, and of the tail, that is given up for a cut at a line break or at white
+space."""
+GAP = "\n[… lines left out: {:,} …]\n"
+SHORT_GAP = "\n…\n"
+SMALL_ROOM = 300
 """The mark of a gap, and a shorter one for rooms of less than so many characters."""
 
-_BREAKS = (re.compile(r"(?<=[.!?;])\s+|(?<=[。！？])"), re.compile(r"\s+"))  # noqa: RUF001 - these end sentences
-_LINE_BREAK, _SPACE = re.compile(r"\r?\n|\r"), re.compile(r"\s")
-_OF_DIFF = ((re.compile(r"diff --git |--- "), 1.0), (re.compile(r"@@ "), 0.7), (re.compile("[+-]"), 0.4))
+_BREAKS = (re.compile(r"(?<=[.!?;])\s+|(?<=[。！？])"), re.compile(r"\s+"))
+_LINE_BREAK = re.compile(r"\r?\n|\r")
+_SPACE = re.compile(r"\s")
+_OF_DIFF = (
+    (re.compile(r"diff --git |--- "), 1.0),
+    (re.compile(r"@@ "), 0.7),
+    (re.compile("[+-]"), 0.4),
+)
 
 
 def outlined(
-    text: str, characters: int, focus: frozenset[str], mark: Callable[[int], str], worth: tuple[float, ...] = ()
+    text: str,
+    characters: int,
+    focus: frozenset[str],
+    mark: Callable[[int], str],
+    worth: tuple[float, ...] = (),
 ) -> str:
-    """Returns about `characters` characters of a text, with the marks of gaps; empty if nothing would stay.
+    """Returns about `characters` characters of a text, with the marks of gaps.
+
+    Empty if nothing would stay.
 
     `mark` returns what stands in the largest gap for the number of characters that are left out altogether. What its
     lines are worth follows from its kind, the focus, and the ends, unless it is given.
@@ -47,13 +67,20 @@ def outlined(
     if form := _shorter_json(text, characters):
         return form + mark(len(text) - len(form))
     pieces, marked, ends = _read(text, focus, worth)
-    chosen, left, gap_mark = [False] * len(pieces), characters, SHORT_GAP if worth or characters < SMALL_ROOM else GAP
-    for values, reserved in ((marked, 0 if worth else int(characters * (1 - MARKED_SHARE))), (ends, 0)):
+    chosen = [False] * len(pieces)
+    left = characters
+    gap_mark = SHORT_GAP if worth or characters < SMALL_ROOM else GAP
+    for values, reserved in (
+        (marked, 0 if worth else int(characters * (1 - MARKED_SHARE))),
+        (ends, 0),
+    ):
         open_ones = [i for i, value in enumerate(values) if value > 0 and not chosen[i]]
         for rank, i in enumerate(sorted(open_ones, key=lambda i: (-values[i], i))):
             joins = any(chosen[max(0, i - 1) : i + 2]) or i in (0, len(pieces) - 1)
             cost = len(pieces[i]) + (0 if joins else len(gap_mark))
-            if cost <= left - (reserved if rank else 0):  # what says most has its place even in a small room
+            if cost <= left - (
+                reserved if rank else 0
+            ):  # what says most has its place even in a small room
                 chosen[i], left = True, left - cost
             elif not reserved:
                 break  # ends are filled from outside
@@ -66,7 +93,8 @@ def outlined(
     first = pieces[largest[0]]
     more = "" if first.endswith("\n") else first[: head_end(first, left)]  # of a line that goes on
     left_out = sum(len(piece) for gap in gaps for piece in pieces[slice(*gap)]) - len(more)
-    made, shown = "", 0
+    made = ""
+    shown = 0
     for gap in gaps:
         made += "".join(pieces[shown : gap[0]])
         told = more + mark(left_out) if gap == largest else gap_mark.format(gap[1] - gap[0])
@@ -77,36 +105,57 @@ def outlined(
 
 def _gaps(pieces: Sequence[str], chosen: Sequence[bool], shortest: int) -> list[tuple[int, int]]:
     """Returns the gaps, as ranges of pieces; a gap shorter than its mark is not made."""
-    edges = [i for i in range(len(pieces) + 1) if (i < len(pieces) and not chosen[i]) != (i > 0 and not chosen[i - 1])]
+    edges = [
+        i
+        for i in range(len(pieces) + 1)
+        if (i < len(pieces) and not chosen[i]) != (i > 0 and not chosen[i - 1])
+    ]
     gaps = list(zip(edges[::2], edges[1::2], strict=True))
     return [gap for gap in gaps if sum(map(len, pieces[slice(*gap)])) > shortest]
 
 
 @remembering(256)
-def _read(text: str, focus: frozenset[str], worth: tuple[float, ...]) -> tuple[list[str], list[float], list[float]]:
-    """Returns the pieces of a text, and what each is worth: by its kind and the focus, and by how near an end it is."""
+def _read(
+    text: str, focus: frozenset[str], worth: tuple[float, ...]
+) -> tuple[list[str], list[float], list[float]]:
+    """Returns the pieces of a text, and what each is worth.
+
+    By its kind and the focus, and by how near an end it is.
+    """
     lines = [_parted(line) for line in text.splitlines(keepends=True)]
     pieces = [piece for line in lines for piece in line]
     if worth:
         marked = [value for value, line in zip(worth, lines, strict=True) for _ in line]
         return pieces, marked, [0.0] * len(pieces)
     before = accumulate(map(len, pieces), initial=0)
-    ends = [abs(1 - (2 * at + len(piece)) / len(text)) for at, piece in zip(before, pieces, strict=False)]
-    marked = [value if piece.strip() else 0.0 for value, piece in zip(_by_kind(pieces), pieces, strict=True)]
+    ends = [
+        abs(1 - (2 * at + len(piece)) / len(text))
+        for at, piece in zip(before, pieces, strict=False)
+    ]
+    marked = [
+        value if piece.strip() else 0.0
+        for value, piece in zip(_by_kind(pieces), pieces, strict=True)
+    ]
     if focus:
         found = [focus.intersection(terms(piece)) for piece in pieces]
         having = Counter(term for one in found for term in one)
-        near = _spread([sum(math.log(len(pieces) / having[term]) for term in one) for one in found], FOCUSED_AROUND)
+        near = _spread(
+            [sum(math.log(len(pieces) / having[term]) for term in one) for one in found],
+            FOCUSED_AROUND,
+        )
         most = max(near) or 1.0
         marked = [value + worth / most for value, worth in zip(marked, near, strict=True)]
     return pieces, marked, ends
 
 
 def _parted(line: str) -> list[str]:
-    parts, start = list[str](), 0
+    parts = list[str]()
+    start = 0
     while len(line) - start > LONGEST_PIECE:
         window = (start + LONGEST_PIECE // 4, start + LONGEST_PIECE)
-        ends = (found.end() for pattern in _BREAKS for found in [*pattern.finditer(line, *window)][-1:])
+        ends = (
+            found.end() for pattern in _BREAKS for found in [*pattern.finditer(line, *window)][-1:]
+        )
         end = next(ends, start + LONGEST_PIECE)
         parts.append(line[start:end])
         start = end
@@ -125,7 +174,9 @@ def _spread(worth: Sequence[float], around: int) -> list[float]:
 def _by_kind(pieces: Sequence[str]) -> list[float]:
     """Returns what each piece says by the kind of its text, from 0 to 1."""
     if any(map(ENGLISH.diff.match, pieces)):
-        return [next((worth for kind, worth in _OF_DIFF if kind.match(piece)), 0.0) for piece in pieces]
+        return [
+            next((worth for kind, worth in _OF_DIFF if kind.match(piece)), 0.0) for piece in pieces
+        ]
     hits = [found[1] if (found := ENGLISH.hit.match(piece)) else "" for piece in pieces]
     if sum(map(bool, hits)) > len(pieces) / 2:
         first = {file: i for i, file in reversed([*enumerate(hits)]) if file}
@@ -149,7 +200,10 @@ def _json(text: str) -> object:
 
 @remembering(256)
 def _shorter_json(text: str, characters: int) -> str:
-    """Returns the most detailed form of a JSON text within a number of characters; empty if there is none."""
+    """Returns the most detailed form of a JSON text within a number of characters.
+
+    Empty if there is none.
+    """
     if (value := _json(text)) is None:
         return ""
 
@@ -163,12 +217,19 @@ def _shorter_json(text: str, characters: int) -> str:
         return ""
 
 
-def _smaller(value: Any, items: int, characters: int) -> Any:  # noqa: ANN401 - JSON can be anything
+def _smaller(value: Any, items: int, characters: int) -> Any:
     if isinstance(value, str):
-        return value if len(value) <= characters else f"{value[:characters]}… {len(value) - characters:,} more"
+        return (
+            value
+            if len(value) <= characters
+            else f"{value[:characters]}… {len(value) - characters:,} more"
+        )
     if isinstance(value, list):
-        left_out, last = len(value) - items, value[-(items // 2) :] if items > 1 else []
-        ends = value if left_out <= 0 else [*value[: items - len(last)], f"… {left_out:,} more", *last]
+        left_out = len(value) - items
+        last = value[-(items // 2) :] if items > 1 else []
+        ends = (
+            value if left_out <= 0 else [*value[: items - len(last)], f"… {left_out:,} more", *last]
+        )
         return [_smaller(one, items, characters) for one in ends]
     if isinstance(value, dict):
         most = 4 * items + 8
@@ -178,9 +239,14 @@ def _smaller(value: Any, items: int, characters: int) -> Any:  # noqa: ANN401 - 
 
 
 def head_end(text: str, end: int) -> int:
-    """Returns where to cut a text to keep at most `end` characters: at a line break, else at white space."""
+    """Returns where to cut a text to keep at most `end` characters.
+
+    At a line break, else at white space.
+    """
     for pattern in (_LINE_BREAK, _SPACE):
-        if starts := [found.start() for found in pattern.finditer(text, end - int(end * NEAR), end + 1)]:
+        if starts := [
+            found.start() for found in pattern.finditer(text, end - int(end * NEAR), end + 1)
+        ]:
             return starts[-1]
     return end
 
@@ -196,4 +262,6 @@ def _tail_start(text: str, start: int) -> int:
 def _ends(text: str, characters: int) -> tuple[str, str]:
     """Returns the head and the tail of a text, with at most `characters` characters together."""
     tail_characters = characters // 2
-    return text[: head_end(text, characters - tail_characters)], text[_tail_start(text, len(text) - tail_characters) :]
+    return text[: head_end(text, characters - tail_characters)], text[
+        _tail_start(text, len(text) - tail_characters) :
+    ]

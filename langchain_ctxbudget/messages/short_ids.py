@@ -1,35 +1,48 @@
-"""Ids of calls that are longer than a provider takes: a digest stands in their place, in the call and in its result.
+"""Ids of calls that are longer than a provider takes.
 
-A digest follows from the id alone, so calls and results stay paired wherever they stand: in history, in the current
-turn, in prompts of other processes.
+A digest stands in their place, in the call and in its result.
+
+A digest follows from the id alone, so calls and results stay paired wherever they stand: in
+history, in the current turn, in prompts of other processes.
 """
 
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+
 from langchain_ctxbudget.messages.text import digest
 
 _KEYS_OF_RESULTS = ("call_id", "tool_call_id", "tool_use_id")
 """Keys under which blocks of any type name a call."""
-_CALLS_BY_ID = frozenset({"tool_call", "invalid_tool_call", "tool_use", "function_call", "custom_tool_call"})
+_CALLS_BY_ID = frozenset(
+    {"tool_call", "invalid_tool_call", "tool_use", "function_call", "custom_tool_call"}
+)
 """Types of blocks whose own `id` is that of the call, unless they have a `call_id` besides."""
 
 
 def short_id(call_id: str, longest: int | None) -> str:
-    """Returns an id, or a digest of 37 characters in place of one that has more than `longest`; None allows all."""
+    """Returns an id, or a digest of 37 characters in place of one that has more than `longest`.
+
+    None allows all.
+    """
     if longest is None or len(call_id) <= longest:
         return call_id
     return f"call_{digest(call_id).hex()}"
 
 
 def with_short_ids(message: BaseMessage, longest: int) -> BaseMessage:
-    """Returns a message whose calls, or whose result, go by ids of at most `longest` characters; itself if they do."""
+    """Returns a message whose calls, or whose result, go by ids of at most `longest` characters.
+
+    Itself if they do.
+    """
     changes: dict[str, Any] = {}
     if isinstance(message, ToolMessage):
         changes["tool_call_id"] = short_id(message.tool_call_id, longest)
     if isinstance(message, AIMessage):
         changes["tool_calls"] = [_with_short_id(call, longest) for call in message.tool_calls]
-        changes["invalid_tool_calls"] = [_with_short_id(call, longest) for call in message.invalid_tool_calls]
+        changes["invalid_tool_calls"] = [
+            _with_short_id(call, longest) for call in message.invalid_tool_calls
+        ]
         raw_calls = message.additional_kwargs.get("tool_calls")
         if isinstance(raw_calls, list):
             short_calls = [_with_short_id(call, longest) for call in raw_calls]
@@ -40,14 +53,14 @@ def with_short_ids(message: BaseMessage, longest: int) -> BaseMessage:
     return message.model_copy(update=changed) if changed else message
 
 
-def _with_short_id(call: Any, longest: int, key: str = "id") -> Any:  # noqa: ANN401 - calls are dicts of several types
+def _with_short_id(call: Any, longest: int, key: str = "id") -> Any:
     """Returns a call with a short id under a key; anything that has no text there as it is."""
     if not isinstance(call, dict) or not isinstance(call.get(key), str):
         return call
     return {**call, key: short_id(call[key], longest)}
 
 
-def _block_with_short_ids(block: Any, longest: int) -> Any:  # noqa: ANN401 - blocks are texts or dicts
+def _block_with_short_ids(block: Any, longest: int) -> Any:
     """Returns a block of a content, also one in LangChain's `non_standard` wrapping, with short ids of calls."""
     if not isinstance(block, dict):
         return block

@@ -24,7 +24,10 @@ def packaged(file: str) -> str:
 
 
 class Vocabulary(dict[str, str]):
-    """Words and patterns of English; an attribute is the pattern of that name, compiled when it is first used."""
+    """Words and patterns of English.
+
+    An attribute is the pattern of that name, compiled when it is first used.
+    """
 
     def __getattr__(self, name: str) -> re.Pattern[str]:
         """Compiles a pattern, once."""
@@ -41,11 +44,14 @@ def vocabulary(room: str) -> Vocabulary:
 
 
 ENGLISH = vocabulary("messages")
-UNSPACED, MARKS = ENGLISH["unspaced"], ENGLISH["marks"]
-# A sentence ends at its mark (and the quotation mark or bracket that closes there) before white space, at a
-# full-width mark, and at a line break; not within "17. Oktober".
-_ENDS, _CLOSING = r"[.!?…؟۔।॥]", r"[\"')\]”’»]"  # noqa: RUF001 - these are the marks
-_FULL_WIDTH_ENDS, _FULL_WIDTH_CLOSING = "[。！？]", "[」』）”’]"  # noqa: RUF001
+UNSPACED = ENGLISH["unspaced"]
+MARKS = ENGLISH["marks"]
+# A sentence ends at its mark (and the quotation mark or bracket that closes there) before white
+# space, at a full-width mark, and at a line break; not within "17. Oktober".
+_ENDS = r"[.!?…؟۔।॥]"
+_CLOSING = r"[\"')\]”’»]"
+_FULL_WIDTH_ENDS = "[。！？]"
+_FULL_WIDTH_CLOSING = "[」』）”’]"
 _SENTENCE_END = re.compile(
     rf"(?:(?<={_ENDS})|(?<={_ENDS}{_CLOSING})|(?<={_ENDS}{_CLOSING}{{2}}))(?!(?<=\d\.)\s{ENGLISH['months_with_points']})\s+"
     rf"|(?<={_FULL_WIDTH_ENDS})(?!{_FULL_WIDTH_ENDS}|{_FULL_WIDTH_CLOSING})"
@@ -67,11 +73,15 @@ def remembering(most: int) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 
 _forgetting: list[Callable[[], None]] = [re.purge]
-"""Functions that empty the caches of this process that have texts of users as keys; some names are in patterns."""
+"""Functions that empty the caches of this process that have texts of users as keys; some names are
+in patterns."""
 
 
 def forget_texts() -> None:
-    """Lets go of the texts of users that were kept to read them faster; to be done once some are erased."""
+    """Lets go of the texts of users that were kept to read them faster.
+
+    To be done once some are erased.
+    """
     for forget in _forgetting:
         forget()
 
@@ -90,15 +100,24 @@ def stem(word: str) -> str:
 @cache
 def _words() -> tuple[re.Pattern[str], re.Pattern[str]]:
     """Returns the patterns of words of any script, and of those that are written without spaces."""
-    return re.compile(rf"[{UNSPACED}]+|(?:[^\W_{UNSPACED}]+|[{MARKS}]+)+"), re.compile(rf"[{UNSPACED}]")
+    return re.compile(rf"[{UNSPACED}]+|(?:[^\W_{UNSPACED}]+|[{MARKS}]+)+"), re.compile(
+        rf"[{UNSPACED}]"
+    )
 
 
 def terms(text: str) -> list[str]:
-    """Returns the search terms of a text: stems without stop words; scripts without spaces as pairs of characters."""
+    """Returns the search terms of a text: stems without stop words.
+
+    Scripts without spaces as pairs of characters.
+    """
     if "'" in text or "\u2019" in text:
         text = ENGLISH.contracted.sub(" ", text)
     if text.isascii():
-        return [stem(word) for word in ENGLISH.ascii_words.findall(text.lower()) if word not in STOP_WORDS]
+        return [
+            stem(word)
+            for word in ENGLISH.ascii_words.findall(text.lower())
+            if word not in STOP_WORDS
+        ]
     found: list[str] = []
     words, unspaced = _words()
     for word in words.findall(fold(text)):
@@ -141,7 +160,10 @@ def _has_borders(character: str) -> bool:
 
 
 def fold(text: str) -> str:
-    """Returns one form for all ways to write the same text: compatibility forms composed, no case."""
+    """Returns one form for all ways to write the same text.
+
+    Compatibility forms composed, no case.
+    """
     return unicodedata.normalize("NFKC", text).casefold()
 
 
@@ -159,13 +181,18 @@ LATEST_MILLISECONDS = 1e13
 
 
 def read_time(created_at: object) -> datetime | None:
-    """Returns the time that a value tells, in UTC where it names no offset; None where it tells none.
+    """Returns the time that a value tells, in UTC where it names no offset.
 
-    It is a datetime, a date, a text in ISO 8601, or Unix time: seconds or milliseconds, as a number or a text of one.
+    None where it tells none.
+
+    It is a datetime, a date, a text in ISO 8601, or Unix time: seconds or milliseconds, as a number
+    or a text of one.
     """
     if isinstance(created_at, str):
         created_at = created_at.strip()
-        created_at = float(created_at) if ENGLISH.unix_time.fullmatch(created_at) else _from_iso(created_at)
+        created_at = (
+            float(created_at) if ENGLISH.unix_time.fullmatch(created_at) else _from_iso(created_at)
+        )
     if isinstance(created_at, date) and not isinstance(created_at, datetime):
         created_at = datetime(created_at.year, created_at.month, created_at.day, tzinfo=UTC)
     if isinstance(created_at, datetime):
@@ -213,7 +240,8 @@ def clipped(text: str, characters: int) -> str:
 MAX_SENTENCE_CHARACTERS = 400
 """A longer sentence is cut here, with an ellipsis."""
 JOINED_CHARACTERS = 240
-"""A sentence that begins with "It" or "That" is read with the one before it while both are no longer than this."""
+"""A sentence that begins with "It" or "That" is read with the one before it while both are no
+longer than this."""
 MAX_NAME_CHARACTERS = 96
 SYMBOL_SHARE = 0.2
 """A line with more brackets and operators than this is no sentence."""
@@ -236,9 +264,12 @@ def units(text: str) -> list[str]:
 
 
 def without_pasted(text: str) -> str:
-    """Returns a text without everything between its first and last mark of a paste: a paste may imitate its own end.
+    """Returns a text without everything between its first and last mark of a paste.
 
-    Where something is left open, nothing of the end of the text stays; where no word is left, nothing.
+    A paste may imitate its own end.
+
+    Where something is left open, nothing of the end of the text stays; where no word is left,
+    nothing.
     """
     marks = list(ENGLISH.paste.finditer(text))
     if not marks:
@@ -249,7 +280,11 @@ def without_pasted(text: str) -> str:
             is_open[fence[-1]] = not is_open.get(fence[-1])
         elif name := mark["name"]:
             is_open[name.casefold()] = not mark["closes"]
-    left = text[: marks[0].start()] + _LEFT_OUT + ("" if any(is_open.values()) else text[marks[-1].end() :])
+    left = (
+        text[: marks[0].start()]
+        + _LEFT_OUT
+        + ("" if any(is_open.values()) else text[marks[-1].end() :])
+    )
     return left if any(map(str.isalnum, left)) else ""
 
 
@@ -259,7 +294,10 @@ def begins_in_the_middle(sentence: str) -> bool:
 
 
 def _prose(line: str) -> Iterator[str]:
-    """Yields the sentences of a line; one that was split, or refers to the one before it, is joined to that."""
+    """Yields the sentences of a line.
+
+    One that was split, or refers to the one before it, is joined to that.
+    """
     is_table = line.startswith("|") and line.count("|") > 1
     is_json = line[:1] in ("{", "[") and line[-1:] in ("}", "]") and not line[1:2].isalpha()
     if ENGLISH.called.match(line):
@@ -267,7 +305,11 @@ def _prose(line: str) -> Iterator[str]:
     elif not (is_table or is_json or ENGLISH.ruler.match(line) or ENGLISH.code_line.match(line)):
         whole = ""
         for part in map(one_line, (*sentences(ENGLISH.markup.sub("", line)), "")):
-            leans = ENGLISH.anaphor.match(part) and len(whole) + len(part) < JOINED_CHARACTERS and " " in whole
+            leans = (
+                ENGLISH.anaphor.match(part)
+                and len(whole) + len(part) < JOINED_CHARACTERS
+                and " " in whole
+            )
             if part and whole and (leans or ENGLISH.abbreviation.search(whole[-12:])):
                 whole += f" {part}"
                 continue
@@ -277,13 +319,29 @@ def _prose(line: str) -> Iterator[str]:
 
 
 def artifacts(texts: Iterable[str]) -> tuple[str, ...]:
-    """Returns the names of files in texts, and of functions and classes in code; the most mentioned first."""
+    """Returns the names of files in texts, and of functions and classes in code.
+
+    The most mentioned first.
+    """
     counts: Counter[str] = Counter()
     for text in texts:
         parts = ENGLISH.called.sub("[", text).split(_FENCE)
-        for function, name in (found for code in parts[1::2] for found in ENGLISH.definition.findall(code)):
-            counts.update([f"{name}()"] if function else [name] if ENGLISH.looks_like_code.search(name) else [])
-        counts.update(filter(None, (_named(token) for prose in parts[::2] for token in ENGLISH.token.findall(prose))))
+        for function, name in (
+            found for code in parts[1::2] for found in ENGLISH.definition.findall(code)
+        ):
+            counts.update(
+                [f"{name}()"]
+                if function
+                else [name]
+                if ENGLISH.looks_like_code.search(name)
+                else []
+            )
+        counts.update(
+            filter(
+                None,
+                (_named(token) for prose in parts[::2] for token in ENGLISH.token.findall(prose)),
+            )
+        )
     return tuple(name for name, _ in counts.most_common())
 
 
@@ -312,8 +370,12 @@ _NUMBER_WORD = re.compile(rf"\b(?:{'|'.join(_NUMBERS)})\b")
 
 
 def says_the_same(one: str, other: str) -> bool:
-    """Tells if two texts are near-duplicates: nearly the same terms, the same numbers, both negated or neither."""
-    first, second = _read(one), _read(other)
+    """Tells if two texts are near-duplicates.
+
+    Nearly the same terms, the same numbers, both negated or neither.
+    """
+    first = _read(one)
+    second = _read(other)
     if not first.terms or not second.terms:
         return fold(one_line(one)) == fold(one_line(other))
     return first.is_negated == second.is_negated and _alike(first, second)
@@ -323,7 +385,11 @@ def says_the_opposite(one: str, other: str) -> bool:
     """Tells if one of two texts is the other one, negated, or two terms and more that the other one begins with."""
     denied, said = sorted((_read(one), _read(other)), key=lambda it: not it.is_negated)
     begins = len(denied.terms) > 1 and said.terms[: len(denied.terms)] == denied.terms
-    return bool(denied.terms) and denied.is_negated != said.is_negated and (begins or _alike(denied, said))
+    return (
+        bool(denied.terms)
+        and denied.is_negated != said.is_negated
+        and (begins or _alike(denied, said))
+    )
 
 
 def says_more(text: str, other: str) -> bool:
@@ -353,13 +419,15 @@ def _read(text: str) -> _Reading:
 
 
 def _alike(first: _Reading, second: _Reading) -> bool:
-    one, other = set(first.terms), set(second.terms)
+    one = set(first.terms)
+    other = set(second.terms)
     both = one & other
     return (
         len(both) >= NEAR_DUPLICATE * len(one | other)
         and first.numbers == second.numbers
         and (first.names <= other or second.names <= one)
-        and [term for term in first.terms if term in both] == [term for term in second.terms if term in both]
+        and [term for term in first.terms if term in both]
+        == [term for term in second.terms if term in both]
     )
 
 
@@ -368,11 +436,15 @@ MOST_STATED = 1_000
 UNNAMED_THINGS = ("home", "employer")
 """Things that a statement is about without naming them: "I live in Lisbon"."""
 Statement: TypeAlias = tuple[str, str, frozenset[str], bool, bool]
-"""A thing, the kind and form of its value, the value; whether it is new or the only one (a port), whether it ended."""
+"""A thing, the kind and form of its value, the value; whether it is new or the only one (a port),
+whether it ended."""
 
 
 def replaced(said: Mapping[int, tuple[str, str]]) -> Iterator[tuple[int, int, str]]:
-    """Yields what a speaker's newest statement replaces, of messages by their order: the old, the new, the thing."""
+    """Yields what a speaker's newest statement replaces, of messages by their order.
+
+    The old, the new, the thing.
+    """
     newest = dict[object, tuple[int, Statement]]()
     for at, (speaker, text) in sorted(said.items(), reverse=True):
         for statement in statements(text):
@@ -383,7 +455,10 @@ def replaced(said: Mapping[int, tuple[str, str]]) -> Iterator[tuple[int, int, st
 
 
 def statement_key(speaker: str, statement: Statement) -> tuple[str, str, frozenset[str]]:
-    """Returns what statements about the same thing have in common: the speaker, the kind of value, the thing."""
+    """Returns what statements about the same thing have in common.
+
+    The speaker, the kind of value, the thing.
+    """
     _, kind, *_ = statement
     return speaker, kind, frozenset(_terms_of_thing(statement))
 
@@ -416,13 +491,18 @@ def _terms_of_thing(statement: Statement) -> list[str]:
 
 @remembering(4_096)
 def statements(text: str) -> list[Statement]:
-    """Returns what a message states for sure: nothing that is asked, supposed, planned, quoted, or of the past."""
+    """Returns what a message states for sure.
+
+    Nothing that is asked, supposed, planned, quoted, or of the past.
+    """
     made: list[Statement] = []
     for said in sentences(without_pasted(text)) if len(text) <= MOST_STATED else ():
         for found in () if ENGLISH.unsure.search(said) else ENGLISH.states.finditer(said):
             kind = next(name for name in ("day", "time", "number", "colour", "name") if found[name])
             unit = re.sub(r"[\d\W_]", "", found[kind]).casefold()
-            form = {"number": unit, "name": bool(found["what"]) and "moved" in found[0]}.get(kind, bool(unit))
+            form = {"number": unit, "name": bool(found["what"]) and "moved" in found[0]}.get(
+                kind, bool(unit)
+            )
             thing = found["what"] or found["made"] or ("home" if found["home"] else "employer")
             is_change = bool(ENGLISH.change.search(said) or ENGLISH.of_one.search(thing))
             value = frozenset(_read(ENGLISH.in_figures.sub("", found[kind])).terms)

@@ -3,4 +3,11 @@
 from langchain_ctxbudget.pipeline.bookkeeping import ContextSnapshot, SnapshotBook
 from langchain_ctxbudget.pipeline.engine import Engine, Session
 from langchain_ctxbudget.pipeline.pipeline import REPLAYED_TURNS, ContextPipeline, replay_last_turns
-from langchain_ctxbudget.pipeline.runs import Run, RunContext, current_runtime, is_task, require_default_user, run_of
+from langchain_ctxbudget.pipeline.runs import (
+    Run,
+    RunContext,
+    current_runtime,
+    is_task,
+    require_default_user,
+    run_of,
+)

@@ -11,11 +11,19 @@ from typing import TYPE_CHECKING, Any, cast
 from langchain_core.documents import BaseDocumentCompressor
 from langchain_core.messages import AIMessage, BaseMessage
 from langgraph.store.base import BaseStore, Op, PutOp
+
 from langchain_ctxbudget import history as histories
 from langchain_ctxbudget import prompt as prompts
 from langchain_ctxbudget.errors import BudgetError, InputError, TokenCountError
 from langchain_ctxbudget.flow import Call, Flow, T, batch, with_fallback
-from langchain_ctxbudget.history import Background, Conversation, HistoryPlan, HistoryView, OpenConversation, editing
+from langchain_ctxbudget.history import (
+    Background,
+    Conversation,
+    HistoryPlan,
+    HistoryView,
+    OpenConversation,
+    editing,
+)
 from langchain_ctxbudget.knowledge import facts, known, records
 from langchain_ctxbudget.messages import (
     checked,
@@ -28,28 +36,46 @@ from langchain_ctxbudget.messages import (
 )
 from langchain_ctxbudget.pipeline.bookkeeping import keep_report
 from langchain_ctxbudget.pipeline.workspace import LruCache, Workspace, conversation_apart
-from langchain_ctxbudget.prompt import STEPS, Access, AssembledContext, Plan, Prompt, PromptRequest, Request
+from langchain_ctxbudget.prompt import (
+    STEPS,
+    Access,
+    AssembledContext,
+    Plan,
+    Prompt,
+    PromptRequest,
+    Request,
+)
 from langchain_ctxbudget.report import ContextReport
 from langchain_ctxbudget.retrieval import Sources
 from langchain_ctxbudget.settings import ContextSettings, Source
 from langchain_ctxbudget.stores import CutRecord, CutsRecord, Scope, SharedThread, guests, written
-from langchain_ctxbudget.tokens import ModelTarget, is_of_one_call, model_names, require_schemas, target_key, unwrapped
+from langchain_ctxbudget.tokens import (
+    ModelTarget,
+    is_of_one_call,
+    model_names,
+    require_schemas,
+    target_key,
+    unwrapped,
+)
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
 
 NO_THREAD = "the run names no conversation (thread_id): it is one of its own, in memory only, and ends with the run"
-NOT_KNOWN_OWNER = (
-    "it is not known whether the thread %r is this user's: the prompt is made from the run's state, in memory only"
+NOT_KNOWN_OWNER = "it is not known whether the thread %r is this user's: the prompt is made from the run's state, in memory only"
+NO_EMBEDDINGS = (
+    "embeddings: none are installed, so retrieval is lexical only (pip install wordllama)"
 )
-NO_EMBEDDINGS = "embeddings: none are installed, so retrieval is lexical only (pip install wordllama)"
 Messages = Sequence[BaseMessage]
 Turn = str | BaseMessage | Messages
 
 
 @dataclass(slots=True)
 class Session:
-    """A prompt that is being made: its plan, and the conversation that it changes once it is finished."""
+    """A prompt that is being made.
+
+    Its plan, and the conversation that it changes once it is finished.
+    """
 
     plan: Plan
     access: Access
@@ -66,18 +92,29 @@ class Session:
     @property
     def finished(self) -> AssembledContext:
         """The finished prompt, after the last step."""
-        assert self.context is not None  # noqa: S101 - the last step sets it
+        assert self.context is not None
         return self.context
 
 
 class Engine:
-    """One model over a workspace: makes the prompts of a pipeline, also for threads and tasks that share it."""
+    """One model over a workspace.
+
+    Makes the prompts of a pipeline, also for threads and tasks that share it.
+    """
 
     def __init__(
-        self, workspace: Workspace, target: ModelTarget, system_prompt: str, reranker: BaseDocumentCompressor | None
+        self,
+        workspace: Workspace,
+        target: ModelTarget,
+        system_prompt: str,
+        reranker: BaseDocumentCompressor | None,
     ) -> None:
-        self.workspace, self.settings, self.recent = workspace, workspace.settings, workspace.recent
-        self.target, self.system_prompt, self.reranker = target, system_prompt, reranker
+        self.workspace = workspace
+        self.settings = workspace.settings
+        self.recent = workspace.recent
+        self.target = target
+        self.system_prompt = system_prompt
+        self.reranker = reranker
         self._of_runs: LruCache[Engine] = LruCache()
         self._loaded = False
 
@@ -89,18 +126,28 @@ class Engine:
         return self._of_runs.find(id(workspace), lambda: self._twin(workspace, self.target))
 
     def for_model(self, model: "BaseChatModel") -> "Engine":
-        """Returns the engine for the model of a run; what that does not tell of itself is taken for the engine's."""
+        """Returns the engine for the model of a run.
+
+        What that does not tell of itself is taken for the engine's.
+        """
         named = any(model_names(model))
-        if unwrapped(model) is unwrapped(self.target.model) or not (named or getattr(model, "profile", None)):
+        if unwrapped(model) is unwrapped(self.target.model) or not (
+            named or getattr(model, "profile", None)
+        ):
             return self
         counter = self.target.given_counter or (None if named else self.target.tokenizer)
-        return self._of_runs.find(target_key(model), lambda: self._twin(self.workspace, ModelTarget(model, counter)))
+        return self._of_runs.find(
+            target_key(model), lambda: self._twin(self.workspace, ModelTarget(model, counter))
+        )
 
     def _twin(self, workspace: Workspace, target: ModelTarget) -> "Engine":
         return Engine(workspace, target, self.system_prompt, self.reranker)
 
     def ready(self) -> Flow[None]:
-        """Loads everything that a decision needs ahead of it; a blocking call loads it on first use."""
+        """Loads everything that a decision needs ahead of it.
+
+        A blocking call loads it on first use.
+        """
 
         def load() -> None:
             self.target.load()
@@ -119,8 +166,8 @@ class Engine:
     ) -> Flow[T]:
         """Runs a flow on the current conversation.
 
-        One in memory only consists of the `held` messages. So does that of a run whose `thread` is another user's;
-        where none are given, it is as the last prompt of this process had it.
+        One in memory only consists of the `held` messages. So does that of a run whose `thread` is
+        another user's; where none are given, it is as the last prompt of this process had it.
         """
 
         def seen(conversation: OpenConversation) -> Flow[T]:
@@ -136,12 +183,19 @@ class Engine:
         yield from self.ready()
         return (yield from self.workspace.recall(scope, seen))
 
-    def assemble(self, scope: Scope, message: Turn, request: Request = prompts.NOTHING_ELSE) -> Flow[AssembledContext]:
+    def assemble(
+        self, scope: Scope, message: Turn, request: Request = prompts.NOTHING_ELSE
+    ) -> Flow[AssembledContext]:
         """Makes the prompt for the current turn."""
         return (yield from self._in_session(scope, message, None, request, self._run_all)).finished
 
-    def forecast(self, scope: Scope, message: str, request: Request = prompts.NOTHING_ELSE) -> Flow[Prompt]:
-        """Makes a prompt that nobody sends: nothing is written, kept or counted, no summary asked for."""
+    def forecast(
+        self, scope: Scope, message: str, request: Request = prompts.NOTHING_ELSE
+    ) -> Flow[Prompt]:
+        """Makes a prompt that nobody sends.
+
+        Nothing is written, kept or counted, no summary asked for.
+        """
 
         def finish(session: Session) -> Flow[Prompt]:
             plan = session.plan
@@ -153,28 +207,44 @@ class Engine:
         return (yield from self._in_session(scope, message, None, request, finish))
 
     def answer(
-        self, scope: Scope, history: Messages, turn: Messages, request: Request = prompts.NOTHING_ELSE
+        self,
+        scope: Scope,
+        history: Messages,
+        turn: Messages,
+        request: Request = prompts.NOTHING_ELSE,
     ) -> Flow[Session]:
         """Makes the prompt for an agent's state, without anybody else coming in between."""
         return (yield from self._in_session(scope, turn, history, request, self._run_all))
 
     def run_node(
-        self, name: str, scope: Scope, messages: Messages, request: Request, *, state: Mapping[str, Any]
+        self,
+        name: str,
+        scope: Scope,
+        messages: Messages,
+        request: Request,
+        *,
+        state: Mapping[str, Any],
     ) -> Flow[tuple[Session, dict[str, Any]]]:
         """Runs one step for an agent's messages, as the channels of a state say of those before it; see `ContextState`.
 
         Returns also what it writes to the channels. Where this process has just run the steps before it, and they have
         decided what the channels say, it goes on from there; else they are run again.
         """
-        asked, before = (self, messages, request), [*takewhile(lambda step: step != name, prompts.CHANNELS)]
+        asked = (self, messages, request)
+        before = [*takewhile(lambda step: step != name, prompts.CHANNELS)]
         given = {step: state.get(channel.name) for step, channel in prompts.CHANNELS.items()}
 
         def goes_on(known: object) -> bool:
             if not isinstance(known, Session) or known.asked != asked or name in known.timings_ms:
                 return False
-            ran, plan = [step for step in before if step in known.timings_ms], known.plan
-            same = all(given[step] in (None, prompts.CHANNELS[step].written(plan)) for step in ran[:-1])
-            return bool(same and ran) and known.conversation.table.digest() == plan.conversation.digest
+            ran = [step for step in before if step in known.timings_ms]
+            plan = known.plan
+            same = all(
+                given[step] in (None, prompts.CHANNELS[step].written(plan)) for step in ran[:-1]
+            )
+            return (
+                bool(same and ran) and known.conversation.table.digest() == plan.conversation.digest
+            )
 
         def body(conversation: OpenConversation) -> Flow[tuple[Session, dict[str, Any]]]:
             if is_live := goes_on(conversation.under_way):
@@ -187,7 +257,8 @@ class Engine:
             conversation.under_way = session
             session.given = {step: given[step] for step in before if given[step] is not None}
             for step in before:
-                said, channel = given[step], prompts.CHANNELS[step]
+                said = given[step]
+                channel = prompts.CHANNELS[step]
                 if step not in session.timings_ms and (said is None or not is_live):
                     yield from self._run(step, session)
                 if said not in (None, channel.written(session.plan)):
@@ -197,19 +268,29 @@ class Engine:
             if session.context is not None:
                 return session, {}
             now = {step: prompts.CHANNELS[step].written(session.plan) for step in (*before, name)}
-            changed = (step for step in prompts.CHANNELS if step == name or now.get(step) != given[step])
+            changed = (
+                step for step in prompts.CHANNELS if step == name or now.get(step) != given[step]
+            )
             return session, {prompts.CHANNELS[step].name: now.get(step) for step in changed}
 
         yield from self.ready()
         return (yield from self.workspace.using(scope, body))
 
     def history(
-        self, scope: Scope, planned: Callable[[Conversation, ContextSettings], HistoryPlan], request: Request
+        self,
+        scope: Scope,
+        planned: Callable[[Conversation, ContextSettings], HistoryPlan],
+        request: Request,
     ) -> Flow[tuple[HistoryView, Conversation, list[str]]]:
-        """Chooses the part of a conversation that fits a window without a turn; also returns what failed."""
+        """Chooses the part of a conversation that fits a window without a turn.
+
+        Also returns what failed.
+        """
         workspace = self.workspace
 
-        def body(conversation: OpenConversation) -> Flow[tuple[HistoryView, Conversation, list[str]]]:
+        def body(
+            conversation: OpenConversation,
+        ) -> Flow[tuple[HistoryView, Conversation, list[str]]]:
             problems: list[str] = []
             settings = (yield from workspace.read_stored(conversation, request, problems)).settings
             seen = conversation.seen_with(self.target.counter, self.target.longest_call_id)
@@ -225,23 +306,31 @@ class Engine:
         return (yield from workspace.recall(scope, body))
 
     def observe(
-        self, used: Mapping[str, Any] | AIMessage | None, report: ContextReport | None, model: str | None = None
+        self,
+        used: Mapping[str, Any] | AIMessage | None,
+        report: ContextReport | None,
+        model: str | None = None,
     ) -> float:
         """Corrects the estimates and books the usage; see `ContextPipeline.observe_usage`."""
         comparable = True
         if isinstance(used, AIMessage):
-            model, comparable = model or model_of(used), is_of_one_call(used)
+            model = model or model_of(used)
+            comparable = is_of_one_call(used)
             used = cast("Mapping[str, Any] | None", used.usage_metadata)
         if used is None:
             return self.target.calibration.factor
         report = report or (self.recent.last.report() if self.recent.last else None)
         if report is None:
-            raise InputError("Nothing was assembled yet: pass the report of the prompt that this usage is for")
+            raise InputError(
+                "Nothing was assembled yet: pass the report of the prompt that this usage is for"
+            )
         if report.forecast:
             raise InputError("The report is a forecast: a prompt of it was never sent")
         ids = report.user_id, report.conversation_id
         noted = self.recent.last_of(*ids)
-        scope, books = (noted.scope, noted.books) if noted else (Scope(*ids), self.workspace.bookkeeping)
+        scope, books = (
+            (noted.scope, noted.books) if noted else (Scope(*ids), self.workspace.bookkeeping)
+        )
         books.note(scope, used, model or self.target.model_name)
         books.worker.submit(scope.user_id)
         mine = self.target.tokenizer.name
@@ -265,7 +354,11 @@ class Engine:
         """Begins a prompt, and runs `finish` with it under the conversation's lock."""
 
         def body(conversation: OpenConversation) -> Flow[T]:
-            return (yield from finish((yield from self._open_session(conversation, message, history, request))))
+            return (
+                yield from finish(
+                    (yield from self._open_session(conversation, message, history, request))
+                )
+            )
 
         yield from self.ready()
         return (yield from self.workspace.using(scope, body))
@@ -283,12 +376,20 @@ class Engine:
         return turn, given, replace(request, instructions=(*request.instructions, *instructions))
 
     def _open_session(
-        self, conversation: OpenConversation, message: Turn, history: Messages | None, request: Request
+        self,
+        conversation: OpenConversation,
+        message: Turn,
+        history: Messages | None,
+        request: Request,
     ) -> Flow[Session]:
         """Brings a conversation up to date, or makes it equal to a given history, and begins a prompt for it."""
-        workspace, scope = self.workspace, conversation.scope
-        turn, given, request = self._checked(conversation.seen[0].messages, message, history, request)
-        started, calls = time.perf_counter(), self.target.tokenizer.calls
+        workspace = self.workspace
+        scope = conversation.scope
+        turn, given, request = self._checked(
+            conversation.seen[0].messages, message, history, request
+        )
+        started = time.perf_counter()
+        calls = self.target.tokenizer.calls
         failures = [*request.failures]
         try:
             yield from editing.refresh(workspace.store, conversation)
@@ -297,7 +398,9 @@ class Engine:
             if given is not None and conversation.apart_because:
                 editing.mirror(conversation, given)
                 noting = self._note_guest(conversation, turn, request.thread)
-                yield from with_fallback(noting, None, "not noted that this user speaks in the thread", failures)
+                yield from with_fallback(
+                    noting, None, "not noted that this user speaks in the thread", failures
+                )
             elif given is not None:
                 goes_on = histories.is_of_earlier_turn(request.background, turn)
                 if goes_on and self.settings.cache_lifetime_seconds:
@@ -314,9 +417,15 @@ class Engine:
                 raise
             # The state is the truth; the copy is tried again.
             failures.append(f"history not copied to the store: {type(error).__name__}: {error}")
-            is_owned = request.thread is None or scope.is_shared or conversation.owned_thread == request.thread
+            is_owned = (
+                request.thread is None
+                or scope.is_shared
+                or conversation.owned_thread == request.thread
+            )
             conversation = (
-                OpenConversation(scope) if is_owned else conversation_apart(scope, NOT_KNOWN_OWNER % request.thread)
+                OpenConversation(scope)
+                if is_owned
+                else conversation_apart(scope, NOT_KNOWN_OWNER % request.thread)
             )
             editing.hold(conversation, given)
         if (
@@ -328,26 +437,38 @@ class Engine:
         session.timings_ms["open"] = (time.perf_counter() - started) * 1000
         return session
 
-    def _note_guest(self, conversation: OpenConversation, turn: Messages, thread: str | None) -> Flow[None]:
+    def _note_guest(
+        self, conversation: OpenConversation, turn: Messages, thread: str | None
+    ) -> Flow[None]:
         """Notes what a user says in another user's thread, so that it is not taken for the owner's words."""
         said = _said_in(turn)
         if thread is not None and said != conversation.own_turn:
-            yield from guests.note(self.workspace.store, thread, conversation.scope.user_id, sorted(said))
+            yield from guests.note(
+                self.workspace.store, thread, conversation.scope.user_id, sorted(said)
+            )
             conversation.own_turn = said
 
     def _new_session(
-        self, conversation: OpenConversation, turn: list[BaseMessage], request: Request, calls_before: int
+        self,
+        conversation: OpenConversation,
+        turn: list[BaseMessage],
+        request: Request,
+        calls_before: int,
     ) -> Flow[Session]:
         """Begins a prompt for a conversation that is up to date."""
-        workspace, scope = self.workspace, conversation.scope
+        workspace = self.workspace
+        scope = conversation.scope
         unread: list[str] = []
         stored = yield from workspace.read_stored(conversation, request, unread)
         workspace.learning.retry()
         failures = [*self._failures_before(conversation), *unread]
-        settings, now = stored.settings, workspace.clock()
+        settings = stored.settings
+        now = workspace.clock()
         names: Sequence[Source] = settings.sources
         source_user = scope.user_id
-        if conversation.apart_because:  # the answer is for whoever has the thread: nothing personal goes into it
+        if (
+            conversation.apart_because
+        ):  # the answer is for whoever has the thread: nothing personal goes into it
             names = [name for name in names if name == "documents"]
             source_user = SharedThread.of(scope.conversation_id)
         tier, usage = yield from workspace.bookkeeping.state(scope, settings, failures)
@@ -356,7 +477,9 @@ class Engine:
         failures += [] if workspace.embeddings else [NO_EMBEDDINGS]
         asked = PromptRequest(
             turn=turn,
-            system_prompt="\n\n".join(text for text in (self.system_prompt, *request.instructions) if text),
+            system_prompt="\n\n".join(
+                text for text in (self.system_prompt, *request.instructions) if text
+            ),
             settings=settings,
             settings_from=stored.settings_from,
             tools=request.tools,
@@ -383,19 +506,33 @@ class Engine:
             vectors=workspace.vectors,
             others=workspace.libraries.of(scope.user_id),
         )
-        access = Access(store=workspace.store, embeddings=workspace.embeddings, sources=sources, reranker=self.reranker)
+        access = Access(
+            store=workspace.store,
+            embeddings=workspace.embeddings,
+            sources=sources,
+            reranker=self.reranker,
+        )
         seen = conversation.seen_with(self.target.counter, self.target.longest_call_id)
         plan = Plan.begin(seen, asked)
-        return Session((yield from self._with_background(plan, access, request.background)), access, conversation)
+        return Session(
+            (yield from self._with_background(plan, access, request.background)),
+            access,
+            conversation,
+        )
 
     def _failures_before(self, conversation: OpenConversation) -> list[str]:
         """Returns what a prompt is to report that went wrong before it was begun, above all in the background."""
-        workspace, scope = self.workspace, conversation.scope
+        workspace = self.workspace
+        scope = conversation.scope
         in_background = {
             "summaries": workspace.summarizing and workspace.summarizing.worker.failure_of(scope),
             "usage not written": workspace.bookkeeping.worker.failure_of(scope.user_id),
-            "segments of older messages not written, or read ahead": workspace.sealing.failure_of(scope),
-            "segments for prompts of other conversations not written": workspace.sealing_others.failure_of(scope),
+            "segments of older messages not written, or read ahead": workspace.sealing.failure_of(
+                scope
+            ),
+            "segments for prompts of other conversations not written": workspace.sealing_others.failure_of(
+                scope
+            ),
         }
         told = [f"{what}: {problem}" for what, problem in in_background.items() if problem]
         told += conversation.table.told_untimed()
@@ -406,10 +543,13 @@ class Engine:
     def _with_background(self, plan: Plan, access: Access, given: object) -> Flow[Plan]:
         """Goes on with the background that was chosen when the turn began, where an agent is in the middle of one.
 
-        It is what the agent's state has, else what this process remembers, else what was stored as the prompt was
-        written anew within the turn, else what is chosen for the human message alone, as when the turn began.
+        It is what the agent's state has, else what this process remembers, else what was stored as
+        the prompt was written anew within the turn, else what is chosen for the human message
+        alone, as when the turn began.
         """
-        turn, history, last = plan.request.turn, plan.conversation.digest, plan.conversation.last
+        turn = plan.request.turn
+        history = plan.conversation.digest
+        last = plan.conversation.last
         first = prompts.asking(turn)
         if first is None or first + 1 == len(turn):
             return plan
@@ -421,23 +561,32 @@ class Engine:
                 plan = plan.failed(str(error))
         background = next((one for one in known if one and one.is_for(turn[first], history)), None)
         if background is None:
-            begun = Plan.begin(plan.conversation, replace(plan.request, turn=turn[: first + 1], failures=()))
+            begun = Plan.begin(
+                plan.conversation, replace(plan.request, turn=turn[: first + 1], failures=())
+            )
             try:
                 for step in STEPS.values():
                     begun = yield from step(begun, access)
                 begun = prompts.settle(begun).plan
             except BudgetError:  # the prompt itself tells what it needs
                 begun = begun.but(background=None)
-            position, keys = len(plan.conversation.entries) + first, [cut.cut_key for cut in begun.cuts if cut]
-            background = begun.background or Background.of(turn[first], history, (), position=position)
+            position = len(plan.conversation.entries) + first
+            keys = [cut.cut_key for cut in begun.cuts if cut]
+            background = begun.background or Background.of(
+                turn[first], history, (), position=position
+            )
             problems: list[str] = []
             reading = editing.sent_at(access.store, plan.conversation.scope, [position])
-            sent = yield from with_fallback(reading, None, "the turn's background not read", problems)
+            sent = yield from with_fallback(
+                reading, None, "the turn's background not read", problems
+            )
             stored = sent.get(position) if sent else None
             if stored and stored.cut_key in keys and stored.is_for(turn[first], history):
                 background = stored
             plan = plan.failed(*problems, *begun.failures)
-        return plan.but(request=replace(plan.request, background=background)).with_background(background)
+        return plan.but(request=replace(plan.request, background=background)).with_background(
+            background
+        )
 
     def _run(self, name: str, session: Session) -> Flow[None]:
         started = time.perf_counter()
@@ -449,17 +598,21 @@ class Engine:
             yield from self._finish(session, prompt)
 
     def _assembled(self, session: Session) -> Flow[Prompt]:
-        """Finishes a prompt; where its recount differs, makes it again from the beginning, without known costs."""
+        """Finishes a prompt.
+
+        Where its recount differs, makes it again from the beginning, without known costs.
+        """
         try:
             return prompts.assemble(session.plan)
         except TokenCountError as error:
             problem = prompts.MADE_AGAIN.format(problem=error)
-        assert session.begun is not None  # noqa: S101 - it is set as the session is opened
+        assert session.begun is not None
         session.conversation.table.forget_costs(session.plan.counter)
         plan = prompts.without_caches(session.begun).failed(problem)
         for name, step in STEPS.items():
             plan = yield from step(plan, session.access)
-            channel, said = prompts.CHANNELS[name], session.given.get(name)
+            channel = prompts.CHANNELS[name]
+            said = session.given.get(name)
             if said not in (None, channel.written(plan)):
                 plan = channel.taken(plan, said)
         return prompts.assemble(plan)
@@ -470,8 +623,11 @@ class Engine:
         return session
 
     def _finish(self, session: Session, prompt: Prompt) -> Flow[None]:
-        workspace, conversation, changes = self.workspace, session.conversation, prompt.changes
-        settings, scope = prompt.plan.request.settings, conversation.scope
+        workspace = self.workspace
+        conversation = session.conversation
+        changes = prompt.changes
+        settings = prompt.plan.request.settings
+        scope = conversation.scope
         if changes.snapshot is not None:
             conversation.snapshot_unsaved |= changes.snapshot != conversation.snapshot
             conversation.snapshot = changes.snapshot
@@ -479,38 +635,58 @@ class Engine:
         knows = prompt.plan.request.knowledge.mark.mark != ""
         if prompt.plan.grows and (background := prompt.plan.background) is not None:
             conversation.sent[background.position] = background
-        problems = yield from self._write(conversation, changes.cut, is_rebuilt=changes.is_rebuilt, with_snapshot=knows)
+        problems = yield from self._write(
+            conversation, changes.cut, is_rebuilt=changes.is_rebuilt, with_snapshot=knows
+        )
         known.note_use(workspace.store, scope.user_id, changes.used)
-        conversation.last, conversation.remade = changes.last, ""
+        conversation.last = changes.last
+        conversation.remade = ""
         self._summarize(conversation, settings, prompt.plan.history)
         workspace.note_segments(conversation)
-        context, timings = prompt.context, dict(session.timings_ms)
+        context = prompt.context
+        timings = dict(session.timings_ms)
 
         def told() -> ContextReport:
             made = context.report
-            return replace(made, timings_ms=timings, failures=tuple(dict.fromkeys((*made.failures, *problems))))
+            return replace(
+                made, timings_ms=timings, failures=tuple(dict.fromkeys((*made.failures, *problems)))
+            )
 
         if scope.is_kept and (keep := settings.keep_snapshots):
             try:
-                yield from keep_report(workspace.store, conversation, told(), workspace.clock(), keep)
-            except Exception as error:  # noqa: BLE001 - derived data: the prompt is made
+                yield from keep_report(
+                    workspace.store, conversation, told(), workspace.clock(), keep
+                )
+            except Exception as error:
                 problems.append(f"snapshot not written: {type(error).__name__}: {error}")
         report = cache(told)
         session.context = replace(context, account=report)
         session.plan = prompt.plan
         self.recent.note(prompt, report, scope, workspace.bookkeeping)
 
-    def _summarize(self, conversation: OpenConversation, settings: ContextSettings, view: HistoryView) -> None:
+    def _summarize(
+        self, conversation: OpenConversation, settings: ContextSettings, view: HistoryView
+    ) -> None:
         if self.workspace.summarizing:
             made = conversation.table.made
             made.span_messages, made.until = settings.span_messages, max(view.cut, view.next_cut)
             self.workspace.summarizing.submit(conversation, is_rebuilt=view.is_rebuilt)
 
     def _write(
-        self, conversation: OpenConversation, cut: CutRecord | None, *, is_rebuilt: bool, with_snapshot: bool
+        self,
+        conversation: OpenConversation,
+        cut: CutRecord | None,
+        *,
+        is_rebuilt: bool,
+        with_snapshot: bool,
     ) -> Flow[list[str]]:
-        """Stores a new cut, which a restart continues from, and the snapshot of facts; returns what failed."""
-        scope, end, puts = conversation.scope, len(conversation.table), list[Op]()
+        """Stores a new cut, which a restart continues from, and the snapshot of facts.
+
+        Returns what failed.
+        """
+        scope = conversation.scope
+        end = len(conversation.table)
+        puts = list[Op]()
         has_calls = cut is not None and cut.turn_groups > 1
         if cut is not None:
             conversation.use(cut)
@@ -527,16 +703,26 @@ class Engine:
                 del conversation.sent[at]
             if has_calls:  # the turn's background was chosen with another cut, which is gone
                 puts += [
-                    editing.put_sent(scope, background) for at, background in conversation.sent.items() if at >= end
+                    editing.put_sent(scope, background)
+                    for at, background in conversation.sent.items()
+                    if at >= end
                 ]
-        if conversation.cuts_unsaved and (conversation.table or has_calls):  # else it is written with the first message
-            puts.append(written(scope.place(histories.CUTS), CutsRecord(cuts=tuple(conversation.cuts.values()))))
+        if conversation.cuts_unsaved and (
+            conversation.table or has_calls
+        ):  # else it is written with the first message
+            puts.append(
+                written(
+                    scope.place(histories.CUTS), CutsRecord(cuts=tuple(conversation.cuts.values()))
+                )
+            )
         with_snapshot = with_snapshot and conversation.snapshot_unsaved
         if with_snapshot:
             puts.append(written(scope.place(records.SNAPSHOT), conversation.snapshot))
         problems: list[str] = []
         writing = batch(self.workspace.store, puts if scope.is_kept else [])
-        yield from with_fallback(writing, None, "compaction cuts not saved", problems)  # the next step tries again
+        yield from with_fallback(
+            writing, None, "compaction cuts not saved", problems
+        )  # the next step tries again
         if not problems:
             conversation.cuts_unsaved &= not (conversation.table or has_calls)
             conversation.snapshot_unsaved &= not with_snapshot

@@ -1,7 +1,7 @@
 """Handing a thread over: its owner, and the records of its conversations, from one user to another.
 
-What is new is written before what is old is deleted, and the record of the owner says how far it has come. So wherever
-it ends, nothing is missing, and the same call goes on from there.
+What is new is written before what is old is deleted, and the record of the owner says how far it
+has come. So wherever it ends, nothing is missing, and the same call goes on from there.
 """
 
 from collections.abc import Sequence
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp
+
 from langchain_ctxbudget import history, stores
 from langchain_ctxbudget.errors import ForeignUserError, InputError, StoreDataError
 from langchain_ctxbudget.flow import Flow, batch
@@ -23,10 +24,9 @@ MOVED = (
     history.SEGMENTS,
     history.LANES,
 )
-"""The kinds of records that are handed over, those last that make the others visible.
-
-What a prompt has shown of its user stays behind, and is deleted: facts, quotes of other conversations, reports.
-"""
+"""The kinds of records that are handed over, those last that make the others visible.  What a
+prompt has shown of its user stays behind, and is deleted: facts, quotes of other conversations,
+reports. """
 
 
 class Copy(NamedTuple):
@@ -38,12 +38,16 @@ class Copy(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """A thread that changes hands: its conversations, one for each agent in it, and the records of its owner."""
+    """A thread that changes hands.
+
+    Its conversations, one for each agent in it, and the records of its owner.
+    """
 
     store: BaseStore
     copies: Sequence[Copy]
     owners: dict[str, owners.OwnerRecord | None]
-    """By the digest of each thread: it is one, but where a conversation's id is not the thread's."""
+    """By the digest of each thread: it is one, but where a conversation's id is not the
+    thread's."""
     from_user: str
     to_user: str
 
@@ -87,13 +91,18 @@ class Handover:
     def finish(self) -> Flow[None]:
         """Deletes the records of the user who had them."""
         for one in self.copies:
-            yield from bulk.delete_below(self.store, path_of(one.old), history.LANES, history.JOINED)
+            yield from bulk.delete_below(
+                self.store, path_of(one.old), history.LANES, history.JOINED
+            )
         yield from bulk.write(
-            self.store, (yield from owners.claim_deletions(self.store, self.from_user, [*self.owners]))
+            self.store,
+            (yield from owners.claim_deletions(self.store, self.from_user, [*self.owners])),
         )
         yield from self._note(self.to_user)
 
-    def _note(self, user_id: str, *, next_user: str | None = None, last_user: str | None = None) -> Flow[None]:
+    def _note(
+        self, user_id: str, *, next_user: str | None = None, last_user: str | None = None
+    ) -> Flow[None]:
         puts: list[PutOp] = []
         for key in self.owners:
             record = owners.OwnerRecord(
@@ -107,15 +116,23 @@ class Handover:
     def _copy_kind(self, one: Copy, kind: str) -> Flow[None]:
         target = one.new.namespace(kind)
         items = yield from stores.read_all(self.store, one.old.namespace(kind))
-        left_over = yield from stores.read_all(self.store, target)  # of a copy that was not finished
+        left_over = yield from stores.read_all(
+            self.store, target
+        )  # of a copy that was not finished
         keys = {item.key for item in items}
-        puts: list[PutOp] = [PutOp(target, item.key, None) for item in left_over if item.key not in keys]
+        puts: list[PutOp] = [
+            PutOp(target, item.key, None) for item in left_over if item.key not in keys
+        ]
         for item in items:
             if kind == history.CUTS:
                 puts.append(stores.written(GetOp(target, item.key), _begun_anew(item)))
             else:
                 is_indexed = stores.SAID in item.value
-                puts.append(PutOp(target, item.key, item.value, index=[stores.SAID] if is_indexed else False))
+                puts.append(
+                    PutOp(
+                        target, item.key, item.value, index=[stores.SAID] if is_indexed else False
+                    )
+                )
         yield from bulk.write_messages(self.store, puts)
 
 
@@ -127,7 +144,9 @@ def _begun_anew(item: Item) -> stores.CutsRecord | None:
         return None
     if record is None:
         return None
-    return stores.CutsRecord(cuts=tuple(cut.model_copy(update={"prefix": ""}) for cut in record.cuts))
+    return stores.CutsRecord(
+        cuts=tuple(cut.model_copy(update={"prefix": ""}) for cut in record.cuts)
+    )
 
 
 def path_of(scope: stores.Scope) -> bulk.Namespace:
@@ -136,14 +155,19 @@ def path_of(scope: stores.Scope) -> bulk.Namespace:
 
 
 def conversations_of(store: BaseStore, thread_id: str, users: Sequence[str]) -> Flow[list[str]]:
-    """Returns the ids of the conversations of a thread, as some users have them; the id that is given is the first.
+    """Returns the ids of the conversations of a thread, as some users have them.
 
-    They are those that list the thread, and those of its agents, which list none in a store from before. Where the id
-    is that of one of its conversations, it is the whole thread, as that has one owner.
+    The id that is given is the first.
+
+    They are those that list the thread, and those of its agents, which list none in a store from
+    before. Where the id is that of one of its conversations, it is the whole thread, as that has
+    one owner.
     """
     found: set[str] = set()
     for user_id in users:
-        listed = yield from bulk.read_below(store, (stores.ROOT, stores.label(user_id), owners.THREADS))
+        listed = yield from bulk.read_below(
+            store, (stores.ROOT, stores.label(user_id), owners.THREADS)
+        )
         keys = {item.key for item in listed if item.namespace[-1] == stores.label(thread_id)}
         keys.add(owners.thread_key(thread_id))
         labels = {item.namespace[-1] for item in listed if item.key in keys}
@@ -154,12 +178,18 @@ def conversations_of(store: BaseStore, thread_id: str, users: Sequence[str]) -> 
     return [thread_id, *sorted(found - {thread_id})]
 
 
-def begin(store: BaseStore, conversations: Sequence[str], from_user: str, to_user: str) -> Flow[Handover | None]:
-    """Reads where a thread stands; None where there is nothing to do, because it is the other user's already.
+def begin(
+    store: BaseStore, conversations: Sequence[str], from_user: str, to_user: str
+) -> Flow[Handover | None]:
+    """Reads where a thread stands.
+
+    None where there is nothing to do, because it is the other user's already.
 
     A thread that belongs to neither, or of which the other user has a copy already, is refused.
     """
-    copies = [Copy(stores.Scope(from_user, one), stores.Scope(to_user, one)) for one in conversations]
+    copies = [
+        Copy(stores.Scope(from_user, one), stores.Scope(to_user, one)) for one in conversations
+    ]
     thread_id = conversations[0]
     keys: list[str] = []
     for one in copies:
@@ -196,5 +226,7 @@ def begin(store: BaseStore, conversations: Sequence[str], from_user: str, to_use
 
 
 def _is_stored(store: BaseStore, scopes: Sequence[stores.Scope]) -> Flow[bool]:
-    found = yield from batch(store, [GetOp(scope.namespace(history.LANES), history.JOINED) for scope in scopes])
+    found = yield from batch(
+        store, [GetOp(scope.namespace(history.LANES), history.JOINED) for scope in scopes]
+    )
     return any(isinstance(item, Item) for item in found)

@@ -15,8 +15,15 @@ from langchain_core.documents import BaseDocumentCompressor
 from langchain_core.embeddings import Embeddings
 from langchain_core.messages import AIMessage, BaseMessage
 from langgraph.store.base import BaseStore
+
 from langchain_ctxbudget import errors, history, stores
-from langchain_ctxbudget.errors import InputError, InvalidSettingsError, checks_names, require_count, require_kind
+from langchain_ctxbudget.errors import (
+    InputError,
+    InvalidSettingsError,
+    checks_names,
+    require_count,
+    require_kind,
+)
 from langchain_ctxbudget.flow import Call, Flow, batch, twins
 from langchain_ctxbudget.knowledge import UserKnowledge
 from langchain_ctxbudget.messages import Preservation, checked, is_user, require_preservation
@@ -87,7 +94,9 @@ class ContextPipeline:
         """
         require_kind("system_prompt", system_prompt, str)
         if summary_model is not None and not callable(getattr(summary_model, "invoke", None)):
-            raise InvalidSettingsError(f"summary_model must be a chat model, not {type(summary_model).__name__}")
+            raise InvalidSettingsError(
+                f"summary_model must be a chat model, not {type(summary_model).__name__}"
+            )
         require_kind("store", store, BaseStore)
         require_kind("embeddings", embeddings, Embeddings)
         require_kind("reranker", reranker, BaseDocumentCompressor)
@@ -138,7 +147,9 @@ class ContextPipeline:
         persona_id: str | None = None,
         device_id: str | None = None,
     ) -> Flow[AssembledContext]:
-        """Makes the prompt for the current turn, within its budget, with its report. Stores nothing that was said.
+        """Makes the prompt for the current turn, within its budget, with its report.
+
+        Stores nothing that was said.
 
         Args:
             message: the user's words, or the turn so far: a list that goes on with an agent's calls and results.
@@ -157,7 +168,11 @@ class ContextPipeline:
             SystemPromptTooLargeError: the system prompt takes more than its share of the model's window.
         """
         request = Request(
-            tools=tools, response_format=response_format, settings=settings, persona_id=persona_id, device_id=device_id
+            tools=tools,
+            response_format=response_format,
+            settings=settings,
+            persona_id=persona_id,
+            device_id=device_id,
         )
         return self.engine.assemble(stores.Scope(user_id, conversation_id), message, request)
 
@@ -169,7 +184,9 @@ class ContextPipeline:
         response_format: object = None,
         runtime_store: bool = True,
     ) -> "Runnable[Any, list[BaseMessage]]":
-        """Returns a step of a chain: its input is the turn to answer, its output the messages to send.
+        """Returns a step of a chain.
+
+        Its input is the turn to answer, its output the messages to send.
 
         Its input is the current turn, as `assemble` takes it or as a prompt template gives it (system messages in front
         of it join the system prompt); nothing is stored. Or it is an agent's state, `{"messages": [...]}`: then the
@@ -177,11 +194,18 @@ class ContextPipeline:
         `build_context_graph`.
 
         Example:
-            >>> step = ContextPipeline(system_prompt="You are helpful.").as_runnable(default_user="ada")
-            >>> [message.type for message in step.invoke("Hello", {"configurable": {"thread_id": "c1"}})]
+            >>> step = ContextPipeline(system_prompt="You are helpful.").as_runnable(
+            ...     default_user="ada"
+            ... )
+            >>> [
+            ...     message.type
+            ...     for message in step.invoke("Hello", {"configurable": {"thread_id": "c1"}})
+            ... ]
             ['system', 'human']
         """
-        return context_runnable(self.engine, default_user, tools, response_format, runtime_store=runtime_store)
+        return context_runnable(
+            self.engine, default_user, tools, response_format, runtime_store=runtime_store
+        )
 
     def observe_usage(
         self,
@@ -192,14 +216,18 @@ class ContextPipeline:
     ) -> float:
         """Corrects the counts by what the provider measured for a prompt of this pipeline, and counts what it used.
 
-        The last 16 prompts give a factor for every count, which is returned. One outlier changes nothing, nor does an
-        answer that sums up several calls. The report is that of the prompt that was answered, by default the last
-        one; the model is the one whose price counts, by default the one that the answer names, else the pipeline's.
+        The last 16 prompts give a factor for every count, which is returned. One outlier changes
+        nothing, nor does an answer that sums up several calls. The report is that of the prompt
+        that was answered, by default the last one; the model is the one whose price counts, by
+        default the one that the answer names, else the pipeline's.
         """
         return self.engine.observe(usage_metadata, report, model)
 
     def what_if(self, budgets: Sequence[int]) -> list[ContextReport]:
-        """Returns the reports that other budgets, in tokens, would have given the last prompt; does no I/O."""
+        """Returns the reports that other budgets, in tokens, would have given the last prompt.
+
+        Does no I/O.
+        """
         last = self.engine.recent.last and self.engine.recent.last.prompt
         if last is None:
             raise InputError("Nothing was assembled yet, so there are no candidates")
@@ -217,8 +245,13 @@ class ContextPipeline:
         """Returns one conversation with the pipeline's methods, so that its ids are named once."""
         return Chat(self, conversation_id, user_id=user_id)
 
-    def _add_messages(self, messages: Sequence[BaseMessage], *, user_id: str, conversation_id: str) -> Flow[list[str]]:
-        """Appends messages, and returns their ids; known ones are left alone, and changed ones refused."""
+    def _add_messages(
+        self, messages: Sequence[BaseMessage], *, user_id: str, conversation_id: str
+    ) -> Flow[list[str]]:
+        """Appends messages, and returns their ids.
+
+        Known ones are left alone, and changed ones refused.
+        """
         scope = stores.Scope(user_id, conversation_id)
         given = checked(messages, "messages")
         return self._workspace.change(scope, lambda editor: editor.add(given))
@@ -233,18 +266,25 @@ class ContextPipeline:
     ) -> Flow[list[str]]:
         """Makes a conversation equal to an agent's state, by id and content, and returns the ids of the messages.
 
-        What is not there any more is archived or forgotten (`on_removal`); a state that has none has forgotten them.
+        What is not there any more is archived or forgotten (`on_removal`); a state that has none
+        has forgotten them.
         """
         return self._workspace.sync(messages, stores.Scope(user_id, conversation_id), on_removal)
 
     def _get_messages(self, *, user_id: str, conversation_id: str) -> Flow[list[BaseMessage]]:
-        """Returns every message of a conversation as it was given; none for one that does not exist yet."""
+        """Returns every message of a conversation as it was given.
+
+        None for one that does not exist yet.
+        """
         return (yield from self._page(stores.Scope(user_id, conversation_id))).messages
 
     def _get_page(
         self, *, user_id: str, conversation_id: str, limit: int = 50, before: str | None = None
     ) -> Flow[history.MessagePage]:
-        """Reads a part of a conversation: its newest messages, or the newest ones before a page (its `before`)."""
+        """Reads a part of a conversation.
+
+        Its newest messages, or the newest ones before a page (its `before`).
+        """
         require_count("limit", limit)
         return self._page(stores.Scope(user_id, conversation_id), limit, before)
 
@@ -254,19 +294,27 @@ class ContextPipeline:
         def body(conversation: history.OpenConversation) -> Flow[history.MessagePage]:
             yield from ()
             page = conversation.page(limit, before)
-            return replace(page, messages=[message.model_copy(deep=True) for message in page.messages])
+            return replace(
+                page, messages=[message.model_copy(deep=True) for message in page.messages]
+            )
 
         return self._workspace.recall(scope, body)
 
     def _list_conversations(self, *, user_id: str) -> Flow[list[str]]:
         """Returns the ids of a user's conversations, sorted."""
-        return history.log.read_conversations(self._workspace.store, stores.require_id("user_id", user_id))
+        return history.log.read_conversations(
+            self._workspace.store, stores.require_id("user_id", user_id)
+        )
 
-    def _edit_message(self, message_id: str, message: BaseMessage, *, user_id: str, conversation_id: str) -> Flow[None]:
+    def _edit_message(
+        self, message_id: str, message: BaseMessage, *, user_id: str, conversation_id: str
+    ) -> Flow[None]:
         """Replaces a message under its id; everything derived from the old one is deleted."""
         scope = stores.Scope(user_id, conversation_id)
         [given] = checked([message], "message")
-        yield from self._workspace.change(scope, lambda editor: editor.edit(message_id, given), "forget")
+        yield from self._workspace.change(
+            scope, lambda editor: editor.edit(message_id, given), "forget"
+        )
 
     def _remove_messages(
         self,
@@ -276,33 +324,54 @@ class ContextPipeline:
         conversation_id: str,
         on_removal: history.OnRemoval = "archive",
     ) -> Flow[None]:
-        """Takes messages out: no prompt shows them (`"archive"`), or nothing is left of them (`"forget"`)."""
+        """Takes messages out.
+
+        No prompt shows them (`"archive"`), or nothing is left of them (`"forget"`).
+        """
         scope = stores.Scope(user_id, conversation_id)
         ids = _ids(message_ids)
-        yield from self._workspace.change(scope, lambda editor: editor.remove(ids, on_removal), on_removal)
+        yield from self._workspace.change(
+            scope, lambda editor: editor.remove(ids, on_removal), on_removal
+        )
 
     def _fork(
-        self, new_conversation_id: str, *, user_id: str, conversation_id: str, until: str | None = None
+        self,
+        new_conversation_id: str,
+        *,
+        user_id: str,
+        conversation_id: str,
+        until: str | None = None,
     ) -> Flow[list[str]]:
         """Begins a new conversation with the messages of another one, up to an id or all, and returns their ids."""
         scope = stores.Scope(user_id, conversation_id)
         new_scope = stores.Scope(user_id, new_conversation_id)
 
-        def read(conversation: history.OpenConversation) -> Flow[tuple[list[BaseMessage], dict[str, Preservation]]]:
+        def read(
+            conversation: history.OpenConversation,
+        ) -> Flow[tuple[list[BaseMessage], dict[str, Preservation]]]:
             if not conversation.table:
                 raise InputError(f"There is no conversation {conversation_id!r} to begin with")
             history.require_known(conversation, [] if until is None else [until])
             yield from self._workspace.read_marks(conversation)
-            end = len(conversation.table) if until is None else conversation.table.positions[until] + 1
+            end = (
+                len(conversation.table)
+                if until is None
+                else conversation.table.positions[until] + 1
+            )
             messages = [entry.message for entry in conversation.table[:end]]
-            return messages, {str(m.id): conversation.pins[m.id] for m in messages if m.id in conversation.pins}
+            return messages, {
+                str(m.id): conversation.pins[m.id] for m in messages if m.id in conversation.pins
+            }
 
         def write(conversation: history.OpenConversation) -> Flow[list[str]]:
             editor = history.Editor(self._workspace.store, conversation, self._workspace.writer_id)
-            beside = [stores.written(new_scope.place(stores.owners.GUESTS), guests)] if guests else []
+            beside = (
+                [stores.written(new_scope.place(stores.owners.GUESTS), guests)] if guests else []
+            )
             return editor.begin_with(messages, pins, beside)
 
-        # One after the other: with one lock inside the other, two forks could wait for each other for ever.
+        # One after the other: with one lock inside the other, two forks could wait for each other
+        # for ever.
         messages, pins = yield from self._workspace.recall(scope, read)
         guests = yield from stores.guests.read_record(self._workspace.store, scope)
         return (yield from self._workspace.recall(new_scope, write))
@@ -315,7 +384,9 @@ class ContextPipeline:
         conversation_id: str,
         preservation: Preservation | None = "keep",
     ) -> Flow[None]:
-        """Sets how compaction treats messages; this outweighs the wish that a message carries itself.
+        """Sets how compaction treats messages.
+
+        This outweighs the wish that a message carries itself.
 
         `"keep"`: verbatim while it fits; `"summarize"`: in short only; `"drop"`: left out of prompts, still found by
         the recall tool; None takes back what was said before.
@@ -333,16 +404,21 @@ class ContextPipeline:
             if preservation is not None:
                 pins |= dict.fromkeys(ids, preservation)
             record = stores.PinsRecord(pins=pins) if pins else None
-            yield from batch(self._workspace.store, [stores.written(scope.place(history.PINS), record)])
+            yield from batch(
+                self._workspace.store, [stores.written(scope.place(history.PINS), record)]
+            )
             conversation.pin(pins)
 
         return self._workspace.recall(scope, body)
 
-    def _coverage(self, *, user_id: str, conversation_id: str) -> Flow[dict[CoverageState, list[str]]]:
+    def _coverage(
+        self, *, user_id: str, conversation_id: str
+    ) -> Flow[dict[CoverageState, list[str]]]:
         """Returns the ids of a conversation's messages by their state in its last prompt, in order.
 
-        Every message is in exactly one: `verbatim`, also what came after the prompt, `summarized` (a line of summary or
-        arc stands for it, or a shortened form of it), `retrieved`, or `omitted` (and found by the recall tool).
+        Every message is in exactly one: `verbatim`, also what came after the prompt, `summarized`
+        (a line of summary or arc stands for it, or a shortened form of it), `retrieved`, or
+        `omitted` (and found by the recall tool).
         """
 
         def body(conversation: history.OpenConversation) -> Flow[dict[CoverageState, list[str]]]:
@@ -352,26 +428,38 @@ class ContextPipeline:
 
         return self._workspace.recall(stores.Scope(user_id, conversation_id), body)
 
-    def _get_compactions(self, *, user_id: str, conversation_id: str) -> Flow[list[history.ConversationCompaction]]:
+    def _get_compactions(
+        self, *, user_id: str, conversation_id: str
+    ) -> Flow[list[history.ConversationCompaction]]:
         """Returns the summaries of all spans that are no longer shown whole, each after those that it sums up."""
 
-        def body(conversation: history.OpenConversation) -> Flow[list[history.ConversationCompaction]]:
+        def body(
+            conversation: history.OpenConversation,
+        ) -> Flow[list[history.ConversationCompaction]]:
             yield from self._workspace.read_marks(conversation)
             until = max((cut.position for cut in conversation.cuts.values()), default=0)
             seen = conversation.seen_with(self._workspace.counter)
-            return (yield from history.compactions(self._workspace.store, seen, self.settings.span_messages, until))
+            return (
+                yield from history.compactions(
+                    self._workspace.store, seen, self.settings.span_messages, until
+                )
+            )
 
         return self._workspace.recall(stores.Scope(user_id, conversation_id), body)
 
     def _end_session(self, *, user_id: str, conversation_id: str) -> Flow[bool]:
-        """Says that a conversation pauses or ends; returns True if its new messages are learned from now."""
+        """Says that a conversation pauses or ends.
+
+        Returns True if its new messages are learned from now.
+        """
         yield from ()
         return self._workspace.learning.end_session(stores.Scope(user_id, conversation_id))
 
     def _status(self, *, user_id: str, conversation_id: str) -> Flow[ConversationStatus]:
         """Returns the background work on a conversation, and the outcome of its last prompt (seed 001)."""
         scope = stores.Scope(user_id, conversation_id)
-        learning, summarizing = self._workspace.learning, self._workspace.summarizing
+        learning = self._workspace.learning
+        summarizing = self._workspace.summarizing
         progress = yield from learning.progress(scope)
         report = self.last_report(user_id=user_id, conversation_id=conversation_id)
         return ConversationStatus(
@@ -391,18 +479,24 @@ class ContextPipeline:
     # Threads of several users
 
     def shared_conversation(self, conversation_id: str) -> "Chat":
-        """Returns the conversation of a thread that people share: see the setting `on_foreign_thread`.
+        """Returns the conversation of a thread that people share.
 
-        It has the methods of any other, for instance `messages` and `clear`. Its user is the thread itself.
+        See the setting `on_foreign_thread`.
+
+        It has the methods of any other, for instance `messages` and `clear`. Its user is the thread
+        itself.
         """
         thread = stores.require_id("conversation_id", conversation_id)
         return Chat(self, thread, user_id=stores.SharedThread.of(thread))
 
     def _hand_over(self, conversation_id: str, *, from_user: str, to_user: str) -> Flow[None]:
-        """Gives a thread to another user: its owner, its messages, pins and summaries, and those of its agents.
+        """Gives a thread to another user.
 
-        What was learned from it about the one is forgotten, and learned about the other. Call it while nobody runs the
-        thread in another process. It can be repeated: where it was cut off, it goes on.
+        Its owner, its messages, pins and summaries, and those of its agents.
+
+        What was learned from it about the one is forgotten, and learned about the other. Call it
+        while nobody runs the thread in another process. It can be repeated: where it was cut off,
+        it goes on.
 
         Args:
             conversation_id: the thread.
@@ -416,12 +510,16 @@ class ContextPipeline:
         users = stores.require_id("user_id", from_user), stores.require_id("user_id", to_user)
         if from_user == to_user:
             raise InputError(f"from_user and to_user are both {from_user!r}")
-        return self._workspace.hand_over(stores.require_id("conversation_id", conversation_id), *users)
+        return self._workspace.hand_over(
+            stores.require_id("conversation_id", conversation_id), *users
+        )
 
     # Users
 
     def _export_user(self, *, user_id: str) -> Flow[list[str]]:
-        """Returns all that is stored of a user, a line of JSON for each record; joined by line breaks, a JSONL file.
+        """Returns all that is stored of a user, a line of JSON for each record.
+
+        Joined by line breaks, a JSONL file.
 
         A line has its `kind` ("messages", "knowledge/facts", "settings"), the `conversation_id` where it is of one, its
         `value` and times. Messages are in order, as `messages_from_dict` reads them.
@@ -430,27 +528,48 @@ class ContextPipeline:
         return stores.bulk.export_below(self._workspace.store, path, without=history.SEGMENTS)
 
     def _erase_user(self, *, user_id: str) -> Flow[int]:
-        """Deletes every record of a user, and all that was derived from them; returns how many records there were."""
+        """Deletes every record of a user, and all that was derived from them.
+
+        Returns how many records there were.
+        """
         return self._workspace.erase(user_id)
 
-    def _save_settings(self, settings: Mapping[str, Any], *, user_id: str, persona_id: str | None = None) -> Flow[None]:
-        """Saves the settings of a user, or of one of their personas, over earlier ones; an empty mapping removes them.
+    def _save_settings(
+        self, settings: Mapping[str, Any], *, user_id: str, persona_id: str | None = None
+    ) -> Flow[None]:
+        """Saves the settings of a user, or of one of their personas, over earlier ones.
+
+        An empty mapping removes them.
 
         They are plain data by setting: `{"allocation": {"strategy": "ratio", "memory": 0.35}}`.
         """
         if not isinstance(settings, Mapping):
-            raise InvalidSettingsError(f"settings must be a mapping of their fields, not {type(settings).__name__}")
+            raise InvalidSettingsError(
+                f"settings must be a mapping of their fields, not {type(settings).__name__}"
+            )
         checked_settings = self.settings.override(settings)
-        yield from stores.write_settings(self._workspace.store, stores.settings_place(user_id, persona_id), settings)
+        yield from stores.write_settings(
+            self._workspace.store, stores.settings_place(user_id, persona_id), settings
+        )
         if persona_id is not None:
-            yield from self._workspace.learning.compile_persona(user_id, persona_id, checked_settings)
+            yield from self._workspace.learning.compile_persona(
+                user_id, persona_id, checked_settings
+            )
 
     def _get_settings(self, *, user_id: str, persona_id: str | None = None) -> Flow[dict[str, Any]]:
-        """Returns the settings saved for a user, or for a persona of theirs; empty if there are none."""
-        return stores.read_settings(self._workspace.store, stores.settings_place(user_id, persona_id))
+        """Returns the settings saved for a user, or for a persona of theirs.
+
+        Empty if there are none.
+        """
+        return stores.read_settings(
+            self._workspace.store, stores.settings_place(user_id, persona_id)
+        )
 
     def _flush(self, timeout_seconds: float | None = None) -> Flow[bool]:
-        """Waits for all that is under way in the background; returns False where that took longer than the timeout."""
+        """Waits for all that is under way in the background.
+
+        Returns False where that took longer than the timeout.
+        """
         until = inf if timeout_seconds is None else time.monotonic() + timeout_seconds
         done = True
         for worker in self._workspace.finish():
@@ -459,7 +578,10 @@ class ContextPipeline:
         return done
 
     def close(self) -> None:
-        """Closes what the pipeline opened itself and stops its background work; a store passed in stays open."""
+        """Closes what the pipeline opened itself and stops its background work.
+
+        A store passed in stays open.
+        """
         self._workspace.close()
 
     def __enter__(self) -> Self:
@@ -499,7 +621,9 @@ class ContextPipeline:
 
 @checks_names(ContextSettings.model_fields)
 class Chat:
-    """One conversation of a pipeline: its methods without `user_id` and `conversation_id`, in both forms.
+    """One conversation of a pipeline.
+
+    Its methods without `user_id` and `conversation_id`, in both forms.
 
     Example:
         >>> from langchain_core.messages import AIMessage
@@ -513,7 +637,9 @@ class Chat:
 
     def __init__(self, pipeline: ContextPipeline, conversation_id: str, *, user_id: str) -> None:
         stores.Scope(user_id, conversation_id)
-        self.pipeline, self.conversation_id, self.user_id = pipeline, conversation_id, user_id
+        self.pipeline = pipeline
+        self.conversation_id = conversation_id
+        self.user_id = user_id
         self._ids: Any = {"user_id": user_id, "conversation_id": conversation_id}
 
     def _assemble(
@@ -538,11 +664,18 @@ class Chat:
         )
 
     def _add(self, *messages: BaseMessage | Sequence[BaseMessage]) -> Flow[list[str]]:
-        """Appends messages, one by one or in lists, and returns their ids; see `ContextPipeline.add_messages`."""
-        given = [one for part in messages for one in ([part] if isinstance(part, BaseMessage) else part)]
+        """Appends messages, one by one or in lists, and returns their ids.
+
+        See `ContextPipeline.add_messages`.
+        """
+        given = [
+            one for part in messages for one in ([part] if isinstance(part, BaseMessage) else part)
+        ]
         return self.pipeline._add_messages(given, **self._ids)
 
-    def _sync(self, messages: Sequence[BaseMessage], *, on_removal: history.OnRemoval = "archive") -> Flow[list[str]]:
+    def _sync(
+        self, messages: Sequence[BaseMessage], *, on_removal: history.OnRemoval = "archive"
+    ) -> Flow[list[str]]:
         """Makes the conversation equal to an agent's state; see `ContextPipeline.sync`."""
         return self.pipeline._sync(messages, on_removal=on_removal, **self._ids)
 
@@ -558,11 +691,15 @@ class Chat:
         """Puts a message in the place of another; see `ContextPipeline.edit_message`."""
         return self.pipeline._edit_message(message_id, message, **self._ids)
 
-    def _remove(self, message_ids: str | Sequence[str], *, on_removal: history.OnRemoval = "archive") -> Flow[None]:
+    def _remove(
+        self, message_ids: str | Sequence[str], *, on_removal: history.OnRemoval = "archive"
+    ) -> Flow[None]:
         """Takes messages out of the conversation; see `ContextPipeline.remove_messages`."""
         return self.pipeline._remove_messages(message_ids, on_removal=on_removal, **self._ids)
 
-    def _pin(self, message_ids: str | Sequence[str], *, preservation: Preservation | None = "keep") -> Flow[None]:
+    def _pin(
+        self, message_ids: str | Sequence[str], *, preservation: Preservation | None = "keep"
+    ) -> Flow[None]:
         """Sets how compaction treats messages; see `ContextPipeline.pin`."""
         return self.pipeline._pin(message_ids, preservation=preservation, **self._ids)
 
@@ -572,7 +709,10 @@ class Chat:
         return Chat(self.pipeline, new_conversation_id, user_id=self.user_id)
 
     def _coverage(self) -> Flow[dict[CoverageState, list[str]]]:
-        """Returns the ids of its messages by their state in the last prompt; see `ContextPipeline.coverage`."""
+        """Returns the ids of its messages by their state in the last prompt.
+
+        See `ContextPipeline.coverage`.
+        """
         return self.pipeline._coverage(**self._ids)
 
     def _compactions(self) -> Flow[list[history.ConversationCompaction]]:
@@ -580,7 +720,10 @@ class Chat:
         return self.pipeline._get_compactions(**self._ids)
 
     def _end_session(self) -> Flow[bool]:
-        """Says that the conversation pauses or ends; returns True if its new messages are learned from now."""
+        """Says that the conversation pauses or ends.
+
+        Returns True if its new messages are learned from now.
+        """
         return self.pipeline._end_session(**self._ids)
 
     def _status(self) -> Flow[ConversationStatus]:
@@ -611,7 +754,9 @@ class Chat:
     clear, aclear = twins(_clear)
 
 
-def replay_last_turns(pipeline: ContextPipeline, messages: Sequence[BaseMessage], scope: stores.Scope) -> None:
+def replay_last_turns(
+    pipeline: ContextPipeline, messages: Sequence[BaseMessage], scope: stores.Scope
+) -> None:
     """Stores a conversation, and makes a prompt for each of its last turns on the way."""
     chat = pipeline.conversation(scope.conversation_id, user_id=scope.user_id)
     begins = [place for place, message in enumerate(messages) if is_user(message)][-REPLAYED_TURNS:]

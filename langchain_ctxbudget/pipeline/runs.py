@@ -9,6 +9,7 @@ from langchain_core.messages import BaseMessage, MessageLikeRepresentation, conv
 from langchain_core.runnables.config import RunnableConfig
 from langgraph.store.base import BaseStore
 from pydantic import BaseModel
+
 from langchain_ctxbudget import errors
 from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.messages import (
@@ -35,9 +36,10 @@ _UNSAID: Any = object()
 class RunContext:
     """The user and the conversation of a run, as LangGraph's runtime context instead of in `configurable`.
 
-    An application's own context class may inherit from it, as a plain `@dataclass`, or have fields of these names; a
-    mapping counts as well. `settings`, which lie over all others, are read of this class alone. A context that names no
-    user, or says that it is None, is never the default user's. `conversation_id` is for where it is not the thread's.
+    An application's own context class may inherit from it, as a plain `@dataclass`, or have fields
+    of these names; a mapping counts as well. `settings`, which lie over all others, are read of
+    this class alone. A context that names no user, or says that it is None, is never the default
+    user's. `conversation_id` is for where it is not the thread's.
     """
 
     user_id: str | None = None
@@ -60,7 +62,9 @@ class RunContext:
         if user_id is _UNSAID:
             _refuse_misspelt_user(others)
         self.conversation_id = conversation_id
-        self.persona_id, self.device_id, self.settings = persona_id, device_id, settings
+        self.persona_id = persona_id
+        self.device_id = device_id
+        self.settings = settings
         vars(self).update(others)  # LangGraph Server gives all of `configurable`
 
 
@@ -70,20 +74,28 @@ class Run:
 
     scope: Scope
     thread: str | None = None
-    """The id of the thread whose state a run has, whichever conversation it is kept as; None where it has no thread."""
+    """The id of the thread whose state a run has, whichever conversation it is kept as; None where
+    it has no thread."""
     persona_id: str | None = None
     device_id: str | None = None
     settings: ContextSettings | Mapping[str, Any] | None = None
     store: BaseStore | None = None
 
     def under(self, settings: ContextSettings) -> "Run":
-        """Returns the run as a pipeline of these settings keeps it: under its thread, where people share threads."""
+        """Returns the run as a pipeline of these settings keeps it.
+
+        Under its thread, where people share threads.
+        """
         if settings.on_foreign_thread != "share" or self.thread is None:
             return self
         return replace(self, scope=Scope(SharedThread.of(self.thread), self.scope.conversation_id))
 
     def request(
-        self, config: RunnableConfig, asked: Request, state: Mapping[str, Any] | None, failures: Sequence[str] = ()
+        self,
+        config: RunnableConfig,
+        asked: Request,
+        state: Mapping[str, Any] | None,
+        failures: Sequence[str] = (),
     ) -> Request:
         """Returns the run's request, on top of what every run asks for; the state is an agent's."""
         return replace(
@@ -109,12 +121,15 @@ def run_of(
 ) -> Run:
     """Reads a run: whose it is, and which conversation.
 
-    The user is that of the runtime context, of whatever class it is, else `configurable["user_id"]`, else the server's
-    authenticated user, else `only_user`, else `default_user`, where no context is the application's own. The
-    conversation is that of the context, else `thread_id`, else `session_id`, each `agent` with its own; a run without
-    one is told by its first messages. Another user than the server's, or than `only_user`, is a `ForeignUserError`.
+    The user is that of the runtime context, of whatever class it is, else
+    `configurable["user_id"]`, else the server's authenticated user, else `only_user`, else
+    `default_user`, where no context is the application's own. The conversation is that of the
+    context, else `thread_id`, else `session_id`, each `agent` with its own; a run without one is
+    told by its first messages. Another user than the server's, or than `only_user`, is a
+    `ForeignUserError`.
     """
-    configurable, context = config.get("configurable") or {}, getattr(runtime, "context", None)
+    configurable = config.get("configurable") or {}
+    context = getattr(runtime, "context", None)
     user = _user_of(configurable, context, runtime, default_user, only_user)
     thread = None
     for source, name in product((configurable, context), ("thread_id", "session_id")):
@@ -129,10 +144,14 @@ def run_of(
             'The run names no conversation: pass config={"configurable": {"thread_id": ...}}'
         )
     key = _own_id(messages or ()) if conversation is None else _text(conversation)
-    settings = context if isinstance(context, ContextSettings) else getattr(context, "settings", None)
+    settings = (
+        context if isinstance(context, ContextSettings) else getattr(context, "settings", None)
+    )
     ours = isinstance(context, RunContext | ContextSettings) and settings is not None
     return Run(
-        scope=Scope(user, f"{key} (agent {agent})" if agent else key, is_kept=conversation is not None),
+        scope=Scope(
+            user, f"{key} (agent {agent})" if agent else key, is_kept=conversation is not None
+        ),
         thread=None if thread is None else _text(thread),
         persona_id=_said("persona_id", context, configurable),
         device_id=_said("device_id", context, configurable),
@@ -149,7 +168,7 @@ def require_default_user(default_user: str | None) -> None:
 
 def current_runtime() -> object:
     """Returns the runtime of the current LangGraph run; None outside of one."""
-    from langgraph.runtime import get_runtime  # noqa: PLC0415 - not needed where nothing runs
+    from langgraph.runtime import get_runtime
 
     try:
         return get_runtime()
@@ -164,11 +183,18 @@ def is_task(config: RunnableConfig) -> bool:
 
 
 def _user_of(
-    configurable: Mapping[str, Any], context: object, runtime: object, default_user: str | None, only_user: str | None
+    configurable: Mapping[str, Any],
+    context: object,
+    runtime: object,
+    default_user: str | None,
+    only_user: str | None,
 ) -> str:
     named = _said("user_id", context, configurable)
-    server = configurable.get("langgraph_auth_user") or getattr(getattr(runtime, "server_info", None), "user", None)
-    signed_in, served = _said("identity", server), configurable.get("assistant_id") or configurable.get("graph_id")
+    server = configurable.get("langgraph_auth_user") or getattr(
+        getattr(runtime, "server_info", None), "user", None
+    )
+    signed_in = _said("identity", server)
+    served = configurable.get("assistant_id") or configurable.get("graph_id")
     if served and None not in (named, signed_in) and str(named) != str(signed_in):
         raise errors.ForeignUserError(
             f"The run is that of the authenticated user {str(signed_in)!r}, but names the user {str(named)!r}. Leave "
@@ -196,28 +222,43 @@ def _user_of(
 
 def _refuse_misspelt_user(names: Iterable[object]) -> None:
     if near := [name for name in names if str(name).casefold() in ("userid", "user-id")]:
-        raise errors.InvalidSettingsError(f"A run's context has no {near[0]!r} (is 'user_id' meant?)")
+        raise errors.InvalidSettingsError(
+            f"A run's context has no {near[0]!r} (is 'user_id' meant?)"
+        )
 
 
 def _says_no_more(context: object, configurable: Mapping[str, Any]) -> bool:
-    """Returns True where a context is none of the application's own: absent, empty, or a copy of `configurable`."""
+    """Returns True where a context is none of the application's own.
+
+    Absent, empty, or a copy of `configurable`.
+    """
     if context is None or isinstance(context, ContextSettings):
         return True
     if not isinstance(context, Mapping | RunContext):
         return False
-    said = context if isinstance(context, Mapping) else {k: v for k, v in vars(context).items() if v is not None}
+    said = (
+        context
+        if isinstance(context, Mapping)
+        else {k: v for k, v in vars(context).items() if v is not None}
+    )
     return all(key in configurable and configurable[key] == value for key, value in said.items())
 
 
 def _own_id(messages: Sequence[MessageLikeRepresentation]) -> str:
-    """Returns an id for a run without a thread, of its first messages: it stays while an agent loops over tools."""
+    """Returns an id for a run without a thread, of its first messages.
+
+    It stays while an agent loops over tools.
+    """
     history, turn = split_turn(convert_to_messages(messages))
     said = "\n".join(f"{message.id} {fingerprint(message)}" for message in (*history, *turn[:1]))
     return f"run without a thread {digest(said, 8).hex()}"
 
 
-def _said(name: str, *sources: object) -> Any:  # noqa: ANN401 - ids of any kind
-    """Returns the id of the first source that has one; an empty text is none, and a blank one is an id as any other."""
+def _said(name: str, *sources: object) -> Any:
+    """Returns the id of the first source that has one.
+
+    An empty text is none, and a blank one is an id as any other.
+    """
     for source in sources:
         value = source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
         is_missing = value is None or (isinstance(value, str) and not value)
@@ -227,8 +268,13 @@ def _said(name: str, *sources: object) -> Any:  # noqa: ANN401 - ids of any kind
 
 
 def _text(key: object) -> str:
-    """Returns an id as text; an object whose text is not the same in another run is an `InvalidSettingsError`."""
-    is_record = isinstance(key, bool | float | BaseModel | Mapping | list | tuple | set | bytes) or is_dataclass(key)
+    """Returns an id as text.
+
+    An object whose text is not the same in another run is an `InvalidSettingsError`.
+    """
+    is_record = isinstance(
+        key, bool | float | BaseModel | Mapping | list | tuple | set | bytes
+    ) or is_dataclass(key)
     if is_record or callable(key) or _is_told_by_address(key):
         raise errors.InvalidSettingsError(f"user_id and thread_id must be text, not {key!r}")
     return str(key)
@@ -243,9 +289,17 @@ def _is_told_by_address(key: object) -> bool:
 
 
 def context_runnable(
-    engine: Engine, default_user: str | None, tools: Sequence[Any], response_format: object, *, runtime_store: bool
+    engine: Engine,
+    default_user: str | None,
+    tools: Sequence[Any],
+    response_format: object,
+    *,
+    runtime_store: bool,
 ) -> "Runnable[Any, list[BaseMessage]]":
-    """Returns a runnable from the turn to answer to the messages to send; see `ContextPipeline.as_runnable`."""
+    """Returns a runnable from the turn to answer to the messages to send.
+
+    See `ContextPipeline.as_runnable`.
+    """
     require_default_user(default_user)
     same_for_all = Request(tools=tools, response_format=response_format)
 
@@ -253,21 +307,27 @@ def context_runnable(
         state = given if isinstance(given, Mapping) else None
         instructions, said = _turn(given) if state is None else ([], _state(state))
         run = run_of(config, default_user, current_runtime(), messages=said)
-        if state is not None:  # a turn alone stands behind what the application has stored of its user
+        if (
+            state is not None
+        ):  # a turn alone stands behind what the application has stored of its user
             run = run.under(engine.settings)
         used = engine.over(run.store if runtime_store else None)
-        asked = run.request(config, replace(same_for_all, instructions=instructions), state, flattened(said))
+        asked = run.request(
+            config, replace(same_for_all, instructions=instructions), state, flattened(said)
+        )
         if state is None:
             return (yield from used.assemble(run.scope, said, asked)).messages
         return (yield from used.answer(run.scope, *split_turn(said), asked)).finished.messages
 
-    from langchain_core.runnables import RunnableLambda  # noqa: PLC0415 - takes 0.2 s
+    from langchain_core.runnables import RunnableLambda
 
     async def ainvoke(given: object, config: RunnableConfig) -> list[BaseMessage]:
         return await adrive(flow(given, config))
 
     asynchronous: Callable[..., Coroutine[Any, Any, list[BaseMessage]]] = ainvoke
-    step = RunnableLambda(lambda given, config: drive(flow(given, config)), asynchronous, name="context_budget")
+    step = RunnableLambda(
+        lambda given, config: drive(flow(given, config)), asynchronous, name="context_budget"
+    )
     return step.with_config(run_name="context_budget", tags=["ctxbudget"])
 
 
@@ -280,7 +340,7 @@ def _state(given: Mapping[str, Any]) -> list[BaseMessage]:
     return _converted(given["messages"])
 
 
-def _turn(given: Any) -> tuple[list[str], list[BaseMessage]]:  # noqa: ANN401 - whatever a chain hands over
+def _turn(given: Any) -> tuple[list[str], list[BaseMessage]]:
     """Returns the texts of the system messages in front of a turn, and the turn."""
     given = given.to_messages() if hasattr(given, "to_messages") else given  # a prompt's value
     if not isinstance(given, list | tuple):
@@ -295,8 +355,10 @@ def _turn(given: Any) -> tuple[list[str], list[BaseMessage]]:  # noqa: ANN401 - 
     return instructions, current_turn(turn)
 
 
-def _converted(given: Any) -> list[BaseMessage]:  # noqa: ANN401
+def _converted(given: Any) -> list[BaseMessage]:
     try:
         return convert_to_messages(given)
     except (NotImplementedError, TypeError, ValueError) as error:
-        raise errors.UnsupportedContentError(f"messages must be what a chat model takes: {error}") from error
+        raise errors.UnsupportedContentError(
+            f"messages must be what a chat model takes: {error}"
+        ) from error

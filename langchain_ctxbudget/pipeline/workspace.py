@@ -12,10 +12,18 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from langchain_core.embeddings import Embeddings
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore
+
 from langchain_ctxbudget import history, stores
 from langchain_ctxbudget.errors import ForeignUserError, InputError, StoreDataError, StoreError
 from langchain_ctxbudget.flow import Flow, T, batch, drive, locked, with_fallback
-from langchain_ctxbudget.knowledge import NOTHING, ClientPresence, Knowledge, Learning, known, records
+from langchain_ctxbudget.knowledge import (
+    NOTHING,
+    ClientPresence,
+    Knowledge,
+    Learning,
+    known,
+    records,
+)
 from langchain_ctxbudget.messages import Preservation, checked, forget_texts, split_instructions
 from langchain_ctxbudget.pipeline import handover
 from langchain_ctxbudget.pipeline.bookkeeping import Bookkeeping, Prices, RecentPrompts
@@ -39,7 +47,8 @@ FOREIGN_THREAD = (
 PAUSE_SECONDS = 0.2
 """Other conversations are stored in segments once no prompt was begun for so long."""
 MOST_KEPT = 16
-"""Workspaces and models of runs that are kept; one more is let go of, but not closed, as a run may use it."""
+"""Workspaces and models of runs that are kept; one more is let go of, but not closed, as a run may
+use it."""
 
 
 class LruCache(Generic[V]):
@@ -81,13 +90,18 @@ class ConversationStatus(NamedTuple):
     compaction_stage: str
     saved_tokens: int
     extraction_waits_until: datetime | None = None
-    """The time before which a model that has failed is not asked again; None: nothing waits for it."""
+    """The time before which a model that has failed is not asked again; None: nothing waits for
+    it."""
     suspended: tuple[tuple[int, int], ...] = ()
-    """The passages from which rules do not learn, as a part is played there: first and last message, counted from 1."""
+    """The passages from which rules do not learn, as a part is played there: first and last
+    message, counted from 1."""
 
 
 class Workspace:
-    """A store, the conversations in it that are open, and the workers over them; shared by threads and tasks."""
+    """A store, the conversations in it that are open, and the workers over them.
+
+    Shared by threads and tasks.
+    """
 
     def __init__(
         self,
@@ -103,7 +117,9 @@ class Workspace:
         recent: RecentPrompts | None = None,
     ) -> None:
         """Sets up as `ContextPipeline` says; nothing is read or written before it is needed."""
-        self.settings, self.counter, self.clock = settings, counter, clock
+        self.settings = settings
+        self.counter = counter
+        self.clock = clock
         self.writer_id = stores.label(writer_id) if writer_id else stores.new_token()
         self.recent = recent or RecentPrompts()
         self.open_conversations = history.OpenConversations()
@@ -111,16 +127,27 @@ class Workspace:
         self._embeddings = embeddings
         self._closed, self._process = False, os.getpid()
         self._of_runs: LruCache[Workspace] = LruCache()
-        same: dict[str, Any] = {"embeddings": embeddings, "summary_model": summary_model, "clock": clock}
-        self._again = partial(Workspace, settings, counter, **same, prices=prices, recent=self.recent)
-        self.summarizing = history.Summarizing(summary_model, self) if summary_model is not None else None
+        same: dict[str, Any] = {
+            "embeddings": embeddings,
+            "summary_model": summary_model,
+            "clock": clock,
+        }
+        self._again = partial(
+            Workspace, settings, counter, **same, prices=prices, recent=self.recent
+        )
+        self.summarizing = (
+            history.Summarizing(summary_model, self) if summary_model is not None else None
+        )
         self.sealing: Worker[stores.Scope] = Worker(self._seal)
-        self.sealing_others: Worker[stores.Scope] = Worker(self._seal_other, pause_seconds=PAUSE_SECONDS)
+        self.sealing_others: Worker[stores.Scope] = Worker(
+            self._seal_other, pause_seconds=PAUSE_SECONDS
+        )
         """Stores conversations in segments that were read for prompts of others."""
         self.libraries = history.Libraries(self._note_other)
         """The other conversations of users, as prompts search them."""
         self.vectors: dict[bytes, Vectors] = {}
-        """Vectors of texts that were found outside of open conversations, by digests of the texts."""
+        """Vectors of texts that were found outside of open conversations, by digests of the
+        texts."""
         self._ahead: dict[stores.Scope, str] = {}
         """Words that are likely to come up, by the conversations that wait to be read ahead."""
         self.learning = Learning(self, summary_model)
@@ -128,17 +155,22 @@ class Workspace:
 
     @property
     def store(self) -> BaseStore:
-        """The store of the conversations; a `StoreError` where the pipeline is closed, or of another process."""
+        """The store of the conversations.
+
+        A `StoreError` where the pipeline is closed, or of another process.
+        """
         if self._closed:
             raise StoreError("This pipeline is closed; its store can no longer be used")
         if self._process != os.getpid():
-            raise StoreError(f"This pipeline belongs to the parent of this process, which was forked. {AFTER_FORK}")
+            raise StoreError(
+                f"This pipeline belongs to the parent of this process, which was forked. {AFTER_FORK}"
+            )
         return self._store
 
     @cached_property
     def catalogue(self) -> "Catalogue":
         """The documents of the store, with a cache of those that were read."""
-        from langchain_ctxbudget.documents import Catalogue  # noqa: PLC0415 - it reads files, too
+        from langchain_ctxbudget.documents import Catalogue
 
         return Catalogue(self.store)
 
@@ -154,7 +186,10 @@ class Workspace:
         return self._of_runs.find(id(store), partial(self._again, store=store))
 
     def close(self) -> None:
-        """Writes everything that is pending and ends the background work; a store that was passed in stays open."""
+        """Writes everything that is pending and ends the background work.
+
+        A store that was passed in stays open.
+        """
         if self._process != os.getpid():
             return
         for other in self._of_runs.all():
@@ -174,12 +209,16 @@ class Workspace:
         others = (worker for other in self._of_runs.all() for worker in other.finish())
         return [*workers, self.bookkeeping.finish(), *others]
 
-    def using(self, scope: stores.Scope, body: Callable[[history.OpenConversation], Flow[T]]) -> Flow[T]:
+    def using(
+        self, scope: stores.Scope, body: Callable[[history.OpenConversation], Flow[T]]
+    ) -> Flow[T]:
         """Runs a flow with a conversation, alone."""
         _ = self.store  # in the child of a fork, nobody lets go of the conversation's lock any more
         return self.open_conversations.using(scope, body)
 
-    def recall(self, scope: stores.Scope, body: Callable[[history.OpenConversation], Flow[T]]) -> Flow[T]:
+    def recall(
+        self, scope: stores.Scope, body: Callable[[history.OpenConversation], Flow[T]]
+    ) -> Flow[T]:
         """Runs a flow with a conversation that is up to date, alone."""
         self.learning.worker.rest()  # somebody waits for this
         self.sealing_others.rest()
@@ -193,10 +232,13 @@ class Workspace:
     def of_run(
         self, conversation: history.OpenConversation, thread: str, *, claims: bool = True
     ) -> Flow[history.OpenConversation]:
-        """Returns the conversation that a run's messages belong to: one apart, where the thread is another user's.
+        """Returns the conversation that a run's messages belong to.
 
-        A thread that is nobody's yet becomes the user's, where the run `claims` it. One that was found to be the user's
-        is not looked for again while the log goes on; another user's is, as it may be handed over.
+        One apart, where the thread is another user's.
+
+        A thread that is nobody's yet becomes the user's, where the run `claims` it. One that was
+        found to be the user's is not looked for again while the log goes on; another user's is, as
+        it may be handed over.
         """
         scope = conversation.scope
         if not scope.is_kept or scope.is_shared or conversation.owned_thread == thread:
@@ -204,7 +246,9 @@ class Workspace:
         if claims:
             is_foreign = not (yield from stores.owners.claim(self.store, scope, thread))
         else:
-            is_foreign = yield from stores.owners.belongs_to_another(self.store, scope.user_id, thread)
+            is_foreign = yield from stores.owners.belongs_to_another(
+                self.store, scope.user_id, thread
+            )
         if not is_foreign:
             conversation.apart = None
             conversation.owned_thread = thread if claims else None
@@ -221,14 +265,19 @@ class Workspace:
         return conversation.apart
 
     def keep_guests(
-        self, conversation: history.OpenConversation, messages: Sequence[BaseMessage], thread: str | None
+        self,
+        conversation: history.OpenConversation,
+        messages: Sequence[BaseMessage],
+        thread: str | None,
     ) -> Flow[None]:
         """Keeps which messages of an agent's state, before they are copied, are not the user's who owns the thread."""
         scope = conversation.scope
         if thread is None or not scope.is_kept or scope.is_shared:
             return
         known = conversation.table.positions
-        new = list(takewhile(lambda message: message.id and message.id not in known, reversed(messages)))
+        new = list(
+            takewhile(lambda message: message.id and message.id not in known, reversed(messages))
+        )
         yield from stores.guests.keep(self.store, scope, thread, new[::-1], conversation.own_turn)
 
     def change(
@@ -244,10 +293,14 @@ class Workspace:
             raise InputError(f"on_removal must be 'archive' or 'forget', not {on_removal!r}")
 
         def body(conversation: history.OpenConversation) -> Flow[T]:
-            conversation.table.tree(self.settings.span_messages)  # it tells what was derived from what
+            conversation.table.tree(
+                self.settings.span_messages
+            )  # it tells what was derived from what
             before = len(conversation.table), conversation.table.digest()
             result = yield from change(history.Editor(self.store, conversation, self.writer_id))
-            if not conversation.table.holds(*before):  # what was edited or removed must not live on there
+            if not conversation.table.holds(
+                *before
+            ):  # what was edited or removed must not live on there
                 yield from self.libraries.forget(scope)
             if on_removal is not None and (surely or not conversation.table.holds(*before)):
                 yield from self.learning.forget(scope, conversation)
@@ -293,20 +346,36 @@ class Workspace:
             self.sealing_others.wait_for_pause()
 
     def _rank(self, words: str, conversation: history.OpenConversation) -> Flow[None]:
-        scope, names = conversation.scope, self.settings.sources if words else ()
+        scope = conversation.scope
+        names = self.settings.sources if words else ()
         given = self.catalogue, scope.user_id, names, self.embeddings, scope.conversation_id
         sources = Sources(*given, vectors=self.vectors, others=self.libraries.of(scope.user_id))
         yield from search(sources, words, 0, conversation.seen_with(self.counter))
 
     def sync(
-        self, messages: Sequence[BaseMessage], scope: stores.Scope, on_removal: history.OnRemoval, *, task: bool = False
+        self,
+        messages: Sequence[BaseMessage],
+        scope: stores.Scope,
+        on_removal: history.OnRemoval,
+        *,
+        task: bool = False,
     ) -> Flow[list[str]]:
         """Makes a conversation equal to an agent's state; see `Editor.sync`."""
         given = checked(messages, "messages")
-        return self.change(scope, lambda editor: editor.sync(given, on_removal, task=task), on_removal, surely=False)
+        return self.change(
+            scope,
+            lambda editor: editor.sync(given, on_removal, task=task),
+            on_removal,
+            surely=False,
+        )
 
     def copy_state(
-        self, scope: stores.Scope, messages: Sequence[BaseMessage], *, thread: str | None, task: bool = False
+        self,
+        scope: stores.Scope,
+        messages: Sequence[BaseMessage],
+        *,
+        thread: str | None,
+        task: bool = False,
     ) -> Flow[None]:
         """Copies an agent's state into the store, unless its thread is another user's.
 
@@ -324,8 +393,10 @@ class Workspace:
 
         try:
             yield from self.change(scope, copy, "archive", surely=False)
-        except Exception as error:  # noqa: BLE001 - the state is the truth; the copy is tried again
-            _log.warning("conversation %r not copied to the store: %s", scope.conversation_id, error)
+        except Exception as error:
+            _log.warning(
+                "conversation %r not copied to the store: %s", scope.conversation_id, error
+            )
 
     def ask_for_rebuild(self, scope: stores.Scope, *, thread: str | None) -> Flow[None]:
         """Has the next prompt of a conversation written anew, with older messages compacted."""
@@ -335,15 +406,21 @@ class Workspace:
                 conversation = yield from self.of_run(conversation, thread, claims=False)
             if conversation.scope.is_kept:
                 yield from self.read_marks(conversation)
-            conversation.cuts = {key: cut.model_copy(update={"prefix": ""}) for key, cut in conversation.cuts.items()}
+            conversation.cuts = {
+                key: cut.model_copy(update={"prefix": ""}) for key, cut in conversation.cuts.items()
+            }
             conversation.cuts_unsaved = True
 
         return self.recall(scope, body)
 
     def read_marks(self, conversation: history.OpenConversation) -> Flow[None]:
-        """Reads a conversation's compaction cuts and its pins; `StoreError` where these cannot be read."""
+        """Reads a conversation's compaction cuts and its pins.
+
+        `StoreError` where these cannot be read.
+        """
         self._name_maker(conversation)
-        places, failures = [conversation.scope.place(history.CUTS), conversation.scope.place(history.PINS)], list[str]()
+        places = [conversation.scope.place(history.CUTS), conversation.scope.place(history.PINS)]
+        failures = list[str]()
         cuts, pins = yield from batch(self.store, places)
         _take_up_cuts(conversation, cuts, [])
         _take_up_pins(conversation, pins, failures)
@@ -355,7 +432,12 @@ class Workspace:
         self.bookkeeping.ledger.forget(scope)
 
         def body(conversation: history.OpenConversation) -> Flow[None]:
-            path = (stores.ROOT, stores.label(scope.user_id), "*", stores.label(scope.conversation_id))
+            path = (
+                stores.ROOT,
+                stores.label(scope.user_id),
+                "*",
+                stores.label(scope.conversation_id),
+            )
             yield from self.learning.forget(scope)
             yield from stores.owners.release(self.store, scope)
             yield from self.libraries.forget(scope)
@@ -365,7 +447,9 @@ class Workspace:
                 yield from self._forget(conversation)
                 forget_texts()
                 self.vectors.clear()
-            yield from self.libraries.forget(scope)  # a prompt of another conversation may have read it meanwhile
+            yield from self.libraries.forget(
+                scope
+            )  # a prompt of another conversation may have read it meanwhile
 
         yield from self.using(scope, body)
         yield from self._forget_apart(lambda other: other.conversation_id == scope.conversation_id)
@@ -373,11 +457,14 @@ class Workspace:
             yield from other.clear(scope)
 
     def erase(self, user_id: str) -> Flow[int]:
-        """Deletes everything of a user, also in the stores of runs; returns how many records there were."""
+        """Deletes everything of a user, also in the stores of runs.
+
+        Returns how many records there were.
+        """
         path = (stores.ROOT, stores.label(stores.require_id("user_id", user_id)))
         self.bookkeeping.ledger.erase(user_id)
-        # Whatever is under way with a conversation ends before anything is deleted; and what was begun in between is
-        # deleted in the end.
+        # Whatever is under way with a conversation ends before anything is deleted; and what was
+        # begun in between is deleted in the end.
         count = 0
         yield from self._forget_apart(lambda _: True)
         for _ in range(2):
@@ -417,8 +504,12 @@ class Workspace:
 
     def hand_over_here(self, conversation_id: str, from_user: str, to_user: str) -> Flow[None]:
         """Gives a thread to another user, in this store alone."""
-        ids = yield from handover.conversations_of(self.store, conversation_id, (from_user, to_user))
-        scopes = [stores.Scope(user, one) for user in sorted((from_user, to_user)) for one in sorted(ids)]
+        ids = yield from handover.conversations_of(
+            self.store, conversation_id, (from_user, to_user)
+        )
+        scopes = [
+            stores.Scope(user, one) for user in sorted((from_user, to_user)) for one in sorted(ids)
+        ]
 
         def move(opened: Sequence[history.OpenConversation]) -> Flow[None]:
             try:
@@ -445,7 +536,10 @@ class Workspace:
         body: Callable[[Sequence[history.OpenConversation]], Flow[T]],
         opened: Sequence[history.OpenConversation] = (),
     ) -> Flow[T]:
-        """Runs a flow with several conversations, alone; whoever needs several takes them in one order."""
+        """Runs a flow with several conversations, alone.
+
+        Whoever needs several takes them in one order.
+        """
         if not scopes:
             return (yield from body(opened))
 
@@ -476,10 +570,13 @@ class Workspace:
     ) -> Flow[Stored]:
         """Reads a conversation's cuts, pins, snapshot and progress, the settings and the knowledge, in one batch.
 
-        Nothing of it is needed for a prompt: where the read fails, that is added to `failures`, and the turn goes on.
+        Nothing of it is needed for a prompt: where the read fails, that is added to `failures`, and
+        the turn goes on.
         """
         self._name_maker(conversation)
-        scope, store, user = conversation.scope, self.store, conversation.scope.user_id
+        scope = conversation.scope
+        store = self.store
+        user = conversation.scope.user_id
         if conversation.apart_because:
             settings, sources = merged(self.settings, {}, request.settings, failures)
             return Stored(settings, sources, NOTHING, ())
@@ -491,10 +588,14 @@ class Workspace:
         if request.persona_id is not None:
             places["persona"] = stores.settings_place(user, request.persona_id)
         if request.device_id is not None:
-            places["device"] = records.PRESENCE.place(user, stores.require_id("device_id", request.device_id))
+            places["device"] = records.PRESENCE.place(
+                user, stores.require_id("device_id", request.device_id)
+            )
         what = "compaction cuts, pins and saved settings not read"
         items = yield from with_fallback(batch(store, places.values()), None, what, failures)
-        found: dict[str, object] = dict(zip(places, items, strict=True)) if items is not None else {}
+        found: dict[str, object] = (
+            dict(zip(places, items, strict=True)) if items is not None else {}
+        )
         knowledge = None
         if found:
             _take_up_pins(conversation, found["pins"], failures)
@@ -506,19 +607,27 @@ class Workspace:
                 shown = _read(stores.SnapshotRecord, found["snapshot"], what, failures)
                 conversation.snapshot = shown or conversation.snapshot
             if "learning" in found:
-                progress = _read(records.ProgressRecord, found["learning"], "progress of learning", failures)
+                progress = _read(
+                    records.ProgressRecord, found["learning"], "progress of learning", failures
+                )
                 self.learning.take_up(scope, progress or records.ProgressRecord())
             reading = known.read(store, user, found["mark"], marked=True)
-            knowledge = yield from with_fallback(reading, None, "what is known about the user not read", failures)
+            knowledge = yield from with_fallback(
+                reading, None, "what is known about the user not read", failures
+            )
         saved = {source: stores.settings_in(found.get(source)) for source in ("user", "persona")}
         settings, sources = merged(self.settings, saved, request.settings, failures)
         device = _read(ClientPresence, found.get("device"), "what is open on the device", failures)
         expected = (*device.predicted_topics, *device.predicted_entities) if device else ()
         knowledge = knowledge or known.kept_of(store, user).knowledge or Knowledge(is_read=False)
-        return Stored(settings, sources, knowledge if settings.learn else knowledge.by_hand, expected)
+        return Stored(
+            settings, sources, knowledge if settings.learn else knowledge.by_hand, expected
+        )
 
     def _name_maker(self, conversation: history.OpenConversation) -> None:
-        conversation.table.made.maker = self.summarizing.summarizer.fingerprint if self.summarizing else ""
+        conversation.table.made.maker = (
+            self.summarizing.summarizer.fingerprint if self.summarizing else ""
+        )
 
 
 def conversation_apart(scope: stores.Scope, because: str) -> history.OpenConversation:
@@ -537,18 +646,31 @@ def _read(record: type[R], found: object, what: str, failures: list[str]) -> R |
         return None
 
 
-def _take_up_pins(conversation: history.OpenConversation, found: object, failures: list[str]) -> None:
-    before, record = len(failures), _read(stores.PinsRecord, found, "pins", failures)
+def _take_up_pins(
+    conversation: history.OpenConversation, found: object, failures: list[str]
+) -> None:
+    before = len(failures)
+    record = _read(stores.PinsRecord, found, "pins", failures)
     pins: Mapping[str, Preservation] = record.pins if record else {}
     if len(failures) == before and pins != conversation.pins:
         conversation.pin(pins)
 
 
-def _take_up_cuts(conversation: history.OpenConversation, found: object, failures: list[str]) -> None:
+def _take_up_cuts(
+    conversation: history.OpenConversation, found: object, failures: list[str]
+) -> None:
     record = _read(stores.CutsRecord, found, "compaction cuts", failures)
     newer = {cut.cut_key: cut for cut in record.cuts} if record else {}
-    before, conversation.cuts = conversation.cuts, {}
-    for key in [*(key for key in newer if key not in before), *before]:  # what was used here last stays last
-        cut = before[key] if key in before and (key not in newer or conversation.cuts_unsaved) else newer[key]
+    before = conversation.cuts
+    conversation.cuts = {}
+    for key in [
+        *(key for key in newer if key not in before),
+        *before,
+    ]:  # what was used here last stays last
+        cut = (
+            before[key]
+            if key in before and (key not in newer or conversation.cuts_unsaved)
+            else newer[key]
+        )
         if conversation.cut_is_valid(cut):
             conversation.use(cut)

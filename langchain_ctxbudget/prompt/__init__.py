@@ -3,9 +3,23 @@
 from langchain_ctxbudget.prompt.assembly import (
     Content, asking, common_prefix, group_tokens, opening_note, request_copy, summary_text, system_parts, without_least,
 )  # fmt: skip
-from langchain_ctxbudget.prompt.channels import CHANNELS, BudgetShares, DetectedTopics, Item, SummarizedHistory
+from langchain_ctxbudget.prompt.channels import (
+    CHANNELS,
+    BudgetShares,
+    DetectedTopics,
+    Item,
+    SummarizedHistory,
+)
 from langchain_ctxbudget.prompt.plan import (
     NOTHING_ELSE, AssembledContext, Plan, Prompt, PromptRequest, Request, cut_key, merged,
 )  # fmt: skip
 from langchain_ctxbudget.prompt.recount import MADE_AGAIN, without_caches
-from langchain_ctxbudget.prompt.steps import LAST_STEP, STEPS, Access, assemble, choose_history, settle, what_if
+from langchain_ctxbudget.prompt.steps import (
+    LAST_STEP,
+    STEPS,
+    Access,
+    assemble,
+    choose_history,
+    settle,
+    what_if,
+)

@@ -1,7 +1,8 @@
 """Turns the chosen content into the messages that are sent, measured to the token.
 
-Stable zone: one system message (system prompt, preferences, arc), the summary, recent messages. Volatile zone: a fenced
-background in front of the user's words in the current turn, or with the layout `"system_first"` at the system message's end.
+Stable zone: one system message (system prompt, preferences, arc), the summary, recent messages.
+Volatile zone: a fenced background in front of the user's words in the current turn, or with the
+layout `"system_first"` at the system message's end.
 """
 
 from bisect import bisect_left
@@ -13,6 +14,7 @@ from itertools import groupby
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
+
 from langchain_ctxbudget.budget import Fragment, Layer, Layout
 from langchain_ctxbudget.history import background_lines, by_layer, with_background, with_headings
 from langchain_ctxbudget.messages import Group, fences, fingerprint, is_user
@@ -31,13 +33,15 @@ class Content:
 
     system_prompt: str = ""
     fragments: tuple[Fragment, ...] = ()
-    """Preferences, arc, summary, and what the background of the turn holds, in this order; those of a layer in a row."""
+    """Preferences, arc, summary, and what the background of the turn holds, in this order; those of
+    a layer in a row."""
     summary_intro: str = ""
     summary_outro: str = ""
     history: tuple[Group, ...] = ()
     turn: tuple[Group, ...] = ()
     asked: int | None = None
-    """The position in the turn of the message that it is about; None where it has no human message."""
+    """The position in the turn of the message that it is about; None where it has no human
+    message."""
     bare: Mapping[int, BaseMessage] = field(default_factory=dict)
     """The messages of the history that stand with a background, without it, by position."""
     backgrounds: Mapping[int, tuple[Fragment, ...]] = field(default_factory=dict)
@@ -54,7 +58,9 @@ class Content:
     @property
     def sent_again(self) -> tuple[Fragment, ...]:
         """The fragments in the backgrounds of earlier messages."""
-        sent = [part for group in self.history for part in self.backgrounds.get(group.positions[0], ())]
+        sent = [
+            part for group in self.history for part in self.backgrounds.get(group.positions[0], ())
+        ]
         return tuple(sorted(sent, key=lambda part: part.layer))
 
     @property
@@ -65,7 +71,9 @@ class Content:
         groups: list[Group] = []
         for group in self.history:
             first = self.bare.get(group.positions[0])
-            groups.append(group if first is None else replace(group, messages=(first, *group.messages[1:])))
+            groups.append(
+                group if first is None else replace(group, messages=(first, *group.messages[1:]))
+            )
         return tuple(groups)
 
     @property
@@ -75,7 +83,10 @@ class Content:
 
     @property
     def volatile(self) -> tuple[Fragment, ...]:
-        """The fragments of the background: topics, entities, layers of the application's own, retrieved items."""
+        """The fragments of the background.
+
+        Topics, entities, layers of the application's own, retrieved items.
+        """
         return tuple(fragment for fragment in self.fragments if fragment.layer not in STABLE_LAYERS)
 
 
@@ -106,7 +117,11 @@ def build(content: Content) -> BuiltPrompt:
     if note and not content.history:
         messages.append(HumanMessage(note))
     turn = [message for group in content.turn for message in group.messages]
-    given = [group.positions[0] if len(group.messages) == 1 else -1 for group in content.turn for _ in group.messages]
+    given = [
+        group.positions[0] if len(group.messages) == 1 else -1
+        for group in content.turn
+        for _ in group.messages
+    ]
     first = given.index(content.asked) if content.asked in given else None
     background += content.turn_note
     if background and first is not None:
@@ -125,7 +140,7 @@ def request_copy(message: BaseMessage) -> BaseMessage:
     return copied
 
 
-def _copied(value: Any) -> Any:  # noqa: ANN401 - whatever a message holds
+def _copied(value: Any) -> Any:
     if isinstance(value, str):
         return encodable(value)
     if isinstance(value, dict):
@@ -134,8 +149,13 @@ def _copied(value: Any) -> Any:  # noqa: ANN401 - whatever a message holds
 
 
 def opening_note(content: Content) -> str:
-    """Returns the line that stands first where there is no summary: that messages are left out, or none came before."""
-    first = next((message for group in (*content.history, *content.turn) for message in group.messages), None)
+    """Returns the line that stands first where there is no summary.
+
+    That messages are left out, or none came before.
+    """
+    first = next(
+        (message for group in (*content.history, *content.turn) for message in group.messages), None
+    )
     if content.history and content.summary_outro:
         return content.summary_outro
     return NO_FIRST_QUESTION if first is not None and not isinstance(first, HumanMessage) else ""
@@ -144,7 +164,8 @@ def opening_note(content: Content) -> str:
 def asking(turn: Sequence[BaseMessage]) -> int | None:
     """Returns the position of the human message that a turn is about; None where it has none.
 
-    It is the first one, or of several in a row the last: an application may put notes in front of the user's words.
+    It is the first one, or of several in a row the last: an application may put notes in front of
+    the user's words.
     """
     first = next((i for i, message in enumerate(turn) if isinstance(message, HumanMessage)), None)
     while first is not None and first + 1 < len(turn) and isinstance(turn[first + 1], HumanMessage):
@@ -158,7 +179,10 @@ def has_human(turn: Iterable[Group]) -> bool:
 
 
 def system_parts(content: Content) -> list[str]:
-    """Returns the parts of the system message: the prompt itself, preferences, arc; empty ones left out."""
+    """Returns the parts of the system message: the prompt itself, preferences, arc.
+
+    Empty ones left out.
+    """
     parts = [content.system_prompt] if content.system_prompt else []
     for name, layer in ((fences.PREFERENCES, Layer.PREFERENCES), (fences.ARC, Layer.ARC)):
         if fragments := content.of(layer):
@@ -175,7 +199,10 @@ def summary_text(content: Content) -> str:
 
 def layer_tokens(fragments: Sequence[Fragment], counter: TokenCounter) -> tuple[int, int]:
     """Returns the cost of a layer's items, and that of the section and the headings above them."""
-    above = [fragments[0].section, *(heading for heading, _ in groupby(fragment.heading for fragment in fragments))]
+    above = [
+        fragments[0].section,
+        *(heading for heading, _ in groupby(fragment.heading for fragment in fragments)),
+    ]
     return sum(fragment.tokens for fragment in fragments), sum(map(counter.count_text, above))
 
 
@@ -196,9 +223,12 @@ def group_tokens(group: Group, counter: TokenCounter) -> int:
     return sum(map(counter.count_message, group.messages))
 
 
-def measure(content: Content, built: BuiltPrompt, counter: TokenCounter, cost: Cost, extras_tokens: int) -> Measure:
+def measure(
+    content: Content, built: BuiltPrompt, counter: TokenCounter, cost: Cost, extras_tokens: int
+) -> Measure:
     """Counts a prompt exactly, each message by its `cost`, and the part of each layer."""
-    items, overhead = Counter[str](), Counter[str]()
+    items = Counter[str]()
+    overhead = Counter[str]()
     if content.system_prompt:
         items[Layer.IDENTITY] = counter.count_text(content.system_prompt)
     for fragments in by_layer(content.fragments):
@@ -208,8 +238,12 @@ def measure(content: Content, built: BuiltPrompt, counter: TokenCounter, cost: C
     for fragments in by_layer(content.sent_again):
         items[fragments[0].layer] += sum(part.tokens for part in fragments)
     items[Layer.ARC] += sum(part.tokens for part in content.turn_work)
-    items[Layer.HISTORY] += sum(cost(message) for group in content.bare_history for message in group.messages)
-    items[Layer.MESSAGE] = sum(cost(message) for group in content.turn for message in group.messages)
+    items[Layer.HISTORY] += sum(
+        cost(message) for group in content.bare_history for message in group.messages
+    )
+    items[Layer.MESSAGE] = sum(
+        cost(message) for group in content.turn for message in group.messages
+    )
     costs = tuple(map(cost, built.messages))
     messages_tokens = counter.count_messages([]) + sum(costs)
     framing = messages_tokens - items.total() - overhead.total()
@@ -221,14 +255,16 @@ def without_least(
 ) -> tuple[Content, list[Fragment]]:
     """Returns a content that is smaller by about `excess_tokens`, taken from the first layer of an order that has any.
 
-    Of the history, lines of the summary go first, then the oldest verbatim groups. What is taken out is returned, too;
-    the content is the same where nothing can give way.
+    Of the history, lines of the summary go first, then the oldest verbatim groups. What is taken
+    out is returned, too; the content is the same where nothing can give way.
     """
     fragments = content.fragments
     for layer in order:
         out: list[int] = []
         freed = 0
-        for i in sorted(range(len(fragments)), key=lambda i: (not fragments[i].transient, fragments[i].value)):
+        for i in sorted(
+            range(len(fragments)), key=lambda i: (not fragments[i].transient, fragments[i].value)
+        ):
             if fragments[i].layer == layer and freed < excess_tokens:
                 out.append(i)
                 freed += fragments[i].tokens
@@ -248,28 +284,38 @@ def without_least(
 
 
 def common_prefix(
-    messages: Sequence[BaseMessage], costs: Sequence[int], previous: Sequence[BaseMessage], counter: TokenCounter
+    messages: Sequence[BaseMessage],
+    costs: Sequence[int],
+    previous: Sequence[BaseMessage],
+    counter: TokenCounter,
 ) -> tuple[int, int]:
     """Returns the tokens, and the number of whole messages, that a prompt and the one before it begin with alike."""
     tokens = same = 0
     for message, cost, before in zip(messages, costs, previous, strict=False):
         if message is not before and fingerprint(message) != fingerprint(before):
-            one, other = message.content, before.content
+            one = message.content
+            other = before.content
             if isinstance(one, str) and isinstance(other, str):
-                sizes = range(1, min(len(one), len(other)) + 1)  # comparing slices is far faster than characters
-                tokens += counter.count_text(one[: bisect_left(sizes, 1, key=lambda n: one[:n] != other[:n])])
+                sizes = range(
+                    1, min(len(one), len(other)) + 1
+                )  # comparing slices is far faster than characters
+                tokens += counter.count_text(
+                    one[: bisect_left(sizes, 1, key=lambda n: one[:n] != other[:n])]
+                )
             break
         tokens += cost
         same += 1
     return tokens, same
 
 
-def with_cache_markers(messages: Sequence[BaseMessage], stable: int, most: int = MOST_MARKERS) -> list[BaseMessage]:
+def with_cache_markers(
+    messages: Sequence[BaseMessage], stable: int, most: int = MOST_MARKERS
+) -> list[BaseMessage]:
     """Marks for Anthropic's prompt cache where the prompt, its stable zone and its system message end.
 
-    The given messages are not changed, and what the application has marked itself counts: `most` is the provider's
-    limit. A mark goes to the last text of its message; a message that only calls tools, thinks or shows something has
-    none, and the one before it is tried.
+    The given messages are not changed, and what the application has marked itself counts: `most` is
+    the provider's limit. A mark goes to the last text of its message; a message that only calls
+    tools, thinks or shows something has none, and the one before it is tried.
     """
     marked = list(messages)
     left = most - sum(map(_marks, marked))
@@ -288,12 +334,21 @@ def _marks(message: BaseMessage) -> int:
 
 
 def _marked(message: BaseMessage) -> list[Any] | None:
-    """Returns the content of a message with a mark on its last text that is not empty; None if it can have none."""
+    """Returns the content of a message with a mark on its last text that is not empty.
+
+    None if it can have none.
+    """
     if isinstance(message, AIMessage) and message.response_metadata.get("output_version") == "v1":
         return None  # out of LangChain's standard content `langchain-anthropic` makes new blocks
-    blocks: list[Any] = [message.content] if isinstance(message.content, str) else list(message.content)
+    blocks: list[Any] = (
+        [message.content] if isinstance(message.content, str) else list(message.content)
+    )
     for number in reversed(range(len(blocks))):
-        block = {"type": "text", "text": blocks[number]} if isinstance(blocks[number], str) else blocks[number]
+        block = (
+            {"type": "text", "text": blocks[number]}
+            if isinstance(blocks[number], str)
+            else blocks[number]
+        )
         if block.get("type") == "text" and str(block.get("text") or "").strip():
             blocks[number] = {**block, "cache_control": {"type": "ephemeral"}}
             return blocks

@@ -1,4 +1,7 @@
-"""A prompt on its way from step to step: the request, everything chosen so far, and the finished prompt."""
+"""A prompt on its way from step to step.
+
+The request, everything chosen so far, and the finished prompt.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -6,10 +9,25 @@ from datetime import datetime
 from typing import Any
 
 from langchain_core.messages import BaseMessage
+
 from langchain_ctxbudget.budget import HEALTHY, Allocation, Fragment, Layer, Parameters, Tier
 from langchain_ctxbudget.errors import InvalidSettingsError
-from langchain_ctxbudget.history import Background, Conversation, HistoryView, LastPrompt, TurnWorkState
-from langchain_ctxbudget.knowledge import NOTHING, Bundles, Detected, Fact, FactsLayer, Knowledge, facts
+from langchain_ctxbudget.history import (
+    Background,
+    Conversation,
+    HistoryView,
+    LastPrompt,
+    TurnWorkState,
+)
+from langchain_ctxbudget.knowledge import (
+    NOTHING,
+    Bundles,
+    Detected,
+    Fact,
+    FactsLayer,
+    Knowledge,
+    facts,
+)
 from langchain_ctxbudget.messages import Group, Repair, plain_text
 from langchain_ctxbudget.prompt.assembly import Content, asking, has_human, request_copy
 from langchain_ctxbudget.report import ContextReport, UsageState
@@ -29,7 +47,11 @@ class AssembledContext:
 
     Example:
         >>> from langchain_ctxbudget import ContextPipeline
-        >>> context = ContextPipeline(system_prompt="Be brief.").conversation("c1", user_id="ada").assemble("Hello")
+        >>> context = (
+        ...     ContextPipeline(system_prompt="Be brief.")
+        ...     .conversation("c1", user_id="ada")
+        ...     .assemble("Hello")
+        ... )
         >>> [message.type for message in context.messages], context.report.total_tokens
         (['system', 'human'], 15)
     """
@@ -59,10 +81,12 @@ class Request:
     background: object = None
     """The background that an agent's state has of the turn, as plain data."""
     thread: str | None = None
-    """The id of the thread whose state the messages are; None where it is not a run that gives them."""
+    """The id of the thread whose state the messages are; None where it is not a run that gives
+    them."""
     instructions: Sequence[str] = ()
     task: bool = False
-    """True if a tool of another agent asks: then the given history is all there is, whatever is stored."""
+    """True if a tool of another agent asks: then the given history is all there is, whatever is
+    stored."""
     failures: Sequence[str] = ()
 
 
@@ -89,15 +113,20 @@ class PromptRequest:
     now: datetime | None = None
     persona_id: str | None = None
     background: Background | None = None
-    """The background that was chosen for the turn's human message before; it stays while an agent loops."""
+    """The background that was chosen for the turn's human message before; it stays while an agent
+    loops."""
     model: str = ""
     calls_before: int = 0
     failures: tuple[str, ...] = ()
 
     @property
     def output_reserve_tokens(self) -> int:
-        """The tokens kept free in the window: the setting, else what the model says, at most half of it."""
-        window, said = self.window.tokens, self.window.output_tokens
+        """The tokens kept free in the window.
+
+        The setting, else what the model says, at most half of it.
+        """
+        window = self.window.tokens
+        said = self.window.output_tokens
         if window is None:
             return 0
         if self.settings.output_reserve_tokens is not None:
@@ -106,9 +135,15 @@ class PromptRequest:
 
 
 def merged(
-    settings: ContextSettings, saved: Mapping[str, Mapping[str, Any]], overrides: Overrides, failures: list[str]
+    settings: ContextSettings,
+    saved: Mapping[str, Mapping[str, Any]],
+    overrides: Overrides,
+    failures: list[str],
 ) -> tuple[ContextSettings, tuple[str, ...]]:
-    """Returns a call's settings and their sources: saved settings override the pipeline's, its own override all."""
+    """Returns a call's settings and their sources.
+
+    Saved settings override the pipeline's, its own override all.
+    """
     sources = ["pipeline"]
     for source in filter(saved.get, saved):
         try:
@@ -118,7 +153,9 @@ def merged(
             failures.append(f"saved settings of the {source} not used: {error}")
     if isinstance(overrides, ContextSettings):
         return overrides, ("call",)
-    return settings.override(overrides), (*sources, "call") if overrides is not None else tuple(sources)
+    return settings.override(overrides), (*sources, "call") if overrides is not None else tuple(
+        sources
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +178,8 @@ class PlannedTurn:
     clipped: frozenset[int] = frozenset()
     repairs: tuple[Repair, ...] = ()
     note: str = ""
-    """The line that says which groups are left out, and the work state that they have left behind."""
+    """The line that says which groups are left out, and the work state that they have left
+    behind."""
     tokens: int = 0
     room_tokens: int = 0
     """The tokens that are kept for it, including those that it has taken."""
@@ -156,7 +194,8 @@ class PlannedTurn:
     own_work_tokens: int = 0
     """The most that the work state of this turn may cost."""
     work_when_shortened: TurnWorkState | None = None
-    """The work state of this turn as of the last time that steps gave way; told until they do again."""
+    """The work state of this turn as of the last time that steps gave way; told until they do
+    again."""
     work: tuple[Fragment, ...] = ()
     """The lines in which it is told."""
 
@@ -186,11 +225,13 @@ class Plan:
     counter: TokenCounter
     limit_tokens: int = 0
     goes_on: bool = False
-    """True if the prompt continues the last one; else it is a step, and everything is chosen anew."""
+    """True if the prompt continues the last one; else it is a step, and everything is chosen
+    anew."""
     clips_new: bool = False
     """True if it goes on with large messages since the step clipped."""
     again: bool = False
-    """True if it repeats the step because nothing was said since; its background is chosen as at the step."""
+    """True if it repeats the step because nothing was said since; its background is chosen as at
+    the step."""
     cold: bool = True
     """True if no cache holds the last prompt any more, so that a step costs nothing."""
     repeats: bool = False
@@ -198,7 +239,8 @@ class Plan:
     level_tokens: int = 0
     """A step goes down to this, so that prompts can grow from there."""
     afforded_tokens: int | None = None
-    """What it may cost, by what the prompts since the last step have saved, compared with sending everything."""
+    """What it may cost, by what the prompts since the last step have saved, compared with sending
+    everything."""
     new_tokens: int = 0
     """The most tokens for the background of a prompt that goes on."""
     extras: Mapping[str, int] = field(default_factory=dict)
@@ -209,7 +251,8 @@ class Plan:
     turn: PlannedTurn = field(default_factory=PlannedTurn)
     allocation: Allocation | None = None
     fixed: tuple[Fragment, ...] | None = None
-    """What is still shown of a background that was chosen before; None if the background is chosen now."""
+    """What is still shown of a background that was chosen before; None if the background is chosen
+    now."""
     bundles: Bundles = field(default_factory=Bundles)
     own_items: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     history: HistoryView = field(default_factory=lambda: HistoryView(strategy="empty", cut=0))
@@ -222,15 +265,21 @@ class Plan:
     last_resort: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
     uses_known_costs: bool = True
-    """False where a prompt is made again because its recount differed: then every message is counted as it is sent."""
+    """False where a prompt is made again because its recount differed: then every message is
+    counted as it is sent."""
 
     @classmethod
     def begin(cls, conversation: Conversation, request: PromptRequest) -> "Plan":
         """Begins a prompt."""
-        plan = cls(conversation=conversation, request=request, counter=conversation.counter, failures=request.failures)
+        plan = cls(
+            conversation=conversation,
+            request=request,
+            counter=conversation.counter,
+            failures=request.failures,
+        )
         return plan.with_background(request.background)
 
-    def but(self, **changes: Any) -> "Plan":  # noqa: ANN401 - fields of any kind
+    def but(self, **changes: Any) -> "Plan":
         """Returns the plan with some of its parts replaced."""
         return replace(self, **changes)
 
@@ -253,14 +302,18 @@ class Plan:
     @property
     def compiled(self) -> dict[str, dict[str, bool]]:
         """By layer, the compiled texts that the prompt uses, and whether each was there as it is."""
-        asked, first = self.request, self.preferences
-        used = facts.bundles_used(first.facts, first.shown, asked.persona_id, asked.knowledge.bundles)
+        asked = self.request
+        first = self.preferences
+        used = facts.bundles_used(
+            first.facts, first.shown, asked.persona_id, asked.knowledge.bundles
+        )
         return {Layer.PREFERENCES: used, **self.detected.compiled}
 
     @property
     def cut_key(self) -> str:
         """The name of the compaction cut that belongs to prompts like this."""
-        most, turn = self.request.tier.history_messages, self.turn
+        most = self.request.tier.history_messages
+        turn = self.turn
         kind = f"a long turn ({self.grows or turn.long}), " if turn.long else ""
         kind += "" if most is None else f"at most {most} messages, "
         kind += "only growing, " if self.grows else ""
@@ -268,7 +321,10 @@ class Plan:
 
     @property
     def cuts(self) -> list[CutRecord | None]:
-        """The last cuts for prompts like this: with a turn within its planned room, and with one that outgrew it."""
+        """The last cuts for prompts like this.
+
+        With a turn within its planned room, and with one that outgrew it.
+        """
         keys = (self.but(turn=replace(self.turn, long=long)).cut_key for long in (0, 1))
         return [self.conversation.cuts.get(key) for key in keys]
 
@@ -285,7 +341,9 @@ class Plan:
         """
         settings = self.request.settings
         cached = settings.cache_lifetime_seconds > 0 and settings.layout == "cache_first"
-        return cached and settings.emphasis != "recall" and self.request.tier.history_messages is None
+        return (
+            cached and settings.emphasis != "recall" and self.request.tier.history_messages is None
+        )
 
     @property
     def sent_with(self) -> object:
@@ -294,26 +352,40 @@ class Plan:
 
     @property
     def cached(self) -> LastPrompt | None:
-        """The last prompt, where a cache still holds it: it was sent lately, to the same model, with the same tools."""
-        last, now, lifetime = self.conversation.last, self.request.now, self.request.settings.cache_lifetime_seconds
+        """The last prompt, where a cache still holds it.
+
+        It was sent lately, to the same model, with the same tools.
+        """
+        last = self.conversation.last
+        now = self.request.now
+        lifetime = self.request.settings.cache_lifetime_seconds
         age = (now - last.at).total_seconds() if last and last.at and now else 0.0
-        return last if last and age <= lifetime and lifetime and last.sent_with == self.sent_with else None
+        return (
+            last
+            if last and age <= lifetime and lifetime and last.sent_with == self.sent_with
+            else None
+        )
 
     @property
     def allocated(self) -> Allocation:
         """The allocation; there once the budget is computed."""
-        assert self.allocation is not None  # noqa: S101 - steps run in order
+        assert self.allocation is not None
         return self.allocation
 
     @property
     def chosen(self) -> tuple[Fragment, ...]:
         """Everything that was chosen so far for the background of the turn."""
-        return (*self.bundles.fragments, *self.retrieved.fragments) if self.fixed is None else self.fixed
+        return (
+            (*self.bundles.fragments, *self.retrieved.fragments)
+            if self.fixed is None
+            else self.fixed
+        )
 
     @property
     def content(self) -> Content:
         """Everything that was chosen so far."""
-        view, background = self.history, self.chosen if has_human(self.turn.groups) else ()
+        view = self.history
+        background = self.chosen if has_human(self.turn.groups) else ()
         return Content(
             system_prompt=self.request.system_prompt,
             fragments=(*self.preferences.shown, *view.arc, *view.summary, *background),
@@ -371,6 +443,11 @@ def cut_key(settings: ContextSettings, limit_tokens: int, counter: TokenCounter)
     """Returns what tells the compaction cuts of one budget, tokenizer and strategy from those of others."""
     rule = settings.allocation
     strategy = repr(rule) if isinstance(rule, Parameters) else rule.name
-    sizes = (settings.compaction_trigger, settings.compaction_target, settings.keep_messages, settings.span_messages)
+    sizes = (
+        settings.compaction_trigger,
+        settings.compaction_target,
+        settings.keep_messages,
+        settings.span_messages,
+    )
     compaction = (*sizes, settings.keep_important, settings.emphasis, settings.history_format)
     return f"{limit_tokens} tokens, {counter.name}, {strategy}, {compaction}"

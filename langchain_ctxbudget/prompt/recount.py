@@ -1,4 +1,6 @@
-"""The check behind "it fits": the messages that are sent are counted once more, apart from everything that made them.
+"""The check behind "it fits".
+
+The messages that are sent are counted once more, apart from everything that made them.
 
 A prompt is put together with costs that were counted earlier: columns of the conversation, clips, the turn as it was
 read last, what the messages of the history cost. The recount uses none of these, only the counter and the messages as
@@ -10,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from langchain_core.messages import BaseMessage
+
 from langchain_ctxbudget.errors import TokenCountError
 from langchain_ctxbudget.prompt.plan import Plan
 from langchain_ctxbudget.tokens import CalibratedCounter, TokenCounter
@@ -18,7 +21,9 @@ MADE_AGAIN = "made again without costs that were counted before: {problem}"
 """The line of the report where the first try was wrong."""
 
 
-def require_recount(plan: Plan, messages: Sequence[BaseMessage], marked: Sequence[BaseMessage], planned: int) -> None:
+def require_recount(
+    plan: Plan, messages: Sequence[BaseMessage], marked: Sequence[BaseMessage], planned: int
+) -> None:
     """Raises `TokenCountError` unless a finished prompt counts what it was planned with, and is within its limit.
 
     Args:
@@ -27,8 +32,8 @@ def require_recount(plan: Plan, messages: Sequence[BaseMessage], marked: Sequenc
         marked: what is sent.
         planned: the tokens that the prompt was made with, tools and response format included.
     """
-    # A mark turns a text into a block with this text, which costs the same by this package's counters. How a counter
-    # of the application's own takes a block is its own matter.
+    # A mark turns a text into a block with this text, which costs the same by this package's
+    # counters. How a counter of the application's own takes a block is its own matter.
     sent = messages if _has_own_rule_for_messages(plan.counter) else marked
     counted = _sum_of_messages(plan.counter, sent) + sum(plan.extras.values())
     limit = plan.limit_tokens - plan.allocated.reserve_tokens
@@ -45,9 +50,13 @@ def without_caches(plan: Plan) -> Plan:
 
 def own_total(counter: TokenCounter, messages: Sequence[BaseMessage]) -> str:
     """Returns a line for the report where a counter's own rule for whole lists says otherwise than its messages."""
-    if type(counter).count_messages in (TokenCounter.count_messages, CalibratedCounter.count_messages):
+    if type(counter).count_messages in (
+        TokenCounter.count_messages,
+        CalibratedCounter.count_messages,
+    ):
         return ""
-    whole, parts = counter.count_messages(messages), _sum_of_messages(counter, messages)
+    whole = counter.count_messages(messages)
+    parts = _sum_of_messages(counter, messages)
     if whole == parts:
         return ""
     return (
@@ -59,8 +68,9 @@ def own_total(counter: TokenCounter, messages: Sequence[BaseMessage]) -> str:
 def _sum_of_messages(counter: TokenCounter, messages: Sequence[BaseMessage]) -> int:
     """Returns the tokens of messages as prompts are made with them: of each, and of an empty list.
 
-    That is what `TokenCounter.count_messages` is. A counter of the application's own may have another rule for whole
-    lists, which need not add up; it worked until now, so `own_total` tells of it and nothing is refused.
+    That is what `TokenCounter.count_messages` is. A counter of the application's own may have
+    another rule for whole lists, which need not add up; it worked until now, so `own_total` tells
+    of it and nothing is refused.
     """
     return counter.count_messages([]) + sum(map(counter.count_message, messages))
 

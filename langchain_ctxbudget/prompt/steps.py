@@ -1,7 +1,8 @@
 """The six steps from a message to a prompt; each returns the plan with its own part filled in.
 
-What decides is pure. The steps that ask somebody (embeddings, the application's layers, a summary model, the store) are
-flows, and only read: what a prompt changes is in its `Changes`, for whoever sends it to write.
+What decides is pure. The steps that ask somebody (embeddings, the application's layers, a summary
+model, the store) are flows, and only read: what a prompt changes is in its `Changes`, for whoever
+sends it to write.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,6 +13,7 @@ import numpy as np
 from langchain_core.documents import BaseDocumentCompressor
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore
+
 from langchain_ctxbudget import history, retrieval
 from langchain_ctxbudget.budget import Layer
 from langchain_ctxbudget.errors import TokenCountError
@@ -20,17 +22,29 @@ from langchain_ctxbudget.history import Background, Conversation, HistoryPlan, H
 from langchain_ctxbudget.knowledge import facts, subjects
 from langchain_ctxbudget.prompt import budgeting
 from langchain_ctxbudget.prompt.accounting import account, is_squeezed
-from langchain_ctxbudget.prompt.assembly import MOST_MARKERS, asking, has_human, request_copy, with_cache_markers
+from langchain_ctxbudget.prompt.assembly import (
+    MOST_MARKERS,
+    asking,
+    has_human,
+    request_copy,
+    with_cache_markers,
+)
 from langchain_ctxbudget.prompt.fitting import Settled, excess_tokens, fit_prompt
 from langchain_ctxbudget.prompt.growing import divide_budget, prefix_of, whole_tokens
 from langchain_ctxbudget.prompt.plan import AssembledContext, Changes, Plan, Prompt
-from langchain_ctxbudget.prompt.recount import MADE_AGAIN, own_total, require_recount, without_caches
+from langchain_ctxbudget.prompt.recount import (
+    MADE_AGAIN,
+    own_total,
+    require_recount,
+    without_caches,
+)
 from langchain_ctxbudget.report import ContextReport
 from langchain_ctxbudget.settings import LayerRequest
 from langchain_ctxbudget.stores import CutRecord, embeddings_name
 
 RECENT_MESSAGES = 6
-"""The newest messages that are searched for names of documents, and for people whom the message may still mean."""
+"""The newest messages that are searched for names of documents, and for people whom the message may
+still mean."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +65,9 @@ def detect_topics(plan: Plan, access: Access) -> Flow[Plan]:
     if access.embeddings is not None and plan.query and request.knowledge.vectors_made_by:
         query = retrieval.without_names(plan.query, list(plan.conversation.names))
         embedding = embed_query(access.embeddings, query)
-        embedded = yield from with_fallback(embedding, None, "topics not compared by vectors", problems)
+        embedded = yield from with_fallback(
+            embedding, None, "topics not compared by vectors", problems
+        )
         if embedded is not None:
             plan = plan.but(asked=(query, embedded))
             vector = np.asarray(embedded, np.float32)
@@ -59,7 +75,9 @@ def detect_topics(plan: Plan, access: Access) -> Flow[Plan]:
             if made_by != request.knowledge.vectors_made_by:
                 both = (request.knowledge.vectors_made_by, made_by)
                 theirs, ours = (f"{model} ({size} dimensions)" for model, size in both)
-                problems.append(f"topics found by their words alone: their vectors are of {theirs}, not of {ours}")
+                problems.append(
+                    f"topics found by their words alone: their vectors are of {theirs}, not of {ours}"
+                )
                 vector = None
     detected = subjects.detect(
         plan.query,
@@ -95,7 +113,9 @@ def fetch_bundles(plan: Plan, _access: Access) -> Flow[Plan]:
             budget_tokens=plan.allocated.tokens[layer.name],
             user_id=scope.user_id,
             conversation_id=scope.conversation_id,
-            left_tokens=max(0, -excess_tokens(plan, plan.content)) if plan.goes_on else plan.turn.free_tokens,
+            left_tokens=max(0, -excess_tokens(plan, plan.content))
+            if plan.goes_on
+            else plan.turn.free_tokens,
         )
         fetched = subjects.fetch(layer, request)
         items[layer.name] = yield from with_fallback(fetched, (), f"layer {layer.name!r}", problems)
@@ -105,10 +125,15 @@ def fetch_bundles(plan: Plan, _access: Access) -> Flow[Plan]:
 def compact_history(plan: Plan, access: Access) -> Flow[Plan]:
     """Chooses the verbatim part of the history, and the summary and arc in place of the rest."""
     if plan.goes_on:
-        record, planned = plan.history.record, budgeting.history_plan(plan)
-        if not (plan.again and record and (yield from _has_news(plan.conversation, record, access))):
+        record = plan.history.record
+        planned = budgeting.history_plan(plan)
+        if not (
+            plan.again and record and (yield from _has_news(plan.conversation, record, access))
+        ):
             return plan.failed(*_summary_failures(plan.conversation, plan.history))
-        stays = history.Decision(cut=record.position, cleared=record.cleared, media_from=record.media_from)
+        stays = history.Decision(
+            cut=record.position, cleared=record.cleared, media_from=record.media_from
+        )
         return budgeting.with_history(plan, planned.view(stays))
     view, problems = yield from choose_history(budgeting.history_plan(plan), access)
     return budgeting.with_history(plan, view).failed(*problems)
@@ -116,8 +141,10 @@ def compact_history(plan: Plan, access: Access) -> Flow[Plan]:
 
 def choose_history(planned: HistoryPlan, access: Access) -> Flow[tuple[HistoryView, list[str]]]:
     """Chooses the verbatim part of a history; also returns lines for the report."""
-    decision, problems = planned.decide(), list[str]()
-    conversation, made = planned.conversation, planned.conversation.table.made
+    decision = planned.decide()
+    problems = list[str]()
+    conversation = planned.conversation
+    made = planned.conversation.table.made
     if made.maker and not decision.whole and decision.record is None:
         _, waiting = conversation.spans(planned.settings.span_messages).before(decision.cut)
         look_up = history.look_up(access.store, conversation.scope, made, waiting)
@@ -148,30 +175,48 @@ def retrieve(plan: Plan, access: Access) -> Flow[Plan]:
         return plan
     if not has_human(plan.turn.groups):
         return budgeting.with_leftovers(plan)
-    conversation, problems = plan.conversation, list[str]()
+    conversation = plan.conversation
+    problems = list[str]()
     others: tuple[retrieval.Other, ...] = ()
     found = history.NOWHERE
     spoken = retrieval.without_names(plan.query, list(conversation.names))
     query = history.Query(plan.query, access.embeddings, spoken, plan.asked)
     named: tuple[retrieval.Named, ...] = ()
     if access.sources is not None:
-        preferences, name = plan.preferences, conversation.scope.conversation_id
-        known = facts.as_candidates(preferences.left_out, preferences.facts_left_out, conversation_id=name)
+        preferences = plan.preferences
+        name = conversation.scope.conversation_id
+        known = facts.as_candidates(
+            preferences.left_out, preferences.facts_left_out, conversation_id=name
+        )
         memories = () if plan.request.tier.knowledge_items is not None else known
         sources = replace(access.sources, memories=memories)
         others, found = yield from sources.read(query, problems)
-        named = yield from sources.read_named([*_recent(plan), plan.query], plan.limit_tokens, problems)
+        named = yield from sources.read_named(
+            [*_recent(plan), plan.query], plan.limit_tokens, problems
+        )
     if plan.history.cut or plan.history.shortened or others or named:
-        limits, today = plan.request.settings.retrieval, plan.request.now and plan.request.now.date()
+        limits = plan.request.settings.retrieval
+        today = plan.request.now and plan.request.now.date()
         vectors = access.sources.vectors if access.sources else {}
-        searched = replace(retrieval.Searched.of(conversation), asked=query.embedded, today=today, elsewhere=vectors)
-        pool = yield from retrieval.gather(searched, plan.query, access.embeddings, problems, others, found=found)
+        searched = replace(
+            retrieval.Searched.of(conversation),
+            asked=query.embedded,
+            today=today,
+            elsewhere=vectors,
+        )
+        pool = yield from retrieval.gather(
+            searched, plan.query, access.embeddings, problems, others, found=found
+        )
         pool = replace(pool, named=named)
         names_by_id = plan.request.knowledge.names_by_id
         names = [names_by_id.get(one.id, (one.id,))[0] for one in plan.detected.entities]
-        pool = retrieval.boosted(retrieval.weighted(pool, limits.memory_weights, today), limits, names, today)
+        pool = retrieval.boosted(
+            retrieval.weighted(pool, limits.memory_weights, today), limits, names, today
+        )
         if access.reranker is not None:
-            pool = yield from retrieval.rerank(pool, access.reranker, problems, conversation, limits.candidates)
+            pool = yield from retrieval.rerank(
+                pool, access.reranker, problems, conversation, limits.candidates
+            )
         plan = plan.but(pool=pool)
     return budgeting.with_leftovers(plan.failed(*problems))
 
@@ -189,23 +234,30 @@ def settle(plan: Plan) -> Settled:
             cut_key=plan.cut_key if plan.grows else "",
         )
         plan = plan.but(background=background)
-    if plan.grows and plan.background is not None:  # at every step of a turn: a long one keeps the cache warm
+    if (
+        plan.grows and plan.background is not None
+    ):  # at every step of a turn: a long one keeps the cache warm
         plan = plan.but(background=replace(plan.background, at=plan.request.now))
     return replace(settled, plan=plan)
 
 
 def assemble(plan: Plan) -> Prompt:
-    """Makes the messages to send, their report, and the changes to write; `TokenCountError` if the recount differs.
+    """Makes the messages to send, their report, and the changes to write.
+
+    `TokenCountError` if the recount differs.
 
     Whoever calls it makes the prompt again then, from a plan `without_caches`.
     """
     settled = settle(plan)
-    request, built = settled.plan.request, settled.built
+    request = settled.plan.request
+    built = settled.built
     # Copies: what a caller does to its prompt must not change the next one.
     messages = [*map(request_copy, built.messages)]
     sent = messages
     if request.settings.cache_markers == "anthropic":
-        on_tools = sum("cache_control" in str(tool) for tool in request.tools if isinstance(tool, dict))
+        on_tools = sum(
+            "cache_control" in str(tool) for tool in request.tools if isinstance(tool, dict)
+        )
         sent = with_cache_markers(messages, built.stable, MOST_MARKERS - on_tools)
     require_recount(settled.plan, messages, sent, settled.measured.total_tokens)
     if problem := own_total(plan.counter, messages):
@@ -216,12 +268,15 @@ def assemble(plan: Plan) -> Prompt:
 
 
 def _changes(settled: Settled, report: Callable[[], ContextReport]) -> Changes:
-    plan, built = settled.plan, settled.built
+    plan = settled.plan
+    built = settled.built
     remembered = plan.preferences.remembered
     return Changes(
         cut=_noted_cut(settled),
         is_rebuilt=plan.history.is_rebuilt,
-        snapshot=facts.snapshot_of(plan.preferences.facts, remembered.edited) if remembered.due else None,
+        snapshot=facts.snapshot_of(plan.preferences.facts, remembered.edited)
+        if remembered.due
+        else None,
         last=history.LastPrompt(
             messages=built.messages,
             costs=settled.measured.costs,
@@ -241,15 +296,21 @@ def _changes(settled: Settled, report: Callable[[], ContextReport]) -> Changes:
 
 
 def _noted_cut(settled: Settled) -> CutRecord | None:
-    """Returns the cut of a prompt; at a step, with what the next prompts must know to go on from it."""
-    plan, cut = settled.plan, settled.plan.history.record
+    """Returns the cut of a prompt.
+
+    At a step, with what the next prompts must know to go on from it.
+    """
+    plan = settled.plan
+    cut = settled.plan.history.record
     if cut is None or not plan.history.is_rebuilt or not plan.grows or plan.adds:
         return cut
     background_tokens = sum(fragment.tokens for fragment in settled.content.volatile)
     noted = {
         "prefix": prefix_of(plan),
         "at": plan.request.now,
-        "saved_tokens": (plan.afforded_tokens or 0) + background_tokens - settled.measured.total_tokens,
+        "saved_tokens": (plan.afforded_tokens or 0)
+        + background_tokens
+        - settled.measured.total_tokens,
         "level_tokens": plan.level_tokens,
         "preferences_tokens": plan.allocated.tokens[Layer.PREFERENCES],
         "long": plan.turn.long,
@@ -271,7 +332,10 @@ LAST_STEP = "assemble"
 
 
 def what_if(prompt: Prompt, budget: int) -> ContextReport:
-    """Returns the report that another budget, in tokens, would have given a finished prompt; does no I/O."""
+    """Returns the report that another budget, in tokens, would have given a finished prompt.
+
+    Does no I/O.
+    """
     try:
         other = assemble(_planned_for(prompt, budget))
     except TokenCountError as error:
@@ -282,7 +346,8 @@ def what_if(prompt: Prompt, budget: int) -> ContextReport:
 
 def _planned_for(prompt: Prompt, budget: int, *, uses_known_costs: bool = True) -> Plan:
     """Returns the plan of a finished prompt for another budget, all steps but the last one done."""
-    before, cut = prompt.plan, prompt.changes.cut
+    before = prompt.plan
+    cut = prompt.changes.cut
     cuts = {**before.conversation.cuts, **({cut.cut_key: cut} if cut else {})}
     request = replace(
         before.request,
@@ -292,9 +357,15 @@ def _planned_for(prompt: Prompt, budget: int, *, uses_known_costs: bool = True) 
         calls_before=before.conversation.counter.calls,
         failures=before.failures,
     )
-    conversation = before.conversation.but(cuts=cuts, last=None, clips=dict(before.conversation.clips))
-    asked = {name: getattr(before, name) for name in ("goes_on", "cold", "afforded_tokens")} | {"repeats": True}
-    plan = Plan.begin(conversation, request).but(detected=before.detected, own_items=before.own_items, **asked)
+    conversation = before.conversation.but(
+        cuts=cuts, last=None, clips=dict(before.conversation.clips)
+    )
+    asked = {name: getattr(before, name) for name in ("goes_on", "cold", "afforded_tokens")} | {
+        "repeats": True
+    }
+    plan = Plan.begin(conversation, request).but(
+        detected=before.detected, own_items=before.own_items, **asked
+    )
     plan = plan if uses_known_costs else without_caches(plan)
     plan = budgeting.with_bundles(divide_budget(plan))
     if not plan.goes_on:
@@ -304,6 +375,8 @@ def _planned_for(prompt: Prompt, budget: int, *, uses_known_costs: bool = True) 
         # Nobody holds the conversation's lock: an index of its own, and words alone.
         pool = before.pool
         if pool is None:
-            pool = retrieval.pooled(retrieval.Searched.of(plan.conversation, history.MessageIndex()), plan.query)
+            pool = retrieval.pooled(
+                retrieval.Searched.of(plan.conversation, history.MessageIndex()), plan.query
+            )
         plan = budgeting.with_leftovers(plan.but(pool=pool))
     return plan

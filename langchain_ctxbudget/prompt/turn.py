@@ -1,9 +1,10 @@
 """Fitting the current turn into its room.
 
-The human message and the newest step of a turn stay (a step is an AI message with all its results); older steps give
-way as old history does: first results that a later call made stale, then the oldest. A turn that does not fit any more
-is brought down to `TARGET_SHARE` of its room at once, so that between two such moments it only grows at its end. It
-follows from the steps alone, so a process that goes on with a turn shows of it what the one before showed.
+The human message and the newest step of a turn stay (a step is an AI message with all its results);
+older steps give way as old history does: first results that a later call made stale, then the
+oldest. A turn that does not fit any more is brought down to `TARGET_SHARE` of its room at once, so
+that between two such moments it only grows at its end. It follows from the steps alone, so a
+process that goes on with a turn shows of it what the one before showed.
 """
 
 import json
@@ -13,8 +14,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+
 from langchain_ctxbudget import messages
-from langchain_ctxbudget.history import TurnWorkState, WorkState, extractive, known_files, work_state
+from langchain_ctxbudget.history import (
+    TurnWorkState,
+    WorkState,
+    extractive,
+    known_files,
+    work_state,
+)
 from langchain_ctxbudget.messages import (
     Group,
     call_ids,
@@ -33,17 +41,26 @@ from langchain_ctxbudget.settings import ToolKind
 from langchain_ctxbudget.tokens import TokenCounter
 
 NEWEST_SHARE = 0.75
-"""The newest step's share of the room that the human message and the next steps leave, where not all steps fit."""
-NEXT_STEPS, LEAST_STEPS, RECENT_STEPS, NEXT_SHARE, SMALL_ROOM = 4, 2, 8, 0.3, 26_000
-"""A turn that is too large keeps room for so many more steps, as large as its recent ones, and at least for so many
-large ones, but never more than this share of its own. In a small room the share is the room over so many tokens."""
-LARGE_TOKENS, LARGE_SHARE = 1_500, 0.125
+"""The newest step's share of the room that the human message and the next steps leave, where not
+all steps fit."""
+NEXT_STEPS = 4
+LEAST_STEPS = 2
+RECENT_STEPS = 8
+NEXT_SHARE = 0.3
+SMALL_ROOM = 26_000
+"""A turn that is too large keeps room for so many more steps, as large as its recent ones, and at
+least for so many large ones, but never more than this share of its own. In a small room the share
+is the room over so many tokens."""
+LARGE_TOKENS = 1_500
+LARGE_SHARE = 0.125
 """The size that a large step is taken to have: so many tokens, or this share of a small room."""
-NEW_SHARE, USEFUL_SHARE = 0.35, 0.025
-"""A new step takes at most the first share of what is left, while that is at least the second share of the room; else
-older ones give way."""
+NEW_SHARE = 0.35
+USEFUL_SHARE = 0.025
+"""A new step takes at most the first share of what is left, while that is at least the second share
+of the room; else older ones give way."""
 WORDS_SHARE = 0.5
-"""The share of the turn's budget for human messages, if they may be clipped and leave no room for a step."""
+"""The share of the turn's budget for human messages, if they may be clipped and leave no room for a
+step."""
 OLD_RESULT_TOKENS = 256
 """The size of an older result before its whole step gives way."""
 SMALLEST_CLIP_TOKENS = 64
@@ -51,7 +68,8 @@ NOTE_TOKENS = 40
 """The most that the line about steps that are left out costs."""
 FOCUS_CHARACTERS = 8_000
 """How much of a message is read for words to look for in results."""
-CHARACTERS_PER_TOKEN, LINE_TOKENS = 4, 3
+CHARACTERS_PER_TOKEN = 4
+LINE_TOKENS = 3
 """About what a line of a file costs, with its number."""
 MOST_TURNS = 4
 """How many turns of a conversation are kept to go on with, one for each division of the room."""
@@ -81,14 +99,18 @@ class Rooms(NamedTuple):
     code_tokens: int = 0
     """The part of it that is kept for lines of files."""
     rebuilt_groups: int = 0
-    """The number of groups of the turn when its prompt was written anew: they are fitted at once, as then."""
+    """The number of groups of the turn when its prompt was written anew: they are fitted at once,
+    as then."""
     clip_human: bool = False
     tool_kinds: tuple[tuple[str, ToolKind], ...] = ()
     """Kinds of tools by name, where arguments do not tell them."""
 
 
 class ReadTurn(NamedTuple):
-    """A turn in groups with their costs; while an agent loops, only the new messages at its end are read."""
+    """A turn in groups with their costs.
+
+    While an agent loops, only the new messages at its end are read.
+    """
 
     planned: PlannedTurn = PlannedTurn()
     seen: messages.SeenMessages = messages.SeenMessages()
@@ -111,8 +133,11 @@ class ReadTurn(NamedTuple):
 
     def grown(self, turn: Sequence[BaseMessage], known: int, counter: TokenCounter) -> "ReadTurn":
         """Returns a turn that has read the messages from `known` on, too."""
-        before, longest = self.planned, self.longest_call_id
-        new, shortenings = messages.with_short_call_ids([*map(messages.as_sent, turn[known:])], longest)
+        before = self.planned
+        longest = self.longest_call_id
+        new, shortenings = messages.with_short_call_ids(
+            [*map(messages.as_sent, turn[known:])], longest
+        )
         used: messages.Used = (dict(self.used[0]), set(self.used[1]))
         groups, repairs = messages.group(new, used, known, longest)
         costs = [group_tokens(part, counter) for part in groups]
@@ -123,13 +148,19 @@ class ReadTurn(NamedTuple):
             given_repairs=(*before.given_repairs, *messages.joined_repairs(shortenings, repairs)),
             steps=(*before.steps, *steps)[-RECENT_STEPS:],
             said_tokens=before.said_tokens + sum(costs) - sum(steps),
-            places={**before.places, **{reference_of(message): at for at, message in enumerate(new, known)}},
+            places={
+                **before.places,
+                **{reference_of(message): at for at, message in enumerate(new, known)},
+            },
         )
         return ReadTurn(planned, self.seen.grown(turn), used, longest, is_mended=bool(repairs))
 
 
 def reference_of(message: BaseMessage) -> object:
-    """Returns what tells a message of a turn from the others; of several with the same, the last one counts."""
+    """Returns what tells a message of a turn from the others.
+
+    Of several with the same, the last one counts.
+    """
     return message.id or getattr(message, "tool_call_id", None)
 
 
@@ -144,7 +175,10 @@ def next_tokens(sizes: Sequence[int], room_tokens: int) -> int:
 
 
 class GrowingTurn:
-    """The shown part of a turn, to which one step after the other is added; it can go on where a call left it."""
+    """The shown part of a turn, to which one step after the other is added.
+
+    It can go on where a call left it.
+    """
 
     def __init__(
         self,
@@ -154,8 +188,11 @@ class GrowingTurn:
         before: WorkState | None = None,
         said_before: Sequence[BaseMessage] = (),
     ) -> None:
-        self.counter, self.rooms, self.name = counter, rooms, name
-        self.before, self.said_before = before or WorkState(dict(rooms.tool_kinds)), said_before
+        self.counter = counter
+        self.rooms = rooms
+        self.name = name
+        self.before = before or WorkState(dict(rooms.tool_kinds))
+        self.said_before = said_before
         self.begin(())
 
     def begin(self, groups: Sequence[Group]) -> None:
@@ -175,7 +212,8 @@ class GrowingTurn:
         self.newest_use: dict[tuple[str, ...], list[str]] = {}
         """The calls that looked at or did the same thing last, by their ids."""
         self.stale: dict[str, tuple[str, str]] = {}
-        """Calls whose results are stale, by their ids: the call that came later, and what it did."""
+        """Calls whose results are stale, by their ids: the call that came later, and what it
+        did."""
         self.results: dict[str, ToolMessage] = {}
         self.work = self.before.copy()
         """What the calls of these steps, and those before the turn, have left behind."""
@@ -192,7 +230,9 @@ class GrowingTurn:
 
         Groups that it knows from the last time are not looked at again.
         """
-        if not messages.same_beginning(self._given, groups) or has_human(groups[len(self._given) :]):
+        if not messages.same_beginning(self._given, groups) or has_human(
+            groups[len(self._given) :]
+        ):
             self.begin(groups)
         for number in range(len(self._given), len(groups)):
             self._given.append(groups[number])
@@ -200,31 +240,44 @@ class GrowingTurn:
             self.work.read(enumerate(groups[number].messages, self.work.read_until))
             if number not in self.human:
                 self._add(number)
-        shown, renewed, work_when_shortened = dict(self.shown), self.renewed, self.work_when_shortened
+        shown = dict(self.shown)
+        renewed = self.renewed
+        work_when_shortened = self.work_when_shortened
         if self.total > self.rooms.most_tokens:
-            needed = {i: groups[i] for i in sorted({*self.human, *_newest(groups, range(len(groups)))})}
+            needed = {
+                i: groups[i] for i in sorted({*self.human, *_newest(groups, range(len(groups)))})
+            }
             fitted = self._fitted_newest(needed)
             if isinstance(fitted, int):
                 return fitted
-            shown, renewed, work_when_shortened = fitted, len(groups), None
+            shown = fitted
+            renewed = len(groups)
+            work_when_shortened = None
         return PlannedTurn(
             whole=tuple(groups),
             groups=tuple(shown[i] for i in sorted(shown)),
             left_out=tuple(part for i, part in enumerate(groups) if i not in shown),
-            clipped=frozenset(groups[i].positions[0] for i, part in shown.items() if part != groups[i]),
+            clipped=frozenset(
+                groups[i].positions[0] for i, part in shown.items() if part != groups[i]
+            ),
             renewed=renewed,
             work_when_shortened=work_when_shortened,
         )
 
     def _fitted_newest(self, needed: Mapping[int, Group]) -> dict[int, Group] | int:
-        """Returns the words of the user and the newest step, clipped; or the tokens that these need at least.
+        """Returns the words of the user and the newest step, clipped.
 
-        Media give way only where texts do not suffice, the oldest first. An answer is clipped as the last resort.
+        Or the tokens that these need at least.
+
+        Media give way only where texts do not suffice, the oldest first. An answer is clipped as
+        the last resort.
         """
         kinds: Kinds = (ToolMessage, HumanMessage) if self.rooms.clip_human else (ToolMessage,)
         steps_tokens = self.rooms.budget_tokens - self.rooms.kept_tokens - self.rooms.code_tokens
         with_media = self._without_older_media(needed)
-        tried: list[tuple[Mapping[int, Group], Kinds, bool | None]] = [(one, kinds, True) for one in with_media]
+        tried: list[tuple[Mapping[int, Group], Kinds, bool | None]] = [
+            (one, kinds, True) for one in with_media
+        ]
         tried += [(with_media[-1], kinds, None), (needed, (*kinds, AIMessage), None)]
         least = 0
         for groups, clips, keeps_media in tried:
@@ -278,15 +331,18 @@ class GrowingTurn:
         self.sizes.append(self.costs[newest])
         budget_tokens = self.rooms.budget_tokens - self.rooms.kept_tokens - self.code_tokens
         budget_tokens -= NOTE_TOKENS if self.dropped else 0
-        said, steps = sum(self.costs[at] for at in self.human), self.rooms.rebuilt_groups
+        said = sum(self.costs[at] for at in self.human)
+        steps = self.rooms.rebuilt_groups
         ahead = next_tokens(self.sizes, self.rooms.budget_tokens - said)
         if newest < steps - 1 or (newest == steps - 1 and self.total <= budget_tokens - ahead):
             return
         if newest >= steps:
-            left, useful = budget_tokens - self.total + self.costs[newest], int(budget_tokens * USEFUL_SHARE)
+            left = budget_tokens - self.total + self.costs[newest]
+            useful = int(budget_tokens * USEFUL_SHARE)
             most = max(int(left * NEW_SHARE), min(left, useful))
             if self.costs[newest] > most >= useful and len(self.sizes) > 1:
-                # Once: what changed later would break a cache. Older media give way to the newest, not these to them.
+                # Once: what changed later would break a cache. Older media give way to the newest,
+                # not these to them.
                 self._shorten(newest, most, SMALLEST_CLIP_TOKENS, keeps_media=True)
             if self.total <= budget_tokens:
                 return
@@ -300,16 +356,21 @@ class GrowingTurn:
         for number in older:
             self._tell_stale(number)
         self.code_tokens, own = self._divided_code(newest)
-        budget_tokens = self.rooms.budget_tokens - self.rooms.kept_tokens - ahead_tokens - self.code_tokens
+        budget_tokens = (
+            self.rooms.budget_tokens - self.rooms.kept_tokens - ahead_tokens - self.code_tokens
+        )
         budget_tokens -= NOTE_TOKENS if older or self.dropped else 0
         said = sum(self.costs[i] for i in self.human)
         most = int((budget_tokens - said - own) * NEWEST_SHARE) + own
         most = max(most, budget_tokens - said - sum(self.costs[i] for i in older))
         if self.costs[newest] > most:
             self._shorten(newest, max(0, most), SMALLEST_CLIP_TOKENS, keeps_media=True)
-        target, keep = max(budget_tokens, said + self.costs[newest]), _newest(self.shown, [*older, newest])
+        target = max(budget_tokens, said + self.costs[newest])
+        keep = _newest(self.shown, [*older, newest])
         calls = {number: {*call_ids(self.whole[number].messages[0])} for number in older}
-        older.sort(key=lambda number: (not calls[number] or not calls[number] <= self.stale.keys(), number))
+        older.sort(
+            key=lambda number: (not calls[number] or not calls[number] <= self.stale.keys(), number)
+        )
         least = {number: self._least_tokens(number) for number in older}
         excess = self.total - sum(self.costs[i] for i in older) + sum(least.values()) - target
         for number in older:
@@ -326,7 +387,8 @@ class GrowingTurn:
         said_lines: defaultdict[str, frozenset[str]] = defaultdict(frozenset)
         for message in (one for part in self.shown.values() for one in part.messages):
             said_lines[self._file_of(message)] |= known_files.said_lines(message.text)
-        count, most = self.counter.count_text, self.code_tokens - self.counter.count_text(work_state.CODE)
+        count = self.counter.count_text
+        most = self.code_tokens - self.counter.count_text(work_state.CODE)
         code = known_files.chosen_lines(self.work.texts, self._worth_now(), count, most, said_lines)
         self.work_when_shortened = TurnWorkState(self.work.copy(), self.code_tokens, code)
 
@@ -338,12 +400,17 @@ class GrowingTurn:
     def _divided_code(self, newest: int) -> tuple[int, int]:
         """Returns what the lines of files get beside the steps, and what those get that the newest step shows."""
         shown = set(map(self._file_of, self.whole[newest].messages))
-        texts, worth = self.work.texts, self._worth_now()
+        texts = self.work.texts
+        worth = self._worth_now()
         if not (texts and self.rooms.code_tokens):
             return 0, 0
         order = np.argsort(-np.concatenate([worth[path] for path in texts]), kind="stable")
-        lines = ((path, len(line)) for path, file in texts.items() for line, _ in file.lines.values())
-        costs = np.array([(path in shown, size // CHARACTERS_PER_TOKEN + LINE_TOKENS) for path, size in lines])[order]
+        lines = (
+            (path, len(line)) for path, file in texts.items() for line, _ in file.lines.values()
+        )
+        costs = np.array(
+            [(path in shown, size // CHARACTERS_PER_TOKEN + LINE_TOKENS) for path, size in lines]
+        )[order]
         costs = costs[costs[:, 1].cumsum() <= self.rooms.code_tokens]
         own = int(costs[costs[:, 0] == 1, 1].sum())
         return int(costs[:, 1].sum()) - own, own
@@ -354,24 +421,41 @@ class GrowingTurn:
         for result in self.shown[number].messages:
             if isinstance(result, ToolMessage):
                 tokens = self.counter.count_message(result)
-                without = self.counter.count_message(without_media(result)) if has_media(result) else tokens
+                without = (
+                    self.counter.count_message(without_media(result))
+                    if has_media(result)
+                    else tokens
+                )
                 least -= tokens - min(tokens, without, OLD_RESULT_TOKENS)
         return least
 
     def _shorten(
-        self, number: int, budget_tokens: int, smallest_tokens: int, *, keeps_media: bool | None = None
+        self,
+        number: int,
+        budget_tokens: int,
+        smallest_tokens: int,
+        *,
+        keeps_media: bool | None = None,
     ) -> None:
         if self.costs[number] > smallest_tokens:
-            whole, focus = {number: self.whole[number]}, self._focus(number)
+            whole = {number: self.whole[number]}
+            focus = self._focus(number)
             kinds: Kinds = (ToolMessage,)
-            part = self._clipped(whole, budget_tokens, kinds, smallest_tokens, focus, keeps_media=keeps_media)[number]
+            part = self._clipped(
+                whole, budget_tokens, kinds, smallest_tokens, focus, keeps_media=keeps_media
+            )[number]
             if group_tokens(part, self.counter) < self.costs[number]:
                 self._put(number, part)
-        if self.costs[number] > budget_tokens and not keeps_media:  # its media may still give way to newer ones
+        if (
+            self.costs[number] > budget_tokens and not keeps_media
+        ):  # its media may still give way to newer ones
             self.shortest.add(number)
 
     def _focus(self, number: int) -> frozenset[str]:
-        """Returns what the results of a step are looked at for: the words of the user, and of the steps since."""
+        """Returns what the results of a step are looked at for.
+
+        The words of the user, and of the steps since.
+        """
         steps = (*self.human.values(), *self.whole[number : max(self.renewed, number + 1)])
         said = (work_state.told_by(part.messages[:1])[:FOCUS_CHARACTERS] for part in steps)
         return frozenset().union(*map(_terms, said))
@@ -385,17 +469,25 @@ class GrowingTurn:
             result = self.results.get(call_id)
             if result is None or result.status == "error":
                 continue
-            use = work_state.ToolUse.of(call["name"], call["args"], dict(self.rooms.tool_kinds)).ended(result)
+            use = work_state.ToolUse.of(
+                call["name"], call["args"], dict(self.rooms.tool_kinds)
+            ).ended(result)
             reads = use.kind == "read"
             if use.kind not in AGAIN or (reads and extractive.ENGLISH.refused.search(result.text)):
                 continue
             if reads:
                 self.read_of[call_id] = next(iter(use.subjects), "")
             is_run = use.kind == "run"  # what describes a command may change
-            said = ("", *use.subjects) if is_run else (json.dumps(call["args"], sort_keys=True, default=str),)
+            said = (
+                ("", *use.subjects)
+                if is_run
+                else (json.dumps(call["args"], sort_keys=True, default=str),)
+            )
             same: list[tuple[str, ...]] = [("",) if use.kind == "todo" else (call["name"], *said)]
             of_file: list[tuple[str, ...]] = [(path,) for path in use.subjects]
-            is_whole = use.kind == "write" or (reads and not known_files.reads_part(use.args, use.subjects))
+            is_whole = use.kind == "write" or (
+                reads and not known_files.reads_part(use.args, use.subjects)
+            )
             replaced = of_file if is_whole else same
             noted = [] if use.kind == "write" else [*same, *of_file] if reads else same
             for key in replaced:
@@ -412,9 +504,16 @@ class GrowingTurn:
 
     def _without_stale(self, part: Group) -> Group:
         said = list(part.messages)
-        for place, message in ((at, one) for at, one in enumerate(said) if isinstance(one, ToolMessage)):
-            key, reference = message.tool_call_id, self.name(message)
-            why = "lines of it may stand above" if self._file_of(message) and self.rooms.code_tokens else ""
+        for place, message in (
+            (at, one) for at, one in enumerate(said) if isinstance(one, ToolMessage)
+        ):
+            key = message.tool_call_id
+            reference = self.name(message)
+            why = (
+                "lines of it may stand above"
+                if self._file_of(message) and self.rooms.code_tokens
+                else ""
+            )
             if key in self.stale:
                 newer, did = self.stale[key]
                 see = self.name(self.results[newer])
@@ -443,30 +542,52 @@ class GrowingTurn:
     ) -> dict[int, Group]:
         """Clips the largest messages of some kinds in groups, so that all fit a budget together if they can.
 
-        Media of results give way where a message does not fit with them, unless it `keeps_media`; no others do.
+        Media of results give way where a message does not fit with them, unless it `keeps_media`;
+        no others do.
         """
         counter = self.counter
 
         def clip(at: tuple[int, int], most_tokens: int) -> BaseMessage | None:
-            message, count, values = sent[at], counter.count_message, worth[at]
-            said: dict[str, Any] = {"reference": self.name(message), "focus": focus, "worth": values}
+            message = sent[at]
+            count = counter.count_message
+            values = worth[at]
+            said: dict[str, Any] = {
+                "reference": self.name(message),
+                "focus": focus,
+                "worth": values,
+            }
             said["keeps_media"] = keeps_media
             if values and isinstance(message.content, str):
-                message = message.model_copy(update={"content": known_files.PADDING.sub("", message.content)})
+                message = message.model_copy(
+                    update={"content": known_files.PADDING.sub("", message.content)}
+                )
             return clip_message(message, count, counter.count_text, most_tokens, **said)
 
         def shortest_of(at: tuple[int, int]) -> BaseMessage:
-            message, others_tokens = sent[at], 0
+            message = sent[at]
+            others_tokens = 0
             if keeps_media or not isinstance(message, ToolMessage):
                 media = [block for block in shown_blocks(message) if medium_of(block) is not None]
-                others_tokens = counter.count_message(message.model_copy(update={"content": media})) if media else 0
+                others_tokens = (
+                    counter.count_message(message.model_copy(update={"content": media}))
+                    if media
+                    else 0
+                )
             tries = (clip(at, others_tokens + smallest_tokens * times) for times in (1, 2, 4))
-            return next((shorter for shorter in tries if shorter), message)  # characters of many tokens need more
+            return next(
+                (shorter for shorter in tries if shorter), message
+            )  # characters of many tokens need more
 
-        sent = {(number, at): message for number, part in groups.items() for at, message in enumerate(part.messages)}
+        sent = {
+            (number, at): message
+            for number, part in groups.items()
+            for at, message in enumerate(part.messages)
+        }
         costs = {at: counter.count_message(message) for at, message in sent.items()}
         worth = {at: self._worth_of(message) for at, message in sent.items()}
-        tried = ((at, shortest_of(at)) for at, message in sent.items() if isinstance(message, kinds))
+        tried = (
+            (at, shortest_of(at)) for at, message in sent.items() if isinstance(message, kinds)
+        )
         shortest = {at: shorter for at, shorter in tried if shorter is not sent[at]}
         least = {at: counter.count_message(message) for at, message in shortest.items()}
         left = budget_tokens - sum(cost for at, cost in costs.items() if at not in shortest)
@@ -474,14 +595,23 @@ class GrowingTurn:
         clipped = {at: clip(at, most) for at in shortest if least[at] < min(most, costs[at])}
         sent |= {at: clipped.get(at) or part for at, part in shortest.items()}
         return {
-            number: Group(tuple(sent[number, at] for at in range(len(part.messages))), part.positions)
+            number: Group(
+                tuple(sent[number, at] for at in range(len(part.messages))), part.positions
+            )
             for number, part in groups.items()
         }
 
     def _worth_of(self, message: BaseMessage) -> tuple[float, ...]:
-        """Returns what the lines of a result are worth that shows a known file; nothing of any other message."""
+        """Returns what the lines of a result are worth that shows a known file.
+
+        Nothing of any other message.
+        """
         path = self._file_of(message)
-        return known_files.worth_of_lines(message.text, self.work.texts[path], self._worth_now()[path]) if path else ()
+        return (
+            known_files.worth_of_lines(message.text, self.work.texts[path], self._worth_now()[path])
+            if path
+            else ()
+        )
 
     def _worth_now(self) -> dict[str, known_files.Floats]:
         if self._worth[0] != len(self.whole):

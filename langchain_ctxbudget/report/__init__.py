@@ -1,4 +1,7 @@
-"""The report of a prompt, its renderers and its plots; they read its plain data and nothing else."""
+"""The report of a prompt, its renderers and its plots.
+
+They read its plain data and nothing else.
+"""
 
 from langchain_ctxbudget.report.report import (
     JOINED, LISTED_OMISSIONS, STATES, ContextReport, CoverageRange, CoverageState, HistoryStrategy, LayerReport,

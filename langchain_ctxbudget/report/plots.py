@@ -1,6 +1,7 @@
 """Reports and replays as pictures (the extra `plots`: matplotlib), made without pyplot's state.
 
-A notebook shows the figure, `figure.savefig("budget.svg")` keeps it. Colours stay apart for the colour-blind.
+A notebook shows the figure, `figure.savefig("budget.svg")` keeps it. Colours stay apart for the
+colour-blind.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,14 @@ from typing import Any, TypeAlias
 
 from langchain_ctxbudget.errors import checks_names
 from langchain_ctxbudget.report import STATES, ContextReport, plural
-from langchain_ctxbudget.report.report import FREE, LAYER_COLOURS, OTHERS, OVERHEAD, colours_of, label_of
+from langchain_ctxbudget.report.report import (
+    FREE,
+    LAYER_COLOURS,
+    OTHERS,
+    OVERHEAD,
+    colours_of,
+    label_of,
+)
 from langchain_ctxbudget.tokens import effective_tokens
 
 try:
@@ -24,13 +32,27 @@ except ImportError as error:  # pragma: no cover - the tests have it
 
 Parts: TypeAlias = Mapping[str, int]
 """Tokens by part of the request (layers, overhead, free), or messages by state."""
-INK, PALE_GREY, GRID, WHITE = "#222222", "#B0B0B0", "#E6E6E6", "#FFFFFF"
-WIDTH, DPI = 8.0, 100
+INK = "#222222"
+PALE_GREY = "#B0B0B0"
+GRID = "#E6E6E6"
+WHITE = "#FFFFFF"
+WIDTH = 8.0
+DPI = 100
 """Inches and dots per inch: 800 pixels."""
 MOST_NARROW = 40
 """More columns than these stand without gaps."""
-STRATEGY_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#222222", "#5B1A6B")
-"""For strategies that are replayed beside each other; apart for the colour-blind (six of Okabe and Ito)."""
+STRATEGY_COLOURS = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#E69F00",
+    "#56B4E9",
+    "#222222",
+    "#5B1A6B",
+)
+"""For strategies that are replayed beside each other; apart for the colour-blind (six of Okabe and
+Ito)."""
 THOUSANDS = FuncFormatter(lambda value, _: f"{value:,.0f}")
 PERCENT = FuncFormatter(lambda value, _: f"{value:.0%}")
 DASHED: dict[str, Any] = {"linestyle": (0, (4, 2)), "color": INK, "linewidth": 1.2}
@@ -49,19 +71,30 @@ class BudgetFigure(Figure):
 
 @checks_names()
 def plot_what_if(reports: Sequence[ContextReport]) -> BudgetFigure:
-    """Draws the same prompt at several budgets, or by several strategies: its layers, and the states of the messages.
+    """Draws the same prompt at several budgets, or by several strategies.
+
+    Its layers, and the states of the messages.
 
     Args:
         reports: at least one, from `ContextPipeline.what_if` for instance; a column each, in the given order. They are
             named by their strategies where all have one budget.
     """
     figure, upper, lower = _two_panels(5.6, (1.7, 1))
-    layers = _stacked_columns(upper, [_used(report) for report in reports], [one.budget_tokens for one in reports])
+    layers = _stacked_columns(
+        upper, [_used(report) for report in reports], [one.budget_tokens for one in reports]
+    )
     for place, report in enumerate(reports, 1):
-        look: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "color": INK, "fontsize": 9}
+        look: dict[str, Any] = {
+            "textcoords": "offset points",
+            "ha": "center",
+            "color": INK,
+            "fontsize": 9,
+        }
         upper.annotate(f"{report.total_tokens:,}", (place, 1), (0, 2), **look)
     counts = [report.coverage_counts() for report in reports]
-    states = _stacked_columns(lower, [{state: count[state] for state in STATES} for count in counts], [1] * len(counts))
+    states = _stacked_columns(
+        lower, [{state: count[state] for state in STATES} for count in counts], [1] * len(counts)
+    )
     strategies = [_words(report.allocation_strategy, 16) for report in reports]
     same_budget = len({report.budget_tokens for report in reports}) == 1 < len(set(strategies))
     names = strategies if same_budget else [f"{report.budget_tokens:,}" for report in reports]
@@ -76,8 +109,14 @@ def plot_what_if(reports: Sequence[ContextReport]) -> BudgetFigure:
 
 
 def plot_turns(reports: Sequence[ContextReport]) -> BudgetFigure:
-    """Draws the prompts of a conversation in order: layers, budget, and the share that each has of the one before."""
-    columns = [{name: tokens for name, tokens in _used(report).items() if name != FREE} for report in reports]
+    """Draws the prompts of a conversation in order.
+
+    Layers, budget, and the share that each has of the one before.
+    """
+    columns = [
+        {name: tokens for name, tokens in _used(report).items() if name != FREE}
+        for report in reports
+    ]
     budgets = [report.budget_tokens for report in reports]
     steps = [number for number, report in enumerate(reports, 1) if report.stability.compaction_step]
     figure, upper, lower = _two_panels(4.6, (3.2, 1))
@@ -88,7 +127,9 @@ def plot_turns(reports: Sequence[ContextReport]) -> BudgetFigure:
     upper.set_ylim(0, top)
     samples: list[Any] = [Line2D([], [], label="budget", **DASHED)]
     if steps:
-        samples += upper.plot(steps, [top * 0.965] * len(steps), "v", color=INK, markersize=5, label="compaction step")
+        samples += upper.plot(
+            steps, [top * 0.965] * len(steps), "v", color=INK, markersize=5, label="compaction step"
+        )
     shares = [report.stability.prompt_share or 0 for report in reports]
     lower.stairs(shares, edges, fill=True, color=STATES["verbatim"][1], alpha=0.75)
     lower.set_ylim(0, 1)
@@ -102,21 +143,29 @@ def plot_turns(reports: Sequence[ContextReport]) -> BudgetFigure:
     return _headline(figure, f"{counted}; below: what a prompt shares with the last one")
 
 
-def plot_replay(result: Any) -> BudgetFigure:  # noqa: ANN401 - a `ReplayResult`, of a room above
+def plot_replay(result: Any) -> BudgetFigure:
     """Draws the tokens of every turn of a `ReplayResult`, a line per strategy, and below what they cost so far."""
     data = result.to_dict()
     price_share = data["price_share"]
     figure, upper, lower = _two_panels(5.2, (1, 1))
     lines: list[tuple[float, Line2D]] = []
     for place, track in enumerate(data["strategies"]):
-        look: dict[str, Any] = {"color": STRATEGY_COLOURS[place % len(STRATEGY_COLOURS)], "linewidth": 1.5}
+        look: dict[str, Any] = {
+            "color": STRATEGY_COLOURS[place % len(STRATEGY_COLOURS)],
+            "linewidth": 1.5,
+        }
         numbers = [turn["number"] for turn in track["turns"]]
         upper.plot(numbers, [turn["tokens"] for turn in track["turns"]], **look)
-        costs = [effective_tokens(turn["tokens"], turn["cached_tokens"], price_share) for turn in track["turns"]]
+        costs = [
+            effective_tokens(turn["tokens"], turn["cached_tokens"], price_share)
+            for turn in track["turns"]
+        ]
         [line] = lower.plot(numbers, list(accumulate(costs)), **look)
         missing = f"\n({len(track['failures']):,} prompts missing)" if track["failures"] else ""
         cached = f"{track['tokens']:,} sent, {track['cached_share']:.0%} cached"
-        line.set_label(f"{_words(track['name'])}: {track['effective_tokens']:,.0f}{missing}\n{cached}")
+        line.set_label(
+            f"{_words(track['name'])}: {track['effective_tokens']:,.0f}{missing}\n{cached}"
+        )
         lines.append((track["effective_tokens"], line))
     for axes, label, below in ((upper, "sent", ""), (lower, "paid for so far", "turn")):
         axes.set_ylim(bottom=0)
@@ -124,37 +173,63 @@ def plot_replay(result: Any) -> BudgetFigure:  # noqa: ANN401 - a `ReplayResult`
         axes.xaxis.set_major_formatter(THOUSANDS)
         _tidy(axes, THOUSANDS, label, below)
     lower.legend(handles=[line for _, line in sorted(lines, key=lambda one: -one[0])], **BESIDE)
-    return _headline(figure, f"Tokens of every turn, and what they cost (cached ones at {price_share:g} of the price)")
+    return _headline(
+        figure,
+        f"Tokens of every turn, and what they cost (cached ones at {price_share:g} of the price)",
+    )
 
 
 def _used(report: ContextReport) -> Parts:
     layers = {layer.layer: layer.used_tokens for layer in report.layers}
-    others = {OVERHEAD: sum(report.overhead_tokens.values()), FREE: report.budget_tokens - report.total_tokens}
+    others = {
+        OVERHEAD: sum(report.overhead_tokens.values()),
+        FREE: report.budget_tokens - report.total_tokens,
+    }
     return {**layers, **others}
 
 
 def _stacked_columns(axes: Axes, columns: Sequence[Parts], wholes: Sequence[int]) -> list[Patch]:
     """Draws columns at 1, 2, 3, ..., the many without gaps, and returns samples of their parts for a legend."""
-    names = sorted(dict.fromkeys(name for parts in columns for name in parts), key=lambda name: name in OTHERS)
+    names = sorted(
+        dict.fromkeys(name for parts in columns for name in parts), key=lambda name: name in OTHERS
+    )
     colours = colours_of(names) | {state: colour for state, (_, colour, _) in STATES.items()}
-    narrow: dict[str, Any] = {"width": 0.78} if len(columns) <= MOST_NARROW else {"width": 1.0, "linewidth": 0}
+    narrow: dict[str, Any] = (
+        {"width": 0.78} if len(columns) <= MOST_NARROW else {"width": 1.0, "linewidth": 0}
+    )
     bottoms = [0.0] * len(columns)
     samples: list[Patch] = []
     for name in names:
         heights = [parts.get(name, 0) / whole for parts, whole in zip(columns, wholes, strict=True)]
         if any(heights):
-            label = label_of(name) if name in LAYER_COLOURS else STATES[name][0] if name in STATES else _words(name, 19)
+            label = (
+                label_of(name)
+                if name in LAYER_COLOURS
+                else STATES[name][0]
+                if name in STATES
+                else _words(name, 19)
+            )
             look: dict[str, Any] = {"facecolor": colours[name], "linewidth": 0.6}
             samples.append(Patch(label=label, edgecolor=PALE_GREY, **look))
-            edge = PALE_GREY if colours[name] == WHITE else WHITE  # a white part has a thin line around it
-            axes.bar(range(1, len(columns) + 1), heights, bottom=bottoms, **{**look, "edgecolor": edge, **narrow})
+            edge = (
+                PALE_GREY if colours[name] == WHITE else WHITE
+            )  # a white part has a thin line around it
+            axes.bar(
+                range(1, len(columns) + 1),
+                heights,
+                bottom=bottoms,
+                **{**look, "edgecolor": edge, **narrow},
+            )
         bottoms = [bottom + height for bottom, height in zip(bottoms, heights, strict=True)]
     axes.set_ylim(0, max(bottoms) * 1.07 or 1)  # there is a number above the highest column
     return samples
 
 
 def _words(text: str, most_characters: int = 40) -> str:
-    """Returns a text as it is written: matplotlib reads `$` as mathematics and hides a leading `_`."""
+    """Returns a text as it is written.
+
+    Matplotlib reads `$` as mathematics and hides a leading `_`.
+    """
     short = text if len(text) <= most_characters else text[: most_characters - 1] + "…"
     safe = short.replace("$", r"\$")
     return f" {safe}" if safe.startswith("_") else safe

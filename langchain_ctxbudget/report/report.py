@@ -1,6 +1,9 @@
-"""The account of one prompt as plain data: items with reasons, tokens that add up, and how it is read and shown.
+"""The account of one prompt as plain data.
 
-It is shown as a text chart (seed 000), as a card for notebooks, and in words: the same numbers, words and colours.
+Items with reasons, tokens that add up, and how it is read and shown.
+
+It is shown as a text chart (seed 000), as a card for notebooks, and in words: the same numbers,
+words and colours.
 """
 
 import re
@@ -13,7 +16,17 @@ from itertools import chain, pairwise
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, TypeAdapter, ValidationError
-from langchain_ctxbudget.budget import Forced, Layer, NonNegative, Positive, Reason, Status, TierName, title_of
+
+from langchain_ctxbudget.budget import (
+    Forced,
+    Layer,
+    NonNegative,
+    Positive,
+    Reason,
+    Status,
+    TierName,
+    title_of,
+)
 from langchain_ctxbudget.errors import InputError, checks_names
 from langchain_ctxbudget.messages import Repair, clipped
 
@@ -22,36 +35,59 @@ LISTED_OMISSIONS = 50
 PREVIEW_CHARACTERS = 80
 CoverageState = Literal["verbatim", "summarized", "retrieved", "omitted"]
 HistoryStrategy = Literal["empty", "full", "windowed", "compacted", "multi_level"]
-"""How a history is shown (seed 000): whole; with a summary; with more room for its newer part; with several levels."""
+"""How a history is shown (seed 000): whole; with a summary; with more room for its newer part; with
+several levels."""
 Number: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
 
 _COLOURS = ("#555555", "#A375E0", "#428A56", "#EBCD47", "#75CBF0", "#E8702A", "#1F4FA3", "#8A1212")
 LAYER_COLOURS: Mapping[str, str] = dict(zip(map(str, Layer), _COLOURS, strict=True))
 CUSTOM_COLOURS = ("#CC66A5", "#8BB85E", "#31145C")
 """For custom layers, in the order in which they are declared."""
-OVERHEAD, FREE = "tools and framing", "free"
+OVERHEAD = "tools and framing"
+FREE = "free"
 OTHERS = {OVERHEAD: "#C0C0C0", FREE: "#FFFFFF"}
 STATES: dict[CoverageState, tuple[str, str, str]] = {
     "verbatim": ("verbatim", "#1F4FA3", "It is sent word for word, in L6."),
-    "retrieved": ("retrieved", "#E8702A", "It was found for the current message and is quoted in L5."),
-    "summarized": ("behind the summary", "#75CBF0", "A summary or excerpt stands for it; the recall tool quotes it."),
-    "omitted": ("left out", "#FFFFFF", "Nothing in this prompt stands for it. It is stored; the recall tool has it."),
+    "retrieved": (
+        "retrieved",
+        "#E8702A",
+        "It was found for the current message and is quoted in L5.",
+    ),
+    "summarized": (
+        "behind the summary",
+        "#75CBF0",
+        "A summary or excerpt stands for it; the recall tool quotes it.",
+    ),
+    "omitted": (
+        "left out",
+        "#FFFFFF",
+        "Nothing in this prompt stands for it. It is stored; the recall tool has it.",
+    ),
 }
 """Words and colour for the state of a message, and what it means."""
 JOINED = " + "
 """Between the ids of a call and its results, which are one item."""
-FULL, EMPTY = "█", "░"
-LABEL, MIN_BAR, MAX_BAR, NUMBERS = 21, 8, 60, (9, 7, 11)
+FULL = "█"
+EMPTY = "░"
+LABEL = 21
+MIN_BAR = 8
+MAX_BAR = 60
+NUMBERS = (9, 7, 11)
 """Columns of a chart: its labels, its bars, and its numbers."""
 FAR_STEP = 20
 """A compaction step that is more turns away is not worth a word."""
 FACT_INDENT = 11
 LEAST_SCORE = 0.005
-_OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
-"""Control characters, directions of writing, and halves of characters, which cannot be printed at all."""
+_OBEYED = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
+)
+"""Control characters, directions of writing, and halves of characters, which cannot be printed at
+all."""
 _PICTURES = {"\x7f": "␡"} | {chr(code): chr(0x2400 + code) for code in range(ord(" "))}
 CARD_COLUMNS = 100
-_CARD = "overflow-x:auto;white-space:pre;color:inherit;background:none;font-size:12px;line-height:1.35"
+_CARD = (
+    "overflow-x:auto;white-space:pre;color:inherit;background:none;font-size:12px;line-height:1.35"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +101,8 @@ class ReportItem:
     reason: Reason
     preview: str = ""
     source: str = ""
-    """Of a candidate for retrieval: `messages` (of this conversation), `conversations`, `memories` or `documents`."""
+    """Of a candidate for retrieval: `messages` (of this conversation), `conversations`, `memories`
+    or `documents`."""
     scores: Mapping[str, Number] = field(default_factory=dict)
     """The parts of a retrieval candidate's ranking; they add up to its relevance and its key."""
 
@@ -81,7 +118,8 @@ class LayerReport:
     """As planned; it may use more, of what other layers leave."""
     items: tuple[ReportItem, ...]
     overhead_tokens: int
-    """Headings and fences of the layer; below 0 where a counter counts the whole below the sum of its parts."""
+    """Headings and fences of the layer; below 0 where a counter counts the whole below the sum of
+    its parts."""
     used_tokens: int
     more_omitted: dict[Reason, NonNegative] = field(default_factory=dict)
 
@@ -106,10 +144,12 @@ class Stability:
     stable_zone_share: Number | None
     prompt_share: Number | None
     compaction_step: bool
-    """True where the prompt was rewritten: the cut moved, the summary before it was written anew, a part of the stable
-    zone had no room in this prompt or the last, older steps of a long turn gave way, or quotes that are shown once."""
+    """True where the prompt was rewritten: the cut moved, the summary before it was written anew, a
+    part of the stable zone had no room in this prompt or the last, older steps of a long turn gave
+    way, or quotes that are shown once."""
     effective_tokens: NonNegative = 0
-    """The cost of this prompt in new tokens: of those in the common prefix, which a warm cache holds, a tenth."""
+    """The cost of this prompt in new tokens: of those in the common prefix, which a warm cache
+    holds, a tenth."""
     whole_effective_tokens: NonNegative = 0
     """The same for everything that was said so far, sent each time."""
     saved_tokens: NonNegative = 0
@@ -150,16 +190,19 @@ class ContextReport:
     user_id: str
     conversation_id: str
     budget_tokens: Positive
-    """The most that the request may cost: the setting, or less where the model's window is smaller."""
+    """The most that the request may cost: the setting, or less where the model's window is
+    smaller."""
     window_tokens: Positive | None
     window_source: Literal["profile", "served", "settings", "unknown"]
-    """The source of the window: the model's profile, the server that runs it, the settings, or nobody."""
+    """The source of the window: the model's profile, the server that runs it, the settings, or
+    nobody."""
     window_detail: str
     """The same in words, with the server's address."""
     output_reserve_tokens: NonNegative
     total_tokens: NonNegative
     uncorrected_tokens: NonNegative
-    """The total before `observe_usage` corrected the counts; the same where nothing was observed."""
+    """The total before `observe_usage` corrected the counts; the same where nothing was
+    observed."""
     count_mode: Literal["exact", "estimated"]
     tokenizer: str
     settings_from: tuple[str, ...]
@@ -184,15 +227,17 @@ class ContextReport:
     tokenizer_calls: NonNegative
     """Texts that had to be tokenized for this assembly; all others were known."""
     timings_ms: dict[str, Number]
-    """Milliseconds per step. Apart from these, from what had to be tokenized and from what a previous prompt of
-    this process shares, equal inputs give equal reports."""
+    """Milliseconds per step. Apart from these, from what had to be tokenized and from what a
+    previous prompt of this process shares, equal inputs give equal reports."""
     usage: UsageState | None = None
     topics: tuple[str, ...] = ()
     entities: tuple[str, ...] = ()
-    """What the message is about, surest first; and what was predicted from what is open on the device."""
+    """What the message is about, surest first; and what was predicted from what is open on the
+    device."""
     predicted: tuple[str, ...] = ()
     cache_hits: dict[str, NonNegative] = field(default_factory=dict)
-    """By layer, the texts that were compiled before, and those that were missing or have changed."""
+    """By layer, the texts that were compiled before, and those that were missing or have
+    changed."""
     cache_misses: dict[str, NonNegative] = field(default_factory=dict)
     forecast: bool = False
     """True for the report of another budget: nothing was sent."""
@@ -207,17 +252,28 @@ class ContextReport:
 
     def coverage_counts(self) -> dict[CoverageState, int]:
         """Returns the number of messages in each state; their sum is the conversation."""
-        counts: dict[CoverageState, int] = {"verbatim": 0, "summarized": 0, "retrieved": 0, "omitted": 0}
+        counts: dict[CoverageState, int] = {
+            "verbatim": 0,
+            "summarized": 0,
+            "retrieved": 0,
+            "omitted": 0,
+        }
         for part in self.coverage:
             counts[part.state] += part.last - part.first + 1
         return counts
 
     def to_dict(self, *, texts: bool = True) -> dict[str, Any]:
-        """Returns plain data, ready for JSON; without `texts` nothing that somebody said, wrote or named."""
+        """Returns plain data, ready for JSON.
+
+        Without `texts` nothing that somebody said, wrote or named.
+        """
         data: dict[str, Any] = _adapter().dump_python(self, mode="json")
         if not texts:
             del data["window_detail"]
-            data |= {key: len(data[key]) for key in ("repairs", "failures", "topics", "entities", "predicted")}
+            data |= {
+                key: len(data[key])
+                for key in ("repairs", "failures", "topics", "entities", "predicted")
+            }
             for layer in data["layers"]:
                 del layer["items"]
         return data
@@ -229,17 +285,21 @@ class ContextReport:
             return _adapter().validate_python(data)
         except ValidationError as error:
             first = error.errors()[0]
-            raise InputError(f"This is no report: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+            raise InputError(
+                f"This is no report: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+            ) from None
 
     def explain(self, what: str | int) -> str:
         """Says in words what became of an item, or of a message by its position from 1, and why.
 
-        An `InputError` for what this report does not know. Of messages that are neither verbatim nor retrieved it knows
-        the positions only; `ContextPipeline.coverage` has their ids.
+        An `InputError` for what this report does not know. Of messages that are neither verbatim
+        nor retrieved it knows the positions only; `ContextPipeline.coverage` has their ids.
         """
         if not (lines := explained(self, what)):
             last = self.coverage[-1].last if self.coverage else 0
-            raise InputError(f"This report knows no {what!r}: it has messages 1 to {last:,} and the ids of its items")
+            raise InputError(
+                f"This report knows no {what!r}: it has messages 1 to {last:,} and the ids of its items"
+            )
         return "\n".join(lines)
 
     def to_text(self, width: int = 80) -> str:
@@ -249,7 +309,7 @@ class ContextReport:
     def __str__(self) -> str:
         return self.to_text()
 
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ANN401, FBT001, ARG002 - IPython's interface
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(str(self))
 
     def _repr_html_(self) -> str:
@@ -257,9 +317,17 @@ class ContextReport:
 
 
 def layer_report(
-    layer: str, *, allocated: int, items: Iterable[ReportItem], overhead: int, more: Mapping[Reason, int]
+    layer: str,
+    *,
+    allocated: int,
+    items: Iterable[ReportItem],
+    overhead: int,
+    more: Mapping[Reason, int],
 ) -> LayerReport:
-    """Makes a layer's report; beyond `LISTED_OMISSIONS`, omitted candidates become counts, like those of `more`."""
+    """Makes a layer's report.
+
+    Beyond `LISTED_OMISSIONS`, omitted candidates become counts, like those of `more`.
+    """
     listed: list[ReportItem] = []
     counts = Counter(more)
     omitted = 0
@@ -275,7 +343,8 @@ def layer_report(
         allocated_tokens=allocated,
         items=tuple(listed),
         overhead_tokens=overhead,
-        used_tokens=overhead + sum(item.tokens for item in listed if item.status is not Status.OMITTED),
+        used_tokens=overhead
+        + sum(item.tokens for item in listed if item.status is not Status.OMITTED),
         more_omitted=dict(counts),
     )
 
@@ -283,9 +352,18 @@ def layer_report(
 def ranges(
     total: int, cut: int, covered: Iterable[tuple[int, int]], marks: Mapping[int, CoverageState]
 ) -> tuple[CoverageRange, ...]:
-    """Returns the coverage of a conversation as ranges; work is bounded by what is given, not by the conversation."""
+    """Returns the coverage of a conversation as ranges.
+
+    Work is bounded by what is given, not by the conversation.
+    """
     spans = deque(sorted((first, min(end, cut)) for first, end in covered if first < min(end, cut)))
-    points = {0, cut, total, *chain.from_iterable(spans), *chain.from_iterable((one, one + 1) for one in marks)}
+    points = {
+        0,
+        cut,
+        total,
+        *chain.from_iterable(spans),
+        *chain.from_iterable((one, one + 1) for one in marks),
+    }
     found: list[CoverageRange] = []
     reached = 0
     for first, end in pairwise(sorted(points)):
@@ -317,7 +395,9 @@ def colours_of(names: Iterable[str]) -> dict[str, str]:
     """Returns the colour of every part, those of custom layers in the order in which they come."""
     colours = {**LAYER_COLOURS, **OTHERS}
     custom = [name for name in dict.fromkeys(map(str, names)) if name not in colours]
-    return colours | {name: CUSTOM_COLOURS[number % len(CUSTOM_COLOURS)] for number, name in enumerate(custom)}
+    return colours | {
+        name: CUSTOM_COLOURS[number % len(CUSTOM_COLOURS)] for number, name in enumerate(custom)
+    }
 
 
 def plural(count: int, noun: str) -> str:
@@ -333,23 +413,33 @@ def shown(text: str) -> str:
 def facts(report: ContextReport) -> list[tuple[str, str]]:
     """Returns labels and their texts, in the order in which they are shown."""
     counts = report.coverage_counts()
-    states = ", ".join(f"{counts[state]:,} {said}" for state, (said, *_) in STATES.items() if counts[state])
+    states = ", ".join(
+        f"{counts[state]:,} {said}" for state, (said, *_) in STATES.items() if counts[state]
+    )
     history = f"{report.history_strategy}: {plural(sum(counts.values()), 'message')}: {states}"
     how = "exact" if report.count_mode == "exact" else "estimated, with a margin"
     corrected = report.uncorrected_tokens != report.total_tokens
     reserve = f"{report.output_reserve_tokens:,} tokens kept free for the answer"
     window = f"{report.window_tokens or 0:,} tokens ({report.window_detail or report.window_source}), {reserve}"
-    written = [f"{plural(lines, 'line')} by {maker}" for maker, lines in report.summary_lines.items()]
+    written = [
+        f"{plural(lines, 'line')} by {maker}" for maker, lines in report.summary_lines.items()
+    ]
     if report.summaries_waiting:
         written.append(f"{plural(report.summaries_waiting, 'span')} still to be written")
     by_model = report.summaries_waiting or set(report.summary_lines) - {"extraction"}
     steps = ", ".join(f"{name} {ms:.1f}" for name, ms in report.timings_ms.items())
     came_up = {*report.topics, *report.entities}.intersection(report.predicted)
-    ready = [f"{hits} of {hits + report.cache_misses[layer]} in {layer}" for layer, hits in report.cache_hits.items()]
+    ready = [
+        f"{hits} of {hits + report.cache_misses[layer]} in {layer}"
+        for layer, hits in report.cache_hits.items()
+    ]
     found = [
         ("Topics", ", ".join(report.topics)),
         ("Entities", ", ".join(report.entities)),
-        ("Predicted", f"{', '.join(report.predicted)}; {len(came_up)} came up" if report.predicted else ""),
+        (
+            "Predicted",
+            f"{', '.join(report.predicted)}; {len(came_up)} came up" if report.predicted else "",
+        ),
         ("Ready", ", ".join(ready)),
         ("Settings", " < ".join(report.settings_from) if len(report.settings_from) > 1 else ""),
         ("Strategy", report.allocation_strategy),
@@ -357,13 +447,24 @@ def facts(report: ContextReport) -> list[tuple[str, str]]:
         ("Stable", _stable_zone(report.stability)),
         ("Cost", _cost(report.stability)),
         ("Counted", f"{how} ({report.tokenizer}), {plural(report.tokenizer_calls, 'new text')}"),
-        ("Corrected", f"by observed usage; {report.uncorrected_tokens:,} without it" if corrected else ""),
+        (
+            "Corrected",
+            f"by observed usage; {report.uncorrected_tokens:,} without it" if corrected else "",
+        ),
         ("Window", window if report.window_tokens else ""),
         ("Reserve", reserve if report.output_reserve_tokens and not report.window_tokens else ""),
         ("Usage", _usage(report.usage) if report.usage else ""),
         ("Summaries", ", ".join(written) if by_model else ""),
-        ("Squeezed", f"{', '.join(report.last_resort)}: it did not fit otherwise" if report.last_resort else ""),
-        *(("Repaired", f"{repair.kind} {repair.message_id}: {repair.detail}") for repair in report.repairs),
+        (
+            "Squeezed",
+            f"{', '.join(report.last_resort)}: it did not fit otherwise"
+            if report.last_resort
+            else "",
+        ),
+        *(
+            ("Repaired", f"{repair.kind} {repair.message_id}: {repair.detail}")
+            for repair in report.repairs
+        ),
         *(("Failed", failure) for failure in report.failures),
         ("Time", f"{sum(report.timings_ms.values()):.1f} ms ({steps})"),
     ]
@@ -389,9 +490,13 @@ def _cost(stable: Stability) -> str:
 
 def _usage(usage: UsageState) -> str:
     money = "$" if usage.limit.endswith("cost") else ""
-    used, allowed = (f"{money}{part:,.{2 if money else 0}f}" for part in (usage.used, usage.allowed))
+    used, allowed = (
+        f"{money}{part:,.{2 if money else 0}f}" for part in (usage.used, usage.allowed)
+    )
     forced = f"; {', '.join(usage.forced)} forced" if usage.forced else ""
-    return f"{usage.tier}: {usage.left:.0%} of {usage.limit} left ({used} of {allowed} used){forced}"
+    return (
+        f"{usage.tier}: {usage.left:.0%} of {usage.limit} left ({used} of {allowed} used){forced}"
+    )
 
 
 def explained(report: ContextReport, what: str | int) -> list[str]:
@@ -400,7 +505,11 @@ def explained(report: ContextReport, what: str | int) -> list[str]:
     name = f"message {what}" if isinstance(what, int) else what
     for around in report.coverage:
         if isinstance(what, int) and around.first <= what <= around.last:
-            span = f", as are messages {around.first}-{around.last}" if around.first < around.last else ""
+            span = (
+                f", as are messages {around.first}-{around.last}"
+                if around.first < around.last
+                else ""
+            )
             lines.append(f"{name} of {report.coverage[-1].last:,}: {STATES[around.state][0]}{span}")
             lines.append(f"  {STATES[around.state][2]}")
     for layer in report.layers:
@@ -411,14 +520,19 @@ def explained(report: ContextReport, what: str | int) -> list[str]:
                 lines.append(f"{item.id}: {where}, {would}{plural(item.tokens, 'token')}")
                 lines.append(f"  {item.reason}: {item.reason.meaning}.")
                 scores = sorted(item.scores.items(), key=lambda score: -abs(score[1]))
-                parts = ", ".join(f"{part} {score:+.2f}" for part, score in scores if abs(score) >= LEAST_SCORE)
+                parts = ", ".join(
+                    f"{part} {score:+.2f}" for part, score in scores if abs(score) >= LEAST_SCORE
+                )
                 lines += [f"  ranked by: {parts}"] if parts else []
                 lines += [f'  "{item.preview}"'] if item.preview else []
     return list(map(shown, lines))
 
 
 def render_html(report: ContextReport) -> str:
-    """Draws the same chart in colour, with all items behind a fold; preformatted, it is alike in every notebook."""
+    """Draws the same chart in colour, with all items behind a fold.
+
+    Preformatted, it is alike in every notebook.
+    """
     label = plural(sum(len(layer.items) for layer in report.layers), "item")
     if further := sum(sum(layer.more_omitted.values()) for layer in report.layers):
         label += f" and {further:,} more that are left out"
@@ -426,10 +540,12 @@ def render_html(report: ContextReport) -> str:
     return f"<pre style='{_CARD}'>{render_chart(report, CARD_COLUMNS, _coloured)}\n<details>{fold}</details></pre>"
 
 
-def render_chart(report: ContextReport, width: int, draw: Callable[[str, str], str] = lambda text, _: text) -> str:
+def render_chart(
+    report: ContextReport, width: int, draw: Callable[[str, str], str] = lambda text, _: text
+) -> str:
     """Draws a bar chart with the facts below it; `draw` writes a text in a colour, or in none."""
-    from rich.console import Console  # noqa: PLC0415 - when something is drawn
-    from rich.text import Text  # noqa: PLC0415
+    from rich.console import Console
+    from rich.text import Text
 
     bar_width = max(MIN_BAR, min(MAX_BAR, width - LABEL - sum(NUMBERS)))
     breadth = LABEL + bar_width + sum(NUMBERS)
@@ -437,7 +553,11 @@ def render_chart(report: ContextReport, width: int, draw: Callable[[str, str], s
 
     def line(label: str, bar: str, cells: Sequence[str], colour: str = "") -> str:
         numbers = "".join(f"{cell:>{room}}" for cell, room in zip(cells, NUMBERS, strict=True))
-        pieces = (f"{_fitted(label, LABEL - 1)} ", ""), (bar or " " * bar_width, colour), (numbers.rstrip(), "")
+        pieces = (
+            (f"{_fitted(label, LABEL - 1)} ", ""),
+            (bar or " " * bar_width, colour),
+            (numbers.rstrip(), ""),
+        )
         return "".join(draw(*piece) for piece in pieces)
 
     def row(name: str, tokens: int, colour: str, planned: str = "") -> str:
@@ -448,10 +568,17 @@ def render_chart(report: ContextReport, width: int, draw: Callable[[str, str], s
         return line(label, bar, (f"{tokens:,}", f"{share:.1%}", planned), colour)
 
     colours = colours_of(layer.layer for layer in report.layers)
-    rows = [row(one.layer, one.used_tokens, colours[one.layer], f"{one.allocated_tokens:,}") for one in report.layers]
-    rows += [row(name.capitalize(), n, OTHERS[OVERHEAD]) for name, n in report.overhead_tokens.items()]
+    rows = [
+        row(one.layer, one.used_tokens, colours[one.layer], f"{one.allocated_tokens:,}")
+        for one in report.layers
+    ]
+    rows += [
+        row(name.capitalize(), n, OTHERS[OVERHEAD]) for name, n in report.overhead_tokens.items()
+    ]
     tokens = f"{budget:,} tokens"
-    heading = _fitted(f"CONTEXT BUDGET{' (forecast)' if report.forecast else ''}", breadth - len(tokens) - 1)
+    heading = _fitted(
+        f"CONTEXT BUDGET{' (forecast)' if report.forecast else ''}", breadth - len(tokens) - 1
+    )
     rule = "─" * breadth
     lines = [f"{heading} {tokens}", line("", "", ("used", "share", "planned")), rule, *rows, rule]
     free = line("   Free", "", (f"{budget - report.total_tokens:,}", "", ""))
@@ -459,13 +586,16 @@ def render_chart(report: ContextReport, width: int, draw: Callable[[str, str], s
     for label, text in facts(report):
         wrapped = Text(shown(" ".join(text.split()))).wrap(Console(), breadth - FACT_INDENT)
         labels = [label, *[""] * len(wrapped)]
-        said = (f"{label:<{FACT_INDENT}}{part.plain}" for label, part in zip(labels, wrapped, strict=False))
+        said = (
+            f"{label:<{FACT_INDENT}}{part.plain}"
+            for label, part in zip(labels, wrapped, strict=False)
+        )
         lines += [draw(part.rstrip(), "") for part in said]
     return "\n".join(lines)
 
 
 def _fitted(text: str, columns: int) -> str:
-    from rich.text import Text  # noqa: PLC0415 - when something is drawn
+    from rich.text import Text
 
     label = Text(shown(text))
     label.truncate(columns, overflow="ellipsis", pad=True)
@@ -473,7 +603,8 @@ def _fitted(text: str, columns: int) -> str:
 
 
 def _coloured(text: str, colour: str) -> str:
-    mixed = f"color-mix(in srgb,{colour} 62%,currentColor)"  # darker on a light page, lighter on a dark one
+    # darker on a light page, lighter on a dark one
+    mixed = f"color-mix(in srgb,{colour} 62%,currentColor)"
     return f"<span style='color:{mixed}'>{escape(text)}</span>" if colour else escape(text)
 
 
@@ -481,9 +612,13 @@ def _items(report: ContextReport) -> Iterator[str]:
     """Yields a line for every item, and for those of each reason that are only counted."""
     colours = colours_of(layer.layer for layer in report.layers)
     for layer in report.layers:
-        mark = _coloured(FULL, colours[layer.layer]) + escape(_fitted(f" {layer.layer}", LABEL // 2))
+        mark = _coloured(FULL, colours[layer.layer]) + escape(
+            _fitted(f" {layer.layer}", LABEL // 2)
+        )
         for item in layer.items:
-            why = _fitted(", ".join(filter(None, (item.reason.replace("_", " "), item.source))), LABEL)
+            why = _fitted(
+                ", ".join(filter(None, (item.reason.replace("_", " "), item.source))), LABEL
+            )
             cells = f"{item.status:<9}{why}{item.tokens:>7,}  {shown(item.preview)}"
             yield f"<div title='{escape(shown(item.id))}'>{mark}{escape(cells)}</div>"
         for reason, more in layer.more_omitted.items():

@@ -1,4 +1,7 @@
-"""Statements of other conversations that no longer hold: this conversation, or a later one, says otherwise."""
+"""Statements of other conversations that no longer hold.
+
+This conversation, or a later one, says otherwise.
+"""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -6,7 +9,13 @@ from itertools import islice
 from typing import NamedTuple
 
 from langchain_ctxbudget.history import Conversation
-from langchain_ctxbudget.messages import Statement, is_replaced_by, statement_key, statements, words_of_thing
+from langchain_ctxbudget.messages import (
+    Statement,
+    is_replaced_by,
+    statement_key,
+    statements,
+    words_of_thing,
+)
 from langchain_ctxbudget.retrieval.pool import Other, Pool
 
 MOST_READ = 16
@@ -14,9 +23,12 @@ MOST_READ = 16
 
 
 def contradiction(other: Other, conversation: Conversation, pool: Pool) -> str:
-    """Returns a mark for a user's message of another conversation: what is otherwise, and since when.
+    """Returns a mark for a user's message of another conversation.
 
-    It is empty where nothing says otherwise. What this conversation says outweighs what any other one says.
+    What is otherwise, and since when.
+
+    It is empty where nothing says otherwise. What this conversation says outweighs what any other
+    one says.
     """
     for statement in statements(other.text):
         thing = statement[0]
@@ -32,10 +44,16 @@ def contradiction(other: Other, conversation: Conversation, pool: Pool) -> str:
     return ""
 
 
-def _said_here(speaker: str, statement: Statement, conversation: Conversation, pool: Pool) -> Statement | None:
-    """Returns the last word of this conversation about the thing of a statement; None where it says nothing of it."""
+def _said_here(
+    speaker: str, statement: Statement, conversation: Conversation, pool: Pool
+) -> Statement | None:
+    """Returns the last word of this conversation about the thing of a statement.
+
+    None where it says nothing of it.
+    """
     words, every = words_of_thing(statement)
-    entries, human = conversation.entries, conversation.table.human.values
+    entries = conversation.entries
+    human = conversation.table.human.values
     about = reversed(pool.searched.index.lexical.having(words, every=every))
     by_humans = (position for position in about if position < len(entries) and human[position])
     for position in islice(by_humans, MOST_READ):
@@ -59,9 +77,14 @@ def _said_later(other: Other, statement: Statement, pool: Pool) -> tuple[str, St
         after = other.place if age == own else -1
         for position in thread.messages_with(words, every=every, after=after, most=left):
             left -= 1
-            when, entry = _When(thread.time_of(position), age, position), thread.table[position]
+            when = _When(thread.time_of(position), age, position)
+            entry = thread.table[position]
             found = _same_thing(entry.speaker, entry.text, other.speaker, statement)
-            if found is None or not when.is_after(before) or (last is not None and not when.is_after(last[0])):
+            if (
+                found is None
+                or not when.is_after(before)
+                or (last is not None and not when.is_after(last[0]))
+            ):
                 continue
             *_, is_change, _ = found
             if age != own or is_change:  # in one conversation, two appointments may be meant
@@ -85,13 +108,22 @@ class _When(NamedTuple):
 
     def is_after(self, other: "_When") -> bool:
         """Tells whether it was said after another message."""
-        if self.age != other.age and self.time is not None and other.time is not None and self.time != other.time:
+        if (
+            self.age != other.age
+            and self.time is not None
+            and other.time is not None
+            and self.time != other.time
+        ):
             return self.time > other.time
         return (self.age, self.position) > (other.age, other.position)
 
 
-def _same_thing(speaker: str, text: str, speaker_before: str, statement: Statement) -> Statement | None:
+def _same_thing(
+    speaker: str, text: str, speaker_before: str, statement: Statement
+) -> Statement | None:
     """Returns the last statement of a text about the same thing as a statement that somebody made before."""
     wanted = statement_key(speaker_before, statement)
-    same: Iterator[Statement] = (one for one in reversed(statements(text)) if statement_key(speaker, one) == wanted)
+    same: Iterator[Statement] = (
+        one for one in reversed(statements(text)) if statement_key(speaker, one) == wanted
+    )
     return next(same, None)

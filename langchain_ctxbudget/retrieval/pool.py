@@ -1,4 +1,7 @@
-"""Everything that may be quoted for a message, in one ranking: the conversation's messages and what lies elsewhere."""
+"""Everything that may be quoted for a message, in one ranking.
+
+The conversation's messages and what lies elsewhere.
+"""
 
 import re
 from collections import Counter
@@ -12,6 +15,7 @@ from typing import TypeAlias
 import numpy as np
 from langchain_core.embeddings import Embeddings
 from numpy.typing import NDArray
+
 from langchain_ctxbudget import search
 from langchain_ctxbudget.flow import Flow, embed, embed_query, with_fallback
 from langchain_ctxbudget.history import (
@@ -28,17 +32,25 @@ from langchain_ctxbudget.history import (
 from langchain_ctxbudget.messages import digest, remembering, terms
 from langchain_ctxbudget.stores import embeddings_name
 
-SIMILAR, PRIORITY_WEIGHT = 0.25, 1.0
-"""A text from elsewhere without a word of the message must be so similar to it; the weight of its kind."""
-FEW_ENOUGH, SAMPLED = 4_096, 512
-"""Up to so many messages are all ranked; of more, those that may be worth it, and so many that stand for all."""
-LOOKED_AT, WITH_NEIGHBOURS = 512, 64
-"""Messages looked at for their words, meaning, session and date each, and those whose neighbours are, too."""
+SIMILAR = 0.25
+PRIORITY_WEIGHT = 1.0
+"""A text from elsewhere without a word of the message must be so similar to it; the weight of its
+kind."""
+FEW_ENOUGH = 4_096
+SAMPLED = 512
+"""Up to so many messages are all ranked; of more, those that may be worth it, and so many that
+stand for all."""
+LOOKED_AT = 512
+WITH_NEIGHBOURS = 64
+"""Messages looked at for their words, meaning, session and date each, and those whose neighbours
+are, too."""
 REMEMBERED_TEXTS = 4_096
 """Texts from elsewhere whose terms and vectors are kept, so that no turn reads them again."""
-RARE_SHARE, MOST_WORDS = 0.5, 256
-"""A message's vector is to this share that of its words by how rare they are in the conversation, the first ones of it,
-and for the rest that of the embeddings, which know how rare they are in general."""
+RARE_SHARE = 0.5
+MOST_WORDS = 256
+"""A message's vector is to this share that of its words by how rare they are in the conversation,
+the first ones of it, and for the rest that of the embeddings, which know how rare they are in
+general."""
 LINE_OVERHEAD_TOKENS = 4
 """A line costs about so much more than its text."""
 RENEWED = "embeddings: the stored vectors of the messages were made by others; all messages were embedded again"
@@ -50,7 +62,8 @@ _saying = remembering(REMEMBERED_TEXTS)(saying)
 Other: TypeAlias = search.Candidate | OtherMessage
 """A text from elsewhere."""
 Named: TypeAlias = tuple[search.Candidate | None, search.Candidate]
-"""A document that a message names, which comes first: whole (None where it is too large), and its summary."""
+"""A document that a message names, which comes first: whole (None where it is too large), and its
+summary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +73,8 @@ class Pool:
     question: search.Question
     others: tuple[Other, ...]
     places: NDArray[np.intp]
-    """The positions of the conversation's messages that are ranked, ascending: all, or those that may be worth it."""
+    """The positions of the conversation's messages that are ranked, ascending: all, or those that
+    may be worth it."""
     ranking: search.Ranking
     evidence: search.Evidence
     costs: search.Numbers
@@ -74,7 +88,8 @@ class Pool:
     shelf: search.LexicalIndex
     """The words of the question in what lies elsewhere."""
     likeness: search.Scores = field(default_factory=lambda: np.zeros(0))
-    """Of what lies elsewhere: its cosine to the question or, without vectors, its share of the words; 0 to 1."""
+    """Of what lies elsewhere: its cosine to the question or, without vectors, its share of the
+    words; 0 to 1."""
     named: tuple[Named, ...] = ()
     found: Elsewhere = NOWHERE
     """What was searched in other conversations."""
@@ -96,7 +111,10 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """The messages of a conversation that are searched; none at all where no conversation is open."""
+    """The messages of a conversation that are searched.
+
+    None at all where no conversation is open.
+    """
 
     index: MessageIndex = field(default_factory=MessageIndex)
     entries: Sequence[Entry] = ()
@@ -107,14 +125,26 @@ class Searched:
     asked: tuple[str, Sequence[float]] | None = None
     today: date | None = None
     elsewhere: dict[bytes, search.Vectors] = field(default_factory=dict)
-    """Vectors of texts from elsewhere, by digests of the texts; shared by searches, also those of other threads."""
+    """Vectors of texts from elsewhere, by digests of the texts; shared by searches, also those of
+    other threads."""
 
     @classmethod
     def of(cls, conversation: Conversation, index: MessageIndex | None = None) -> "Searched":
-        """Reads new messages into the index; callers without the conversation's lock pass an index of their own."""
-        index = index or (conversation.table.search_index if conversation.is_newest else MessageIndex())
+        """Reads new messages into the index.
+
+        Callers without the conversation's lock pass an index of their own.
+        """
+        index = index or (
+            conversation.table.search_index if conversation.is_newest else MessageIndex()
+        )
         index.read(conversation.entries)
-        return cls(index, conversation.entries, conversation.cost_column, conversation.quotable, conversation.names)
+        return cls(
+            index,
+            conversation.entries,
+            conversation.cost_column,
+            conversation.quotable,
+            conversation.names,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,13 +192,16 @@ def _weight(other: Other) -> tuple[int, str, int, int]:
 
 
 def _order(other: Other) -> tuple[str, int, str, str, int]:
-    """Returns the key by which texts stand in order: of messages, those of one conversation together."""
+    """Returns the key by which texts stand in order.
+
+    Of messages, those of one conversation together.
+    """
     if isinstance(other, OtherMessage):
         return other.source, other.age, other.title, "", other.place
     return other.source, -1, other.date or "", other.title, other.place
 
 
-def pooled(
+def pooled(  # noqa: PLR0915
     searched: Searched,
     query: str,
     elsewhere: Sequence[Other] = (),
@@ -176,17 +209,21 @@ def pooled(
     found: Elsewhere = NOWHERE,
 ) -> Pool:
     """Ranks the messages of a conversation and texts from elsewhere, by words and, where they are known, by vectors."""
-    index, first = searched.index, len(elsewhere)
+    index = searched.index
+    first = len(elsewhere)
     question = _asked(searched, query)
     shelf = _shelf_of(elsewhere, question.terms, found)
     groups = _sessions_of(elsewhere)
-    session, words = index.subjects(), search.scores_together(shelf, index.lexical, question.terms)
+    session = index.subjects()
+    words = search.scores_together(shelf, index.lexical, question.terms)
     sessions: search.Scores | None = None
     sample: search.Places = search.ALL
     short = search.shortness(session) if len(index) > FEW_ENOUGH else None
     if short is None or short > search.NEGLIGIBLE:
         in_groups = shelf.scores(question.terms, groups=groups)[groups]
-        sessions = np.concatenate((in_groups, index.lexical.scores(question.terms, groups=session)[session]))
+        sessions = np.concatenate(
+            (in_groups, index.lexical.scores(question.terms, groups=session)[session])
+        )
     places = np.arange(len(index) if short is None else 0)
     if short is not None:
         telling = [scores[first:] for scores in (words, sessions) if scores is not None]
@@ -197,9 +234,13 @@ def pooled(
     if shelf.unlisted.texts:
         typical = np.flatnonzero([_is_typical(other) for other in elsewhere])
         of_all = np.concatenate((typical, np.arange(first, first + len(index))))
-        sample = np.concatenate((typical, np.arange(first, len(chosen)) if isinstance(sample, slice) else sample))
+        sample = np.concatenate(
+            (typical, np.arange(first, len(chosen)) if isinstance(sample, slice) else sample)
+        )
         short = search.shortness(session) if short is None and len(index) else short
-    texts = _texts(elsewhere, shelf, groups, index.speakers, index.texts(searched.costs, places, session))
+    texts = _texts(
+        elsewhere, shelf, groups, index.speakers, index.texts(searched.costs, places, session)
+    )
     compared = similar.own.compared(similar.others, places) if similar else None
     dense = compared.cosines(similar.target) if similar and compared else None
     together = None if sessions is None else search.z_scores(sessions, of_all, chosen)
@@ -210,11 +251,18 @@ def pooled(
     ranking = _with_priorities(ranking, elsewhere)
     about = search.about(question.terms)
     rare = index.lexical.rarities(about, shelf)
-    shared = words if len(about) == len(question.terms) else search.scores_together(shelf, index.lexical, about)
+    shared = (
+        words
+        if len(about) == len(question.terms)
+        else search.scores_together(shelf, index.lexical, about)
+    )
     covered = np.concatenate((shelf.covered(rare), index.lexical.covered(rare, places)))
     are_of = [_are_of(kind, elsewhere, len(chosen)) for kind in ("documents", "conversations")]
-    given, days = (about, shared[chosen], covered, sum(rare.values()), dense), search.dated(texts.day, question.dates)
-    is_certain = bool(question.speakers) or question.is_broad or question.refers_to(index.lexical.postings)
+    given = (about, shared[chosen], covered, sum(rare.values()), dense)
+    days = search.dated(texts.day, question.dates)
+    is_certain = (
+        bool(question.speakers) or question.is_broad or question.refers_to(index.lexical.postings)
+    )
     texts_there = shelf.size + len(index) if shelf.unlisted.texts else 0
     which = partial(search.Evidence.of, documents=are_of[0], elsewhere=are_of[1], days=days)
     evidence = which(*given, is_certain=is_certain, searched=texts_there)
@@ -231,7 +279,9 @@ def pooled(
 def _sessions_of(elsewhere: Sequence[Other]) -> search.Numbers:
     """Returns the number of every text's session, from 0: texts of one title and day are one."""
     keys = [(other.source, other.date, other.title) for other in elsewhere]
-    return np.cumsum([bool(at) and key != keys[at - 1] for at, key in enumerate(keys)], dtype=np.int32)
+    return np.cumsum(
+        [bool(at) and key != keys[at - 1] for at, key in enumerate(keys)], dtype=np.int32
+    )
 
 
 def _asked(searched: Searched, query: str) -> search.Question:
@@ -246,9 +296,12 @@ def _with_priorities(ranking: search.Ranking, elsewhere: Sequence[Other]) -> sea
     """Returns a ranking in which texts from elsewhere, the first ones, have a part for their kind."""
     if not elsewhere:
         return ranking
-    low, high = min(search.PRIORITIES.values()), max(search.PRIORITIES.values())
+    low = min(search.PRIORITIES.values())
+    high = max(search.PRIORITIES.values())
     weights = np.array([search.PRIORITIES[other.kind] - low for other in elsewhere]) / (high - low)
-    return ranking.with_part("priority", np.pad(PRIORITY_WEIGHT * weights, (0, len(ranking.keys) - len(elsewhere))))
+    return ranking.with_part(
+        "priority", np.pad(PRIORITY_WEIGHT * weights, (0, len(ranking.keys) - len(elsewhere)))
+    )
 
 
 def _are_of(source: str, elsewhere: Sequence[Other], size: int) -> NDArray[np.bool_]:
@@ -258,9 +311,15 @@ def _are_of(source: str, elsewhere: Sequence[Other], size: int) -> NDArray[np.bo
     return is_of
 
 
-def _shelf_of(elsewhere: Sequence[Other], asked: Sequence[str], found: Elsewhere) -> search.LexicalIndex:
-    """Returns the words of a question in texts from elsewhere; in how rare they are, all messages there count."""
-    shelf, listed = search.LexicalIndex(), Counter[str]()
+def _shelf_of(
+    elsewhere: Sequence[Other], asked: Sequence[str], found: Elsewhere
+) -> search.LexicalIndex:
+    """Returns the words of a question in texts from elsewhere.
+
+    In how rare they are, all messages there count.
+    """
+    shelf = search.LexicalIndex()
+    listed = Counter[str]()
     texts = total_length = 0
     for other in elsewhere:
         if isinstance(other, OtherMessage):
@@ -274,12 +333,17 @@ def _shelf_of(elsewhere: Sequence[Other], asked: Sequence[str], found: Elsewhere
     every = found.looked_through
     if every.texts > texts:
         left = {term: max(0, number - listed[term]) for term, number in every.counts.items()}
-        shelf.unlisted = search.UnlistedTexts(every.texts - texts, every.total_length - total_length, left)
+        shelf.unlisted = search.UnlistedTexts(
+            every.texts - texts, every.total_length - total_length, left
+        )
     return shelf
 
 
 def _is_typical(other: Other) -> bool:
-    """Tells whether a text stands for others, too: those that were chosen for their words stand for none."""
+    """Tells whether a text stands for others, too.
+
+    Those that were chosen for their words stand for none.
+    """
     return other.is_typical if isinstance(other, OtherMessage) else other.source != "conversations"
 
 
@@ -288,15 +352,21 @@ def _sayings_of(other: Other) -> tuple[int, int]:
 
 
 def _worth_a_look(
-    searched: Searched, question: search.Question, found: Sequence[search.Scores], similar: Similar | None
+    searched: Searched,
+    question: search.Question,
+    found: Sequence[search.Scores],
+    similar: Similar | None,
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Returns the places of messages that may be worth quoting, and which of them are a few that stand for all."""
     size = len(searched.index)
-    chosen, sampled = np.zeros(size, np.bool_), np.arange(0, size, max(1, size // SAMPLED))
+    chosen = np.zeros(size, np.bool_)
+    sampled = np.arange(0, size, max(1, size // SAMPLED))
     chosen[sampled] = chosen[-search.NEWEST :] = True
     beside = np.arange(-search.NEIGHBOURHOOD, search.NEIGHBOURHOOD + 1)
     for scores in (*found, *([similar.own.likeness(similar.target)] if similar else ())):
-        best = search.highest(np.flatnonzero(scores > 0), scores, LOOKED_AT)  # most have none of the words
+        best = search.highest(
+            np.flatnonzero(scores > 0), scores, LOOKED_AT
+        )  # most have none of the words
         chosen[best] = True
         chosen[(best[:WITH_NEIGHBOURS, np.newaxis] + beside).clip(0, size - 1)] = True
     if question.dates:
@@ -309,7 +379,7 @@ def without_names(query: str, names: Iterable[str]) -> str:
     """Returns a query without the speakers' names; the query itself where nothing else is in it."""
     spoken = {one for own in search.called(list(names)) for one in own}
     pattern = "|".join(re.escape(name) for name in sorted({*names, *spoken}, key=len, reverse=True))
-    rest = re.sub(rf"(?<!\w)(?:{pattern})(?:['’]s)?(?!\w)", "", query) if pattern else query  # noqa: RUF001
+    rest = re.sub(rf"(?<!\w)(?:{pattern})(?:['’]s)?(?!\w)", "", query) if pattern else query
     return rest if rest.strip() else query
 
 
@@ -335,20 +405,34 @@ def _texts(
         place=places,
         opens=np.diff(groups, prepend=-1) != 0,
     )
-    own = replace(own, session=own.session + int(groups[-1]) + 1, place=own.place + int(places[-1]) + 1)
+    own = replace(
+        own, session=own.session + int(groups[-1]) + 1, place=own.place + int(places[-1]) + 1
+    )
     parts = search.Texts.__dataclass_fields__
-    return search.Texts(**{part: np.concatenate((getattr(elsewhere, part), getattr(own, part))) for part in parts})
+    return search.Texts(
+        **{part: np.concatenate((getattr(elsewhere, part), getattr(own, part))) for part in parts}
+    )
 
 
 def _distance(before: Other, other: Other) -> int:
-    """Returns how far a text is from the one before it: messages that do not follow each other are no neighbours."""
-    if not (isinstance(before, OtherMessage) and isinstance(other, OtherMessage)) or before.table is not other.table:
+    """Returns how far a text is from the one before it.
+
+    Messages that do not follow each other are no neighbours.
+    """
+    if (
+        not (isinstance(before, OtherMessage) and isinstance(other, OtherMessage))
+        or before.table is not other.table
+    ):
         return 1
     return min(other.place - before.place, search.NEIGHBOURHOOD + 1)
 
 
 def _tokens_of(other: Other) -> int:
-    return other.tokens if isinstance(other, OtherMessage) else len(other.text) // _CHARACTERS_PER_TOKEN + 1
+    return (
+        other.tokens
+        if isinstance(other, OtherMessage)
+        else len(other.text) // _CHARACTERS_PER_TOKEN + 1
+    )
 
 
 def _first_person_of(other: Other) -> float:
@@ -356,20 +440,35 @@ def _first_person_of(other: Other) -> float:
 
 
 def similarities(
-    searched: Searched, query: str, embeddings: Embeddings, failures: list[str], others: Sequence[Other]
+    searched: Searched,
+    query: str,
+    embeddings: Embeddings,
+    failures: list[str],
+    others: Sequence[Other],
 ) -> Flow[Similar]:
-    """Returns the vectors of all texts and of a query; no text is embedded twice, whatever came of it."""
-    index, known = searched.index, searched.elsewhere
-    asked = without_names(search.spelled(query, list(index.speakers), index.lexical.postings), searched.names)
+    """Returns the vectors of all texts and of a query.
+
+    No text is embedded twice, whatever came of it.
+    """
+    index = searched.index
+    known = searched.elsewhere
+    asked = without_names(
+        search.spelled(query, list(index.speakers), index.lexical.postings), searched.names
+    )
     known_query = searched.asked if searched.asked and searched.asked[0] == asked else None
     vector = known_query[1] if known_query else (yield from embed_query(embeddings, asked))
     name = f"{embeddings_name(embeddings)} {len(vector)}"
-    own, renewed = index.vectors, index.embedded_by(name)
+    own = index.vectors
+    renewed = index.embedded_by(name)
     keys, texts_of, found = _known_vectors(others, name, known)
     target = search.as_query(vector, own.width or next((len(row) for row in found.values()), 0))
     if isinstance(embeddings, search.LocalEmbeddings):
-        words = ((word, terms(word)) for word in islice(dict.fromkeys(_WORD.findall(asked)), MOST_WORDS))
-        if rare := {word: max(index.lexical.rarities(stems).values()) for word, stems in words if stems}:
+        words = (
+            (word, terms(word)) for word in islice(dict.fromkeys(_WORD.findall(asked)), MOST_WORDS)
+        )
+        if rare := {
+            word: max(index.lexical.rarities(stems).values()) for word, stems in words if stems
+        }:
             by_words = search.units(np.asarray(embeddings.embed_words(rare), np.float32))
             target = RARE_SHARE * by_words + (1 - RARE_SHARE) * search.units(target)
     lost = 0
@@ -387,7 +486,9 @@ def similarities(
     found |= zip(missing, rows, strict=True)
     known |= {key: found[key] for key in missing if isinstance(key, bytes) and found[key].any()}
     if lost := lost + _without_vector([*missing.values()], rows):
-        failures.append(f"embeddings: no usable vector for {lost} texts, found by their words alone")
+        failures.append(
+            f"embeddings: no usable vector for {lost} texts, found by their words alone"
+        )
     elif renewed:
         failures.append(RENEWED)
     rows = np.array([found[key] for key in keys], np.float32).reshape(len(keys), target.size)
@@ -402,7 +503,11 @@ def _known_vectors(
     texts: dict[int | bytes, str] = {}
     found: dict[int | bytes, search.Vectors] = {}
     for number, other in enumerate(others):
-        if isinstance(other, OtherMessage) and other.vector is not None and other.vectors_by == name:
+        if (
+            isinstance(other, OtherMessage)
+            and other.vector is not None
+            and other.vectors_by == name
+        ):
             keys.append(number)
             found[number] = other.vector
             continue

@@ -11,9 +11,18 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
 from langchain_ctxbudget.history import Conversation, Entry, saying
-from langchain_ctxbudget.messages import fences, head_end, one_line, replaced, sentences, terms, vocabulary
+from langchain_ctxbudget.messages import (
+    fences,
+    head_end,
+    one_line,
+    replaced,
+    sentences,
+    terms,
+    vocabulary,
+)
 from langchain_ctxbudget.report import LISTED_OMISSIONS, ReportItem, preview
 from langchain_ctxbudget.retrieval.contradicted import contradiction
 from langchain_ctxbudget.retrieval.pool import Other, Pool
@@ -21,27 +30,46 @@ from langchain_ctxbudget.search import Scores, highest, most_about, z_scores
 from langchain_ctxbudget.settings import RetrievalSettings
 
 SMALLEST_ITEM_TOKENS = 8
-CANDIDATES, TOKENS_PER_CANDIDATE, MOST_WORTH = 256, 8, 2_048
-"""As many of the best are looked at, or one for so many tokens, if that is more; so many may be worth their tokens."""
-LONG_TOKENS, LONG_SHARE, PASSAGE_TOKENS = 160, 0.125, 64
-"""For a part of the most relevant text, where it takes so many and this share of the room, so many are kept free."""
-STANDS_OUT_Z, BEHIND_PER_Z, MOST_BEHIND = 7.0, 0.05, 0.2
-"""A text stands out by so many standard deviations; for each one more, others must have so much more of its relevance.
-LoCoMo at 4,096 tokens: a quarter of the prompts get half as long, and a hundredth of what they find goes."""
-REPLY_SHARE, REPLY_CHARACTERS, LOOKED_THROUGH, LONG_WORD = 0.1, (20, 70, 160), 400, 4
-"""A question comes with a sentence of its reply, if possible a short one, or with all of a short reply; a reply, with a
-short question. Sentences and questions that come so take this share of the budget at most."""
+CANDIDATES = 256
+TOKENS_PER_CANDIDATE = 8
+MOST_WORTH = 2_048
+"""As many of the best are looked at, or one for so many tokens, if that is more; so many may be
+worth their tokens."""
+LONG_TOKENS = 160
+LONG_SHARE = 0.125
+PASSAGE_TOKENS = 64
+"""For a part of the most relevant text, where it takes so many and this share of the room, so many
+are kept free."""
+STANDS_OUT_Z = 7.0
+BEHIND_PER_Z = 0.05
+MOST_BEHIND = 0.2
+"""A text stands out by so many standard deviations; for each one more, others must have so much
+more of its relevance. LoCoMo at 4,096 tokens: a quarter of the prompts get half as long, and a
+hundredth of what they find goes."""
+REPLY_SHARE = 0.1
+REPLY_CHARACTERS = (20, 70, 160)
+LOOKED_THROUGH = 400
+LONG_WORD = 4
+"""A question comes with a sentence of its reply, if possible a short one, or with all of a short
+reply; a reply, with a short question. Sentences and questions that come so take this share of the
+budget at most."""
 MOST_NUMBERS = 6
-"""A message with more numbers, each behind a word, is not about one thing of many: it quotes something."""
-NAMED_SHARE, MEMORY_SHARE = 0.6, 0.4
-"""The most that a named document takes, and memories while anything else has use for it (DESIGN: 60 and 40 %)."""
+"""A message with more numbers, each behind a word, is not about one thing of many: it quotes
+something."""
+NAMED_SHARE = 0.6
+MEMORY_SHARE = 0.4
+"""The most that a named document takes, and memories while anything else has use for it (DESIGN: 60
+and 40 %)."""
 OWN_SECTION = "## Said earlier in this conversation\n"
 MIXED_SECTION = "## Found for this message\n"
 HERE = "[in this conversation]\n"
-"""Stands above a message without a date where it could seem to be a part of what comes from elsewhere."""
+"""Stands above a message without a date where it could seem to be a part of what comes from
+elsewhere."""
 _MOST_CHARACTERS_PER_TOKEN = 16
 _MOST_TITLE_CHARACTERS = 80
-_IDENTIFIER, _YEAR, _HEADING = re.compile(r"\d+"), re.compile(r"(19|20)\d\d"), re.compile("#{1,6} ")
+_IDENTIFIER = re.compile(r"\d+")
+_YEAR = re.compile(r"(19|20)\d\d")
+_HEADING = re.compile("#{1,6} ")
 _RELATIVE = re.compile(vocabulary("search")["relative"], re.IGNORECASE)
 _NO_HEADING = str.maketrans("[]", "()")
 
@@ -53,9 +81,11 @@ class Retrieved:
     fragments: tuple[Fragment, ...] = ()
     more_omitted: Mapping[Reason, int] = field(default_factory=dict)
     scores: Callable[[str, str], dict[str, float]] = lambda *_: {}
-    """Tells what every part of the ranking says of an item, by source and id; nothing of one that was not ranked."""
+    """Tells what every part of the ranking says of an item, by source and id; nothing of one that
+    was not ranked."""
     omitted: Callable[[], tuple[ReportItem, ...]] = tuple
-    """Tells the best of those left out, and about what each would have cost; only a report decodes them."""
+    """Tells the best of those left out, and about what each would have cost; only a report decodes
+    them."""
 
 
 def select(
@@ -74,9 +104,10 @@ def select(
 ) -> Retrieved:
     """Fills a budget with the texts that are worth most per token, and at least their price.
 
-    Prices are least probabilities for each token: of a text, and of one of another conversation. Messages from `end`
-    on, those `shown` and texts `given` stand in the prompt already, of `in_short` ones a part.
-    What is taken with the last `transient_tokens` of the budget stands behind the rest, and only in this prompt.
+    Prices are least probabilities for each token: of a text, and of one of another conversation.
+    Messages from `end` on, those `shown` and texts `given` stand in the prompt already, of
+    `in_short` ones a part. What is taken with the last `transient_tokens` of the budget stands
+    behind the rest, and only in this prompt.
     """
     quotable = pool.searched.quotable
     stands = np.zeros(len(quotable), np.bool_)
@@ -87,7 +118,9 @@ def select(
     new = pool.folded != saying("", pool.question.text)[1]
     free = pool.meant & np.concatenate((np.ones(first, np.bool_), ~stands[pool.places]))
     most_items = len(pool.meant) if limits.most_items is None else limits.most_items
-    selection = _Selection(conversation, pool, budget_tokens, free & new, most_items, numbered, transient_tokens)
+    selection = _Selection(
+        conversation, pool, budget_tokens, free & new, most_items, numbered, transient_tokens
+    )
     named = selection.take_named()
     whole = {part.id for part in named if part.status is Status.INCLUDED}
     gone = [other.id in given or other.id.rpartition("#")[0] in whole for other in pool.others]
@@ -95,20 +128,32 @@ def select(
     all_free = int(np.count_nonzero(free[:first]) + np.count_nonzero(quotable)) - len(above)
     free_before = np.count_nonzero(free)
     free &= not pool.question.is_small_talk
-    if not pool.question.is_broad:  # such a message is about each text, however little they have in common
+    if (
+        not pool.question.is_broad
+    ):  # such a message is about each text, however little they have in common
         free &= _is_near_best(pool.ranking.relevance) | pool.evidence.asked_for
         free &= _is_worth(pool, prices, limits.min_relevance)
         if pool.evidence.is_weak:
-            free[:first] &= np.array([other.source != "conversations" for other in pool.others], np.bool_)
+            free[:first] &= np.array(
+                [other.source != "conversations" for other in pool.others], np.bool_
+            )
     too_weak = int(free_before - np.count_nonzero(free))
     best = highest(np.flatnonzero(free), pool.ranking.keys, MOST_WORTH)
     best = _each_said_once(pool, best[new[best]], pool.searched.index.sayings.values[above])
     best = _without_siblings(pool, best)
-    numbers = best[: limits.candidates or max(CANDIDATES, budget_tokens // TOKENS_PER_CANDIDATE)].tolist()
+    numbers = best[
+        : limits.candidates or max(CANDIDATES, budget_tokens // TOKENS_PER_CANDIDATE)
+    ].tolist()
     selection.fill(numbers)
     selection.mark_replaced(above.tolist())
-    dates = {number: pool.text(number).date or "" if number >= first else "" for number in selection.chosen}
-    chosen = sorted(selection.chosen.items(), key=lambda it: (it[1].transient, it[0] >= first, dates[it[0]], it[0]))
+    dates = {
+        number: pool.text(number).date or "" if number >= first else ""
+        for number in selection.chosen
+    }
+    chosen = sorted(
+        selection.chosen.items(),
+        key=lambda it: (it[1].transient, it[0] >= first, dates[it[0]], it[0]),
+    )
     listed = [number for number in numbers if number not in selection.chosen][:LISTED_OMISSIONS]
     more = all_free - len(chosen) - len(listed)
     too_weak = min(too_weak, more)  # a reply is quoted for its question, however weak it is
@@ -116,10 +161,17 @@ def select(
     numbers_of = {(part.source, part.id): number for number, part in chosen}
 
     def left_out(number: int) -> ReportItem:
-        text, scores = pool.text(number), pool.ranking.scores(number)
-        about: dict[str, Any] = {"source": _source(text), "scores": scores, "preview": preview(text.text)}
+        text = pool.text(number)
+        scores = pool.ranking.scores(number)
+        about: dict[str, Any] = {
+            "source": _source(text),
+            "scores": scores,
+            "preview": preview(text.text),
+        }
         tokens = int(pool.costs[number])
-        return ReportItem(id=text.id, tokens=tokens, status=Status.OMITTED, reason=Reason.RANKED_LOWER, **about)
+        return ReportItem(
+            id=text.id, tokens=tokens, status=Status.OMITTED, reason=Reason.RANKED_LOWER, **about
+        )
 
     return Retrieved(
         fragments=(*named, *(part for _, part in chosen)),
@@ -130,7 +182,10 @@ def select(
 
 
 def _is_near_best(relevance: Scores) -> NDArray[np.bool_]:
-    """Returns which texts are not far behind the best one; the further that stands out, the closer they must be."""
+    """Returns which texts are not far behind the best one.
+
+    The further that stands out, the closer they must be.
+    """
     scores = z_scores(relevance)
     best = scores.max(initial=0.0)
     share = min(MOST_BEHIND, BEHIND_PER_Z * (best - STANDS_OUT_Z))
@@ -141,16 +196,22 @@ def _is_near_best(relevance: Scores) -> NDArray[np.bool_]:
 def _is_worth(pool: Pool, prices: tuple[float, float], relevance: float) -> NDArray[np.bool_]:
     """Returns which texts are needed with a probability of `relevance`, and of at least their price for each token."""
     least = np.full(len(pool.meant), prices[0])
-    least[: len(pool.others)][[other.source == "conversations" for other in pool.others]] = prices[1]
+    least[: len(pool.others)][[other.source == "conversations" for other in pool.others]] = prices[
+        1
+    ]
     worth: NDArray[np.bool_] = np.maximum(least, relevance) <= 0
     if not worth.all():
         order = highest(np.flatnonzero(pool.meant), pool.ranking.keys, MOST_WORTH)
         costs = pool.costs[order]
-        worth[order] = pool.evidence.probabilities(order, costs) >= np.maximum(least[order] * costs, relevance)
+        worth[order] = pool.evidence.probabilities(order, costs) >= np.maximum(
+            least[order] * costs, relevance
+        )
     return worth
 
 
-def _each_said_once(pool: Pool, numbers: NDArray[np.intp], said_above: NDArray[np.int64]) -> NDArray[np.intp]:
+def _each_said_once(
+    pool: Pool, numbers: NDArray[np.intp], said_above: NDArray[np.int64]
+) -> NDArray[np.intp]:
     """Leaves out texts that the prompt says already, and all but the first one of those that say the same."""
     said = pool.said[numbers]
     firsts = np.sort(np.unique(said, return_index=True)[1])
@@ -160,31 +221,42 @@ def _each_said_once(pool: Pool, numbers: NDArray[np.intp], said_above: NDArray[n
 def _without_siblings(pool: Pool, numbers: NDArray[np.intp]) -> NDArray[np.intp]:
     """Leaves out texts about other numbers if the message names one and there are like texts for each number.
 
-    "Where is item 12?" wants the line about item 12, not those that say the same of 200 others; "items 12 to 20",
-    "after item 12" and "20 items" want others, too. So one text has to have all numbers, each behind the same word.
+    "Where is item 12?" wants the line about item 12, not those that say the same of 200 others;
+    "items 12 to 20", "after item 12" and "20 items" want others, too. So one text has to have all
+    numbers, each behind the same word.
     """
     pairs = pairwise(pool.question.terms)
-    wanted = {pair for pair in pairs if _IDENTIFIER.search(pair[1]) and not _YEAR.fullmatch(pair[1])}
+    wanted = {
+        pair for pair in pairs if _IDENTIFIER.search(pair[1]) and not _YEAR.fullmatch(pair[1])
+    }
     if not 0 < len(wanted) <= MOST_NUMBERS or _RELATIVE.search(pool.question.text):
         return numbers
 
     def share(of: Iterable[str]) -> Scores:
-        words, lexical = dict.fromkeys(of, 1.0), pool.searched.index.lexical
-        return np.concatenate((pool.shelf.covered(words), lexical.covered(words, pool.places)))[numbers]
+        words = dict.fromkeys(of, 1.0)
+        lexical = pool.searched.index.lexical
+        return np.concatenate((pool.shelf.covered(words), lexical.covered(words, pool.places)))[
+            numbers
+        ]
 
     def read(some: NDArray[np.bool_]) -> list[str]:
         return [pool.text(number).text for number in numbers[some].tolist()]
 
-    covered, like = share(term for pair in wanted for term in pair), numbers < len(pool.others)
+    covered = share(term for pair in wanted for term in pair)
+    like = numbers < len(pool.others)
     whole = [text for text in read(covered == 1) if wanted.issubset(pairwise(terms(text)))]
-    for plain in {frozenset(term for term in terms(text) if not _IDENTIFIER.search(term)) for text in whole}:
+    for plain in {
+        frozenset(term for term in terms(text) if not _IDENTIFIER.search(term)) for text in whole
+    }:
         like |= share(plain) == 1 if plain else True  # siblings have all terms without a number
     shape = partial(_IDENTIFIER.sub, "0")
     times = Counter(map(shape, read(like & (covered > 0))))
     if all(times[shape(text)] == 1 for text in whole):  # no other text is decoded
         return numbers
-    near, said = numbers[covered > 0], read(covered > 0)
-    shapes, named = [*map(shape, said)], [wanted.intersection(pairwise(terms(text))) for text in said]
+    near = numbers[covered > 0]
+    said = read(covered > 0)
+    shapes = [*map(shape, said)]
+    named = [wanted.intersection(pairwise(terms(text))) for text in said]
     answered = {shape for shape, found in zip(shapes, named, strict=True) if found}
     gone = [shape in answered and not found for shape, found in zip(shapes, named, strict=True)]
     return numbers[~np.isin(numbers, near[gone])]
@@ -192,7 +264,10 @@ def _without_siblings(pool: Pool, numbers: NDArray[np.intp]) -> NDArray[np.intp]
 
 @dataclass
 class _Selection:
-    """Texts that were taken, and the room that is left; a text is known by its number in the pool."""
+    """Texts that were taken, and the room that is left.
+
+    A text is known by its number in the pool.
+    """
 
     conversation: Conversation
     pool: Pool
@@ -205,11 +280,14 @@ class _Selection:
     """The headings that are paid, above transient texts and above others."""
     chosen: dict[int, Fragment] = field(default_factory=dict)
     threads: dict[str, list[str]] = field(default_factory=dict)
-    """The other conversations that are quoted, by their titles: of several without one, or with the same, each gets a
-    number."""
+    """The other conversations that are quoted, by their titles: of several without one, or with the
+    same, each gets a number."""
 
     def __post_init__(self) -> None:
-        self.memories_left, self.replies_left = int(self.left * MEMORY_SHARE), int(self.left * REPLY_SHARE)
+        self.memories_left, self.replies_left = (
+            int(self.left * MEMORY_SHARE),
+            int(self.left * REPLY_SHARE),
+        )
         self.mixed = bool(self.pool.others or self.pool.named)
         self.count = self.conversation.counter.count_text
 
@@ -221,7 +299,8 @@ class _Selection:
             for other, most in ((whole, int(self.left * NAMED_SHARE)), (summary, self.left)):
                 if other is None or not other.text.strip():
                     continue
-                line, status = fences.item("", other.text), Status.INCLUDED if other is whole else Status.SHRUNK
+                line = fences.item("", other.text)
+                status = Status.INCLUDED if other is whole else Status.SHRUNK
                 part = self._fragment(other, line, self.count(line), value, status)
                 if (price := part.tokens + self.count(part.heading)) <= most:
                     self.left -= price
@@ -271,11 +350,17 @@ class _Selection:
         entries = self.conversation.entries
         is_human = self.conversation.table.human.values
         first = len(self.pool.others)
-        quoted = {int(self.pool.places[number - first]): number for number in self.chosen if number >= first}
+        quoted = {
+            int(self.pool.places[number - first]): number
+            for number in self.chosen
+            if number >= first
+        }
         told = {at: entries[at] for at in {*shown, *quoted} if is_human[at]}
         marks: dict[int, str] = {}
         needed: set[int] = set()
-        for older, newer, about in replaced({at: (entry.speaker, entry.text) for at, entry in told.items()}):
+        for older, newer, about in replaced(
+            {at: (entry.speaker, entry.text) for at, entry in told.items()}
+        ):
             needed |= {quoted[at] for at in (older, newer) if at in quoted}
             if older in quoted:
                 date = f" on {told[newer].date}" if told[newer].date else ""
@@ -296,7 +381,10 @@ class _Selection:
         return marks
 
     def _take(self, numbers: Sequence[int]) -> None:
-        """Takes the texts that fit, and are not taken whole yet, in their order; one that does not fit is skipped."""
+        """Takes the texts that fit, and are not taken whole yet, in their order.
+
+        One that does not fit is skipped.
+        """
         for number in numbers:
             if self.left < SMALLEST_ITEM_TOKENS or len(self.chosen) >= self.most_items:
                 return
@@ -307,7 +395,8 @@ class _Selection:
             if (tokens := self._cost(number, room)) is None:
                 continue
             text = self.pool.text(number)
-            price, is_memory = tokens + self._price_of(self._heading(text)), _source(text) == "memories"
+            price = tokens + self._price_of(self._heading(text))
+            is_memory = _source(text) == "memories"
             if price > (min(room, self.memories_left) if is_memory else room):
                 continue
             self.memories_left -= price if is_memory else 0
@@ -317,27 +406,42 @@ class _Selection:
     def _take_exchange(self, number: int) -> None:
         """Takes what replies to a question, all of it or a sentence, and the short question that a text replies to."""
         if self._is_exchange(number):
-            reply, at = self.pool.text(number + 1), self.pool.position(number + 1)
+            reply = self.pool.text(number + 1)
+            at = self.pool.position(number + 1)
             if len(reply.text) <= REPLY_CHARACTERS[1]:
                 self._take_beside(number + 1, self._line(number + 1))
             elif said := _answering(self.pool.text(number).text, reply.text):
-                line = fences.item(reply.speaker, f"{said} …", f"#{(at or 0) + 1} " if self.numbered else "")
+                line = fences.item(
+                    reply.speaker, f"{said} …", f"#{(at or 0) + 1} " if self.numbered else ""
+                )
                 self._take_beside(number + 1, line, self.replies_left, Status.SHRUNK)
-        if self._is_exchange(number - 1) and len(self.pool.text(number - 1).text) <= REPLY_CHARACTERS[1]:
+        if (
+            self._is_exchange(number - 1)
+            and len(self.pool.text(number - 1).text) <= REPLY_CHARACTERS[1]
+        ):
             self._take_beside(number - 1, self._line(number - 1), self.replies_left // 2)
 
     def _is_exchange(self, asked: int) -> bool:
         """Tells whether a text is a question of the conversation, and the next one is somebody's reply to it."""
-        at, places, index = asked - len(self.pool.others), self.pool.places, self.pool.searched.index
+        at = asked - len(self.pool.others)
+        places = self.pool.places
+        index = self.pool.searched.index
         if not 0 <= at < len(places) - 1 or places[at + 1] != places[at] + 1:
             return False
-        return bool(index.asks.values[places[at]] and np.ptp(index.speaker.values[places[at : at + 2]]))
+        return bool(
+            index.asks.values[places[at]] and np.ptp(index.speaker.values[places[at : at + 2]])
+        )
 
     def _take_beside(
         self, number: int, line: str, most_tokens: int | None = None, how: Status = Status.INCLUDED
     ) -> None:
-        """Takes a line that goes with another one, where there is room: of all, or of so much that is kept for such."""
-        position, tokens, said = self.pool.position(number), self.count(line), self.pool.said
+        """Takes a line that goes with another one, where there is room.
+
+        Of all, or of so much that is kept for such.
+        """
+        position = self.pool.position(number)
+        tokens = self.count(line)
+        said = self.pool.said
         if position is None or not self.may_come[number] or said[number] in said[[*self.chosen]]:
             return
         room = self.left if most_tokens is None else min(self.left, most_tokens)
@@ -348,7 +452,8 @@ class _Selection:
 
     def _take_passage(self, number: int) -> None:
         """Takes what a message says from where it has most words of the query on, as much as there is room for."""
-        text, position = self.pool.text(number), self.pool.position(number)
+        text = self.pool.text(number)
+        position = self.pool.position(number)
         start = most_about(text.text, self.pool.question.terms)
         if position is None or start is None:
             return
@@ -356,16 +461,24 @@ class _Selection:
         rest = text.text[start:][: _MOST_CHARACTERS_PER_TOKEN * max(room, 0)]
 
         def line(size: int) -> str:
-            said = rest if size == len(rest) else f"{rest[: head_end(rest[: size + 1], size)].rstrip()} …"
+            said = (
+                rest
+                if size == len(rest)
+                else f"{rest[: head_end(rest[: size + 1], size)].rstrip()} …"
+            )
             return fences.item(text.speaker, f"{'… ' if start else ''}{said}", f"#{position + 1} ")
 
-        if size := bisect_right(range(1, len(rest) + 1), room, key=lambda size: self.count(line(size))):
+        if size := bisect_right(
+            range(1, len(rest) + 1), room, key=lambda size: self.count(line(size))
+        ):
             self._add(number, line(size), self.count(line(size)), Status.SHRUNK)
 
     def _add(self, number: int, line: str, tokens: int, status: Status = Status.INCLUDED) -> None:
         """Takes a text, or a part of it, and pays for it; the whole takes the place of a part."""
-        value, is_transient = float(self.pool.ranking.keys[number]), self.left < self.transient_tokens
-        before, fragment = self.chosen.get(number), self._fragment(self.pool.text(number), line, tokens, value, status)
+        value = float(self.pool.ranking.keys[number])
+        is_transient = self.left < self.transient_tokens
+        before = self.chosen.get(number)
+        fragment = self._fragment(self.pool.text(number), line, tokens, value, status)
         self.left -= tokens + self._price_of(fragment.heading) - (before.tokens if before else 0)
         if not isinstance(text := self.pool.text(number), Entry) and text.source == "conversations":
             same = self.threads.setdefault(text.label, [])
@@ -374,7 +487,9 @@ class _Selection:
         self.above.add((is_transient, fragment.heading))
         self.chosen[number] = replace(fragment, transient=is_transient)
 
-    def _fragment(self, text: Other | Entry, line: str, tokens: int, value: float, status: Status) -> Fragment:
+    def _fragment(
+        self, text: Other | Entry, line: str, tokens: int, value: float, status: Status
+    ) -> Fragment:
         return Fragment(
             layer=Layer.RETRIEVAL,
             id=text.id,
@@ -394,14 +509,19 @@ class _Selection:
         return fences.item(self.pool.others[number].speaker, self.pool.others[number].text)
 
     def _cost(self, number: int, most_tokens: int) -> int | None:
-        """Returns the cost of a text's line; None where it is more than so much, which is not counted."""
+        """Returns the cost of a text's line.
+
+        None where it is more than so much, which is not counted.
+        """
         if (position := self.pool.position(number)) is not None:
             return self.conversation.count_quote(position, most_tokens, numbered=self.numbered)
         is_long = len(self.pool.others[number].text) > _MOST_CHARACTERS_PER_TOKEN * most_tokens
         return None if is_long else self.count(self._line(number))
 
     def _price_of(self, heading: str) -> int:
-        return 0 if (self.left < self.transient_tokens, heading) in self.above else self.count(heading)
+        return (
+            0 if (self.left < self.transient_tokens, heading) in self.above else self.count(heading)
+        )
 
     def _heading(self, text: Other | Entry) -> str:
         """Returns the line that texts of one place or messages of one day stand under."""
@@ -411,14 +531,23 @@ class _Selection:
             return "[known about the user]\n"
         if text.source == "documents":
             title = one_line(text.title)[:_MOST_TITLE_CHARACTERS].translate(_NO_HEADING)
-            return f"[document: {fences.as_data(title)}{', ' if text.date else ''}{text.date or ''}]\n"
+            return (
+                f"[document: {fences.as_data(title)}{', ' if text.date else ''}{text.date or ''}]\n"
+            )
         same = self.threads.get(text.label, [])
         number = same.index(text.title) if text.title in same else len(same)
-        return f"[{_other_heading(text)}]\n" if number == 0 else f"[{_other_heading(text)} ({number + 1})]\n"
+        return (
+            f"[{_other_heading(text)}]\n"
+            if number == 0
+            else f"[{_other_heading(text)} ({number + 1})]\n"
+        )
 
 
 def _other_heading(text: Other) -> str:
-    """Returns what stands above the messages of a day of another conversation: the day, and its title if it has one."""
+    """Returns what stands above the messages of a day of another conversation.
+
+    The day, and its title if it has one.
+    """
     title = fences.as_data(one_line(text.label)[:_MOST_TITLE_CHARACTERS].translate(_NO_HEADING))
     day = f"{text.date}, " if text.date else ""
     return f"{day}in another conversation: {title}" if title else f"{day}in another conversation"
@@ -430,7 +559,10 @@ def _answering(question: str, reply: str) -> str:
     least, short, most = REPLY_CHARACTERS
     found = sentences(reply[:LOOKED_THROUGH])[: None if len(reply) <= LOOKED_THROUGH else -1]
     whole = [one for one in found if least < len(one) <= most and not _HEADING.match(one)]
-    shared = {one: len(words.intersection(one.lower().split())) if len(one) <= short else -len(one) for one in whole}
+    shared = {
+        one: len(words.intersection(one.lower().split())) if len(one) <= short else -len(one)
+        for one in whole
+    }
     return max(whole, key=lambda one: (len(one) <= short, shared[one]), default="")
 
 

@@ -1,4 +1,7 @@
-"""One search over a user's messages, the facts about them and their documents; and its reranking."""
+"""One search over a user's messages, the facts about them and their documents.
+
+And its reranking.
+"""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,6 +12,7 @@ import numpy as np
 from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.embeddings import Embeddings
 from numpy.typing import NDArray
+
 from langchain_ctxbudget.flow import Call, Flow, with_fallback
 from langchain_ctxbudget.history import (
     NOWHERE,
@@ -32,7 +36,9 @@ CHUNKS = 50
 """Candidates that a search takes from documents."""
 RERANKED = 50
 NOT_SEARCHED = "documents not searched"
-RECENCY_BOOST, NAMES_BOOST, YEAR_DAYS = 0.2, 0.3, 365
+RECENCY_BOOST = 0.2
+NAMES_BOOST = 0.3
+YEAR_DAYS = 365
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,25 +59,37 @@ class Sources:
     others: OtherConversations = field(default_factory=OtherConversations)
 
     def read(self, query: Query, failures: list[str]) -> Flow[tuple[tuple[Other, ...], Elsewhere]]:
-        """Returns what a query may be about, and what is known of other conversations; a source that fails is empty."""
+        """Returns what a query may be about, and what is known of other conversations.
+
+        A source that fails is empty.
+        """
         found: list[Other] = []
         said = NOWHERE
         if "conversations" in self.names:
-            store, opened = self.catalogue.store, self.without_conversation
-            reading = self.others.read(store, self.user_id, query, without_conversation=opened, failures=failures)
-            said = yield from with_fallback(reading, NOWHERE, "other conversations not searched", failures)
+            store = self.catalogue.store
+            opened = self.without_conversation
+            reading = self.others.read(
+                store, self.user_id, query, without_conversation=opened, failures=failures
+            )
+            said = yield from with_fallback(
+                reading, NOWHERE, "other conversations not searched", failures
+            )
             found += said.candidates
         if "documents" in self.names and not self.summaries_only:
-            from langchain_ctxbudget.documents import SHARED, owner_of  # noqa: PLC0415 - where there may be some
+            from langchain_ctxbudget.documents import SHARED, owner_of
 
             owners = (owner_of(self.user_id), SHARED)
             chunks = self.catalogue.search(
                 owners, query.text, limit=CHUNKS, embeddings=self.embeddings, failures=failures
             )
-            found += [chunk for chunk, _ in (yield from with_fallback(chunks, (), NOT_SEARCHED, failures))]
+            found += [
+                chunk for chunk, _ in (yield from with_fallback(chunks, (), NOT_SEARCHED, failures))
+            ]
         return (*found, *(self.memories if "memories" in self.names else ())), said
 
-    def read_named(self, texts: Sequence[str], max_tokens: int, failures: list[str]) -> Flow[tuple[Named, ...]]:
+    def read_named(
+        self, texts: Sequence[str], max_tokens: int, failures: list[str]
+    ) -> Flow[tuple[Named, ...]]:
         """Returns the documents that messages name, the last one first, whole where they have up to `max_tokens`."""
         if "documents" not in self.names:
             return ()
@@ -90,31 +108,44 @@ def search(
     others, found = yield from sources.read(asked, failures)
     searched = replace(opened, elsewhere=sources.vectors, asked=asked.embedded)
     pool = yield from gather(searched, query, sources.embeddings, failures, others, found=found)
-    return [document(pool, number, conversation) for number in pool.best(pool.ranking.relevance, limit)], failures
+    return [
+        document(pool, number, conversation) for number in pool.best(pool.ranking.relevance, limit)
+    ], failures
 
 
-def boosted(pool: Pool, settings: RetrievalSettings, names: Collection[str], today: date | None) -> Pool:
+def boosted(
+    pool: Pool, settings: RetrievalSettings, names: Collection[str], today: date | None
+) -> Pool:
     """Raises new texts, and texts that name the message's entities, by shares of the distance of keys (seed 004)."""
     if not (settings.recency_weight and today) and not (settings.entity_weight and names):
         return pool
     best = pool.best(pool.ranking.keys, settings.candidates or CANDIDATES)
-    boost, called = np.zeros(len(pool.ranking.keys)), {fold(name) for name in names}
+    boost = np.zeros(len(pool.ranking.keys))
+    called = {fold(name) for name in names}
     for number in best:
-        text, said = pool.text(number), fold(pool.text(number).text) if called else ""
+        text = pool.text(number)
+        said = fold(pool.text(number).text) if called else ""
         new = _recency(text.date, today) if text.date and today else 0.0
         shared = sum(name in said for name in called) / max(1, len(called))
-        boost[number] = settings.recency_weight * RECENCY_BOOST * new + settings.entity_weight * NAMES_BOOST * shared
+        boost[number] = (
+            settings.recency_weight * RECENCY_BOOST * new
+            + settings.entity_weight * NAMES_BOOST * shared
+        )
     distance = float(np.ptp(pool.ranking.keys[best])) if best else 0.0
     return replace(pool, ranking=pool.ranking.with_part("boost", boost * distance))
 
 
 def weighted(pool: Pool, weights: Sequence[float] | None, today: date | None) -> Pool:
     """Gives the places that memories have in a ranking to these in the order of their weighted parts (seed 002)."""
-    at = np.array([number for number, text in enumerate(pool.others) if text.source == "memories"], np.intp)
+    at = np.array(
+        [number for number, text in enumerate(pool.others) if text.source == "memories"], np.intp
+    )
     if weights is None or not len(at := at[pool.meant[at]]):
         return pool
     memories = [pool.others[number] for number in at]
-    parts = [[one.certainty, _recency(one.date, today), PRIORITIES[one.kind] / 100] for one in memories]
+    parts = [
+        [one.certainty, _recency(one.date, today), PRIORITIES[one.kind] / 100] for one in memories
+    ]
     scores = np.column_stack((pool.likeness[at], parts)) @ weights
     return _in_order(pool, at[np.argsort(-scores, kind="stable")], "memories")
 
@@ -133,13 +164,20 @@ def _recency(said: str | None, today: date | None) -> float:
 
 
 def rerank(
-    pool: Pool, reranker: BaseDocumentCompressor, failures: list[str], conversation: Conversation, most: int | None
+    pool: Pool,
+    reranker: BaseDocumentCompressor,
+    failures: list[str],
+    conversation: Conversation,
+    most: int | None,
 ) -> Flow[Pool]:
     """Puts the best texts of a pool in a reranker's order, what it leaves out after them."""
     best = pool.best(pool.ranking.keys, most or RERANKED)
     if not best:
         return pool
-    name, query, numbers, texts = type(reranker).__name__, pool.question.text, dict[str, int](), list[Document]()
+    name = type(reranker).__name__
+    query = pool.question.text
+    numbers = dict[str, int]()
+    texts = list[Document]()
     for number in best:
         texts.append(said := document(pool, number, conversation))
         numbers[said.metadata["id"]] = number
@@ -147,28 +185,38 @@ def rerank(
             said.page_content = f"{speaker}: {said.page_content}"
     try:
         answer: Sequence[Document] = yield Call(
-            lambda: reranker.compress_documents(texts, query), lambda: reranker.acompress_documents(texts, query)
+            lambda: reranker.compress_documents(texts, query),
+            lambda: reranker.acompress_documents(texts, query),
         )
-        given = (numbers.get(str(found.metadata.get("id"))) for found in answer)  # many copy text and metadata alone
+        given = (
+            numbers.get(str(found.metadata.get("id"))) for found in answer
+        )  # many copy text and metadata alone
         chosen = list(dict.fromkeys(number for number in given if number is not None))
-    except Exception as error:  # noqa: BLE001 - whatever a reranker raises, there is an order without it
+    except Exception as error:
         failures.append(f"reranker {name}: {type(error).__name__}: {error}")
         return pool
     if len(chosen) < len(best):
-        failures.append(f"reranker {name}: gave back {len(chosen)} of {len(best)} documents; others follow as found")
+        failures.append(
+            f"reranker {name}: gave back {len(chosen)} of {len(best)} documents; others follow as found"
+        )
     return _in_order(pool, np.array(list(dict.fromkeys((*chosen, *best))), np.intp), "reranker")
 
 
 def document(pool: Pool, number: int, conversation: Conversation | None) -> Document:
-    """Returns a text as a LangChain document; a message also names its `conversation_id` and `reference`.
+    """Returns a text as a LangChain document.
 
-    Its `score` is its relevance, whatever it costs; `value`, of its `scores`, is the worth of a token of it.
+    A message also names its `conversation_id` and `reference`.
+
+    Its `score` is its relevance, whatever it costs; `value`, of its `scores`, is the worth of a
+    token of it.
     """
     text = pool.text(number)
     if isinstance(text, Entry):
         title = conversation.scope.conversation_id if conversation else ""
         said: dict[str, Any] = {"text": text.text, "speaker": text.speaker, "date": text.date}
-        text = Candidate(id=message_reference(title, text.id), source="conversations", title=title, **said)
+        text = Candidate(
+            id=message_reference(title, text.id), source="conversations", title=title, **said
+        )
     metadata = {
         "id": text.id,
         "found_in": text.source,
@@ -177,11 +225,18 @@ def document(pool: Pool, number: int, conversation: Conversation | None) -> Docu
         "date": text.date or "",
         "speaker": text.speaker,
         "score": float(pool.ranking.relevance[number]),
-        "scores": {**pool.ranking.scores(number), "value": round(float(pool.ranking.keys[number]), 3)},
+        "scores": {
+            **pool.ranking.scores(number),
+            "value": round(float(pool.ranking.keys[number]), 3),
+        },
     }
     if text.source == "conversations":
         metadata |= {"conversation_id": text.title, "reference": text.id.partition("/")[2]}
-    from langchain_ctxbudget.documents import beside  # noqa: PLC0415 - where there may be some
+    from langchain_ctxbudget.documents import beside
 
-    given = {name: value for name, value in text.metadata.items() if name not in ("source", "title", "date")}
+    given = {
+        name: value
+        for name, value in text.metadata.items()
+        if name not in ("source", "title", "date")
+    }
     return Document(text.text, id=text.id, metadata=beside(given, metadata))

@@ -1,4 +1,7 @@
-"""Ranking of texts for a message: relevance, worth per token (docs/internals/retrieval.md); and filling a budget."""
+"""Ranking of texts for a message: relevance, worth per token (docs/internals/retrieval.md).
+
+And filling a budget.
+"""
 
 import re
 from bisect import bisect_right
@@ -13,7 +16,15 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from langchain_ctxbudget.messages import STOP_WORDS, fold, sentences, terms, vocabulary, without_mentions
+
+from langchain_ctxbudget.messages import (
+    STOP_WORDS,
+    fold,
+    sentences,
+    terms,
+    vocabulary,
+    without_mentions,
+)
 from langchain_ctxbudget.settings import Source
 
 Scores: TypeAlias = NDArray[np.float64]
@@ -24,33 +35,47 @@ Alike: TypeAlias = Callable[[NDArray[np.intp], Scores], Scores]
 """Takes a few texts, by number and weight, and returns how like them every text is."""
 NEIGHBOURHOOD = 2
 """Texts before and after that lend a text their score."""
-RELEVANCE_OFFSET, LENGTH_OFFSET = 0.2, 4.0
-"""The worth of the least relevant text beside the most relevant one; about the tokens of a line besides its text."""
+RELEVANCE_OFFSET = 0.2
+LENGTH_OFFSET = 4.0
+"""The worth of the least relevant text beside the most relevant one; about the tokens of a line
+besides its text."""
 PER_DEVIATION = 0.2
 """What a deviation of relevance adds to its logarithm: so a text that stands out may be long."""
 FULL_SPREAD = 0.75
-"""Deviation of the logarithms of costs from which length counts in full: else a shorter text saves little."""
-SHORT_SESSION, FIRST_FOUND = 8.0, 10
-"""Texts per session up to which it is about one thing; the best texts, which show what others look like."""
+"""Deviation of the logarithms of costs from which length counts in full: else a shorter text saves
+little."""
+SHORT_SESSION = 8.0
+FIRST_FOUND = 10
+"""Texts per session up to which it is about one thing; the best texts, which show what others look
+like."""
 NEGLIGIBLE = 0.01
 """Where sessions are so long, feedback says next to nothing and is not asked for."""
-SHORTEST_NAME, NEARLY = 4, 0.75
+SHORTEST_NAME = 4
+NEARLY = 0.75
 """A name of so many letters may be meant by a word that is so much like it, as `difflib` has it."""
 LONGEST_ASKED = 2_000
 """In a text of more characters names are not corrected."""
-NEAR_DAYS, DAYS_OF_MONTH, LEAP_YEAR = 3.0, 31, 2024
+NEAR_DAYS = 3.0
+DAYS_OF_MONTH = 31
+LEAP_YEAR = 2024
 """So many days from a named one, a text counts for a third (1 / e) of one of the day."""
-ROLES = frozenset({"user", "assistant", "human", "ai", "bot", "system", "tool", "function", "developer", "model"})
+ROLES = frozenset(
+    {"user", "assistant", "human", "ai", "bot", "system", "tool", "function", "developer", "model"}
+)
 """Names that say what a speaker does and not who it is."""
 _ENGLISH = vocabulary("search")
-MONTHS, WEEKDAYS = _ENGLISH["months"].split(), _ENGLISH["weekdays"].split()
+MONTHS = _ENGLISH["months"].split()
+WEEKDAYS = _ENGLISH["weekdays"].split()
 _FIRST_PERSON = frozenset(_ENGLISH["first_person"].split())
 _SPELLED_OUT = {"between": r"\1to", "day_to_day": r"\1 \3\2", "to_day": r"\1\2\3\1 "}
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The weight of each part of a key, as docs/internals/retrieval.md explains them; 0 switches a part off."""
+    """The weight of each part of a key, as docs/internals/retrieval.md explains them.
+
+    0 switches a part off.
+    """
 
     lexical: float = 0.2
     dense: float = 0.4
@@ -103,7 +128,10 @@ Span: TypeAlias = tuple[NamedDate, NamedDate]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The terms and speakers of a message, and the dates that it asks about; one that asks nothing has none."""
+    """The terms and speakers of a message, and the dates that it asks about.
+
+    One that asks nothing has none.
+    """
 
     terms: tuple[str, ...]
     speakers: frozenset[int] = frozenset()
@@ -111,24 +139,38 @@ class Question:
     dates: tuple[Span, ...] = ()
     text: str = ""
     is_small_talk: bool = False
-    """It asks nothing, names nobody, and has words of courtesy and of time alone: "ok, talk to you on Monday"."""
+    """It asks nothing, names nobody, and has words of courtesy and of time alone: "ok, talk to you
+    on Monday"."""
 
     @property
     def is_broad(self) -> bool:
-        """It asks for a summary, an order, a list or a number of times: some of everything answers it, not the best."""
+        """It asks for a summary, an order, a list or a number of times.
+
+        Some of everything answers it, not the best.
+        """
         return bool(_ENGLISH.everything.search(self.text))
 
     def refers_to(self, known: Container[str]) -> bool:
-        """Tells whether it asks about those who speak, or a thing with a known term: "my flight", "the flight"."""
-        is_known = any(term in known for term in terms(" ".join(_ENGLISH.definite.findall(self.text))))
+        """Tells whether it asks about those who speak, or a thing with a known term.
+
+        "my flight", "the flight".
+        """
+        is_known = any(
+            term in known for term in terms(" ".join(_ENGLISH.definite.findall(self.text)))
+        )
         is_theirs = is_known or _ENGLISH.personal.search(_ENGLISH.how_to.sub(" ", self.text))
         return bool(is_theirs and _ENGLISH.asks.search(self.text))
 
     @classmethod
     def of(cls, text: str, names: Sequence[str] = (), today: date | None = None) -> "Question":
         """Reads a message; where one name is part of another, the longest one is meant."""
-        known = [(" ".join(fold(name).split()), number) for number, own in enumerate(called(names)) for name in own]
-        named, rest = set[int](), fold(text)
+        known = [
+            (" ".join(fold(name).split()), number)
+            for number, own in enumerate(called(names))
+            for name in own
+        ]
+        named = set[int]()
+        rest = fold(text)
         for name in sorted({name for name, _ in known}, key=len, reverse=True):
             if (without := without_mentions(rest, name)) != rest:
                 named |= {number for own, number in known if own == name}
@@ -162,7 +204,10 @@ class Ranking:
 
 
 def is_courtesy(text: str) -> bool:
-    """Tells whether a text has words of courtesy alone, or none: "Noted.", "Thanks, talk to you on Monday!"."""
+    """Tells whether a text has words of courtesy alone, or none.
+
+    "Noted.", "Thanks, talk to you on Monday!".
+    """
     return not terms(text) or Question.of(text).is_small_talk
 
 
@@ -172,7 +217,10 @@ def is_name(name: str) -> bool:
 
 
 def called(names: Sequence[str]) -> list[tuple[str, ...]]:
-    """Returns what a text may call each of some speakers: the whole name, or a first name of nobody else."""
+    """Returns what a text may call each of some speakers.
+
+    The whole name, or a first name of nobody else.
+    """
     words = [_ENGLISH.word.findall(name) if is_name(name) else [] for name in names]
     first_names = Counter(fold(own[0]) for own in words if own)
     result: list[tuple[str, ...]] = []
@@ -184,8 +232,13 @@ def called(names: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def spelled(text: str, names: Sequence[str], known: Container[str]) -> str:
-    """Returns a text with the names of speakers that are spelled nearly so; `known` terms are other words."""
-    parts = {fold(part): part for name in names if is_name(name) for part in _ENGLISH.word.findall(name)}
+    """Returns a text with the names of speakers that are spelled nearly so.
+
+    `known` terms are other words.
+    """
+    parts = {
+        fold(part): part for name in names if is_name(name) for part in _ENGLISH.word.findall(name)
+    }
     if not parts or len(text) > LONGEST_ASKED:
         return text
 
@@ -194,13 +247,18 @@ def spelled(text: str, names: Sequence[str], known: Container[str]) -> str:
         is_plain = len(word) < SHORTEST_NAME or not word[0].isupper()
         if is_plain or fold(word) in parts or any(term in known for term in terms(word)):
             return word
-        return parts[close[0]] if (close := get_close_matches(fold(word), parts, 1, NEARLY)) else word
+        return (
+            parts[close[0]] if (close := get_close_matches(fold(word), parts, 1, NEARLY)) else word
+        )
 
     return _ENGLISH.word.sub(meant, text)
 
 
 def first_person(text: str, *, from_user: bool = False) -> float:
-    """Returns the share of words of the first person; 1 of a user's instruction that is to hold from now on."""
+    """Returns the share of words of the first person.
+
+    1 of a user's instruction that is to hold from now on.
+    """
     if from_user and _ENGLISH.standing.search(text):
         return 1.0
     words = _ENGLISH.word.findall(text.lower())
@@ -213,17 +271,29 @@ def day_number(iso_date: str | None) -> int:
 
 
 def named_dates(text: str, today: date | None = None) -> tuple[Span, ...]:
-    """Returns the months and days that a text names, "4 to 6 March" as one span; last week is as seen from `today`."""
+    """Returns the months and days that a text names, "4 to 6 March" as one span.
+
+    Last week is as seen from `today`.
+    """
     text = _seen_from(today, text) if today else text
-    text = _ENGLISH.iso.sub(lambda it: f"{it[3] or ''} {MONTHS[int(it[2]) - 1].title()} {it[1]}", text)
+    text = _ENGLISH.iso.sub(
+        lambda it: f"{it[3] or ''} {MONTHS[int(it[2]) - 1].title()} {it[1]}", text
+    )
     for pattern, spelled_out in _SPELLED_OUT.items():
         text = re.sub(_ENGLISH[pattern], spelled_out, text)
-    spans, end = list[Span](), 0
+    spans = list[Span]()
+    end = 0
     for it in _ENGLISH.month.finditer(text):
-        day, year, before = int(it["before"] or it["after"] or 0), int(it["year"] or 0), text[end : it.start()]
+        day = int(it["before"] or it["after"] or 0)
+        year = int(it["year"] or 0)
+        before = text[end : it.start()]
         first = last = year, MONTHS.index(it["month"].lower()) + 1, day
-        ends = spans and re.fullmatch(_ENGLISH["until"], before) and bool(spans[-1][0][2]) == bool(day)
-        is_meant = day or year or ends or it["to"] is not None or re.search(_ENGLISH["of_month"], before)
+        ends = (
+            spans and re.fullmatch(_ENGLISH["until"], before) and bool(spans[-1][0][2]) == bool(day)
+        )
+        is_meant = (
+            day or year or ends or it["to"] is not None or re.search(_ENGLISH["of_month"], before)
+        )
         if not is_meant or day > monthrange(year or LEAP_YEAR, last[1])[1]:
             continue
         if ends:
@@ -240,25 +310,39 @@ def _seen_from(today: date, text: str) -> str:
     """Returns a text with the dates of yesterday, and of all of last week or of its days."""
     monday = today - timedelta(today.weekday() + 7)
     days = {name: str(monday + timedelta(number)) for number, name in enumerate(WEEKDAYS)}
-    text, week = re.sub(_ENGLISH["yesterday"], str(today - timedelta(1)), text), _ENGLISH["last_week"]
-    dated = re.sub(_ENGLISH["weekday"], lambda it: days[it[1].lower()], text) if re.search(week, text) else text
+    text = re.sub(_ENGLISH["yesterday"], str(today - timedelta(1)), text)
+    week = _ENGLISH["last_week"]
+    dated = (
+        re.sub(_ENGLISH["weekday"], lambda it: days[it[1].lower()], text)
+        if re.search(week, text)
+        else text
+    )
     return re.sub(week, f"{monday} to {monday + timedelta(6)}", text) if dated == text else dated
 
 
 def highest(numbers: NDArray[np.intp], scores: NDArray[Any], most: int) -> NDArray[np.intp]:
-    """Returns those of some numbers that have the highest scores, the highest first; of equal ones, the first."""
-    chosen, columns = scores[numbers], 4 * most
+    """Returns those of some numbers that have the highest scores, the highest first.
+
+    Of equal ones, the first.
+    """
+    chosen = scores[numbers]
+    columns = 4 * most
     if len(numbers) > most > 0:  # of many, the best one of each column tells as well what is enough
         rows = chosen[: len(chosen) // columns * columns].reshape(-1, columns)
         best = rows.max(axis=0) if len(rows) > 1 else chosen
         enough = chosen >= np.partition(best, len(best) - most)[len(best) - most]
-        numbers, chosen = numbers[enough], chosen[enough]
+        numbers = numbers[enough]
+        chosen = chosen[enough]
     return numbers[np.argsort(-chosen, kind="stable")][:most]
 
 
 def z_scores(scores: Scores, sample: Places = ALL, of: Places = ALL) -> Scores:
-    """Returns scores by the mean and the standard deviation of those that stand for all; zeros where all are alike."""
-    some, asked = scores[sample], scores[of]
+    """Returns scores by the mean and the standard deviation of those that stand for all.
+
+    Zeros where all are alike.
+    """
+    some = scores[sample]
+    asked = scores[of]
     if not some.size or np.ptp(some) == 0:  # a deviation of rounding errors is none
         return np.zeros_like(asked)
     found: Scores = (asked - some.mean()) / some.std()
@@ -279,12 +363,15 @@ def rank(
 ) -> Ranking:
     """Returns the worth of every text to a question, from z-scores of its words, its meaning and its session's words.
 
-    Where no meaning is known, the words count for it; `short` and the `sample` stand for all where texts are some.
+    Where no meaning is known, the words count for it; `short` and the `sample` stand for all where
+    texts are some.
     """
     if not len(texts):
         return Ranking(np.zeros(0), np.zeros(0))
-    short, meaning = shortness(texts.session) if short is None else short, words if meaning is None else meaning
-    own, starts = words + meaning, np.flatnonzero(np.diff(texts.session, prepend=texts.session[:1] - 1))
+    short = shortness(texts.session) if short is None else short
+    meaning = words if meaning is None else meaning
+    own = words + meaning
+    starts = np.flatnonzero(np.diff(texts.session, prepend=texts.session[:1] - 1))
     lengths = np.diff(starts, append=len(texts))
     within = np.repeat(weights.session_best * np.maximum.reduceat(own, starts), lengths)
     within += weights.session * (0.0 if sessions is None else sessions)
@@ -317,14 +404,24 @@ def _lent(texts: Texts, own: Scores) -> Scores:
     return lent
 
 
-def _worth(texts: Texts, question: Question, relevance: Scores, weights: Weights, short: float) -> dict[str, Scores]:
+def _worth(
+    texts: Texts, question: Question, relevance: Scores, weights: Weights, short: float
+) -> dict[str, Scores]:
     """Returns the parts of a key: what speaks for spending tokens on a text."""
-    scaled, speakers = (relevance - relevance.min()) / (np.ptp(relevance) or 1.0), texts.speaker + 1
+    scaled = (relevance - relevance.min()) / (np.ptp(relevance) or 1.0)
+    speakers = texts.speaker + 1
     counts = np.bincount(speakers)
-    longer = np.log(np.bincount(speakers, texts.costs) / np.maximum(counts, 1) + 1)  # than the texts of others
+    longer = np.log(
+        np.bincount(speakers, texts.costs) / np.maximum(counts, 1) + 1
+    )  # than the texts of others
     longer -= longer[counts > 0].mean()
-    back, costs = np.log1p((texts.session[-1] - texts.session).astype(np.float64)), np.log(texts.costs + LENGTH_OFFSET)
-    said = np.isin(texts.speaker, list(question.speakers)) if len(question.speakers) == 1 else np.zeros(len(texts))
+    back = np.log1p((texts.session[-1] - texts.session).astype(np.float64))
+    costs = np.log(texts.costs + LENGTH_OFFSET)
+    said = (
+        np.isin(texts.speaker, list(question.speakers))
+        if len(question.speakers) == 1
+        else np.zeros(len(texts))
+    )
     return {
         "relevance": weights.relevance * np.log(scaled + RELEVANCE_OFFSET),
         "length": -weights.length * min(1.0, float(costs.std()) / FULL_SPREAD) * costs,
@@ -352,25 +449,44 @@ def dated(day: Numbers, spans: Iterable[Span]) -> Scores:
         days = months * DAYS_OF_MONTH + day % 100
         turns = not first[0] and low > high  # of a year: what is after the first or before the last
         both, further = (np.logical_or, np.minimum) if turns else (np.logical_and, np.maximum)
-        away = further(low * DAYS_OF_MONTH + first[2] - days, days - high * DAYS_OF_MONTH - last[2]).clip(0)
+        away = further(
+            low * DAYS_OF_MONTH + first[2] - days, days - high * DAYS_OF_MONTH - last[2]
+        ).clip(0)
         near = np.exp(-away / NEAR_DAYS) if first[2] else 0.0
         result = np.maximum(result, (day > 0) * (both(low <= months, months <= high) + near))
     return result
 
 
-# Ranks are relative; what counts here is absolute. Two logistic regressions on RealMem's conversations (Apache-2.0): of
-# 212 evidence turns, and of 341 questions against small talk and general knowledge (docs/internals/decisions.md).
+# Ranks are relative; what counts here is absolute. Two logistic regressions on RealMem's
+# conversations (Apache-2.0): of 212 evidence turns, and of 341 questions against small talk and
+# general knowledge (docs/internals/decisions.md).
 
-BASE, PER_RANK, PER_WORDS, PER_TERM, PER_CHANGE, PER_LENGTH = -6.32, -1.12, 1.71, -0.69, 2.07, 0.34
-BEST, NEWEST, NEWEST_BEST = 10, 6, 2
-"""Texts that show what there is; newest messages, which the message may go on with; the best of these."""
-RELATED, PER_SHARED, PER_COSINE = -10.5, 4.34, 6.45
-"""A message has to do with what was said by the words that its best text shares, and the cosine of its nearest."""
-TYPICAL_COSINE, TYPICAL_TEXTS = 0.38, 600
+BASE = -6.32
+PER_RANK = -1.12
+PER_WORDS = 1.71
+PER_TERM = -0.69
+PER_CHANGE = 2.07
+PER_LENGTH = 0.34
+BEST = 10
+NEWEST = 6
+NEWEST_BEST = 2
+"""Texts that show what there is; newest messages, which the message may go on with; the best of
+these."""
+RELATED = -10.5
+PER_SHARED = 4.34
+PER_COSINE = 6.45
+"""A message has to do with what was said by the words that its best text shares, and the cosine of
+its nearest."""
+TYPICAL_COSINE = 0.38
+TYPICAL_TEXTS = 600
 """Where no cosine is known; and a conversation's length where the weight of words is as it is."""
-NAMED_WORDS, ALL_WORDS, LEAST_COVERED, LEAST_WEIGHT = 0.5, 0.95, 0.45, 8.0
-"""A document that has so much of the message by the weight of its words is what the message is about; so is any text,
-however long, that has all of it, or about half of it and two rare words or more."""
+NAMED_WORDS = 0.5
+ALL_WORDS = 0.95
+LEAST_COVERED = 0.45
+LEAST_WEIGHT = 8.0
+"""A document that has so much of the message by the weight of its words is what the message is
+about; so is any text, however long, that has all of it, or about half of it and two rare words or
+more."""
 FULL = 0.5
 """How likely a text is needed that alone has all that the message is about."""
 
@@ -380,9 +496,11 @@ class Evidence:
     """The evidence for quoting anything at all for a message, and for quoting each text."""
 
     strength: Scores
-    """Of the message, in log-odds: what speaks for texts of other conversations is what was said there; `(texts,)`."""
+    """Of the message, in log-odds: what speaks for texts of other conversations is what was said
+    there; `(texts,)`."""
     distinct: Scores
-    """How likely each is needed as it has words of the message, or is of a day, that few others are; `(texts,)`."""
+    """How likely each is needed as it has words of the message, or is of a day, that few others
+    are; `(texts,)`."""
     is_weak: bool
     """Hardly anything that was said has to do with the message."""
     asked_for: NDArray[np.bool_]
@@ -417,28 +535,48 @@ class Evidence:
 
         def strength(texts: Places) -> float:
             shared = np.log1p(_best(words[:older][texts], BEST))
-            change = 0.0 if cosines is None or not older else _best(cosines[:older][texts], BEST) - newest
-            return float(BASE + PER_WORDS * shared + PER_TERM * np.log1p(len(asked)) + PER_CHANGE * change)
+            change = (
+                0.0
+                if cosines is None or not older
+                else _best(cosines[:older][texts], BEST) - newest
+            )
+            return float(
+                BASE + PER_WORDS * shared + PER_TERM * np.log1p(len(asked)) + PER_CHANGE * change
+            )
 
         share = np.minimum(words / weight, 1.0) if weight > 0 else np.zeros(len(words))
         has_rare = (covered >= LEAST_COVERED) & (covered * weight * per_word >= LEAST_WEIGHT)
         share = np.where(has_rare, np.maximum(covered, share), share)
-        alike = len(share) - np.searchsorted(np.sort(share), share)  # texts with as much of the message, or more
+        alike = len(share) - np.searchsorted(
+            np.sort(share), share
+        )  # texts with as much of the message, or more
         nearest = TYPICAL_COSINE if cosines is None else cosines[:older].max(initial=0.0)
-        related = RELATED + PER_SHARED * np.log1p(per_word * words[:older].max(initial=0.0)) + PER_COSINE * nearest
+        related = (
+            RELATED
+            + PER_SHARED * np.log1p(per_word * words[:older].max(initial=0.0))
+            + PER_COSINE * nearest
+        )
         of_days = days >= max(1.0, days.max(initial=0.0))
         is_named = (share[documents] >= NAMED_WORDS).any() or (covered >= ALL_WORDS).any()
         return cls(
-            strength=np.where(elsewhere, strength(np.flatnonzero(elsewhere[:older])), strength(ALL)),
+            strength=np.where(
+                elsewhere, strength(np.flatnonzero(elsewhere[:older])), strength(ALL)
+            ),
             distinct=FULL
-            * np.maximum(share**2 / np.where(documents, alike, alike**2), of_days / max(1, of_days.sum())),
+            * np.maximum(
+                share**2 / np.where(documents, alike, alike**2), of_days / max(1, of_days.sum())
+            ),
             is_weak=not (is_certain or related > 0 or is_named or of_days.any() or has_rare.any()),
             asked_for=of_days,
         )
 
     def probabilities(self, order: NDArray[np.intp], costs: NDArray[np.int32]) -> Scores:
-        """Returns how likely texts are needed, given in the order of their worth; costs are in tokens."""
-        ranks, lengths = np.log1p(np.arange(len(order))), np.log(np.maximum(costs, 1))
+        """Returns how likely texts are needed, given in the order of their worth.
+
+        Costs are in tokens.
+        """
+        ranks = np.log1p(np.arange(len(order)))
+        lengths = np.log(np.maximum(costs, 1))
         odds = self.strength[order] + PER_RANK * ranks + PER_LENGTH * lengths
         likely: Scores = np.maximum(1 / (1 + np.exp(-odds)), self.distinct[order])
         return likely
@@ -465,7 +603,13 @@ def _best(scores: Scores, most: int) -> float:
 # Texts from elsewhere, and filling a budget
 
 Kind = Literal["core", "explicit", "fact", "project", "experience"]
-PRIORITIES: dict[Kind, int] = {"core": 100, "explicit": 90, "fact": 80, "project": 75, "experience": 70}
+PRIORITIES: dict[Kind, int] = {
+    "core": 100,
+    "explicit": 90,
+    "fact": 80,
+    "project": 75,
+    "experience": 70,
+}
 """The weight of each kind of text (seed 002)."""
 ELLIPSIS = " …"
 
@@ -498,7 +642,10 @@ class Candidate:
 
 
 def pack(costs: Mapping[int, int], budget_tokens: int) -> list[int]:
-    """Takes items in order as long as they fit, and returns the numbers of those taken; others are skipped."""
+    """Takes items in order as long as they fit, and returns the numbers of those taken.
+
+    Others are skipped.
+    """
     taken: list[int] = []
     for number, cost in costs.items():
         if cost <= budget_tokens:
@@ -508,7 +655,10 @@ def pack(costs: Mapping[int, int], budget_tokens: int) -> list[int]:
 
 
 def shrink_to(
-    text: str, count: Callable[[str], int], budget_tokens: int, split: Callable[[str], list[str]] = sentences
+    text: str,
+    count: Callable[[str], int],
+    budget_tokens: int,
+    split: Callable[[str], list[str]] = sentences,
 ) -> str | None:
     """Returns the first sentences of a text that fit a budget, or None where not even one does."""
     if budget_tokens <= 0:
@@ -520,5 +670,7 @@ def shrink_to(
     def first(number: int) -> str:
         return " ".join(parts[:number]) + ELLIPSIS
 
-    fitting = bisect_right(range(1, len(parts) + 1), budget_tokens, key=lambda number: count(first(number)))
+    fitting = bisect_right(
+        range(1, len(parts) + 1), budget_tokens, key=lambda number: count(first(number))
+    )
     return first(fitting) if fitting else None

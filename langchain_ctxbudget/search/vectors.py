@@ -1,9 +1,12 @@
-"""Vectors of texts: those without a network, cosines without what all texts share, and where a subject ends.
+"""Vectors of texts.
 
-What the texts of a conversation share (its language, its tone, its people) makes all of them alike, so their mean is
-taken off before a cosine is. The mean is that of the first texts, renewed when there are a quarter more: it depends on
-the texts alone, and between two of its changes a new text costs nothing for the others. Below which cosine a subject
-ends is decided by as many texts: in a chat of short messages neighbours have little in common within a subject, too.
+Those without a network, cosines without what all texts share, and where a subject ends.
+
+What the texts of a conversation share (its language, its tone, its people) makes all of them alike,
+so their mean is taken off before a cosine is. The mean is that of the first texts, renewed when
+there are a quarter more: it depends on the texts alone, and between two of its changes a new text
+costs nothing for the others. Below which cosine a subject ends is decided by as many texts: in a
+chat of short messages neighbours have little in common within a subject, too.
 """
 
 import re
@@ -16,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from langchain_core.embeddings import Embeddings
 from numpy.typing import DTypeLike, NDArray
+
 from langchain_ctxbudget.errors import EmbeddingsUnavailableError
 from langchain_ctxbudget.messages import vocabulary
 from langchain_ctxbudget.search.ranking import Numbers, Scores
@@ -25,18 +29,27 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 Vectors = NDArray[np.float32]
-FEW, GROWTH = 32, 1.25
+FEW = 32
+GROWTH = 1.25
 """Fewer texts than this have no mean worth the name: others that are compared join it."""
 DECIMALS = 6
 """Cosines are rounded: their last bits depend on how they are added up."""
-_WORD, _TINY, _NO_LENGTH, _FIRST_CAPACITY = 64, 1e-9, 1e-5, 64
+_WORD = 64
+_TINY = 1e-9
+_NO_LENGTH = 1e-5
+_FIRST_CAPACITY = 64
 _AT_ONCE = 512
-BEFORE, AFTER = 4, 3
+BEFORE = 4
+AFTER = 3
 """Texts before a place and from it on that are compared."""
-UNLIKE, UNLIKE_AFTER_GREETING, NEVER = 0.15, 0.3, -2.0
-"""Cosines below which two stretches of text have nothing to do with each other; after a greeting more readily."""
+UNLIKE = 0.15
+UNLIKE_AFTER_GREETING = 0.3
+NEVER = -2.0
+"""Cosines below which two stretches of text have nothing to do with each other; after a greeting
+more readily."""
 UNUSUAL_DEVIATIONS = 1.5
-"""A link is unusually weak so many standard deviations below the mean of the conversation's links."""
+"""A link is unusually weak so many standard deviations below the mean of the conversation's
+links."""
 _GREETING = re.compile(vocabulary("search")["greeting"], re.IGNORECASE)
 
 
@@ -56,11 +69,15 @@ class Rows:
         return self._buffer[: self._length]
 
     def extend(self, new: Sequence[Any] | NDArray[Any]) -> None:
-        """Appends rows; raises `ValueError` if their widths differ from each other or from those there."""
+        """Appends rows.
+
+        Raises `ValueError` if their widths differ from each other or from those there.
+        """
         rows = np.asarray(new, dtype=self._buffer.dtype)
         if not len(rows):
             return
-        width, end = self._buffer.shape[1:] if self._length else rows.shape[1:], self._length + len(rows)
+        width = self._buffer.shape[1:] if self._length else rows.shape[1:]
+        end = self._length + len(rows)
         if not self._length or end > len(self._buffer):
             bigger = np.zeros((max(end, 2 * self._length, _FIRST_CAPACITY), *width), rows.dtype)
             if self._length:
@@ -81,7 +98,8 @@ class CentredVectors:
         self.rows = Rows(np.int8)
         """The vectors as they are stored: each so long that its largest value is 127."""
         self._signs: list[Rows] = []
-        """Of each the signs of its values without the mean, 64 a number and a column; made when they are asked for."""
+        """Of each the signs of its values without the mean, 64 a number and a column; made when
+        they are asked for."""
         self._mean: Vectors = np.zeros(0, np.float32)
         self._in_mean = 0
 
@@ -93,10 +111,17 @@ class CentredVectors:
         """The number of values of each; 0 while there are none."""
         return self.rows.values.shape[1] if len(self) else 0
 
-    def at(self, places: slice | NDArray[np.intp] = slice(None), before: Sequence[Vectors] = ()) -> Vectors:
-        """Returns the vectors, or some of them, with others `before` them: to copy all of them takes longer."""
+    def at(
+        self, places: slice | NDArray[np.intp] = slice(None), before: Sequence[Vectors] = ()
+    ) -> Vectors:
+        """Returns the vectors, or some of them, with others `before` them.
+
+        To copy all of them takes longer.
+        """
         found = self.rows.values[places]
-        rows = np.concatenate((*before, found.reshape(-1, before[0].shape[1]) if before else found), dtype=np.float32)
+        rows = np.concatenate(
+            (*before, found.reshape(-1, before[0].shape[1]) if before else found), dtype=np.float32
+        )
         own = rows[len(rows) - len(found) :]
         own /= np.maximum(np.sqrt(np.einsum("...i,...i", own, own)), 1)[..., np.newaxis]
         return rows
@@ -115,7 +140,10 @@ class CentredVectors:
             self._in_mean = 0
 
     def likeness(self, query: NDArray[Any]) -> NDArray[np.int16]:
-        """Returns in how many signs every vector is like a query: the more, the smaller is the angle between them."""
+        """Returns in how many signs every vector is like a query.
+
+        The more, the smaller is the angle between them.
+        """
         [target] = units(np.asarray([query], np.float32))
         mean = self._common()
         self._signs = self._signs or [Rows(np.uint64) for _ in range(-(-self.width // _WORD))]
@@ -125,11 +153,18 @@ class CentredVectors:
                 column.extend(values)
         alike = np.full(len(self), self.width, np.int16)
         for column, sign in zip(self._signs, signs((target > mean)[np.newaxis])[0], strict=True):
-            alike -= np.bitwise_count(column.values ^ sign)  # columns take a quarter of the time of rows
+            alike -= np.bitwise_count(
+                column.values ^ sign
+            )  # columns take a quarter of the time of rows
         return alike
 
-    def compared(self, others: Vectors | None = None, places: slice | NDArray[np.intp] = slice(None)) -> "Compared":
-        """Returns what can be compared with a query: first others, then those of its own at some places."""
+    def compared(
+        self, others: Vectors | None = None, places: slice | NDArray[np.intp] = slice(None)
+    ) -> "Compared":
+        """Returns what can be compared with a query.
+
+        First others, then those of its own at some places.
+        """
         rows = self.at(places, [] if others is None or not len(others) else [units(others)])
         if len(self) >= FEW:
             return Compared(rows, self._common())
@@ -139,7 +174,10 @@ class CentredVectors:
         """Returns the mean, brought up to date; each step of it has a quarter more texts."""
         counted = texts_in_mean(len(self))
         if counted != self._in_mean:
-            parts = (slice(start, min(start + _AT_ONCE, counted)) for start in range(0, counted, _AT_ONCE))
+            parts = (
+                slice(start, min(start + _AT_ONCE, counted))
+                for start in range(0, counted, _AT_ONCE)
+            )
             total = np.add.reduce([self.at(part).sum(axis=0, dtype=np.float64) for part in parts])
             self._in_mean, self._mean = counted, (total / counted).astype(np.float32)
             self._signs = []
@@ -147,11 +185,15 @@ class CentredVectors:
 
 
 class Compared:
-    """Vectors of length 1 without what they have in common; those of zeros are similar to nothing."""
+    """Vectors of length 1 without what they have in common.
+
+    Those of zeros are similar to nothing.
+    """
 
     def __init__(self, rows: Vectors, mean: Vectors) -> None:
         """Takes over vectors, and takes the mean off them."""
-        is_zero, self._mean = np.einsum("...i,...i", rows, rows) == 0, mean
+        is_zero = np.einsum("...i,...i", rows, rows) == 0
+        self._mean = mean
         rows -= mean
         lengths = np.maximum(np.sqrt(np.einsum("...i,...i", rows, rows)), _NO_LENGTH)
         self._rows, self._lengths = rows, np.where(is_zero, np.float32(np.inf), lengths)
@@ -169,13 +211,18 @@ class Compared:
         if not len(self._rows):
             return np.zeros(0)
         aim = np.asarray(aim / max(float(np.linalg.norm(aim)), _TINY), np.float32)
-        cosines = np.einsum("ij,j->i", self._rows, aim)  # in this thread: a second one of BLAS is waited for under load
+        cosines = np.einsum(
+            "ij,j->i", self._rows, aim
+        )  # in this thread: a second one of BLAS is waited for under load
         found: Scores = np.round((cosines / self._lengths).astype(np.float64), DECIMALS)
         return found
 
 
 def texts_in_mean(texts: int) -> int:
-    """Returns of how many of the first texts a mean is taken: `FEW`, and a quarter more each time there are so many."""
+    """Returns of how many of the first texts a mean is taken.
+
+    `FEW`, and a quarter more each time there are so many.
+    """
     counted = FEW
     following = int(counted * GROWTH)
     while following <= texts:
@@ -186,11 +233,16 @@ def texts_in_mean(texts: int) -> int:
 
 def signs(positive: NDArray[np.bool_]) -> NDArray[np.uint64]:
     """Returns the signs of vectors, one bit each, in whole numbers of 64."""
-    return np.packbits(np.pad(positive, ((0, 0), (0, -positive.shape[1] % _WORD))), axis=1).view(np.uint64)
+    return np.packbits(np.pad(positive, ((0, 0), (0, -positive.shape[1] % _WORD))), axis=1).view(
+        np.uint64
+    )
 
 
 def units(vectors: Vectors) -> Vectors:
-    """Returns vectors of length 1; those without any length stay. A value that is not a number is a `ValueError`."""
+    """Returns vectors of length 1; those without any length stay.
+
+    A value that is not a number is a `ValueError`.
+    """
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     if not np.isfinite(lengths).all():
         raise ValueError("the embeddings hold values that are not numbers (NaN or infinite)")
@@ -208,11 +260,16 @@ def comparable(vectors: Sequence[Sequence[float]], width: int) -> Vectors:
 
 
 def as_query(vector: Sequence[float], width: int = 0) -> Vectors:
-    """Returns the vector of a query, if it can be compared with vectors of a width (0: there are none yet)."""
+    """Returns the vector of a query, if it can be compared with vectors of a width (0.
+
+    There are none yet).
+    """
     target = np.asarray(vector, np.float32)
     units(target)
     if not target.size or width not in (0, target.size):
-        raise ValueError(f"the vector of the query has {target.size} dimensions, and those of the texts have {width}")
+        raise ValueError(
+            f"the vector of the query has {target.size} dimensions, and those of the texts have {width}"
+        )
     return target
 
 
@@ -229,7 +286,8 @@ def links(vectors: Vectors, start: int = 0) -> Vectors:
     """
     first = max(0, start - BEFORE)
     rows = vectors[first:]
-    before, after = np.zeros_like(rows), rows.copy()
+    before = np.zeros_like(rows)
+    after = rows.copy()
     for distance in range(1, min(BEFORE, len(rows) - 1) + 1):
         before[distance:] += rows[:-distance]
     for distance in range(1, min(AFTER, len(rows))):
@@ -244,8 +302,8 @@ def links(vectors: Vectors, start: int = 0) -> Vectors:
 def usual_limit(session: Numbers, links: Vectors) -> float:
     """Returns the limit below which a user's text begins a subject, in a conversation whose texts have these sessions.
 
-    It is `UNLIKE`, or less where the links within the sessions of the first texts are so weak that many lie below it.
-    All `links` must be final: then the limit depends on the texts alone.
+    It is `UNLIKE`, or less where the links within the sessions of the first texts are so weak that
+    many lie below it. All `links` must be final: then the limit depends on the texts alone.
     """
     if len(links) < FEW:
         return UNLIKE
@@ -259,7 +317,9 @@ def usual_limit(session: Numbers, links: Vectors) -> float:
 
 
 def subjects(session: Numbers, links: Vectors, limits: Vectors, usual: float = UNLIKE) -> Numbers:
-    """Returns the number of every text's subject, from 0 and never falling: sessions, cut where a subject begins.
+    """Returns the number of every text's subject, from 0 and never falling.
+
+    Sessions, cut where a subject begins.
 
     `usual` takes the place of the limit of a user's texts that do not greet.
     """
@@ -272,10 +332,11 @@ def subjects(session: Numbers, links: Vectors, limits: Vectors, usual: float = U
 
 # Static word vectors
 #
-# Vectors and tokenizer are two files in the wheel of `wordllama`, which are read directly: importing the package would
-# configure the root logger and could end in a download. A text is the mean of its tokens' vectors, the frequent ones
-# weighing less: `a / (a + p)` with a token's probability `p` (Arora, Liang and Ma, ICLR 2017), which follows by
-# Zipf's law from its place in the tokenizer's list: merged tokens, then single characters, each roughly by frequency.
+# Vectors and tokenizer are two files in the wheel of `wordllama`, which are read directly:
+# importing the package would configure the root logger and could end in a download. A text is the
+# mean of its tokens' vectors, the frequent ones weighing less: `a / (a + p)` with a token's
+# probability `p` (Arora, Liang and Ma, ICLR 2017), which follows by Zipf's law from its place in
+# the tokenizer's list: merged tokens, then single characters, each roughly by frequency.
 
 _WEIGHTS = "weights/l2_supercat_256.safetensors"
 _TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
@@ -283,7 +344,8 @@ _TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
 _FIRST_MERGED = 259
 _FIRST_CHARACTER = 29_871
 _SIF_A = 1e-3
-_BATCH, _MOST_CHARACTERS = 64, 32_768
+_BATCH = 64
+_MOST_CHARACTERS = 32_768
 """Texts that are tokenized together, and what is read of each."""
 
 
@@ -298,8 +360,8 @@ class _Model(NamedTuple):
 class LocalEmbeddings(Embeddings):
     """Sentence vectors of 256 dimensions and length 1 from static word vectors, offline.
 
-    They are loaded when first used (about 0.1 s and 33 MB, once per process). A text without any token has the zero
-    vector, which is similar to nothing. Threads may share an instance.
+    They are loaded when first used (about 0.1 s and 33 MB, once per process). A text without any
+    token has the zero vector, which is similar to nothing. Threads may share an instance.
 
     Example:
         >>> from langchain_ctxbudget import LocalEmbeddings
@@ -325,9 +387,15 @@ class LocalEmbeddings(Embeddings):
         sums = np.zeros((len(texts), self.dimensions), dtype=np.float32)
         for start in range(0, len(texts), _BATCH):
             batch = [encodable(text[:_MOST_CHARACTERS]) for text in texts[start : start + _BATCH]]
-            for row, encoding in enumerate(tokenizer.encode_batch_fast(batch, add_special_tokens=False), start):
-                if tokens := encoding.ids:  # one text at a time: its rows stay in the processor's cache
-                    sums[row] = np.add.reduceat(vectors.take(tokens, axis=0) * weights[tokens, np.newaxis], [0])[0]
+            for row, encoding in enumerate(
+                tokenizer.encode_batch_fast(batch, add_special_tokens=False), start
+            ):
+                if (
+                    tokens := encoding.ids
+                ):  # one text at a time: its rows stay in the processor's cache
+                    sums[row] = np.add.reduceat(
+                        vectors.take(tokens, axis=0) * weights[tokens, np.newaxis], [0]
+                    )[0]
         rows: list[list[float]] = units(sums).tolist()
         return rows
 
@@ -338,31 +406,44 @@ class LocalEmbeddings(Embeddings):
     def embed_words(self, weights: Mapping[str, float]) -> list[float]:
         """The vector of words with a weight each, such as their rarity in a conversation."""
         tokenizer, vectors, usual = _load()
-        found = [tokenizer.encode(encodable(word), add_special_tokens=False).ids for word in weights]
+        found = [
+            tokenizer.encode(encodable(word), add_special_tokens=False).ids for word in weights
+        ]
         tokens = [token for ids in found for token in ids]
         given = np.repeat(np.array([*weights.values()], np.float32), [*map(len, found)])
-        vector: list[float] = ((given / usual[tokens]) @ (vectors[tokens] * usual[tokens, np.newaxis])).tolist()
+        vector: list[float] = (
+            (given / usual[tokens]) @ (vectors[tokens] * usual[tokens, np.newaxis])
+        ).tolist()
         return vector
 
 
 def local_embeddings_available() -> bool:
-    """Tells if the package of the word vectors is installed; reads no file, as it may be asked on an event loop."""
+    """Tells if the package of the word vectors is installed.
+
+    Reads no file, as it may be asked on an event loop.
+    """
     return find_spec("wordllama") is not None
 
 
 @cache
 def _load() -> _Model:
     """Reads the files of `wordllama`, which is found without importing it."""
-    from safetensors.numpy import load_file  # noqa: PLC0415 - comes with wordllama, which is optional
-    from tokenizers import Tokenizer  # noqa: PLC0415
+    from safetensors.numpy import load_file
+    from tokenizers import Tokenizer
 
     spec = find_spec("wordllama")
     folders = map(Path, (spec.submodule_search_locations or ()) if spec else ())
-    folder = next((one for one in folders if (one / _WEIGHTS).is_file() and (one / _TOKENIZER).is_file()), None)
+    folder = next(
+        (one for one in folders if (one / _WEIGHTS).is_file() and (one / _TOKENIZER).is_file()),
+        None,
+    )
     if folder is None:
-        raise EmbeddingsUnavailableError("The word vectors of the package wordllama are gone: pip install wordllama")
+        raise EmbeddingsUnavailableError(
+            "The word vectors of the package wordllama are gone: pip install wordllama"
+        )
     vectors = load_file(folder / _WEIGHTS)["embedding.weight"]
-    ids, size = np.arange(len(vectors)), len(vectors)
+    ids = np.arange(len(vectors))
+    size = len(vectors)
     rank = np.where(ids < _FIRST_CHARACTER, ids - _FIRST_MERGED, ids - _FIRST_CHARACTER) + 1
     rank[:_FIRST_MERGED] = size  # bytes and special tokens stand for what is rare
     weights = (_SIF_A / (_SIF_A + 1 / (rank * np.log(size)))).astype(np.float32)

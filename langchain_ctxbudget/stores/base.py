@@ -1,4 +1,7 @@
-"""The records of conversations and the labels under which they are stored; saved settings; clocks."""
+"""The records of conversations and the labels under which they are stored; saved settings.
+
+Clocks.
+"""
 
 import json
 from collections.abc import Callable, Mapping
@@ -12,22 +15,38 @@ from uuid import uuid4
 from langchain_core.messages import BaseMessage, messages_from_dict
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 from pydantic import BaseModel, ConfigDict, Field
-from langchain_ctxbudget.errors import ForeignUserError, InvalidSettingsError, MissingScopeError, StoreDataError
+
+from langchain_ctxbudget.errors import (
+    ForeignUserError,
+    InvalidSettingsError,
+    MissingScopeError,
+    StoreDataError,
+)
 from langchain_ctxbudget.flow import Flow, batch
-from langchain_ctxbudget.messages import Preservation, digest, message_data, plain_text, preservation_of
+from langchain_ctxbudget.messages import (
+    Preservation,
+    digest,
+    message_data,
+    plain_text,
+    preservation_of,
+)
 from langchain_ctxbudget.report import HistoryStrategy
 from langchain_ctxbudget.tokens import encodable
 
 Clock: TypeAlias = Callable[[], datetime]
-ROOT, SETTINGS, TITLE = "ctxbudget", "settings", "title"
+ROOT = "ctxbudget"
+SETTINGS = "settings"
+TITLE = "title"
 LONGEST_LABEL = 200
 _AS_TEXT = "json"
 SAID = "said"
 """The field of a message's text in a store with an index."""
 EMBEDDED_CHARACTERS = 4_000
-"""Characters of a text that are embedded: models read about 8,000 tokens, and no text should be stored twice."""
+"""Characters of a text that are embedded: models read about 8,000 tokens, and no text should be
+stored twice."""
 EXTRACTION = "extraction"
-"""Named as the maker, in place of a model, where a summary consists of the conversation's own sentences."""
+"""Named as the maker, in place of a model, where a summary consists of the conversation's own
+sentences."""
 UNQUOTED: tuple[Preservation, ...] = ("summarize", "drop")
 """Messages that the application wants treated so are not quoted in other conversations."""
 
@@ -35,8 +54,9 @@ UNQUOTED: tuple[Preservation, ...] = ("summarize", "drop")
 def label(text: str) -> str:
     """Returns a namespace label for any text; no label is the beginning of another.
 
-    LangGraph refuses dots, and SQL stores may look for a prefix with `LIKE`, where `%` and `_` match anything and `ada`
-    finds `ada2`. Long texts are cut and told apart by a hash: PostgreSQL takes 2,700 bytes of namespace and key.
+    LangGraph refuses dots, and SQL stores may look for a prefix with `LIKE`, where `%` and `_`
+    match anything and `ada` finds `ada2`. Long texts are cut and told apart by a hash: PostgreSQL
+    takes 2,700 bytes of namespace and key.
 
     >>> label("ada@example.com"), label("a_b")
     ('ada@example=2Ecom~', 'a=5Fb~')
@@ -56,13 +76,19 @@ def unlabelled(name: str) -> str:
 
 
 def storable(value: dict[str, Any]) -> dict[str, Any]:
-    """Returns a value that every store can hold: PostgreSQL refuses NUL and half of a surrogate pair in texts."""
+    """Returns a value that every store can hold.
+
+    PostgreSQL refuses NUL and half of a surrogate pair in texts.
+    """
     text = json.dumps(value, ensure_ascii=False)
     return {_AS_TEXT: json.dumps(value)} if "\\u0000" in text or encodable(text) != text else value
 
 
 def stored(value: dict[str, Any]) -> dict[str, Any]:
-    """Returns the value that `storable` was given; a damaged one stays as it is, and is no record."""
+    """Returns the value that `storable` was given.
+
+    A damaged one stays as it is, and is no record.
+    """
     if value.keys() != {_AS_TEXT}:
         return value
     try:
@@ -89,8 +115,14 @@ class SharedThread(str):
 def require_id(name: str, value: object) -> str:
     """Returns an id that is a text."""
     if not isinstance(value, str) or not value:
-        raise MissingScopeError(f"{name} must be a non-empty string, not {value!r}: it is part of every read and write")
-    if value.startswith(SharedThread.BEGINNING) and not isinstance(value, SharedThread) and name == "user_id":
+        raise MissingScopeError(
+            f"{name} must be a non-empty string, not {value!r}: it is part of every read and write"
+        )
+    if (
+        value.startswith(SharedThread.BEGINNING)
+        and not isinstance(value, SharedThread)
+        and name == "user_id"
+    ):
         raise ForeignUserError(
             f"user_id cannot be {value!r}: it stands for a thread that people share; `shared_conversation` gives that"
         )
@@ -104,7 +136,8 @@ class Scope:
     user_id: str
     conversation_id: str
     is_kept: bool = True
-    """False for a run without a thread, a conversation in memory only; its scope equals no other, whatever its id."""
+    """False for a run without a thread, a conversation in memory only; its scope equals no other,
+    whatever its id."""
 
     def __post_init__(self) -> None:
         require_id("user_id", self.user_id)
@@ -112,7 +145,10 @@ class Scope:
 
     @property
     def is_shared(self) -> bool:
-        """True for a thread that people share: it is nobody's, and teaches nothing about anybody."""
+        """True for a thread that people share.
+
+        It is nobody's, and teaches nothing about anybody.
+        """
         return isinstance(self.user_id, SharedThread)
 
     def namespace(self, kind: str) -> tuple[str, ...]:
@@ -147,7 +183,11 @@ class Record(BaseModel):
     @classmethod
     def found(cls, item: object) -> Self | None:
         """Reads the record that a `GetOp` has found; None where it has found none."""
-        return cls.read(item.value, f"{item.key!r} in {'/'.join(item.namespace)}") if isinstance(item, Item) else None
+        return (
+            cls.read(item.value, f"{item.key!r} in {'/'.join(item.namespace)}")
+            if isinstance(item, Item)
+            else None
+        )
 
     def to_value(self) -> dict[str, Any]:
         """Returns the form in which it is stored."""
@@ -156,21 +196,25 @@ class Record(BaseModel):
 
 def written(place: GetOp, record: Record | None) -> PutOp:
     """Returns the write of a record at a place; None removes the record there."""
-    return PutOp(place.namespace, place.key, None if record is None else record.to_value(), index=False)
+    return PutOp(
+        place.namespace, place.key, None if record is None else record.to_value(), index=False
+    )
 
 
 class Place(Record):
     """The place of a message in a conversation that several writers append to.
 
-    Every writer has its own lane and counts in it; its clock is always past every message it has seen (Lamport 1978).
-    Sorted by clock, lane and number, every reader sees one order, and no two writers ever append the same record.
+    Every writer has its own lane and counts in it; its clock is always past every message it has
+    seen (Lamport 1978). Sorted by clock, lane and number, every reader sees one order, and no two
+    writers ever append the same record.
     """
 
     clock: int = Field(ge=0)
     lane: str
     number: int = Field(ge=0)
     state: int = 0
-    """The number of the agent's state that it comes from; a state that has lost all stored messages is the next."""
+    """The number of the agent's state that it comes from; a state that has lost all stored messages
+    is the next."""
 
     @property
     def order(self) -> tuple[int, str, int]:
@@ -191,8 +235,8 @@ def place_key(lane: str, number: int) -> str:
 class MessageRecord(Record):
     """One message of a conversation, as it was given.
 
-    The message is JSON text, because a database may give the keys of an object back in another order, and a prompt
-    must not depend on where it was kept.
+    The message is JSON text, because a database may give the keys of an object back in another
+    order, and a prompt must not depend on where it was kept.
     """
 
     place: Place
@@ -210,28 +254,39 @@ class MessageRecord(Record):
     def to_indexed_value(self) -> dict[str, Any]:
         """Returns the form for a store with an index: with its text, where that may be quoted.
 
-        Without who has said it: a name outweighs everything else in a mean of word vectors. A message with NUL, which
-        is stored as one text, is not found by what it says.
+        Without who has said it: a name outweighs everything else in a mean of word vectors. A
+        message with NUL, which is stored as one text, is not found by what it says.
         """
         value = self.to_value()
-        if self.archived or _AS_TEXT in value or preservation_of(message := self.to_message()) in UNQUOTED:
+        if (
+            self.archived
+            or _AS_TEXT in value
+            or preservation_of(message := self.to_message()) in UNQUOTED
+        ):
             return value
         said = plain_text(message)[:EMBEDDED_CHARACTERS].encode(errors="replace").decode()
         return {**value, SAID: said} if said else value
 
     @classmethod
     def of(cls, message: BaseMessage, place: Place, *, named: bool = True) -> "MessageRecord":
-        """Makes the record of a message that has an id; bytes become base64, what else is not JSON becomes text."""
+        """Makes the record of a message that has an id.
+
+        Bytes become base64, what else is not JSON becomes text.
+        """
         data = message_data(message)
         text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-        return cls(place=place, text=text if encodable(text) == text else json.dumps(data), named=named)
+        return cls(
+            place=place, text=text if encodable(text) == text else json.dumps(data), named=named
+        )
 
     def to_message(self) -> BaseMessage:
         """Returns the message as it was given."""
         try:
             return messages_from_dict([json.loads(self.text)])[0]
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise StoreDataError(f"message {self.place.key!r} is no message that can be read: {error}") from error
+            raise StoreDataError(
+                f"message {self.place.key!r} is no message that can be read: {error}"
+            ) from error
 
 
 class ChangeRecord(Record):
@@ -244,7 +299,8 @@ class LaneRecord(Record):
     """The head of a writer's lane, by which readers see whether anything is new."""
 
     born: str
-    """A token of this lane alone: a lane that is made again under the same name gets another one."""
+    """A token of this lane alone: a lane that is made again under the same name gets another
+    one."""
     clock: int = Field(ge=0)
     """The clock of the newest record."""
     count: int = Field(ge=0)
@@ -286,7 +342,8 @@ class CutRecord(Record):
     position: int
     """The number of messages that are not verbatim, but for those that are kept."""
     cut_key: str
-    """Budget, tokenizer and strategy that it was made for: pipelines that differ in them do not move each other's."""
+    """Budget, tokenizer and strategy that it was made for: pipelines that differ in them do not
+    move each other's."""
     digest: str
     """A digest of the messages before the cut: another one means that they have changed."""
     strategy: HistoryStrategy = "windowed"
@@ -297,7 +354,8 @@ class CutRecord(Record):
     cleared: int = 0
     """Results of tools before this position are shown in short."""
     media_from: int | None = None
-    """From this position on large messages have their media; None in a record of before there was this."""
+    """From this position on large messages have their media; None in a record of before there was
+    this."""
     summary: tuple[SummaryLine, ...]
     arc: tuple[SummaryLine, ...]
     waiting: tuple[str, ...] = ()
@@ -305,7 +363,8 @@ class CutRecord(Record):
     clipped: bool = False
     """True where all is verbatim, but for messages that are too large and shown in short."""
     begun: int = 0
-    """The number of messages when it was made: the human ones behind it stand with the blocks they were sent with."""
+    """The number of messages when it was made: the human ones behind it stand with the blocks they
+    were sent with."""
     prefix: str = ""
     """A digest of what stands before the messages, and of the tools."""
     at: datetime | None = None
@@ -316,7 +375,8 @@ class CutRecord(Record):
     left_out: tuple[int, int] = (0, 0)
     """The first of the messages behind it that are left out since, and the one behind the last."""
     saved_tokens: int = 0
-    """Tokens that prompts had saved, compared with sending everything, when there were `saved_until` messages."""
+    """Tokens that prompts had saved, compared with sending everything, when there were
+    `saved_until` messages."""
     saved_until: int = 0
     long: int = 0
     turn_tokens: int = 0
@@ -371,7 +431,9 @@ def write_settings(store: BaseStore, at: GetOp, changes: Mapping[str, Any]) -> F
             f"Settings can be saved as plain data only ({error}): give a strategy as its name or a mapping; a layer "
             f"with a function belongs into the pipeline's settings"
         ) from error
-    yield from batch(store, [PutOp(at.namespace, at.key, storable(plain) if plain else None, index=False)])
+    yield from batch(
+        store, [PutOp(at.namespace, at.key, storable(plain) if plain else None, index=False)]
+    )
 
 
 def utc_now() -> datetime:
@@ -387,7 +449,9 @@ def with_offset(clock: Clock) -> Clock:
     def now() -> datetime:
         time = clock()
         if not isinstance(time, datetime):
-            raise InvalidSettingsError(f"clock must give a datetime, not {time!r}: for instance datetime.now(UTC)")
+            raise InvalidSettingsError(
+                f"clock must give a datetime, not {time!r}: for instance datetime.now(UTC)"
+            )
         return time if time.utcoffset() is not None else time.replace(tzinfo=UTC)
 
     return now

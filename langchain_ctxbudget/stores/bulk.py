@@ -7,9 +7,18 @@ from contextlib import suppress
 from typing import Any, cast
 
 from langchain_core.embeddings import Embeddings
-from langgraph.store.base import BaseStore, GetOp, Item, ListNamespacesOp, MatchCondition, PutOp, SearchOp
+from langgraph.store.base import (
+    BaseStore,
+    GetOp,
+    Item,
+    ListNamespacesOp,
+    MatchCondition,
+    PutOp,
+    SearchOp,
+)
 from langgraph.store.base.embed import EmbeddingsLambda
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.stores.base import Place, stored, unlabelled
 
@@ -36,7 +45,9 @@ def embeddings_name(embeddings: Embeddings) -> str:
         function = getattr(embeddings, "func", None) or embeddings.afunc
         return str(getattr(function, "__name__", type(function).__name__))
     names = (getattr(embeddings, name, None) for name in ("model", "model_name"))
-    return next((name for name in names if isinstance(name, str) and name), type(embeddings).__name__)
+    return next(
+        (name for name in names if isinstance(name, str) and name), type(embeddings).__name__
+    )
 
 
 def begins_with(namespace: Namespace, path: Namespace) -> bool:
@@ -47,12 +58,21 @@ def begins_with(namespace: Namespace, path: Namespace) -> bool:
 
 def read_all(store: BaseStore, namespace: Namespace) -> Flow[list[Item]]:
     """Returns every item of a namespace."""
-    return [item for item in (yield from read_below(store, namespace)) if item.namespace == namespace]
+    return [
+        item for item in (yield from read_below(store, namespace)) if item.namespace == namespace
+    ]
 
 
 def read_below(store: BaseStore, path: Namespace) -> Flow[list[Item]]:
-    """Returns every item of every namespace that begins with a path; some stores find more than was asked for."""
-    return [item for item in (yield from _every(store, SearchOp(path))) if item.namespace[: len(path)] == path]
+    """Returns every item of every namespace that begins with a path.
+
+    Some stores find more than was asked for.
+    """
+    return [
+        item
+        for item in (yield from _every(store, SearchOp(path)))
+        if item.namespace[: len(path)] == path
+    ]
 
 
 def read_namespaces(store: BaseStore, path: Namespace) -> Flow[list[Namespace]]:
@@ -77,7 +97,10 @@ def write(store: BaseStore, puts: Sequence[PutOp]) -> Flow[None]:
 
 
 def write_messages(store: BaseStore, puts: Sequence[PutOp]) -> Flow[None]:
-    """Writes messages, without an index where they cannot be embedded: they are not found by meaning then."""
+    """Writes messages, without an index where they cannot be embedded.
+
+    They are not found by meaning then.
+    """
     try:
         yield from write(store, puts)
     except Exception as error:
@@ -87,16 +110,21 @@ def write_messages(store: BaseStore, puts: Sequence[PutOp]) -> Flow[None]:
         yield from write(store, [put._replace(index=False) if put.index else put for put in puts])
 
 
-def delete_below(store: BaseStore, path: Namespace, last: str, first_key: str, *, derived: str = "") -> Flow[int]:
+def delete_below(
+    store: BaseStore, path: Namespace, last: str, first_key: str, *, derived: str = ""
+) -> Flow[int]:
     """Deletes every item of every namespace that begins with a path, in which `*` stands for any label.
 
-    Namespaces with the label `last` go after the others, but for their item `first_key`, which goes first. Returns how
-    many items there were, without those of namespaces with the label `derived`, which are made from the others.
+    Namespaces with the label `last` go after the others, but for their item `first_key`, which goes
+    first. Returns how many items there were, without those of namespaces with the label `derived`,
+    which are made from the others.
     """
     count = 0
     while True:
         namespaces = yield from read_namespaces(store, path)
-        heads = yield from batch(store, [GetOp(one, first_key) for one in namespaces if last in one])
+        heads = yield from batch(
+            store, [GetOp(one, first_key) for one in namespaces if last in one]
+        )
         there = [item for item in heads if isinstance(item, Item)]
         yield from write(store, [PutOp(item.namespace, item.key, None) for item in there])
         found = len(there)
@@ -115,8 +143,8 @@ def delete_below(store: BaseStore, path: Namespace, last: str, first_key: str, *
 def export_below(store: BaseStore, path: Namespace, *, without: str) -> Flow[list[str]]:
     """Returns every item of every namespace that begins with a path and has not this label, as lines of JSON.
 
-    A line says in words what it is, and of which conversation. Messages come first, in their order, as LangChain's
-    dicts, but for damaged ones: they are exported as they are stored.
+    A line says in words what it is, and of which conversation. Messages come first, in their order,
+    as LangChain's dicts, but for damaged ones: they are exported as they are stored.
     """
     lines = []
     for item in (yield from read_below(store, path)):
@@ -130,9 +158,14 @@ def export_below(store: BaseStore, path: Namespace, *, without: str) -> Flow[lis
             with suppress(TypeError, ValueError, RecursionError):
                 message = json.loads(value["text"])
                 order = Place.model_validate(value["place"]).order
-                value = {"message": message} | {key: value[key] for key in value if key not in ("place", "text")}
+                value = {"message": message} | {
+                    key: value[key] for key in value if key not in ("place", "text")
+                }
         kind = "/".join(part for part in below if not part.endswith("~"))
-        times = {"created_at": item.created_at.isoformat(), "updated_at": item.updated_at.isoformat()}
+        times = {
+            "created_at": item.created_at.isoformat(),
+            "updated_at": item.updated_at.isoformat(),
+        }
         line = json.dumps({"kind": kind, **dict(of), "key": item.key, "value": value, **times})
         lines.append((("message" not in value, item.namespace, order, item.key), line))
     return [line for _, line in sorted(lines)]

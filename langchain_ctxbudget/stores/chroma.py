@@ -1,8 +1,9 @@
 """A LangGraph store over Chroma: in memory, in a folder of one process, or on a server of many.
 
-An item is one record: its value as JSON, its times and its vectors in base64 are one text in the metadata, so that no
-writer that is killed leaves one without the other. A search ranks all vectors below its prefix, exactly: Chroma's index
-misses one neighbour in six where texts repeat. `docs/internals/decisions.md` has the figures behind it.
+An item is one record: its value as JSON, its times and its vectors in base64 are one text in the
+metadata, so that no writer that is killed leaves one without the other. A search ranks all vectors
+below its prefix, exactly: Chroma's index misses one neighbour in six where texts repeat.
+`docs/internals/decisions.md` has the figures behind it.
 """
 
 import asyncio
@@ -32,11 +33,22 @@ from chromadb.api.rust import RustBindingsAPI
 from chromadb.config import Settings, System
 from chromadb.errors import NotFoundError
 from langgraph.store import base as base_store
-from langgraph.store.base import BaseStore, GetOp, IndexConfig, Item, Op, PutOp, Result, SearchItem, SearchOp
+from langgraph.store.base import (
+    BaseStore,
+    GetOp,
+    IndexConfig,
+    Item,
+    Op,
+    PutOp,
+    Result,
+    SearchItem,
+    SearchOp,
+)
 from numpy.typing import NDArray
 from overrides import override
 from pybase64 import b64decode, b64encode_as_string
 from pydantic_core import from_json
+
 from langchain_ctxbudget import errors
 from langchain_ctxbudget.stores.base import Clock, utc_now, with_offset
 from langchain_ctxbudget.stores.bulk import DATABASE_FILE, Namespace, begins_with, embeddings_name
@@ -50,19 +62,26 @@ Vectors = NDArray[np.float32]
 _Put: TypeAlias = tuple[str | None, Sequence[str]]
 """A checked write: the value as JSON text (`None` deletes), and the texts to embed for it."""
 BUCKETS = 16
-"""Collections, chosen by a namespace's first two labels: one takes 2.6 MB, and the fuller it is the longer a scan."""
-READ_SIZE, WRITE_SIZE = 2_000, 500
+"""Collections, chosen by a namespace's first two labels: one takes 2.6 MB, and the fuller it is the
+longer a scan."""
+READ_SIZE = 2_000
+WRITE_SIZE = 500
 """Items per request: SQLite takes 32,766 variables in a statement, a server 40 MB."""
 TIMEOUT = (10.0, 120.0, 120.0, None)
-"""Seconds to connect, to read, to write, to wait for a free connection; Chroma itself would wait for ever."""
-KNOWN_ITEMS, LARGEST_KNOWN = 1_024, 16_384
-"""Items, and characters of one, that stay in memory once they are read or written, where no other process writes."""
+"""Seconds to connect, to read, to write, to wait for a free connection; Chroma itself would wait
+for ever."""
+KNOWN_ITEMS = 1_024
+LARGEST_KNOWN = 16_384
+"""Items, and characters of one, that stay in memory once they are read or written, where no other
+process writes."""
 KNOWN_VECTORS = 50_000
 """Items whose ids and vectors stay in memory after searches, likewise."""
-_EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 
-# The smallest graph that Chroma builds, because nothing searches it: ef 400 and M 32 make writes 7 times as
-# slow. Every write reads the log since the last sync, so Chroma's 1,000 between two of them is too many.
+# The smallest graph that Chroma builds, because nothing searches it: ef 400 and M 32 make writes 7
+# times as slow. Every write reads the log since the last sync, so Chroma's 1,000 between two of
+# them is too many.
 _CONFIGURATION: CreateCollectionConfiguration = {
     "hnsw": {"space": "l2", "max_neighbors": 2, "ef_construction": 2, "sync_threshold": 100}
 }
@@ -71,9 +90,10 @@ _CONFIGURATION: CreateCollectionConfiguration = {
 class ChromaStore(BaseStore):
     """A LangGraph store over Chroma: in memory, in a folder of one process, or on a server of many.
 
-    Behaves as LangGraph's SQL stores: without a query the most recently updated items come first, and a store without
-    an index ignores a query. Values are JSON. The score of a search is the exact cosine similarity of an item's best
-    text. The `a` methods work in a thread. Of several processes on one server, the last write of an item counts.
+    Behaves as LangGraph's SQL stores: without a query the most recently updated items come first,
+    and a store without an index ignores a query. Values are JSON. The score of a search is the
+    exact cosine similarity of an item's best text. The `a` methods work in a thread. Of several
+    processes on one server, the last write of an item counts.
 
     Example:
         >>> with ChromaStore() as store:
@@ -146,9 +166,10 @@ class ChromaStore(BaseStore):
     def vacuum(self) -> None:
         """Rewrites the files of a folder without what was deleted, for instance after `erase_user`.
 
-        What is deleted is found by no read, but stays in the bytes of the database until it is written over: texts, and
-        the ids of users. Everything that uses the store waits: 0.1 seconds, and 3 with 100,000 records; the disk needs
-        room for a second copy. A store in memory has nothing to rewrite.
+        What is deleted is found by no read, but stays in the bytes of the database until it is
+        written over: texts, and the ids of users. Everything that uses the store waits: 0.1
+        seconds, and 3 with 100,000 records; the disk needs room for a second copy. A store in
+        memory has nothing to rewrite.
 
         Raises:
             StoreError: there is no room, other code in this process has the database open, or the store is on a server
@@ -173,7 +194,9 @@ class ChromaStore(BaseStore):
             raise errors.StoreError("The store is closed. Open a new one.")
         chroma = self._chroma
         if chroma.process != os.getpid():
-            raise errors.StoreError(f"The store {chroma.where} belongs to the parent of this process. {AFTER_FORK}")
+            raise errors.StoreError(
+                f"The store {chroma.where} belongs to the parent of this process. {AFTER_FORK}"
+            )
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """Runs operations: reads see the store as it was before, the last put of a key counts.
@@ -182,14 +205,20 @@ class ChromaStore(BaseStore):
             InputError: an operation that makes no sense; nothing is written.
             StoreError: the store cannot be read or written.
         """
-        todo, chroma = list(ops), self._chroma
+        todo = list(ops)
+        chroma = self._chroma
         puts = self._checked_puts(todo)
         vectors = self._embedded(text for _, texts in puts.values() for text in texts)
-        asked = self._embedded((op.query or "" for op in todo if isinstance(op, SearchOp)), as_queries=True)
+        asked = self._embedded(
+            (op.query or "" for op in todo if isinstance(op, SearchOp)), as_queries=True
+        )
         self._require_open()
-        now, results = (self._clock() - _EPOCH) // _MICROSECOND, list[Result]()
+        now = (self._clock() - _EPOCH) // _MICROSECOND
+        results = list[Result]()
         with chroma.lock, _typed_errors(chroma.where), chroma.working():
-            stored = chroma.read([*(_item_id(op.namespace, op.key) for op in todo if isinstance(op, GetOp)), *puts])
+            stored = chroma.read(
+                [*(_item_id(op.namespace, op.key) for op in todo if isinstance(op, GetOp)), *puts]
+            )
             for op in todo:
                 if isinstance(op, GetOp):
                     id_ = _item_id(op.namespace, op.key)
@@ -197,10 +226,16 @@ class ChromaStore(BaseStore):
                 elif isinstance(op, SearchOp):
                     results.append(_found(chroma, op, asked.get(op.query or "")))
                 else:
-                    results.append(_namespaces(chroma, op) if isinstance(op, base_store.ListNamespacesOp) else None)
+                    results.append(
+                        _namespaces(chroma, op)
+                        if isinstance(op, base_store.ListNamespacesOp)
+                        else None
+                    )
             new: dict[str, _StoredItem | None] = {}
             for id_, (value, texts) in puts.items():
-                flat = b64encode_as_string(b"".join(vectors[text].astype("<f4").tobytes() for text in texts))
+                flat = b64encode_as_string(
+                    b"".join(vectors[text].astype("<f4").tobytes() for text in texts)
+                )
                 created = stored[id_].created if id_ in stored else now
                 new[id_] = None if value is None else _StoredItem(created, now, flat, value)
             chroma.write(new)
@@ -212,10 +247,13 @@ class ChromaStore(BaseStore):
 
     def _record_embeddings(self) -> None:
         """Writes down with which embeddings the store is written, or compares."""
-        about = self._chroma.client.get_or_create_collection("ctxbudget-store", embedding_function=None)
+        about = self._chroma.client.get_or_create_collection(
+            "ctxbudget-store", embedding_function=None
+        )
         if self.embeddings is None:
             return
-        known, mine = dict(about.metadata or {}), {"embedding": embeddings_name(self.embeddings), "dims": self._dims}
+        known = dict(about.metadata or {})
+        mine = {"embedding": embeddings_name(self.embeddings), "dims": self._dims}
         if not known:
             about.modify(metadata=mine)
         elif known != mine:
@@ -232,15 +270,21 @@ class ChromaStore(BaseStore):
             base_store.validate_op_namespace(op)
             if isinstance(op, PutOp):
                 if op.ttl is not None:
-                    raise errors.InputError("Items of a ChromaStore do not end by themselves: put them without `ttl`.")
-                puts[_item_id(op.namespace, op.key)] = (None, []) if op.value is None else self._checked(op, op.value)
+                    raise errors.InputError(
+                        "Items of a ChromaStore do not end by themselves: put them without `ttl`."
+                    )
+                puts[_item_id(op.namespace, op.key)] = (
+                    (None, []) if op.value is None else self._checked(op, op.value)
+                )
         return puts
 
     def _checked(self, op: PutOp, value: Mapping[str, Any]) -> _Put:
         try:
             text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         except (TypeError, ValueError, RecursionError) as error:
-            raise errors.InputError(f"The value is not JSON: {error}. Store text, numbers, lists or dicts.") from error
+            raise errors.InputError(
+                f"The value is not JSON: {error}. Store text, numbers, lists or dicts."
+            ) from error
         if encodable(text) != text:  # half of a surrogate pair, which only an escape can carry
             text = json.dumps(value, separators=(",", ":"))
         paths = [] if op.index is False or not self._fields else op.index or self._fields
@@ -248,12 +292,18 @@ class ChromaStore(BaseStore):
         found = [base_store.get_text_at_path(value, place) for place in places]
         return text, list(dict.fromkeys(part for parts in found for part in parts if part.strip()))
 
-    def _embedded(self, texts: Iterable[str], *, as_queries: bool = False) -> dict[str, NDArray[Any]]:
+    def _embedded(
+        self, texts: Iterable[str], *, as_queries: bool = False
+    ) -> dict[str, NDArray[Any]]:
         """Returns the vector of every text that says something, each of length 1."""
         wanted = list(dict.fromkeys(filter(None, texts)))
         if self.embeddings is None or not wanted:
             return {}
-        made = list(map(self.embeddings.embed_query, wanted)) if as_queries else self.embeddings.embed_documents(wanted)
+        made = (
+            list(map(self.embeddings.embed_query, wanted))
+            if as_queries
+            else self.embeddings.embed_documents(wanted)
+        )
         if lengths := {len(vector) for vector in made} - {self._dims}:
             raise errors.EmbeddingMismatchError(
                 f"The index has dims={self._dims}, but the embeddings gave vectors of length {sorted(lengths)}. "
@@ -267,22 +317,37 @@ class ChromaStore(BaseStore):
 
 
 def _found(chroma: "_OpenChroma", op: SearchOp, query: NDArray[Any] | None) -> list[SearchItem]:
-    """Finds items below a prefix: those updated last first, or the most similar to a query first, then by id."""
-    prefix, last = tuple(op.namespace_prefix), max(op.offset, 0) + max(op.limit, 0)
+    """Finds items below a prefix.
+
+    Those updated last first, or the most similar to a query first, then by id.
+    """
+    prefix = tuple(op.namespace_prefix)
+    last = max(op.offset, 0) + max(op.limit, 0)
     found: list[tuple[str, _StoredItem, float | None]] = []
     if query is None:
-        ranked = sorted(chroma.read(chroma.ids_below(prefix)).items(), key=lambda item: (-item[1].updated, item[0]))
+        ranked = sorted(
+            chroma.read(chroma.ids_below(prefix)).items(),
+            key=lambda item: (-item[1].updated, item[0]),
+        )
         found = [(id_, item, None) for id_, item in ranked if _passes(item, op)]
     elif last and (vectors := chroma.vectors_below(prefix)):
         matrix = np.concatenate(list(vectors.values())).reshape(-1, len(query)).astype(np.float64)
         # Rounded, because the last bits depend on how many vectors are multiplied at once.
         scores = iter(np.clip(np.round(matrix @ query, 9), -1, 1).tolist())
-        best = {id_: max(next(scores) for _ in range(len(flat) // len(query))) for id_, flat in vectors.items()}
+        best = {
+            id_: max(next(scores) for _ in range(len(flat) // len(query)))
+            for id_, flat in vectors.items()
+        }
         ids = sorted(best, key=lambda id_: (-best[id_], id_))
         while ids and len(found) < last:
-            some, ids = ids[: last + 50], ids[last + 50 :]
+            some = ids[: last + 50]
+            ids = ids[last + 50 :]
             read = chroma.read(some)
-            found += [(id_, read[id_], best[id_]) for id_ in some if id_ in read and _passes(read[id_], op)]
+            found += [
+                (id_, read[id_], best[id_])
+                for id_ in some
+                if id_ in read and _passes(read[id_], op)
+            ]
     return [SearchItem(**item.answer(id_), score=score) for id_, item, score in _page(found, op)]
 
 
@@ -290,8 +355,14 @@ def _namespaces(chroma: "_OpenChroma", op: base_store.ListNamespacesOp) -> list[
     """Lists the namespaces that hold something, sorted, cut to the depth and page that are asked for."""
     conditions = op.match_conditions or ()
     prefixes = [condition.path for condition in conditions if condition.match_type == "prefix"]
-    suffixes = [condition.path[::-1] for condition in conditions if condition.match_type == "suffix"]
-    fixed = max((tuple(takewhile(lambda label: label != "*", path)) for path in prefixes), key=len, default=())
+    suffixes = [
+        condition.path[::-1] for condition in conditions if condition.match_type == "suffix"
+    ]
+    fixed = max(
+        (tuple(takewhile(lambda label: label != "*", path)) for path in prefixes),
+        key=len,
+        default=(),
+    )
     found = {
         namespace[: op.max_depth]
         for namespace in set(map(_namespace_of, chroma.ids_below(fixed)))
@@ -302,7 +373,10 @@ def _namespaces(chroma: "_OpenChroma", op: base_store.ListNamespacesOp) -> list[
 
 
 def _page(found: Sequence[T], op: SearchOp | base_store.ListNamespacesOp) -> list[T]:
-    """Returns the elements that an operation asks for; none where its limit or offset makes no sense."""
+    """Returns the elements that an operation asks for.
+
+    None where its limit or offset makes no sense.
+    """
     return list(found[max(op.offset, 0) : max(op.offset, 0) + max(op.limit, 0)])
 
 
@@ -325,7 +399,9 @@ def matches(value: object, wanted: object) -> bool:
     if not isinstance(wanted, Mapping) or not any(str(name).startswith("$") for name in wanted):
         return value == wanted
     if unknown := wanted.keys() - _OPERATORS.keys():
-        raise errors.InputError(f"Unknown operator {unknown.pop()} in a filter. Known: {', '.join(_OPERATORS)}.")
+        raise errors.InputError(
+            f"Unknown operator {unknown.pop()} in a filter. Known: {', '.join(_OPERATORS)}."
+        )
     try:
         return all(_OPERATORS[name](value, operand) for name, operand in wanted.items())
     except TypeError:  # the two are in no order
@@ -364,7 +440,9 @@ class _StoredItem(NamedTuple):
         created, updated = (_EPOCH + count * _MICROSECOND for count in (self.created, self.updated))
         times = {"created_at": created, "updated_at": updated}
         try:
-            value = from_json(self.value, cache_strings=False)  # of long strings in a third of the time
+            value = from_json(
+                self.value, cache_strings=False
+            )  # of long strings in a third of the time
         except ValueError:  # half of a surrogate pair
             value = json.loads(self.value)
         return {"namespace": tuple(labels), "key": key, "value": value, **times}
@@ -380,7 +458,9 @@ def _namespace_of(item_id: str) -> Namespace:
 
 def _fingerprint(namespace: Namespace) -> int:
     """Returns a signed 64-bit hash of a namespace that is the same in every process."""
-    return int.from_bytes(blake2b(json.dumps(namespace).encode(), digest_size=8).digest(), "big", signed=True)
+    return int.from_bytes(
+        blake2b(json.dumps(namespace).encode(), digest_size=8).digest(), "big", signed=True
+    )
 
 
 def _by_bucket(ids: Iterable[str], size: int) -> Iterator[tuple[int, list[str]]]:
@@ -394,8 +474,8 @@ def _by_bucket(ids: Iterable[str], size: int) -> Iterator[tuple[int, list[str]]]
 
 
 _opened: "list[_OpenChroma]" = []
-"""All that are open. In the child of a fork those of the parent stay here for ever: its threads are not there, and its
-locks and connections are shared."""
+"""All that are open. In the child of a fork those of the parent stay here for ever: its threads are
+not there, and its locks and connections are shared."""
 _opening = threading.RLock()  # a garbage collection inside the lock may release another store
 _started_in: set[int] = set()
 
@@ -413,14 +493,16 @@ class _OpenChroma:
     disconnect: Callable[[], object] | None = None
     """Closes the connections to a server."""
     has_failed: bool = False
-    """True after an error of the engine over a folder, whose connections may then hold on to what they had begun."""
+    """True after an error of the engine over a folder, whose connections may then hold on to what
+    they had begun."""
     is_private: bool = True
     lock: AbstractContextManager[object] = field(default_factory=threading.RLock)
     process: int = field(default_factory=os.getpid)
     stores: int = 1
     collections: dict[str, Collection] = field(default_factory=dict)
     listed: dict[Namespace, dict[str, Vectors | None]] = field(default_factory=dict)
-    """The ids below the prefixes that were searched, and their vectors once these are read, in step with writes."""
+    """The ids below the prefixes that were searched, and their vectors once these are read, in step
+    with writes."""
     recent: "dict[str, _StoredItem | None]" = field(default_factory=dict)
     """Items that were read or written last, None for one that is not there."""
 
@@ -499,8 +581,14 @@ class _OpenChroma:
         found: list[str] = []
         for number in [_fingerprint(prefix[:2]) % BUCKETS] if len(prefix) > 1 else range(BUCKETS):
             if collection := self._collection(number):
-                found += [id_ for id_ in collection.get(where=where, include=[])["ids"] if id_.startswith(begin)]
-        if self.is_private and (room := KNOWN_VECTORS - len(found)) > 0:  # else Chroma looks at every item each time
+                found += [
+                    id_
+                    for id_ in collection.get(where=where, include=[])["ids"]
+                    if id_.startswith(begin)
+                ]
+        if (
+            self.is_private and (room := KNOWN_VECTORS - len(found)) > 0
+        ):  # else Chroma looks at every item each time
             others = self.listed if sum(1 + len(ids) for ids in self.listed.values()) < room else {}
             self.listed = {**others, prefix: dict.fromkeys(found)}
         return found
@@ -524,7 +612,9 @@ class _OpenChroma:
             self.recent.pop(id_, None)
             if item is None or len(item.value) + len(item.vectors) <= LARGEST_KNOWN:
                 self.recent[id_] = item
-        for id_ in [*islice(self.recent, max(0, len(self.recent) - KNOWN_ITEMS))]:  # one by one it would be quadratic
+        for id_ in [
+            *islice(self.recent, max(0, len(self.recent) - KNOWN_ITEMS))
+        ]:  # one by one it would be quadratic
             del self.recent[id_]
 
     def vectors_below(self, prefix: Namespace) -> Mapping[str, Vectors]:
@@ -534,7 +624,9 @@ class _OpenChroma:
         below |= {id_: item.flat_vectors for id_, item in items.items()}
         if prefix in self.listed:
             self.listed[prefix] = below
-        return {id_: vectors for id_, vectors in below.items() if vectors is not None and len(vectors)}
+        return {
+            id_: vectors for id_, vectors in below.items() if vectors is not None and len(vectors)
+        }
 
     def write(self, items: Mapping[str, _StoredItem | None]) -> None:
         """Writes items by id, over those that there are; `None` deletes one."""
@@ -546,16 +638,22 @@ class _OpenChroma:
                     self._wrote(some)
             for number, some in _by_bucket(new, WRITE_SIZE):
                 named = ((" ".join(map(str, new[id_])), _namespace_of(id_)) for id_ in some)
-                metadatas: list[Any] = [  # the fingerprint of each prefix of its namespace finds an item
-                    {"value": own} | {f"p{n}": _fingerprint(name[:n]) for n in range(1, len(name) + 1)}
+                metadatas: list[
+                    Any
+                ] = [  # the fingerprint of each prefix of its namespace finds an item
+                    {"value": own}
+                    | {f"p{n}": _fingerprint(name[:n]) for n in range(1, len(name) + 1)}
                     for own, name in named
                 ]
                 made = cast("Collection", self._collection(number, make=True))
-                vectors = np.ones((len(some), 1), np.float32)  # it wants some, which nobody searches
+                vectors = np.ones(
+                    (len(some), 1), np.float32
+                )  # it wants some, which nobody searches
                 made.upsert(ids=some, embeddings=vectors, metadatas=metadatas)
                 self._wrote(some)
         except BaseException:  # nobody knows how far it came
-            self.listed, self.recent = {}, {}
+            self.listed = {}
+            self.recent = {}
             raise
         self._keep(items)
         for id_, item in items.items() if self.listed else ():
@@ -573,8 +671,9 @@ class _OpenChroma:
 class _Engine(RustBindingsAPI):
     """Chroma's engine over a folder, with its index in memory.
 
-    Nothing searches that index. In files, which Chroma rewrites in place, it makes a folder unreadable where a process
-    is killed or the disk is full in that moment, and keeps the ids of deleted records.
+    Nothing searches that index. In files, which Chroma rewrites in place, it makes a folder
+    unreadable where a process is killed or the disk is full in that moment, and keeps the ids of
+    deleted records.
     """
 
     @override
@@ -598,27 +697,42 @@ class _Engine(RustBindingsAPI):
 
 
 class _Client(Client):
-    """A client with a Chroma of its own; Chroma's share one in a process, and ask a server three times to open."""
+    """A client with a Chroma of its own.
 
-    def __init__(self, settings: Settings, tenant: str = "default_tenant", database: str = "default_database") -> None:
+    Chroma's share one in a process, and ask a server three times to open.
+    """
+
+    def __init__(
+        self, settings: Settings, tenant: str = "default_tenant", database: str = "default_database"
+    ) -> None:
         self.own_system = System(settings)
         self.own_system.start()
         self._server = self.own_system.instance(ServerAPI)  # type: ignore[type-abstract]
-        self.tenant, self.database = tenant, database
+        self.tenant = tenant
+        self.database = database
 
 
 def _open(path: Path | None) -> _OpenChroma:
-    """Opens a folder, or returns it where this process has it open; without one, makes a Chroma in memory."""
+    """Opens a folder, or returns it where this process has it open.
+
+    Without one, makes a Chroma in memory.
+    """
     with _opening, ExitStack() as opened:
         for chroma in _opened:
-            if path and chroma.folder and (chroma.folder.path, chroma.process) == (path, os.getpid()):
+            if (
+                path
+                and chroma.folder
+                and (chroma.folder.path, chroma.process) == (path, os.getpid())
+            ):
                 chroma.stores += 1
                 return chroma
         folder = Folder(path) if path else None
         if folder:
             opened.callback(folder.release)
         if _started_in - {os.getpid()}:
-            raise errors.StoreError(f"Chroma was in use in this process before it was forked. {AFTER_FORK}")
+            raise errors.StoreError(
+                f"Chroma was in use in this process before it was forked. {AFTER_FORK}"
+            )
         _started_in.add(os.getpid())
         client = _start(path)
         opened.callback(client.own_system.stop)
@@ -645,7 +759,9 @@ def _start(folder: Path | None) -> _Client:
 def _open_server(url: str, headers: Mapping[str, str], tenant: str, database: str) -> _OpenChroma:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise errors.StoreError(f"{url!r} is no URL of a Chroma server. Give one like 'http://localhost:8000'.")
+        raise errors.StoreError(
+            f"{url!r} is no URL of a Chroma server. Give one like 'http://localhost:8000'."
+        )
     settings = Settings(
         anonymized_telemetry=False,
         chroma_api_impl="chromadb.api.fastapi.FastAPI",
@@ -654,10 +770,12 @@ def _open_server(url: str, headers: Mapping[str, str], tenant: str, database: st
         chroma_server_headers=dict(headers),
     )
     client = _Client(settings, tenant, database)
-    session = client._server._session  # type: ignore[attr-defined]  # noqa: SLF001 - it has no time limit
+    session = client._server._session  # type: ignore[attr-defined]
     session.timeout = TIMEOUT
     where = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-    return _OpenChroma(client, where, disconnect=session.close, is_private=False, lock=nullcontext())
+    return _OpenChroma(
+        client, where, disconnect=session.close, is_private=False, lock=nullcontext()
+    )
 
 
 @contextmanager
@@ -673,6 +791,8 @@ def _typed_errors(where: str) -> Iterator[None]:
                 f"The Chroma server {where} cannot be reached, or does not answer ({type(error).__name__}: {error}). "
                 "Check the URL, or start a server: `chroma run --path FOLDER`."
             ) from error
-        is_damaged = any(said in str(error) for said in ("disk image is malformed", "file is not a database"))
+        is_damaged = any(
+            said in str(error) for said in ("disk image is malformed", "file is not a database")
+        )
         kind = errors.StoreDataError if is_damaged else errors.StoreError
         raise kind(f"Chroma failed on the store {where}: {error}") from error

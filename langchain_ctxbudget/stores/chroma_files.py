@@ -1,9 +1,11 @@
-"""The files of a ChromaStore's folder: the lock, the database, and what is known of how they were left.
+"""The files of a ChromaStore's folder.
 
-All items are in Chroma's SQLite database, which a killed process or a full disk leaves as it was after its last commit.
-What they do not protect from is a file that is cut off, replaced or lost. The folder's state says how many writes there
-were, and what the files looked like when they were closed: a folder that looks like that is opened at once, any other
-is checked first.
+The lock, the database, and what is known of how they were left.
+
+All items are in Chroma's SQLite database, which a killed process or a full disk leaves as it was
+after its last commit. What they do not protect from is a file that is cut off, replaced or lost.
+The folder's state says how many writes there were, and what the files looked like when they were
+closed: a folder that looks like that is opened at once, any other is checked first.
 """
 
 import json
@@ -20,6 +22,7 @@ from typing import Any
 from uuid import UUID
 
 from filelock import FileLock, Timeout
+
 from langchain_ctxbudget import errors
 from langchain_ctxbudget.stores.base import ROOT, unlabelled
 from langchain_ctxbudget.stores.bulk import DATABASE_FILE
@@ -31,7 +34,8 @@ CLOSING_SECONDS = 2.0
 """Chroma's engine closes the database in threads of its own; mostly it takes milliseconds."""
 POLL_SECONDS = 0.001
 COUNT_WIDTH = 20
-"""Digits of the count of writes, so that a new count takes the place of the last one and moves nothing behind it."""
+"""Digits of the count of writes, so that a new count takes the place of the last one and moves
+nothing behind it."""
 NAMED_USERS = 10
 """Users that an error names."""
 _DISK_ERRORS = (
@@ -47,9 +51,12 @@ DELETE_OPERATION = 3
 """How Chroma's log says that a record was deleted."""
 _log = logging.getLogger(__name__)
 
-# Index folders and log entries of the application's own collections in the same database are not ours to touch.
+# Index folders and log entries of the application's own collections in the same database are not
+# ours to touch.
 _OUR_COLLECTIONS = "SELECT id FROM collections WHERE name LIKE 'ctxbudget-%'"
-_OUR_INDEXES = f"SELECT id FROM segments WHERE scope = 'VECTOR' AND collection IN ({_OUR_COLLECTIONS})"  # noqa: S608
+_OUR_INDEXES = (
+    f"SELECT id FROM segments WHERE scope = 'VECTOR' AND collection IN ({_OUR_COLLECTIONS})"
+)
 _LAST_WRITE = """
     SELECT coalesce(max(seq_id), 0) FROM (SELECT seq_id FROM max_seq_id UNION SELECT max(seq_id) FROM embeddings_queue)
 """
@@ -58,8 +65,9 @@ _APPLIED_ENTRIES = f"""
     JOIN segments ON entry.topic LIKE '%/' || segments.collection AND segments.scope = 'METADATA'
     JOIN max_seq_id ON max_seq_id.segment_id = segments.id AND entry.seq_id <= max_seq_id.seq_id
     WHERE segments.collection IN ({_OUR_COLLECTIONS})
-"""  # noqa: S608
-# A stored value is JSON behind its times and vectors; in old records it is JSON alone. An index has a copy of it.
+"""
+# A stored value is JSON behind its times and vectors; in old records it is JSON alone. An index has
+# a copy of it.
 _DOUBTFUL_VALUES = """
     SELECT id FROM embedding_metadata NOT INDEXED WHERE key = 'value' AND string_value IS NOT NULL
     AND NOT json_valid(CASE WHEN string_value LIKE '{%' THEN string_value
@@ -84,7 +92,9 @@ class Folder:
         """Makes a folder where it is missing, locks it, and checks its files where they are not as they were left."""
         self.path = path
         self.database = path / DATABASE_FILE
-        self._lock = FileLock(path / LOCK_FILE, timeout=0, thread_local=False)  # garbage is collected in any thread
+        self._lock = FileLock(
+            path / LOCK_FILE, timeout=0, thread_local=False
+        )  # garbage is collected in any thread
         try:
             with _typed_errors(path, self.database):
                 path.mkdir(parents=True, exist_ok=True)
@@ -126,7 +136,9 @@ class Folder:
         self._lock.release()
 
     def wait_until_closed(self) -> bool:
-        """Waits until nothing in this process has the database open; False where that takes too long.
+        """Waits until nothing in this process has the database open.
+
+        False where that takes too long.
 
         Two copies of SQLite in one process, Python's and Chroma's, do not see each other's locks.
         """
@@ -145,14 +157,19 @@ class Folder:
         """
         with _typed_errors(self.path, self.database):
             if not self.wait_until_closed():
-                raise errors.StoreError(f"{self.database} is in use in this process. Close other Chroma clients of it.")
+                raise errors.StoreError(
+                    f"{self.database} is in use in this process. Close other Chroma clients of it."
+                )
             with closing(sqlite3.connect(self.database, isolation_level=None)) as connection:
                 _forget_log(connection)
                 connection.execute("VACUUM")
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _checked(self) -> int:
-        """Checks the files where they are not as they were left; returns the number of the last write."""
+        """Checks the files where they are not as they were left.
+
+        Returns the number of the last write.
+        """
         state = _read_state(self.path / STATE_FILE)
         has_data = self.database.exists() and self.database.stat().st_size > 0
         log = self.path / LOG_FILE
@@ -168,14 +185,17 @@ class Folder:
         is_as_left = has_log and state.files == self._files()
         if is_as_left and not self._has_index_folders():
             return state.writes
-        if not self.wait_until_closed():  # another client of this process has it open, and knows what it does
+        if (
+            not self.wait_until_closed()
+        ):  # another client of this process has it open, and knows what it does
             return state.writes
         with closing(sqlite3.connect(self.database, isolation_level=None)) as connection:
             writes = state.writes
             if has_data and not is_as_left:
                 writes = _check(connection, self.database, state, was_used=was_used)
             if not has_log:
-                # Set before Chroma opens the file (chroma-core/chroma#7040): a write takes 4 ms instead of 30.
+                # Set before Chroma opens the file (chroma-core/chroma#7040): a write takes 4 ms
+                # instead of 30.
                 connection.execute("SELECT name FROM sqlite_master").fetchall()
                 connection.execute("PRAGMA journal_mode=WAL")
             self._remove_indexes(connection)
@@ -184,8 +204,8 @@ class Folder:
     def _remove_indexes(self, connection: sqlite3.Connection) -> None:
         """Removes the index files that Chroma's server, and older versions, keep beside the database.
 
-        They hold nothing that is not in the database, nothing here reads them, and a killed process leaves some that
-        no Chroma reads (chroma-core/chroma#7678).
+        They hold nothing that is not in the database, nothing here reads them, and a killed process
+        leaves some that no Chroma reads (chroma-core/chroma#7678).
         """
         if not self._has_index_folders() or not _has_tables(connection):
             return
@@ -194,9 +214,13 @@ class Folder:
         for folder in found:
             shutil.rmtree(folder)
         # Without its files an index has seen nothing.
-        connection.execute(f"DELETE FROM max_seq_id WHERE segment_id IN ({_OUR_INDEXES})")  # noqa: S608
+        connection.execute(f"DELETE FROM max_seq_id WHERE segment_id IN ({_OUR_INDEXES})")
         if found:
-            _log.warning("Removed %d index folders of Chroma from %s: nothing here reads them", len(found), self.path)
+            _log.warning(
+                "Removed %d index folders of Chroma from %s: nothing here reads them",
+                len(found),
+                self.path,
+            )
 
     def _has_index_folders(self) -> bool:
         return any(_is_uuid(entry.name) and entry.is_dir() for entry in self.path.iterdir())
@@ -216,7 +240,10 @@ def _count_line(writes: int) -> bytes:
 
 
 def _read_state(path: Path) -> _State | None:
-    """Reads how a folder was left: None where it was never used, and nothing known where the file is damaged."""
+    """Reads how a folder was left.
+
+    None where it was never used, and nothing known where the file is damaged.
+    """
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -239,10 +266,13 @@ def _is_uuid(name: str) -> bool:
 
 
 def _is_open_here(path: Path) -> bool:
-    """Returns whether this process has a file open; always False where that cannot be asked, as on Windows."""
+    """Returns whether this process has a file open.
+
+    Always False where that cannot be asked, as on Windows.
+    """
     try:
         wanted = path.stat()
-        descriptors = [int(name) for name in os.listdir("/dev/fd")]  # noqa: PTH208 - names, not paths
+        descriptors = [int(name) for name in os.listdir("/dev/fd")]
     except OSError:
         return False
     for descriptor in descriptors:
@@ -277,7 +307,9 @@ def _check(connection: sqlite3.Connection, database: Path, state: _State, *, was
     except (sqlite3.DatabaseError, ValueError) as error:
         if _is_disk_error(error):
             raise
-        is_whole, last, problem = False, 0, str(error)
+        is_whole = False
+        last = 0
+        problem = str(error)
     if not is_whole:
         raise errors.StoreDataError(
             f"{database} is damaged ({problem}). {_affected(connection)} Put the folder back from a backup, or move it "
@@ -296,18 +328,30 @@ def _check(connection: sqlite3.Connection, database: Path, state: _State, *, was
 def _has_tables(connection: sqlite3.Connection) -> bool:
     """Returns whether Chroma has set up the database; False where it was interrupted before."""
     found = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-    return {"segments", "max_seq_id", "embeddings_queue", "embedding_metadata"} <= {name for (name,) in found}
+    return {"segments", "max_seq_id", "embeddings_queue", "embedding_metadata"} <= {
+        name for (name,) in found
+    }
 
 
 def _our_segments(connection: sqlite3.Connection) -> set[str]:
-    """Returns the segments of the store's records; an application may keep collections of its own beside them."""
-    query = f"SELECT id FROM segments WHERE scope = 'METADATA' AND collection IN ({_OUR_COLLECTIONS})"  # noqa: S608
+    """Returns the segments of the store's records.
+
+    An application may keep collections of its own beside them.
+    """
+    query = (
+        f"SELECT id FROM segments WHERE scope = 'METADATA' AND collection IN ({_OUR_COLLECTIONS})"
+    )
     return {str(name) for (name,) in connection.execute(query)}
 
 
 def _item_of(connection: sqlite3.Connection, row: int, segments: set[str]) -> str | None:
-    """Returns the id of the item in a row of the database; None where there is none of the store's."""
-    found = connection.execute("SELECT embedding_id, segment_id FROM embeddings WHERE id = ?", (row,)).fetchone()
+    """Returns the id of the item in a row of the database.
+
+    None where there is none of the store's.
+    """
+    found = connection.execute(
+        "SELECT embedding_id, segment_id FROM embeddings WHERE id = ?", (row,)
+    ).fetchone()
     return str(found[0]) if found and found[1] in segments else None
 
 
@@ -344,9 +388,7 @@ def _affected(connection: sqlite3.Connection) -> str:
             damaged += 1
             users.add(user)
     if unknown:
-        return (
-            f"{damaged + unknown:,} records cannot be read. {unknown:,} have lost their ids: all users may be affected."
-        )
+        return f"{damaged + unknown:,} records cannot be read. {unknown:,} have lost their ids: all users may be affected."
     if not damaged:
         return "Every record can be read, but not everything that finds them: all users may be affected."
     return f"{damaged:,} records cannot be read, of {_names(users)}."
@@ -383,12 +425,15 @@ def _newest(connection: sqlite3.Connection) -> str:
 def _forget_log(connection: sqlite3.Connection) -> None:
     """Removes what Chroma's log says of writes that are done, but for the number of the last one.
 
-    Chroma counts on from the greatest number in the log: its entry stays, as the deletion of a record that never was.
+    Chroma counts on from the greatest number in the log: its entry stays, as the deletion of a
+    record that never was.
     """
     applied: list[Any] = connection.execute(_APPLIED_ENTRIES).fetchall()
     connection.execute("BEGIN IMMEDIATE")
     last = connection.execute("SELECT max(seq_id) FROM embeddings_queue").fetchone()[0]
-    connection.executemany("DELETE FROM embeddings_queue WHERE seq_id = ?", [row for row in applied if row != (last,)])
+    connection.executemany(
+        "DELETE FROM embeddings_queue WHERE seq_id = ?", [row for row in applied if row != (last,)]
+    )
     if (last,) in applied:
         query = "UPDATE embeddings_queue SET id = '[]', operation = ?, vector = NULL, encoding = NULL, metadata = '{}'"
         connection.execute(f"{query} WHERE seq_id = ?", (DELETE_OPERATION, last))
@@ -400,7 +445,10 @@ def _forget_log(connection: sqlite3.Connection) -> None:
 
 def _is_disk_error(error: Exception) -> bool:
     """Returns whether an error of SQLite is about the disk, not about what is on it."""
-    return isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF in _DISK_ERRORS
+    return (
+        isinstance(error, sqlite3.Error)
+        and getattr(error, "sqlite_errorcode", 0) & 0xFF in _DISK_ERRORS
+    )
 
 
 @contextmanager
@@ -415,10 +463,14 @@ def _typed_errors(folder: Path, database: Path) -> Iterator[None]:
         ) from None
     except sqlite3.DatabaseError as error:
         if _is_disk_error(error):
-            raise errors.StoreError(f"The folder {folder} cannot be opened and written: {error}") from error
+            raise errors.StoreError(
+                f"The folder {folder} cannot be opened and written: {error}"
+            ) from error
         raise errors.StoreDataError(
             f"{database} cannot be read ({error}): all users are affected. Put it back from a backup, or move the "
             f"folder away and begin anew. Nothing was changed."
         ) from error
     except OSError as error:
-        raise errors.StoreError(f"The folder {folder} cannot be opened and written: {error}") from error
+        raise errors.StoreError(
+            f"The folder {folder} cannot be opened and written: {error}"
+        ) from error

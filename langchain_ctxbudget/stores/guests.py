@@ -1,14 +1,16 @@
 """Who has said what in a thread: the messages in an owner's thread that another user has said.
 
-A thread's state has the messages of everybody who runs it, and the owner's copy has them, too. So a run of another user
-notes the messages that it answers, by digests, outside of all users. When the owner's next run copies them, their ids
-are kept beside the copy: nothing is learned from them about the owner, and the owner's other threads do not quote them.
+A thread's state has the messages of everybody who runs it, and the owner's copy has them, too. So a
+run of another user notes the messages that it answers, by digests, outside of all users. When the
+owner's next run copies them, their ids are kept beside the copy: nothing is learned from them about
+the owner, and the owner's other threads do not quote them.
 """
 
 from collections.abc import Collection, Iterable, Sequence
 
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore, GetOp
+
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.messages import digest, is_user
 from langchain_ctxbudget.stores.base import Record, Scope, label, written
@@ -23,10 +25,14 @@ class GuestsRecord(Record):
     thread: str
     """The digest of its thread."""
     said: dict[str, str]
-    """By the ids of messages, those of answers among them: a digest of the thread and of the user."""
+    """By the ids of messages, those of answers among them: a digest of the thread and of the
+    user."""
 
     def ids_for(self, user_label: str) -> frozenset[str]:
-        """Returns the ids of what others than a user have said; the user may have been a guest before."""
+        """Returns the ids of what others than a user have said.
+
+        The user may have been a guest before.
+        """
         own = mark_of(self.thread, user_label)
         return frozenset(message_id for message_id, mark in self.said.items() if mark != own)
 
@@ -38,7 +44,11 @@ def note(store: BaseStore, thread_id: str, user_id: str, message_ids: Iterable[s
 
 
 def keep(
-    store: BaseStore, scope: Scope, thread_id: str, messages: Sequence[BaseMessage], own: Collection[str]
+    store: BaseStore,
+    scope: Scope,
+    thread_id: str,
+    messages: Sequence[BaseMessage],
+    own: Collection[str],
 ) -> Flow[None]:
     """Keeps beside the copy of a thread which of its new messages are other users'.
 
@@ -63,7 +73,9 @@ def keep(
     known = yield from read_record(store, scope)
     if known is not None:
         said = known.said | said
-    yield from batch(store, [written(scope.place(GUESTS), GuestsRecord(thread=thread_key(thread_id), said=said))])
+    yield from batch(
+        store, [written(scope.place(GUESTS), GuestsRecord(thread=thread_key(thread_id), said=said))]
+    )
 
 
 def read(store: BaseStore, scope: Scope) -> Flow[frozenset[str]]:
@@ -80,4 +92,6 @@ def read_record(store: BaseStore, scope: Scope) -> Flow[GuestsRecord | None]:
 
 def _places(thread_id: str, message_ids: Iterable[str]) -> list[GetOp]:
     key = thread_key(thread_id)
-    return [GetOp(notes_of(key), digest(f"{key} {one}", _DIGEST_BYTES).hex()) for one in message_ids]
+    return [
+        GetOp(notes_of(key), digest(f"{key} {one}", _DIGEST_BYTES).hex()) for one in message_ids
+    ]

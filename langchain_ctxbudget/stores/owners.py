@@ -1,8 +1,9 @@
 """Whose a thread is: the user who ran it first, as a record of the thread itself.
 
-The messages of a run are the thread's, whoever runs it. So before they are written into a user's store, the thread must
-be that user's. Its record lies outside of all users, under a digest of the thread's id, and has a digest of the user's:
-neither id can be read from it. Every owner keeps a list of these digests, by which clearing and erasing find them.
+The messages of a run are the thread's, whoever runs it. So before they are written into a user's
+store, the thread must be that user's. Its record lies outside of all users, under a digest of the
+thread's id, and has a digest of the user's: neither id can be read from it. Every owner keeps a
+list of these digests, by which clearing and erasing find them.
 
 `put` is last-writer-wins on every backend, so whoever runs a new thread first writes a claim, under a key that nobody
 else has, and then looks: who sees no other user's claim and no owner becomes the owner. Of two who claim it at the same
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp, SearchItem, SearchOp
+
 from langchain_ctxbudget.errors import StoreDataError, StoreError
 from langchain_ctxbudget.flow import Call, Flow, batch
 from langchain_ctxbudget.messages import digest
@@ -23,7 +25,8 @@ from langchain_ctxbudget.stores import bulk
 from langchain_ctxbudget.stores.base import ROOT, Record, Scope, label, new_token, written
 
 THREADS = "threads"
-"""The kind of records that list, below a conversation's labels, the threads that it is the copy of."""
+"""The kind of records that list, below a conversation's labels, the threads that it is the copy
+of."""
 OUTSIDE_OF_USERS = "shared"
 """The label of what is no user's, as documents for everybody."""
 MOST_LOOKS = 50
@@ -89,7 +92,10 @@ def notes_of(key: str) -> tuple[str, ...]:
 
 
 def owner_place(key: str) -> GetOp:
-    """Returns where the record of a thread is, beside all users: their labels have a `~` at the end."""
+    """Returns where the record of a thread is, beside all users.
+
+    Their labels have a `~` at the end.
+    """
     return GetOp((ROOT, OUTSIDE_OF_USERS, THREADS, key), OWNER)
 
 
@@ -111,7 +117,8 @@ class Seen(NamedTuple):
 
     owner: OwnerRecord | None
     claims: list[tuple[str, str]]
-    """The key of each claim, and the mark of its user; that is empty where a claim cannot be read."""
+    """The key of each claim, and the mark of its user; that is empty where a claim cannot be
+    read."""
 
     def others(self, mark: str) -> list[str]:
         """Returns the keys of the claims of other users."""
@@ -134,7 +141,9 @@ def claim(store: BaseStore, scope: Scope, thread_id: str) -> Flow[bool]:
         if is_owner and listed is None:
             yield from batch(store, [written(listed_at, ThreadRecord(thread=key))])
         return is_owner
-    if seen.others(mark) and not seen.has_claim_of(mark):  # they came first, even if they have not finished
+    if seen.others(mark) and not seen.has_claim_of(
+        mark
+    ):  # they came first, even if they have not finished
         return False
     return (yield from _claim_new(store, key, mark, listed_at))
 
@@ -143,13 +152,17 @@ def _claim_new(store: BaseStore, key: str, mark: str, listed_at: GetOp) -> Flow[
     """Makes a user the owner of a thread that has none, unless another user claims it at the same moment."""
     own = GetOp(_claims_of(key), new_token())
     # It is listed before it has an owner: wherever this ends, clearing and erasing find the record.
-    yield from batch(store, [written(listed_at, ThreadRecord(thread=key)), written(own, ClaimRecord(owner=mark))])
+    yield from batch(
+        store, [written(listed_at, ThreadRecord(thread=key)), written(own, ClaimRecord(owner=mark))]
+    )
     seen = yield from _look(store, key)
     for _ in range(MOST_LOOKS):
         others = seen.others(mark)
         if seen.owner is not None or not others or min(others) < own.key:
             break
-        yield Call(lambda: time.sleep(SECONDS_BETWEEN_LOOKS), lambda: asyncio.sleep(SECONDS_BETWEEN_LOOKS))
+        yield Call(
+            lambda: time.sleep(SECONDS_BETWEEN_LOOKS), lambda: asyncio.sleep(SECONDS_BETWEEN_LOOKS)
+        )
         seen = yield from _look(store, key)
     if seen.owner is None and not seen.others(mark):
         yield from batch(store, [written(owner_place(key), OwnerRecord(owner=mark))])
@@ -159,7 +172,9 @@ def _claim_new(store: BaseStore, key: str, mark: str, listed_at: GetOp) -> Flow[
         return True
     yield from batch(store, [written(own, None), written(listed_at, None)])
     if seen.owner is None:
-        raise StoreError("another user has begun to store this thread, and has not finished; the next turn tries again")
+        raise StoreError(
+            "another user has begun to store this thread, and has not finished; the next turn tries again"
+        )
     return False
 
 
@@ -204,7 +219,10 @@ def threads_of(store: BaseStore, scope: Scope) -> Flow[list[str]]:
 
 
 def release(store: BaseStore, scope: Scope) -> Flow[None]:
-    """Makes the threads of a conversation nobody's; those that the user has other conversations of stay."""
+    """Makes the threads of a conversation nobody's.
+
+    Those that the user has other conversations of stay.
+    """
     keys = yield from threads_of(store, scope)
     if not keys:
         return
@@ -239,7 +257,10 @@ def _delete_owned(store: BaseStore, user_id: str, keys: list[str]) -> Flow[int]:
 
 
 def _is_deletable(item: Item, mark: str) -> bool:
-    """Returns whether the record of an owner is a user's; a damaged one counts as that of whoever lists it."""
+    """Returns whether the record of an owner is a user's.
+
+    A damaged one counts as that of whoever lists it.
+    """
     try:
         record = OwnerRecord.found(item)
     except StoreDataError:
@@ -252,9 +273,17 @@ def claim_deletions(store: BaseStore, user_id: str, keys: Sequence[str]) -> Flow
     deletions: list[PutOp] = []
     for first in range(0, len(keys), bulk.CHUNK):
         some = keys[first : first + bulk.CHUNK]
-        found = yield from batch(store, [SearchOp(_claims_of(key), limit=bulk.PAGE) for key in some])
+        found = yield from batch(
+            store, [SearchOp(_claims_of(key), limit=bulk.PAGE) for key in some]
+        )
         for key, items in zip(some, found, strict=True):
             own = ("", owner_mark(key, user_id))
-            claims = [item for item in cast("list[SearchItem]", items) if item.namespace == _claims_of(key)]
-            deletions += [PutOp(item.namespace, item.key, None) for item in claims if _claimant(item) in own]
+            claims = [
+                item
+                for item in cast("list[SearchItem]", items)
+                if item.namespace == _claims_of(key)
+            ]
+            deletions += [
+                PutOp(item.namespace, item.key, None) for item in claims if _claimant(item) in own
+            ]
     return deletions

@@ -1,4 +1,7 @@
-"""Tokens: counters, what providers charge for messages, tools and images, and how large windows are."""
+"""Tokens.
+
+Counters, what providers charge for messages, tools and images, and how large windows are.
+"""
 
 from langchain_ctxbudget.tokens.cost import require_schemas
 from langchain_ctxbudget.tokens.counters import (

@@ -18,8 +18,18 @@ from typing import Any, NamedTuple
 from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, SystemMessage, ToolMessage
 from langchain_core.utils.function_calling import convert_to_openai_function, convert_to_openai_tool
 from pydantic import BaseModel
+
 from langchain_ctxbudget.errors import InputError
-from langchain_ctxbudget.messages import CALL_BLOCKS, Block, Count, Medium, is_text, medium_of, shown_blocks, with_calls
+from langchain_ctxbudget.messages import (
+    CALL_BLOCKS,
+    Block,
+    Count,
+    Medium,
+    is_text,
+    medium_of,
+    shown_blocks,
+    with_calls,
+)
 from langchain_ctxbudget.tokens.prices import PRICE_LIST
 from langchain_ctxbudget.worker import keep_newest, new_mutex
 
@@ -37,21 +47,26 @@ _known_pages: dict[tuple[int, int], int] = {}
 """Pages of the PDFs that were counted last; a turn is counted again at each of its steps."""
 _mutex = new_mutex()
 _PAGE_TOKENS = 3_000
-"""A page of a PDF: the most that Anthropic says its text takes, "PDF support"; with OpenAI and Google it takes less."""
+"""A page of a PDF: the most that Anthropic says its text takes, "PDF support"; with OpenAI and
+Google it takes less."""
 _PAGE_BYTES = 30_000
 """What a page is taken to have in a PDF whose pages cannot be counted, as they are compressed."""
 _FILE_BYTES_PER_TOKEN = 10
 """Of a file of any other kind: its text is compressed, or stands among fonts and pictures."""
 _RECORDING_BYTES_PER_TOKEN = 100
-"""Of sound and video: 32 tokens a second (Google's "Audio understanding") at 3 KB a second, a low rate for speech."""
+"""Of sound and video: 32 tokens a second (Google's "Audio understanding") at 3 KB a second, a low
+rate for speech."""
 _ROLES = {"human": "user", "ai": "assistant"}
-_TILE, _LONG_SIDE, _SHORT_SIDE = 512, 2048, 768
+_TILE = 512
+_LONG_SIDE = 2048
+_SHORT_SIDE = 768
 _MOST_TILES = 8
 """After resizing no image is larger than 2,048 x 768."""
-_PATCH, _MOST_PATCHES = 32, 1_536
+_PATCH = 32
+_MOST_PATCHES = 1_536
 _SEARCHED_CHARACTERS = 65_536, 4_000_000
-"""How much base64 is decoded to find the size of an image, and how much if it is not there: a JPEG has it behind its
-thumbnail."""
+"""How much base64 is decoded to find the size of an image, and how much if it is not there: a JPEG
+has it behind its thumbnail."""
 
 
 class ImageRate(NamedTuple):
@@ -60,7 +75,8 @@ class ImageRate(NamedTuple):
     base_tokens: int = 85
     tile_tokens: int = 170
     patch_tokens: float = 0.0
-    """For each of at most 1,536 patches of 32 x 32 pixels; never less than by the tiles, as `ChatOpenAI` counts."""
+    """For each of at most 1,536 patches of 32 x 32 pixels; never less than by the tiles, as
+    `ChatOpenAI` counts."""
 
 
 _RATES = {name: ImageRate(**rate) for name, rate in PRICE_LIST["image_rates"].items()}
@@ -92,15 +108,21 @@ def message_tokens(message: BaseMessage, count: Count, framing: Framing) -> int:
         tokens += TOOL_CALL_ID_TOKENS
     elif name := message.name or message.additional_kwargs.get("name"):
         tokens += count(str(name)) + framing.name_tokens
-    message = message if is_text(message) else with_calls(message)  # in the form in which they are sent
+    message = (
+        message if is_text(message) else with_calls(message)
+    )  # in the form in which they are sent
     calls = message.tool_calls if isinstance(message, AIMessage) else []
     for call in calls:
-        tokens += count(json.dumps(call["args"], ensure_ascii=False, default=str)) + count(call["name"])
+        tokens += count(json.dumps(call["args"], ensure_ascii=False, default=str)) + count(
+            call["name"]
+        )
     if isinstance(message, AIMessage) and (spoken := message.additional_kwargs.get("audio")):
         sent = {"id": spoken["id"]} if isinstance(spoken, Mapping) and "id" in spoken else spoken
         tokens += count(str(sent))
     sent_ids = [call["id"] for call in calls if call["id"]]
-    return tokens + sum(_block_tokens(block, sent_ids, count, framing.image) for block in shown_blocks(message))
+    return tokens + sum(
+        _block_tokens(block, sent_ids, count, framing.image) for block in shown_blocks(message)
+    )
 
 
 def _role(message: BaseMessage) -> str:
@@ -129,7 +151,9 @@ def _block_tokens(block: Block, sent_ids: list[Any], count: Count, rate: ImageRa
 
 def image_rate(model: str) -> ImageRate:
     """Returns the price of images for a model of that name."""
-    return next((rate for start, rate in _RATES.items() if model.lower().startswith(start)), ImageRate())
+    return next(
+        (rate for start, rate in _RATES.items() if model.lower().startswith(start)), ImageRate()
+    )
 
 
 def _image_block_tokens(block: Mapping[str, Any], medium: Medium, rate: ImageRate) -> int:
@@ -141,7 +165,10 @@ def _image_block_tokens(block: Mapping[str, Any], medium: Medium, rate: ImageRat
 
 
 def _file_tokens(medium: Medium, count: Count) -> int:
-    """Estimates the tokens of a file, a sound or a video by its bytes; a file of text costs its text."""
+    """Estimates the tokens of a file, a sound or a video by its bytes.
+
+    A file of text costs its text.
+    """
     if medium.kind in ("audio", "video"):
         return ceil(medium.size_bytes / _RECORDING_BYTES_PER_TOKEN)
     if medium.mime_type.startswith("text/"):
@@ -171,35 +198,52 @@ def _decoded(payload: str) -> bytes:
         return b""
 
 
-def image_tokens(image: str | None, *, low_detail: bool = False, rate: ImageRate = ImageRate()) -> int:  # noqa: B008
-    """Returns the tokens of an image; the most that the rule can give where its size cannot be read."""
+def image_tokens(
+    image: str | None,
+    *,
+    low_detail: bool = False,
+    rate: ImageRate = ImageRate(),
+) -> int:
+    """Returns the tokens of an image.
+
+    The most that the rule can give where its size cannot be read.
+    """
     if low_detail and not rate.patch_tokens:
         return rate.base_tokens
-    tiles, patches = _MOST_TILES, _MOST_PATCHES
+    tiles = _MOST_TILES
+    patches = _MOST_PATCHES
     if size := image_size(image) if image else None:
-        tiles, patches = _tiles(*size), ceil(size[0] / _PATCH) * ceil(size[1] / _PATCH)
-    return max(rate.base_tokens + rate.tile_tokens * tiles, ceil(min(_MOST_PATCHES, patches) * rate.patch_tokens))
+        tiles = _tiles(*size)
+        patches = ceil(size[0] / _PATCH) * ceil(size[1] / _PATCH)
+    return max(
+        rate.base_tokens + rate.tile_tokens * tiles,
+        ceil(min(_MOST_PATCHES, patches) * rate.patch_tokens),
+    )
 
 
 def _tiles(width: int, height: int) -> int:
     """Returns the tiles of 512 x 512 pixels that an image of this size has after the provider's resizing."""
     short, long = sorted((width, height))
     if long > _LONG_SIDE:
-        short, long = short * _LONG_SIDE // long, _LONG_SIDE
+        short = short * _LONG_SIDE // long
+        long = _LONG_SIDE
     if short > _SHORT_SIDE:
         short, long = _SHORT_SIDE, long * _SHORT_SIDE // short
     return ceil(max(1, short) / _TILE) * ceil(max(1, long) / _TILE)
 
 
 def image_size(image: str) -> tuple[int, int] | None:
-    """Reads width and height in pixels from the header of an image; None where it or Pillow is not there."""
+    """Reads width and height in pixels from the header of an image.
+
+    None where it or Pillow is not there.
+    """
     payload = image.partition(",")[2] if image.startswith("data:") else image
     for characters in _SEARCHED_CHARACTERS:
         try:
-            from PIL import Image  # noqa: PLC0415 - not every installation has it
+            from PIL import Image
 
             return Image.open(BytesIO(_decoded(payload[:characters]))).size
-        except Exception:  # noqa: BLE001 - whatever a header, or the library that reads it, raises
+        except Exception:
             if len(payload) <= characters:
                 break
     return None
@@ -208,24 +252,35 @@ def image_size(image: str) -> tuple[int, int] | None:
 def require_schemas(tools: object, response_format: object) -> None:
     """Raises an `InputError` unless these are a list of tools and a response format."""
     if isinstance(tools, str | bytes | Mapping) or not isinstance(tools, Sequence):
-        raise InputError(f"tools must be a list of tools, not {type(tools).__name__}; one tool is a list of one")
+        raise InputError(
+            f"tools must be a list of tools, not {type(tools).__name__}; one tool is a list of one"
+        )
     for number, tool in enumerate(tools):
         if tool is None or isinstance(tool, str | bytes | int | float):
-            raise InputError(f"tools[{number}] is {tool!r}: give a LangChain tool, a function, a class or a schema")
+            raise InputError(
+                f"tools[{number}] is {tool!r}: give a LangChain tool, a function, a class or a schema"
+            )
     if isinstance(response_format, str | bytes | int | float | Sequence):
         raise InputError(f"response_format must be a class or a schema, not {response_format!r}")
 
 
 def tools_tokens(tools: Sequence[Any], count: Count, function_tokens: int) -> int:
-    """Returns the tokens of tool schemas as they are sent; each function has a frame of `function_tokens`."""
+    """Returns the tokens of tool schemas as they are sent.
+
+    Each function has a frame of `function_tokens`.
+    """
     tokens = TOOLS_END_TOKENS if tools else 0
     for tool in tools:
         try:
             schema = convert_to_openai_tool(tool)
-        except Exception:  # noqa: BLE001 - a tool that only its provider knows is sent as it is
+        except Exception:
             schema = _json_schema(tool)
         function = schema.get("function") if isinstance(schema, Mapping) else None
-        by_rule = function_tokens + _function_tokens(function, count) if isinstance(function, Mapping) else 0
+        by_rule = (
+            function_tokens + _function_tokens(function, count)
+            if isinstance(function, Mapping)
+            else 0
+        )
         tokens += max(count(compact_json(schema)), by_rule)
     return tokens
 
@@ -250,7 +305,7 @@ def _function_tokens(function: Mapping[str, Any], count: Count) -> int:
     return tokens
 
 
-def response_format_tokens(response_format: Any, count: Count) -> int:  # noqa: ANN401 - schemas come in any type
+def response_format_tokens(response_format: Any, count: Count) -> int:
     """Returns the tokens of a response format as it is sent; 0 for None."""
     if response_format is None:
         return 0
@@ -259,21 +314,27 @@ def response_format_tokens(response_format: Any, count: Count) -> int:  # noqa: 
     return max(count(compact_json(form)) for form in _sent_formats(schema)) + RESPONSE_FORMAT_TOKENS
 
 
-def _sent_formats(schema: Any) -> list[Any]:  # noqa: ANN401
-    """Returns the forms in which a response format may be sent: LangChain's, and a pydantic class's own."""
+def _sent_formats(schema: Any) -> list[Any]:
+    """Returns the forms in which a response format may be sent.
+
+    LangChain's, and a pydantic class's own.
+    """
     if isinstance(schema, Mapping) and "type" in schema and "properties" not in schema:
         return [schema]  # {"type": "json_object"}, or a whole {"type": "json_schema", ...}
     try:
         forms = [{**convert_to_openai_function(schema)}]
-    except Exception:  # noqa: BLE001 - whatever a schema class does when it is asked for its schema
+    except Exception:
         return [_json_schema(schema)]
     if isinstance(schema, type) and issubclass(schema, BaseModel):
         forms.append({"name": schema.__name__, "schema": _strict(schema.model_json_schema())})
     return [{"type": "json_schema", "json_schema": {**form, "strict": True}} for form in forms]
 
 
-def _strict(schema: Any) -> Any:  # noqa: ANN401
-    """Returns a schema in the strict form: all fields of every object required, no others allowed."""
+def _strict(schema: Any) -> Any:
+    """Returns a schema in the strict form.
+
+    All fields of every object required, no others allowed.
+    """
     if isinstance(schema, Mapping):
         strict = {key: _strict(value) for key, value in schema.items()}
         if isinstance(properties := strict.get("properties"), dict):
@@ -282,6 +343,10 @@ def _strict(schema: Any) -> Any:  # noqa: ANN401
     return [_strict(part) for part in schema] if isinstance(schema, list) else schema
 
 
-def _json_schema(value: Any) -> Any:  # noqa: ANN401
+def _json_schema(value: Any) -> Any:
     """Returns the JSON schema of a pydantic class; anything else as it is."""
-    return value.model_json_schema() if isinstance(value, type) and issubclass(value, BaseModel) else value
+    return (
+        value.model_json_schema()
+        if isinstance(value, type) and issubclass(value, BaseModel)
+        else value
+    )

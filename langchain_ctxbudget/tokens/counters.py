@@ -1,6 +1,7 @@
 """Counting tokens: exactly where the tokenizer is known, with a margin where it is not.
 
-The package carries the vocabulary of o200k_base (gpt-4o and everything after it); older ones are fetched by tiktoken.
+The package carries the vocabulary of o200k_base (gpt-4o and everything after it); older ones are
+fetched by tiktoken.
 """
 
 import re
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from langchain_core.messages import BaseMessage
+
 from langchain_ctxbudget.errors import InputError, TokenizerUnavailableError, checks_names
 from langchain_ctxbudget.messages import shown_blocks, text_of
 from langchain_ctxbudget.tokens import cost, vocab
@@ -28,12 +30,27 @@ if TYPE_CHECKING:
 ChatModel: TypeAlias = "BaseChatModel"
 """Under this name, annotations do not import the class, which takes 0.2 s."""
 CountMode = Literal["exact", "estimated"]
-PROVIDER_PREFIX = re.compile(r"^(?:(?:openai|azure|azure_openai|azure_ai|openrouter)[:/])+", re.IGNORECASE)
+PROVIDER_PREFIX = re.compile(
+    r"^(?:(?:openai|azure|azure_openai|azure_ai|openrouter)[:/])+", re.IGNORECASE
+)
 """A prefix that may stand before the name of an OpenAI model."""
 _CACHED_TEXTS = 65_536
-_CARRIED = frozenset({"o200k_base", "o200k_harmony"})  # they differ in special tokens only, which text has none of
-_O200K_FAMILIES = ("gpt-4o", "gpt-4.1", "gpt-5", "gpt-6")  # as `ChatOpenAI` takes names that tiktoken does not know
-_NAME_ATTRIBUTES = ("tiktoken_model_name", "model_name", "model", "deployment_name", "azure_deployment")
+_CARRIED = frozenset(
+    {"o200k_base", "o200k_harmony"}
+)  # they differ in special tokens only, which text has none of
+_O200K_FAMILIES = (
+    "gpt-4o",
+    "gpt-4.1",
+    "gpt-5",
+    "gpt-6",
+)  # as `ChatOpenAI` takes names that tiktoken does not know
+_NAME_ATTRIBUTES = (
+    "tiktoken_model_name",
+    "model_name",
+    "model",
+    "deployment_name",
+    "azure_deployment",
+)
 _COUNTING = ("get_num_tokens_from_messages", "get_num_tokens", "get_token_ids")
 _CHAT_FRAMING = Framing(message_tokens=5)
 _CHAT_REPLY_TOKENS = 5
@@ -42,7 +59,8 @@ _CHAT_REPLY_TOKENS = 5
 class TokenCounter(ABC):
     """Counts tokens; a subclass gives `name`, `mode` and `_count`.
 
-    Counts are cached by content, at most 65,536 of them, so a text is tokenized once. Threads may share a counter.
+    Counts are cached by content, at most 65,536 of them, so a text is tokenized once. Threads may
+    share a counter.
 
     Example:
         >>> class Characters(TokenCounter):
@@ -75,7 +93,10 @@ class TokenCounter(ABC):
 
     @property
     def identity(self) -> str:
-        """A name for its counts: the same after a restart, and another one for every other way to count."""
+        """A name for its counts.
+
+        The same after a restart, and another one for every other way to count.
+        """
         return f"{type(self).__qualname__} {self.name} {self.framing}"
 
     @property
@@ -84,7 +105,10 @@ class TokenCounter(ABC):
         return self._calls
 
     def count_text(self, text: str) -> int:
-        """Returns the tokens of a text; special tokens in it count as the text they are written as."""
+        """Returns the tokens of a text.
+
+        Special tokens in it count as the text they are written as.
+        """
         if not text:
             return 0
         key = hash(text), len(text)  # no text is kept alive
@@ -104,11 +128,17 @@ class TokenCounter(ABC):
         return sum(map(self.count_message, messages)) + self._reply_tokens
 
     def count_tools(self, tools: Sequence[Any]) -> int:
-        """Returns the tokens of tool schemas (LangChain tools, functions, classes, dicts) as sent; 0 for none."""
+        """Returns the tokens of tool schemas (LangChain tools, functions, classes, dicts) as sent.
+
+        0 for none.
+        """
         return cost.tools_tokens(tools, self.count_text, self.framing.function_tokens)
 
-    def count_response_format(self, response_format: Any) -> int:  # noqa: ANN401 - schemas come in any type
-        """Returns the tokens of a response format (a dict, a pydantic class, a TypedDict) as sent; 0 for None."""
+    def count_response_format(self, response_format: Any) -> int:
+        """Returns the tokens of a response format (a dict, a pydantic class, a TypedDict) as sent.
+
+        0 for None.
+        """
         return cost.response_format_tokens(response_format, self.count_text)
 
 
@@ -125,7 +155,10 @@ class TiktokenCounter(TokenCounter):
 
     @checks_names()
     def __init__(self, encoding_or_model: str = "o200k_base") -> None:
-        """Choose an encoding (`o200k_base`) or a model (`gpt-4o`, `openai:gpt-4.1`); an `InputError` for others."""
+        """Choose an encoding (`o200k_base`) or a model (`gpt-4o`, `openai:gpt-4.1`).
+
+        An `InputError` for others.
+        """
         super().__init__()
         encoding = _encoding_name(encoding_or_model)
         if encoding is None:
@@ -138,11 +171,13 @@ class TiktokenCounter(TokenCounter):
         self.framing = Framing(function_tokens=10 if encoding == "cl100k_base" else 7, image=rate)
         self._fetched: Encoding | None = None
         if encoding not in _CARRIED:
-            from tiktoken import get_encoding  # noqa: PLC0415 - not needed for what is carried
+            from tiktoken import get_encoding
 
             try:
                 self._fetched = get_encoding(encoding)
-            except Exception as error:  # whatever the network, the proxy or the disk of tiktoken's cache raises
+            except (
+                Exception
+            ) as error:  # whatever the network, the proxy or the disk of tiktoken's cache raises
                 raise TokenizerUnavailableError(
                     f"The encoding {encoding!r} is not carried by this package, and tiktoken could not fetch it "
                     f"({type(error).__name__}: {error}). Set TIKTOKEN_CACHE_DIR to a folder that holds it, or pass "
@@ -154,12 +189,17 @@ class TiktokenCounter(TokenCounter):
 
 
 class EstimatingCounter(TokenCounter):
-    """Estimates, for models whose tokenizer is not known: two fifths above the exact count of o200k_base.
+    """Estimates, for models whose tokenizer is not known.
 
-    That is enough for 32,000 tokens on English, code, JSON and most European languages; reported usage corrects it.
+    Two fifths above the exact count of o200k_base.
+
+    That is enough for 32,000 tokens on English, code, JSON and most European languages; reported
+    usage corrects it.
 
     Example:
-        >>> EstimatingCounter().count_text("The kettle is on.") >= TiktokenCounter().count_text("The kettle is on.")
+        >>> EstimatingCounter().count_text("The kettle is on.") >= TiktokenCounter().count_text(
+        ...     "The kettle is on."
+        ... )
         True
     """
 
@@ -174,9 +214,10 @@ class EstimatingCounter(TokenCounter):
 class HuggingFaceCounter(TokenCounter):
     """Counts exactly, with the tokenizer of an open model (Llama, Qwen, Gemma, Mistral, ...).
 
-    Takes a `tokenizers.Tokenizer`, which is copied (for a model of the hub `Tokenizer.from_pretrained(name)`), or the
-    path of a `tokenizer.json`. Of the chat template it knows no more than `framing`: five tokens and the role per
-    message, and five for the reply, cover those of Qwen, Llama 3 and Gemma, but not a date or a prompt of its own.
+    Takes a `tokenizers.Tokenizer`, which is copied (for a model of the hub
+    `Tokenizer.from_pretrained(name)`), or the path of a `tokenizer.json`. Of the chat template it
+    knows no more than `framing`: five tokens and the role per message, and five for the reply,
+    cover those of Qwen, Llama 3 and Gemma, but not a date or a prompt of its own.
 
     Example:
         >>> from tokenizers import Tokenizer, models, pre_tokenizers
@@ -191,8 +232,10 @@ class HuggingFaceCounter(TokenCounter):
     _reply_tokens = _CHAT_REPLY_TOKENS
 
     @checks_names()
-    def __init__(self, tokenizer: "Tokenizer | PathLike[str] | str", *, framing: Framing = _CHAT_FRAMING) -> None:
-        from tokenizers import Tokenizer  # noqa: PLC0415 - not needed by those who only import the package
+    def __init__(
+        self, tokenizer: "Tokenizer | PathLike[str] | str", *, framing: Framing = _CHAT_FRAMING
+    ) -> None:
+        from tokenizers import Tokenizer
 
         super().__init__()
         self.framing = framing
@@ -218,35 +261,46 @@ class HuggingFaceCounter(TokenCounter):
 
 
 class ModelCounter(TokenCounter):
-    """Counts texts with the model's own `get_num_tokens`; what stands around them, by this package's own rule.
+    """Counts texts with the model's own `get_num_tokens`.
 
-    A model that counts over the network (Gemini) is asked once per new text, which `EstimatingCounter` avoids.
+    What stands around them, by this package's own rule.
+
+    A model that counts over the network (Gemini) is asked once per new text, which
+    `EstimatingCounter` avoids.
 
     Example:
         >>> from langchain_core.language_models import FakeListChatModel
-        >>> model = FakeListChatModel(responses=["x"], custom_get_token_ids=lambda text: list(map(ord, text)))
+        >>> model = FakeListChatModel(
+        ...     responses=["x"], custom_get_token_ids=lambda text: list(map(ord, text))
+        ... )
         >>> ModelCounter(model).count_text("four")
         4
     """
 
     @checks_names()
     def __init__(self, model: "BaseChatModel") -> None:
-        """Ask the model, which may be bound, for a first count; `TokenizerUnavailableError` where it cannot."""
+        """Ask the model, which may be bound, for a first count.
+
+        `TokenizerUnavailableError` where it cannot.
+        """
         super().__init__()
-        from langchain_core.language_models import BaseLanguageModel  # noqa: PLC0415 - takes 0.2 s
+        from langchain_core.language_models import BaseLanguageModel
 
         inner: Any = unwrapped(model)
         if not isinstance(inner, BaseLanguageModel):
             raise InputError(f"model must be a LangChain chat model, not {type(model).__name__}")
-        kind, model_name = type(inner), next(model_names(model), "")
+        kind = type(inner)
+        model_name = next(model_names(model), "")
         self.name = f"model:{model_name or kind.__name__}"
         self.framing = Framing(image=cost.image_rate(model_name))
         self._ask: Callable[[str], int] = inner.get_num_tokens
-        whole, *parts = (getattr(kind, name) is not getattr(BaseLanguageModel, name) for name in _COUNTING)
+        whole, *parts = (
+            getattr(kind, name) is not getattr(BaseLanguageModel, name) for name in _COUNTING
+        )
         self.mode = "exact" if whole else "estimated"
         try:
             if not any(parts) and not inner.custom_get_token_ids:
-                raise NotImplementedError("it would take the tokenizer of GPT-2")  # noqa: TRY301
+                raise NotImplementedError("it would take the tokenizer of GPT-2")
             self._ask("a")
         except Exception as error:
             raise TokenizerUnavailableError(
@@ -259,7 +313,7 @@ class ModelCounter(TokenCounter):
         text = encodable(text)
         try:
             return self._ask(text)
-        except Exception:  # noqa: BLE001 - tiktoken refuses special tokens and endless white space, a network fails
+        except Exception:
             return estimate_tokens(text)
 
 
@@ -268,13 +322,21 @@ class CalibratedCounter(TokenCounter):
 
     def __init__(self, inner: TokenCounter, factor: float) -> None:
         super().__init__()
-        self.inner, self.factor = inner, factor
-        self.name, self.mode, self.framing = inner.name, inner.mode, inner.framing
-        self._ratio = Fraction(str(factor))  # as it is written: a float that is above 1.1 would make 11 of 10
+        self.inner = inner
+        self.factor = factor
+        self.name = inner.name
+        self.mode = inner.mode
+        self.framing = inner.framing
+        self._ratio = Fraction(
+            str(factor)
+        )  # as it is written: a float that is above 1.1 would make 11 of 10
 
     @property
     def identity(self) -> str:
-        """A name for its counts: the same after a restart, and another one for every other way to count."""
+        """A name for its counts.
+
+        The same after a restart, and another one for every other way to count.
+        """
         return f"{self.inner.identity} x {self.factor}"
 
     @property
@@ -291,13 +353,15 @@ class CalibratedCounter(TokenCounter):
 
     def count_messages(self, messages: Sequence[BaseMessage]) -> int:
         """Returns the tokens of a request with these messages, the priming of the reply included."""
-        return sum(map(self.count_message, messages)) + self._corrected(self.inner.count_messages([]))
+        return sum(map(self.count_message, messages)) + self._corrected(
+            self.inner.count_messages([])
+        )
 
     def count_tools(self, tools: Sequence[Any]) -> int:
         """Returns the tokens of tool schemas as they are sent; 0 for none."""
         return self._corrected(self.inner.count_tools(tools))
 
-    def count_response_format(self, response_format: Any) -> int:  # noqa: ANN401 - schemas come in any type
+    def count_response_format(self, response_format: Any) -> int:
         """Returns the tokens of a response format as it is sent; 0 for None."""
         return self._corrected(self.inner.count_response_format(response_format))
 
@@ -309,7 +373,10 @@ class CalibratedCounter(TokenCounter):
 
 
 def counter_for(model: "BaseChatModel | str | None") -> TokenCounter:
-    """Returns the counter for a model: exact where its tokenizer is known and can be had, else an estimate."""
+    """Returns the counter for a model.
+
+    Exact where its tokenizer is known and can be had, else an estimate.
+    """
     if model is None:
         return TiktokenCounter()
     for name in filter(_encoding_name, model_names(model)):
@@ -320,7 +387,7 @@ def counter_for(model: "BaseChatModel | str | None") -> TokenCounter:
     return EstimatingCounter()
 
 
-def unwrapped(model: Any) -> Any:  # noqa: ANN401 - a binding passes for a model everywhere
+def unwrapped(model: Any) -> Any:
     """Returns the model that `bind` and `with_config` wrap."""
     while bound := getattr(model, "bound", None):
         model = bound
@@ -330,12 +397,19 @@ def unwrapped(model: Any) -> Any:  # noqa: ANN401 - a binding passes for a model
 def model_names(model: "BaseChatModel | str") -> Iterator[str]:
     """Yields the names by which a model may be known, the one that says most first."""
     inner = unwrapped(model)
-    names = [inner] if isinstance(inner, str) else [getattr(inner, name, None) for name in _NAME_ATTRIBUTES]
+    names = (
+        [inner]
+        if isinstance(inner, str)
+        else [getattr(inner, name, None) for name in _NAME_ATTRIBUTES]
+    )
     yield from (name for name in names if isinstance(name, str))
 
 
 def encodable(text: str) -> str:
-    """Returns a text that UTF-8 can hold: halves of a character joined, those without another half replaced."""
+    """Returns a text that UTF-8 can hold.
+
+    Halves of a character joined, those without another half replaced.
+    """
     if text.isascii():  # as most is, and that is known without a look at it
         return text
     try:
@@ -349,8 +423,8 @@ def _encoding_name(encoding_or_model: str) -> str | None:
     """Returns the encoding of that name or of that model; None where neither is known."""
     if encoding_or_model in _CARRIED:
         return encoding_or_model
-    from tiktoken import list_encoding_names  # noqa: PLC0415 - not needed for what is carried
-    from tiktoken.model import encoding_name_for_model  # noqa: PLC0415
+    from tiktoken import list_encoding_names
+    from tiktoken.model import encoding_name_for_model
 
     model = PROVIDER_PREFIX.sub("", encoding_or_model)
     try:
@@ -364,12 +438,18 @@ _OTHER_SCRIPT = re.compile("[^\x00-\u024f]")
 
 
 def text_pieces(text: str) -> list[str]:
-    """Cuts a text before every line that begins as those of a fence; no tokenizer joins tokens across such a border."""
+    """Cuts a text before every line that begins as those of a fence.
+
+    No tokenizer joins tokens across such a border.
+    """
     return _BORDER.split(text)
 
 
 def estimate_tokens(text: str) -> int:
-    """Estimates tokens: two fifths above o200k_base, as on Latin script, and a quarter per character of others."""
+    """Estimates tokens.
+
+    Two fifths above o200k_base, as on Latin script, and a quarter per character of others.
+    """
     encoding = vocab.encoding()
     return sum(
         -(-(28 * vocab.count_tokens(encoding, piece) + 5 * len(_OTHER_SCRIPT.findall(piece))) // 20)

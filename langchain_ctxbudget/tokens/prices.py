@@ -1,7 +1,7 @@
 """Prices of models, and the tokens and US dollars that their calls use.
 
-Prices are data: `prices.json` says where its figures come from and how old they are, and an application may lay its own
-over them. Of a model that is in neither, only tokens are counted.
+Prices are data: `prices.json` says where its figures come from and how old they are, and an
+application may lay its own over them. Of a model that is in neither, only tokens are counted.
 """
 
 import json
@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 from pydantic import Field
+
 from langchain_ctxbudget.budget import NonNegative, Parameters
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError, require_count
 from langchain_ctxbudget.messages import packaged
@@ -53,7 +54,8 @@ class Usage:
     cached_tokens: NonNegative = 0
     output_tokens: NonNegative = 0
     cost: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    """In US dollars, in whole billionths: a sum is the same in any order, up to a million dollars."""
+    """In US dollars, in whole billionths: a sum is the same in any order, up to a million
+    dollars."""
     unpriced_calls: NonNegative = 0
     """The calls whose model has no known price: their tokens count, their cost does not."""
 
@@ -61,7 +63,9 @@ class Usage:
         object.__setattr__(self, "cost", round(float(self.cost), 9))
 
     def __add__(self, other: "Usage") -> "Usage":
-        return Usage(**{one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)})
+        return Usage(
+            **{one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)}
+        )
 
     @property
     def total_tokens(self) -> int:
@@ -90,21 +94,28 @@ def load_prices(given: object = None) -> Mapping[str, Price]:
     """
     if given is None:
         return PRICES
-    if not isinstance(given, Mapping) or not all(model and isinstance(model, str) for model in given):
-        raise InvalidSettingsError(f"prices must be a mapping of model names to prices, not {given!r}")
+    if not isinstance(given, Mapping) or not all(
+        model and isinstance(model, str) for model in given
+    ):
+        raise InvalidSettingsError(
+            f"prices must be a mapping of model names to prices, not {given!r}"
+        )
     prices = {**PRICES}
     for model, value in given.items():
         try:
             prices[model] = Price.of(value)
         except InvalidSettingsError as error:
-            raise InvalidSettingsError(f"prices[{model!r}] (dollars per million tokens): {error}") from error
+            raise InvalidSettingsError(
+                f"prices[{model!r}] (dollars per million tokens): {error}"
+            ) from error
     return MappingProxyType(prices)
 
 
 def price_of(model: str | None, prices: Mapping[str, Price]) -> Price | None:
     """Returns the price of a model; None where it is not known.
 
-    The exact name comes first, then the name without the provider's prefix, then without the date of its version.
+    The exact name comes first, then the name without the provider's prefix, then without the date
+    of its version.
     """
     name = model or ""
     while name not in prices and (prefix := _PROVIDER.match(name)):
@@ -112,18 +123,27 @@ def price_of(model: str | None, prices: Mapping[str, Price]) -> Price | None:
     return prices.get(name) or prices.get(_SNAPSHOT.sub("", name))
 
 
-def usage_of(usage_metadata: Mapping[str, Any], model: str | None, prices: Mapping[str, Price]) -> Usage:
+def usage_of(
+    usage_metadata: Mapping[str, Any], model: str | None, prices: Mapping[str, Price]
+) -> Usage:
     """Returns the usage of one call, from the `usage_metadata` of an `AIMessage`.
 
-    Details that are missing or None count as 0, and never exceed the input. Where `output_tokens` is missing, it is
-    what `total_tokens` has beyond the input.
+    Details that are missing or None count as 0, and never exceed the input. Where `output_tokens`
+    is missing, it is what `total_tokens` has beyond the input.
 
-    An `InputError` where there are no input tokens, or a number is no whole number from 0 to a billion.
+    An `InputError` where there are no input tokens, or a number is no whole number from 0 to a
+    billion.
     """
     if not isinstance(usage_metadata, Mapping):
-        raise InputError(f"usage_metadata must be a mapping with input_tokens, not {usage_metadata!r}")
+        raise InputError(
+            f"usage_metadata must be a mapping with input_tokens, not {usage_metadata!r}"
+        )
     given = _tokens(usage_metadata, "input_tokens")
-    made = _tokens(usage_metadata, "output_tokens", max(0, _tokens(usage_metadata, "total_tokens", given) - given))
+    made = _tokens(
+        usage_metadata,
+        "output_tokens",
+        max(0, _tokens(usage_metadata, "total_tokens", given) - given),
+    )
     details = usage_metadata.get("input_token_details") or {}
     cached = min(given, _tokens(details, "cache_read", 0))
     parts = sum(_tokens(details, name, 0) for name in _WRITTEN_FOR)
@@ -131,8 +151,15 @@ def usage_of(usage_metadata: Mapping[str, Any], model: str | None, prices: Mappi
     used = Usage(calls=1, input_tokens=given, cached_tokens=cached, output_tokens=made)
     if (price := price_of(model, prices)) is None:
         return replace(used, unpriced_calls=1)
-    of_cached, of_written = (price.input if one is None else one for one in (price.cached_input, price.cache_write))
-    cost = (given - cached - written) * price.input + cached * of_cached + written * of_written + made * price.output
+    of_cached, of_written = (
+        price.input if one is None else one for one in (price.cached_input, price.cache_write)
+    )
+    cost = (
+        (given - cached - written) * price.input
+        + cached * of_cached
+        + written * of_written
+        + made * price.output
+    )
     return replace(used, cost=cost / 1_000_000)
 
 
@@ -146,6 +173,8 @@ def _tokens(counts: Mapping[str, Any], name: str, default: int | None = None) ->
 
 
 PRICE_LIST: dict[str, Any] = json.loads(packaged("tokens/prices.json"))
-PRICES: Mapping[str, Price] = MappingProxyType({name: Price.of(price) for name, price in PRICE_LIST["prices"].items()})
+PRICES: Mapping[str, Price] = MappingProxyType(
+    {name: Price.of(price) for name, price in PRICE_LIST["prices"].items()}
+)
 """The packaged prices, by the name of the model."""
 PRICES_SOURCE: str = f"{PRICE_LIST['source']}, {PRICE_LIST['as_of']}"

@@ -1,8 +1,9 @@
 """Whose model a target is, and how long the ids of calls may be that its provider takes.
 
-The model object tells it (`ls_provider` of LangChain's partner classes). A name is looked at only where there is
-nothing else: where a model is given by its name, where a class of the application's own does not tell, and where a
-class for OpenAI's models talks to another address, which may pass requests on to anybody.
+The model object tells it (`ls_provider` of LangChain's partner classes). A name is looked at only
+where there is nothing else: where a model is given by its name, where a class of the application's
+own does not tell, and where a class for OpenAI's models talks to another address, which may pass
+requests on to anybody.
 """
 
 import re
@@ -12,25 +13,31 @@ from urllib.parse import urlsplit
 from langchain_ctxbudget.tokens.counters import model_names, unwrapped
 
 OPENAI_CALL_ID_CHARACTERS = 40
-"""The characters of a call's id that OpenAI takes. Others take more, and some read what they have put into an id."""
+"""The characters of a call's id that OpenAI takes. Others take more, and some read what they have
+put into an id."""
 _OPENAI_PROVIDERS = frozenset({"openai", "openai-codex"})
 _AZURE_PROVIDERS = frozenset({"azure", "azure_openai"})
 _GATEWAYS = frozenset({"litellm", "openrouter"})
-"""Providers, as LangChain's classes call them, that pass requests on to the provider of the model that is named."""
+"""Providers, as LangChain's classes call them, that pass requests on to the provider of the model
+that is named."""
 _OPENAI_HOSTS = (".openai.com", ".azure.com", ".chatgpt.com")
 _OPENAI_PREFIX = re.compile(r"(?:openai|azure|azure_openai)[:/]", re.IGNORECASE)
 _OPENAI_NAME = re.compile(r"(?:[\w.-]+[:/])*(?:gpt-|chatgpt|codex|o\d)", re.IGNORECASE)
 
 
 def longest_call_id(model: object) -> int | None:
-    """Returns how many characters the id of a call may have for a model, an object or a name; None: any number."""
+    """Returns how many characters the id of a call may have for a model, an object or a name.
+
+    None: any number.
+    """
     return OPENAI_CALL_ID_CHARACTERS if is_of_openai(model) else None
 
 
 def is_of_openai(model: object) -> bool:
     """Tells whether requests for a model, an object or a name, go to OpenAI, or to Azure's service for its models.
 
-    Of a model with fallbacks or alternatives, any may get the request, so that one of OpenAI's is enough.
+    Of a model with fallbacks or alternatives, any may get the request, so that one of OpenAI's is
+    enough.
     """
     if model is None:
         return False
@@ -50,9 +57,12 @@ def is_of_openai(model: object) -> bool:
 
 
 def _choices_of(model: object) -> list[object]:
-    """Returns the models of which one gets a request: those of `with_fallbacks` and `configurable_alternatives`."""
-    from langchain_core.runnables import Runnable, RunnableWithFallbacks  # noqa: PLC0415 - takes 0.2 s
-    from langchain_core.runnables.configurable import RunnableConfigurableAlternatives  # noqa: PLC0415
+    """Returns the models of which one gets a request.
+
+    Those of `with_fallbacks` and `configurable_alternatives`.
+    """
+    from langchain_core.runnables import Runnable, RunnableWithFallbacks
+    from langchain_core.runnables.configurable import RunnableConfigurableAlternatives
 
     if isinstance(model, RunnableWithFallbacks):
         return [model.runnable, *model.fallbacks]
@@ -69,21 +79,29 @@ def is_name_of_openai(name: str) -> bool:
 
 
 def told_provider(model: object) -> str:
-    """Returns the provider that the class of a model names; empty where it leaves that to LangChain's guess."""
-    from langchain_core.language_models import BaseChatModel  # noqa: PLC0415 - takes 0.2 s
+    """Returns the provider that the class of a model names.
 
-    if not isinstance(model, BaseChatModel) or type(model)._get_ls_params is BaseChatModel._get_ls_params:  # noqa: SLF001 - there is no public way
+    Empty where it leaves that to LangChain's guess.
+    """
+    from langchain_core.language_models import BaseChatModel
+
+    if (
+        not isinstance(model, BaseChatModel)
+        or type(model)._get_ls_params is BaseChatModel._get_ls_params
+    ):
         return ""
     try:
-        return str(model._get_ls_params().get("ls_provider") or "")  # noqa: SLF001
-    except Exception:  # noqa: BLE001 - whatever a class of somebody else's raises
+        return str(model._get_ls_params().get("ls_provider") or "")
+    except Exception:
         return ""
 
 
 def _is_elsewhere(model: object) -> bool:
     """Tells whether a class for OpenAI's models talks to an address that is neither OpenAI's nor Azure's."""
     client = getattr(model, "root_client", None)  # it has read the environment, too
-    address = str(getattr(model, "openai_api_base", None) or getattr(client, "base_url", None) or "").strip()
+    address = str(
+        getattr(model, "openai_api_base", None) or getattr(client, "base_url", None) or ""
+    ).strip()
     if not address:
         return False
     try:

@@ -1,7 +1,10 @@
-"""The model that prompts are made for: how its tokens are counted and corrected, and how large its window is.
+"""The model that prompts are made for.
 
-The window is that of the model's profile, else what its server says: Ollama (`/api/ps`, `/api/show`), or a list of
-models as OpenAI-compatible servers and LM Studio give it. OpenAI and Azure are never asked.
+How its tokens are counted and corrected, and how large its window is.
+
+The window is that of the model's profile, else what its server says: Ollama (`/api/ps`,
+`/api/show`), or a list of models as OpenAI-compatible servers and LM Studio give it. OpenAI and
+Azure are never asked.
 """
 
 import re
@@ -14,24 +17,37 @@ from urllib.parse import urlsplit
 
 from langchain_core.messages import BaseMessage
 from pydantic import SecretStr
-from langchain_ctxbudget.errors import InputError, InvalidSettingsError, TokenizerUnavailableError, require_count
+
+from langchain_ctxbudget.errors import (
+    InputError,
+    InvalidSettingsError,
+    TokenizerUnavailableError,
+    require_count,
+)
 from langchain_ctxbudget.flow import Flow, in_thread
 from langchain_ctxbudget.messages import CALL_BLOCKS, block_types
 from langchain_ctxbudget.tokens import counters
 from langchain_ctxbudget.tokens.provider import longest_call_id
 from langchain_ctxbudget.worker import new_mutex
 
-MOST_TIMES, MOST_HIDDEN_TOKENS = 5, 1_000
-"""A usage of more than this many times our count, plus this many tokens that a provider adds, is of another call."""
+MOST_TIMES = 5
+MOST_HIDDEN_TOKENS = 1_000
+"""A usage of more than this many times our count, plus this many tokens that a provider adds, is of
+another call."""
 Model: TypeAlias = "counters.ChatModel | str | None"
 
 
 def target_key(model: counters.ChatModel) -> tuple[object, ...]:
-    """Returns all that a model's counts and its window depend on; models for which it is equal share a target."""
+    """Returns all that a model's counts and its window depend on.
+
+    Models for which it is equal share a target.
+    """
     inner = counters.unwrapped(model)
     profile = getattr(inner, "profile", None) or {}
     window = profile.get("max_input_tokens"), profile.get("max_output_tokens")
-    own = getattr(inner, "__dict__", {}).values()  # what is set: to ask for more could make a client
+    own = getattr(
+        inner, "__dict__", {}
+    ).values()  # what is set: to ask for more could make a client
     addresses = [value for value in own if isinstance(value, str) and ":" in value]
     return (type(inner), *counters.model_names(inner), *addresses, *window)
 
@@ -42,14 +58,17 @@ class ModelTarget:
     def __init__(self, model: Model, token_counter: counters.TokenCounter | None) -> None:
         """Choose how to count; the window is found when it is first needed."""
         if token_counter is not None and not isinstance(token_counter, counters.TokenCounter):
-            raise InvalidSettingsError(f"token_counter must be a TokenCounter, not {type(token_counter).__name__}")
+            raise InvalidSettingsError(
+                f"token_counter must be a TokenCounter, not {type(token_counter).__name__}"
+            )
         is_name = isinstance(model, str) and bool(model.strip())
         if not (model is None or is_name or hasattr(counters.unwrapped(model), "get_num_tokens")):
             raise InvalidSettingsError(
                 f"model must be a chat model, also a bound one, its name, or None, not {model!r}; of a chain pass its "
                 f"model"
             )
-        self.model, self.given_counter = model, token_counter
+        self.model = model
+        self.given_counter = token_counter
         self.tokenizer = token_counter or counters.counter_for(model)
         self.counter = self.tokenizer
         """Counts with the corrections that are known."""
@@ -72,7 +91,10 @@ class ModelTarget:
                 self.tokenizer.count_text("a")
 
     def observe(self, input_tokens: int, counted_tokens: int) -> None:
-        """Corrects the counts by what a provider measured for a prompt; `InputError` where it cannot be of this one."""
+        """Corrects the counts by what a provider measured for a prompt.
+
+        `InputError` where it cannot be of this one.
+        """
         require_count("input_tokens", input_tokens, 0)
         if input_tokens > (most := counted_tokens * MOST_TIMES + MOST_HIDDEN_TOKENS):
             raise InputError(
@@ -83,8 +105,14 @@ class ModelTarget:
         with self._mutex:
             self.calibration = self.calibration.observe(counted_tokens, input_tokens)
             factor = self.calibration.factor
-            if factor != (self.counter.factor if isinstance(self.counter, counters.CalibratedCounter) else 1.0):
-                self.counter = self.tokenizer if factor == 1.0 else counters.CalibratedCounter(self.tokenizer, factor)
+            if factor != (
+                self.counter.factor if isinstance(self.counter, counters.CalibratedCounter) else 1.0
+            ):
+                self.counter = (
+                    self.tokenizer
+                    if factor == 1.0
+                    else counters.CalibratedCounter(self.tokenizer, factor)
+                )
 
     def find_window(self) -> "Flow[Window]":
         """Finds the model's window, once."""
@@ -93,11 +121,12 @@ class ModelTarget:
         return self._window
 
 
-# The ratio of what a provider measured for a request (`usage_metadata["input_tokens"]`) to our own count tells how far
-# the model's tokenizer is from ours, and corrects what is counted next
+# The ratio of what a provider measured for a request (`usage_metadata["input_tokens"]`) to our own
+# count tells how far the model's tokenizer is from ours, and corrects what is counted next
 
 _STEPS = 20
-"""The factor is a multiple of 0.05, so that the counts, and with them the prompt, stay the same most of the time."""
+"""The factor is a multiple of 0.05, so that the counts, and with them the prompt, stay the same
+most of the time."""
 _LOWEST_STEPS = 10
 _FIRST_STEPS = 2 * _STEPS
 """The largest factor that follows from one observation."""
@@ -108,26 +137,43 @@ _BAND = 1.5
 """A usage further above a confirmed ratio is not that of one call, but of several summed up."""
 RELIABLE_TOKENS = 500
 """A smaller request consists mostly of tokens that the provider adds to every request."""
-_CLIENT_CALLS = {*CALL_BLOCKS, "computer_call", "shell_call", "local_shell_call", "apply_patch_call"}
+_CLIENT_CALLS = {
+    *CALL_BLOCKS,
+    "computer_call",
+    "shell_call",
+    "local_shell_call",
+    "apply_patch_call",
+}
 """Calls that the application runs: its model is called once for each answer."""
 _SERVER_BLOCKS = ("_call", "_tool_result", "_tool_use", "mcp_list_tools", "executable_code")
 """How the types of blocks end that tell of tools which the provider runs itself."""
 
 
 def is_of_one_call(answer: BaseMessage) -> bool:
-    """Tells if the usage of an answer covers its prompt alone: not if the provider ran tools in between."""
+    """Tells if the usage of an answer covers its prompt alone.
+
+    Not if the provider ran tools in between.
+    """
     if any(kind.endswith(_SERVER_BLOCKS) for kind in block_types(answer) - _CLIENT_CALLS):
         return False
-    usage = getattr(answer, "usage_metadata", None) or {}  # some do not count what came from a cache
-    return bool((usage.get("input_token_details") or {}).get("cache_read", 0) <= usage.get("input_tokens", 0))
+    usage = (
+        getattr(answer, "usage_metadata", None) or {}
+    )  # some do not count what came from a cache
+    return bool(
+        (usage.get("input_token_details") or {}).get("cache_read", 0)
+        <= usage.get("input_tokens", 0)
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The factor between our counts and a provider's: at least 0.5, or 1 where our counts are exact.
+    """The factor between our counts and a provider's.
 
-    It is the largest ratio of the last 16 requests, rounded up to a multiple of 0.05, that is not more than half above
-    one that a quarter of them, and at least two, reach. Exact counts are an observation of their own.
+    At least 0.5, or 1 where our counts are exact.
+
+    It is the largest ratio of the last 16 requests, rounded up to a multiple of 0.05, that is not
+    more than half above one that a quarter of them, and at least two, reach. Exact counts are an
+    observation of their own.
     """
 
     exact: bool = False
@@ -139,13 +185,17 @@ class Calibration:
         """Returns the calibration after one more request."""
         if counted_tokens < RELIABLE_TOKENS or measured_tokens <= 0:
             return self
-        return replace(self, requests=(*self.requests, (counted_tokens, measured_tokens))[-_OBSERVATIONS:])
+        return replace(
+            self, requests=(*self.requests, (counted_tokens, measured_tokens))[-_OBSERVATIONS:]
+        )
 
     @property
     def factor(self) -> float:
         """The number that counts are multiplied by; 1.0 where nothing was observed."""
         lowest = _STEPS if self.exact else _LOWEST_STEPS
-        ratios = [max(lowest, -(-measured * _STEPS // counted)) for counted, measured in self.requests]
+        ratios = [
+            max(lowest, -(-measured * _STEPS // counted)) for counted, measured in self.requests
+        ]
         ratios += [_STEPS] if self.exact or not ratios else []
         if len(ratios) == 1:
             return min(ratios[0], _FIRST_STEPS) / _STEPS
@@ -159,7 +209,14 @@ _LARGEST_WINDOW_TOKENS = 1_000_000_000
 _SNAPSHOT_DATE = re.compile(r"-\d{4}-\d{2}-\d{2}$")
 _API_SUFFIX = re.compile(r"(?:/api|/openai)?/v\d+$")
 _NUM_CTX = re.compile(r"^num_ctx\s+(\d{1,10})\s*$", re.MULTILINE)
-_LENGTHS = ("max_model_len", "context_length", "context_window", "max_context_length", "loaded_context_length", "n_ctx")
+_LENGTHS = (
+    "max_model_len",
+    "context_length",
+    "context_window",
+    "max_context_length",
+    "loaded_context_length",
+    "n_ctx",
+)
 """Where vLLM, OpenRouter, Groq, Mistral, LM Studio and llama.cpp (in `meta`) tell the window."""
 
 
@@ -185,16 +242,25 @@ class Window:
 
 def token_count(value: object) -> int | None:
     """Returns the value if it is a sound number of tokens, else None."""
-    sound = isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _LARGEST_WINDOW_TOKENS
+    sound = (
+        isinstance(value, int)
+        and not isinstance(value, bool)
+        and 0 < value <= _LARGEST_WINDOW_TOKENS
+    )
     return value if sound else None  # type: ignore[return-value]
 
 
 def find_window(model: Model) -> Flow[Window]:
-    """Finds the window of a model in its profile or at its server; never raises an error of the network."""
+    """Finds the window of a model in its profile or at its server.
+
+    Never raises an error of the network.
+    """
     if model is None or isinstance(model, str):
         return _window_of_name(model) if model else Window()
     inner = counters.unwrapped(model)
-    window = _window_of_profile(getattr(inner, "profile", None), f"the profile of {type(inner).__name__}")
+    window = _window_of_profile(
+        getattr(inner, "profile", None), f"the profile of {type(inner).__name__}"
+    )
     if window.tokens is None and (num_ctx := token_count(getattr(inner, "num_ctx", None))):
         return replace(window, tokens=num_ctx, source="settings", detail="num_ctx of the model")
     url = _server_of(inner) if window.tokens is None else ""
@@ -203,12 +269,18 @@ def find_window(model: Model) -> Flow[Window]:
 
 def _window_of_profile(profile: object, detail: str) -> Window:
     known = profile if isinstance(profile, Mapping) else {}
-    tokens, output_tokens = (token_count(known.get(f"max_{name}_tokens")) for name in ("input", "output"))
-    return Window(tokens, output_tokens, "profile", detail) if tokens else Window(output_tokens=output_tokens)
+    tokens, output_tokens = (
+        token_count(known.get(f"max_{name}_tokens")) for name in ("input", "output")
+    )
+    return (
+        Window(tokens, output_tokens, "profile", detail)
+        if tokens
+        else Window(output_tokens=output_tokens)
+    )
 
 
 def _window_of_name(name: str) -> Window:
-    from langchain_openai import ChatOpenAI  # noqa: PLC0415 - takes a second to import
+    from langchain_openai import ChatOpenAI
 
     model = counters.PROVIDER_PREFIX.sub("", name.strip())
     # A dated snapshot without a profile of its own has the window of its model.
@@ -221,27 +293,35 @@ def _window_of_name(name: str) -> Window:
     return Window()
 
 
-def _server_of(model: Any) -> str:  # noqa: ANN401 - models are known by what they have, not by their class
+def _server_of(model: Any) -> str:
     """Returns the base URL of the server that a model names; empty where none may be asked."""
     of_client = getattr(getattr(getattr(model, "_client", None), "_client", None), "base_url", None)
     urls = (of_client, getattr(model, "openai_api_base", None), getattr(model, "base_url", None))
-    given = next((str(url).strip() for url in urls if url), "")  # Ollama's client completes "localhost"
+    given = next(
+        (str(url).strip() for url in urls if url), ""
+    )  # Ollama's client completes "localhost"
     try:
         url = urlsplit(given)
     except ValueError:  # a bracket too many
         return ""
-    asked = url.scheme in ("http", "https") and not f".{url.hostname}".endswith((".openai.com", ".azure.com"))
+    asked = url.scheme in ("http", "https") and not f".{url.hostname}".endswith(
+        (".openai.com", ".azure.com")
+    )
     return f"{url.scheme}://{url.netloc}{url.path.rstrip('/')}" if asked else ""
 
 
-def _served(model: Any, base: str, window: Window) -> Window:  # noqa: ANN401
+def _served(model: Any, base: str, window: Window) -> Window:
     """Asks a server; what fails is told without its text, which may hold an address."""
-    import httpx  # noqa: PLC0415 - takes 0.1 s to import
+    import httpx
 
     name = str(getattr(model, "model_name", None) or getattr(model, "model", ""))
     root = _API_SUFFIX.sub("", base)
     secret = getattr(model, "openai_api_key", None)
-    headers = {"Authorization": f"Bearer {secret.get_secret_value()}"} if isinstance(secret, SecretStr) else {}
+    headers = (
+        {"Authorization": f"Bearer {secret.get_secret_value()}"}
+        if isinstance(secret, SecretStr)
+        else {}
+    )
     ollama = [("GET", f"{root}/api/ps"), ("POST", f"{root}/api/show")]
     others = [("GET", f"{base}/models"), ("GET", f"{root}/api/v0/models")]
     url = urlsplit(base)
@@ -250,24 +330,42 @@ def _served(model: Any, base: str, window: Window) -> Window:  # noqa: ANN401
     for method, place in ollama if hasattr(model, "num_ctx") else others:
         body = {"model": name} if method == "POST" else None
         try:
-            answer = httpx.request(method, place, headers=headers, json=body, timeout=_TIMEOUT).raise_for_status()
+            answer = httpx.request(
+                method, place, headers=headers, json=body, timeout=_TIMEOUT
+            ).raise_for_status()
             if tokens := _length(answer.json(), name.removesuffix(":latest")):
                 return replace(window, tokens=tokens, source="served", detail=address)
             failures.append(f"{method} {urlsplit(place).path} names no length")
-        except Exception as error:  # noqa: BLE001 - whatever a socket, a certificate, an odd key or an odd answer raises
+        except Exception as error:
             failures.append(f"{method} {urlsplit(place).path} failed ({type(error).__name__})")
-    return replace(window, failure=f"{address} did not tell the window of {name!r}: {'; '.join(failures)}")
+    return replace(
+        window, failure=f"{address} did not tell the window of {name!r}: {'; '.join(failures)}"
+    )
 
 
-def _length(answer: Any, name: str) -> int | None:  # noqa: ANN401
-    """Reads the window of a model in what a server says; the only model of a list is taken under any name."""
-    if "model_info" in answer:  # Ollama: what the model was trained with, or less where its file says so
-        info, in_file = answer["model_info"], _NUM_CTX.search(answer.get("parameters") or "")
-        return token_count(int(in_file[1]) if in_file else info[f"{info['general.architecture']}.context_length"])
+def _length(answer: Any, name: str) -> int | None:
+    """Reads the window of a model in what a server says.
+
+    The only model of a list is taken under any name.
+    """
+    if (
+        "model_info" in answer
+    ):  # Ollama: what the model was trained with, or less where its file says so
+        info = answer["model_info"]
+        in_file = _NUM_CTX.search(answer.get("parameters") or "")
+        return token_count(
+            int(in_file[1]) if in_file else info[f"{info['general.architecture']}.context_length"]
+        )
     entries = answer if isinstance(answer, list) else answer.get("data") or answer["models"]
     chat = [one for one in entries if one.get("type") != "embeddings"]  # LM Studio lists both
-    named = [one for one in chat if name in (str(one.get(key)).removesuffix(":latest") for key in ("id", "name"))]
-    if not named and (len(chat) != 1 or "data" not in answer):  # Ollama lists what is loaded, perhaps another model
+    named = [
+        one
+        for one in chat
+        if name in (str(one.get(key)).removesuffix(":latest") for key in ("id", "name"))
+    ]
+    if not named and (
+        len(chat) != 1 or "data" not in answer
+    ):  # Ollama lists what is loaded, perhaps another model
         return None
     entry = (named or chat)[0]
     told = (token_count({**entry, **(entry.get("meta") or {})}.get(key)) for key in _LENGTHS)

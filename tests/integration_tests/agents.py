@@ -15,6 +15,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.store.memory import InMemoryStore
 from langgraph.types import interrupt
 from pydantic import Field, SecretStr
+
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.middleware import ContextBudgetMiddleware
 from langchain_ctxbudget.settings import CustomLayer
@@ -25,7 +26,9 @@ SCOPE = {"user_id": "ada", "conversation_id": "c1"}
 BUDGET_TOKENS = 1_500
 
 
-def ask(agent: Any, given: object, config: Mapping[str, Any] = CONFIG, **options: Any) -> dict[str, Any]:
+def ask(
+    agent: Any, given: object, config: Mapping[str, Any] = CONFIG, **options: Any
+) -> dict[str, Any]:
     """Awaits an agent; `test_both_forms` says that the blocking form gives the same."""
     asked: Any = {"messages": [given]} if isinstance(given, tuple | BaseMessage) else given
     return dict(asyncio.run(agent.ainvoke(asked, config, **options)))
@@ -44,7 +47,9 @@ class Scripted(FakeMessagesListChatModel):
     def _generate(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
         self.seen.append(messages)
         result = super()._generate(messages, *args, **kwargs)
-        for generation in result.generations:  # else an answer that is given again has the id that it got before
+        for (
+            generation
+        ) in result.generations:  # else an answer that is given again has the id that it got before
             generation.message = generation.message.model_copy(deep=True)
         return result
 
@@ -57,7 +62,9 @@ class ListedState(AgentState[Any]):
 
 def scripted(*answers: str | AIMessage) -> Scripted:
     return Scripted(
-        responses=[AIMessage(given) if isinstance(given, str) else given for given in answers or ("Fine.",)]
+        responses=[
+            AIMessage(given) if isinstance(given, str) else given for given in answers or ("Fine.",)
+        ]
     )
 
 
@@ -66,7 +73,9 @@ def wants(*names: str, key: str = "k", **arguments: Any) -> AIMessage:
     return AIMessage("", id=f"ai-{key}", tool_calls=made)
 
 
-def budget(tokens: int = BUDGET_TOKENS, *, recall_tool: bool = False, **options: Any) -> ContextBudgetMiddleware:
+def budget(
+    tokens: int = BUDGET_TOKENS, *, recall_tool: bool = False, **options: Any
+) -> ContextBudgetMiddleware:
     settings = {"max_context_tokens": tokens, **options.pop("settings", {})}
     names = ("default_user", "runtime_store", "agent", "compaction_tool")
     own = {name: options.pop(name) for name in names if name in options}
@@ -81,13 +90,17 @@ def agent_of(model: Any, *middleware: Any, tools: Sequence[Any] = (), **options:
 
 
 def openai(server: StrictOpenAIServer, model: str = "gpt-4o", **options: Any) -> ChatOpenAI:
-    return ChatOpenAI(model=model, api_key=SecretStr("x"), base_url=server.url, max_retries=0, **options)
+    return ChatOpenAI(
+        model=model, api_key=SecretStr("x"), base_url=server.url, max_retries=0, **options
+    )
 
 
 @tool
 def look_up(topic: str, lines: int = 3) -> str:
     """Look a topic up."""
-    return "\n".join(f"{topic}, note {n}: it was written down on day {n * 7}." for n in range(lines))
+    return "\n".join(
+        f"{topic}, note {n}: it was written down on day {n * 7}." for n in range(lines)
+    )
 
 
 def _fail(topic: str) -> str:
@@ -110,11 +123,16 @@ def long_history(length: int = 40) -> list[BaseMessage]:
     return [
         made
         for n in range(length)
-        for made in (HumanMessage(f"Note {n}: {words}", id=f"h{n}"), AIMessage(f"I keep note {n}.", id=f"a{n}"))
+        for made in (
+            HumanMessage(f"Note {n}: {words}", id=f"h{n}"),
+            AIMessage(f"I keep note {n}.", id=f"a{n}"),
+        )
     ]
 
 
 def clock_layer() -> CustomLayer:
     """A layer that says something else each time that it is asked."""
     times = counting(1)
-    return CustomLayer(name="clock", items=lambda _: [f"It is {next(times)} o'clock."], ideal_tokens=50)
+    return CustomLayer(
+        name="clock", items=lambda _: [f"It is {next(times)} o'clock."], ideal_tokens=50
+    )

@@ -14,6 +14,7 @@ from weakref import WeakSet
 
 import pytest
 from langgraph.store.base import BaseStore
+
 from langchain_ctxbudget.worker import Worker
 from tests.stores import EVERY_STORE, blocking_stores
 
@@ -54,7 +55,10 @@ async def _end() -> None:
 
 @pytest.fixture
 def call() -> Call:
-    """Calls a method by its name; that its async twin gives the same is what `test_both_forms` says."""
+    """Calls a method by its name.
+
+    That its async twin gives the same is what `test_both_forms` says.
+    """
     return lambda it, name, /, *args, **kwargs: getattr(it, name)(*args, **kwargs)
 
 
@@ -69,7 +73,10 @@ BACK_ENDS = {"test_export_and_erase", "test_isolation", "test_message_log"}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "store" in metafunc.fixturenames and metafunc._arg2fixturedefs["store"][-1].func is new_store:
+    if (
+        "store" in metafunc.fixturenames
+        and metafunc._arg2fixturedefs["store"][-1].func is new_store
+    ):
         kinds = EVERY_STORE if Path(metafunc.definition.path).stem in BACK_ENDS else ("memory",)
         metafunc.parametrize("store", kinds, indirect=True)
 
@@ -98,7 +105,8 @@ def new_store(request: pytest.FixtureRequest) -> Iterator[BaseStore]:
 store = pytest.fixture(new_store)
 
 FIRST = {"test_isolation", "test_kills", "test_many_writers"}
-"""Modules of tests that take minutes: they begin first, so that no worker ends long after the others."""
+"""Modules of tests that take minutes: they begin first, so that no worker ends long after the
+others."""
 LONG = {
     "test_chat_history",
     "test_chroma_server",
@@ -131,7 +139,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Headless Chromium; without one the test is skipped, and fails in CI."""
-    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - few tests need it
+    from playwright.sync_api import sync_playwright
 
     program = shutil.which("chromium") or shutil.which("chromium-browser")
     if program is None:

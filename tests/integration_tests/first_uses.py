@@ -1,4 +1,6 @@
-"""A program: every async way in, each for the first time in a process; prints what blocked the event loop, by way.
+"""A program: every async way in, each for the first time in a process.
+
+Prints what blocked the event loop, by way.
 
 `python -m tests.integration_tests.first_uses KIND`, where KIND is the store: `default`, `folder`, or the URL of
 a server. A process that has only imported the package is forked for every way, so nothing was loaded by another one.
@@ -21,6 +23,7 @@ from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.store.base import BaseStore
+
 from langchain_ctxbudget import (
     BudgetedChatMessageHistory,
     BudgetedRetriever,
@@ -35,7 +38,16 @@ from langchain_ctxbudget.middleware import ContextBudgetMiddleware
 SAID = [HumanMessage("My bike is blue.", id="1"), AIMessage("Nice!", id="2")]
 SCOPE = {"user_id": "ada", "conversation_id": "c1"}
 RUN: Any = {"configurable": {"user_id": "ada", "thread_id": "c1"}}
-LARGE = ("chromadb", "tiktoken", "tokenizers", "safetensors", "httpx", "onnxruntime", "opentelemetry", "posthog")
+LARGE = (
+    "chromadb",
+    "tiktoken",
+    "tokenizers",
+    "safetensors",
+    "httpx",
+    "onnxruntime",
+    "opentelemetry",
+    "posthog",
+)
 """Packages that take long to import."""
 
 
@@ -47,7 +59,9 @@ async def agent(pipeline: ContextPipeline) -> None:
 
 
 async def graph(pipeline: ContextPipeline) -> None:
-    made = await asyncio.to_thread(build_context_graph, pipeline)  # LangGraph reads the sources of its nodes
+    made = await asyncio.to_thread(
+        build_context_graph, pipeline
+    )  # LangGraph reads the sources of its nodes
     await made.ainvoke({"messages": [HumanMessage("Hi")]}, RUN)
 
 
@@ -86,7 +100,9 @@ WAYS: dict[str, Callable[[ContextPipeline], Awaitable[Any]]] = {
     "graph": graph,
     "runnable": lambda p: p.as_runnable().ainvoke("Hi", RUN),
     "history": lambda p: BudgetedChatMessageHistory("c1", user_id="ada", pipeline=p).awindow(1_000),
-    "retriever": lambda p: BudgetedRetriever(pipeline=p, user_id="ada", max_tokens=500).ainvoke("bike"),
+    "retriever": lambda p: BudgetedRetriever(pipeline=p, user_id="ada", max_tokens=500).ainvoke(
+        "bike"
+    ),
     "documents": lambda _: documents(),
     "documents of a store": lambda p: documents(p.store),
     "memory": memory,
@@ -103,7 +119,11 @@ class Recorder:
 
     def note(self, what: str) -> None:
         own = [f for f in traceback.extract_stack() if "langchain_ctxbudget/" in f.filename]
-        where = f"{own[-1].filename.rpartition('/')[2]}:{own[-1].lineno} {own[-1].name}" if own else "elsewhere"
+        where = (
+            f"{own[-1].filename.rpartition('/')[2]}:{own[-1].lineno} {own[-1].name}"
+            if own
+            else "elsewhere"
+        )
         self.found.append(f"{what} at {where}")
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
@@ -118,7 +138,8 @@ class Recorder:
 
 def first_use(way: str, kind: str, results: Any) -> None:
     """Run one way in, and tell what blocked."""
-    recorder, buster = Recorder(), import_module("blockbuster.blockbuster")
+    recorder = Recorder()
+    buster = import_module("blockbuster.blockbuster")
 
     class Noted(buster.BlockingError):  # type: ignore[name-defined, misc]
         def __init__(self, function: str) -> None:
@@ -132,7 +153,9 @@ def first_use(way: str, kind: str, results: Any) -> None:
         options: dict[str, Any] = {}
         if kind != "default":
             chroma: Any = import_module("langchain_ctxbudget.stores.chroma")
-            options["store"] = chroma.ChromaStore(**({"url": kind} if "://" in kind else {"path": f"{folder}/store"}))
+            options["store"] = chroma.ChromaStore(
+                **({"url": kind} if "://" in kind else {"path": f"{folder}/store"})
+            )
 
         async def main() -> None:
             async with ContextPipeline({"learn_every": 1}, **options) as pipeline:
@@ -140,14 +163,16 @@ def first_use(way: str, kind: str, results: Any) -> None:
 
         try:
             asyncio.run(main())
-        except Exception as error:  # noqa: BLE001 - told
+        except Exception as error:
             problem = repr(error)
     results.put((recorder.found, problem))
 
 
 def main(kind: str) -> None:
     """Run every way in a process of its own."""
-    assert not {"chromadb", "tokenizers"} & sys.modules.keys(), "imported too early for anything to be seen"
+    assert not {"chromadb", "tokenizers"} & sys.modules.keys(), (
+        "imported too early for anything to be seen"
+    )
     context = multiprocessing.get_context("fork")
     found: dict[str, list[str]] = {}
     for way in WAYS:

@@ -1,4 +1,7 @@
-"""A chat model that learns from the messages that it is shown as a careful reader would; it counts its calls."""
+"""A chat model that learns from the messages that it is shown as a careful reader would.
+
+It counts its calls.
+"""
 
 import json
 import re
@@ -8,7 +11,8 @@ from langchain_ctxbudget.knowledge.extraction import MESSAGES_HEADING
 from tests.integration_tests.summary_models import Scripted, summary
 
 _NEW = re.compile(r"^- (\d+)\. (?:\[[\d-]+\] )?the user \(\w+\): (.*)$", re.MULTILINE)
-_COLOUR, _LIKES = re.compile(r"My favourite colour is (\w+)\."), re.compile(r"I like (\w+)\.")
+_COLOUR = re.compile(r"My favourite colour is (\w+)\.")
+_LIKES = re.compile(r"I like (\w+)\.")
 
 
 def asks_to_learn(prompt: str) -> bool:
@@ -16,11 +20,19 @@ def asks_to_learn(prompt: str) -> bool:
 
 
 def new_messages(prompt: str) -> list[tuple[int, str]]:
-    return [(int(number), text) for number, text in _NEW.findall(prompt.rpartition(MESSAGES_HEADING)[2])]
+    return [
+        (int(number), text) for number, text in _NEW.findall(prompt.rpartition(MESSAGES_HEADING)[2])
+    ]
 
 
 def fact(text: str, number: int, **fields: Any) -> dict[str, Any]:
-    return {"text": text, "category": "preference", "confidence": 0.9, "messages": [number], **fields}
+    return {
+        "text": text,
+        "category": "preference",
+        "confidence": 0.9,
+        "messages": [number],
+        **fields,
+    }
 
 
 def read(prompt: str) -> str:
@@ -28,7 +40,10 @@ def read(prompt: str) -> str:
         return summary("They talked.")
     facts = []
     for number, text in new_messages(prompt):
-        facts += [fact(f"Favourite colour is {it}", number, slot="favourite colour") for it in _COLOUR.findall(text)]
+        facts += [
+            fact(f"Favourite colour is {it}", number, slot="favourite colour")
+            for it in _COLOUR.findall(text)
+        ]
         facts += [fact(f"Likes {it}", number) for it in _LIKES.findall(text)]
     return json.dumps({"facts": facts, "topics": [], "entities": []})
 

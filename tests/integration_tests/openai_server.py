@@ -1,4 +1,6 @@
-"""A small OpenAI-compatible server on this machine: it records requests and answers chat completions with a usage.
+"""A small OpenAI-compatible server on this machine.
+
+It records requests and answers chat completions with a usage.
 
 It streams where it is asked to, and fails in the ways that servers fail in where it is told to.
 """
@@ -31,11 +33,19 @@ class Fault:
 
 
 def refuses(status: int) -> Fault:
-    error = {"error": {"message": f"no, says the server ({status})", "type": "server_error", "code": None}}
+    error = {
+        "error": {
+            "message": f"no, says the server ({status})",
+            "type": "server_error",
+            "code": None,
+        }
+    }
     return Fault(status=status, body=json.dumps(error).encode())
 
 
-CUT, ENDS_EARLY, HANGS = Fault(cut=True), Fault(ends_early=True), Fault(hangs=True)
+CUT = Fault(cut=True)
+ENDS_EARLY = Fault(ends_early=True)
+HANGS = Fault(hangs=True)
 GARBAGE = Fault(body=b"{]]\xff\x00 not an answer")
 
 
@@ -45,7 +55,11 @@ def says(text: str) -> Mapping[str, Any]:
 
 def calls(*wanted: tuple[str, str, Mapping[str, Any]]) -> Mapping[str, Any]:
     made = [
-        {"id": key, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+        {
+            "id": key,
+            "type": "function",
+            "function": {"name": name, "arguments": json.dumps(arguments)},
+        }
         for key, name, arguments in wanted
     ]
     return {"role": "assistant", "content": None, "tool_calls": made}
@@ -54,14 +68,19 @@ def calls(*wanted: tuple[str, str, Mapping[str, Any]]) -> Mapping[str, Any]:
 class OpenAIServer:
     """A server on a free port of 127.0.0.1; a context manager."""
 
-    def __init__(self, answer: Answer = lambda _: says("Done."), measure: Measure = lambda _: 0) -> None:
+    def __init__(
+        self, answer: Answer = lambda _: says("Done."), measure: Measure = lambda _: 0
+    ) -> None:
         self.received: list[Mapping[str, Any]] = []
-        self.answer, self.measure = answer, measure
+        self.answer = answer
+        self.measure = measure
         self.fault = Fault()
         self.fault_of: Callable[[Mapping[str, Any]], Fault] = lambda _: self.fault
         self.stopped = threading.Event()
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, self))
-        self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.01})
+        self._thread = threading.Thread(
+            target=self._http.serve_forever, kwargs={"poll_interval": 0.01}
+        )
 
     @property
     def url(self) -> str:
@@ -82,7 +101,11 @@ class OpenAIServer:
             "created": 1_750_000_000,
             "model": body["model"],
             "choices": [
-                {"index": 0, "message": message, "finish_reason": "tool_calls" if "tool_calls" in message else "stop"}
+                {
+                    "index": 0,
+                    "message": message,
+                    "finish_reason": "tool_calls" if "tool_calls" in message else "stop",
+                }
             ],
             "usage": {"prompt_tokens": tokens, "completion_tokens": 5, "total_tokens": tokens + 5},
         }
@@ -99,7 +122,9 @@ class OpenAIServer:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.0"  # a connection ends with its answer: a client that is left open holds no socket
+    protocol_version = (
+        "HTTP/1.0"  # a connection ends with its answer: a client that is left open holds no socket
+    )
     disable_nagle_algorithm = True  # else every answer waits for 40 ms
 
     def __init__(self, server: OpenAIServer, *args: Any) -> None:
@@ -129,18 +154,33 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _sent(reply: Mapping[str, Any], body: Mapping[str, Any]) -> bytes:
-    """A completion as a stream: its text and its calls in pieces, why it ended, its usage where that is asked for."""
+    """A completion as a stream.
+
+    Its text and its calls in pieces, why it ended, its usage where that is asked for.
+    """
     [choice] = reply["choices"]
     message = choice["message"]
     chunk = {**reply, "usage": None, "object": "chat.completion.chunk"}
-    deltas: list[dict[str, Any]] = [{"content": piece} for piece in _pieces(message["content"] or "")]
+    deltas: list[dict[str, Any]] = [
+        {"content": piece} for piece in _pieces(message["content"] or "")
+    ]
     for index, called in enumerate(message.get("tool_calls") or ()):
-        begun = {**called, "index": index, "function": {"name": called["function"]["name"], "arguments": ""}}
+        begun = {
+            **called,
+            "index": index,
+            "function": {"name": called["function"]["name"], "arguments": ""},
+        }
         pieces = _pieces(called["function"]["arguments"])
         parts = [begun, *({"index": index, "function": {"arguments": piece}} for piece in pieces)]
         deltas += [{"tool_calls": [part]} for part in parts]
-    ends = [*((delta | {"role": "assistant"}, None) for delta in deltas), ({}, choice["finish_reason"])]
-    events = [{**chunk, "choices": [{"index": 0, "delta": delta, "finish_reason": end}]} for delta, end in ends]
+    ends = [
+        *((delta | {"role": "assistant"}, None) for delta in deltas),
+        ({}, choice["finish_reason"]),
+    ]
+    events = [
+        {**chunk, "choices": [{"index": 0, "delta": delta, "finish_reason": end}]}
+        for delta, end in ends
+    ]
     if (body.get("stream_options") or {}).get("include_usage"):
         events.append({**chunk, "choices": [], "usage": reply["usage"]})
     return "".join(f"data: {event}\n\n" for event in [*map(json.dumps, events), "[DONE]"]).encode()

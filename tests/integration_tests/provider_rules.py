@@ -1,9 +1,10 @@
 """What providers refuse in a request with some messages, judged on the JSON that their LangChain packages send.
 
-OpenAI, Chat Completions: by the rules of `strict_openai_server`. Anthropic, Messages, by those below: "`tool_use` ids
-were found without `tool_result` blocks immediately after", "unexpected `tool_use_id` found in `tool_result` blocks",
-"`tool_use` ids must be unique", "text content blocks must be non-empty", "first message must use the 'user' role",
-"'image' blocks are not permitted within assistant turns".
+OpenAI, Chat Completions: by the rules of `strict_openai_server`. Anthropic, Messages, by those
+below: "`tool_use` ids were found without `tool_result` blocks immediately after", "unexpected
+`tool_use_id` found in `tool_result` blocks", "`tool_use` ids must be unique", "text content blocks
+must be non-empty", "first message must use the 'user' role", "'image' blocks are not permitted
+within assistant turns".
 """
 
 import re
@@ -15,6 +16,7 @@ from typing import Any
 from langchain_anthropic import ChatAnthropic
 from langchain_core.messages import BaseMessage
 from langchain_openai.chat_models.base import _convert_message_to_dict
+
 from tests.integration_tests.strict_openai_server import chat_problems
 
 Body = Mapping[str, Any]
@@ -27,8 +29,15 @@ def check_openai(messages: Sequence[BaseMessage]) -> list[str]:
     sent = [_convert_message_to_dict(message) for message in messages]
     for message in sent:
         if message["role"] in _NOT_JUDGED and isinstance(message["content"], list):
-            kept = [part for part in message["content"] if part.get("type") not in _NOT_JUDGED[message["role"]]]
-            texts = [{"type": "text", "text": part["text"]} if part.get("type") == "text" else part for part in kept]
+            kept = [
+                part
+                for part in message["content"]
+                if part.get("type") not in _NOT_JUDGED[message["role"]]
+            ]
+            texts = [
+                {"type": "text", "text": part["text"]} if part.get("type") == "text" else part
+                for part in kept
+            ]
             message["content"] = texts or (None if message["role"] == "assistant" else "")
     return chat_problems({"model": "gpt-4o", "messages": sent})
 
@@ -45,8 +54,13 @@ def check_anthropic(messages: Sequence[BaseMessage]) -> list[str]:
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
-_TEXT, _RESULT, _MEDIA = {"text"}, {"tool_result"}, {"image", "document"}
-_BLOCKS = {"user": _TEXT | _RESULT | _MEDIA, "assistant": _TEXT | {"tool_use", "thinking", "redacted_thinking"}}
+_TEXT = {"text"}
+_RESULT = {"tool_result"}
+_MEDIA = {"image", "document"}
+_BLOCKS = {
+    "user": _TEXT | _RESULT | _MEDIA,
+    "assistant": _TEXT | {"tool_use", "thinking", "redacted_thinking"},
+}
 _KEYS = {
     "text": {"type", "text", "cache_control", "citations"},
     "image": {"type", "source", "cache_control"},
@@ -63,7 +77,11 @@ def anthropic_problems(body: Body) -> list[str]:
     found = [*_system(body.get("system"))]
     if not messages or messages[0]["role"] != "user":
         found.append("messages: first message must use the 'user' role")
-    found += [told for number, message in enumerate(messages) for told in _message(message, f"messages[{number}]")]
+    found += [
+        told
+        for number, message in enumerate(messages)
+        for told in _message(message, f"messages[{number}]")
+    ]
     return found or [*_turns(messages), *_ids(messages)]
 
 
@@ -112,11 +130,16 @@ def _block(block: object, allowed: set[str], where: str) -> Iterator[str]:
 
 
 def _turns(messages: Sequence[Body]) -> Iterator[str]:
-    """Messages of one role in a row are one turn; a turn's calls are answered at the beginning of the next one."""
+    """Messages of one role in a row are one turn.
+
+    A turn's calls are answered at the beginning of the next one.
+    """
     calls: Counter[str] = Counter()
     for role, said in groupby(messages, lambda message: message["role"]):
         blocks = [block for message in said for block in _blocks(message)]
-        results = Counter(block["tool_use_id"] for block in blocks if block["type"] == "tool_result")
+        results = Counter(
+            block["tool_use_id"] for block in blocks if block["type"] == "tool_result"
+        )
         if role == "user" and results != calls:
             yield f"results {results} for calls {calls}"
         if any(block["type"] != "tool_result" for block in blocks[: results.total()]):
@@ -127,7 +150,14 @@ def _turns(messages: Sequence[Body]) -> Iterator[str]:
 
 
 def _ids(messages: Sequence[Body]) -> Iterator[str]:
-    counts = Counter(block["id"] for message in messages for block in _blocks(message) if block["type"] == "tool_use")
+    counts = Counter(
+        block["id"]
+        for message in messages
+        for block in _blocks(message)
+        if block["type"] == "tool_use"
+    )
     yield from (
-        f"`tool_use` ids must be unique: {key!r} {number} times" for key, number in counts.items() if number > 1
+        f"`tool_use` ids must be unique: {key!r} {number} times"
+        for key, number in counts.items()
+        if number > 1
     )

@@ -1,7 +1,10 @@
-"""A scripted conversation of an agent with tools: what the user says, and what the model answers to a request.
+"""A scripted conversation of an agent with tools.
 
-The model's part is a pure function of the request, and looks at its end only: at the user's last words, which end with
-the number of the turn, and at the ids of the newest calls. So it answers alike whatever stands before them.
+What the user says, and what the model answers to a request.
+
+The model's part is a pure function of the request, and looks at its end only: at the user's last
+words, which end with the number of the turn, and at the ids of the newest calls. So it answers
+alike whatever stands before them.
 """
 
 import json
@@ -21,13 +24,26 @@ SYSTEM_PROMPT = (
     "name your sources."
 )
 BIG_RESULT_TOKENS = 30_000
-KINDS = ("plain", "one call", "plain", "parallel calls", "failing tool", "chain", "plain", "interrupt", "plain")
+KINDS = (
+    "plain",
+    "one call",
+    "plain",
+    "parallel calls",
+    "failing tool",
+    "chain",
+    "plain",
+    "interrupt",
+    "plain",
+)
 BIG = "big results"
 FACTS = (
     ("garden", "the apple tree by the shed was planted on 14 March 2019 by Uncle Ferdinand"),
     ("trip", "we fly to Lisbon on 3 September with TAP, flight TP 571, and stay at Casa Amarela"),
     ("billing", "invoice 4471 of Brandt & Sons over 1,284.50 euros is due on 30 June"),
-    ("family", "my sister Mirela lives in Graz and her twins Ana and Luka were born on 2 February 2021"),
+    (
+        "family",
+        "my sister Mirela lives in Graz and her twins Ana and Luka were born on 2 February 2021",
+    ),
     ("car", "the Volvo's licence plate is W-2291K and its next inspection is in November 2026"),
     ("health", "Doctor Okafor changed my dose of levothyroxine to 75 micrograms on 9 January"),
     ("house", "the boiler is a Vaillant of 2014, and the code of the cellar door is 8054"),
@@ -52,7 +68,8 @@ def look_up(topic: str, page: int = 1) -> str:
     """Look a topic up in the household's notes, page by page."""
     rng = Random(f"{topic} {page}")
     lines = [
-        f"{topic}, page {page}, note {n}: {rng.choice(_REMARKS)} Reference {rng.randrange(10_000)}." for n in range(4)
+        f"{topic}, page {page}, note {n}: {rng.choice(_REMARKS)} Reference {rng.randrange(10_000)}."
+        for n in range(4)
     ]
     return "\n".join(lines)
 
@@ -67,13 +84,16 @@ def read_file(path: str, lines: int = 60) -> str:
 def _file(path: str, lines: int) -> str:
     rng = Random(path)
     return "\n".join(
-        f"{n:05d} {path} sensor {rng.choice('ABCDEF')} pressure {rng.random():.2f} bar" for n in range(lines)
+        f"{n:05d} {path} sensor {rng.choice('ABCDEF')} pressure {rng.random():.2f} bar"
+        for n in range(lines)
     )
 
 
 def _convert(amount: float, currency: str) -> str:
     """Convert an amount of euros to another currency."""
-    raise ToolException(f"no rate for {currency!r}: the service answered 503; {amount} euros were not converted")
+    raise ToolException(
+        f"no rate for {currency!r}: the service answered 503; {amount} euros were not converted"
+    )
 
 
 convert = tool("convert")(_convert)
@@ -97,7 +117,10 @@ Wanted = tuple[str, Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What the user says, and what the model answers: with calls, so many times, and at last with words."""
+    """What the user says, and what the model answers.
+
+    With calls, so many times, and at last with words.
+    """
 
     number: int
     kind: str
@@ -112,7 +135,11 @@ class Turn:
 
     def reply(self, step: int) -> dict[str, Any]:
         """The model's answer at a step, as a server sends it."""
-        message: dict[str, Any] = {"id": f"turn{self.number}-step{step}", "role": "assistant", "content": self.answer}
+        message: dict[str, Any] = {
+            "id": f"turn{self.number}-step{step}",
+            "role": "assistant",
+            "content": self.answer,
+        }
         if step < len(self.steps):
             message["content"] = "Let me look that up." if step % 2 else None
             message["tool_calls"] = [
@@ -131,10 +158,21 @@ def make_turn(number: int, big_every: int) -> Turn:
     rng = Random(number)
     kind = BIG if number % big_every == min(3, big_every - 1) else KINDS[number % len(KINDS)]
     topic, fact = FACTS[number] if number < len(FACTS) else rng.choice(FACTS)
-    words = f"About the {topic}: {fact}." if number < len(FACTS) else f"What did I tell you about the {topic}?"
+    words = (
+        f"About the {topic}: {fact}."
+        if number < len(FACTS)
+        else f"What did I tell you about the {topic}?"
+    )
     words = " ".join([words, *rng.sample(_REMARKS, k=rng.randrange(1, 5))])
     answer = f"About the {topic} I know that {fact}. {rng.choice(_REMARKS)}"
-    return Turn(number, kind, words, _steps(kind, topic, number), answer, "yes, please" if kind == "interrupt" else "")
+    return Turn(
+        number,
+        kind,
+        words,
+        _steps(kind, topic, number),
+        answer,
+        "yes, please" if kind == "interrupt" else "",
+    )
 
 
 def _steps(kind: str, topic: str, number: int) -> tuple[tuple[Wanted, ...], ...]:
@@ -149,7 +187,10 @@ def _steps(kind: str, topic: str, number: int) -> tuple[tuple[Wanted, ...], ...]
         "one call": ((look,),),
         "parallel calls": ((look, calendar, notes),),
         "failing tool": ((rate,), (look,)),
-        "chain": tuple((("read_file", {"path": f"/log/{number}-{step}.txt", "lines": 40}),) for step in range(6)),
+        "chain": tuple(
+            (("read_file", {"path": f"/log/{number}-{step}.txt", "lines": 40}),)
+            for step in range(6)
+        ),
         "interrupt": ((look,), (asked, look)) if number % 2 else ((asked,), (look,)),
         BIG: ((log, look),),
     }
@@ -187,13 +228,20 @@ def _place(messages: list[Mapping[str, Any]]) -> tuple[int, int]:
 
 
 def _text(content: str | list[Mapping[str, Any]]) -> str:
-    return content if isinstance(content, str) else "".join(block.get("text", "") for block in content)
+    return (
+        content if isinstance(content, str) else "".join(block.get("text", "") for block in content)
+    )
 
 
 def run_tool(call: ToolCall, decision: str) -> ToolMessage:
-    """What a loop without LangGraph does with a call; who is asked before a booking has decided already."""
+    """What a loop without LangGraph does with a call.
+
+    Who is asked before a booking has decided already.
+    """
     if call["name"] == book.name:
-        return ToolMessage(booked(call["args"]["what"], decision), name=book.name, tool_call_id=call["id"])
+        return ToolMessage(
+            booked(call["args"]["what"], decision), name=book.name, tool_call_id=call["id"]
+        )
     result = next(known for known in TOOLS if known.name == call["name"]).invoke(call)
     assert isinstance(result, ToolMessage)
     return result
@@ -205,7 +253,10 @@ def named(result: ToolMessage) -> ToolMessage:
 
 
 def as_stored(message: BaseMessage) -> dict[str, Any]:
-    """A message as it can be compared: what LangGraph or a server makes anew each time is left out."""
+    """A message as it can be compared.
+
+    What LangGraph or a server makes anew each time is left out.
+    """
     said = message.model_dump(exclude={"response_metadata", "usage_metadata"})
     if isinstance(message, ToolMessage):
         del said["id"]

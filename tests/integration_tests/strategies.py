@@ -5,6 +5,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
+
 from langchain_ctxbudget.settings import CustomLayer, LayerRequest
 
 WORDS = (
@@ -19,11 +20,16 @@ ids = st.sampled_from(["c1", "c2", "c3", "c4"])
 dates = st.none() | st.dates().map(lambda day: f"{day.isoformat()}T08:30:00")
 blocks = st.lists(
     st.builds(lambda value: {"type": "text", "text": value}, text)
-    | st.just({"type": "image_url", "image_url": {"url": "https://example.org/a.png", "detail": "low"}}),
+    | st.just(
+        {"type": "image_url", "image_url": {"url": "https://example.org/a.png", "detail": "low"}}
+    ),
     max_size=3,
 )
 arguments = st.dictionaries(st.sampled_from(["city", "page"]), st.integers() | text, max_size=2)
-calls = st.lists(st.builds(lambda key, args: {"name": "look_up", "args": args, "id": key}, ids, arguments), max_size=3)
+calls = st.lists(
+    st.builds(lambda key, args: {"name": "look_up", "args": args, "id": key}, ids, arguments),
+    max_size=3,
+)
 
 
 def _dated(message: BaseMessage, date: str | None) -> BaseMessage:
@@ -51,7 +57,14 @@ turns: st.SearchStrategy[Any] = (
 budgets = st.integers(min_value=1, max_value=3000)
 lines = st.lists(said, max_size=4).map(tuple)
 
-RATIOS = ((0.3, 0.4, 0.3), (0.35, 0.35, 0.3), (0.6, 0.45, 0.0), (0.0, 0.95, 0.0), (0.5, 0.0, 0.5), (0.0, 0.0, 1.0))
+RATIOS = (
+    (0.3, 0.4, 0.3),
+    (0.35, 0.35, 0.3),
+    (0.6, 0.45, 0.0),
+    (0.0, 0.95, 0.0),
+    (0.5, 0.0, 0.5),
+    (0.0, 0.0, 1.0),
+)
 SHARES = (
     {},
     {"system": 0.0, "history": 1.0, "entities": 0.0, "retrieval": 0.0, "query": 0.0},
@@ -78,8 +91,12 @@ dynamic = st.just("dynamic")
 
 
 def prioritized(own: Sequence[str] = ()) -> st.SearchStrategy[Any]:
-    orders = st.lists(st.sampled_from((*LAYERS, *own)), unique=True, max_size=len(LAYERS) + len(own))
-    return st.just("prioritized") | orders.map(lambda order: {"strategy": "prioritized", "order": order})
+    orders = st.lists(
+        st.sampled_from((*LAYERS, *own)), unique=True, max_size=len(LAYERS) + len(own)
+    )
+    return st.just("prioritized") | orders.map(
+        lambda order: {"strategy": "prioritized", "order": order}
+    )
 
 
 def allocations(own: Sequence[str] = ()) -> dict[str, st.SearchStrategy[Any]]:
@@ -139,11 +156,18 @@ _plain_settings = st.fixed_dictionaries(
         "preferences": lines,
         "memories": lines,
         "topics": st.lists(
-            st.builds(lambda a, b: {"label": a, "context": b}, st.sampled_from(["plan", "Bonn", "北京"]), said),
+            st.builds(
+                lambda a, b: {"label": a, "context": b},
+                st.sampled_from(["plan", "Bonn", "北京"]),
+                said,
+            ),
             max_size=3,
         ),
         "entities": st.lists(
-            st.builds(lambda a, b: {"name": a, "context": b}, st.sampled_from(["Ada", "budget"]), said), max_size=4
+            st.builds(
+                lambda a, b: {"name": a, "context": b}, st.sampled_from(["Ada", "budget"]), said
+            ),
+            max_size=4,
         ),
         "include_entities": st.booleans(),
         "depth": st.sampled_from(["minimal", "standard", "deep"]),

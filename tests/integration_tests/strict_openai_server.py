@@ -1,10 +1,14 @@
-"""What OpenAI refuses, by its published rules, for both of its endpoints; and a server that does so.
+"""What OpenAI refuses, by its published rules, for both of its endpoints.
 
-The rules are written on the JSON of a request and use nothing of `langchain_ctxbudget` but the vocabulary file: a
-prompt is judged by what is sent, not by what the package or LangChain means by it.
+And a server that does so.
 
-Where OpenAI lets something pass that its reference does not allow, or that has no use, the rules here are stricter:
-arguments must be JSON, there is one system message, texts are not empty. Parameters beside the messages are not judged.
+The rules are written on the JSON of a request and use nothing of `langchain_ctxbudget` but the
+vocabulary file: a prompt is judged by what is sent, not by what the package or LangChain means by
+it.
+
+Where OpenAI lets something pass that its reference does not allow, or that has no use, the rules
+here are stricter: arguments must be JSON, there is one system message, texts are not empty.
+Parameters beside the messages are not judged.
 """
 
 import json
@@ -35,7 +39,10 @@ Parts = Mapping[str, Collection[str]]
 """Keys of the parts of a content by their type."""
 _TEXT_PARTS: Parts = {"text": {"type", "text"}}
 _PARTS: Mapping[str, Parts] = {
-    "user": {**_TEXT_PARTS, **{kind: {"type", kind} for kind in ("image_url", "input_audio", "file")}},
+    "user": {
+        **_TEXT_PARTS,
+        **{kind: {"type", kind} for kind in ("image_url", "input_audio", "file")},
+    },
     "assistant": {**_TEXT_PARTS, "refusal": {"type", "refusal"}},
 }
 """By role; every other role has parts of text only."""
@@ -94,7 +101,9 @@ def _contents(content: object, parts: Parts, where: str, *, may_be_empty: bool) 
             yield f"{place}: no part of type {kind!r} is allowed here, only {sorted(parts)}"
             continue
         yield from _known_keys(part, parts[kind], place)
-        if kind == "text" and (not isinstance(part.get("text"), str) or not (may_be_empty or _is_text(part["text"]))):
+        if kind == "text" and (
+            not isinstance(part.get("text"), str) or not (may_be_empty or _is_text(part["text"]))
+        ):
             yield f"{place}: an empty text"
         if kind == "image_url":
             yield from _known_keys(part[kind], ("url", "detail"), f"{place}.image_url")
@@ -111,11 +120,16 @@ def chat_problems(body: Body) -> list[str]:
     if not isinstance(messages, list) or not messages:
         return [f"messages: expected a list with at least one message, got {messages!r:.60}"]
     shapes = [
-        problem for number, message in enumerate(messages) for problem in _message(message, f"messages[{number}]")
+        problem
+        for number, message in enumerate(messages)
+        for problem in _message(message, f"messages[{number}]")
     ]
     if shapes:
         return shapes  # what stands where can be judged of well-formed messages only
-    return [*_system_first([message["role"] for message in messages], "messages"), *_answers(messages)]
+    return [
+        *_system_first([message["role"] for message in messages], "messages"),
+        *_answers(messages),
+    ]
 
 
 def _message(message: Body, where: str) -> Problems:
@@ -130,14 +144,18 @@ def _message(message: Body, where: str) -> Problems:
     if role == "tool" and not _is_text(message.get("tool_call_id")):
         yield f"{where}: a tool message needs a tool_call_id"
     content = message.get("content")
-    does = any(message.get(key) is not None for key in ("tool_calls", "function_call", "refusal", "audio"))
+    does = any(
+        message.get(key) is not None for key in ("tool_calls", "function_call", "refusal", "audio")
+    )
     if role == "assistant":
         yield from _calls(message, where)
         if content is None and not does:
             yield f"{where}: an assistant message without content or tool_calls"
     if content is not None or role != "assistant":
         parts = _PARTS.get(role, _TEXT_PARTS)
-        yield from _contents(content, parts, f"{where}.content", may_be_empty=does or role in ("tool", "function"))
+        yield from _contents(
+            content, parts, f"{where}.content", may_be_empty=does or role in ("tool", "function")
+        )
 
 
 def _calls(message: Body, where: str) -> Problems:
@@ -161,7 +179,10 @@ def _calls(message: Body, where: str) -> Problems:
 
 
 def _answers(messages: Sequence[Body]) -> Problems:
-    """Right behind a message with calls stands one result for each of them; no result stands anywhere else."""
+    """Right behind a message with calls stands one result for each of them.
+
+    No result stands anywhere else.
+    """
     waiting: list[str] = []
     called: Counter[str] = Counter()
     function: str | None = None
@@ -182,7 +203,11 @@ def _answers(messages: Sequence[Body]) -> Problems:
         function = (message.get("function_call") or {}).get("name")
     if waiting:
         yield f"messages: tool_call_ids without a response message at the end: {waiting}"
-    yield from (f"messages: tool call id {call_id!r} {count} times" for call_id, count in called.items() if count > 1)
+    yield from (
+        f"messages: tool call id {call_id!r} {count} times"
+        for call_id, count in called.items()
+        if count > 1
+    )
 
 
 # -- Responses
@@ -192,7 +217,9 @@ def responses_problems(body: Body) -> list[str]:
     """What Responses refuses in a request made of items; empty for a good one."""
     found = []
     if body.get("previous_response_id") is not None:
-        found.append(f"previous_response_id: {body['previous_response_id']!r} not found, nothing is stored here")
+        found.append(
+            f"previous_response_id: {body['previous_response_id']!r} not found, nothing is stored here"
+        )
     items = body["input"]
     for number, item in enumerate(items):
         kind = item.get("type", "message")
@@ -200,7 +227,9 @@ def responses_problems(body: Body) -> list[str]:
             found.append(f"input[{number}]: unknown item type {kind!r}")
         prefix = _ID_PREFIXES.get(kind, "")
         if "id" in item and not str(item["id"]).startswith(prefix):
-            found.append(f"input[{number}]: expected an id that begins with {prefix!r}, got {item['id']!r}")
+            found.append(
+                f"input[{number}]: expected an id that begins with {prefix!r}, got {item['id']!r}"
+            )
         if kind == "reasoning" and not isinstance(item.get("summary"), list):
             found.append(f"input[{number}]: reasoning needs a summary")
     roles = [item.get("role") for item in items]
@@ -209,14 +238,26 @@ def responses_problems(body: Body) -> list[str]:
 
 
 def _followed(items: Sequence[Body]) -> Problems:
-    """An assistant says something, or calls in the next item; reasoning leads to something that is said or done."""
-    for position, (item, following) in enumerate(zip(items, [*items[1:], {"role": "user"}], strict=True)):
+    """An assistant says something, or calls in the next item.
+
+    Reasoning leads to something that is said or done.
+    """
+    for position, (item, following) in enumerate(
+        zip(items, [*items[1:], {"role": "user"}], strict=True)
+    ):
         if item.get("role") == "assistant":
             content = item["content"]
-            texts = [content] if isinstance(content, str) else [part.get("text") for part in content if "text" in part]
+            texts = (
+                [content]
+                if isinstance(content, str)
+                else [part.get("text") for part in content if "text" in part]
+            )
             if texts and not any(map(_is_text, texts)) and following.get("type") != "function_call":
                 yield f"input[{position}]: an assistant message without content or calls"
-        is_last = following.get("type") == "function_call_output" or following.get("role") not in (None, "assistant")
+        is_last = following.get("type") == "function_call_output" or following.get("role") not in (
+            None,
+            "assistant",
+        )
         if item.get("type") == "reasoning" and is_last:
             yield f"input[{position}]: reasoning without its required following item"
 
@@ -234,11 +275,19 @@ def _outputs(items: Sequence[Body]) -> Problems:
             if item["call_id"] in answered:
                 yield f"input[{position}]: a second function call output for {item['call_id']!r}"
             answered.add(item["call_id"])
-    yield from (f"input: call_id {key!r} of {count} function calls" for key, count in called.items() if count > 1)
+    yield from (
+        f"input: call_id {key!r} of {count} function calls"
+        for key, count in called.items()
+        if count > 1
+    )
     if missing := called.keys() - answered:
         yield f"input: no tool output found for function calls {sorted(missing)}"
-    ids = Counter(item["id"] for item in items if item.get("type") != "item_reference" and item.get("id"))
-    yield from (f"input: duplicate item id {item_id!r}" for item_id, count in ids.items() if count > 1)
+    ids = Counter(
+        item["id"] for item in items if item.get("type") != "item_reference" and item.get("id")
+    )
+    yield from (
+        f"input: duplicate item id {item_id!r}" for item_id, count in ids.items() if count > 1
+    )
 
 
 # -- sizes
@@ -261,9 +310,9 @@ LEAST_IMAGE_TOKENS = 85 + 170
 def recount(body: Body) -> int:
     """Input tokens of a request, by OpenAI's cookbook, "How to count tokens with tiktoken".
 
-    It has 3 tokens per message, its role and content, a name and one more, and 3 for the reply. Tools are counted by
-    its section 7 and not below their compact JSON, as a response format is; calls as `langchain-openai` does, by name
-    and arguments, an image as the smallest one.
+    It has 3 tokens per message, its role and content, a name and one more, and 3 for the reply.
+    Tools are counted by its section 7 and not below their compact JSON, as a response format is;
+    calls as `langchain-openai` does, by name and arguments, an image as the smallest one.
     """
     tools = [tool for tool in body.get("tools") or () if "function" in tool]
     tokens = 3 + sum(map(_message_tokens, body["messages"]))
@@ -300,7 +349,9 @@ def _message_tokens(message: Body) -> int:
     functions += [legacy] if (legacy := message.get("function_call")) else []
     tokens += sum(count(function["name"]) + count(function["arguments"]) for function in functions)
     content = message.get("content") or ""
-    return tokens + (count(content) if isinstance(content, str) else sum(map(_part_tokens, content)))
+    return tokens + (
+        count(content) if isinstance(content, str) else sum(map(_part_tokens, content))
+    )
 
 
 def _part_tokens(part: Body) -> int:
@@ -321,18 +372,29 @@ class StrictOpenAIServer(OpenAIServer):
     """
 
     def __init__(
-        self, answer: Answer = lambda _: says("Done."), *, max_tokens: int | None = None, measure: Measure = recount
+        self,
+        answer: Answer = lambda _: says("Done."),
+        *,
+        max_tokens: int | None = None,
+        measure: Measure = recount,
     ) -> None:
         super().__init__(answer, measure)
         self.max_tokens = max_tokens
         self.refused: list[str] = []
 
     def reply(self, path: str, body: Body) -> tuple[int, Body]:
-        told, code = "; ".join(chat_problems(body)), None
-        if not told and self.max_tokens is not None and (tokens := self.measure(body)) > self.max_tokens:
+        told = "; ".join(chat_problems(body))
+        code = None
+        if (
+            not told
+            and self.max_tokens is not None
+            and (tokens := self.measure(body)) > self.max_tokens
+        ):
             code = "context_length_exceeded"
             told = f"Input tokens exceed the configured limit of {self.max_tokens} tokens. Yours are {tokens} tokens."
         if not told:
             return super().reply(path, body)
         self.refused.append(told)
-        return 400, {"error": {"message": told, "type": "invalid_request_error", "param": None, "code": code}}
+        return 400, {
+            "error": {"message": told, "type": "invalid_request_error", "param": None, "code": code}
+        }

@@ -22,7 +22,9 @@ def summary(text: str, **fields: object) -> str:
 def learned(*marks: str) -> str:
     facts = [{"text": f"Knows {mark}", "category": "project", "messages": [1]} for mark in marks]
     topics = [{"label": f"Trains of {mark}", "messages": [1]} for mark in marks]
-    entities = [{"name": f"Company {mark}", "type": "organization", "messages": [1]} for mark in marks]
+    entities = [
+        {"name": f"Company {mark}", "type": "organization", "messages": [1]} for mark in marks
+    ]
     return json.dumps({"facts": facts, "topics": topics, "entities": entities})
 
 
@@ -63,13 +65,19 @@ WORDS = (
 
 
 def words(number: int, count: int) -> str:
-    return " ".join(WORDS[(number * 7 + place * (number % 5 + 1)) % len(WORDS)] for place in range(count))
+    return " ".join(
+        WORDS[(number * 7 + place * (number % 5 + 1)) % len(WORDS)] for place in range(count)
+    )
 
 
 def exchange(number: int, size: int = 20) -> Sequence[BaseMessage]:
     return [
-        HumanMessage(f"Sentinel{number:04}q asks about the {words(number, size)}.", id=f"q{number}"),
-        AIMessage(f"Sentinel{number:04}a answers with the {words(number + 3, size * 2)}.", id=f"a{number}"),
+        HumanMessage(
+            f"Sentinel{number:04}q asks about the {words(number, size)}.", id=f"q{number}"
+        ),
+        AIMessage(
+            f"Sentinel{number:04}a answers with the {words(number + 3, size * 2)}.", id=f"a{number}"
+        ),
     ]
 
 

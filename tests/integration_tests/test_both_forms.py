@@ -1,4 +1,7 @@
-"""The blocking form of every public method gives what its async twin gives: other tests use one of the two."""
+"""The blocking form of every public method gives what its async twin gives.
+
+Other tests use one of the two.
+"""
 
 import asyncio
 import inspect
@@ -13,6 +16,7 @@ from langchain_core.documents import Document
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget import (
     AssembledContext,
     BudgetedChatMessageHistory,
@@ -55,7 +59,11 @@ def doing(prefix: str) -> Do:
 
 
 def conversations(pipeline: ContextPipeline, do: Do, _folder: Path) -> list[Any]:
-    said = [HumanMessage("My bike is blue.", id="m1"), AIMessage("Nice!", id="m2"), HumanMessage("Yes.", id="m3")]
+    said = [
+        HumanMessage("My bike is blue.", id="m1"),
+        AIMessage("Nice!", id="m2"),
+        HumanMessage("Yes.", id="m3"),
+    ]
     other = {"user_id": "ada", "conversation_id": "c2"}
     return [
         do(pipeline, "add_messages", said, **other),
@@ -93,17 +101,28 @@ def conversations(pipeline: ContextPipeline, do: Do, _folder: Path) -> list[Any]
 
 def bound(pipeline: ContextPipeline, do: Do) -> list[Any]:
     """What the methods of a bound conversation give is what those of the pipeline give."""
-    chat, ids = pipeline.conversation("c4", user_id="ada"), {"user_id": "ada", "conversation_id": "c4"}
+    chat = pipeline.conversation("c4", user_id="ada")
+    ids = {"user_id": "ada", "conversation_id": "c4"}
     context = pipeline.assemble(HumanMessage("My bike is blue.", id="m1"), **ids)
     added = do(chat, "add", context.turn, AIMessage("Nice!", id="m2"))
-    assert do(chat, "assemble", "Which colour?")[0] == do(pipeline, "assemble", "Which colour?", **ids)[0]
+    assert (
+        do(chat, "assemble", "Which colour?")[0]
+        == do(pipeline, "assemble", "Which colour?", **ids)[0]
+    )
     do(chat, "edit", "m1", HumanMessage("My bike is red.", id="m1"))
     do(chat, "pin", "m1")
     forked = do(chat, "fork", "c5", until="m1")
-    assert forked.messages() == chat.messages()[:1] == pipeline.get_page(limit=9, **ids).messages[:1]
+    assert (
+        forked.messages() == chat.messages()[:1] == pipeline.get_page(limit=9, **ids).messages[:1]
+    )
     do(forked, "sync", [HumanMessage("Well?", id="m9")])
     do(chat, "remove", "m2")
-    results = [added, do(forked, "messages"), do(chat, "page", limit=1).messages, do(chat, "end_session")]
+    results = [
+        added,
+        do(forked, "messages"),
+        do(chat, "page", limit=1).messages,
+        do(chat, "end_session"),
+    ]
     results += [do(chat, "status")]
     assert (do(chat, "coverage"), do(chat, "compactions")) == (
         pipeline.coverage(**ids),
@@ -122,7 +141,10 @@ def knowledge(pipeline: ContextPipeline, do: Do, _folder: Path) -> list[Any]:
         do(known, "edit", fact.id, text="Lives in Porto", **USER),
         do(known, "pin", fact.id, **USER),
         do(known, "why", fact.id, **USER),
-        *(do(known, f"list_{kind}", **USER) for kind in ("facts", "topics", "entities", "bundles", "known")),
+        *(
+            do(known, f"list_{kind}", **USER)
+            for kind in ("facts", "topics", "entities", "bundles", "known")
+        ),
         do(known, "heartbeat", device_id="phone", current_page="/labels", **USER),
         do(known, "list_devices", **USER),
         do(known, "add_topic", "Labels", domain="business", **USER),
@@ -143,7 +165,8 @@ def books(pipeline: ContextPipeline, do: Do, _folder: Path) -> list[Any]:
     return [
         found.report.total_tokens,
         do(pipeline.snapshots, "get", found.id, **IDS) == latest,
-        do(pipeline.snapshots, "analytics", **IDS) == do(pipeline.snapshots, "analytics", conversation_id=None, **USER),
+        do(pipeline.snapshots, "analytics", **IDS)
+        == do(pipeline.snapshots, "analytics", conversation_id=None, **USER),
         do(pipeline.usage, "record", USAGE, model="gpt-4o", **IDS),
         do(pipeline.usage, "of_session", **IDS),
         do(pipeline.usage, "of_month", **USER),
@@ -169,11 +192,19 @@ def documents(pipeline: ContextPipeline, do: Do, folder: Path) -> list[Any]:
 def history(pipeline: ContextPipeline, do: Do, _folder: Path) -> list[Any]:
     chat = BudgetedChatMessageHistory("c1", user_id="ada", pipeline=pipeline)
     given = [HumanMessage("My bike is blue.", id="m")]
-    return [do(chat, "add_messages", given), chat.messages, do(chat, "window", 900), do(chat, "clear"), chat.messages]
+    return [
+        do(chat, "add_messages", given),
+        chat.messages,
+        do(chat, "window", 900),
+        do(chat, "clear"),
+        chat.messages,
+    ]
 
 
 def memory(pipeline: ContextPipeline, do: Do, _folder: Path) -> list[Any]:
-    window, whole = (BudgetedMemory(pipeline=pipeline, whole_prompt=whole, **IDS) for whole in (False, True))
+    window, whole = (
+        BudgetedMemory(pipeline=pipeline, whole_prompt=whole, **IDS) for whole in (False, True)
+    )
     return [
         do(window, "save_context", {"input": "My bike is blue."}, {"output": "Nice!"}),
         do(window, "load_memory_variables", {}),
@@ -187,10 +218,16 @@ def runnables(pipeline: ContextPipeline, do: Do, _folder: Path) -> list[Any]:
     graph = build_context_graph(pipeline)
     state = {"messages": [*demo_messages(), HumanMessage("And now?", id="q")]}
     model = FakeListChatModel(responses=["Fine."])
-    agent: Any = create_agent(model, middleware=[ContextBudgetMiddleware(pipeline, recall_tool=False, report="texts")])
+    agent: Any = create_agent(
+        model, middleware=[ContextBudgetMiddleware(pipeline, recall_tool=False, report="texts")]
+    )
     return [
         do(pipeline.as_runnable(), "invoke", "Which colour has my bike?", CONFIG),
-        do(BudgetedRetriever(pipeline=pipeline, user_id="ada"), "invoke", "What do the labels cost?"),
+        do(
+            BudgetedRetriever(pipeline=pipeline, user_id="ada"),
+            "invoke",
+            "What do the labels cost?",
+        ),
         do(create_recall_tool(pipeline), "invoke", {"query": "labels"}, CONFIG),
         do(graph, "invoke", state, CONFIG)["llm_input_messages"],
         do(LocalEmbeddings(), "embed_documents", ["The bike is blue."]),
@@ -200,13 +237,19 @@ def runnables(pipeline: ContextPipeline, do: Do, _folder: Path) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("use", [conversations, knowledge, books, documents, history, memory, runnables])
-def test_the_blocking_form_gives_what_the_async_one_gives(use: Callable[..., list[Any]], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "use", [conversations, knowledge, books, documents, history, memory, runnables]
+)
+def test_the_blocking_form_gives_what_the_async_one_gives(
+    use: Callable[..., list[Any]], tmp_path: Path
+) -> None:
     settings = {"max_context_tokens": 2_000, "learn": False}
     clock = datetime(2026, 11, 23, tzinfo=UTC)
     results = []
     for form in ("", "a"):
-        with ContextPipeline(settings, store=InMemoryStore(), writer_id="w", clock=lambda: clock) as pipeline:
+        with ContextPipeline(
+            settings, store=InMemoryStore(), writer_id="w", clock=lambda: clock
+        ) as pipeline:
             pipeline.add_messages(demo_messages(), **IDS)
             results.append(use(pipeline, doing(form), tmp_path))
     for number, (blocking, awaited) in enumerate(zip(*results, strict=True)):
@@ -220,7 +263,13 @@ def test_a_signature_says_what_a_method_returns() -> None:
 def test_every_twin_is_in_a_story() -> None:
     """Reads the stories, not what was called: tests may run alone, and in several processes."""
     pipeline = ContextPipeline({"learn": False})
-    several = [pipeline, pipeline.knowledge, pipeline.usage, pipeline.snapshots, KnowledgeBase(user_id="ada")]
+    several = [
+        pipeline,
+        pipeline.knowledge,
+        pipeline.usage,
+        pipeline.snapshots,
+        KnowledgeBase(user_id="ada"),
+    ]
     story = Path(__file__).read_text(encoding="utf-8")
     missing = [
         f"{type(one).__name__}.{name}"

@@ -1,4 +1,7 @@
-"""`ChromaStore` on a server that the test starts: requests, event loops, processes, sizes, failures."""
+"""`ChromaStore` on a server that the test starts.
+
+Requests, event loops, processes, sizes, failures.
+"""
 
 import asyncio
 import json
@@ -11,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from langgraph.store.base import GetOp, PutOp, SearchOp
+
 from langchain_ctxbudget import ChromaStore
 from langchain_ctxbudget.errors import EmbeddingMismatchError, StoreError
 from langchain_ctxbudget.stores import chroma
@@ -26,7 +30,10 @@ Open = Callable[..., ChromaStore]
 def open_store(chroma_server: str) -> Iterator[Open]:
     """Opens stores on one new database of the server."""
     with ExitStack() as stack:
-        place = {"url": chroma_server, "database": stack.enter_context(new_chroma_database(chroma_server))}
+        place = {
+            "url": chroma_server,
+            "database": stack.enter_context(new_chroma_database(chroma_server)),
+        }
         yield lambda **arguments: stack.enter_context(ChromaStore(**(place | arguments)))
 
 
@@ -59,7 +66,9 @@ def test_few_requests(open_store: Open, asked: list[tuple[str, Any]]) -> None:
     assert during(*puts) == ["get", "upsert"]
     assert during(*(GetOp(("a", "b"), f"k{n}") for n in range(500))) == ["get"]
     assert during(SearchOp(("a", "b"))) == ["get", "get"], "ids, items"
-    assert during(SearchOp(("a", "b"), query="word3", limit=20)) == ["get", "get", "get"], "ids, vectors, items"
+    assert during(SearchOp(("a", "b"), query="word3", limit=20)) == ["get", "get", "get"], (
+        "ids, vectors, items"
+    )
     assert during(PutOp(("a", "b"), "k", None)) == ["get", "delete"]
     asked.clear()
     asyncio.run(store.aput(("a", "b"), "k", {"v": 1}))
@@ -92,19 +101,32 @@ def test_sizes(open_store: Open) -> None:
         assert store.get(("n", "y"), text).value == {"text": text, text: 1}
 
 
-def test_every_store_sends_its_own_headers_and_says_what_the_server_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    refusal = {"error": "ChromaError", "message": "Quota exceeded: 'Metadata value size' exceeded quota limit"}
+def test_every_store_sends_its_own_headers_and_says_what_the_server_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refusal = {
+        "error": "ChromaError",
+        "message": "Quota exceeded: 'Metadata value size' exceeded quota limit",
+    }
     sent: list[str] = []
 
     def refuse(self: httpx.Client, method: str, url: str, **_: Any) -> httpx.Response:
         sent.append(self.headers["x-chroma-token"])
-        assert (method.upper(), url) == ("POST", "http://127.0.0.1:1/api/v2/tenants/t/databases/d/collections")
+        assert (method.upper(), url) == (
+            "POST",
+            "http://127.0.0.1:1/api/v2/tenants/t/databases/d/collections",
+        )
         return httpx.Response(422, json=refusal, request=httpx.Request(method, url))
 
     monkeypatch.setattr(httpx.Client, "request", refuse)
     for token in ("one", "two"):
         with pytest.raises(StoreError, match="Metadata value size"):
-            ChromaStore(url="http://127.0.0.1:1", headers={"x-chroma-token": token}, tenant="t", database="d")
+            ChromaStore(
+                url="http://127.0.0.1:1",
+                headers={"x-chroma-token": token},
+                tenant="t",
+                database="d",
+            )
     assert sent == ["one", "two"]
 
 
@@ -112,7 +134,10 @@ def test_what_is_no_place_of_a_store(
     chroma_server: str, tmp_path: Path, open_store: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places: list[tuple[dict[str, Any], str]] = [
-        *(({"url": url}, "no URL of a Chroma server") for url in ("localhost:8000", "ftp://host", "", "http://")),
+        *(
+            ({"url": url}, "no URL of a Chroma server")
+            for url in ("localhost:8000", "ftp://host", "", "http://")
+        ),
         ({"url": chroma_server, "database": "nowhere"}, "nowhere"),
         ({"path": tmp_path, "url": "http://127.0.0.1:1"}, "one of them"),
         ({"path": "http://127.0.0.1:1"}, "Pass it as `url`"),

@@ -19,8 +19,15 @@ from hypothesis import strategies as st
 from langchain_core.embeddings import DeterministicFakeEmbedding
 from langgraph.store.base import GetOp, IndexConfig, InvalidNamespaceError, PutOp, SearchOp
 from langgraph.store.memory import _compare_values
+
 from langchain_ctxbudget import ChromaStore
-from langchain_ctxbudget.errors import EmbeddingMismatchError, InputError, StoreDataError, StoreError, StoreLockedError
+from langchain_ctxbudget.errors import (
+    EmbeddingMismatchError,
+    InputError,
+    StoreDataError,
+    StoreError,
+    StoreLockedError,
+)
 from langchain_ctxbudget.stores.chroma import matches
 from tests.stores import INDEX, embed, keys
 
@@ -34,12 +41,17 @@ def store() -> Iterator[ChromaStore]:
 
 
 def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
+    )
 
 
 @pytest.mark.slow
 def test_a_folder_is_opened_again_and_again_in_one_process(tmp_path: Path) -> None:
-    """Chroma closes its connections in its own time; a second SQLite beside them ended the process (SIGBUS)."""
+    """Chroma closes its connections in its own time.
+
+    A second SQLite beside them ended the process (SIGBUS).
+    """
     done = run(
         "import sys\nfrom langchain_ctxbudget import ChromaStore\n"
         "for number in range(400):\n    with ChromaStore(sys.argv[1]) as store:\n"
@@ -54,9 +66,19 @@ def test_a_folder_is_opened_again_and_again_in_one_process(tmp_path: Path) -> No
 
 LABELS = st.sampled_from(["a", "b", "it's", "ü 😀", "x" * 300])
 NAMESPACE = st.lists(LABELS, min_size=1, max_size=3).map(tuple)
-KEY = st.sampled_from(["k", 'quote"', "$ne", "a.b", "nul\0", "n/1", "n/2", ""]) | st.text(max_size=5)
-LEAF = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
-JSON = st.recursive(LEAF, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8)
+KEY = st.sampled_from(["k", 'quote"', "$ne", "a.b", "nul\0", "n/1", "n/2", ""]) | st.text(
+    max_size=5
+)
+LEAF = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text()
+)
+JSON = st.recursive(
+    LEAF, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8
+)
 VALUE = st.dictionaries(st.sampled_from(["v", "w"]) | st.text(max_size=3), JSON, max_size=3)
 OPERATION = st.tuples(NAMESPACE, KEY, st.none() | VALUE)
 PLACES = st.sampled_from([("a",), ("a", "x"), ("a", "x", "deep"), ("b", "x"), ("b",)])
@@ -65,10 +87,14 @@ WORDS = st.lists(st.sampled_from(["one", "two", "one two", "three", ""]), max_si
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.lists(OPERATION, min_size=1, max_size=5), max_size=8), NAMESPACE)
-def test_behaves_like_a_dict(batches: list[list[tuple[Any, str, Any]]], prefix: tuple[str, ...]) -> None:
+def test_behaves_like_a_dict(
+    batches: list[list[tuple[Any, str, Any]]], prefix: tuple[str, ...]
+) -> None:
     model: dict[tuple[tuple[str, ...], str], tuple[int, dict[str, Any]]] = {}
     ticks = iter(range(1_000_000))
-    with ChromaStore(clock=lambda: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=next(ticks))) as store:
+    with ChromaStore(
+        clock=lambda: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=next(ticks))
+    ) as store:
         for turn, batch in enumerate(batches):
             store.batch([PutOp(*operation) for operation in batch])
             for namespace, key, value in batch:
@@ -87,8 +113,15 @@ def test_behaves_like_a_dict(batches: list[list[tuple[Any, str, Any]]], prefix: 
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(st.lists(st.tuples(PLACES, st.sampled_from("klm"), st.none() | WORDS), max_size=4), max_size=8))
-def test_answers_from_memory_are_those_of_a_store_that_remembers_nothing(batches: list[list[Any]]) -> None:
+@given(
+    st.lists(
+        st.lists(st.tuples(PLACES, st.sampled_from("klm"), st.none() | WORDS), max_size=4),
+        max_size=8,
+    )
+)
+def test_answers_from_memory_are_those_of_a_store_that_remembers_nothing(
+    batches: list[list[Any]],
+) -> None:
     places = [("a",), ("a", "x"), ("a", "x", "deep"), ("b", "x"), ("b",)]
     with ChromaStore(index=PARTS) as store:
 
@@ -99,9 +132,15 @@ def test_answers_from_memory_are_those_of_a_store_that_remembers_nothing(batches
             return [repr(result) for result in store.batch([*searches, *gets])]
 
         for batch in batches:
-            store.batch([PutOp(ns, key, None if parts is None else {"parts": parts}) for ns, key, parts in batch])
+            store.batch(
+                [
+                    PutOp(ns, key, None if parts is None else {"parts": parts})
+                    for ns, key, parts in batch
+                ]
+            )
             from_memory = answers()
-            store._chroma.listed, store._chroma.recent = {}, {}
+            store._chroma.listed = {}
+            store._chroma.recent = {}
             assert from_memory == answers()
 
 
@@ -119,7 +158,11 @@ def test_any_json_is_a_value_and_nothing_else(store: ChromaStore) -> None:
         assert json.dumps(store.get(("n",), "k").value) == json.dumps(value)
     endless: dict[str, Any] = {}
     endless["self"] = endless
-    for wrong, says in (({"v": {1, 2}}, "set is not JSON"), ({"v": float("nan")}, "not JSON"), (endless, "Circular")):
+    for wrong, says in (
+        ({"v": {1, 2}}, "set is not JSON"),
+        ({"v": float("nan")}, "not JSON"),
+        (endless, "Circular"),
+    ):
         with pytest.raises(InputError, match=says):
             store.put(("n",), "k", wrong)
     with pytest.raises(NotImplementedError, match="TTL"):
@@ -172,12 +215,23 @@ os.kill(os.getpid(), 9)
 """
 
 
-def test_reopened_folder_gives_the_same_answers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_reopened_folder_gives_the_same_answers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     def answers(store: ChromaStore) -> list[Any]:
-        return [store.search((), limit=300), store.search((), query="word3", limit=20), store.list_namespaces()]
+        return [
+            store.search((), limit=300),
+            store.search((), query="word3", limit=20),
+            store.list_namespaces(),
+        ]
 
     with caplog.at_level(logging.WARNING), ChromaStore(tmp_path, index=INDEX) as store:
-        store.batch([PutOp(("n", str(n % 5)), str(n), {"text": f"word{n % 9} word{n % 4}"}) for n in range(250)])
+        store.batch(
+            [
+                PutOp(("n", str(n % 5)), str(n), {"text": f"word{n % 9} word{n % 4}"})
+                for n in range(250)
+            ]
+        )
         before = answers(store)
     with ChromaStore(tmp_path, index=INDEX) as store:
         assert answers(store) == before
@@ -197,10 +251,15 @@ def test_records_with_a_field_for_everything_are_read(tmp_path: Path) -> None:
 
 
 def test_a_folder_belongs_to_the_stores_of_one_process(tmp_path: Path) -> None:
-    with ChromaStore(tmp_path) as one, ChromaStore(str(tmp_path / ".." / tmp_path.name), index=INDEX) as two:
+    with (
+        ChromaStore(tmp_path) as one,
+        ChromaStore(str(tmp_path / ".." / tmp_path.name), index=INDEX) as two,
+    ):
         for text, found in (("night", ["mine"]), ("bread", [])):
             (two if found else one).put(("n",), "mine", {"text": text})
-            assert keys(two.search((), query="night")) == found, "what another store of the folder writes is known"
+            assert keys(two.search((), query="night")) == found, (
+                "what another store of the folder writes is known"
+            )
         one.close()
         refused = run(OPEN, str(tmp_path))
         assert StoreLockedError.__name__ in refused.stderr
@@ -210,7 +269,9 @@ def test_a_folder_belongs_to_the_stores_of_one_process(tmp_path: Path) -> None:
     killed = run(OPEN, str(tmp_path))
     assert (killed.stdout, killed.returncode) == ("['mine']\n", -9), killed.stderr
     with ChromaStore(tmp_path) as store:
-        assert len(store.search((), limit=100)) == 31, "a killed process leaves no lock, and every finished put"
+        assert len(store.search((), limit=100)) == 31, (
+            "a killed process leaves no lock, and every finished put"
+        )
 
 
 def test_embeddings_are_recorded_with_the_store(tmp_path: Path) -> None:
@@ -219,12 +280,17 @@ def test_embeddings_are_recorded_with_the_store(tmp_path: Path) -> None:
     with ChromaStore(tmp_path, index=INDEX) as store:  # a folder may get an index later
         store.put(("n",), "new", {"text": "night bread"})
         assert keys(store.search((), query="night train")) == ["new"]
-    with pytest.raises(EmbeddingMismatchError, match=r"embed \(64.*DeterministicFakeEmbedding \(64"):
+    with pytest.raises(
+        EmbeddingMismatchError, match=r"embed \(64.*DeterministicFakeEmbedding \(64"
+    ):
         ChromaStore(tmp_path, index={"dims": 64, "embed": DeterministicFakeEmbedding(size=64)})
     with pytest.raises(EmbeddingMismatchError, match=r"64 dimensions.*32 dimensions"):
         ChromaStore(tmp_path, index={"dims": 32, "embed": embed})
     with ChromaStore(tmp_path) as store:
-        assert [(item.key, item.score) for item in store.search((), query="x")] == [("new", None), ("old", None)]
+        assert [(item.key, item.score) for item in store.search((), query="x")] == [
+            ("new", None),
+            ("old", None),
+        ]
 
 
 def test_a_write_that_failed_leaves_no_vector_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,7 +311,8 @@ def test_a_write_that_failed_leaves_no_vector_in_memory(monkeypatch: pytest.Monk
 
 
 def test_a_folder_that_cannot_be_used_is_named_and_left_alone(tmp_path: Path) -> None:
-    file, folder = tmp_path / "file", tmp_path / "store"
+    file = tmp_path / "file"
+    folder = tmp_path / "store"
     file.write_text("mine")
     for path in (file, file / "store"):
         with pytest.raises(StoreError, match=str(path)):
@@ -253,15 +320,24 @@ def test_a_folder_that_cannot_be_used_is_named_and_left_alone(tmp_path: Path) ->
     assert file.read_text() == "mine"
     with ChromaStore(folder) as store:
         store.batch([PutOp(("n",), str(n), {"v": "x" * 500}) for n in range(500)])
-    path, log = folder / "chroma.sqlite3", folder / "chroma.sqlite3-wal"
+    path = folder / "chroma.sqlite3"
+    log = folder / "chroma.sqlite3-wal"
     for _ in range(200):  # Chroma's engine closes its connections a moment later
         if not log.exists():
             break
         time.sleep(0.05)
     whole = path.read_bytes()
     half = whole[: 40 * 4096] + b"\xff" * (len(whole) - 40 * 4096)
-    unnamed, no_tables = b"x" * 16 + whole[16:], whole[:100] + b"\xff" * 3996 + whole[4096:]
-    for damage in (b"no database" * 100, b"SQLite format 3\0" + b"\xff" * 9000, half, unnamed, no_tables, whole[:50]):
+    unnamed = b"x" * 16 + whole[16:]
+    no_tables = whole[:100] + b"\xff" * 3996 + whole[4096:]
+    for damage in (
+        b"no database" * 100,
+        b"SQLite format 3\0" + b"\xff" * 9000,
+        half,
+        unnamed,
+        no_tables,
+        whole[:50],
+    ):
         path.write_bytes(damage)
         with pytest.raises(StoreDataError, match=str(folder)), ChromaStore(folder) as store:
             store.search((), limit=1_000)
@@ -277,7 +353,12 @@ def test_a_folder_that_cannot_be_used_is_named_and_left_alone(tmp_path: Path) ->
 
 # Filters, and puts that make no sense.
 
-SIMPLE = st.none() | st.integers(-2, 2) | st.sampled_from(["a", "b"]) | st.lists(st.integers(0, 1), max_size=2)
+SIMPLE = (
+    st.none()
+    | st.integers(-2, 2)
+    | st.sampled_from(["a", "b"])
+    | st.lists(st.integers(0, 1), max_size=2)
+)
 NUMBER = st.integers() | st.floats(allow_nan=False)
 
 
@@ -301,7 +382,9 @@ def test_filters() -> None:
 
 
 @given(SIMPLE, SIMPLE, st.sampled_from(["plain", "$eq", "$ne"]), NUMBER, NUMBER)
-def test_comparisons_are_those_of_langgraph(value: object, wanted: object, how: str, one: float, two: float) -> None:
+def test_comparisons_are_those_of_langgraph(
+    value: object, wanted: object, how: str, one: float, two: float
+) -> None:
     condition = wanted if how == "plain" else {how: wanted}
     assert matches(value, condition) == _compare_values(value, condition)
     results = [matches(one, {name: two}) for name in ("$lt", "$lte", "$gt", "$gte")]
@@ -335,5 +418,9 @@ def test_a_search_in_a_folder_asks_chroma_for_ids_once_and_still_finds_what_was_
             assert len(store.search(("ada", "lanes"))) == count
             store.put(("ada", "lanes", f"d{count}"), "w", {"count": count})
         store.delete(("ada", "lanes", "c1"), "w")
-        assert sorted(item.namespace[-1] for item in store.search(("ada", "lanes"))) == ["d1", "d2", "d3"]
+        assert sorted(item.namespace[-1] for item in store.search(("ada", "lanes"))) == [
+            "d1",
+            "d2",
+            "d3",
+        ]
     assert len(filtered) == 1

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, messages_to_dict
+
 from langchain_ctxbudget import ChromaStore, ContextPipeline
 from langchain_ctxbudget.cli.__main__ import main
 from langchain_ctxbudget.demo import DEMO_EVIDENCE_IDS, DEMO_QUESTION, demo_messages
@@ -25,40 +26,67 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, st
     return code, captured.out, captured.err
 
 
-def assemble(capsys: pytest.CaptureFixture[str], path: Path, *options: object) -> tuple[int, str, str]:
-    return run(capsys, "assemble", "--conversation", path, "--message", "Which colour?", "--budget", 500, *options)
+def assemble(
+    capsys: pytest.CaptureFixture[str], path: Path, *options: object
+) -> tuple[int, str, str]:
+    return run(
+        capsys,
+        "assemble",
+        "--conversation",
+        path,
+        "--message",
+        "Which colour?",
+        "--budget",
+        500,
+        *options,
+    )
 
 
-def test_demo_shows_prompt_and_report_and_finds_what_was_said_early(capsys: pytest.CaptureFixture[str]) -> None:
+def test_demo_shows_prompt_and_report_and_finds_what_was_said_early(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     code, out, _ = run(capsys, "demo")
     assert code == 0
     assert all(text in out for text in (DEMO_QUESTION, "CONTEXT BUDGET", "Total"))
     assert out.index(" of 4,000 tokens: ") < out.index("CONTEXT BUDGET") < out.index("the prompt")
-    assert out.count("stands in the prompt word for word; trim_messages does not have it.") == len(DEMO_EVIDENCE_IDS)
+    assert out.count("stands in the prompt word for word; trim_messages does not have it.") == len(
+        DEMO_EVIDENCE_IDS
+    )
     code, out, _ = run(capsys, "demo", "--json")
     prompt = "\n".join(str(message["data"]["content"]) for message in json.loads(out)["messages"])
-    evidence = [str(message.content) for message in demo_messages() if message.id in DEMO_EVIDENCE_IDS]
+    evidence = [
+        str(message.content) for message in demo_messages() if message.id in DEMO_EVIDENCE_IDS
+    ]
     assert (code, len(evidence)) == (0, 2)
     assert all(text in prompt for text in evidence)
 
 
-def test_the_budget_is_divided_by_the_strategy_that_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_budget_is_divided_by_the_strategy_that_is_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     code, out, _ = run(capsys, "demo", "--allocation", "ratio")
     assert (code, "Strategy   ratio 30/40/30\n" in out) == (0, True)
 
 
 @pytest.mark.parametrize("shell", [one for one in ("bash", "fish") if shutil.which(one)])
-def test_a_shell_completes_commands_and_options(capsys: pytest.CaptureFixture[str], shell: str) -> None:
+def test_a_shell_completes_commands_and_options(
+    capsys: pytest.CaptureFixture[str], shell: str
+) -> None:
     code, script, _ = run(capsys, "--completion", shell)
     bash = "COMP_WORDS=(ctxbudget {}); COMP_CWORD={}; _ctxbudget; echo ${{COMPREPLY[@]}}"
     ask = bash if shell == "bash" else "complete -C 'ctxbudget {}'"
-    asked = "\n".join([ask.format("de", 1), ask.format("replay --se", 2), ask.format("dashboard --d", 2)])
-    said = subprocess.run([shell], input=f"{script}\n{asked}", capture_output=True, text=True, check=True)
+    asked = "\n".join(
+        [ask.format("de", 1), ask.format("replay --se", 2), ask.format("dashboard --d", 2)]
+    )
+    said = subprocess.run(
+        [shell], input=f"{script}\n{asked}", capture_output=True, text=True, check=True
+    )
     assert (code, said.stdout.split(), said.stderr) == (0, ["demo", "--settings", "--demo"], "")
 
 
 @pytest.mark.parametrize(
-    ("name", "text"), [("s.toml", "max_context_tokens = 900"), ("s.json", '{"max_context_tokens": 900}')]
+    ("name", "text"),
+    [("s.toml", "max_context_tokens = 900"), ("s.json", '{"max_context_tokens": 900}')],
 )
 def test_a_file_of_settings_is_below_the_options(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, chat_file: Path, name: str, text: str
@@ -87,8 +115,12 @@ def test_what_cannot_be_is_an_error(capsys: pytest.CaptureFixture[str], tmp_path
     assert "invalid choice: 'nonsense'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("text", "number"), [("4000", 4_000), ("4,000", 4_000), ("4k", 4_000), ("2K", 2_000)])
-def test_a_budget_is_said_in_tokens_or_thousands(capsys: pytest.CaptureFixture[str], text: str, number: int) -> None:
+@pytest.mark.parametrize(
+    ("text", "number"), [("4000", 4_000), ("4,000", 4_000), ("4k", 4_000), ("2K", 2_000)]
+)
+def test_a_budget_is_said_in_tokens_or_thousands(
+    capsys: pytest.CaptureFixture[str], text: str, number: int
+) -> None:
     code, out, _ = run(capsys, "demo", "--json", "--budget", text)
     assert (code, json.loads(out)["report"]["budget_tokens"]) == (0, number)
     for wrong in ("many", "-4", "4kk", "1.5", "0.0001k"):
@@ -97,7 +129,9 @@ def test_a_budget_is_said_in_tokens_or_thousands(capsys: pytest.CaptureFixture[s
         assert "is no number of tokens" in capsys.readouterr().err
 
 
-def test_every_command_has_help_and_a_line_in_the_help_of_the_bare_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_has_help_and_a_line_in_the_help_of_the_bare_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     code, out, _ = run(capsys)
     lines = [line.split() for line in out.splitlines()]
     assert code == 0
@@ -109,11 +143,17 @@ def test_every_command_has_help_and_a_line_in_the_help_of_the_bare_command(capsy
         assert f"ctxbudget {command}" in capsys.readouterr().out
 
 
-def test_assemble_reads_a_conversation_from_a_file(capsys: pytest.CaptureFixture[str], chat_file: Path) -> None:
+def test_assemble_reads_a_conversation_from_a_file(
+    capsys: pytest.CaptureFixture[str], chat_file: Path
+) -> None:
     code, out, _ = assemble(capsys, chat_file, "--model", "gpt-4o")
     assert code == 0
-    assert all(text in out for text in ("My bike is blue.", "Which colour?", "Window     128,000 tokens"))
-    chat_file.write_text(json.dumps([{"role": "system", "content": "Be a pirate."}, *CHAT]), encoding="utf-8")
+    assert all(
+        text in out for text in ("My bike is blue.", "Which colour?", "Window     128,000 tokens")
+    )
+    chat_file.write_text(
+        json.dumps([{"role": "system", "content": "Be a pirate."}, *CHAT]), encoding="utf-8"
+    )
     code, out, _ = assemble(capsys, chat_file, "--json")
     data = json.loads(out)
     assert [message["type"] for message in data["messages"]] == ["system", "human", "ai", "human"]
@@ -121,15 +161,20 @@ def test_assemble_reads_a_conversation_from_a_file(capsys: pytest.CaptureFixture
     assert data["report"]["total_tokens"] <= data["report"]["budget_tokens"] == 500
 
 
-def test_control_characters_do_not_reach_the_terminal(capsys: pytest.CaptureFixture[str], chat_file: Path) -> None:
+def test_control_characters_do_not_reach_the_terminal(
+    capsys: pytest.CaptureFixture[str], chat_file: Path
+) -> None:
     said = {"role": "user", "content": "red \x1b[31m alert \ud83d"}
     chat_file.write_text(json.dumps({"id": "x \ud83d", "messages": [said]}), encoding="utf-8")
     code, out, _ = assemble(capsys, chat_file)
     assert (code, "alert" in out, "\x1b" in out) == (0, True, False)
 
 
-def test_import_writes_into_a_store_once(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    path, store = tmp_path / "dump.json", tmp_path / "store"
+def test_import_writes_into_a_store_once(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "dump.json"
+    store = tmp_path / "store"
     messages = [HumanMessage("My bike is blue.", id="m1"), AIMessage("Nice!", id="m2")]
     path.write_text(json.dumps(messages_to_dict(messages))[:-20], encoding="utf-8")
     code, _, err = run(capsys, "import", path, "--store", store)
@@ -137,7 +182,11 @@ def test_import_writes_into_a_store_once(capsys: pytest.CaptureFixture[str], tmp
     path.write_text(json.dumps(messages_to_dict(messages)), encoding="utf-8")
     for _ in range(2):
         code, out, err = run(capsys, "import", path, "--store", store, "--user", "ada")
-        assert (code, "messages" in out, "2/2" in err) == (0, True, True)  # the progress is not in what may be piped on
+        assert (code, "messages" in out, "2/2" in err) == (
+            0,
+            True,
+            True,
+        )  # the progress is not in what may be piped on
     with ChromaStore(store) as opened:
         pipeline = ContextPipeline(store=opened)
         [conversation] = pipeline.list_conversations(user_id="ada")

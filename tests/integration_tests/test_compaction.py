@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.errors import InputError
 from tests.integration_tests.summary_models import USER, Scripted, conversation, exchange, summary
@@ -16,7 +17,9 @@ from tests.integration_tests.summary_models import USER, Scripted, conversation,
 
 def pipeline(store: InMemoryStore | None = None, **given: Any) -> ContextPipeline:
     settings = {"max_context_tokens": 2_000, "learn": False, **given.pop("settings", {})}
-    return ContextPipeline(settings, system_prompt="You help.", store=store or InMemoryStore(), **given)
+    return ContextPipeline(
+        settings, system_prompt="You help.", store=store or InMemoryStore(), **given
+    )
 
 
 def ids_of(messages: list[BaseMessage]) -> list[str]:
@@ -50,7 +53,9 @@ def test_every_evicted_turn_of_a_whole_segment_is_read_by_the_summary_model() ->
     evicted = {*ledger["summarized"], *ledger["retrieved"], *ledger["omitted"]}
     turns = {number for number in range(200) if f"q{number}" in evicted or f"a{number}" in evicted}
     assert len(turns) >= 180
-    unread = [n for n in sorted(turns) if f"Sentinel{n:04}q" not in read or f"Sentinel{n:04}a" not in read]
+    unread = [
+        n for n in sorted(turns) if f"Sentinel{n:04}q" not in read or f"Sentinel{n:04}a" not in read
+    ]
     assert unread == sorted(turns)[len(turns) - len(unread) :]  # of a segment that has not ended
     assert len(unread) <= 2
 
@@ -59,7 +64,8 @@ def test_every_evicted_turn_of_a_whole_segment_is_read_by_the_summary_model() ->
 
 
 def test_no_span_is_summarised_twice_and_none_after_a_restart() -> None:
-    store, model = InMemoryStore(), Scripted()
+    store = InMemoryStore()
+    model = Scripted()
     with pipeline(store, summary_model=model) as pipe:
         for number in range(60):
             pipe.assemble(f"Question {number}", **USER)
@@ -71,7 +77,9 @@ def test_no_span_is_summarised_twice_and_none_after_a_restart() -> None:
     again = Scripted()
     with pipeline(store, summary_model=again) as pipe:
         assert flushed(pipe) == first
-        pipe.add_messages([message for number in range(60, 64) for message in exchange(number)], **USER)
+        pipe.add_messages(
+            [message for number in range(60, 64) for message in exchange(number)], **USER
+        )
         flushed(pipe, "And more")
     assert len(again.read) <= 3
     assert not any("Sentinel0020" in text for text in again.read)
@@ -79,7 +87,8 @@ def test_no_span_is_summarised_twice_and_none_after_a_restart() -> None:
 
 def test_between_steps_the_prompt_only_grows_and_a_turn_tokenizes_little() -> None:
     before: list[Any] = []
-    steps, calls = 0, []
+    steps = 0
+    calls = []
     with pipeline(settings={"max_context_tokens": 4_000, "emphasis": "cache"}) as pipe:
         for number in range(80):
             context = pipe.assemble(f"What of the {number}?", **USER)
@@ -115,7 +124,12 @@ def test_a_kept_message_stays_verbatim_with_its_calls_and_outlasts_a_restart() -
     assert ("q20", "pinned") in reasons(context.report)
     with pipeline(store) as pipe:
         sent = ids_of(pipe.assemble("Hello", **USER).messages)
-        assert [key for key in sent if key in {"call", "r1", "r2", "q20"}] == ["call", "r1", "r2", "q20"]
+        assert [key for key in sent if key in {"call", "r1", "r2", "q20"}] == [
+            "call",
+            "r1",
+            "r2",
+            "q20",
+        ]
         pipe.pin(["q20"], preservation=None, **USER)
         assert "q20" not in ids_of(pipe.assemble("Hello", **USER).messages)
 
@@ -133,14 +147,19 @@ def test_what_says_most_stays_verbatim_within_its_share_and_is_not_told_twice() 
         assert str(context.messages[1:]).count(decision) == 1
     with pipeline() as pipe:  # it counts for a call, too, after one without it
         pipe.add_messages(said, **USER)
-        reports = [pipe.assemble("Hello", settings={"keep_important": share}, **USER).report for share in (0, 0.1)]
+        reports = [
+            pipe.assemble("Hello", settings={"keep_important": share}, **USER).report
+            for share in (0, 0.1)
+        ]
     assert [("said", "important") in reasons(report) for report in reports] == [False, True]
 
 
 def test_a_message_to_be_dropped_is_in_no_prompt_and_no_summary() -> None:
     model = Scripted()
     given = conversation(120)
-    given[40] = HumanMessage("The plover is a secret.", id="secret", additional_kwargs={"ctxbudget": "drop"})
+    given[40] = HumanMessage(
+        "The plover is a secret.", id="secret", additional_kwargs={"ctxbudget": "drop"}
+    )
     given[-2] = HumanMessage("The plover is still a secret.", id="secret2")
     with pipeline(summary_model=model) as pipe:
         pipe.add_messages(given, **USER)
@@ -156,7 +175,9 @@ def test_a_message_to_be_dropped_is_in_no_prompt_and_no_summary() -> None:
 
 
 def test_a_message_only_to_be_summarised_is_short_among_the_recent_ones() -> None:
-    story = HumanMessage("Long story. " * 50, id="story", additional_kwargs={"ctxbudget": "summarize"})
+    story = HumanMessage(
+        "Long story. " * 50, id="story", additional_kwargs={"ctxbudget": "summarize"}
+    )
     with pipeline() as pipe:
         pipe.add_messages([story, AIMessage("I see.", id="a")], **USER)
         context = pipe.assemble("Hello", **USER)
@@ -172,12 +193,20 @@ def test_wrong_pins_are_errors_and_one_without_room_is_in_the_report() -> None:
         pipe.add_messages(given, **USER)
         pipe.pin(ids_of(given)[:60], **USER)
         found = reasons(pipe.assemble("Hello", **USER).report)
-        wrong: list[tuple[Any, str, str]] = [(value, "keep", "message_ids") for value in (3, [4], None)]
-        for value, preservation, told in [*wrong, ("nope", "keep", "no messages"), ("q1", "always", "preservation")]:
+        wrong: list[tuple[Any, str, str]] = [
+            (value, "keep", "message_ids") for value in (3, [4], None)
+        ]
+        for value, preservation, told in [
+            *wrong,
+            ("nope", "keep", "no messages"),
+            ("q1", "always", "preservation"),
+        ]:
             with pytest.raises(InputError, match=told):
                 pipe.pin(value, preservation=preservation, **USER)  # type: ignore[arg-type]
         with pytest.raises(InputError, match="ctxbudget"):
-            pipe.add_messages([HumanMessage("x", additional_kwargs={"ctxbudget": "always"})], **USER)
+            pipe.add_messages(
+                [HumanMessage("x", additional_kwargs={"ctxbudget": "always"})], **USER
+            )
     assert [key for key, reason in found if reason == "no_room" and key in ids_of(given)[:60]]
 
 
@@ -185,9 +214,11 @@ def test_wrong_pins_are_errors_and_one_without_room_is_in_the_report() -> None:
 
 
 def test_an_edit_has_only_its_own_span_summarised_again_and_a_branch_that_was_left_none() -> None:
-    model, trunk = Scripted(), conversation(60)
+    model = Scripted()
+    trunk = conversation(60)
     edited = [*trunk[:50], HumanMessage("Now about the plover.", id=trunk[50].id), *trunk[51:]]
-    first, second = [*edited, *conversation(120)[120:]], [*edited, HumanMessage("Another way.", id="fork")]
+    first = [*edited, *conversation(120)[120:]]
+    second = [*edited, HumanMessage("Another way.", id="fork")]
     with pipeline(summary_model=model) as pipe:
         pipe.sync(trunk, **USER)
         flushed(pipe)
@@ -195,7 +226,9 @@ def test_an_edit_has_only_its_own_span_summarised_again_and_a_branch_that_was_le
         pipe.sync(edited, **USER)
         flushed(pipe)
         after = model.read[before:]
-        assert 1 <= len(after) <= 5  # its segment, what that is part of, and what the step leaves behind
+        assert (
+            1 <= len(after) <= 5
+        )  # its segment, what that is part of, and what the step leaves behind
         assert "plover" in after[0]
         for branch in (first, second, first):
             pipe.sync(branch, **USER)
@@ -209,7 +242,9 @@ def test_an_edit_has_only_its_own_span_summarised_again_and_a_branch_that_was_le
 
 def parrot(prompt: str) -> str:
     told = "The plover sings. " if "plover" in prompt else ""
-    return summary(f"{told if 'at noon' in prompt else ''}They talked.", open_questions=[f"{told}What next?"])
+    return summary(
+        f"{told if 'at noon' in prompt else ''}They talked.", open_questions=[f"{told}What next?"]
+    )
 
 
 def with_secret() -> list[BaseMessage]:
@@ -219,8 +254,12 @@ def with_secret() -> list[BaseMessage]:
 
 
 def test_what_one_pipeline_forgets_is_in_no_summary_and_the_other_does_not_tell_on_it() -> None:
-    store, given = InMemoryStore(), with_secret()
-    with pipeline(store, summary_model=Scripted(answer=parrot)) as pipe, pipeline(store, model="gpt-4o") as twin:
+    store = InMemoryStore()
+    given = with_secret()
+    with (
+        pipeline(store, summary_model=Scripted(answer=parrot)) as pipe,
+        pipeline(store, model="gpt-4o") as twin,
+    ):
         pipe.sync(given, **USER)
         assert all("plover" in flushed(either, "What sings at noon?") for either in (pipe, twin))
         assert any("plover" in part.summary for part in pipe.get_compactions(**USER))
@@ -239,7 +278,9 @@ def test_what_one_pipeline_forgets_is_in_no_summary_and_the_other_does_not_tell_
 def test_the_models_words_replace_the_extraction_once_they_are_there() -> None:
     model = Scripted(answer=lambda _: summary("A talk about gardens."))
     now = [datetime(2026, 1, 1, tzinfo=UTC)]
-    with pipeline(settings={"max_context_tokens": 3_000}, summary_model=model, clock=lambda: now[0]) as pipe:
+    with pipeline(
+        settings={"max_context_tokens": 3_000}, summary_model=model, clock=lambda: now[0]
+    ) as pipe:
         pipe.add_messages(conversation(120), **USER)
         early = pipe.assemble("Hello", **USER)
         assert pipe.flush(60)
@@ -257,8 +298,11 @@ def test_the_models_words_replace_the_extraction_once_they_are_there() -> None:
 
 @pytest.mark.parametrize("call", [0, 2])
 def test_a_result_for_messages_that_have_changed_is_not_applied(call: int) -> None:
-    store, given = InMemoryStore(), with_secret()
-    go, begun, calls = threading.Event(), threading.Event(), iter(range(1_000))
+    store = InMemoryStore()
+    given = with_secret()
+    go = threading.Event()
+    begun = threading.Event()
+    calls = iter(range(1_000))
 
     def answer(prompt: str) -> str:
         if next(calls) == call:
@@ -289,26 +333,39 @@ SHARE = 0.25
 def with_calls(number: int, calls: int, words: int) -> list[BaseMessage]:
     said: list[BaseMessage] = [HumanMessage(f"Question {number}?", id=f"q{number}")]
     for step in range(calls):
-        call = {"name": "look", "args": {"at": step}, "id": f"c{number}-{step}", "type": "tool_call"}
+        call = {
+            "name": "look",
+            "args": {"at": step},
+            "id": f"c{number}-{step}",
+            "type": "tool_call",
+        }
         said += [
             AIMessage("", tool_calls=[call], id=f"a{number}-{step}"),
-            ToolMessage("It is so. " * words, tool_call_id=f"c{number}-{step}", id=f"t{number}-{step}"),
+            ToolMessage(
+                "It is so. " * words, tool_call_id=f"c{number}-{step}", id=f"t{number}-{step}"
+            ),
         ]
     return [*said, AIMessage(f"Answer {number}.", id=f"z{number}")]
 
 
-def sent(budget: int, emphasis: str, newest: Sequence[Sequence[BaseMessage]]) -> tuple[set[str | None], int]:
+def sent(
+    budget: int, emphasis: str, newest: Sequence[Sequence[BaseMessage]]
+) -> tuple[set[str | None], int]:
     """The ids of the messages that are sent, and what the newest exchanges cost whole."""
     pipeline = ContextPipeline({"max_context_tokens": budget, "emphasis": emphasis, "learn": False})
     long_talk = [
-        (HumanMessage, AIMessage)[number % 2](f"We speak about place {number} at some length. " * 12, id=f"m{number}")
+        (HumanMessage, AIMessage)[number % 2](
+            f"We speak about place {number} at some length. " * 12, id=f"m{number}"
+        )
         for number in range(120)
     ]
     messages = [message for part in newest for message in part]
     pipeline.add_messages([*long_talk, *messages], **SCOPE)
     context = pipeline.assemble("And now?", **SCOPE)
     assert context.report.total_tokens <= budget
-    return {message.id for message in context.messages}, pipeline.engine.target.counter.count_messages(messages)
+    return {
+        message.id for message in context.messages
+    }, pipeline.engine.target.counter.count_messages(messages)
 
 
 @pytest.mark.parametrize("budget", [1_024, 4_096])

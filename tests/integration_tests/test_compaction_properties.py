@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget import AssembledContext, ContextPipeline, TiktokenCounter
 from langchain_ctxbudget.messages import Preservation
 from tests.integration_tests.provider_rules import check_anthropic, check_openai
@@ -38,8 +39,12 @@ def operation(name: str, *arguments: st.SearchStrategy[Any]) -> st.SearchStrateg
     return st.tuples(st.just(name), *arguments)
 
 
-adds = operation("add", st.lists(kinds, min_size=1, max_size=4).map(tuple), st.integers(1, 3), sizes)
-beginnings = operation("add", st.lists(kinds, min_size=1, max_size=6).map(tuple), st.integers(1, 12), sizes)
+adds = operation(
+    "add", st.lists(kinds, min_size=1, max_size=4).map(tuple), st.integers(1, 3), sizes
+)
+beginnings = operation(
+    "add", st.lists(kinds, min_size=1, max_size=6).map(tuple), st.integers(1, 12), sizes
+)
 operations: st.SearchStrategy[Operation] = st.one_of(
     adds,
     adds,
@@ -55,7 +60,9 @@ operations: st.SearchStrategy[Operation] = st.one_of(
 )
 SEED = {"strategy": "elastic", "profile": "seed"}
 ALL_HISTORY = {"strategy": "ratio", "memory": 0.0, "history": 0.95, "reserve": 0.0}
-allocations = st.sampled_from((*("elastic",) * 4, SEED, "ratio", ALL_HISTORY, "fixed", "dynamic", "prioritized"))
+allocations = st.sampled_from(
+    (*("elastic",) * 4, SEED, "ratio", ALL_HISTORY, "fixed", "dynamic", "prioritized")
+)
 stories = st.tuples(allocations, budgets, beginnings, st.lists(operations, min_size=1, max_size=6))
 
 
@@ -85,7 +92,9 @@ class World:
         self.pipeline = self.another(self.store)
 
     def another(self, store: InMemoryStore) -> ContextPipeline:
-        return ContextPipeline({"learn": False}, system_prompt=SYSTEM_PROMPT, store=store, writer_id="w")
+        return ContextPipeline(
+            {"learn": False}, system_prompt=SYSTEM_PROMPT, store=store, writer_id="w"
+        )
 
     def ask(self, pipeline: ContextPipeline, question: str) -> AssembledContext:
         changes = {"max_context_tokens": self.budget, "allocation": self.allocation}
@@ -100,16 +109,28 @@ class World:
         number = self.number()
         if kind == "tools":
             calls = [
-                {"name": "look_up", "args": {"page": i}, "id": f"call{number}-{i}", "type": "tool_call"}
+                {
+                    "name": "look_up",
+                    "args": {"page": i},
+                    "id": f"call{number}-{i}",
+                    "type": "tool_call",
+                }
                 for i in range(1 + number % 2)
             ]
             results = [
-                ToolMessage(sentences(self.number(), size * 4), tool_call_id=call["id"], id=f"m{self.made}")
+                ToolMessage(
+                    sentences(self.number(), size * 4), tool_call_id=call["id"], id=f"m{self.made}"
+                )
                 for call in calls
             ]
             asked = HumanMessage(sentences(number, size), id=f"m{number}")
             calling = AIMessage("", id=f"m{self.number()}", tool_calls=calls)
-            return [asked, calling, *results, AIMessage(sentences(self.number(), size), id=f"m{self.made}")]
+            return [
+                asked,
+                calling,
+                *results,
+                AIMessage(sentences(self.number(), size), id=f"m{self.made}"),
+            ]
         if kind == "note":
             return [SystemMessage(sentences(number, size), id=f"m{number}")]
         if kind == "long":
@@ -117,7 +138,12 @@ class World:
         marks = {} if kind == "exchange" else {"ctxbudget": kind}
         dated = {"created_at": f"2024-05-{1 + number % 28:02}T10:00:00"} if number % 3 == 0 else {}
         name = ("Ada", "Zoë Müller", None)[number % 3]
-        asked = HumanMessage(sentences(number, size), id=f"m{number}", name=name, additional_kwargs={**marks, **dated})
+        asked = HumanMessage(
+            sentences(number, size),
+            id=f"m{number}",
+            name=name,
+            additional_kwargs={**marks, **dated},
+        )
         return [asked, AIMessage(sentences(self.number(), size * 2), id=f"m{self.made}")]
 
     def chosen(self, shares: Sequence[int]) -> list[int]:
@@ -126,7 +152,10 @@ class World:
     def run(self, operation: Operation) -> int:
         name, *arguments = operation
         words = getattr(self, name)(*arguments)
-        if name not in ("add", "ask_at_length"):  # another process does not know what was left out for one long turn
+        if name not in (
+            "add",
+            "ask_at_length",
+        ):  # another process does not know what was left out for one long turn
             self.zone = []
         known = {str(message.id) for message in self.state}
         self.pins = {key: said for key, said in self.pins.items() if key in known}
@@ -180,7 +209,10 @@ class World:
     def sync(self, on_removal: Literal["archive", "forget"] = "archive") -> None:
         stored = self.pipeline.get_messages(**USER)
         if not {message.id for message in stored} & {message.id for message in self.state}:
-            self.state = [*stored, *self.state]  # nothing of what is stored: the conversation goes on from there
+            self.state = [
+                *stored,
+                *self.state,
+            ]  # nothing of what is stored: the conversation goes on from there
         self.pipeline.sync(self.state, on_removal=on_removal, **USER)
 
     def together_with(self, place: int) -> list[int]:
@@ -241,9 +273,9 @@ def check_fits_and_adds_up(context: AssembledContext, budget: int) -> None:
 def check_ledger(world: World, context: AssembledContext) -> None:
     """Every message is in one state, in order, and what is verbatim or retrieved stands in the prompt word for word.
 
-    A verbatim message is found by its id. Above its words may stand one line with a date, a name or both
-    (`[2024-05-01 田中]`), one that tells what is left out, and of a system message the line that makes it a note; its
-    own name may have been sanitised. Apart from that, its text is the same.
+    A verbatim message is found by its id. Above its words may stand one line with a date, a name or
+    both (`[2024-05-01 田中]`), one that tells what is left out, and of a system message the line that
+    makes it a note; its own name may have been sanitised. Apart from that, its text is the same.
     """
     ledger = world.pipeline.coverage(**USER)
     stored = world.pipeline.get_messages(**USER)
@@ -251,13 +283,18 @@ def check_ledger(world: World, context: AssembledContext) -> None:
     by_id = {str(message.id): message for message in stored}
     assert sorted(key for keys in ledger.values() for key in keys) == sorted(by_id)
     order = {key: place for place, key in enumerate(by_id)}
-    assert all([order[key] for key in keys] == sorted(order[key] for key in keys) for keys in ledger.values())
+    assert all(
+        [order[key] for key in keys] == sorted(order[key] for key in keys)
+        for keys in ledger.values()
+    )
     assert {state: len(keys) for state, keys in ledger.items()} == context.report.coverage_counts()
     sent = {str(message.id): message.text for message in context.messages}
     for key in ledger["verbatim"]:
         assert key in sent, f"{key} is called verbatim and is not in the prompt"
         assert sent[key].endswith(by_id[key].text), f"{key} is called verbatim and has other words"
-        assert re.fullmatch(r"(\[[^\n]*\]\n){0,2}", sent[key].removesuffix(by_id[key].text)), f"{key} has more words"
+        assert re.fullmatch(r"(\[[^\n]*\]\n){0,2}", sent[key].removesuffix(by_id[key].text)), (
+            f"{key} has more words"
+        )
     flat = re.sub(r"\s+", " ", context.messages[-1].text)
     assert all(re.sub(r"\s+", " ", by_id[key].text).strip() in flat for key in ledger["retrieved"])
 
@@ -271,13 +308,17 @@ def check_nothing_is_seen_that_should_not(world: World, context: AssembledContex
     said = {number for message in world.state for number in numbers(message.text)}
     assert seen <= said, "words of a message that is no longer in the conversation"
     dropped = [message for message in world.state if world.preservation(message) == "drop"]
-    assert not seen & {number for message in dropped for number in numbers(message.text)}, "words of a dropped one"
+    assert not seen & {number for message in dropped for number in numbers(message.text)}, (
+        "words of a dropped one"
+    )
 
 
 def check_stable(world: World, context: AssembledContext) -> None:
     zone = context.messages[:-1]
     if world.zone and not context.report.stability.compaction_step:
-        same = [message.content for message in zone[: len(world.zone)]] == [m.content for m in world.zone]
+        same = [message.content for message in zone[: len(world.zone)]] == [
+            m.content for m in world.zone
+        ]
         assert same, "the stable zone has changed without a step"
     world.zone = zone
 
@@ -290,10 +331,25 @@ def play(story: Any) -> None:
 
 
 FOUND = {
-    "dropped behind the cut": ("elastic", 317, ("add", ("exchange",), 4, 12), [("pin", (0,), "drop")]),
-    "clipped without a step": ("elastic", 380, ("add", ("exchange", "long"), 1, 12), [("add", ("exchange",), 1, 2)]),
+    "dropped behind the cut": (
+        "elastic",
+        317,
+        ("add", ("exchange",), 4, 12),
+        [("pin", (0,), "drop")],
+    ),
+    "clipped without a step": (
+        "elastic",
+        380,
+        ("add", ("exchange", "long"), 1, 12),
+        [("add", ("exchange",), 1, 2)],
+    ),
     "kept behind the cut": ("elastic", 200, ("add", ("keep",), 13, 12), [("set_budget", 583)]),
-    "no room for the newest": (SEED, 200, ("add", ("exchange",), 1, 25), [("add", ("exchange",), 1, 2)]),
+    "no room for the newest": (
+        SEED,
+        200,
+        ("add", ("exchange",), 1, 25),
+        [("add", ("exchange",), 1, 2)],
+    ),
     "clipped as a last resort": (
         ALL_HISTORY,
         327,

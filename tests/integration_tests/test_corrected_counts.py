@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_openai import ChatOpenAI
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget import AssembledContext, ContextPipeline, EstimatingCounter
 from langchain_ctxbudget.errors import BudgetTooSmallError, InputError
 from langchain_ctxbudget.integrations.callbacks import ContextUsageHandler, observed_elsewhere
@@ -30,7 +31,9 @@ LONG = "Tell me more. " * 150
 
 
 def pipeline() -> ContextPipeline:
-    return ContextPipeline({"max_context_tokens": 3_000}, model="claude-sonnet-4-5", store=InMemoryStore())
+    return ContextPipeline(
+        {"max_context_tokens": 3_000}, model="claude-sonnet-4-5", store=InMemoryStore()
+    )
 
 
 def answer(tokens: int, **rest: Any) -> AIMessage:
@@ -41,7 +44,10 @@ def answer(tokens: int, **rest: Any) -> AIMessage:
 SEARCH: Any = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
 SERVER_SIDE: tuple[dict[str, Any], ...] = (
     {"content": [SEARCH]},
-    *({"content": [{"type": kind}]} for kind in ("mcp_call", "server_tool_use", "executable_code", "server_tool_call")),
+    *(
+        {"content": [{"type": kind}]}
+        for kind in ("mcp_call", "server_tool_use", "executable_code", "server_tool_call")
+    ),
     {"content": [{"type": "non_standard", "value": {"type": "mcp_call"}}]},
 )
 
@@ -53,8 +59,12 @@ def test_an_answer_for_which_the_provider_ran_tools_corrects_nothing_and_counts_
         it.observe_usage(answer(3 * report.total_tokens, **shape), report=report)
     assert it.assemble(LONG, **BOB).report.total_tokens == report.total_tokens
     assert it.usage.of_session(**SCOPE).calls == len(SERVER_SIDE)
-    calls: Any = [{"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "find", "arguments": "{}"}]
-    it.observe_usage(answer(int(1.3 * report.total_tokens), content=calls), report=report)  # the application's own
+    calls: Any = [
+        {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "find", "arguments": "{}"}
+    ]
+    it.observe_usage(
+        answer(int(1.3 * report.total_tokens), content=calls), report=report
+    )  # the application's own
     assert it.assemble(LONG, **BOB).report.total_tokens >= 1.3 * report.total_tokens
 
 
@@ -79,7 +89,9 @@ shares = st.floats(0.3, 3.0, allow_nan=False)
 
 @pytest.mark.slow
 @settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=40)
-@given(history=made.history, turn=made.turns, budget=made.budgets, share=shares, changes=made.settings)
+@given(
+    history=made.history, turn=made.turns, budget=made.budgets, share=shares, changes=made.settings
+)
 def test_with_any_correction_it_fits_and_adds_up(
     history: list[BaseMessage], turn: Any, budget: int, share: float, changes: dict[str, Any]
 ) -> None:
@@ -89,8 +101,12 @@ def test_with_any_correction_it_fits_and_adds_up(
         store=InMemoryStore(),
         token_counter=EstimatingCounter(),
     )
-    known = made_for.assemble("word " * 300, settings={"max_context_tokens": 12_000}, **SCOPE).report
-    made_for.observe_usage({"input_tokens": max(1, round(known.total_tokens * share))}, report=known)
+    known = made_for.assemble(
+        "word " * 300, settings={"max_context_tokens": 12_000}, **SCOPE
+    ).report
+    made_for.observe_usage(
+        {"input_tokens": max(1, round(known.total_tokens * share))}, report=known
+    )
     made_for.add_messages(history, **SCOPE)
     try:
         context = made_for.assemble(turn, **SCOPE)
@@ -98,14 +114,17 @@ def test_with_any_correction_it_fits_and_adds_up(
         check_floors(error, budget)
         return
     counter = made_for.token_counter
-    if any("with the corrections by observed usage" in failure for failure in context.report.failures):
+    if any(
+        "with the corrections by observed usage" in failure for failure in context.report.failures
+    ):
         assert isinstance(counter, CalibratedCounter)
         counter = counter.inner  # the corrections alone would have refused it
     assert counter.count_messages(context.messages) == context.report.total_tokens <= budget
     check_adds_up(context)
 
 
-# -- Usage that comes back by itself: a real client, a server on this machine, and the pipeline that made the prompt
+# -- Usage that comes back by itself: a real client, a server on this machine, and the pipeline that
+# made the prompt
 
 
 WORDS = "The lamp stands on the shelf next to the window. "
@@ -113,7 +132,9 @@ CONVERSATIONS = 4
 
 
 def measure(body: Mapping[str, Any]) -> int:
-    return sum(len(json.dumps(message["content"], ensure_ascii=False)) // 2 for message in body["messages"])
+    return sum(
+        len(json.dumps(message["content"], ensure_ascii=False)) // 2 for message in body["messages"]
+    )
 
 
 def measured(context: AssembledContext) -> int:
@@ -128,7 +149,9 @@ def server() -> Iterator[OpenAIServer]:
 
 @pytest.fixture
 def model(server: OpenAIServer, offline_tiktoken: None) -> ChatOpenAI:
-    return ChatOpenAI(model="m", base_url=server.url, api_key="not-used", max_retries=0, stream_usage=True)
+    return ChatOpenAI(
+        model="m", base_url=server.url, api_key="not-used", max_retries=0, stream_usage=True
+    )
 
 
 async def _in_pieces(model: ChatOpenAI, messages: Any, config: Any) -> list[Any]:
@@ -143,22 +166,31 @@ WAYS: dict[str, Callable[..., Any]] = {
 }
 
 
-def ask(model: ChatOpenAI, messages: list[Any], handler: ContextUsageHandler, way: str = "invoke") -> Any:
+def ask(
+    model: ChatOpenAI, messages: list[Any], handler: ContextUsageHandler, way: str = "invoke"
+) -> Any:
     return WAYS[way](model, messages, {"callbacks": [handler]})
 
 
 @pytest.fixture
 def estimated() -> ContextPipeline:
-    return ContextPipeline({"max_context_tokens": 4_000}, token_counter=EstimatingCounter(), store=InMemoryStore())
+    return ContextPipeline(
+        {"max_context_tokens": 4_000}, token_counter=EstimatingCounter(), store=InMemoryStore()
+    )
 
 
-def prompt(estimated: ContextPipeline, conversation_id: str = "c1", content: Any = WORDS * 50) -> AssembledContext:
+def prompt(
+    estimated: ContextPipeline, conversation_id: str = "c1", content: Any = WORDS * 50
+) -> AssembledContext:
     return estimated.assemble(HumanMessage(content), user_id="ada", conversation_id=conversation_id)
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_the_usage_of_an_answer_corrects_the_next(way: str, estimated: ContextPipeline, model: ChatOpenAI) -> None:
-    handler, first = ContextUsageHandler(estimated), prompt(estimated)
+def test_the_usage_of_an_answer_corrects_the_next(
+    way: str, estimated: ContextPipeline, model: ChatOpenAI
+) -> None:
+    handler = ContextUsageHandler(estimated)
+    first = prompt(estimated)
     ask(model, first.messages, handler, way)
     assert handler.observed == 1
     assert first.report.total_tokens < measured(first) <= prompt(estimated).report.total_tokens
@@ -167,7 +199,8 @@ def test_the_usage_of_an_answer_corrects_the_next(way: str, estimated: ContextPi
 def test_a_prompt_to_which_something_was_added_is_unmatched_unless_it_is_observed_elsewhere(
     estimated: ContextPipeline, model: ChatOpenAI
 ) -> None:
-    handler, context = ContextUsageHandler(estimated), prompt(estimated)
+    handler = ContextUsageHandler(estimated)
+    context = prompt(estimated)
     ask(model, [*context.messages, HumanMessage("Be brief.")], handler)
     ask(model, context.messages, handler)
     with observed_elsewhere():
@@ -176,7 +209,10 @@ def test_a_prompt_to_which_something_was_added_is_unmatched_unless_it_is_observe
 
 
 def test_a_usage_that_cannot_be_is_logged_and_the_answer_stands(
-    estimated: ContextPipeline, model: ChatOpenAI, server: OpenAIServer, caplog: pytest.LogCaptureFixture
+    estimated: ContextPipeline,
+    model: ChatOpenAI,
+    server: OpenAIServer,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     server.measure = lambda _: 10**8
     handler = ContextUsageHandler(estimated)
@@ -198,9 +234,14 @@ def test_every_usage_belongs_to_its_prompt_also_of_conversations_at_once(
         return says("On the shelf.")
 
     server.answer = answer
-    contexts = [prompt(estimated, f"c{n}", f"{n} {WORDS * (10 * n + 1)}") for n in range(CONVERSATIONS)]
+    contexts = [
+        prompt(estimated, f"c{n}", f"{n} {WORDS * (10 * n + 1)}") for n in range(CONVERSATIONS)
+    ]
     with ThreadPoolExecutor(CONVERSATIONS) as pool:
         list(pool.map(lambda context: ask(model, context.messages, handler), contexts))
-    used = [estimated.usage.of_session(user_id="ada", conversation_id=f"c{n}") for n in range(CONVERSATIONS)]
+    used = [
+        estimated.usage.of_session(user_id="ada", conversation_id=f"c{n}")
+        for n in range(CONVERSATIONS)
+    ]
     assert [one.input_tokens for one in used] == list(map(measured, contexts))
     assert handler.observed == CONVERSATIONS

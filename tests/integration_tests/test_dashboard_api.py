@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.store.memory import InMemoryStore
 from starlette.requests import Request
+
 from langchain_ctxbudget import ChromaStore, ContextPipeline, ContextReport
 from langchain_ctxbudget.budget import Reason
 from langchain_ctxbudget.cli.__main__ import main
@@ -35,7 +36,17 @@ from tests.stores import Failing
 ADA = {"user_id": "ada", "conversation_id": "trip"}
 BO = {"user_id": "bo", "conversation_id": "secret plans"}
 API = "/api/context"
-FIELDS = ["session_id", "snapshot_id", "limit", "budget", "message", "first", "last", "message_id", "preservation"]
+FIELDS = [
+    "session_id",
+    "snapshot_id",
+    "limit",
+    "budget",
+    "message",
+    "first",
+    "last",
+    "message_id",
+    "preservation",
+]
 FIELDS += ["item_id", "pinned", "text", "forgotten"]
 OF_SESSION = ("status", "snapshots", "snapshots/any", "preview", "messages", "usage")
 
@@ -43,8 +54,12 @@ OF_SESSION = ("status", "snapshots", "snapshots/any", "preview", "messages", "us
 def talk(name: str, turns: int = 20) -> list[BaseMessage]:
     said: list[BaseMessage] = []
     for turn in range(turns):
-        said.append(HumanMessage(f"{name} {turn}: what about day {turn} in Lisbon?", id=f"{name}-q{turn}"))
-        said.append(AIMessage(f"On day {turn} you see the tower of {name}. " * 4, id=f"{name}-a{turn}"))
+        said.append(
+            HumanMessage(f"{name} {turn}: what about day {turn} in Lisbon?", id=f"{name}-q{turn}")
+        )
+        said.append(
+            AIMessage(f"On day {turn} you see the tower of {name}. " * 4, id=f"{name}-a{turn}")
+        )
     return said
 
 
@@ -74,8 +89,12 @@ async def served(pipeline: ContextPipeline, **options: Any) -> AsyncIterator[htt
         yield client
 
 
-def client_of(app: Any, address: str = "http://localhost", machine: str = "127.0.0.1") -> httpx.AsyncClient:
-    return httpx.AsyncClient(transport=httpx.ASGITransport(app, client=(machine, 5)), base_url=address)
+def client_of(
+    app: Any, address: str = "http://localhost", machine: str = "127.0.0.1"
+) -> httpx.AsyncClient:
+    return httpx.AsyncClient(
+        transport=httpx.ASGITransport(app, client=(machine, 5)), base_url=address
+    )
 
 
 async def get(client: httpx.AsyncClient, path: str, status: int = 200, **query: Any) -> Any:
@@ -97,7 +116,9 @@ def items_of(report: dict[str, Any], layer: str) -> list[dict[str, Any]]:
 # What is answered
 
 
-async def test_sessions_are_listed_with_the_numbers_of_their_newest_snapshot(pipeline: ContextPipeline) -> None:
+async def test_sessions_are_listed_with_the_numbers_of_their_newest_snapshot(
+    pipeline: ContextPipeline,
+) -> None:
     old = HumanMessage("Hi", additional_kwargs={"created_at": "2020-01-01"})
     pipeline.add_messages([old], user_id="ada", conversation_id="old")
     kept(pipeline)
@@ -119,7 +140,13 @@ async def test_sessions_are_listed_with_the_numbers_of_their_newest_snapshot(pip
         "tier": None,
     }
     nothing = dict.fromkeys(("total_tokens", "budget_tokens", "tier"))
-    other = {"session_id": "old", "title": "Hi", "messages": 1, "last_updated": "2020-01-01T00:00:00Z", **nothing}
+    other = {
+        "session_id": "old",
+        "title": "Hi",
+        "messages": 1,
+        "last_updated": "2020-01-01T00:00:00Z",
+        **nothing,
+    }
     assert (found["user_id"], found["sessions"]) == ("ada", [trip, other])
     assert found["words"]["reasons"] == {str(reason): reason.meaning for reason in Reason}
     assert (more, fewer) == (41, 39)
@@ -146,7 +173,11 @@ async def test_the_status_is_that_of_the_newest_snapshot(pipeline: ContextPipeli
     }
     assert before["current_context"]["total_tokens"] == first.total_tokens
     assert before["last_updated"] == older.created_at.isoformat().replace("+00:00", "Z")
-    assert sum(line["layers"].values()) + line["overhead_tokens"] == line["total_tokens"] == report.total_tokens
+    assert (
+        sum(line["layers"].values()) + line["overhead_tokens"]
+        == line["total_tokens"]
+        == report.total_tokens
+    )
     assert (line["messages"], line["budget_tokens"]) == (40, 700)
     assert line["effective_tokens"] == report.stability.effective_tokens
 
@@ -159,12 +190,22 @@ def text_of(message: dict[str, Any]) -> str:
 
 
 def items_shown(prompt: list[dict[str, Any]]) -> set[tuple[str, str]]:
-    return {(part["layer"], part["item"]) for message in prompt for part in message["parts"] if part["item"]}
+    return {
+        (part["layer"], part["item"])
+        for message in prompt
+        for part in message["parts"]
+        if part["item"]
+    }
 
 
 def items_sent(report: dict[str, Any]) -> set[tuple[str, str]]:
     layers = report["layers"]
-    return {(one["layer"], item["id"]) for one in layers for item in one["items"] if item["status"] != "omitted"}
+    return {
+        (one["layer"], item["id"])
+        for one in layers
+        for item in one["items"]
+        if item["status"] != "omitted"
+    }
 
 
 @pytest.mark.parametrize("layout", ["cache_first", "system_first"])
@@ -175,24 +216,38 @@ async def test_the_next_prompt_is_shown_word_for_word_in_parts_of_its_items(layo
         "preferences": ["Be brief."],
         "topics": [{"label": "Lisbon", "context": "A city by the river."}],
     }
-    with ContextPipeline(settings, system_prompt="You plan trips.", store=InMemoryStore()) as pipeline:
+    with ContextPipeline(
+        settings, system_prompt="You plan trips.", store=InMemoryStore()
+    ) as pipeline:
         pipeline.add_messages(talk("belem"), **ADA)
         first = pipeline.assemble("What about day 3 in Lisbon?", **ADA)
-        pipeline.add_messages([HumanMessage("What about day 3 in Lisbon?"), AIMessage("A tower.")], **ADA)
+        pipeline.add_messages(
+            [HumanMessage("What about day 3 in Lisbon?"), AIMessage("A tower.")], **ADA
+        )
         async with served(pipeline) as client:
             shown = await get(client, "preview", session_id="trip", message="And what about day 5?")
         sent = pipeline.assemble("And what about day 5?", **ADA)
-    assert [(one["role"], text_of(one)) for one in shown["prompt"]] == [(m.type, m.text.strip()) for m in sent.messages]
-    assert items_shown(shown["prompt"]) == items_sent(shown["current_context"]) == items_sent(sent.report.to_dict())
+    assert [(one["role"], text_of(one)) for one in shown["prompt"]] == [
+        (m.type, m.text.strip()) for m in sent.messages
+    ]
+    assert (
+        items_shown(shown["prompt"])
+        == items_sent(shown["current_context"])
+        == items_sent(sent.report.to_dict())
+    )
     assert sum(one["tokens"] for one in shown["prompt"]) + 3 == sent.report.total_tokens
-    cached = "".join(part["text"] for one in shown["prompt"] for part in one["parts"] if part["cached"])
+    cached = "".join(
+        part["text"] for one in shown["prompt"] for part in one["parts"] if part["cached"]
+    )
     before, now = ("".join(m.text.strip() for m in one.messages) for one in (first, sent))
     differ = (at for at, (one, other) in enumerate(zip(before, now, strict=False)) if one != other)
     alike = next(differ, len(before))
     assert len(cached) == alike
 
 
-async def test_an_earlier_prompt_is_shown_with_what_is_kept_of_its_texts(pipeline: ContextPipeline) -> None:
+async def test_an_earlier_prompt_is_shown_with_what_is_kept_of_its_texts(
+    pipeline: ContextPipeline,
+) -> None:
     kept(pipeline, "Where to?")
     pipeline.add_messages([HumanMessage("Where to?"), AIMessage("To Porto.")], **ADA)
     async with served(pipeline) as client:
@@ -205,7 +260,9 @@ async def test_an_earlier_prompt_is_shown_with_what_is_kept_of_its_texts(pipelin
     assert newest == talk("belem")[-1].text.strip()
 
 
-async def test_without_snapshots_the_last_turns_are_replayed_in_memory(pipeline: ContextPipeline) -> None:
+async def test_without_snapshots_the_last_turns_are_replayed_in_memory(
+    pipeline: ContextPipeline,
+) -> None:
     before = pipeline.export_user(user_id="ada")
     async with served(pipeline) as client:
         found = await get(client, "snapshots", session_id="trip")
@@ -213,7 +270,9 @@ async def test_without_snapshots_the_last_turns_are_replayed_in_memory(pipeline:
         status = await get(client, f"snapshots/{last['id']}", session_id="trip")
         assert (await get(client, "snapshots", session_id="trip")) == found
         assert pipeline.export_user(user_id="ada") == before
-        pipeline.add_messages([HumanMessage("And the tram?", id="new"), AIMessage("Line 28.")], **ADA)
+        pipeline.add_messages(
+            [HumanMessage("And the tram?", id="new"), AIMessage("Line 28.")], **ADA
+        )
         longer = (await get(client, "snapshots", session_id="trip"))["snapshots"]
         assert pipeline.snapshots.list(**ADA) == []
         kept(pipeline)
@@ -228,7 +287,9 @@ async def test_without_snapshots_the_last_turns_are_replayed_in_memory(pipeline:
 # Previews
 
 
-async def test_a_budget_that_is_too_small_is_a_conflict_that_names_the_floors(pipeline: ContextPipeline) -> None:
+async def test_a_budget_that_is_too_small_is_a_conflict_that_names_the_floors(
+    pipeline: ContextPipeline,
+) -> None:
     async with served(pipeline) as client:
         problem = await get(client, "preview", 409, session_id="trip", budget=5)
         pipeline.save_settings({"max_context_tokens": 5}, user_id="ada")
@@ -240,11 +301,18 @@ async def test_a_budget_that_is_too_small_is_a_conflict_that_names_the_floors(pi
 
 
 @pytest.mark.parametrize("has_model", [False, True])
-async def test_looking_writes_nothing_asks_no_model_and_leaves_the_next_prompts_as_they_were(has_model: bool) -> None:
-    model, noon = Scripted(), datetime(2026, 1, 2, 12, tzinfo=UTC)
+async def test_looking_writes_nothing_asks_no_model_and_leaves_the_next_prompts_as_they_were(
+    has_model: bool,
+) -> None:
+    model = Scripted()
+    noon = datetime(2026, 1, 2, 12, tzinfo=UTC)
 
     def made() -> ContextPipeline:
-        about: dict[str, Any] = {"writer_id": "w", "clock": lambda: noon, "summary_model": model if has_model else None}
+        about: dict[str, Any] = {
+            "writer_id": "w",
+            "clock": lambda: noon,
+            "summary_model": model if has_model else None,
+        }
         settings = {"max_context_tokens": 900, "keep_snapshots": 3, "learn": False}
         it = ContextPipeline(settings, store=InMemoryStore(), **about)
         it.add_messages(talk("belem"), **ADA)
@@ -253,15 +321,24 @@ async def test_looking_writes_nothing_asks_no_model_and_leaves_the_next_prompts_
         return it
 
     def comparable(report: dict[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in report.items() if name not in ("timings_ms", "tokenizer_calls")}
+        return {
+            name: value
+            for name, value in report.items()
+            if name not in ("timings_ms", "tokenizer_calls")
+        }
 
-    seen, unseen = made(), made()
-    stored, asked = sorted(seen.export_user(user_id="ada")), len(model.read)
+    seen = made()
+    unseen = made()
+    stored = sorted(seen.export_user(user_id="ada"))
+    asked = len(model.read)
     async with served(seen) as client:
         for path in ("sessions", "status", "snapshots", "messages", "usage", "known"):
             await get(client, path, session_id="trip")
         tried: list[dict[str, Any]] = [{}, {"message": "word " * 300}, {"budget": 3_000}, {}]
-        shown = [await get(client, "preview", **{"session_id": "trip", "message": "And now?"} | one) for one in tried]
+        shown = [
+            await get(client, "preview", **{"session_id": "trip", "message": "And now?"} | one)
+            for one in tried
+        ]
     assert seen.flush(30)
     assert (sorted(seen.export_user(user_id="ada")), len(model.read)) == (stored, asked)
     first, *_, last = [comparable(one["current_context"]) for one in shown]
@@ -296,19 +373,33 @@ async def test_a_pin_is_shown_and_changes_the_next_preview(pipeline: ContextPipe
         await get(client, "preview", session_id="trip", message="And?", budget=690)
         assert await post(client, "messages", pin) == pin
         [first] = (await get(client, "messages", session_id="trip", first=1, last=1))["messages"]
-        shown = (await get(client, "preview", session_id="trip", message="And?", budget=690))["current_context"]
+        shown = (await get(client, "preview", session_id="trip", message="And?", budget=690))[
+            "current_context"
+        ]
         await post(client, "messages", {**pin, "preservation": None})
-        [taken_back] = (await get(client, "messages", session_id="trip", first=1, last=1))["messages"]
+        [taken_back] = (await get(client, "messages", session_id="trip", first=1, last=1))[
+            "messages"
+        ]
     assert (first["preservation"], taken_back["preservation"]) == ("keep", None)
-    assert "pinned" in {item["reason"] for item in items_of(shown, "L6") if item["id"] == "belem-q0"}
+    assert "pinned" in {
+        item["reason"] for item in items_of(shown, "L6") if item["id"] == "belem-q0"
+    }
 
 
-async def test_what_is_known_is_explained_pinned_corrected_and_forgotten(pipeline: ContextPipeline) -> None:
-    knowledge, ada = pipeline.knowledge, {"user_id": "ada"}
+async def test_what_is_known_is_explained_pinned_corrected_and_forgotten(
+    pipeline: ContextPipeline,
+) -> None:
+    knowledge = pipeline.knowledge
+    ada = {"user_id": "ada"}
     others = knowledge.add_fact("Lives in Zanzibar", user_id="bo")
     rui = {"type": "person", "relationship": "uncle"}
     for add, shown, words, better in (
-        (lambda: knowledge.add_fact("Lives in Porto", **ada), "Lives in Porto", "Lives in Porto", "Lives in Lisbon"),
+        (
+            lambda: knowledge.add_fact("Lives in Porto", **ada),
+            "Lives in Porto",
+            "Lives in Porto",
+            "Lives in Lisbon",
+        ),
         (
             lambda: knowledge.add_topic("Trams", compiled_context="On rails.", **ada),
             "Trams; On rails.",
@@ -321,11 +412,17 @@ async def test_what_is_known_is_explained_pinned_corrected_and_forgotten(pipelin
         async with served(pipeline) as client:
             [listed] = (await get(client, "known"))["known"]
             told = (item.id, shown, words, False, "by hand")
-            assert tuple(listed[name] for name in ("id", "text", "words", "pinned", "origin")) == told
+            assert (
+                tuple(listed[name] for name in ("id", "text", "words", "pinned", "origin")) == told
+            )
             assert await get(client, "known/why", item_id=item.id) == {"sources": []}
             await post(client, "known", {"item_id": item.id, "pinned": True, "text": better})
             [changed] = (await get(client, "known"))["known"]
-            assert (changed["words"], changed["pinned"], changed["origin"]) == (better, True, "pinned, by hand")
+            assert (changed["words"], changed["pinned"], changed["origin"]) == (
+                better,
+                True,
+                "pinned, by hand",
+            )
             await post(client, "known", {"item_id": item.id, "pinned": False})
             assert [one["pinned"] for one in (await get(client, "known"))["known"]] == [False]
             await post(client, "known", {"item_id": item.id, "forgotten": True})
@@ -349,8 +446,14 @@ async def test_a_question_that_cannot_be_meant_is_refused(pipeline: ContextPipel
         *((path, query) for path in OF_SESSION for query in ({}, {"session_id": ""})),
         ("status", {"session_id": "t" * (LONGEST_ID + 1)}),
         *(("snapshots", {"session_id": "trip", "limit": limit}) for limit in ("abc", "0", "1001")),
-        *(("preview", {"session_id": "trip", "budget": budget}) for budget in ("0", "1.5", "9" * 40)),
-        *(("preview", {"session_id": "trip", "message": text}) for text in ("", " \n", "w" * 10_001)),
+        *(
+            ("preview", {"session_id": "trip", "budget": budget})
+            for budget in ("0", "1.5", "9" * 40)
+        ),
+        *(
+            ("preview", {"session_id": "trip", "message": text})
+            for text in ("", " \n", "w" * 10_001)
+        ),
         ("messages", {"session_id": "trip", "first": "0"}),
         *((f"snapshots/{name}", {"session_id": "trip"}) for name in ("%00", "%20", "a" * 201)),
     ]
@@ -360,13 +463,16 @@ async def test_a_question_that_cannot_be_meant_is_refused(pipeline: ContextPipel
             assert (answer.status_code, set(answer.json())) == (400, {"error"}), (path, query)
 
 
-async def test_an_unknown_session_and_that_of_another_user_are_answered_alike(pipeline: ContextPipeline) -> None:
+async def test_an_unknown_session_and_that_of_another_user_are_answered_alike(
+    pipeline: ContextPipeline,
+) -> None:
     kept(pipeline, **BO)
     [snapshot] = pipeline.snapshots.list(**BO)
     async with served(pipeline) as client:
         for path in OF_SESSION:
             unknown, foreign = [
-                await client.get(f"{API}/{path}", params={"session_id": name}) for name in ("nowhere", "secret plans")
+                await client.get(f"{API}/{path}", params={"session_id": name})
+                for name in ("nowhere", "secret plans")
             ]
             assert unknown.status_code == 404
             assert (unknown.status_code, unknown.content) == (foreign.status_code, foreign.content)
@@ -380,48 +486,77 @@ async def test_a_change_that_cannot_be_meant_is_refused(pipeline: ContextPipelin
         ("messages", {**pin, "message_id": "nobody's"}, 404),
         ("messages", {**pin, "session_id": "secret plans", "message_id": "zanzibar-q1"}, 404),
         ("known", {"item_id": "unknown", "pinned": True}, 404),
-        *(("known", body, 400) for body in ([[1, 2]], *({"item_id": fact.id, "pinned": it} for it in ("yes", 1)))),
-        *(("messages", body, 400) for body in ({**pin, "preservation": "burn"}, {**pin, "user_id": "bo"}, [], "trip")),
+        *(
+            ("known", body, 400)
+            for body in ([[1, 2]], *({"item_id": fact.id, "pinned": it} for it in ("yes", 1)))
+        ),
+        *(
+            ("messages", body, 400)
+            for body in ({**pin, "preservation": "burn"}, {**pin, "user_id": "bo"}, [], "trip")
+        ),
     ]
     before = pipeline.export_user(user_id="ada"), pipeline.export_user(user_id="bo")
     async with served(pipeline) as client:
         for path, body, status in wrong:
             await post(client, path, body, status)
         for content, kind, status in [
-            *((content, "application/json", 400) for content in (b"", b"{", b"\xff", b"[" * 50_000, b"9" * 5_000)),
-            *((json.dumps(pin).encode(), kind, 415) for kind in ("text/plain", "multipart/form-data", "")),
+            *(
+                (content, "application/json", 400)
+                for content in (b"", b"{", b"\xff", b"[" * 50_000, b"9" * 5_000)
+            ),
+            *(
+                (json.dumps(pin).encode(), kind, 415)
+                for kind in ("text/plain", "multipart/form-data", "")
+            ),
         ]:
-            answer = await client.post(f"{API}/messages", content=content, headers={"Content-Type": kind})
+            answer = await client.post(
+                f"{API}/messages", content=content, headers={"Content-Type": kind}
+            )
             assert answer.status_code == status
         assert (await client.delete(f"{API}/status")).status_code == 405
         assert (await client.get(f"{API}/nothing")).json() == {"error": "Not Found"}
     assert (pipeline.export_user(user_id="ada"), pipeline.export_user(user_id="bo")) == before
 
 
-NAMED = "trip;secret plans;belem-q0;zanzibar-q0;ada;bo;keep;budget;fact;0;1;77777777777777777777777;;\x00".split(";")
+NAMED = "trip;secret plans;belem-q0;zanzibar-q0;ada;bo;keep;budget;fact;0;1;77777777777777777777777;;\x00".split(
+    ";"
+)
 """Ids of both users, and junk."""
 values = st.sampled_from(NAMED) | st.text(max_size=4) | st.integers().map(str)
 bodies = st.recursive(
     st.none() | st.booleans() | st.integers() | values,
-    lambda part: st.lists(part, max_size=2) | st.dictionaries(st.sampled_from(FIELDS), part, max_size=4),
+    lambda part: (
+        st.lists(part, max_size=2) | st.dictionaries(st.sampled_from(FIELDS), part, max_size=4)
+    ),
 )
 
 
 def test_whatever_is_asked_is_answered_without_a_fault_and_without_anything_of_others() -> None:
     pipeline = two_users()
     kept(pipeline, **BO)
-    before, app = pipeline.export_user(user_id="bo"), create_app(pipeline, user_id="ada")
+    before = pipeline.export_user(user_id="bo")
+    app = create_app(pipeline, user_id="ada")
 
-    @given(st.sampled_from(OPERATIONS), st.dictionaries(st.sampled_from(FIELDS), values, max_size=5), values, bodies)
+    @given(
+        st.sampled_from(OPERATIONS),
+        st.dictionaries(st.sampled_from(FIELDS), values, max_size=5),
+        values,
+        bodies,
+    )
     @settings(max_examples=150, deadline=None, derandomize=True)
     def asked(operation: Any, query: dict[str, str], name: str, body: object) -> None:
         method, path, _ = operation
 
         async def ask() -> httpx.Response:
             async with client_of(app) as client:
-                sent = {"content": json.dumps(body), "headers": {"Content-Type": "application/json"}}
+                sent = {
+                    "content": json.dumps(body),
+                    "headers": {"Content-Type": "application/json"},
+                }
                 given: dict[str, Any] = sent if method == "POST" else {"params": query}
-                return await client.request(method, path.replace("{snapshot_id}", quote(name, safe="")), **given)
+                return await client.request(
+                    method, path.replace("{snapshot_id}", quote(name, safe="")), **given
+                )
 
         answer = asyncio.run(ask())
         assert answer.status_code in (200, 400, 404, 409), answer.text
@@ -472,7 +607,9 @@ async def test_a_chunked_body_is_read_up_to_the_limit(pipeline: ContextPipeline)
     async with served(pipeline) as client:
         answer = await client.post(f"{API}/known", content=in_pieces(5_000_000), headers=JSON_TYPE)
     assert answer.status_code == 413
-    assert answer.json() == {"error": "The body has 263,000 bytes or more; at most 262,144 are read"}
+    assert answer.json() == {
+        "error": "The body has 263,000 bytes or more; at most 262,144 are read"
+    }
 
 
 async def test_the_longest_text_that_is_taken_fits_the_limit(pipeline: ContextPipeline) -> None:
@@ -514,14 +651,18 @@ async def test_pages_of_other_sites_are_refused(pipeline: ContextPipeline) -> No
         [first] = (await get(client, "messages", session_id="trip", last=1))["messages"]
         assert first["preservation"] is None
         assert (await client.post(f"{API}/messages", json=pin, headers=own)).status_code == 200
-        assert (await client.get("/", headers={"Sec-Fetch-Site": "cross-site"})).status_code == 200  # a link
+        assert (
+            await client.get("/", headers={"Sec-Fetch-Site": "cross-site"})
+        ).status_code == 200  # a link
 
 
 def by_header(request: Request) -> str | None:
     return request.headers.get("x-user")
 
 
-async def test_every_request_is_for_the_user_whom_the_function_names(pipeline: ContextPipeline) -> None:
+async def test_every_request_is_for_the_user_whom_the_function_names(
+    pipeline: ContextPipeline,
+) -> None:
     pipeline.add_messages(talk("mombasa"), user_id="bo", conversation_id="trip")
     async with served(pipeline, user_id=by_header) as client:
         for user, own, foreign in (("ada", "belem", "mombasa"), ("bo", "mombasa", "belem")):
@@ -542,7 +683,9 @@ async def test_an_async_function_may_name_the_user(pipeline: ContextPipeline) ->
 
 
 @pytest.mark.parametrize("nobody", [None, "", 7])
-async def test_an_async_function_that_names_nobody_shows_nothing(pipeline: ContextPipeline, nobody: Any) -> None:
+async def test_an_async_function_that_names_nobody_shows_nothing(
+    pipeline: ContextPipeline, nobody: Any
+) -> None:
     async def names_nobody(_: Request) -> Any:
         return nobody
 
@@ -565,7 +708,10 @@ async def test_nobody_is_shown_nothing(pipeline: ContextPipeline) -> None:
 
 async def test_every_answer_tells_browsers_to_be_careful(pipeline: ContextPipeline) -> None:
     asked: list[tuple[str, str, dict[str, str]]] = [
-        *(("GET", path, {}) for path in ("/", "/assets/page.css", "/assets/nothing.js", f"{API}/sessions/")),
+        *(
+            ("GET", path, {})
+            for path in ("/", "/assets/page.css", "/assets/nothing.js", f"{API}/sessions/")
+        ),
         ("GET", f"{API}/status?session_id=%0d%0aX-Evil:1", {}),
         ("POST", f"{API}/messages", {}),
         ("GET", "/", {"Host": "evil.example"}),
@@ -573,8 +719,13 @@ async def test_every_answer_tells_browsers_to_be_careful(pipeline: ContextPipeli
     async with served(pipeline) as client:
         for method, path, headers in asked:
             answer = await client.request(method, path, headers=headers)
-            policy = dict(part.strip().split(" ", 1) for part in answer.headers["content-security-policy"].split(";"))
-            assert policy["default-src"] == policy["frame-ancestors"] == policy["base-uri"] == "'none'"
+            policy = dict(
+                part.strip().split(" ", 1)
+                for part in answer.headers["content-security-policy"].split(";")
+            )
+            assert (
+                policy["default-src"] == policy["frame-ancestors"] == policy["base-uri"] == "'none'"
+            )
             assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
             assert answer.headers["x-content-type-options"] == "nosniff"
             assert answer.headers["cache-control"] == "no-store"
@@ -616,13 +767,29 @@ def test_the_command_says_why_it_does_not_begin(
 @LOOPBACK
 @pytest.mark.parametrize("shows", ["a store", "the demo"])
 def test_the_command_serves_until_it_is_interrupted(tmp_path: Path, shows: str) -> None:
-    with ChromaStore(tmp_path) as store, ContextPipeline({"keep_snapshots": 3}, store=store) as pipeline:
+    with (
+        ChromaStore(tmp_path) as store,
+        ContextPipeline({"keep_snapshots": 3}, store=store) as pipeline,
+    ):
         pipeline.add_messages(talk("belem", 3), user_id="me", conversation_id="trip")
         pipeline.assemble("Where to?", user_id="me", conversation_id="trip")
         assert pipeline.flush(30)
-    command = [sys.executable, "-W", "error", "-m", "langchain_ctxbudget.cli", "dashboard", "--port", "0"]
-    session, more = ("trip", ["--store", str(tmp_path)]) if shows == "a store" else ("tool-library", ["--demo"])
-    server = subprocess.Popen([*command, *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = [
+        sys.executable,
+        "-W",
+        "error",
+        "-m",
+        "langchain_ctxbudget.cli",
+        "dashboard",
+        "--port",
+        "0",
+    ]
+    session, more = (
+        ("trip", ["--store", str(tmp_path)]) if shows == "a store" else ("tool-library", ["--demo"])
+    )
+    server = subprocess.Popen(
+        [*command, *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     try:
         assert server.stdout is not None
         line = server.stdout.readline()

@@ -1,4 +1,7 @@
-"""The dashboard's page in a real browser: headless Chromium over a real server and a store of three sessions."""
+"""The dashboard's page in a real browser.
+
+Headless Chromium over a real server and a store of three sessions.
+"""
 
 import re
 import threading
@@ -16,16 +19,25 @@ from axe_playwright_python.sync_playwright import Axe
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from playwright.sync_api import Browser, Locator, Page, expect
 from starlette.types import ASGIApp
+
 from langchain_ctxbudget import ContextPipeline, KnowledgeBase
 from langchain_ctxbudget.budget import Reason
 from langchain_ctxbudget.dashboard import create_app
-from langchain_ctxbudget.demo import DEMO_EVIDENCE_IDS, DEMO_QUESTION, DEMO_SYSTEM_PROMPT, demo_messages
+from langchain_ctxbudget.demo import (
+    DEMO_EVIDENCE_IDS,
+    DEMO_QUESTION,
+    DEMO_SYSTEM_PROMPT,
+    demo_messages,
+)
 from langchain_ctxbudget.report import STATES
 from langchain_ctxbudget.report.report import CUSTOM_COLOURS, LAYER_COLOURS
 
 pytestmark = [pytest.mark.slow, pytest.mark.allow_hosts(["127.0.0.1"])]
 
-USER, LONG, TOOLS, HOSTILE = "maya", "tool-library", "weather-agent", "<b>hostile</b> session"
+USER = "maya"
+LONG = "tool-library"
+TOOLS = "weather-agent"
+HOSTILE = "<b>hostile</b> session"
 BUDGET = 3_000
 TURNS = (12, 40, 90, 150, 200, 240, 278)
 """How many messages the long conversation had when a prompt was made."""
@@ -37,7 +49,11 @@ HOSTILE_TEXTS = (
     "{{constructor.constructor('window.broken=1')()}} ${window.broken=1} <%= 1 %>",
     "</td></tr></table><style>* { display: none }</style><svg onload=window.broken=1>",
 )
-WEATHER = {"name": "weather", "description": "The weather of a city.", "parameters": {"type": "object"}}
+WEATHER = {
+    "name": "weather",
+    "description": "The weather of a city.",
+    "parameters": {"type": "object"},
+}
 
 
 def weather(turns: int) -> list[BaseMessage]:
@@ -55,9 +71,16 @@ def weather(turns: int) -> list[BaseMessage]:
 
 
 def a_store() -> ContextPipeline:
-    """Three sessions: long and compacted, with documents and snapshots; an agent's with tools; a hostile one."""
+    """Three sessions: long and compacted, with documents and snapshots; an agent's with tools.
+
+    A hostile one.
+    """
     pipeline = ContextPipeline(
-        {"max_context_tokens": BUDGET, "keep_snapshots": 20, "usage_limits": {"month_tokens": 2_000_000}},
+        {
+            "max_context_tokens": BUDGET,
+            "keep_snapshots": 20,
+            "usage_limits": {"month_tokens": 2_000_000},
+        },
         system_prompt=DEMO_SYSTEM_PROMPT,
     )
     documents = KnowledgeBase(pipeline.store, user_id=USER)
@@ -85,7 +108,9 @@ def a_store() -> ContextPipeline:
 @contextmanager
 def served(app: ASGIApp) -> Iterator[str]:
     """The address of a server on this machine, in a thread."""
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", timeout_keep_alive=1))
+    server = uvicorn.Server(
+        uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", timeout_keep_alive=1)
+    )
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:
@@ -138,7 +163,10 @@ def visit(browser: Browser) -> Iterator[Visitor]:
         page = context.new_page()
         one = Visit(page, [], [])
         visits.append((one, tolerant))
-        page.on("console", lambda entry: entry.type in ("error", "warning") and one.problems.append(entry.text))
+        page.on(
+            "console",
+            lambda entry: entry.type in ("error", "warning") and one.problems.append(entry.text),
+        )
         page.on("pageerror", lambda error: one.problems.append(str(error)))
         page.on("dialog", lambda dialog: (one.problems.append(dialog.message), dialog.dismiss()))
         page.on("request", lambda request: one.requests.append(request.url))
@@ -159,17 +187,25 @@ def number(place: Locator) -> int:
 
 def legend(page: Page) -> dict[str, int]:
     entries = page.locator("#legend [data-layer]").all()
-    return {str(one.get_attribute("data-layer")): int(one.get_attribute("data-tokens") or -1) for one in entries}
+    return {
+        str(one.get_attribute("data-layer")): int(one.get_attribute("data-tokens") or -1)
+        for one in entries
+    }
 
 
 def used(report: dict[str, Any]) -> dict[str, int]:
-    layers = {part["layer"]: part["used_tokens"] for part in report["layers"] if part["used_tokens"]}
+    layers = {
+        part["layer"]: part["used_tokens"] for part in report["layers"] if part["used_tokens"]
+    }
     return {**layers, "": sum(report["overhead_tokens"].values())}
 
 
 def states(page: Page) -> dict[str, int]:
     entries = page.locator("#history .states li").all()
-    return {str(one.get_attribute("data-state")): int(one.get_attribute("data-messages") or -1) for one in entries}
+    return {
+        str(one.get_attribute("data-state")): int(one.get_attribute("data-messages") or -1)
+        for one in entries
+    }
 
 
 def parts(page: Page) -> Locator:
@@ -177,7 +213,9 @@ def parts(page: Page) -> Locator:
 
 
 @pytest.mark.parametrize("session", [LONG, TOOLS, HOSTILE])
-def test_a_session_shows_the_prompt_and_the_numbers_of_the_api(site: Site, visit: Visitor, session: str) -> None:
+def test_a_session_shows_the_prompt_and_the_numbers_of_the_api(
+    site: Site, visit: Visitor, session: str
+) -> None:
     page = visit().opens(site.url, session)
     answer = site.ask("preview", session_id=session)
     report = answer["current_context"]
@@ -199,15 +237,21 @@ def test_a_session_shows_the_prompt_and_the_numbers_of_the_api(site: Site, visit
         expect(place.locator(".cache")).to_have_text(state)
     items = ((one["layer"], item) for one in report["layers"] for item in one["items"])
     sent = {(layer, item["id"]) for layer, item in items if item["status"] != "omitted"}
-    assert {(one.get_attribute("data-layer"), one.get_attribute("data-item")) for one in parts(page).all()} == sent
+    assert {
+        (one.get_attribute("data-layer"), one.get_attribute("data-item"))
+        for one in parts(page).all()
+    } == sent
 
 
-def test_the_bar_says_what_is_cached_new_and_free_and_leads_to_what_is_new(site: Site, visit: Visitor) -> None:
+def test_the_bar_says_what_is_cached_new_and_free_and_leads_to_what_is_new(
+    site: Site, visit: Visitor
+) -> None:
     page = visit().opens(f"{site.url}#session={LONG}&message={quote(DEMO_QUESTION)}")
     report = site.ask("preview", session_id=LONG, message=DEMO_QUESTION)["current_context"]
     said = page.locator("#glance").inner_text().replace(",", "")
     cached, new, free = (
-        sum(map(int, re.findall(words, said))) for words in (r"cached (\d+)", r"new (\d+)", r"(\d+) free")
+        sum(map(int, re.findall(words, said)))
+        for words in (r"cached (\d+)", r"new (\d+)", r"(\d+) free")
     )
     assert 0 <= report["total_tokens"] - cached - new < 10  # what frames a request is nobody's
     assert free == report["budget_tokens"] - report["total_tokens"]
@@ -223,8 +267,12 @@ def visible(text: str) -> str:
 
 
 def test_a_part_says_why_it_is_there_and_where_it_is_from(site: Site, visit: Visitor) -> None:
-    page = visit().opens(f"{site.url}#session={LONG}&message={quote(DEMO_QUESTION)}&part={DEMO_EVIDENCE_IDS[0]}")
-    expect(parts(page).and_(page.locator("[aria-pressed=true]"))).to_have_attribute("data-item", DEMO_EVIDENCE_IDS[0])
+    page = visit().opens(
+        f"{site.url}#session={LONG}&message={quote(DEMO_QUESTION)}&part={DEMO_EVIDENCE_IDS[0]}"
+    )
+    expect(parts(page).and_(page.locator("[aria-pressed=true]"))).to_have_attribute(
+        "data-item", DEMO_EVIDENCE_IDS[0]
+    )
     quoted = parts(page).and_(page.locator("[data-layer=L5]")).last
     quoted.click()
     expect(quoted).to_have_attribute("aria-pressed", "true")
@@ -245,12 +293,16 @@ def test_a_part_says_why_it_is_there_and_where_it_is_from(site: Site, visit: Vis
     expect(page.locator("#prompt.dimmed .lit").first).to_be_visible()
 
 
-def test_another_message_another_budget_and_an_earlier_prompt_are_looked_at(site: Site, visit: Visitor) -> None:
+def test_another_message_another_budget_and_an_earlier_prompt_are_looked_at(
+    site: Site, visit: Visitor
+) -> None:
     page = visit().opens(site.url, LONG)
     page.locator("#message").fill(DEMO_QUESTION)
     page.locator("#budget").fill("1200")
     page.get_by_role("button", name="Show its prompt").click()
-    report = site.ask("preview", session_id=LONG, message=DEMO_QUESTION, budget=1_200)["current_context"]
+    report = site.ask("preview", session_id=LONG, message=DEMO_QUESTION, budget=1_200)[
+        "current_context"
+    ]
     expect(page.locator("#total")).to_have_text(f"{report['total_tokens']:,} tokens")
     expect(page).to_have_url(re.compile("budget=1200"))
     page.locator("#turns .turn").first.click()
@@ -261,15 +313,21 @@ def test_another_message_another_budget_and_an_earlier_prompt_are_looked_at(site
     expect(page.locator("#total")).to_have_text(f"{report['total_tokens']:,} tokens")
 
 
-def test_a_message_is_pinned_and_a_fact_is_corrected_and_forgotten(site: Site, visit: Visitor) -> None:
+def test_a_message_is_pinned_and_a_fact_is_corrected_and_forgotten(
+    site: Site, visit: Visitor
+) -> None:
     page = visit().opens(site.url, TOOLS)
     page.locator(".strip").press("Home")
     expect(page.locator("#reader")).to_contain_text("Message 1 of")
     page.get_by_role("button", name="Keep verbatim").click()
-    expect(page.get_by_role("button", name="Keep verbatim")).to_have_attribute("aria-pressed", "true")
+    expect(page.get_by_role("button", name="Keep verbatim")).to_have_attribute(
+        "aria-pressed", "true"
+    )
     assert site.ask("messages", session_id=TOOLS, last=1)["messages"][0]["preservation"] == "keep"
     page.get_by_role("button", name="Keep verbatim").click()
-    expect(page.get_by_role("button", name="Keep verbatim")).to_have_attribute("aria-pressed", "false")
+    expect(page.get_by_role("button", name="Keep verbatim")).to_have_attribute(
+        "aria-pressed", "false"
+    )
     added = site.pipeline.knowledge.add_fact("Rides a green bike", user_id=USER)
     page.locator("#refresh").click()
     known = page.locator("#known")
@@ -290,7 +348,9 @@ def test_a_message_is_pinned_and_a_fact_is_corrected_and_forgotten(site: Site, v
     expect(known).not_to_contain_text("Zoltan")
     with page.expect_download() as saved:
         page.get_by_role("button", name="Save as text").click()
-    assert saved.value.path().read_text(encoding="utf-8").startswith(f"# What is known about {USER}")
+    assert (
+        saved.value.path().read_text(encoding="utf-8").startswith(f"# What is known about {USER}")
+    )
     page.get_by_role("button", name="Forget all", exact=True).click()
     page.get_by_role("button", name="Keep", exact=True).click()
     expect(page.get_by_role("button", name="Forget all", exact=True)).to_be_visible()
@@ -366,8 +426,12 @@ CONTRAST = """() => {
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1_280, 2_560])
-def test_it_is_readable_on_every_width_in_light_and_dark(site: Site, visit: Visitor, scheme: str, width: int) -> None:
-    page = visit(color_scheme=scheme, viewport={"width": width, "height": 900}).opens(site.url, LONG)
+def test_it_is_readable_on_every_width_in_light_and_dark(
+    site: Site, visit: Visitor, scheme: str, width: int
+) -> None:
+    page = visit(color_scheme=scheme, viewport={"width": width, "height": 900}).opens(
+        site.url, LONG
+    )
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     parts(page).first.click()
     expect(page.locator("#why")).to_contain_text("tokens")
@@ -381,12 +445,21 @@ def test_everything_is_reached_by_keyboard(site: Site, visit: Visitor) -> None:
     reached = set()
     for _ in range(80):
         page.keyboard.press("Tab")
-        reached.add(page.evaluate("(document.activeElement.closest('[id]') ?? document.activeElement).id"))
-    assert set("refresh theme sessions turns message slider budget glance legend prompt history out".split()) <= reached
+        reached.add(
+            page.evaluate("(document.activeElement.closest('[id]') ?? document.activeElement).id")
+        )
+    assert (
+        set(
+            "refresh theme sessions turns message slider budget glance legend prompt history out".split()
+        )
+        <= reached
+    )
 
 
 def test_what_goes_wrong_is_told_in_words(site: Site, visit: Visitor) -> None:
-    page = visit(tolerant=True).opens(site.url, LONG)  # the browser notes every answer 409 as an error
+    page = visit(tolerant=True).opens(
+        site.url, LONG
+    )  # the browser notes every answer 409 as an error
     page.locator("#budget").fill("20")
     page.locator("#budget").press("Enter")
     answer = httpx.get(f"{site.url}api/context/preview", params={"session_id": LONG, "budget": 20})

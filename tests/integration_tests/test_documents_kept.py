@@ -11,6 +11,7 @@ import pytest
 from langchain_core.documents import Document
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget import ChromaStore, KnowledgeBase, LocalEmbeddings
 from langchain_ctxbudget.errors import StoreError
 from langchain_ctxbudget.stores import stored
@@ -40,11 +41,13 @@ def small(store: BaseStore) -> KnowledgeBase:
 
 def test_whoever_is_cut_off_is_finished_by_the_next_change(store: BaseStore) -> None:
     faulty = Faulty(store)
-    knowledge, whole = small(faulty), words(1, 30)
+    knowledge = small(faulty)
+    whole = words(1, 30)
     knowledge.add(named(whole, "one"))
     for writes in range(20):
         faulty.writes_left = writes
-        text, done = words(2 * writes + 2, 30), True
+        text = words(2 * writes + 2, 30)
+        done = True
         try:
             knowledge.add(named(text, "one"))
         except StoreError:
@@ -104,7 +107,10 @@ def test_threads_with_store_objects_of_their_own_lose_nothing(store: BaseStore) 
         knowledge = small(Elsewhere(store))
         for part in range(4):
             knowledge.add(
-                [named(words(10 * number + part, 3), f"shared {part % 2}"), named(words(number, 3), f"{number}")]
+                [
+                    named(words(10 * number + part, 3), f"shared {part % 2}"),
+                    named(words(number, 3), f"{number}"),
+                ]
             )
             assert f"Item {number}-0" in knowledge.search(f"m{number}x0", k=1)[0].page_content
             knowledge.delete(f"shared {number % 2}")

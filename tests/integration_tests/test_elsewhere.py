@@ -1,4 +1,7 @@
-"""Messages of a user's other conversations as candidates: on every store, with an index and without."""
+"""Messages of a user's other conversations as candidates.
+
+On every store, with an index and without.
+"""
 
 from collections.abc import Iterator, Sequence
 
@@ -6,6 +9,7 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.base import BaseStore, IndexConfig
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget import BudgetedRetriever, ContextPipeline
 from langchain_ctxbudget.demo import DEMO_EVIDENCE_IDS, DEMO_QUESTION, demo_messages
 from langchain_ctxbudget.flow import drive
@@ -39,7 +43,11 @@ def find(
     without: str = "open",
     cache: OtherConversations | None = None,
 ) -> list[Other]:
-    found = drive((cache or OtherConversations()).read(store, user, Query(QUERY), without_conversation=without))
+    found = drive(
+        (cache or OtherConversations()).read(
+            store, user, Query(QUERY), without_conversation=without
+        )
+    )
     return [*found.candidates]
 
 
@@ -62,11 +70,16 @@ def texts(found: Sequence[Other]) -> list[str]:
     return [candidate.text for candidate in found]
 
 
-def test_what_was_taken_out_or_is_not_to_be_quoted_is_no_candidate(store: BaseStore, call: Call) -> None:
+def test_what_was_taken_out_or_is_not_to_be_quoted_is_no_candidate(
+    store: BaseStore, call: Call
+) -> None:
     pipeline = ContextPipeline(SETTINGS, store=store)
-    given = said(*(f"{QUERY} {word}" for word in ("kept", "archived", "forgotten", "dropped", "pinned")))
+    given = said(
+        *(f"{QUERY} {word}" for word in ("kept", "archived", "forgotten", "dropped", "pinned"))
+    )
     given += [
-        HumanMessage(f"{QUERY} {how}", id=how, additional_kwargs={"ctxbudget": how}) for how in ("drop", "summarize")
+        HumanMessage(f"{QUERY} {how}", id=how, additional_kwargs={"ctxbudget": how})
+        for how in ("drop", "summarize")
     ]
     call(pipeline, "add_messages", given, **at("c1"))
     assert len(find(store)) == 5
@@ -86,7 +99,9 @@ def test_no_user_finds_what_another_has_said(store: BaseStore, call: Call) -> No
             call(pipeline, "add_messages", given, **at(thread, user))
     for user in USERS:
         found = find(store, user=user, without=CONVERSATIONS[0])
-        assert [(one.title, one.text) for one in found] == [(CONVERSATIONS[1], f"{QUERY} {mark(user)}")]
+        assert [(one.title, one.text) for one in found] == [
+            (CONVERSATIONS[1], f"{QUERY} {mark(user)}")
+        ]
     for other in ("zoe", "zoexa3", "zoexa.", "z%"):
         assert not find(store, user=other)
 
@@ -95,7 +110,8 @@ def test_no_user_finds_what_another_has_said(store: BaseStore, call: Call) -> No
 
 
 def test_what_was_read_is_not_read_again(store: BaseStore, call: Call) -> None:
-    counting, cache = Counting(store), OtherConversations()
+    counting = Counting(store)
+    cache = OtherConversations()
     pipeline = ContextPipeline(SETTINGS, store=store)
     for thread in ("c1", "c2"):
         given = said(*(f"{thread} {number} lantern" for number in range(300)))
@@ -114,7 +130,8 @@ def test_what_was_read_is_not_read_again(store: BaseStore, call: Call) -> None:
 @pytest.mark.parametrize("change", ["another conversation", "a pin", "a removal", "a clear"])
 def test_without_an_index_every_change_elsewhere_is_seen(change: str) -> None:
     store = InMemoryStore()
-    cache, pipeline = OtherConversations(), ContextPipeline(SETTINGS, store=store)
+    cache = OtherConversations()
+    pipeline = ContextPipeline(SETTINGS, store=store)
     pipeline.add_messages(said("lantern", "harbour"), **at("c1"))
     assert sorted(texts(find(store, cache=cache))) == ["harbour", "lantern"]
     match change:
@@ -137,7 +154,9 @@ def test_a_message_is_embedded_once_however_many_conversations_look_at_it() -> N
     pipeline = ContextPipeline(SETTINGS, embeddings=embeddings)
     for number in range(6):
         context = pipeline.assemble(f"{QUERY} {number}", **at(f"c{number}"))
-        pipeline.add_messages([*context.turn, AIMessage(f"The lantern {number} is lit.")], **at(f"c{number}"))
+        pipeline.add_messages(
+            [*context.turn, AIMessage(f"The lantern {number} is lit.")], **at(f"c{number}")
+        )
     retriever = BudgetedRetriever(pipeline=pipeline, user_id="ada")
     assert retriever.invoke(QUERY) == retriever.invoke(QUERY)
     assert len(embeddings.asked) == len({*embeddings.asked}) == 12
@@ -146,8 +165,13 @@ def test_a_message_is_embedded_once_however_many_conversations_look_at_it() -> N
 def test_what_the_prompt_says_already_speaks_for_nothing_of_another_conversation() -> None:
     pipeline = ContextPipeline(SETTINGS)
     pipeline.add_messages(demo_messages()[:150], **at("tools"))
-    asked = [f"Stage {n} of the bike tour: how far is it from Ghent, and where do I sleep?" for n in range(30)]
-    answers = [f"It is {60 + n} km. Hotel De Brug has a room for {70 + n} euros." for n in range(30)]
+    asked = [
+        f"Stage {n} of the bike tour: how far is it from Ghent, and where do I sleep?"
+        for n in range(30)
+    ]
+    answers = [
+        f"It is {60 + n} km. Hotel De Brug has a room for {70 + n} euros." for n in range(30)
+    ]
     turns = zip(map(HumanMessage, asked), map(AIMessage, answers), strict=True)
     pipeline.add_messages([message for turn in turns for message in turn], **at("tour"))
     assert pipeline.assemble(asked[7], **at("tour")).report.layer("L5").used_tokens == 0

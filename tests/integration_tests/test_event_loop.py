@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+
 from tests.servers import LOOPBACK
 
 pytest.importorskip("blockbuster")
@@ -12,7 +13,9 @@ pytest.importorskip("blockbuster")
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["default", "folder", pytest.param("server", marks=LOOPBACK)])
-def test_no_async_way_in_blocks_the_event_loop_when_it_is_used_first(kind: str, request: pytest.FixtureRequest) -> None:
+def test_no_async_way_in_blocks_the_event_loop_when_it_is_used_first(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
     where = request.getfixturevalue("chroma_server") if kind == "server" else kind
     command = [sys.executable, "-m", "tests.integration_tests.first_uses", where]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)

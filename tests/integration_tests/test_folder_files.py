@@ -1,4 +1,7 @@
-"""A folder with files cut off, lost, overwritten or without room: every message is there, or an error says whose."""
+"""A folder with files cut off, lost, overwritten or without room.
+
+Every message is there, or an error says whose.
+"""
 
 import os
 import random
@@ -17,13 +20,21 @@ import chromadb
 import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.store.base import PutOp
+
 from langchain_ctxbudget import ChromaStore, ContextPipeline
 from langchain_ctxbudget.errors import StoreDataError, StoreError
 from tests.processes import FORKED
 
-ADA, BOB = "ada@example.com", "bob@example.com"
+ADA = "ada@example.com"
+BOB = "bob@example.com"
 SETTINGS = {"learn": False, "max_context_tokens": 4_000}
-INDEX_FILES = ("data_level0.bin", "header.bin", "index_metadata.pickle", "length.bin", "link_lists.bin")
+INDEX_FILES = (
+    "data_level0.bin",
+    "header.bin",
+    "index_metadata.pickle",
+    "length.bin",
+    "link_lists.bin",
+)
 PREFILLED = 10_500
 """Records in the folder before the first kill."""
 KILLS = 60
@@ -60,11 +71,16 @@ def add(store: ChromaStore, user: str, numbers: Sequence[int], conversation: str
 
 def texts(store: ChromaStore, user: str, conversation: str = "c1") -> list[str]:
     with ContextPipeline(SETTINGS, store=store) as pipeline:
-        return [one.text for one in pipeline.get_messages(user_id=user, conversation_id=conversation)]
+        return [
+            one.text for one in pipeline.get_messages(user_id=user, conversation_id=conversation)
+        ]
 
 
 def write_and_die(folder: str) -> None:
-    """Write to two users, close, open again, write more and die: the last messages are in SQLite's log alone."""
+    """Write to two users, close, open again, write more and die.
+
+    The last messages are in SQLite's log alone.
+    """
     with ChromaStore(folder) as store:
         for user in (ADA, BOB):
             add(store, user, range(150))
@@ -80,7 +96,9 @@ def keep_indexes(folder: str) -> None:
     for collection in client.list_collections():
         if collection.count():
             for _ in range(3):
-                collection.upsert(["[]"] * 1 + [f'["x", "{n}"]' for n in range(60)], embeddings=[[1.0]] * 61)
+                collection.upsert(
+                    ["[]"] * 1 + [f'["x", "{n}"]' for n in range(60)], embeddings=[[1.0]] * 61
+                )
             collection.delete(["[]", *(f'["x", "{n}"]' for n in range(60))])
 
 
@@ -129,7 +147,11 @@ def test_a_store_keeps_no_index_files(folder: Path) -> None:
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("name", INDEX_FILES)
 def test_a_damaged_index_file_costs_nothing(
-    indexed_folder: Path, tmp_path: Path, name: str, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+    indexed_folder: Path,
+    tmp_path: Path,
+    name: str,
+    damage: Callable[[Path], None],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     folder = Path(shutil.copytree(indexed_folder, tmp_path / "store"))
     found = list(folder.glob(f"*/{name}"))
@@ -141,7 +163,9 @@ def test_a_damaged_index_file_costs_nothing(
     assert not list(folder.glob(f"*/{name}"))
 
 
-def test_a_folder_that_a_server_cannot_read_is_mended_by_opening_it(indexed_folder: Path, tmp_path: Path) -> None:
+def test_a_folder_that_a_server_cannot_read_is_mended_by_opening_it(
+    indexed_folder: Path, tmp_path: Path
+) -> None:
     folder = Path(shutil.copytree(indexed_folder, tmp_path / "store"))
     for path in folder.glob("*/index_metadata.pickle"):
         halved(path)
@@ -169,7 +193,11 @@ def keep_own_collection(folder: str) -> None:
     own = chromadb.PersistentClient(folder).create_collection("recipes", embedding_function=None)
     for first in range(0, 1_500, 300):
         ids = [str(number) for number in range(first, first + 300)]
-        own.upsert(ids, embeddings=[[float(one), 1.0] for one in ids], metadatas=[{"value": "no JSON {"} for _ in ids])
+        own.upsert(
+            ids,
+            embeddings=[[float(one), 1.0] for one in ids],
+            metadatas=[{"value": "no JSON {"} for _ in ids],
+        )
 
 
 def read_own_collection(folder: str) -> None:
@@ -180,7 +208,9 @@ def read_own_collection(folder: str) -> None:
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("name", ["chroma.sqlite3-shm", "ctxbudget.state", "ctxbudget.lock"])
-def test_a_damaged_file_beside_the_data_costs_nothing(folder: Path, name: str, damage: Callable[[Path], None]) -> None:
+def test_a_damaged_file_beside_the_data_costs_nothing(
+    folder: Path, name: str, damage: Callable[[Path], None]
+) -> None:
     damage(folder / name)
     assert all_is_there(folder)
 
@@ -189,9 +219,13 @@ def test_a_damaged_file_beside_the_data_costs_nothing(folder: Path, name: str, d
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_log_is_an_error_that_says_how_much(folder: Path, damage: Callable[[Path], None]) -> None:
+def test_a_damaged_log_is_an_error_that_says_how_much(
+    folder: Path, damage: Callable[[Path], None]
+) -> None:
     damage(folder / "chroma.sqlite3-wal")
-    with pytest.raises(StoreDataError, match=r"The last \d+ of \d+ writes are not in .*chroma.sqlite3-wal"):
+    with pytest.raises(
+        StoreDataError, match=r"The last \d+ of \d+ writes are not in .*chroma.sqlite3-wal"
+    ):
         ChromaStore(folder)
 
 
@@ -258,14 +292,19 @@ def test_an_empty_database_in_place_of_a_used_one_is_an_error(folder: Path, tmp_
         ChromaStore(folder)
 
 
-def test_a_folder_that_was_closed_is_not_checked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_was_closed_is_not_checked(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert all_is_there(folder)
     monkeypatch.setattr("langchain_ctxbudget.stores.chroma_files.sqlite3.connect", None)
     assert all_is_there(folder)
 
 
 def test_chromas_log_stays_short(tmp_path: Path) -> None:
-    """Every write reads it from where the index last was; a Chroma that no longer empties it makes writes slow."""
+    """Every write reads it from where the index last was.
+
+    A Chroma that no longer empties it makes writes slow.
+    """
     with ChromaStore(tmp_path) as store:
         for number in range(250):
             store.put(("a", "b"), str(number), {"v": number})
@@ -275,7 +314,7 @@ def test_chromas_log_stays_short(tmp_path: Path) -> None:
 
 
 def assert_log_is_short(folder: str) -> None:
-    import sqlite3  # noqa: PLC0415 - in a process of its own
+    import sqlite3
 
     connection = sqlite3.connect(Path(folder) / "chroma.sqlite3")
     assert connection.execute("SELECT count(*) FROM embeddings_queue").fetchone()[0] <= 101
@@ -289,7 +328,10 @@ def write_without_end(folder: str, name: str, size: int, told: Connection) -> No
     with ChromaStore(folder) as store, ContextPipeline(SETTINGS, store=store) as pipeline:
         count = 0
         while True:
-            messages = [HumanMessage(text_of(ADA, number), id=f"m{number}") for number in range(count, count + size)]
+            messages = [
+                HumanMessage(text_of(ADA, number), id=f"m{number}")
+                for number in range(count, count + size)
+            ]
             pipeline.add_messages(messages, user_id=ADA, conversation_id=name)
             count += size
             told.send(count)
@@ -319,17 +361,27 @@ def test_sixty_kills_lose_no_confirmed_message(tmp_path: Path) -> None:
     with ChromaStore(tmp_path) as store:
         for first in range(0, PREFILLED, 500):
             keys = range(first, first + 500)
-            store.batch([PutOp(("ctxbudget", "ada=40example=2Ecom~", "notes"), str(key), {"v": key}) for key in keys])
+            store.batch(
+                [
+                    PutOp(("ctxbudget", "ada=40example=2Ecom~", "notes"), str(key), {"v": key})
+                    for key in keys
+                ]
+            )
     for kill in range(KILLS):
         name = f"c{kill}"
         size = 50 if kill % 2 else 2
         confirmed[name] = confirmed_before_a_kill(tmp_path, name, size, chance.uniform(0, 0.4))
         with ChromaStore(tmp_path) as store:
             found = texts(store, ADA, name)
-        assert found[: confirmed[name]] == [text_of(ADA, number) for number in range(confirmed[name])], name
+        assert found[: confirmed[name]] == [
+            text_of(ADA, number) for number in range(confirmed[name])
+        ], name
     with ChromaStore(tmp_path) as store:
         assert all(len(texts(store, ADA, name)) >= count for name, count in confirmed.items())
-        assert len(store.search(("ctxbudget", "ada=40example=2Ecom~", "notes"), limit=PREFILLED + 1)) == PREFILLED
+        assert (
+            len(store.search(("ctxbudget", "ada=40example=2Ecom~", "notes"), limit=PREFILLED + 1))
+            == PREFILLED
+        )
 
 
 # A full disk
@@ -337,7 +389,10 @@ def test_sixty_kills_lose_no_confirmed_message(tmp_path: Path) -> None:
 
 @contextmanager
 def small_disk(folder: Path, megabytes: int) -> Iterator[Path]:
-    """A file system in memory of a few megabytes; skips the test where this user may not mount one."""
+    """A file system in memory of a few megabytes.
+
+    Skips the test where this user may not mount one.
+    """
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "ctxbudget-test", str(folder)]
     mounted = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -354,7 +409,10 @@ def add_until_it_fails(store: ChromaStore) -> int:
     count = 0
     with ContextPipeline(SETTINGS, store=store) as pipeline:
         while count < 100_000:
-            messages = [HumanMessage(text_of(ADA, number), id=f"m{number}") for number in range(count, count + 10)]
+            messages = [
+                HumanMessage(text_of(ADA, number), id=f"m{number}")
+                for number in range(count, count + 10)
+            ]
             try:
                 pipeline.add_messages(messages, user_id=ADA, conversation_id="c1")
             except StoreError:
@@ -365,7 +423,9 @@ def add_until_it_fails(store: ChromaStore) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("reopens", [False, True], ids=["goes on", "reopens"])
-def test_a_full_disk_is_an_error_and_with_room_again_all_is_there(tmp_path: Path, reopens: bool) -> None:
+def test_a_full_disk_is_an_error_and_with_room_again_all_is_there(
+    tmp_path: Path, reopens: bool
+) -> None:
     with small_disk(tmp_path / "disk", 14) as disk:
         ballast = disk / "ballast"
         ballast.write_bytes(bytes(4 * 1024 * 1024))
@@ -420,7 +480,7 @@ def test_a_vacuum_waits_for_other_threads_and_disturbs_none(tmp_path: Path) -> N
             try:
                 for number in range(60):
                     other.put(("a", "b"), str(number), {"v": number})
-            except BaseException as error:  # noqa: BLE001 - told by the test
+            except BaseException as error:
                 failures.append(error)
 
         thread = threading.Thread(target=work)

@@ -7,10 +7,17 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, RemoveMessage, convert_to_messages
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    HumanMessage,
+    RemoveMessage,
+    convert_to_messages,
+)
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget import ContextPipeline, build_context_graph
 from langchain_ctxbudget.middleware import ContextBudgetMiddleware
 from tests.integration_tests.agents import ListedState, agent_of, scripted
@@ -80,7 +87,8 @@ REPORTING = [way for name, way in WAYS.items() if name != "sync"]
 
 @every_way
 def test_a_process_that_has_forgotten_goes_on_from_the_store(way: Callable[..., Any]) -> None:
-    store, said = InMemoryStore(), list[str]()
+    store = InMemoryStore()
+    said = list[str]()
     for process in range(3):
         agent = way(store)
         for turn in range(3):
@@ -96,14 +104,17 @@ def test_that_it_goes_on_from_the_store_is_in_the_report_and_once_in_the_log(
 ) -> None:
     caplog.set_level(logging.INFO, "langchain_ctxbudget")
     store = InMemoryStore()
-    first, told = way(store), []
+    first = way(store)
+    told = []
     for agent in (first, first, second := way(store), second):
         agent.ask("One?", "Yes.")
         told.append([text for text in agent.failures() if "none of the" in text])
     newest_alone = way is NewestAlone
     assert [len(texts) for texts in told] == [0, newest_alone, 1, newest_alone]
     assert "none of the 4 messages that are stored" in told[2][0]
-    logged = [r for r in caplog.records if r.levelno == logging.INFO and "none of the" in r.getMessage()]
+    logged = [
+        r for r in caplog.records if r.levelno == logging.INFO and "none of the" in r.getMessage()
+    ]
     assert len(logged) == 1 + newest_alone
 
 
@@ -114,7 +125,9 @@ def test_a_restart_that_goes_on_from_the_store_warns_of_nothing(
     store = InMemoryStore()
     for _ in range(2):
         way(store).ask("One?", "Yes.")
-    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+    assert [
+        record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING
+    ] == []
 
 
 # -- What a state has lost
@@ -128,7 +141,10 @@ def archived(pipeline: ContextPipeline) -> list[str]:
 def state(*numbers: int, ids: bool = True) -> list[BaseMessage]:
     kinds: tuple[type[BaseMessage], ...] = (HumanMessage, AIMessage)
     return [
-        kind(f"{kind.__name__[0].lower().replace('h', 'q')}{n}", id=f"{kind.__name__}{n}" if ids else None)
+        kind(
+            f"{kind.__name__[0].lower().replace('h', 'q')}{n}",
+            id=f"{kind.__name__}{n}" if ids else None,
+        )
         for n in numbers
         for kind in kinds
     ]
@@ -145,7 +161,8 @@ def test_what_a_state_has_lost_is_archived_the_first_message_too(call: Call) -> 
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_an_agent_s_state_that_was_emptied_has_lost_its_messages(*, restarted: bool) -> None:
-    store, saver = InMemoryStore(), InMemorySaver()
+    store = InMemoryStore()
+    saver = InMemorySaver()
     agent = Middleware(store, saver)
     agent.ask("q0", "a0")
     agent.ask("q1", "a1")
@@ -160,11 +177,17 @@ def test_an_agent_s_state_that_was_emptied_has_lost_its_messages(*, restarted: b
 
 
 def human(number: int) -> dict[str, str]:
-    return {"role": "user", "content": f"Tell me something about subject {number}, its makers and its history."}
+    return {
+        "role": "user",
+        "content": f"Tell me something about subject {number}, its makers and its history.",
+    }
 
 
 def ai(number: int) -> dict[str, str]:
-    return {"role": "assistant", "content": f"Subject {number} is broad; here are {number + 3} remarks on its makers."}
+    return {
+        "role": "assistant",
+        "content": f"Subject {number} is broad; here are {number + 3} remarks on its makers.",
+    }
 
 
 def whole(turns: int) -> list[dict[str, str]]:
@@ -184,8 +207,14 @@ def test_prompts_are_those_of_messages_with_ids() -> None:
     pipeline = unnamed()
     other = ContextPipeline(pipeline.settings, store=InMemoryStore())
     for turn in range(20):
-        named = [m.model_copy(update={"id": f"m{n}"}) for n, m in enumerate(convert_to_messages(whole(turn)))]
-        (without, report), (with_ids, expected) = prompt(pipeline, whole(turn)), prompt(other, named)
+        named = [
+            m.model_copy(update={"id": f"m{n}"})
+            for n, m in enumerate(convert_to_messages(whole(turn)))
+        ]
+        (without, report), (with_ids, expected) = (
+            prompt(pipeline, whole(turn)),
+            prompt(other, named),
+        )
         assert words(without) == words(with_ids)
         assert report["stability"] == expected["stability"]
 
@@ -193,10 +222,17 @@ def test_prompts_are_those_of_messages_with_ids() -> None:
 def test_an_edit_and_another_way_on_from_the_middle_are_stored_as_they_are_now() -> None:
     pipeline = unnamed()
     prompt(pipeline, whole(9))
-    before, changed = pipeline.get_messages(**SCOPE), whole(9)
+    before = pipeline.get_messages(**SCOPE)
+    changed = whole(9)
     changed[8] = {"role": "user", "content": "Forget what I asked there."}
-    branch = [*whole(4), {"role": "assistant", "content": "Something else."}, {"role": "user", "content": "And now?"}]
+    branch = [
+        *whole(4),
+        {"role": "assistant", "content": "Something else."},
+        {"role": "user", "content": "And now?"},
+    ]
     for now in (changed, branch):
         prompt(pipeline, now)
         assert words(pipeline.get_messages(**SCOPE)) == [message["content"] for message in now[:-1]]
-    assert [message.id for message in pipeline.get_messages(**SCOPE)[:8]] == [message.id for message in before[:8]]
+    assert [message.id for message in pipeline.get_messages(**SCOPE)[:8]] == [
+        message.id for message in before[:8]
+    ]

@@ -1,4 +1,7 @@
-"""What the child of a fork does with stores and pipelines of its parent: gunicorn --preload, Celery."""
+"""What the child of a fork does with stores and pipelines of its parent.
+
+Gunicorn --preload, Celery.
+"""
 
 import multiprocessing
 import os
@@ -12,6 +15,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget import ChromaStore, ContextPipeline
 from langchain_ctxbudget.errors import StoreError, StoreLockedError
 
@@ -27,13 +31,15 @@ class Child:
         self._results = context.SimpleQueue()
         self._process = context.Process(target=self._run, args=(work,))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # a process with threads: that is what is tested
+            warnings.simplefilter(
+                "ignore", DeprecationWarning
+            )  # a process with threads: that is what is tested
             self._process.start()
 
     def _run(self, work: Callable[[], Any]) -> None:
         try:
             self._results.put(work())
-        except Exception as error:  # noqa: BLE001 - told
+        except Exception as error:
             self._results.put(error)
 
     def result(self) -> Any:
@@ -84,7 +90,9 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ContextPi
         store.close()
 
 
-def test_what_the_parent_has_refuses_the_child_and_stays(opened: ContextPipeline, tmp_path: Path) -> None:
+def test_what_the_parent_has_refuses_the_child_and_stays(
+    opened: ContextPipeline, tmp_path: Path
+) -> None:
     folder = tmp_path / "store"
     with busy(opened):
         for _ in range(2):

@@ -8,6 +8,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import create_react_agent
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget import ContextPipeline, TiktokenCounter, build_context_graph
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.integrations.graph import context_nodes
@@ -16,11 +17,20 @@ from tests.integration_tests.conftest import Invoke
 from tests.integration_tests.test_pipeline import chat
 
 CONFIG: dict[str, Any] = {"configurable": {"thread_id": "t1", "user_id": "ada"}}
-NODES = ["detect_topics", "compute_budget", "fetch_bundles", "compact_history", "retrieve", "assemble"]
+NODES = [
+    "detect_topics",
+    "compute_budget",
+    "fetch_bundles",
+    "compact_history",
+    "retrieve",
+    "assemble",
+]
 
 
 def make_pipeline(budget: int = 800) -> ContextPipeline:
-    return ContextPipeline({"max_context_tokens": budget}, system_prompt="You help.", store=InMemoryStore())
+    return ContextPipeline(
+        {"max_context_tokens": budget}, system_prompt="You help.", store=InMemoryStore()
+    )
 
 
 def test_it_has_the_six_named_nodes_in_order() -> None:
@@ -32,7 +42,9 @@ def test_it_gives_what_the_pipeline_gives(invoke: Invoke) -> None:
     messages = chat(80)
     pipeline = make_pipeline()
     pipeline.add_messages(messages, user_id="ada", conversation_id="t1")
-    direct = pipeline.assemble(HumanMessage("And now?", id="q"), user_id="ada", conversation_id="t1")
+    direct = pipeline.assemble(
+        HumanMessage("And now?", id="q"), user_id="ada", conversation_id="t1"
+    )
     state = invoke(
         build_context_graph(make_pipeline(), report="numbers"),
         {"messages": [*messages, HumanMessage("And now?", id="q")]},
@@ -44,7 +56,11 @@ def test_it_gives_what_the_pipeline_gives(invoke: Invoke) -> None:
 
 def test_a_prompt_is_begun_again_where_another_run_changed_the_conversation_meanwhile() -> None:
     graph = build_context_graph(make_pipeline(4_000))
-    other = [HumanMessage("another run's", id="o"), AIMessage("fine", id="f"), HumanMessage("go", id="g")]
+    other = [
+        HumanMessage("another run's", id="o"),
+        AIMessage("fine", id="f"),
+        HumanMessage("go", id="g"),
+    ]
     given: Any = {"messages": [*chat(2), HumanMessage("And now?", id="q")]}
     updates: dict[str, Any] = {}
     for update in graph.stream(given, CONFIG, stream_mode="updates"):
@@ -55,8 +71,12 @@ def test_a_prompt_is_begun_again_where_another_run_changed_the_conversation_mean
     assert [message.id for message in sent[1:]] == [*(m.id for m in chat(2)), "o", "f", "q"]
 
 
-@pytest.mark.parametrize("prompt", ["Be brief. " * 30, SystemMessage("Be brief. " * 30)], ids=["text", "message"])
-def test_a_prompt_and_tools_that_the_hook_was_given_are_counted_and_stand_once(invoke: Invoke, prompt: Any) -> None:
+@pytest.mark.parametrize(
+    "prompt", ["Be brief. " * 30, SystemMessage("Be brief. " * 30)], ids=["text", "message"]
+)
+def test_a_prompt_and_tools_that_the_hook_was_given_are_counted_and_stand_once(
+    invoke: Invoke, prompt: Any
+) -> None:
     graph = build_context_graph(make_pipeline(), prompt=prompt, tools=[look_up], report="numbers")
     state = invoke(graph, {"messages": [*chat(80), HumanMessage("And now?")]}, CONFIG)
     system = state["llm_input_messages"][0].text
@@ -105,7 +125,9 @@ def test_a_node_that_calls_the_graph_itself_needs_no_place() -> None:
     given: list[str] = []
 
     def node(state: Any, config: RunnableConfig) -> dict[str, Any]:
-        given.append(graph.invoke({"messages": state["messages"]}, config)["llm_input_messages"][-1].content)
+        given.append(
+            graph.invoke({"messages": state["messages"]}, config)["llm_input_messages"][-1].content
+        )
         return {}
 
     as_node(MessagesState, node).invoke({"messages": [HumanMessage("Hello")]}, CONFIG)
@@ -125,4 +147,7 @@ def test_a_graph_in_a_chain_within_a_node_needs_no_place(invoke: Invoke) -> None
 def test_a_hook_of_an_agent_has_a_place_from_the_agent(invoke: Invoke) -> None:
     hook = build_context_graph(make_pipeline())
     agent = create_react_agent(scripted("Hello!"), [], pre_model_hook=hook)
-    assert invoke(agent, {"messages": [HumanMessage("Hi")]}, CONFIG)["messages"][-1].content == "Hello!"
+    assert (
+        invoke(agent, {"messages": [HumanMessage("Hi")]}, CONFIG)["messages"][-1].content
+        == "Hello!"
+    )

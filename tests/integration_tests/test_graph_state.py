@@ -1,4 +1,7 @@
-"""The state between the nodes of the context graph: what it holds, who may write it, and what follows from it."""
+"""The state between the nodes of the context graph.
+
+What it holds, who may write it, and what follows from it.
+"""
 
 import copy
 import json
@@ -13,6 +16,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget import ContextPipeline, build_context_graph
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
 from langchain_ctxbudget.integrations.graph import NODES, ContextState, context_nodes
@@ -25,16 +29,26 @@ CHANNELS = dict(zip(NODES, ("detected", "budget", "bundles", "history", "retriev
 GARDEN = {"label": "Garden", "context": "The garden has three beds."}
 BIKE = {"label": "Bike", "context": "The bike is blue."}
 LAYER = {"name": "Open files", "items": ["notes.md is open"], "min_tokens": 10, "ideal_tokens": 100}
-ASKED = {"messages": [*chat(60), HumanMessage("What did I say about the garden and number 7?", id="q")]}
+ASKED = {
+    "messages": [*chat(60), HumanMessage("What did I say about the garden and number 7?", id="q")]
+}
 NOON = datetime(2026, 11, 26, 12, tzinfo=UTC)
 
 
 def make_pipeline(
     store: InMemoryStore | None = None, later: timedelta = timedelta(), **settings: Any
 ) -> ContextPipeline:
-    settings = {"max_context_tokens": 900, "topics": [GARDEN, BIKE], "layers": [LAYER], "learn": False} | settings
+    settings = {
+        "max_context_tokens": 900,
+        "topics": [GARDEN, BIKE],
+        "layers": [LAYER],
+        "learn": False,
+    } | settings
     return ContextPipeline(
-        settings, system_prompt="You help.", store=store or InMemoryStore(), clock=lambda: NOON + later
+        settings,
+        system_prompt="You help.",
+        store=store or InMemoryStore(),
+        clock=lambda: NOON + later,
     )
 
 
@@ -66,22 +80,38 @@ def test_every_step_writes_its_channel_as_plain_data_that_updates_show() -> None
 
 @pytest.mark.parametrize("node", NODES[1:])
 @pytest.mark.parametrize("turn", ["first", "goes on", "tools"])
-def test_a_checkpoint_between_two_nodes_gives_the_same_prompt_in_another_process(node: str, turn: str) -> None:
-    given, results = ASKED, []
+def test_a_checkpoint_between_two_nodes_gives_the_same_prompt_in_another_process(
+    node: str, turn: str
+) -> None:
+    given = ASKED
+    results = []
     earlier = {"messages": [*chat(60), HumanMessage("What did I say about number 3?", id="q0")]}
     if turn == "goes on":
-        given = {"messages": [*earlier["messages"], AIMessage("This.", id="a0"), ASKED["messages"][-1]]}
+        given = {
+            "messages": [*earlier["messages"], AIMessage("This.", id="a0"), ASKED["messages"][-1]]
+        }
     if turn == "tools":
-        given = {"messages": [*ASKED["messages"], wants("look_up"), ToolMessage("7.", tool_call_id="k0", id="r")]}
+        given = {
+            "messages": [
+                *ASKED["messages"],
+                wants("look_up"),
+                ToolMessage("7.", tool_call_id="k0", id="r"),
+            ]
+        }
     for resumed in (False, True):
-        store, saver = InMemoryStore(), InMemorySaver()
+        store = InMemoryStore()
+        saver = InMemorySaver()
         first = build_context_graph(make_pipeline(store), checkpointer=saver, report="texts")
         config: Any = {"configurable": {**CONFIG["configurable"], "checkpoint_ns": ""}}
         if turn != "first":
-            build_context_graph(make_pipeline(store)).invoke(earlier if turn == "goes on" else ASKED, CONFIG)
+            build_context_graph(make_pipeline(store)).invoke(
+                earlier if turn == "goes on" else ASKED, CONFIG
+            )
         list(first.stream(given, config, interrupt_before=[node] if resumed else None))
         if resumed:  # an hour later, so the cache is cold by now
-            first = build_context_graph(make_pipeline(store, timedelta(hours=1)), checkpointer=saver, report="texts")
+            first = build_context_graph(
+                make_pipeline(store, timedelta(hours=1)), checkpointer=saver, report="texts"
+            )
             first.invoke(None, config)
         results.append(first.get_state(config).values)
     whole, again = results
@@ -92,18 +122,25 @@ def test_a_checkpoint_between_two_nodes_gives_the_same_prompt_in_another_process
 
 
 def test_a_middle_that_is_left_out_is_so_in_another_process_between_two_nodes() -> None:
-    store, rng, so_far, clock = InMemoryStore(), random.Random(1), list[BaseMessage](), growing.Clock()
+    store = InMemoryStore()
+    rng = random.Random(1)
+    so_far = list[BaseMessage]()
+    clock = growing.Clock()
     for number in range(60):
         clock.move(60)
         given = {"messages": [*so_far, HumanMessage(growing.said(rng, 9), id=f"q{number}")]}
         before = copy.deepcopy(store)
-        whole = build_context_graph(growing.made(clock, store)).invoke(given, CONFIG)["llm_input_messages"]
+        whole = build_context_graph(growing.made(clock, store)).invoke(given, CONFIG)[
+            "llm_input_messages"
+        ]
         if "are left out here" in said(whole):
             break
         so_far = [*given["messages"], AIMessage(growing.said(rng, 40), id=f"a{number}")]
     assert "are left out here" in said(whole)
     for node in NODES[2:]:
-        saver, kept, later = InMemorySaver(), copy.deepcopy(before), copy.deepcopy(clock)
+        saver = InMemorySaver()
+        kept = copy.deepcopy(before)
+        later = copy.deepcopy(clock)
         first = build_context_graph(growing.made(clock, kept), checkpointer=saver)
         list(first.stream(given, CONFIG, interrupt_before=[node]))
         later.move(3_600)
@@ -124,7 +161,10 @@ def test_topics_of_a_node_of_ones_own_are_those_of_the_prompt() -> None:
 def test_a_budget_of_a_node_of_ones_own_divides_the_prompt() -> None:
     history = []
     for tokens in (1_000, 400):
-        _, report = sent({"compute_budget": lambda _, tokens=tokens: {"budget": {"layers": {"L6": tokens}}}}, 2_000)
+        _, report = sent(
+            {"compute_budget": lambda _, tokens=tokens: {"budget": {"layers": {"L6": tokens}}}},
+            2_000,
+        )
         history += [one for one in report["layers"] if one["layer"] == "L6"]
     assert [one["allocated_tokens"] for one in history] == [1_000, 400]
     assert history[1]["used_tokens"] <= 400 < history[0]["used_tokens"]
@@ -144,11 +184,16 @@ def test_a_summary_of_a_node_of_ones_own_covers_what_is_before_its_cut() -> None
     text, report = sent({"compact_history": lambda _: {"history": own}}, 4_000)
     assert "counted to fifty" in text
     assert [one["first"] for one in report["coverage"] if one["state"] == "verbatim"] == [51]
-    assert {one["state"] for one in report["coverage"] if one["last"] <= 50} <= {"summarized", "retrieved"}
+    assert {one["state"] for one in report["coverage"] if one["last"] <= 50} <= {
+        "summarized",
+        "retrieved",
+    }
 
 
 def test_what_a_node_of_ones_own_has_found_is_all_that_is_quoted() -> None:
-    text, report = sent({"retrieve": lambda _: {"retrieved": [{"text": "From the wiki: 42", "id": "wiki/1"}]}})
+    text, report = sent(
+        {"retrieve": lambda _: {"retrieved": [{"text": "From the wiki: 42", "id": "wiki/1"}]}}
+    )
     assert "- From the wiki: 42\n" in text
     assert items(report, "L5") == ["wiki/1"]
 
@@ -175,18 +220,26 @@ def test_texts_of_a_node_of_ones_own_are_data_and_fit() -> None:
     ("node", "update", "told"),
     [
         ("retrieve", {"retrieved": [{"id": "a"}]}, r"'retrieved\..*text'"),
-        ("retrieve", {"retrieved": [{"text": "a", "layer": "L2"}]}, r"layers \['L2'\]; here they may be of \['L5'\]"),
+        (
+            "retrieve",
+            {"retrieved": [{"text": "a", "layer": "L2"}]},
+            r"layers \['L2'\]; here they may be of \['L5'\]",
+        ),
         ("compute_budget", {"budget": {"layers": {"L5": -1}}}, r"-1 to 'budget\.layers\.L5'"),
         ("compact_history", {"history": {"position": "ten"}}, r"'ten' to 'history\.position'"),
     ],
 )
-def test_what_cannot_be_read_is_an_error_that_names_the_place(node: str, update: Any, told: str) -> None:
+def test_what_cannot_be_read_is_an_error_that_names_the_place(
+    node: str, update: Any, told: str
+) -> None:
     with pytest.raises(InputError, match=told):
         sent({node: lambda _: update})
 
 
 def test_a_node_of_an_unknown_name_is_refused() -> None:
-    with pytest.raises(InvalidSettingsError, match="no nodes \\['rank'\\]; the nodes are detect_topics"):
+    with pytest.raises(
+        InvalidSettingsError, match="no nodes \\['rank'\\]; the nodes are detect_topics"
+    ):
         build_context_graph(make_pipeline(), nodes={"rank": lambda _: {}})
 
 
@@ -194,9 +247,13 @@ def test_a_node_of_an_unknown_name_is_refused() -> None:
 
 
 def own_graph(without: str = "", after: Mapping[str, Any] | None = None) -> Any:
-    graph, before = StateGraph(ContextState), START
+    graph = StateGraph(ContextState)
+    before = START
     for name, node in context_nodes(make_pipeline(), report="texts").items():
-        for each, step in [(name, node), *([(f"after {name}", (after or {})[name])] if name in (after or {}) else [])]:
+        for each, step in [
+            (name, node),
+            *([(f"after {name}", (after or {})[name])] if name in (after or {}) else []),
+        ]:
             if each != without:
                 graph.add_node(each, step)
                 graph.add_edge(before, each)
@@ -205,7 +262,9 @@ def own_graph(without: str = "", after: Mapping[str, Any] | None = None) -> Any:
     return graph.compile(checkpointer=InMemorySaver())
 
 
-def test_single_nodes_make_the_same_prompt_in_a_graph_of_ones_own_also_where_some_are_left_out() -> None:
+def test_single_nodes_make_the_same_prompt_in_a_graph_of_ones_own_also_where_some_are_left_out() -> (
+    None
+):
     usual, _ = sent()
     for without in ("", *NODES[:-1]):
         state = own_graph(without).invoke(ASKED, CONFIG)
@@ -220,12 +279,18 @@ def test_a_node_in_between_changes_what_the_next_one_reads() -> None:
 
 
 def test_what_was_written_for_one_turn_is_not_read_in_the_next() -> None:
-    own, usual = own_graph(), build_context_graph(make_pipeline())
+    own = own_graph()
+    usual = build_context_graph(make_pipeline())
     for graph, given in ((own, ASKED["messages"]), (usual, ASKED["messages"])):
         graph.invoke({"messages": given}, CONFIG)
     new = [AIMessage("That.", id="a"), HumanMessage("And subject 9?", id="q2")]
     updates = list(own.stream({"messages": new}, CONFIG, stream_mode="updates"))
     [first] = updates[0].values()
-    assert {name for name, data in first.items() if data is None} == {"budget", "bundles", "history", "retrieved"}
+    assert {name for name, data in first.items() if data is None} == {
+        "budget",
+        "bundles",
+        "history",
+        "retrieved",
+    }
     whole = usual.invoke({"messages": [*ASKED["messages"], *new]}, CONFIG)
     assert updates[-1]["assemble"]["llm_input_messages"] == whole["llm_input_messages"]

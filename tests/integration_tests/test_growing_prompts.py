@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget import AssembledContext, ContextPipeline, ContextReport
 from langchain_ctxbudget.budget import Reason
 from langchain_ctxbudget.demo import DEMO_QUESTION, demo_messages
@@ -48,7 +49,12 @@ def clock() -> Clock:
 
 
 def made(clock: Clock, store: BaseStore | None = None, **changes: object) -> ContextPipeline:
-    chosen = {"max_context_tokens": BUDGET, "cache_lifetime_seconds": 300, "learn": False, **changes}
+    chosen = {
+        "max_context_tokens": BUDGET,
+        "cache_lifetime_seconds": 300,
+        "learn": False,
+        **changes,
+    }
     return ContextPipeline(chosen, system_prompt="You are helpful.", store=store, clock=clock)
 
 
@@ -60,7 +66,9 @@ def text_of(messages: list[BaseMessage]) -> str:
     return "\x00".join(f"{message.type}\x01{message.text}" for message in messages)
 
 
-def talk(pipeline: ContextPipeline, clock: Clock, turns: int, seed: int = 1) -> Iterator[AssembledContext]:
+def talk(
+    pipeline: ContextPipeline, clock: Clock, turns: int, seed: int = 1
+) -> Iterator[AssembledContext]:
     """Asks and is answered, a minute from turn to turn."""
     rng = random.Random(seed)
     for _ in range(turns):
@@ -85,14 +93,21 @@ def test_between_steps_a_prompt_is_the_last_one_and_more(clock: Clock) -> None:
 
 
 def test_without_a_cache_and_for_recall_the_block_of_earlier_turns_goes(clock: Clock) -> None:
-    for changes in ({"cache_lifetime_seconds": 0}, {"emphasis": "recall"}, {"layout": "system_first"}):
+    for changes in (
+        {"cache_lifetime_seconds": 0},
+        {"emphasis": "recall"},
+        {"layout": "system_first"},
+    ):
         prompts = list(talk(made(clock, **changes), clock, 25))
-        blocks = [sum("<context>" in message.text for message in prompt.messages) for prompt in prompts]
+        blocks = [
+            sum("<context>" in message.text for message in prompt.messages) for prompt in prompts
+        ]
         assert max(blocks) == 1, changes
 
 
 def test_a_new_process_goes_on_with_the_same_bytes(clock: Clock) -> None:
-    store, rng = InMemoryStore(), random.Random(3)
+    store = InMemoryStore()
+    rng = random.Random(3)
     prompts: list[AssembledContext] = []
     for _ in range(25):
         clock.move(60)
@@ -107,7 +122,9 @@ def test_a_new_process_goes_on_with_the_same_bytes(clock: Clock) -> None:
 
 def again(prompt: AssembledContext) -> int:
     """Returns how many items of earlier blocks a prompt shows."""
-    return sum(item.reason is Reason.AS_SENT for layer in prompt.report.layers for item in layer.items)
+    return sum(
+        item.reason is Reason.AS_SENT for layer in prompt.report.layers for item in layer.items
+    )
 
 
 def test_another_system_prompt_or_tool_makes_a_step(clock: Clock) -> None:
@@ -123,7 +140,9 @@ def test_another_system_prompt_or_tool_makes_a_step(clock: Clock) -> None:
     goes_on = made(clock, store).assemble(question, **SCOPE)
     assert again(goes_on)
     assert not again(made(clock, store).assemble(question, tools=[look_up], **SCOPE))
-    other = ContextPipeline(made(clock).settings, system_prompt="You are brief.", store=store, clock=clock)
+    other = ContextPipeline(
+        made(clock).settings, system_prompt="You are brief.", store=store, clock=clock
+    )
     assert not again(other.assemble(question, **SCOPE))
 
 
@@ -138,8 +157,11 @@ def test_when_the_cache_is_cold_the_next_prompt_is_a_step(clock: Clock) -> None:
         assert bool(again(prompt)) is goes_on
 
 
-def test_a_cold_prompt_fills_the_window_and_the_next_one_goes_on_with_half_of_it(clock: Clock) -> None:
-    store, question = InMemoryStore(), HumanMessage("What about the violin concert?", id="asked")
+def test_a_cold_prompt_fills_the_window_and_the_next_one_goes_on_with_half_of_it(
+    clock: Clock,
+) -> None:
+    store = InMemoryStore()
+    question = HumanMessage("What about the violin concert?", id="asked")
     pipeline = made(clock, store)
     list(talk(pipeline, clock, 60))
     clock.move(3_600)
@@ -163,7 +185,10 @@ def test_a_turn_that_takes_longer_than_the_cache_lives_keeps_it_warm(clock: Cloc
         pipeline.assemble(turn, **SCOPE)
         clock.move(200)
         call = {"name": "look", "args": {"step": step}, "id": f"call{step}"}
-        turn += [AIMessage("", tool_calls=[call]), ToolMessage("Nothing yet.", tool_call_id=f"call{step}")]
+        turn += [
+            AIMessage("", tool_calls=[call]),
+            ToolMessage("Nothing yet.", tool_call_id=f"call{step}"),
+        ]
     before = pipeline.assemble(turn, **SCOPE)
     pipeline.add_messages([*turn, AIMessage("On Friday.")], **SCOPE)
     clock.move(200)
@@ -171,7 +196,9 @@ def test_a_turn_that_takes_longer_than_the_cache_lives_keeps_it_warm(clock: Cloc
     assert text_of(after.messages).startswith(text_of(before.messages))
 
 
-def test_within_a_turn_the_cache_holds_what_the_turn_began_with_though_it_was_cold_then(clock: Clock) -> None:
+def test_within_a_turn_the_cache_holds_what_the_turn_began_with_though_it_was_cold_then(
+    clock: Clock,
+) -> None:
     pipeline = made(clock)
     list(talk(pipeline, clock, 20))
     clock.move(3_600)
@@ -189,12 +216,18 @@ def test_what_a_cache_holds_is_counted_however_prompts_are_made(clock: Clock) ->
     for emphasis in ("recall", "cache"):
         reports = [prompt.report for prompt in talk(made(clock, emphasis=emphasis), clock, 30)]
         whole[emphasis] = reports[-1].stability.whole_effective_tokens
-    assert whole["recall"] == whole["cache"]  # everything would be sent in the same way, and be cached as well
+    assert (
+        whole["recall"] == whole["cache"]
+    )  # everything would be sent in the same way, and be cached as well
 
 
-def test_a_message_that_changes_between_prompt_and_answer_takes_the_blocks_along(clock: Clock) -> None:
+def test_a_message_that_changes_between_prompt_and_answer_takes_the_blocks_along(
+    clock: Clock,
+) -> None:
     pipeline = made(clock)
-    ids = pipeline.add_messages([HumanMessage("The violin concert is on Friday."), AIMessage("Noted.")], **SCOPE)
+    ids = pipeline.add_messages(
+        [HumanMessage("The violin concert is on Friday."), AIMessage("Noted.")], **SCOPE
+    )
     list(talk(pipeline, clock, 30))
     clock.move(60)
     question = HumanMessage("When is the violin concert?")
@@ -208,16 +241,24 @@ def test_a_message_that_changes_between_prompt_and_answer_takes_the_blocks_along
 def test_earlier_blocks_are_in_the_report_and_add_up(clock: Clock) -> None:
     prompts = list(talk(made(clock), clock, 40))
     for stored, report in zip(range(0, 80, 2), (prompt.report for prompt in prompts), strict=True):
-        used = sum(layer.used_tokens for layer in report.layers) + sum(report.overhead_tokens.values())
+        used = sum(layer.used_tokens for layer in report.layers) + sum(
+            report.overhead_tokens.values()
+        )
         assert used == report.total_tokens
-        covered = [position for part in report.coverage for position in range(part.first, part.last + 1)]
+        covered = [
+            position for part in report.coverage for position in range(part.first, part.last + 1)
+        ]
         assert covered == [*range(1, stored + 1)]
     assert any(map(again, prompts))
 
 
 def test_nothing_is_quoted_twice_in_a_stretch(clock: Clock) -> None:
     for prompt in talk(made(clock), clock, 40):
-        blocks = [message.text for message in prompt.messages if "<conversation_summary>" not in message.text]
+        blocks = [
+            message.text
+            for message in prompt.messages
+            if "<conversation_summary>" not in message.text
+        ]
         lines = [line for block in blocks for line in block.splitlines() if line.startswith("- ")]
         assert len(lines) == len({*lines})
 
@@ -240,7 +281,12 @@ def test_what_is_forgotten_is_in_no_block(clock: Clock) -> None:
 def test_small_talk_gets_no_block(clock: Clock) -> None:
     pipeline = made(clock)
     list(talk(pipeline, clock, 60))
-    talked = ("ok thanks", "Yes, see you tomorrow.", "ok, talk to you on Monday at 3", "Have a nice weekend!")
+    talked = (
+        "ok thanks",
+        "Yes, see you tomorrow.",
+        "ok, talk to you on Monday at 3",
+        "Have a nice weekend!",
+    )
     for words in (*talked, "What is the capital of France?"):
         clock.move(60)
         report = pipeline.assemble(words, **SCOPE).report
@@ -254,17 +300,25 @@ def test_small_talk_gets_no_block(clock: Clock) -> None:
 
 
 @settings(max_examples=15, deadline=None)
-@given(st.lists(st.sampled_from(["ask", "wait", "edit", "restart", "remove", "fork"]), max_size=25), st.integers(0, 99))
+@given(
+    st.lists(st.sampled_from(["ask", "wait", "edit", "restart", "remove", "fork"]), max_size=25),
+    st.integers(0, 99),
+)
 def test_whatever_happens_prompts_fit_and_the_report_adds_up(story: list[str], seed: int) -> None:
-    clock, store, rng = Clock(), InMemoryStore(), random.Random(seed)
-    pipeline, scope = made(clock, store), dict(SCOPE)
+    clock = Clock()
+    store = InMemoryStore()
+    rng = random.Random(seed)
+    pipeline = made(clock, store)
+    scope = dict(SCOPE)
     for number, event in enumerate(["ask"] * 8 + story):
         clock.move(400 if event == "wait" else 30)
         ids = [str(message.id) for message in pipeline.get_messages(**scope)]
         question = HumanMessage(said(rng, 8))
         report = pipeline.assemble(question, **scope).report
         assert report.total_tokens <= BUDGET
-        used = sum(layer.used_tokens for layer in report.layers) + sum(report.overhead_tokens.values())
+        used = sum(layer.used_tokens for layer in report.layers) + sum(
+            report.overhead_tokens.values()
+        )
         assert used == report.total_tokens
         assert ContextReport.from_dict(report.to_dict()) == report
         if event == "restart":
@@ -272,7 +326,9 @@ def test_whatever_happens_prompts_fit_and_the_report_adds_up(story: list[str], s
         if event == "edit" and ids:
             pipeline.edit_message(rng.choice(ids), HumanMessage(said(rng, 5)), **scope)
         if event == "remove" and ids:
-            pipeline.remove_messages(rng.choice(ids), on_removal=rng.choice(["archive", "forget"]), **scope)
+            pipeline.remove_messages(
+                rng.choice(ids), on_removal=rng.choice(["archive", "forget"]), **scope
+            )
         if event == "fork" and ids:
             pipeline.fork(f"fork {number}", **scope)
             scope["conversation_id"] = f"fork {number}"
@@ -281,7 +337,11 @@ def test_whatever_happens_prompts_fit_and_the_report_adds_up(story: list[str], s
 
 def test_a_full_prompt_keeps_its_first_half_and_leaves_out_its_middle(clock: Clock) -> None:
     prompts = list(talk(made(clock), clock, 60))
-    shorter = [pair for pair in pairwise(prompts) if "are left out here" in text_of(pair[1].messages)[-BUDGET * 3 :]]
+    shorter = [
+        pair
+        for pair in pairwise(prompts)
+        if "are left out here" in text_of(pair[1].messages)[-BUDGET * 3 :]
+    ]
     moved = [(a, b) for a, b in shorter if b.report.stability.compaction_step]
     assert moved
     for before, now in moved:
@@ -292,25 +352,41 @@ def test_a_full_prompt_keeps_its_first_half_and_leaves_out_its_middle(clock: Clo
         assert text_of(now.messages)[:400] == text_of(before.messages)[:400]
 
 
-def test_a_small_window_finds_old_facts_however_full_it_is_when_the_question_comes(clock: Clock) -> None:
-    facts = {"What does the handheld scanner cost?": "£32", "What does the accessibility review cost?": "£900"}
+def test_a_small_window_finds_old_facts_however_full_it_is_when_the_question_comes(
+    clock: Clock,
+) -> None:
+    facts = {
+        "What does the handheld scanner cost?": "£32",
+        "What does the accessibility review cost?": "£900",
+    }
     facts |= {DEMO_QUESTION: "38p", "Why was Tomasz against the tablet?": "swells"}
     facts["When is the quiet hour?"] = "at four"
-    pipeline, said_so_far, found = made(clock, max_context_tokens=1_000), demo_messages(), list[int]()
+    pipeline = made(clock, max_context_tokens=1_000)
+    said_so_far = demo_messages()
+    found = list[int]()
     pipeline.add_messages(said_so_far[:240], **SCOPE)
     for at in range(240, 270, 2):
         clock.move(60)
-        asked = [(text_of(pipeline.assemble(question, **SCOPE).messages), fact) for question, fact in facts.items()]
+        asked = [
+            (text_of(pipeline.assemble(question, **SCOPE).messages), fact)
+            for question, fact in facts.items()
+        ]
         found.append(sum(fact in text for text, fact in asked))
-        pipeline.add_messages([*pipeline.assemble([said_so_far[at]], **SCOPE).turn, said_so_far[at + 1]], **SCOPE)
+        pipeline.add_messages(
+            [*pipeline.assemble([said_so_far[at]], **SCOPE).turn, said_so_far[at + 1]], **SCOPE
+        )
     assert min(found) >= 3, found
 
 
 @pytest.mark.parametrize("event", ["edit", "pin"])
-def test_what_is_edited_or_pinned_in_a_middle_that_is_left_out_makes_a_step(clock: Clock, event: str) -> None:
+def test_what_is_edited_or_pinned_in_a_middle_that_is_left_out_makes_a_step(
+    clock: Clock, event: str
+) -> None:
     pipeline = made(clock)
     for prompt in talk(pipeline, clock, 60):
-        if found := re.search(r"Messages (\d+) to (\d+) are left out here", text_of(prompt.messages)):
+        if found := re.search(
+            r"Messages (\d+) to (\d+) are left out here", text_of(prompt.messages)
+        ):
             break
     assert found
     message = pipeline.get_messages(**SCOPE)[int(found[1])]
@@ -331,10 +407,17 @@ def of_eval(name: str, messages: int) -> list[BaseMessage]:
     with gzip.open(file, "rt", encoding="utf-8") as lines:
         turns = json.loads(next(lines))["turns"][:messages]
     kinds: dict[bool, type[BaseMessage]] = {True: HumanMessage, False: AIMessage}
-    return [kinds[turn["speaker"] == turns[0]["speaker"]](turn["text"], name=turn["speaker"]) for turn in turns]
+    return [
+        kinds[turn["speaker"] == turns[0]["speaker"]](turn["text"], name=turn["speaker"])
+        for turn in turns
+    ]
 
 
-REPLAYED = {"demo": (160, [1_000, 2_500]), "locomo": (140, [1_000, 2_000]), "realmem": (60, [5_000])}
+REPLAYED = {
+    "demo": (160, [1_000, 2_500]),
+    "locomo": (140, [1_000, 2_000]),
+    "realmem": (60, [5_000]),
+}
 
 
 @pytest.mark.parametrize(
@@ -365,12 +448,16 @@ def test_depth_says_how_much_is_retrieved_and_what_nobody_planned_stays_empty(cl
 
 
 def test_a_result_that_is_clipped_where_it_stands_is_no_reason_for_a_step(clock: Clock) -> None:
-    pipeline, log, steps = made(clock, max_context_tokens=8_000), "GET /tools/1001 719 ms\n" * 4_000, list[bool]()
+    pipeline = made(clock, max_context_tokens=8_000)
+    log = "GET /tools/1001 719 ms\n" * 4_000
+    steps = list[bool]()
     for day in range(6):
         clock.move(60)
         call = {"name": "read_log", "args": {"day": day}, "id": f"call-{day}", "type": "tool_call"}
         asked = pipeline.assemble(f"Anything in the log of day {day}?", **SCOPE)
         steps.append(asked.report.stability.compaction_step)
         result = ToolMessage(log, tool_call_id=f"call-{day}")
-        pipeline.add_messages([*asked.turn, AIMessage("", tool_calls=[call]), result, AIMessage("Quiet.")], **SCOPE)
+        pipeline.add_messages(
+            [*asked.turn, AIMessage("", tool_calls=[call]), result, AIMessage("Quiet.")], **SCOPE
+        )
     assert not any(steps[1:])

@@ -1,4 +1,7 @@
-"""Whatever a message, an id or a name is made of, it is data: kept and given back equal, on every store."""
+"""Whatever a message, an id or a name is made of, it is data.
+
+Kept and given back equal, on every store.
+"""
 
 import itertools
 import json
@@ -9,9 +12,17 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, RemoveMessage, ToolMessage, message_to_dict
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    HumanMessage,
+    RemoveMessage,
+    ToolMessage,
+    message_to_dict,
+)
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.errors import (
     CtxBudgetError,
@@ -52,12 +63,31 @@ TEXTS = {
     "json": '{"json": "{}"}',
     "sql": "'; DROP TABLE store; --",
 }
-KEYS = ["$eq", "$and", "", ".", "a.b", "\0", "__proto__", "json", "value", "*", "%", "'", '"', "\n", "k" * 10_000]
+KEYS = [
+    "$eq",
+    "$and",
+    "",
+    ".",
+    "a.b",
+    "\0",
+    "__proto__",
+    "json",
+    "value",
+    "*",
+    "%",
+    "'",
+    '"',
+    "\n",
+    "k" * 10_000,
+]
 VALUES: dict[str, tuple[Any, Any]] = {
     "bytes": (b"\x00\xff", "AP8="),
     "nan": (float("nan"), "NaN"),
     "infinities": ([float("inf"), float("-inf")], ["Infinity", "-Infinity"]),
-    "large numbers": ([10**400, -(2**63) - 1, 1e308, 5e-324], [10**400, -(2**63) - 1, 1e308, 5e-324]),
+    "large numbers": (
+        [10**400, -(2**63) - 1, 1e308, 5e-324],
+        [10**400, -(2**63) - 1, 1e308, 5e-324],
+    ),
     "tuple": ((1, (2,)), [1, [2]]),
     "opaque": (Opaque(), "<opaque>"),
     "type": (Opaque, repr(Opaque)),
@@ -69,11 +99,23 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "100 deep": (nested(100), nested(100)),
 }
 IDS = [
-    *("a/b", "lane/0", "joined", "lanes", "../..", "a'b\"c", "two\nlines", "nul \0", "half \ud800", "\U0001f642"),
+    *(
+        "a/b",
+        "lane/0",
+        "joined",
+        "lanes",
+        "../..",
+        "a'b\"c",
+        "two\nlines",
+        "nul \0",
+        "half \ud800",
+        "\U0001f642",
+    ),
     *("%", "_", "*", ".", "~", "a~2", "$eq", " ", "{}"),
     "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=10_000)),
 ]
-"""No compression makes the last one short enough for an index of PostgreSQL, which takes 2,704 bytes."""
+"""No compression makes the last one short enough for an index of PostgreSQL, which takes 2,704
+bytes."""
 
 
 def encodable(text: str) -> str:
@@ -99,7 +141,9 @@ def result(text: str) -> BaseMessage:
     return ToolMessage(text, tool_call_id=text, name=text, artifact={encodable(text): text})
 
 
-def check_round(store: BaseStore, call: Call, given: Sequence[BaseMessage], wanted: Sequence[BaseMessage]) -> None:
+def check_round(
+    store: BaseStore, call: Call, given: Sequence[BaseMessage], wanted: Sequence[BaseMessage]
+) -> None:
     """Add, read with another pipeline, add again, edit, make a prompt, export, forget.
 
     Args:
@@ -110,11 +154,15 @@ def check_round(store: BaseStore, call: Call, given: Sequence[BaseMessage], want
     """
     pipeline = ContextPipeline({"max_context_tokens": 2_000}, store=store)
     ids = call(pipeline, "add_messages", given, **SCOPE)
-    named = [message.model_copy(update={"id": key}) for message, key in zip(given, ids, strict=True)]
+    named = [
+        message.model_copy(update={"id": key}) for message, key in zip(given, ids, strict=True)
+    ]
     expected = [as_given(message) | {"id": key} for message, key in zip(wanted, ids, strict=True)]
     other = ContextPipeline({"max_context_tokens": 2_000}, store=store)
     assert [as_given(message) for message in call(other, "get_messages", **SCOPE)] == expected
-    assert [as_given(message) for message in call(other, "get_page", limit=200, **SCOPE).messages] == expected
+    assert [
+        as_given(message) for message in call(other, "get_page", limit=200, **SCOPE).messages
+    ] == expected
     assert call(other, "add_messages", named, **SCOPE) == ids
     assert call(other, "sync", named, **SCOPE) == ids
     assert [message.id for message in call(other, "get_messages", **SCOPE)] == ids
@@ -125,8 +173,13 @@ def check_round(store: BaseStore, call: Call, given: Sequence[BaseMessage], want
     call(pipeline, "sync", [*named[:-1], HumanMessage("Edited.", id=ids[-1])], **SCOPE)
     call(other, "edit_message", ids[-1], named[-1], **SCOPE)
     assert [as_given(message) for message in call(pipeline, "get_messages", **SCOPE)] == expected
-    lines = [json.loads(line)["value"] for line in call(pipeline, "export_user", user_id=SCOPE["user_id"])]
-    exported = {(data := line["message"]["data"])["id"]: data for line in lines if "message" in line}
+    lines = [
+        json.loads(line)["value"]
+        for line in call(pipeline, "export_user", user_id=SCOPE["user_id"])
+    ]
+    exported = {
+        (data := line["message"]["data"])["id"]: data for line in lines if "message" in line
+    }
     assert list(map(exported.get, ids)) == expected
     call(pipeline, "remove_messages", ids, on_removal="forget", **SCOPE)
     assert call(other, "get_messages", **SCOPE) == []
@@ -148,8 +201,11 @@ def test_values_come_back_as_json_can_hold_them(store: BaseStore, call: Call) ->
         in_content = HumanMessage([{"type": "custom", "data": data}])
         return [HumanMessage("hello", additional_kwargs=extra, response_metadata=extra), in_content]
 
-    given, wanted = ([one for pair in VALUES.values() for one in made(pair[place])] for place in (0, 1))
-    pair, character = HumanMessage("\ud83d" + "\ude42"), HumanMessage("\U0001f642")
+    given, wanted = (
+        [one for pair in VALUES.values() for one in made(pair[place])] for place in (0, 1)
+    )
+    pair = HumanMessage("\ud83d" + "\ude42")
+    character = HumanMessage("\U0001f642")
     check_round(store, call, [*given, pair], [*wanted, character])
 
 
@@ -172,9 +228,13 @@ def test_any_text_is_a_message_id(store: BaseStore, call: Call) -> None:
 
 @pytest.mark.parametrize("name", ["user_id", "conversation_id"])
 def test_any_text_is_a_user_and_a_conversation(store: BaseStore, call: Call, name: str) -> None:
-    pipeline = ContextPipeline({"learn": False}, store=store)  # else what it writes comes in between
+    pipeline = ContextPipeline(
+        {"learn": False}, store=store
+    )  # else what it writes comes in between
     for n, key in enumerate(IDS):
-        call(pipeline, "add_messages", [HumanMessage(f"number {n}", id="m")], **{**SCOPE, name: key})
+        call(
+            pipeline, "add_messages", [HumanMessage(f"number {n}", id="m")], **{**SCOPE, name: key}
+        )
     call(pipeline, "clear", **{**SCOPE, name: IDS[0]})
     for n, key in enumerate(IDS):
         found = call(ContextPipeline(store=store), "get_messages", **{**SCOPE, name: key})
@@ -209,27 +269,47 @@ def test_what_json_cannot_hold_is_an_error_before_anything_is_written(call: Call
 EMPTY = HumanMessage(" ")
 RESULT = ToolMessage("x", tool_call_id="a")
 NO_TURN: list[tuple[Any, type[Exception], str]] = [
-    *((it, EmptyMessageError, "message") for it in ("", "  \n", HumanMessage(""), HumanMessage([]), EMPTY)),
-    *((it, EmptyMessageError, "message") for it in ([], [EMPTY], [HumanMessage("hi"), EMPTY], [RESULT])),
-    *((it, UnsupportedContentError, "message") for it in (42, None, b"hello", {"role": "user"}, [42])),
-    *((it, UnsupportedContentError, f"not a single {type(it).__name__}") for it in (AIMessage("x"), RESULT)),
+    *(
+        (it, EmptyMessageError, "message")
+        for it in ("", "  \n", HumanMessage(""), HumanMessage([]), EMPTY)
+    ),
+    *(
+        (it, EmptyMessageError, "message")
+        for it in ([], [EMPTY], [HumanMessage("hi"), EMPTY], [RESULT])
+    ),
+    *(
+        (it, UnsupportedContentError, "message")
+        for it in (42, None, b"hello", {"role": "user"}, [42])
+    ),
+    *(
+        (it, UnsupportedContentError, f"not a single {type(it).__name__}")
+        for it in (AIMessage("x"), RESULT)
+    ),
     ([RemoveMessage(id="x")], UnsupportedContentError, "message"),
 ]
 
 
-def test_a_turn_with_nothing_to_answer_or_of_an_unknown_kind_is_an_error_that_says_what_it_was(call: Call) -> None:
+def test_a_turn_with_nothing_to_answer_or_of_an_unknown_kind_is_an_error_that_says_what_it_was(
+    call: Call,
+) -> None:
     for turn, error, told in NO_TURN:
         with pytest.raises(error, match=told):
             call(ContextPipeline(store=InMemoryStore()), "assemble", turn, **SCOPE)
 
 
-def test_what_is_no_list_of_messages_is_refused_with_its_place_and_a_way_out_and_nothing_is_stored(call: Call) -> None:
+def test_what_is_no_list_of_messages_is_refused_with_its_place_and_a_way_out_and_nothing_is_stored(
+    call: Call,
+) -> None:
     pipeline = ContextPipeline(store=InMemoryStore())
     for wrong in ("hi", b"hi", {"role": "user"}, None, 5, HumanMessage("x"), iter([])):
-        with pytest.raises(UnsupportedContentError, match="messages must be a list of LangChain messages"):
+        with pytest.raises(
+            UnsupportedContentError, match="messages must be a list of LangChain messages"
+        ):
             call(pipeline, "add_messages", wrong, **SCOPE)
     for wrong in (("user", "hi"), {"role": "user", "content": "hi"}, "hi", None):
-        with pytest.raises(UnsupportedContentError, match=r"messages\[1\] is a \w+.*convert_to_messages"):
+        with pytest.raises(
+            UnsupportedContentError, match=r"messages\[1\] is a \w+.*convert_to_messages"
+        ):
             call(pipeline, "add_messages", [HumanMessage("x"), wrong], **SCOPE)
     with pytest.raises(UnsupportedContentError, match=r"messages\[0\] is a RemoveMessage.*sync"):
         call(pipeline, "add_messages", [RemoveMessage(id="a")], **SCOPE)
@@ -263,4 +343,6 @@ def test_a_closed_pipeline_says_so_and_those_that_share_its_store_go_on(call: Ca
         for name, given in (("assemble", ["Hello"]), ("get_messages", []), ("add_messages", [[]])):
             with pytest.raises(StoreError, match="closed"):
                 call(closed, name, *given, **SCOPE)
-        assert still is None or [message.id for message in call(still, "get_messages", **SCOPE)] == ["1"]
+        assert still is None or [
+            message.id for message in call(still, "get_messages", **SCOPE)
+        ] == ["1"]

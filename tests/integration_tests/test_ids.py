@@ -1,4 +1,7 @@
-"""One rule for what a user and a conversation may be called, whichever way in: any text but an empty one."""
+"""One rule for what a user and a conversation may be called, whichever way in.
+
+Any text but an empty one.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +13,7 @@ from langchain.agents import create_agent
 from langchain_core.messages import HumanMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget import (
     BudgetedChatMessageHistory,
     BudgetedMemory,
@@ -73,7 +77,9 @@ def by_history(pipeline: ContextPipeline, id_: str) -> Any:
 
 
 def by_memory(pipeline: ContextPipeline, id_: str) -> Any:
-    return BudgetedMemory(pipeline=pipeline, user_id=id_, conversation_id=id_).load_memory_variables({})
+    return BudgetedMemory(
+        pipeline=pipeline, user_id=id_, conversation_id=id_
+    ).load_memory_variables({})
 
 
 def by_recall_tool(pipeline: ContextPipeline, id_: str) -> Any:
@@ -97,7 +103,9 @@ def by_middleware(pipeline: ContextPipeline, id_: str) -> Any:
 
 def by_context(pipeline: ContextPipeline, id_: str) -> Any:
     model = scripted("Fine.")
-    agent = create_agent(model, middleware=[ContextBudgetMiddleware(pipeline)], context_schema=RunContext)
+    agent = create_agent(
+        model, middleware=[ContextBudgetMiddleware(pipeline)], context_schema=RunContext
+    )
     asked(agent, {}, context=RunContext(user_id=id_, conversation_id=id_))
     return model.seen
 
@@ -182,7 +190,9 @@ MAKERS: list[Callable[[ContextPipeline, Any], Any]] = [
 
 @pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.parametrize("wrong", ["", 5, b"ada"])
-def test_a_default_user_is_checked_where_it_is_given(make: Callable[[ContextPipeline, Any], Any], wrong: Any) -> None:
+def test_a_default_user_is_checked_where_it_is_given(
+    make: Callable[[ContextPipeline, Any], Any], wrong: Any
+) -> None:
     with pytest.raises(MissingScopeError, match="default_user must be a non-empty string"):
         make(ContextPipeline(), wrong)
 
@@ -196,7 +206,9 @@ class Plain:
     pass
 
 
-@pytest.mark.parametrize("wrong", [True, 1.5, ["ada"], {"id": "ada"}, b"ada", Account(), Plain(), str])
+@pytest.mark.parametrize(
+    "wrong", [True, 1.5, ["ada"], {"id": "ada"}, b"ada", Account(), Plain(), str]
+)
 @pytest.mark.parametrize("name", ["user_id", "thread_id"])
 def test_an_id_of_a_run_whose_text_may_change_is_refused(name: str, wrong: Any) -> None:
     configurable = {"user_id": "ada", "thread_id": "c1", name: wrong}

@@ -8,18 +8,27 @@ from shutil import copytree, ignore_patterns
 from typing import Any
 
 import pytest
+
 from langchain_ctxbudget import ChromaStore, ContextPipeline
 from langchain_ctxbudget.cli.__main__ import main
 from langchain_ctxbudget.dashboard.service import DashboardService
 from langchain_ctxbudget.knowledge import Fact
 from tests.integration_tests import test_cli
 
-SAID = ["I live in Lisbon.", "I work as a nurse.", "My sister Clara lives in Porto.", "I am allergic to peanuts."]
+SAID = [
+    "I live in Lisbon.",
+    "I work as a nurse.",
+    "My sister Clara lives in Porto.",
+    "I am allergic to peanuts.",
+]
 LONG = "My colleague Maximiliana Wolfeschlegelsteinhausenbergerdorff works on the project Aurora Borealis."
 
 
 def conversation(name: str, *said: str) -> dict[str, Any]:
-    messages = [{"role": "user", "content": text, "id": f"{name}-{number}"} for number, text in enumerate(said)]
+    messages = [
+        {"role": "user", "content": text, "id": f"{name}-{number}"}
+        for number, text in enumerate(said)
+    ]
     return {"id": name, "title": name, "messages": messages}
 
 
@@ -48,7 +57,9 @@ def inspect(run: Run, store: Path) -> Any:
 def imported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("imported")
     path = folder / "chats.json"
-    path.write_text(json.dumps([conversation("monday", *SAID), conversation("friday", "Clara called.")]))
+    path.write_text(
+        json.dumps([conversation("monday", *SAID), conversation("friday", "Clara called.")])
+    )
     assert main(["import", str(path), "--store", str(folder / "store"), "--user", "ada"]) == 0
     deadline = time.monotonic() + 10
     while list((folder / "store").glob("*-wal")) and time.monotonic() < deadline:
@@ -77,7 +88,8 @@ def texts(inspect: Any, *options: str) -> list[str]:
 
 
 def test_import_learns_or_does_not_and_says_how_to_look_at_it(run: Run, tmp_path: Path) -> None:
-    path, store = tmp_path / "chats.json", tmp_path / "store"
+    path = tmp_path / "chats.json"
+    store = tmp_path / "store"
     path.write_text(json.dumps([conversation("monday", "I live in Lisbon.")]))
     code, out, _ = run("import", path, "--store", store, "--user", "ada", "--no-learn")
     assert (code, "Nothing was learned" in out) == (0, True)
@@ -90,7 +102,9 @@ def test_import_learns_or_does_not_and_says_how_to_look_at_it(run: Run, tmp_path
     assert (code, "Lives in Lisbon" in out) == (0, True)
 
 
-async def test_the_dashboard_calls_a_conversation_what_its_file_calls_it(run: Run, store: Path, tmp_path: Path) -> None:
+async def test_the_dashboard_calls_a_conversation_what_its_file_calls_it(
+    run: Run, store: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "titled.json"
     without_ids = [{"role": "user", "content": text} for text in ("Hello.", "Hello.")]
     for said in (without_ids[:1], without_ids, without_ids):  # what is stored is not stored again
@@ -104,13 +118,23 @@ async def test_the_dashboard_calls_a_conversation_what_its_file_calls_it(run: Ru
         assert "A quiet day" not in "".join(pipeline.export_user(user_id="ada"))
 
 
-def test_what_is_known_belongs_to_one_user(run: Run, inspect: Any, store: Path, tmp_path: Path) -> None:
+def test_what_is_known_belongs_to_one_user(
+    run: Run, inspect: Any, store: Path, tmp_path: Path
+) -> None:
     code, out, _ = run("inspect", "--store", store, "--user", "bo")
-    assert out == "No facts, topics or entities of 'bo' in this store; conversations of theirs: 0.\n"
-    code, out, err = run("inspect", "--store", store, "--user", "bo", "--why", id_of(inspect, "Lisbon"))
+    assert (
+        out == "No facts, topics or entities of 'bo' in this store; conversations of theirs: 0.\n"
+    )
+    code, out, err = run(
+        "inspect", "--store", store, "--user", "bo", "--why", id_of(inspect, "Lisbon")
+    )
     assert (code, out, "Nothing with the id" in err) == (1, "", True)
     code, _, err = run("inspect", "--store", tmp_path / "missing", "--user", "ada")
-    assert (code, "There is no store in" in err, (tmp_path / "missing").exists()) == (1, True, False)
+    assert (code, "There is no store in" in err, (tmp_path / "missing").exists()) == (
+        1,
+        True,
+        False,
+    )
 
 
 def test_facts_topics_and_entities_are_shown_first_as_whole_records(inspect: Any) -> None:
@@ -127,7 +151,9 @@ def test_every_table_fits_eighty_columns_and_cuts_nothing(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     path = tmp_path / "long.json"
-    path.write_text(json.dumps([conversation("a conversation with a long name " * 3, *SAID, *[LONG] * 6)]))
+    path.write_text(
+        json.dumps([conversation("a conversation with a long name " * 3, *SAID, *[LONG] * 6)])
+    )
     assert run("import", path, "--store", store, "--user", "ada")[0] == 0
     add_fact(store, "Writes [red] and \x1b[31m")
     for kind in ("facts", "topics", "entities"):
@@ -155,16 +181,24 @@ def test_what_is_known_is_pinned_corrected_and_deleted(run: Run, inspect: Any, s
     assert texts(inspect)[0] == last["text"]
     assert run(*where, "--unpin", last["id"])[:2] == (0, f"{last['id']} is no longer pinned.\n")
     assert not any(fact["pinned"] for fact in inspect("facts")["facts"])
-    assert run(*where, "--correct", "entity/person/clara", "Clara Diaz")[1] == "entity/person/clara is corrected.\n"
+    assert (
+        run(*where, "--correct", "entity/person/clara", "Clara Diaz")[1]
+        == "entity/person/clara is corrected.\n"
+    )
     assert "Clara Diaz (person)" in run(*where, "entities")[1]
     assert run(*where, "--delete", added)[1].startswith(f"{added} is forgotten.")
     assert "Builds a kayak" not in texts(inspect)
     told = run(*where, "--text")[1]
     assert told.startswith("# What is known about ada\n")
     assert "- Lives in Lisbon (from 1 message, by rules" in told
-    assert run(*where, "--delete", "all")[1] == "All that was known of 'ada' is forgotten. The conversations stay.\n"
+    assert (
+        run(*where, "--delete", "all")[1]
+        == "All that was known of 'ada' is forgotten. The conversations stay.\n"
+    )
     assert run(*where)[1].startswith("No facts, topics or entities of 'ada'")
     with ChromaStore(store) as kept, ContextPipeline({"learn": False}, store=kept) as pipeline:
-        assert [one.text for one in pipeline.get_messages(user_id="ada", conversation_id="monday")] == SAID
+        assert [
+            one.text for one in pipeline.get_messages(user_id="ada", conversation_id="monday")
+        ] == SAID
     with pytest.raises(SystemExit):
         run("inspect", "--store", store, "--user", "ada", "--pin", "a", "--delete", "b")

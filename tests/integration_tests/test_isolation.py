@@ -1,4 +1,7 @@
-"""Users never see each other: random work of many users through every public way in, on every store."""
+"""Users never see each other.
+
+Random work of many users through every public way in, on every store.
+"""
 
 import inspect
 import json
@@ -14,7 +17,13 @@ import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
-from langchain_ctxbudget import BudgetedChatMessageHistory, ContextPipeline, build_context_graph, create_recall_tool
+
+from langchain_ctxbudget import (
+    BudgetedChatMessageHistory,
+    ContextPipeline,
+    build_context_graph,
+    create_recall_tool,
+)
 from langchain_ctxbudget.errors import BudgetTooSmallError, InputError, MissingScopeError
 from langchain_ctxbudget.knowledge import UserKnowledge
 from langchain_ctxbudget.pipeline.bookkeeping import SnapshotBook, UsageBook
@@ -24,7 +33,21 @@ from tests.integration_tests.learning_models import asks_to_learn
 from tests.integration_tests.summary_models import Scripted, learned, summary, words
 
 USERS = [
-    *("zoexa", "zoexa2", "zoex", "zoexa.b", "zoexa~", "zoexa%", "zoexa_", "zoexa*", "%", "_", "*", "~", "'zoexa\""),
+    *(
+        "zoexa",
+        "zoexa2",
+        "zoex",
+        "zoexa.b",
+        "zoexa~",
+        "zoexa%",
+        "zoexa_",
+        "zoexa*",
+        "%",
+        "_",
+        "*",
+        "~",
+        "'zoexa\"",
+    ),
     *("zoexa'; DROP TABLE store; --", "zoexa\U0001f642", "zoexa\0", "zoexa/c1", "zoexa=7E"),
 ]
 CONVERSATIONS = ["c1", "c.1", "%", "*", "c~"]
@@ -36,8 +59,8 @@ QUESTION = "What did we say about the river and the morning train?"
 
 WITHOUT_SCOPE = {"as_runnable", "observe_usage", "what_if", "flush", "aflush", "close"}
 WITHOUT_SCOPE |= {"hand_over", "ahand_over", "shared_conversation"}
-"""What is about the pipeline as a whole, about the last prompt that it made, takes its scope from a run, or is about
-threads of several users (`test_thread_owners`)."""
+"""What is about the pipeline as a whole, about the last prompt that it made, takes its scope from a
+run, or is about threads of several users (`test_thread_owners`)."""
 
 
 def mark(user: str) -> str:
@@ -45,7 +68,13 @@ def mark(user: str) -> str:
 
 
 def spellings(user: str) -> list[str]:
-    forms = {user, label(user), repr(user)[1:-1], json.dumps(user)[1:-1], json.dumps(label(user))[1:-1]}
+    forms = {
+        user,
+        label(user),
+        repr(user)[1:-1],
+        json.dumps(user)[1:-1],
+        json.dumps(label(user))[1:-1],
+    }
     return sorted(forms, key=len, reverse=True)
 
 
@@ -57,14 +86,21 @@ def answer(prompt: str) -> str:
 def require_own(user: str, returned: object) -> None:
     """Nothing in what was returned is another's, by mark or by name."""
     if isinstance(returned, AssembledContext):
-        returned = (returned.messages, returned.report.to_dict(), returned.report.to_text(), str(returned.report))
+        returned = (
+            returned.messages,
+            returned.report.to_dict(),
+            returned.report.to_text(),
+            str(returned.report),
+        )
     text = repr(returned)
     assert set(MARK.findall(text)) <= {mark(user)}
     for own in spellings(user):
         text = text.replace(own, "") if "zoex" in own else text
     for other in USERS:
         if "zoex" in other and other != user:
-            assert not any(form in text for form in spellings(other)), f"{other!r} in what {user!r} got"
+            assert not any(form in text for form in spellings(other)), (
+                f"{other!r} in what {user!r} got"
+            )
 
 
 @dataclass
@@ -82,15 +118,22 @@ class World:
 
     def __post_init__(self) -> None:
         model = Scripted(answer=answer)
-        self.pipelines = [ContextPipeline(SETTINGS, store=self.store, summary_model=model) for _ in range(2)]
+        self.pipelines = [
+            ContextPipeline(SETTINGS, store=self.store, summary_model=model) for _ in range(2)
+        ]
         for user in USERS:
-            self.pipelines[0].add_messages([HumanMessage(mark(user), id="m0")], user_id=user, conversation_id="quiet")
+            self.pipelines[0].add_messages(
+                [HumanMessage(mark(user), id="m0")], user_id=user, conversation_id="quiet"
+            )
 
     def step(self) -> None:
         """One random thing, by a random user; what it returns or raises is looked at."""
         # Few conversations that much happens in find more than many that are empty.
         user = self.rng.choice(USERS)
-        self.user, self.conversation = user, self.rng.choice(CONVERSATIONS[: 1 + USERS.index(user) % 5])
+        self.user, self.conversation = (
+            user,
+            self.rng.choice(CONVERSATIONS[: 1 + USERS.index(user) % 5]),
+        )
         self.pipeline = self.rng.choice(self.pipelines)
         name = self.rng.choice(list(OPERATIONS))
         self.done.add(name)
@@ -122,7 +165,9 @@ class World:
         at = self.user, self.conversation
         first, self.sizes[at] = self.sizes[at], self.sizes[at] + 4
         kinds = (HumanMessage, AIMessage)
-        return [kinds[number % 2](self.text(), id=f"m{number}") for number in range(first, first + 4)]
+        return [
+            kinds[number % 2](self.text(), id=f"m{number}") for number in range(first, first + 4)
+        ]
 
     def key(self) -> str:
         return f"m{self.rng.randrange(1 + self.sizes[self.user, self.conversation])}"
@@ -136,11 +181,17 @@ class World:
 
     def item(self) -> str:
         return self.other(
-            "item", [it.id for kind in ("facts", "topics", "entities") for it in self.know(f"list_{kind}")]
+            "item",
+            [it.id for kind in ("facts", "topics", "entities") for it in self.know(f"list_{kind}")],
         )
 
     def state(self) -> dict[str, Any]:
-        return {"messages": [*self.ask("get_messages")[-8:], HumanMessage(f"{mark(self.user)} {QUESTION}")]}
+        return {
+            "messages": [
+                *self.ask("get_messages")[-8:],
+                HumanMessage(f"{mark(self.user)} {QUESTION}"),
+            ]
+        }
 
     def page(self) -> object:
         bookmark = self.rng.choice([None, *self.foreign["page"][-40:]])
@@ -160,7 +211,9 @@ class World:
         if self.rng.random() < 0.8:
             return self.export()
         self.erased.add(self.user)
-        self.spent = Counter({at: tokens for at, tokens in self.spent.items() if at[0] != self.user})
+        self.spent = Counter(
+            {at: tokens for at, tokens in self.spent.items() if at[0] != self.user}
+        )
         count = self.pipeline.erase_user(user_id=self.user)
         assert self.pipeline.export_user(user_id=self.user) == []
         return count
@@ -172,13 +225,21 @@ class World:
         return context
 
     def save_settings(self) -> object:
-        said = {"preferences": [f"Answer {mark(self.user)} shortly."]} if self.rng.random() < 0.8 else {}
-        return self.pipeline.save_settings(said, user_id=self.user, persona_id=self.one_of(*PERSONAS))
+        said = (
+            {"preferences": [f"Answer {mark(self.user)} shortly."]}
+            if self.rng.random() < 0.8
+            else {}
+        )
+        return self.pipeline.save_settings(
+            said, user_id=self.user, persona_id=self.one_of(*PERSONAS)
+        )
 
     def recall(self) -> object:
         recall = create_recall_tool(self.pipeline, default_user=self.one_of(None, "zoex"))
         foreign = f"{mark(self.rng.choice(USERS))} river"
-        asked = self.one_of({"query": foreign}, {"reference": "1-40"}, {"reference": "m2"}, {"reference": "3@5"})
+        asked = self.one_of(
+            {"query": foreign}, {"reference": "1-40"}, {"reference": "m2"}, {"reference": "3@5"}
+        )
         return str(recall.invoke(asked, self.config)).replace(foreign, "")
 
     def record(self) -> object:
@@ -191,8 +252,13 @@ class World:
     def used(self) -> object:
         usage = self.pipeline.usage
         found = usage.of_session(**self.scope), usage.of_month(user_id=self.user)
-        assert [one.total_tokens for one in found] == [self.spent[self.user, at] for at in (self.conversation, None)]
-        assert usage.standing(limits={"month_tokens": 100}, **self.scope).used == self.spent[self.user, None]  # type: ignore[union-attr]
+        assert [one.total_tokens for one in found] == [
+            self.spent[self.user, at] for at in (self.conversation, None)
+        ]
+        assert (
+            usage.standing(limits={"month_tokens": 100}, **self.scope).used
+            == self.spent[self.user, None]
+        )  # type: ignore[union-attr]
         return found
 
     def snapshots(self) -> object:
@@ -207,30 +273,43 @@ Way = Callable[[World], object]
 OPERATIONS: dict[str, Way] = {
     "add_messages": lambda it: it.ask("add_messages", messages=it.new()),
     "sync": lambda it: it.ask(
-        "sync", messages=[*it.ask("get_messages")[::2][-20:], *it.new()], on_removal=it.one_of("archive", "forget")
+        "sync",
+        messages=[*it.ask("get_messages")[::2][-20:], *it.new()],
+        on_removal=it.one_of("archive", "forget"),
     ),
     "get_messages": lambda it: it.ask("get_messages"),
     "get_page": World.page,
-    "edit_message": lambda it: it.ask("edit_message", message_id=it.key(), message=HumanMessage(it.text())),
+    "edit_message": lambda it: it.ask(
+        "edit_message", message_id=it.key(), message=HumanMessage(it.text())
+    ),
     "remove_messages": lambda it: it.ask(
         "remove_messages", message_ids=it.key(), on_removal=it.one_of("archive", "forget")
     ),
     "fork": lambda it: it.ask("fork", new_conversation_id=it.one_of(*CONVERSATIONS)),
     "clear": lambda it: it.one_of(it.clear, it.assemble, it.page)(),
-    "pin": lambda it: it.ask("pin", message_ids=it.key(), preservation=it.one_of("keep", "drop", None)),
+    "pin": lambda it: it.ask(
+        "pin", message_ids=it.key(), preservation=it.one_of("keep", "drop", None)
+    ),
     "coverage": lambda it: it.ask("coverage"),
     "get_compactions": lambda it: it.ask("get_compactions"),
     "export_user": World.export,
     "erase_user": World.erase,
     "list_conversations": lambda it: it.pipeline.list_conversations(user_id=it.user),
     "save_settings": World.save_settings,
-    "get_settings": lambda it: it.pipeline.get_settings(user_id=it.user, persona_id=it.one_of(*PERSONAS)),
-    "assemble": World.assemble,
-    "what_if": lambda it: (it.assemble(), [report.to_dict() for report in it.pipeline.what_if([600, 900])]),
-    "history": lambda it: BudgetedChatMessageHistory(it.conversation, user_id=it.user, pipeline=it.pipeline).window(
-        600
+    "get_settings": lambda it: it.pipeline.get_settings(
+        user_id=it.user, persona_id=it.one_of(*PERSONAS)
     ),
-    "graph": lambda it: build_context_graph(it.pipeline, default_user="zoex").invoke(it.state(), it.config),
+    "assemble": World.assemble,
+    "what_if": lambda it: (
+        it.assemble(),
+        [report.to_dict() for report in it.pipeline.what_if([600, 900])],
+    ),
+    "history": lambda it: BudgetedChatMessageHistory(
+        it.conversation, user_id=it.user, pipeline=it.pipeline
+    ).window(600),
+    "graph": lambda it: build_context_graph(it.pipeline, default_user="zoex").invoke(
+        it.state(), it.config
+    ),
     "as_runnable": lambda it: it.pipeline.as_runnable(default_user="zoex").invoke(
         it.one_of(f"{mark(it.user)} {QUESTION}", it.state()), it.config
     ),
@@ -244,15 +323,22 @@ OPERATIONS: dict[str, Way] = {
     "knowledge_list_devices": lambda it: it.know("list_devices"),
     "knowledge_list_known": lambda it: it.know("list_known"),
     "knowledge_add_fact": lambda it: it.know("add_fact", f"Likes {it.text()}"),
-    "knowledge_edit": lambda it: it.know("edit", it.item(), **{it.one_of("text", "label", "name"): it.text()}),
+    "knowledge_edit": lambda it: it.know(
+        "edit", it.item(), **{it.one_of("text", "label", "name"): it.text()}
+    ),
     "knowledge_delete": lambda it: it.know("delete", it.item()),
     "knowledge_pin": lambda it: it.know("pin", it.item(), pinned=it.one_of(True, False)),
     "knowledge_why": lambda it: it.know("why", it.item()),
     "knowledge_heartbeat": lambda it: it.know(
-        "heartbeat", device_id=it.one_of(*DEVICES), active_conversation_id=it.conversation, path=f"/{mark(it.user)}"
+        "heartbeat",
+        device_id=it.one_of(*DEVICES),
+        active_conversation_id=it.conversation,
+        path=f"/{mark(it.user)}",
     ),
     "knowledge_add_topic": lambda it: it.know("add_topic", it.text(), compiled_context=it.text()),
-    "knowledge_add_entity": lambda it: it.know("add_entity", it.text(), type="person", relationship=it.text()),
+    "knowledge_add_entity": lambda it: it.know(
+        "add_entity", it.text(), type="person", relationship=it.text()
+    ),
     "knowledge_describe": lambda it: it.know("describe"),
     "knowledge_clear": lambda it: it.know("clear"),
     "status": lambda it: it.ask("status"),
@@ -263,8 +349,16 @@ OPERATIONS: dict[str, Way] = {
     **dict.fromkeys(("usage_of_session", "usage_of_month", "usage_standing"), World.used),
     **dict.fromkeys(("snapshots_list", "snapshots_latest", "snapshots_get"), World.snapshots),
 }
-BY_OTHER_NAMES = {"conversation", "observe_usage", "flush", "close", "hand_over", "shared_conversation"}
-"""Public methods that return nothing of a conversation (numbers, whether something is done), or are of several."""
+BY_OTHER_NAMES = {
+    "conversation",
+    "observe_usage",
+    "flush",
+    "close",
+    "hand_over",
+    "shared_conversation",
+}
+"""Public methods that return nothing of a conversation (numbers, whether something is done), or are
+of several."""
 
 
 def methods() -> Iterator[tuple[str, Callable[..., Any]]]:
@@ -281,7 +375,11 @@ def methods() -> Iterator[tuple[str, Callable[..., Any]]]:
 
 
 def test_every_public_method_is_among_the_operations() -> None:
-    blocking = {name.replace(".", "_") for name, method in methods() if not inspect.iscoroutinefunction(method)}
+    blocking = {
+        name.replace(".", "_")
+        for name, method in methods()
+        if not inspect.iscoroutinefunction(method)
+    }
     assert blocking - set(OPERATIONS) == BY_OTHER_NAMES
 
 
@@ -294,8 +392,12 @@ def walk(store: BaseStore, steps: int, seed: int) -> None:
     for world.user in USERS:
         known += [world.know(f"list_{kind}") for kind in ("facts", "topics", "entities", "bundles")]
         require_own(world.user, known[-4:])
-        quiet = ContextPipeline(store=store).get_messages(user_id=world.user, conversation_id="quiet")
-        assert [message.text for message in quiet] == ([] if world.user in world.erased else [mark(world.user)])
+        quiet = ContextPipeline(store=store).get_messages(
+            user_id=world.user, conversation_id="quiet"
+        )
+        assert [message.text for message in quiet] == (
+            [] if world.user in world.erased else [mark(world.user)]
+        )
     assert sum(map(len, known)) > len(USERS)
     assert world.done == set(OPERATIONS)
 
@@ -333,7 +435,11 @@ def arguments(method: Callable[..., Any]) -> dict[str, Any]:
         "snapshot_id": "s1",
     }
     parameters = inspect.signature(method).parameters.values()
-    wanted = [p.name for p in parameters if p.default is p.empty and p.kind is not p.VAR_KEYWORD and p.name != "self"]
+    wanted = [
+        p.name
+        for p in parameters
+        if p.default is p.empty and p.kind is not p.VAR_KEYWORD and p.name != "self"
+    ]
     return {name: given[name] for name in wanted}
 
 
@@ -347,8 +453,12 @@ PARTS = ("user_id", "conversation_id", "new_conversation_id")
 
 def test_every_other_method_wants_a_user_and_has_no_default_for_its_scope() -> None:
     asks = {name: inspect.signature(method).parameters for name, method in methods()}
-    assert {name for name, parameters in asks.items() if "user_id" not in parameters} == WITHOUT_SCOPE
-    assert {it[part].default for it in asks.values() for part in PARTS if part in it} == {inspect.Parameter.empty}
+    assert {
+        name for name, parameters in asks.items() if "user_id" not in parameters
+    } == WITHOUT_SCOPE
+    assert {it[part].default for it in asks.values() for part in PARTS if part in it} == {
+        inspect.Parameter.empty
+    }
 
 
 @pytest.mark.parametrize("name", [name for name, _ in methods() if name not in WITHOUT_SCOPE])
@@ -357,12 +467,18 @@ async def test_a_missing_scope_is_an_error(name: str) -> None:
     method = attrgetter(name)(ContextPipeline(store=store))
     given = arguments(method)
     for part in (part for part in PARTS if part in inspect.signature(method).parameters):
-        all_of_them = name.startswith("snapshots.") and name.endswith("analytics") and part == "conversation_id"
+        all_of_them = (
+            name.startswith("snapshots.")
+            and name.endswith("analytics")
+            and part == "conversation_id"
+        )
         for missing in (*([] if all_of_them else [None]), "", 7, b"zoexa", ["zoexa"]):
             with pytest.raises(MissingScopeError, match=part.removeprefix("new_")):
                 await finished(method, **{**given, part: missing})
     with pytest.raises(MissingScopeError, match="user_id"):
-        await finished(method, **{name: value for name, value in given.items() if name != "user_id"})
+        await finished(
+            method, **{name: value for name, value in given.items() if name != "user_id"}
+        )
     assert store.search(()) == []
 
 
@@ -373,14 +489,19 @@ RUNS: Sequence[dict[str, Any]] = [
     {"thread_id": "c1", "user_id": None},
     {"thread_id": "c1", "langgraph_auth_user": {}},
 ]
-WITHOUT_A_THREAD: Sequence[dict[str, Any]] = [{"user_id": "zoexa"}, {"thread_id": "", "user_id": "zoexa"}]
-"""A graph's run is a conversation of its own then; a tool that is called outside of a state has none to read."""
+WITHOUT_A_THREAD: Sequence[dict[str, Any]] = [
+    {"user_id": "zoexa"},
+    {"thread_id": "", "user_id": "zoexa"},
+]
+"""A graph's run is a conversation of its own then; a tool that is called outside of a state has
+none to read."""
 
 
 def test_a_run_without_a_scope_is_an_error() -> None:
     store = InMemoryStore()
     pipeline = ContextPipeline(store=store)
-    graph, recall = build_context_graph(pipeline), create_recall_tool(pipeline)
+    graph = build_context_graph(pipeline)
+    recall = create_recall_tool(pipeline)
     for run_of in RUNS:
         with pytest.raises(MissingScopeError):
             graph.invoke({"messages": [("human", "hello")]}, {"configurable": run_of})

@@ -1,4 +1,7 @@
-"""A writer is killed at a random point, again and again: what it was told is there stays there, and work goes on."""
+"""A writer is killed at a random point, again and again.
+
+What it was told is there stays there, and work goes on.
+"""
 
 import random
 import signal
@@ -15,6 +18,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.store.base import BaseStore, Op, PutOp, Result
 from langgraph.store.memory import InMemoryStore
 from langgraph.store.postgres import PostgresStore
+
 from langchain_ctxbudget import ChromaStore, ContextPipeline
 from langchain_ctxbudget.errors import InputError
 from tests.integration_tests.summary_models import Scripted, summary, words
@@ -45,7 +49,9 @@ class Doing(NamedTuple):
 
 
 def outcomes(shown: Sequence[Shown], doing: Doing) -> list[list[Shown]]:
-    """What the conversation may be when it is interrupted; the last one is what it is when it is done.
+    """What the conversation may be when it is interrupted.
+
+    The last one is what it is when it is done.
 
     Only `sync` does several things: each of them is done or not.
     """
@@ -59,7 +65,10 @@ def outcomes(shown: Sequence[Shown], doing: Doing) -> list[list[Shown]]:
         return [*stay, *((key, texts[key]) for key in last), *(doing.new if appends else ())]
 
     names = ("appends", "moves", "edits", "removes")
-    return [after(**dict(zip(names, each, strict=True))) for each in product([False, True], repeat=len(names))]
+    return [
+        after(**dict(zip(names, each, strict=True)))
+        for each in product([False, True], repeat=len(names))
+    ]
 
 
 # The writer
@@ -69,7 +78,9 @@ def opened(kind: str, place: str) -> AbstractContextManager[BaseStore]:
     if kind == "postgres":
         return PostgresStore.from_conn_string(place)
     url, _, database = place.partition(" ")
-    return ChromaStore(url=url, database=database) if kind == "chroma-server" else ChromaStore(place)
+    return (
+        ChromaStore(url=url, database=database) if kind == "chroma-server" else ChromaStore(place)
+    )
 
 
 def new_pipeline(store: BaseStore) -> ContextPipeline:
@@ -78,16 +89,24 @@ def new_pipeline(store: BaseStore) -> ContextPipeline:
 
 
 def said(pairs: Sequence[Shown]) -> list[BaseMessage]:
-    return [AIMessage(text, id=key) if key.startswith("a") else HumanMessage(text, id=key) for key, text in pairs]
+    return [
+        AIMessage(text, id=key) if key.startswith("a") else HumanMessage(text, id=key)
+        for key, text in pairs
+    ]
 
 
 def exchange(number: int) -> list[Shown]:
-    return [(f"q{number}", f"Question {number}: {words(number, 20)}"), (f"a{number}", f"Answer {words(number, 40)}")]
+    return [
+        (f"q{number}", f"Question {number}: {words(number, 20)}"),
+        (f"a{number}", f"Answer {words(number, 40)}"),
+    ]
 
 
 def chosen(rng: random.Random, known: Sequence[Shown], number: int) -> Doing:
     """What the writer does next; mostly it appends an exchange."""
-    name = rng.choices(("add", "edit", "forget", "archive", "sync", "assemble"), (8, 2, 1, 1, 2, 2))[0]
+    name = rng.choices(
+        ("add", "edit", "forget", "archive", "sync", "assemble"), (8, 2, 1, 1, 2, 2)
+    )[0]
     if name == "add" or len(known) < 6:
         return Doing("add", new=exchange(number))
     one, two, three = (key for key, _ in rng.sample(known, 3))
@@ -97,7 +116,13 @@ def chosen(rng: random.Random, known: Sequence[Shown], number: int) -> Doing:
         return Doing(name, removed=[one])
     if name == "sync":
         edited = [(two, f"Made equal to {number}.")]
-        return Doing(name, new=exchange(number), edited=edited, removed=[one], moved=[three] if number % 2 else [])
+        return Doing(
+            name,
+            new=exchange(number),
+            edited=edited,
+            removed=[one],
+            moved=[three] if number % 2 else [],
+        )
     return Doing(name)
 
 
@@ -118,7 +143,10 @@ def do(pipeline: ContextPipeline, known: Sequence[Shown], doing: Doing) -> None:
 
 
 def write(kind: str, place: str, seed: int, told: Connection) -> None:
-    """Write without end: tells what it finds, then what it does, one thing after another, and that it is done."""
+    """Write without end.
+
+    Tells what it finds, then what it does, one thing after another, and that it is done.
+    """
     rng = random.Random(seed)
     with opened(kind, place) as store, new_pipeline(store) as pipeline:
         known = shown(pipeline.get_messages(**SCOPE))
@@ -135,8 +163,13 @@ def write(kind: str, place: str, seed: int, told: Connection) -> None:
 # The killer
 
 
-def killed(kind: str, place: str, seed: int, after_seconds: float) -> tuple[list[Shown], list[Doing | str]]:
-    """Let a process write, and kill it so long after the first thing that it did: what it found, and what it told."""
+def killed(
+    kind: str, place: str, seed: int, after_seconds: float
+) -> tuple[list[Shown], list[Doing | str]]:
+    """Let a process write, and kill it so long after the first thing that it did.
+
+    What it found, and what it told.
+    """
     told, tells = FORKED.Pipe(duplex=False)
     with told:
         process = FORKED.Process(target=write, args=(kind, place, seed, tells))
@@ -212,7 +245,8 @@ class Killed(BaseException):
 class Mortal(InMemoryStore):
     """Dies when it has made so many writes.
 
-    The deletions of a batch are one of them, as in `ChromaStore` and Postgres: before what is written, or after it.
+    The deletions of a batch are one of them, as in `ChromaStore` and Postgres: before what is
+    written, or after it.
     """
 
     def __init__(self) -> None:
@@ -229,7 +263,9 @@ class Mortal(InMemoryStore):
                 raise Killed
             self.writes_left -= bool(write)
             super().batch(write)
-        return super().batch([op for op in every if not isinstance(op, PutOp)]) or [None] * len(every)
+        return super().batch([op for op in every if not isinstance(op, PutOp)]) or [None] * len(
+            every
+        )
 
 
 BEGUN = [pair for number in range(6) for pair in exchange(number)]
@@ -238,7 +274,9 @@ DOINGS = {
     "edit": Doing("edit", edited=[("q2", "Edited.")]),
     "forget": Doing("forget", removed=["q2"]),
     "archive": Doing("archive", removed=["q2"]),
-    "sync edits, removes and appends": Doing("sync", new=exchange(100), edited=[("q3", "Edited.")], removed=["q2"]),
+    "sync edits, removes and appends": Doing(
+        "sync", new=exchange(100), edited=[("q3", "Edited.")], removed=["q2"]
+    ),
     "sync moves and edits": Doing("sync", edited=[("q3", "Edited.")], moved=["q2"]),
 }
 
@@ -250,7 +288,8 @@ def cut_short(doing: Doing, writes: int, *, deletes_first: bool) -> tuple[Mortal
         pipeline.add_messages(said(BEGUN), **SCOPE)
         pipeline.assemble("What did we say?", **SCOPE)
         pipeline.flush()
-        store.writes_left, store.deletes_first = writes, deletes_first
+        store.writes_left = writes
+        store.deletes_first = deletes_first
         try:
             do(pipeline, BEGUN, doing)
         except Killed:
@@ -261,23 +300,32 @@ def cut_short(doing: Doing, writes: int, *, deletes_first: bool) -> tuple[Mortal
 
 
 @pytest.mark.parametrize("name", DOINGS)
-def test_cut_short_after_every_write_it_is_whole_pages_agree_and_it_can_be_done_again(name: str) -> None:
+def test_cut_short_after_every_write_it_is_whole_pages_agree_and_it_can_be_done_again(
+    name: str,
+) -> None:
     doing = DOINGS[name]
     for deletes_first in (False, True):
         for writes in count():
             store, killed = cut_short(doing, writes, deletes_first=deletes_first)
             found = check_works(store)
             where = f"after {writes} writes, {deletes_first=}"
-            assert found in (outcomes(BEGUN, doing) if killed else outcomes(BEGUN, doing)[-1:]), where
+            assert found in (outcomes(BEGUN, doing) if killed else outcomes(BEGUN, doing)[-1:]), (
+                where
+            )
             if not killed:
                 break
-            with new_pipeline(store) as pipeline, suppress(InputError):  # what is removed already cannot be removed
+            with (
+                new_pipeline(store) as pipeline,
+                suppress(InputError),
+            ):  # what is removed already cannot be removed
                 do(pipeline, BEGUN, doing)
             assert check_works(store) == outcomes(BEGUN, doing)[-1], where
             if deletes_first:
                 continue
             store, _ = cut_short(doing, writes, deletes_first=False)
-            with new_pipeline(store) as pipeline:  # a page shows no message twice after the next write
+            with new_pipeline(
+                store
+            ) as pipeline:  # a page shows no message twice after the next write
                 pipeline.add_messages([HumanMessage("and now?")], **SCOPE)
                 page = pipeline.get_page(limit=4, **SCOPE)
                 pages = list(page.messages)
@@ -300,7 +348,8 @@ def test_a_deletion_that_was_cut_short_can_be_done_again(method: str) -> None:
             store.writes_left = writes
             with suppress(Killed):
                 getattr(pipeline, method)(**scope)
-            killed, store.writes_left = not store.writes_left, float("inf")
+            killed = not store.writes_left
+            store.writes_left = float("inf")
         assert set(check_works(store)) <= set(BEGUN)
         with new_pipeline(store) as pipeline:
             getattr(pipeline, method)(**scope)

@@ -1,4 +1,7 @@
-"""Learning about users from end to end: what is learned when, what a turn shows of it, what is left when it is gone."""
+"""Learning about users from end to end.
+
+What is learned when, what a turn shows of it, what is left when it is gone.
+"""
 
 import copy
 import json
@@ -14,6 +17,7 @@ from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langgraph.store.base import BaseStore, GetOp, Op, PutOp, Result, SearchOp
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget import AssembledContext, ContextPipeline, KnowledgeBase
 from langchain_ctxbudget.budget import Layer, Reason
 from langchain_ctxbudget.knowledge import KnownItem, facts, learning, profiles, records, rules
@@ -44,18 +48,30 @@ FILLER = ("Right.", "Go on.", "I see.", "Thanks.", "Good.", "Well.")
 
 def human(*texts: str, first: int = 0, minute: int = 0) -> list[HumanMessage]:
     """Messages of a user, one a minute, with ids in their order."""
-    times = [NOW + timedelta(days=-1, minutes=minute + number) for number in range(first, first + len(texts))]
+    times = [
+        NOW + timedelta(days=-1, minutes=minute + number)
+        for number in range(first, first + len(texts))
+    ]
     said = zip(range(first, first + len(texts)), times, texts, strict=True)
-    return [HumanMessage(t, id=f"m{n}", additional_kwargs={"created_at": at.isoformat()}) for n, at, t in said]
+    return [
+        HumanMessage(t, id=f"m{n}", additional_kwargs={"created_at": at.isoformat()})
+        for n, at, t in said
+    ]
 
 
 @contextmanager
-def opened(store: BaseStore | None = None, model: Reader | None = None, **settings: Any) -> Iterator[ContextPipeline]:
-    with ContextPipeline(settings, store=store or InMemoryStore(), summary_model=model, clock=lambda: NOW) as pipeline:
+def opened(
+    store: BaseStore | None = None, model: Reader | None = None, **settings: Any
+) -> Iterator[ContextPipeline]:
+    with ContextPipeline(
+        settings, store=store or InMemoryStore(), summary_model=model, clock=lambda: NOW
+    ) as pipeline:
         yield pipeline
 
 
-def learn(pipeline: ContextPipeline, messages: Iterable[Any], where: Any = HERE, *, end: bool = False) -> None:
+def learn(
+    pipeline: ContextPipeline, messages: Iterable[Any], where: Any = HERE, *, end: bool = False
+) -> None:
     pipeline.add_messages(list(messages), **where)
     if end:
         pipeline.end_session(**where)
@@ -93,7 +109,8 @@ def known(pipeline: ContextPipeline) -> dict[str, Any]:
         *pipeline.knowledge.list_entities(**ADA),
     )
     return {item.id: item.model_dump(exclude={"updated_at"}) for item in every} | {
-        bundle.id + " text": bundle.compiled_prompt for bundle in pipeline.knowledge.list_bundles(**ADA)
+        bundle.id + " text": bundle.compiled_prompt
+        for bundle in pipeline.knowledge.list_bundles(**ADA)
     }
 
 
@@ -118,9 +135,14 @@ def test_the_end_of_a_session_is_learned_from_however_little_is_new(call: Call) 
 
 
 @pytest.mark.parametrize("case", ["rules", "model", "off", "saved as off", "forgotten"])
-def test_a_session_that_ended_with_its_process_is_learned_from_when_its_user_comes_again_if_allowed(case: str) -> None:
-    store, model = InMemoryStore(), Reader() if case == "model" else None
-    pipeline = ContextPipeline({"learn": case != "off"}, store=store, summary_model=model, clock=lambda: NOW)
+def test_a_session_that_ended_with_its_process_is_learned_from_when_its_user_comes_again_if_allowed(
+    case: str,
+) -> None:
+    store = InMemoryStore()
+    model = Reader() if case == "model" else None
+    pipeline = ContextPipeline(
+        {"learn": case != "off"}, store=store, summary_model=model, clock=lambda: NOW
+    )
     pipeline.save_settings({"learn": case != "saved as off"}, **ADA)
     learn(pipeline, human(*STORY[:3]))
     pipeline.save_settings({"learn": True}, **ADA)
@@ -139,7 +161,10 @@ SUSPENDED = "learning about the user: suspended for messages"
 def test_a_part_that_is_played_says_nothing_of_the_user_also_not_later() -> None:
     with opened() as pipeline:
         learn(pipeline, human(PLAY, *["Ok."] * 4))
-        learn(pipeline, human("I live in Waterdeep.", "My sister Clara works at Acme.", *["Ok."] * 3, first=5))
+        learn(
+            pipeline,
+            human("I live in Waterdeep.", "My sister Clara works at Acme.", *["Ok."] * 3, first=5),
+        )
         assert (texts(pipeline), pipeline.knowledge.list_entities(**ADA)) == ([], [])
 
 
@@ -161,15 +186,23 @@ def test_a_part_that_is_played_ends(between: tuple[str, ...]) -> None:
 
 def test_a_part_that_is_played_ends_with_a_pause() -> None:
     with opened() as pipeline:
-        learn(pipeline, [*human(PLAY, "Ok."), *human("I work as a nurse.", first=2, minute=31)], end=True)
+        learn(
+            pipeline,
+            [*human(PLAY, "Ok."), *human("I work as a nurse.", first=2, minute=31)],
+            end=True,
+        )
         assert texts(pipeline) == ["Works as a nurse"]
 
 
-@pytest.mark.parametrize("played", [PLAY, "Pretend you are a pirate.", "Simulate a job interview with me."])
+@pytest.mark.parametrize(
+    "played", [PLAY, "Pretend you are a pirate.", "Simulate a job interview with me."]
+)
 @pytest.mark.parametrize("again", [False, True], ids=["at once", "after a restart"])
 def test_the_report_says_which_messages_are_not_learned_from(played: str, *, again: bool) -> None:
     store = InMemoryStore()
-    messages = human("I live in Lisbon.", played, "Ok.", "I go left.", "Stop it now.", "I work as a nurse.")
+    messages = human(
+        "I live in Lisbon.", played, "Ok.", "I go left.", "Stop it now.", "I work as a nurse."
+    )
     with opened(store) as pipeline:
         learn(pipeline, messages, end=True)
         failures = pipeline.assemble("Hi", **HERE).report.failures
@@ -177,14 +210,19 @@ def test_the_report_says_which_messages_are_not_learned_from(played: str, *, aga
     if again:
         with opened(copy.deepcopy(store)) as pipeline:
             failures = pipeline.assemble("Hi", **HERE).report.failures
-    assert [failure for failure in failures if failure.startswith(f"{SUSPENDED} 2 to 5: ")] == [*failures]
+    assert [failure for failure in failures if failure.startswith(f"{SUSPENDED} 2 to 5: ")] == [
+        *failures
+    ]
     assert len(failures) == 1
 
 
 def test_a_passage_is_told_as_one_however_it_was_read() -> None:
     with opened() as pipeline:
         learn(pipeline, human("Hello.", "Ok.", "Right.", PLAY, "I go left."))
-        learn(pipeline, human("I go right.", "I go up.", "Stop the game.", "I live in Lisbon.", PLAY, first=5))
+        learn(
+            pipeline,
+            human("I go right.", "I go up.", "Stop the game.", "I live in Lisbon.", PLAY, first=5),
+        )
         assert pipeline.status(**HERE).suspended == ((4, 8), (10, 10))
         assert texts(pipeline) == ["Lives in Lisbon"]
 
@@ -287,7 +325,9 @@ def test_progress_of_a_game_from_an_earlier_version_is_read() -> None:
     assert old.played
 
 
-CONTRADICTED = (Path(__file__).parents[1] / "data/contradicted.txt").read_text(encoding="utf-8").splitlines()
+CONTRADICTED = (
+    (Path(__file__).parents[1] / "data/contradicted.txt").read_text(encoding="utf-8").splitlines()
+)
 """What is said first | later | what stands."""
 
 
@@ -304,7 +344,9 @@ def test_a_model_is_asked_once_for_five_messages_at_most_and_waits_where_they_sa
     model = Reader()
     with opened(model=model) as pipeline:
         for first in range(0, 50, 5):
-            said = (f"I like thing{number}x.{' It is good.' * 7}" for number in range(first, first + 5))
+            said = (
+                f"I like thing{number}x.{' It is good.' * 7}" for number in range(first, first + 5)
+            )
             learn(pipeline, human(*said, first=first))
         assert len(model.learned) == 10
         learn(pipeline, human(*FILLER, first=50))
@@ -320,12 +362,22 @@ def test_a_model_is_asked_once_for_five_messages_at_most_and_waits_where_they_sa
 # On the path of a turn
 
 
-def test_a_prompt_neither_asks_a_model_nor_learns_nor_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    here, worked = threading.get_ident(), set[str]()
-    for module, name in ((learning, "compiled"), (profiles.Compiler, "_made"), (rules, "learn"), (facts, "learn")):
+def test_a_prompt_neither_asks_a_model_nor_learns_nor_compiles(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here = threading.get_ident()
+    worked = set[str]()
+    for module, name in (
+        (learning, "compiled"),
+        (profiles.Compiler, "_made"),
+        (rules, "learn"),
+        (facts, "learn"),
+    ):
         original = getattr(module, name)
 
-        def elsewhere(*args: Any, _original: Any = original, _name: str = name, **kwargs: Any) -> Any:
+        def elsewhere(
+            *args: Any, _original: Any = original, _name: str = name, **kwargs: Any
+        ) -> Any:
             assert threading.get_ident() != here, _name
             worked.add(_name)
             return _original(*args, **kwargs)
@@ -349,7 +401,8 @@ def test_a_prompt_neither_asks_a_model_nor_learns_nor_compiles(monkeypatch: pyte
 
 
 def test_where_it_is_switched_off_nothing_is_kept_or_shown(call: Call) -> None:
-    store, model = InMemoryStore(), Reader()
+    store = InMemoryStore()
+    model = Reader()
     with opened(store, model, learn=False) as pipeline:
         for turn in range(10):
             messages = human(*STORY[:5], first=5 * turn)
@@ -417,7 +470,9 @@ class Mortal(InMemoryStore):
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         todo = list(ops)
         puts = [
-            op for op in todo if isinstance(op, PutOp) and {records.KNOWLEDGE, records.LEARNING} & set(op.namespace)
+            op
+            for op in todo
+            if isinstance(op, PutOp) and {records.KNOWLEDGE, records.LEARNING} & set(op.namespace)
         ]
         if self.left is not None and len(puts) > self.left:
             super().batch(puts[: self.left])
@@ -478,7 +533,9 @@ def test_a_failed_write_is_in_the_next_report_and_is_made_up_for() -> None:
         store.left = 3
         learn(pipeline, human(*STORY))
         store.left = None
-        assert any("KilledError" in failure for failure in pipeline.assemble("Hi", **HERE).report.failures)
+        assert any(
+            "KilledError" in failure for failure in pipeline.assemble("Hi", **HERE).report.failures
+        )
         learn(pipeline, human("Right.", first=6))
         assert "Lives in Lisbon" in texts(pipeline)
         assert pipeline.assemble("Hi", **HERE).report.failures == ()
@@ -495,13 +552,17 @@ def test_two_pipelines_on_one_store_learn_everything_once() -> None:
         assert other.flush(30)
         assert known(one) == known(other)
         together = {key: value for key, value in known(one).items() if not key.startswith("topic/")}
-        counts = {entity.name: entity.total_messages for entity in one.knowledge.list_entities(**ADA)}
+        counts = {
+            entity.name: entity.total_messages for entity in one.knowledge.list_entities(**ADA)
+        }
     with opened() as pipeline:
         learn(pipeline, human(*STORY, *CHANGES))
         assert texts(pipeline) == sorted(
             value["text"] for value in together.values() if "text" in value and not value["ended"]
         )
-        assert counts == {entity.name: entity.total_messages for entity in pipeline.knowledge.list_entities(**ADA)}
+        assert counts == {
+            entity.name: entity.total_messages for entity in pipeline.knowledge.list_entities(**ADA)
+        }
 
 
 # What a prompt shows of the facts
@@ -512,7 +573,9 @@ def test_the_stable_zone_stays_as_it_is_while_facts_are_learned(where: Any) -> N
     with opened() as pipeline:
         learn(pipeline, human(*STORY))
         first = pipeline.assemble("Hi", **HERE)
-        learn(pipeline, human("I like papaya.", "I am allergic to nuts.", *FILLER[:4], first=6), where)
+        learn(
+            pipeline, human("I like papaya.", "I am allergic to nuts.", *FILLER[:4], first=6), where
+        )
         assert "Likes papaya" in texts(pipeline)
         second = pipeline.assemble("Hi again", **HERE)
         assert system(second) == system(first) != ""
@@ -521,11 +584,15 @@ def test_the_stable_zone_stays_as_it_is_while_facts_are_learned(where: Any) -> N
         assert shared >= first.report.stability.stable_zone_tokens
         if where is THERE:
             assert second.report.stability.stable_zone_share == 1.0
-        reasons = {item.reason for item in items(second, Layer.PREFERENCES) if "papaya" in item.preview}
+        reasons = {
+            item.reason for item in items(second, Layer.PREFERENCES) if "papaya" in item.preview
+        }
         assert reasons == {Reason.NEXT_SNAPSHOT}
 
 
-@pytest.mark.parametrize("asks", ["Hi", "It was a long day. " * 20], ids=["without storing it", "what it stores"])
+@pytest.mark.parametrize(
+    "asks", ["Hi", "It was a long day. " * 20], ids=["without storing it", "what it stores"]
+)
 def test_a_compaction_step_renews_it(asks: str) -> None:
     with opened(max_context_tokens=2_000, span_messages=4, keep_messages=2) as pipeline:
         learn(pipeline, human(*STORY))
@@ -550,7 +617,9 @@ def with_tools(first: int = 0) -> list[Any]:
     return [
         HumanMessage("What does my file say?", id=f"h{first}"),
         AIMessage("", tool_calls=calls, id=f"a{first}"),
-        ToolMessage("I like papaya. My favourite colour is amber.", tool_call_id="call-1", id=f"t{first}"),
+        ToolMessage(
+            "I like papaya. My favourite colour is amber.", tool_call_id="call-1", id=f"t{first}"
+        ),
         AIMessage("I like mango. You live in Oslo.", id=f"b{first}"),
         *human(*FILLER[:3], first=100),
     ]
@@ -558,7 +627,11 @@ def with_tools(first: int = 0) -> list[Any]:
 
 def credulous(prompt: str) -> str:
     many = [fact(f"Likes number {number}", number) for number in range(1, 9)]
-    return json.dumps({"facts": many, "topics": [], "entities": []}) if asks_to_learn(prompt) else answer(prompt)
+    return (
+        json.dumps({"facts": many, "topics": [], "entities": []})
+        if asks_to_learn(prompt)
+        else answer(prompt)
+    )
 
 
 @pytest.mark.parametrize("by_model", [False, True])
@@ -567,26 +640,41 @@ def test_neither_tools_nor_the_assistant_make_facts(*, by_model: bool) -> None:
     with opened(model=model) as pipeline:
         learn(pipeline, with_tools(), end=by_model)
         facts_ = pipeline.knowledge.list_facts(**ADA)
-        assert {one.message_id for fact_ in facts_ for one in fact_.sources} <= {"h0", "m100", "m101", "m102"}
+        assert {one.message_id for fact_ in facts_ for one in fact_.sources} <= {
+            "h0",
+            "m100",
+            "m101",
+            "m102",
+        }
         assert bool(facts_) == by_model
         if model is not None:
             assert not any("papaya" in prompt for prompt in model.learned)
 
 
 def test_neither_documents_nor_the_context_block_are_learned_from() -> None:
-    store, model = InMemoryStore(), Reader()
+    store = InMemoryStore()
+    model = Reader()
     with opened(store, model, memories=["Likes mango"], max_context_tokens=1_500) as pipeline:
         documents = KnowledgeBase(pipeline.store, **ADA)
-        documents.add(Document("I like papaya. My favourite colour is amber.", metadata={"source": "diary.txt"}))
+        documents.add(
+            Document(
+                "I like papaya. My favourite colour is amber.", metadata={"source": "diary.txt"}
+            )
+        )
         for turn in range(6):
             question = f"What does the diary say about papaya and amber, {turn}?"
             context = pipeline.assemble(question, **HERE)
             assert "I like papaya" in context.messages[-2 * turn - 1].text  # it is not shown again
-            said = [HumanMessage(question, id=f"q{turn}"), AIMessage("It says: I like papaya.", id=f"a{turn}")]
+            said = [
+                HumanMessage(question, id=f"q{turn}"),
+                AIMessage("It says: I like papaya.", id=f"a{turn}"),
+            ]
             learn(pipeline, said, end=turn == 5)
         assert texts(pipeline) == []
         asked = [text for prompt in model.learned for _, text in new_messages(prompt)]
-        assert asked == [f"What does the diary say about papaya and amber, {turn}?" for turn in range(len(asked))]
+        assert asked == [
+            f"What does the diary say about papaya and amber, {turn}?" for turn in range(len(asked))
+        ]
         assert len(asked) >= 5
 
 
@@ -605,7 +693,14 @@ CITED = {"cited_text": HOSTILE, "type": "char_location", "document_title": HOSTI
 FOREIGN_BLOCKS = (
     *(
         {**({"type": kind} if kind else {}), **shape}
-        for kind in ("tool_result", "function_call_output", "document", "whatever_comes_next", "TEXT", None)
+        for kind in (
+            "tool_result",
+            "function_call_output",
+            "document",
+            "whatever_comes_next",
+            "TEXT",
+            None,
+        )
         for shape in SHAPES
     ),
     *({"type": "text", "text": "Go on.", key: [CITED]} for key in ("citations", "annotations")),
@@ -633,13 +728,22 @@ def not_theirs() -> list[Any]:
 
 
 @pytest.mark.parametrize("by_model", [False, True])
-def test_only_the_users_own_words_teach_anything_whatever_the_shape_of_the_message(*, by_model: bool) -> None:
+def test_only_the_users_own_words_teach_anything_whatever_the_shape_of_the_message(
+    *, by_model: bool
+) -> None:
     own = "I live in Lisbon."
     model = Reader(answer=credulous) if by_model else None
     messages = []
     for number, content in enumerate(not_theirs()):
-        beside = f"{own}\n{content}" if isinstance(content, str) else [{"type": "text", "text": own}, *content]
-        messages += [HumanMessage(content, id=f"alone {number}"), HumanMessage(beside, id=f"beside {number}")]
+        beside = (
+            f"{own}\n{content}"
+            if isinstance(content, str)
+            else [{"type": "text", "text": own}, *content]
+        )
+        messages += [
+            HumanMessage(content, id=f"alone {number}"),
+            HumanMessage(beside, id=f"beside {number}"),
+        ]
     with opened(model=model, learn_every=1) as pipeline:
         learn(pipeline, messages)
         context = pipeline.assemble("Where do I live?", **THERE)
@@ -650,9 +754,9 @@ def test_only_the_users_own_words_teach_anything_whatever_the_shape_of_the_messa
             assert texts(pipeline) == ["Lives in Lisbon"]
         else:
             assert "evil" not in "".join(model.learned).lower()
-            assert sum(text.startswith(own) for prompt in model.learned for _, text in new_messages(prompt)) == len(
-                not_theirs()
-            )
+            assert sum(
+                text.startswith(own) for prompt in model.learned for _, text in new_messages(prompt)
+            ) == len(not_theirs())
 
 
 # What fails
@@ -683,7 +787,9 @@ def test_where_the_model_fails_rules_learn_and_the_report_says_so() -> None:
 
     model = Reader(answer=fails)
     now = [NOW]
-    with ContextPipeline(store=InMemoryStore(), summary_model=model, clock=lambda: now[0]) as pipeline:
+    with ContextPipeline(
+        store=InMemoryStore(), summary_model=model, clock=lambda: now[0]
+    ) as pipeline:
         learn(pipeline, human(*STORY), end=True)
         assert {"Favourite colour is amber", "Lives in Lisbon"} <= set(texts(pipeline))
         assert {fact_.made_by for fact_ in pipeline.knowledge.list_facts(**ADA)} == {"rules"}

@@ -1,4 +1,7 @@
-"""A model that is not to be had for a while: it reads every message once it is back, and nothing else waits for it."""
+"""A model that is not to be had for a while.
+
+It reads every message once it is back, and nothing else waits for it.
+"""
 
 import copy
 import json
@@ -12,6 +15,7 @@ from langchain_core.messages import HumanMessage
 from langchain_openai import ChatOpenAI
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.knowledge.learning import MOST_MESSAGES, MOST_REFUSALS
 from tests.integration_tests.learning_models import Reader, asks_to_learn, new_messages, read
@@ -107,7 +111,9 @@ def test_rules_learn_while_the_model_is_not_to_be_had(world: World) -> None:
 
 def test_what_rules_learned_meanwhile_goes_when_the_model_has_read(world: World) -> None:
     with world.opened() as pipeline:
-        pipeline.add_messages([HumanMessage("I live in Lisbon."), HumanMessage("My favourite colour is red.")], **HERE)
+        pipeline.add_messages(
+            [HumanMessage("I live in Lisbon."), HumanMessage("My favourite colour is red.")], **HERE
+        )
         add(pipeline, 0, 8)
         world.fault = None
         world.now += HOUR
@@ -134,7 +140,9 @@ def test_an_outage_of_hours_costs_few_requests(world: World) -> None:
         for number in range(300):
             add(pipeline, number, number + 1)
             world.now += MINUTE
-    assert world.attempts // 2 <= 6 + 5  # after 1, 2, 4, 8, 16 and 32 minutes, then every hour of five
+    assert (
+        world.attempts // 2 <= 6 + 5
+    )  # after 1, 2, 4, 8, 16 and 32 minutes, then every hour of five
 
 
 def test_a_long_outage_is_caught_up_with_a_few_messages_at_a_time(world: World) -> None:
@@ -267,7 +275,9 @@ def test_the_report_and_the_status_say_until_when_it_waits(world: World) -> None
         assert pipeline.status(**HERE).extraction_waits_until == NOW + MINUTE
         failures = world.failures(pipeline)
         assert "ConnectionError" in failures
-        assert "everything from message 1 on again, not before 2026-03-01 12:01:00+00:00" in failures
+        assert (
+            "everything from message 1 on again, not before 2026-03-01 12:01:00+00:00" in failures
+        )
         world.fault = None
         world.now += HOUR
         add(pipeline, 10, 11)
@@ -276,7 +286,9 @@ def test_the_report_and_the_status_say_until_when_it_waits(world: World) -> None
 
 
 @pytest.mark.parametrize("fault", ["no JSON", RefusedError()], ids=["a useless reply", "a refusal"])
-def test_what_the_model_never_can_read_is_given_up_and_told(world: World, fault: Exception | str) -> None:
+def test_what_the_model_never_can_read_is_given_up_and_told(
+    world: World, fault: Exception | str
+) -> None:
     world.fault = fault
     with world.opened() as pipeline:
         add(pipeline, 0, 10)
@@ -312,7 +324,9 @@ def test_an_edit_while_it_waits_is_what_the_model_reads(world: World) -> None:
     with world.opened() as pipeline:
         pipeline.add_messages([HumanMessage("My favourite colour is red.", id="colour")], **HERE)
         add(pipeline, 0, 9)
-        pipeline.edit_message("colour", HumanMessage("My favourite colour is teal.", id="colour"), **HERE)
+        pipeline.edit_message(
+            "colour", HumanMessage("My favourite colour is teal.", id="colour"), **HERE
+        )
         assert pipeline.flush(30)
         assert "Favourite colour is red" not in texts(pipeline)
         world.fault = None
@@ -328,7 +342,9 @@ def test_nothing_waits_once_what_was_unread_is_removed(world: World) -> None:
         add(pipeline, 0, 10)
         world.fault = ConnectionError("no route")
         add(pipeline, 10, 15)
-        pipeline.remove_messages([f"m{number}" for number in range(10, 15)], on_removal="forget", **HERE)
+        pipeline.remove_messages(
+            [f"m{number}" for number in range(10, 15)], on_removal="forget", **HERE
+        )
         world.fault = None
         world.now += HOUR
         pipeline.assemble("Hi", **HERE)
@@ -371,8 +387,12 @@ def test_two_server_errors_within_milliseconds_lose_nothing(world: World) -> Non
 
     with OpenAIServer(answer) as server:
         server.fault = refuses(500)
-        model = ChatOpenAI(model="gpt-4o-mini", base_url=server.url, api_key="not-used", max_retries=0)
-        with ContextPipeline({}, store=world.store, summary_model=model, clock=lambda: world.now) as pipeline:
+        model = ChatOpenAI(
+            model="gpt-4o-mini", base_url=server.url, api_key="not-used", max_retries=0
+        )
+        with ContextPipeline(
+            {}, store=world.store, summary_model=model, clock=lambda: world.now
+        ) as pipeline:
             add(pipeline, 0, 10)
             understood.clear()  # it was asked, and failed
             server.fault = Fault()

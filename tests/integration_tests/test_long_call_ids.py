@@ -1,4 +1,7 @@
-"""Ids of calls that OpenAI refuses, of more than 40 characters: digests on every way out, in every form of a call."""
+"""Ids of calls that OpenAI refuses, of more than 40 characters.
+
+Digests on every way out, in every form of a call.
+"""
 
 import json
 from collections.abc import Callable, Sequence
@@ -14,6 +17,7 @@ from langchain_core.runnables import RunnableConfig
 from langchain_openai import AzureChatOpenAI, ChatOpenAI
 from langgraph.store.memory import InMemoryStore
 from pydantic import Field
+
 from langchain_ctxbudget import (
     BudgetedChatMessageHistory,
     BudgetedMemory,
@@ -29,7 +33,10 @@ LONG = "call_" + "L" * 61
 SCOPE: dict[str, Any] = {"user_id": "ada", "conversation_id": "c1"}
 RUN: RunnableConfig = {"configurable": {"user_id": "ada", "thread_id": "c1"}}
 AZURE = AzureChatOpenAI(
-    azure_deployment="our-assistant", azure_endpoint="https://x.invalid", api_version="2025-01-01", api_key="x"
+    azure_deployment="our-assistant",
+    azure_endpoint="https://x.invalid",
+    api_version="2025-01-01",
+    api_key="x",
 )
 RESPONSES = ChatOpenAI(model="gpt-5", api_key="x", use_responses_api=True)
 CALL = {"name": "look", "args": {"place": "shed"}, "id": LONG}
@@ -63,7 +70,9 @@ def assembled(model: Any) -> list[BaseMessage]:
 
 
 def window(model: Any) -> list[BaseMessage]:
-    return BudgetedChatMessageHistory("c1", user_id="ada", pipeline=with_history(model)).window(1_000)
+    return BudgetedChatMessageHistory("c1", user_id="ada", pipeline=with_history(model)).window(
+        1_000
+    )
 
 
 def whole_history(model: Any) -> list[BaseMessage]:
@@ -71,7 +80,9 @@ def whole_history(model: Any) -> list[BaseMessage]:
 
 
 def memory(model: Any) -> list[BaseMessage]:
-    kept = BudgetedMemory(pipeline=with_history(model), user_id="ada", conversation_id="c1", max_tokens=1_000)
+    kept = BudgetedMemory(
+        pipeline=with_history(model), user_id="ada", conversation_id="c1", max_tokens=1_000
+    )
     messages: list[BaseMessage] = kept.load_memory_variables({})["history"]
     return messages
 
@@ -83,16 +94,27 @@ def runnable(model: Any) -> list[BaseMessage]:
 
 def graph(model: Any) -> list[BaseMessage]:
     built = build_context_graph(ContextPipeline(model=model, store=InMemoryStore()))
-    messages: list[BaseMessage] = built.invoke({"messages": [*SAID, ASKED]}, RUN)["llm_input_messages"]
+    messages: list[BaseMessage] = built.invoke({"messages": [*SAID, ASKED]}, RUN)[
+        "llm_input_messages"
+    ]
     return messages
 
 
-WAYS_OUT: list[Callable[[Any], list[BaseMessage]]] = [assembled, window, whole_history, memory, runnable, graph]
+WAYS_OUT: list[Callable[[Any], list[BaseMessage]]] = [
+    assembled,
+    window,
+    whole_history,
+    memory,
+    runnable,
+    graph,
+]
 
 
 @pytest.mark.parametrize("model", [AZURE, "gpt-4o"], ids=["azure", "name"])
 @pytest.mark.parametrize("way_out", WAYS_OUT)
-def test_every_way_out_sends_short_ids(way_out: Callable[[Any], list[BaseMessage]], model: Any) -> None:
+def test_every_way_out_sends_short_ids(
+    way_out: Callable[[Any], list[BaseMessage]], model: Any
+) -> None:
     called, answered = ids_of(way_out(model))
     assert called == answered
     assert len(called) <= LONGEST
@@ -127,7 +149,9 @@ def test_a_forecast_has_short_ids_too() -> None:
 
 
 def test_the_report_tells_which_message_was_repaired() -> None:
-    context = with_history("gpt-4o").assemble([ASKED, SAID[1].model_copy(update={"id": "a3"})], **SCOPE)
+    context = with_history("gpt-4o").assemble(
+        [ASKED, SAID[1].model_copy(update={"id": "a3"})], **SCOPE
+    )
     repaired = [it.message_id for it in context.report.repairs if it.kind == "call_id"]
     assert repaired[:2] == ["a1", "a3"]
 
@@ -150,7 +174,9 @@ def test_all_messages_of_a_history_keep_their_ids() -> None:
 
 
 @pytest.mark.parametrize("way_out", [whole_history, window])
-def test_what_a_history_gave_is_known_when_it_is_added(way_out: Callable[[Any], list[BaseMessage]]) -> None:
+def test_what_a_history_gave_is_known_when_it_is_added(
+    way_out: Callable[[Any], list[BaseMessage]],
+) -> None:
     pipeline = with_history("gpt-4o")
     pipeline.add_messages([*way_out("gpt-4o"), ASKED], **SCOPE)
     assert pipeline.get_messages(**SCOPE) == [*SAID, ASKED]
@@ -167,19 +193,35 @@ def test_without_a_known_model_ids_stay_as_they_are() -> None:
 
 
 def function_call() -> dict[str, Any]:
-    return {"type": "function_call", "id": "fc_1", "call_id": LONG, "name": "look", "arguments": "{}"}
+    return {
+        "type": "function_call",
+        "id": "fc_1",
+        "call_id": LONG,
+        "name": "look",
+        "arguments": "{}",
+    }
 
 
 FORMS: dict[str, AIMessage] = {
-    "tool_use": AIMessage([{"type": "tool_use", "id": LONG, "name": "look", "input": {}}], tool_calls=[CALL]),
+    "tool_use": AIMessage(
+        [{"type": "tool_use", "id": LONG, "name": "look", "input": {}}], tool_calls=[CALL]
+    ),
     "function_call": AIMessage([function_call()], tool_calls=[CALL]),
-    "tool_call": AIMessage([{"type": "tool_call", "id": LONG, "name": "look", "args": {}}], tool_calls=[CALL]),
-    "non_standard": AIMessage([{"type": "non_standard", "value": function_call()}], tool_calls=[CALL]),
-    "invalid": AIMessage("", invalid_tool_calls=[{"name": "look", "args": "{", "id": LONG, "error": "broken"}]),
+    "tool_call": AIMessage(
+        [{"type": "tool_call", "id": LONG, "name": "look", "args": {}}], tool_calls=[CALL]
+    ),
+    "non_standard": AIMessage(
+        [{"type": "non_standard", "value": function_call()}], tool_calls=[CALL]
+    ),
+    "invalid": AIMessage(
+        "", invalid_tool_calls=[{"name": "look", "args": "{", "id": LONG, "error": "broken"}]
+    ),
     "raw": AIMessage(
         "",
         additional_kwargs={
-            "tool_calls": [{"id": LONG, "type": "function", "function": {"name": "look", "arguments": "{}"}}]
+            "tool_calls": [
+                {"id": LONG, "type": "function", "function": {"name": "look", "arguments": "{}"}}
+            ]
         },
     ),
 }
@@ -193,12 +235,19 @@ def test_ids_are_short_in_every_form_of_a_call(form: str) -> None:
     assert LONG not in sent
     if form != "non_standard":  # which Responses alone reads
         assert not chat_problems(AZURE._get_request_payload(context.messages))
-    assert not responses_problems(json.loads(json.dumps(RESPONSES._get_request_payload(context.messages))))
+    assert not responses_problems(
+        json.loads(json.dumps(RESPONSES._get_request_payload(context.messages)))
+    )
     assert [it.kind for it in context.report.repairs][:1] == ["call_id"]
 
 
 def test_the_id_of_a_computer_call_is_short() -> None:
-    call = {"type": "computer_call", "id": "cu_1", "call_id": LONG, "action": {"type": "screenshot"}}
+    call = {
+        "type": "computer_call",
+        "id": "cu_1",
+        "call_id": LONG,
+        "action": {"type": "screenshot"},
+    }
     context = ContextPipeline(model="gpt-4o").assemble([ASKED, AIMessage([call])], **SCOPE)
     [block] = context.messages[-1].content
     assert isinstance(block, dict)
@@ -207,7 +256,10 @@ def test_the_id_of_a_computer_call_is_short() -> None:
 
 def test_an_id_of_40_characters_that_comes_twice_gets_a_short_one() -> None:
     call = {**CALL, "id": "L" * LONGEST}
-    turn = [ASKED, *[AIMessage("", tool_calls=[call]), ToolMessage("2 m.", tool_call_id=call["id"])] * 3]
+    turn = [
+        ASKED,
+        *[AIMessage("", tool_calls=[call]), ToolMessage("2 m.", tool_call_id=call["id"])] * 3,
+    ]
     ids = ids_of(ContextPipeline(model="gpt-4o").assemble(turn, **SCOPE).messages)
     assert ids[::2] == ids[1::2]
     assert len({*ids[::2]}) == len(turn) // 2
@@ -219,7 +271,10 @@ def test_an_agents_turn_is_read_on_and_not_anew_at_each_step() -> None:
     turn: list[BaseMessage] = [ASKED]
     for step in range(3):
         call = {**CALL, "id": f"{step}{LONG}"}
-        turn += [AIMessage("", tool_calls=[call], id=f"a{step}"), ToolMessage("2 m.", tool_call_id=call["id"])]
+        turn += [
+            AIMessage("", tool_calls=[call], id=f"a{step}"),
+            ToolMessage("2 m.", tool_call_id=call["id"]),
+        ]
         context = pipeline.assemble(turn, **SCOPE)
     assert [it.message_id for it in context.report.repairs] == ["a0", "a1", "a2"]
     assert len(ids_of(context.messages)) == len(turn) - 1
@@ -249,10 +304,14 @@ turns = st.builds(
     texts,
     st.lists(answers, max_size=4),
 )
-histories = st.lists(turns, max_size=8).map(lambda parts: [message for part in parts for message in part])
+histories = st.lists(turns, max_size=8).map(
+    lambda parts: [message for part in parts for message in part]
+)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
 @given(
     history=histories,
     turn=turns,
@@ -260,9 +319,15 @@ histories = st.lists(turns, max_size=8).map(lambda parts: [message for part in p
     model=st.sampled_from(["gpt-4o", None]),
 )
 def test_totals_are_those_of_an_independent_count(
-    chat_openai: ChatOpenAI, history: list[BaseMessage], turn: list[BaseMessage], budget: int, model: str | None
+    chat_openai: ChatOpenAI,
+    history: list[BaseMessage],
+    turn: list[BaseMessage],
+    budget: int,
+    model: str | None,
 ) -> None:
-    chat = ContextPipeline({"learn": False}, model=model, store=InMemoryStore()).conversation("c", user_id="u")
+    chat = ContextPipeline({"learn": False}, model=model, store=InMemoryStore()).conversation(
+        "c", user_id="u"
+    )
     chat.add(*history)
     try:
         context = chat.assemble(turn, settings={"max_context_tokens": budget})

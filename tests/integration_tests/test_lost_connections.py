@@ -11,6 +11,7 @@ from langgraph.store.memory import InMemoryStore
 from langgraph.store.postgres import AsyncPostgresStore, PostgresStore
 from psycopg.rows import dict_row
 from psycopg_pool import ConnectionPool
+
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.errors import StoreError
 from tests.servers import new_postgres_schema
@@ -60,7 +61,10 @@ async def test_a_lost_connection_is_a_store_error_when_awaited(schema: str, post
         pipeline = ContextPipeline(SETTINGS, store=store)
         await pipeline.aadd_messages([HumanMessage("one")], **SCOPE)
         cut(postgres)
-        for attempt in (pipeline.aadd_messages([HumanMessage("two")], **SCOPE), pipeline.aexport_user(user_id="ada")):
+        for attempt in (
+            pipeline.aadd_messages([HumanMessage("two")], **SCOPE),
+            pipeline.aexport_user(user_id="ada"),
+        ):
             with pytest.raises(StoreError, match="AsyncPostgresStore") as lost:
                 await attempt
             assert isinstance(lost.value.__cause__, psycopg.Error)
@@ -100,7 +104,9 @@ def test_errors_of_any_driver_are_store_errors() -> None:
     assert raised.value.__cause__ is error
 
 
-@pytest.mark.parametrize("error", [TypeError("wrong"), OSError("chosen"), InvalidNamespaceError("wrong")])
+@pytest.mark.parametrize(
+    "error", [TypeError("wrong"), OSError("chosen"), InvalidNamespaceError("wrong")]
+)
 def test_errors_of_no_driver_stay_what_they_are(error: Exception) -> None:
     with pytest.raises(type(error)) as raised:
         ContextPipeline(SETTINGS, store=Raising(error)).get_messages(**SCOPE)

@@ -1,4 +1,7 @@
-"""Many processes, threads and tasks append to one conversation at once: nothing lost or doubled, one order."""
+"""Many processes, threads and tasks append to one conversation at once.
+
+Nothing lost or doubled, one order.
+"""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +14,7 @@ import pytest
 from langchain_core.messages import BaseMessage, HumanMessage
 from langgraph.store.base import BaseStore
 from langgraph.store.postgres import PostgresStore
+
 from langchain_ctxbudget import ChromaStore, ContextPipeline
 from langchain_ctxbudget.history.segments import SEGMENT_MESSAGES
 from tests.conversations import BagOfWords
@@ -20,18 +24,25 @@ from tests.servers import LOOPBACK, new_chroma_database, new_postgres_schema
 from tests.stores import new_stores
 
 SETTINGS = {"learn": False}
-"""Of thousands of messages: eight that learn from all of them take longer than all that is looked at here."""
+"""Of thousands of messages: eight that learn from all of them take longer than all that is looked
+at here."""
 
 Address = tuple[str, ...]
 """The kind of a store on a server, and where it is."""
 
 
 def message(writer: int, number: int) -> BaseMessage:
-    return HumanMessage("yes") if number % 10 == 9 else HumanMessage(f"{writer} {number}", id=f"{writer}.{number}")
+    return (
+        HumanMessage("yes")
+        if number % 10 == 9
+        else HumanMessage(f"{writer} {number}", id=f"{writer}.{number}")
+    )
 
 
 def spoken(writers: int, each: int) -> list[str]:
-    return sorted(message(writer, number).text for writer in range(writers) for number in range(each))
+    return sorted(
+        message(writer, number).text for writer in range(writers) for number in range(each)
+    )
 
 
 @contextmanager
@@ -80,11 +91,16 @@ def address(request: pytest.FixtureRequest) -> Iterator[Address]:
 
 
 def test_eight_processes_append_to_one_conversation(address: Address) -> None:
-    writers, each = 8, 10
+    writers = 8
+    each = 10
     start = FORKED.Barrier(writers + 1)
-    processes = [FORKED.Process(target=write, args=(address, writer, each, start)) for writer in range(writers)]
+    processes = [
+        FORKED.Process(target=write, args=(address, writer, each, start))
+        for writer in range(writers)
+    ]
     with connected(address) as store, connected(address) as another:
-        before, during = ContextPipeline(SETTINGS, store=store), ContextPipeline(SETTINGS, store=another)
+        before = ContextPipeline(SETTINGS, store=store)
+        during = ContextPipeline(SETTINGS, store=another)
         assert before.get_messages(**ADA) == []
         for process in processes:
             process.start()
@@ -110,7 +126,10 @@ def ask(address: Address, first: int, end: int) -> tuple[int, tuple[str, ...]]:
     """Appends messages and asks; returns how many texts were embedded for it, and what failed."""
     embeddings = BagOfWords()
     settings = {**SETTINGS, "max_context_tokens": 1_000}
-    with connected(address) as store, ContextPipeline(settings, store=store, embeddings=embeddings) as pipeline:
+    with (
+        connected(address) as store,
+        ContextPipeline(settings, store=store, embeddings=embeddings) as pipeline,
+    ):
         pipeline.add_messages([message(0, number) for number in range(first, end)], **ADA)
         context = pipeline.assemble("What of 7?", **ADA)
         assert pipeline.flush(60)
@@ -119,7 +138,10 @@ def ask(address: Address, first: int, end: int) -> tuple[int, tuple[str, ...]]:
 
 def test_processes_read_the_blocks_that_others_have_written(address: Address) -> None:
     with FORKED.Pool(1, maxtasksperchild=1) as processes:  # each a new one
-        asked = [processes.apply(ask, (address, *part)) for part in ((0, 700), (700, 1_300), (1_300, 1_302))]
+        asked = [
+            processes.apply(ask, (address, *part))
+            for part in ((0, 700), (700, 1_300), (1_300, 1_302))
+        ]
     (embedded, then, last), failures = zip(*asked, strict=True)
     assert failures == ((), (), ())
     assert embedded >= 700
@@ -132,13 +154,19 @@ def pipelines_of(
 ) -> list[ContextPipeline]:
     if kind == "one pipeline":
         return [ContextPipeline(settings, store=store)] * count
-    return [ContextPipeline(settings, store=store if kind == "one store" else Elsewhere(store)) for _ in range(count)]
+    return [
+        ContextPipeline(settings, store=store if kind == "one store" else Elsewhere(store))
+        for _ in range(count)
+    ]
 
 
 @pytest.mark.parametrize(
-    ("kind", "shared"), [("memory", "one pipeline"), ("memory", "no locks"), ("chroma-folder", "one store")]
+    ("kind", "shared"),
+    [("memory", "one pipeline"), ("memory", "no locks"), ("chroma-folder", "one store")],
 )
-async def test_eight_threads_append_to_one_conversation(request: pytest.FixtureRequest, kind: str, shared: str) -> None:
+async def test_eight_threads_append_to_one_conversation(
+    request: pytest.FixtureRequest, kind: str, shared: str
+) -> None:
     each = 20
     async with new_stores(kind, request) as new:
         store = new()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from langchain_openai import ChatOpenAI
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
 from langchain_ctxbudget.memory import BudgetedMemory
@@ -17,7 +18,9 @@ SCOPE = {"user_id": "ada", "conversation_id": "c1"}
 
 @pytest.fixture
 def pipeline() -> Iterator[ContextPipeline]:
-    with ContextPipeline(store=InMemoryStore(), system_prompt="You are a careful assistant.") as made:
+    with ContextPipeline(
+        store=InMemoryStore(), system_prompt="You are a careful assistant."
+    ) as made:
         yield made
 
 
@@ -28,18 +31,24 @@ def load(memory: BudgetedMemory, **inputs: Any) -> Any:
 def talk(memory: BudgetedMemory, turns: int) -> None:
     for number in range(turns):
         inputs = {"input": f"What grows in garden {number}, and who looks after it there?"}
-        memory.save_context(inputs, {"output": f"In garden {number} grow {number * 7} pear trees. " * 3})
+        memory.save_context(
+            inputs, {"output": f"In garden {number} grow {number * 7} pear trees. " * 3}
+        )
 
 
 # -- Within a number of tokens
 
 
-@pytest.mark.parametrize(("max_tokens", "whole_prompt"), [(300, True), (300, False), (2_000, True), (1_000, False)])
+@pytest.mark.parametrize(
+    ("max_tokens", "whole_prompt"), [(300, True), (300, False), (2_000, True), (1_000, False)]
+)
 def test_a_long_conversation_stays_within_its_tokens(
     pipeline: ContextPipeline, chat_openai: ChatOpenAI, max_tokens: int, whole_prompt: bool
 ) -> None:
     """Counted by LangChain's own counter for OpenAI."""
-    memory = BudgetedMemory(pipeline=pipeline, max_tokens=max_tokens, whole_prompt=whole_prompt, **SCOPE)
+    memory = BudgetedMemory(
+        pipeline=pipeline, max_tokens=max_tokens, whole_prompt=whole_prompt, **SCOPE
+    )
     for _ in range(3):
         talk(memory, 25)
         loaded = load(memory, input="Who looks after garden 3?")
@@ -48,7 +57,9 @@ def test_a_long_conversation_stays_within_its_tokens(
     assert len(pipeline.get_messages(**SCOPE)) == 150
 
 
-def test_settings_of_a_persona_hold_for_a_whole_prompt_and_for_a_window(pipeline: ContextPipeline) -> None:
+def test_settings_of_a_persona_hold_for_a_whole_prompt_and_for_a_window(
+    pipeline: ContextPipeline,
+) -> None:
     talk(BudgetedMemory(pipeline=pipeline, **SCOPE), 25)
     saved = {
         "preferences": ["Answer in French."],
@@ -58,9 +69,15 @@ def test_settings_of_a_persona_hold_for_a_whole_prompt_and_for_a_window(pipeline
     }
     pipeline.save_settings(saved, user_id="ada", persona_id="teacher")
     for whole_prompt in (True, False):
-        options: Any = {"pipeline": pipeline, "max_tokens": 600, "whole_prompt": whole_prompt, **SCOPE}
+        options: Any = {
+            "pipeline": pipeline,
+            "max_tokens": 600,
+            "whole_prompt": whole_prompt,
+            **SCOPE,
+        }
         usual, own = (
-            load(BudgetedMemory(**options, persona_id=persona), input="And now?") for persona in (None, "teacher")
+            load(BudgetedMemory(**options, persona_id=persona), input="And now?")
+            for persona in (None, "teacher")
         )
         assert own != usual
         assert ("Answer in French." in own[0].text) is whole_prompt

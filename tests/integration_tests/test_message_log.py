@@ -1,4 +1,7 @@
-"""The message log on every store: its contract, every order in which writers can meet, and what it costs."""
+"""The message log on every store.
+
+Its contract, every order in which writers can meet, and what it costs.
+"""
 
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -9,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import BaseMessage, HumanMessage
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget import ChromaStore, ContextPipeline
 from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.history import log
@@ -35,7 +39,10 @@ def test_three_pipelines_show_what_a_list_would(seed: int) -> None:
 # -- writers that meet: many orders of their store operations
 
 
-SCOPE: Any = {"user_id": log_contract.ADAS.user_id, "conversation_id": log_contract.ADAS.conversation_id}
+SCOPE: Any = {
+    "user_id": log_contract.ADAS.user_id,
+    "conversation_id": log_contract.ADAS.conversation_id,
+}
 
 
 def add(*messages: BaseMessage) -> Act:
@@ -64,7 +71,12 @@ def read(pipeline: ContextPipeline) -> Flow[list[BaseMessage]]:
 
 class World:
     def __init__(
-        self, acts: Sequence[Act], *, before: Sequence[BaseMessage], opened: bool, joined: bool = False
+        self,
+        acts: Sequence[Act],
+        *,
+        before: Sequence[BaseMessage],
+        opened: bool,
+        joined: bool = False,
     ) -> None:
         self.store = InMemoryStore()
         self.pipelines = [self.another(writer_id=f"w{number}") for number in range(len(acts))]
@@ -77,11 +89,16 @@ class World:
                 pipeline.add_messages(log_contract.said(f"hello {number}"), **log_contract.ADA)
         for pipeline in [*self.pipelines, self.observer] if opened else []:
             pipeline.get_messages(**log_contract.ADA)
-        self.flows = [log_contract.ByHand(act(pipeline)) for act, pipeline in zip(acts, self.pipelines, strict=True)]
+        self.flows = [
+            log_contract.ByHand(act(pipeline))
+            for act, pipeline in zip(acts, self.pipelines, strict=True)
+        ]
 
     def another(self, writer_id: str | None = None) -> ContextPipeline:
         store = log_contract.Elsewhere(self.store)
-        return ContextPipeline({"learn": False}, store=store, writer_id=writer_id, token_counter=log_contract.COUNTER)
+        return ContextPipeline(
+            {"learn": False}, store=store, writer_id=writer_id, token_counter=log_contract.COUNTER
+        )
 
     def views(self) -> list[list[tuple[str, str]]]:
         readers = [*self.pipelines, self.observer, self.another()]
@@ -90,7 +107,10 @@ class World:
 
 @pytest.fixture(params=[60, pytest.param(100, marks=pytest.mark.slow)])
 def orders(request: pytest.FixtureRequest) -> int:
-    """How many orders are tried: what is broken shows in a few, what is subtle is for the long suite."""
+    """How many orders are tried.
+
+    What is broken shows in a few, what is subtle is for the long suite.
+    """
     return int(request.param)
 
 
@@ -117,7 +137,10 @@ def agreed(world: World) -> list[tuple[str, str]]:
 def test_two_writers_that_join_in_any_order_see_each_other(orders: int) -> None:
     seen = set()
     for world in some_orders(
-        lambda: World([add(*log_contract.said("a")), add(*log_contract.said("b"))], before=(), opened=True), orders
+        lambda: World(
+            [add(*log_contract.said("a")), add(*log_contract.said("b"))], before=(), opened=True
+        ),
+        orders,
     ):
         seen.add(tuple(agreed(world)))
     assert seen == {(("a", "a"), ("b", "b")), (("b", "b"), ("a", "a"))}
@@ -126,7 +149,10 @@ def test_two_writers_that_join_in_any_order_see_each_other(orders: int) -> None:
 MEETINGS: dict[str, tuple[list[Act], list[str]]] = {
     "one word": ([add(HumanMessage("yes")), add(HumanMessage("yes"))], ["yes", "yes"]),
     "two words": ([add(HumanMessage("yes")), add(HumanMessage("no"))], ["no", "yes"]),
-    "one message": ([add(*log_contract.said("a", "b")), add(*log_contract.said("b", "c"))], ["a", "b", "c"]),
+    "one message": (
+        [add(*log_contract.said("a", "b")), add(*log_contract.said("b", "c"))],
+        ["a", "b", "c"],
+    ),
     "a reader, too": (
         [add(*log_contract.said("a")), add(*log_contract.said("b"), HumanMessage("yes")), read],
         ["a", "b", "yes"],
@@ -136,12 +162,16 @@ MEETINGS: dict[str, tuple[list[Act], list[str]]] = {
 
 @pytest.mark.parametrize("opened", [True, False])
 @pytest.mark.parametrize("name", MEETINGS)
-def test_nothing_that_writers_say_at_once_is_lost_or_doubled(name: str, opened: bool, orders: int) -> None:
+def test_nothing_that_writers_say_at_once_is_lost_or_doubled(
+    name: str, opened: bool, orders: int
+) -> None:
     acts, expected = MEETINGS[name]
     for made in some_orders(lambda: World(acts, before=(), opened=opened), orders):
         assert sorted(text for _, text in agreed(made)) == expected
         pages = log_contract.all_pages(plainly, made.observer, [1, 2] * 5, **log_contract.ADA)
-        assert log_contract.shown(pages) == log_contract.shown(made.observer.get_messages(**log_contract.ADA))
+        assert log_contract.shown(pages) == log_contract.shown(
+            made.observer.get_messages(**log_contract.ADA)
+        )
 
 
 CHANGES: dict[str, list[Act]] = {
@@ -160,9 +190,14 @@ CHANGES: dict[str, list[Act]] = {
 
 @pytest.mark.parametrize("joined", [pytest.param(True, marks=pytest.mark.slow), False])
 @pytest.mark.parametrize("name", CHANGES)
-def test_whoever_changes_while_another_writes_agrees_with_every_reader(name: str, joined: bool, orders: int) -> None:
+def test_whoever_changes_while_another_writes_agrees_with_every_reader(
+    name: str, joined: bool, orders: int
+) -> None:
     for made in some_orders(
-        lambda: World(CHANGES[name], before=log_contract.said("a", "b", "c"), opened=True, joined=joined), orders
+        lambda: World(
+            CHANGES[name], before=log_contract.said("a", "b", "c"), opened=True, joined=joined
+        ),
+        orders,
     ):
         agreed(made)
 
@@ -176,7 +211,9 @@ def test_more_writers_than_are_polled_that_meet_see_each_other(
 ) -> None:
     monkeypatch.setattr(log, "POLLED", 2)
     acts = [add(*log_contract.said(f"new {n}")) for n in range(writers)]
-    for made in some_orders(lambda: World([*acts, read], before=(), opened=True, joined=True), orders):
+    for made in some_orders(
+        lambda: World([*acts, read], before=(), opened=True, joined=True), orders
+    ):
         seen = [text for _, text in agreed(made)]
         assert {f"new {n}" for n in range(writers)} <= set(seen)
 
@@ -193,9 +230,16 @@ def counting(request: pytest.FixtureRequest) -> Iterator[log_contract.Counting]:
         yield log_contract.Counting(store)
 
 
-def test_a_reader_behind_reads_what_is_new_and_not_the_rest(counting: log_contract.Counting, call: Call) -> None:
+def test_a_reader_behind_reads_what_is_new_and_not_the_rest(
+    counting: log_contract.Counting, call: Call
+) -> None:
     with log_contract.pipelines(counting, 2) as (writer, reader):
-        call(writer, "add_messages", log_contract.said(*(str(number) for number in range(300))), **log_contract.ADA)
+        call(
+            writer,
+            "add_messages",
+            log_contract.said(*(str(number) for number in range(300))),
+            **log_contract.ADA,
+        )
         call(reader, "get_messages", **log_contract.ADA)
         call(writer, "add_messages", log_contract.said("a", "b", "c", "d", "e"), **log_contract.ADA)
         counting.reset()

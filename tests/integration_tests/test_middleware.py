@@ -1,4 +1,7 @@
-"""`ContextBudgetMiddleware` in a real agent: what the model sees, what the state keeps, whose conversation it is."""
+"""`ContextBudgetMiddleware` in a real agent.
+
+What the model sees, what the state keeps, whose conversation it is.
+"""
 
 import asyncio
 from collections.abc import Mapping
@@ -14,6 +17,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.store.memory import InMemoryStore
 from langgraph.types import Command
 from pydantic import BaseModel, Field
+
 from tests.integration_tests import agents
 from tests.integration_tests.openai_server import calls, says
 from tests.integration_tests.strict_openai_server import StrictOpenAIServer, recount
@@ -47,7 +51,10 @@ SCHEMA = {
     "title": "Weather",
     "description": "The weather at a place",
     "type": "object",
-    "properties": {"place": {"type": "string", "description": "where"}, "degrees": {"type": "number"}},
+    "properties": {
+        "place": {"type": "string", "description": "where"},
+        "degrees": {"type": "number"},
+    },
     "required": ["place"],
 }
 FORMATS = {
@@ -65,7 +72,9 @@ FORMATS = {
 PROMPTS: dict[str, Any] = {
     "no prompt": None,
     "text": "You help, and you are brief.",
-    "blocks": SystemMessage([{"type": "text", "text": "You help."}, {"type": "text", "text": "You are brief."}]),
+    "blocks": SystemMessage(
+        [{"type": "text", "text": "You help."}, {"type": "text", "text": "You are brief."}]
+    ),
 }
 
 
@@ -73,7 +82,11 @@ def tells_weather(body: Mapping[str, Any]) -> Mapping[str, Any]:
     named = {made["function"]["name"] for made in body.get("tools", ()) if "function" in made}
     if "response_format" in body:
         return says('{"place": "Graz", "degrees": 3}')
-    return calls(("w1", "Weather", {"place": "Graz", "degrees": 3})) if "Weather" in named else says("Fine.")
+    return (
+        calls(("w1", "Weather", {"place": "Graz", "degrees": 3}))
+        if "Weather" in named
+        else says("Fine.")
+    )
 
 
 @pytest.mark.parametrize("wanted", FORMATS)
@@ -81,9 +94,17 @@ def test_tools_prompt_and_response_format_are_counted_as_they_are_sent(wanted: s
     given: Any = FORMATS[wanted]
     for model, prompt in product(("gpt-4o", "gpt-4-turbo"), PROMPTS):
         with StrictOpenAIServer(tells_weather, max_tokens=agents.BUDGET_TOKENS) as server:
-            options = {"tools": [agents.look_up], "response_format": given, "system_prompt": PROMPTS[prompt]}
-            agent = agents.agent_of(agents.openai(server, model), agents.budget(recall_tool=True), **options)
-            state = agents.ask(agent, {"messages": [*agents.long_history(8), HumanMessage("The weather?")]})
+            options = {
+                "tools": [agents.look_up],
+                "response_format": given,
+                "system_prompt": PROMPTS[prompt],
+            }
+            agent = agents.agent_of(
+                agents.openai(server, model), agents.budget(recall_tool=True), **options
+            )
+            state = agents.ask(
+                agent, {"messages": [*agents.long_history(8), HumanMessage("The weather?")]}
+            )
         [sent] = server.received
         assert recount(sent) <= state["ctxbudget_report"]["total_tokens"] <= agents.BUDGET_TOKENS
         assert {made["function"]["name"] for made in sent["tools"]} >= {"look_up", "recall"}
@@ -91,10 +112,16 @@ def test_tools_prompt_and_response_format_are_counted_as_they_are_sent(wanted: s
 
 
 def test_the_usage_of_streamed_answers_corrects_the_next_counts() -> None:
-    with StrictOpenAIServer(lambda _: says("In pieces. " * 10), measure=lambda body: 2 * recount(body)) as server:
+    with StrictOpenAIServer(
+        lambda _: says("In pieces. " * 10), measure=lambda body: 2 * recount(body)
+    ) as server:
         agent = agents.agent_of(agents.openai(server, stream_usage=True), agents.budget())
         for _ in range(2):  # of an exact count, one that is twice as much could be an accident
-            pieces = list(agent.stream({"messages": [("human", "Hi " * 550)]}, agents.CONFIG, stream_mode="messages"))
+            pieces = list(
+                agent.stream(
+                    {"messages": [("human", "Hi " * 550)]}, agents.CONFIG, stream_mode="messages"
+                )
+            )
         state = agents.ask(agent, ("human", "Hi"))
     assert len(pieces) > 5
     assert state["ctxbudget_report"]["total_tokens"] > 1.5 * recount(server.received[-1])
@@ -105,21 +132,31 @@ def test_the_usage_of_streamed_answers_corrects_the_next_counts() -> None:
 
 @pytest.mark.parametrize("by", ["tool", "middleware"])
 def test_an_interrupt_is_resumed_elsewhere_with_the_same_prompt(by: str) -> None:
-    store, saver, clock = InMemoryStore(), InMemorySaver(), agents.clock_layer()
+    store = InMemoryStore()
+    saver = InMemorySaver()
+    clock = agents.clock_layer()
     wanted = agents.wants(
-        "book" if by == "tool" else "look_up", **({"what": "a table"} if by == "tool" else {"topic": "tree"})
+        "book" if by == "tool" else "look_up",
+        **({"what": "a table"} if by == "tool" else {"topic": "tree"}),
     )
     models = []
-    for given in ({"messages": [*agents.long_history(), HumanMessage("Which tree?", id="q")]}, None):
+    for given in (
+        {"messages": [*agents.long_history(), HumanMessage("Which tree?", id="q")]},
+        None,
+    ):
         model = agents.scripted(wanted, "Done.") if given else agents.scripted("Done.")
         before = [HumanInTheLoopMiddleware({"look_up": True})] if by == "middleware" else []
         middleware = agents.budget(settings={"layers": [clock]}, store=store)
-        agent = agents.agent_of(model, *before, middleware, tools=[agents.book, agents.look_up], checkpointer=saver)
+        agent = agents.agent_of(
+            model, *before, middleware, tools=[agents.book, agents.look_up], checkpointer=saver
+        )
         answer: Any = "yes" if by == "tool" else {"decisions": [{"type": "approve"}]}
         state = agents.ask(agent, given or Command(resume=answer))
         models.append(model)
     [[first], [second]] = [model.seen for model in models]
-    assert [m.model_dump_json() for m in second[: len(first)]] == [m.model_dump_json() for m in first]
+    assert [m.model_dump_json() for m in second[: len(first)]] == [
+        m.model_dump_json() for m in first
+    ]
     assert [message.type for message in second[len(first) :]] == ["ai", "tool"]
     assert state["messages"][-1].text == "Done."
 
@@ -135,7 +172,10 @@ async def test_many_conversations_at_once_keep_apart() -> None:
         asked = {"messages": [("human", f"Turn {n}")]}
         await asyncio.gather(*(agent.ainvoke(asked, config) for config in configs))
     for config in configs:
-        scope = {"user_id": config["configurable"]["user_id"], "conversation_id": config["configurable"]["thread_id"]}
+        scope = {
+            "user_id": config["configurable"]["user_id"],
+            "conversation_id": config["configurable"]["thread_id"],
+        }
         kept = middleware.pipeline.get_messages(**scope)
         assert kept == agent.get_state(config).values["messages"]
         assert [message.text for message in kept[::2]] == ["Turn 0", "Turn 1", "Turn 2"]

@@ -1,4 +1,7 @@
-"""`ContextBudgetMiddleware` beside other middleware: LangChain's own in both orders, and what changes a request."""
+"""`ContextBudgetMiddleware` beside other middleware.
+
+LangChain's own in both orders, and what changes a request.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -7,6 +10,7 @@ from typing import Any
 import pytest
 from langchain.agents import middleware as langchain_middleware
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
+
 from langchain_ctxbudget.integrations.middleware import NOT_FOLLOWED
 from tests.integration_tests import agents
 from tests.integration_tests.openai_server import calls, refuses, says
@@ -14,7 +18,8 @@ from tests.integration_tests.strict_openai_server import StrictOpenAIServer, rec
 
 pytestmark = [pytest.mark.allow_hosts(["127.0.0.1"]), pytest.mark.usefixtures("offline_tiktoken")]
 
-LAST, FIRST = "ours last", "ours first"
+LAST = "ours last"
+FIRST = "ours first"
 both_orders = pytest.mark.parametrize("order", [LAST, FIRST])
 
 STOCK: dict[str, Callable[[], Any]] = {
@@ -24,14 +29,18 @@ STOCK: dict[str, Callable[[], Any]] = {
     "tool error": lambda: langchain_middleware.ToolErrorMiddleware(on_error=str),
     "model retry": lambda: langchain_middleware.ModelRetryMiddleware(initial_delay=0),
     "model fallback": lambda: langchain_middleware.ModelFallbackMiddleware(agents.scripted()),
-    "redaction": lambda: langchain_middleware.PIIMiddleware("email", apply_to_output=True, apply_to_tool_results=True),
+    "redaction": lambda: langchain_middleware.PIIMiddleware(
+        "email", apply_to_output=True, apply_to_tool_results=True
+    ),
     "summarization": lambda: langchain_middleware.SummarizationMiddleware(
         agents.scripted("Much."), trigger=("messages", 6), keep=("messages", 4)
     ),
     "context editing": lambda: langchain_middleware.ContextEditingMiddleware(
         edits=[langchain_middleware.ClearToolUsesEdit(trigger=100, keep=0)]
     ),
-    "emulated tools": lambda: langchain_middleware.LLMToolEmulator(model=agents.scripted("Made up.")),
+    "emulated tools": lambda: langchain_middleware.LLMToolEmulator(
+        model=agents.scripted("Made up.")
+    ),
     "file search": lambda: langchain_middleware.FilesystemFileSearchMiddleware(
         root_path=str(Path(__file__).parent), use_ripgrep=False
     ),
@@ -65,7 +74,10 @@ def test_beside_another_middleware_the_state_is_what_it_is_without_ours(name: st
         kept = []
         for middleware in ([STOCK[name]()], in_order(order, STOCK[name](), agents.budget())):
             agent = agents.agent_of(
-                agents.scripted(*ANSWERS), *middleware, tools=[agents.look_up], system_prompt="You help."
+                agents.scripted(*ANSWERS),
+                *middleware,
+                tools=[agents.look_up],
+                system_prompt="You help.",
             )
             for n in range(3):
                 state = agents.ask(agent, ("human", f"Mail {n}@example.org of the tree?"))
@@ -88,7 +100,9 @@ def test_beside_another_middleware_requests_are_valid_and_counted(name: str) -> 
 
         with StrictOpenAIServer(answer, max_tokens=agents.BUDGET_TOKENS) as server:
             agent = agents.agent_of(
-                agents.openai(server), *in_order(order, STOCK[name](), agents.budget()), tools=[agents.look_up]
+                agents.openai(server),
+                *in_order(order, STOCK[name](), agents.budget()),
+                tools=[agents.look_up],
             )
             for n in range(3):
                 state = agents.ask(agent, ("human", f"Mail {n}@example.org of the tree?"))
@@ -100,13 +114,18 @@ def test_beside_another_middleware_requests_are_valid_and_counted(name: str) -> 
 def test_a_fallback_gets_a_prompt_of_its_own_window_where_ours_is_last(order: str) -> None:
     with StrictOpenAIServer() as server:
         server.fault_of = lambda body: refuses(500) if body["model"] == "gpt-4o" else server.fault
-        small = agents.openai(server, "gpt-4o-mini", profile={"max_input_tokens": 900, "max_output_tokens": 100})
+        small = agents.openai(
+            server, "gpt-4o-mini", profile={"max_input_tokens": 900, "max_output_tokens": 100}
+        )
         agent = agents.agent_of(
             agents.openai(server),
-            *in_order(order, langchain_middleware.ModelFallbackMiddleware(small), agents.budget(3_000)),
+            *in_order(
+                order, langchain_middleware.ModelFallbackMiddleware(small), agents.budget(3_000)
+            ),
         )
         state = agents.ask(
-            agent, {"messages": [*agents.long_history(100), HumanMessage("Who planted the apple tree?")]}
+            agent,
+            {"messages": [*agents.long_history(100), HumanMessage("Who planted the apple tree?")]},
         )
     first, second = server.received
     assert recount(first) > 800
@@ -118,7 +137,7 @@ def test_a_fallback_gets_a_prompt_of_its_own_window_where_ours_is_last(order: st
 
 
 def changing(change: Callable[[list[Any]], list[Any]]) -> Any:
-    from langchain.agents.middleware import AgentMiddleware  # noqa: PLC0415
+    from langchain.agents.middleware import AgentMiddleware
 
     class Changing(AgentMiddleware):
         def wrap_model_call(self, request: Any, handler: Any) -> Any:
@@ -138,8 +157,14 @@ CHANGES: dict[str, tuple[Callable[[list[Any]], list[Any]], list[tuple[str, str]]
         lambda m: [*m, {"role": "user", "content": FILE.text}],
         [*HISTORY, ("human", "Two?"), ("human", FILE.text)],
     ),
-    "before the history": (lambda m: [FILE, *m], [*HISTORY, ("human", FILE.text), ("human", "Two?")]),
-    "before the turn": (lambda m: [*m[:-1], FILE, m[-1]], [*HISTORY, ("human", FILE.text), ("human", "Two?")]),
+    "before the history": (
+        lambda m: [FILE, *m],
+        [*HISTORY, ("human", FILE.text), ("human", "Two?")],
+    ),
+    "before the turn": (
+        lambda m: [*m[:-1], FILE, m[-1]],
+        [*HISTORY, ("human", FILE.text), ("human", "Two?")],
+    ),
     "instructions": (
         lambda m: [SystemMessage("Be brief."), *m],
         [("system", "Be brief."), *HISTORY, ("human", "Two?")],
@@ -161,7 +186,8 @@ CHANGES: dict[str, tuple[Callable[[list[Any]], list[Any]], list[tuple[str, str]]
 def test_what_middleware_before_ours_does_to_a_request_is_seen_or_told(name: str) -> None:
     for schema in [None, agents.ListedState]:
         change, seen = CHANGES[name]
-        ours, model = agents.budget(), agents.scripted()
+        ours = agents.budget()
+        model = agents.scripted()
         agent = agents.agent_of(model, changing(change), ours, state_schema=schema)
         agents.ask(agent, HumanMessage("One?"))
         state = agents.ask(agent, HumanMessage("Two?"))
@@ -169,7 +195,9 @@ def test_what_middleware_before_ours_does_to_a_request_is_seen_or_told(name: str
         told = NOT_FOLLOWED in state["ctxbudget_report"]["failures"]
         assert told == (name in ("without the history", "another history"))
         assert said(state["messages"]) == [*HISTORY, ("human", "Two?"), ("ai", "Fine.")]
-        assert said(ours.pipeline.get_messages(user_id="ada", conversation_id="c1")) == said(state["messages"])
+        assert said(ours.pipeline.get_messages(user_id="ada", conversation_id="c1")) == said(
+            state["messages"]
+        )
 
 
 def test_added_messages_do_not_change_the_block_while_an_agent_loops() -> None:
@@ -196,7 +224,9 @@ def block(text: str, **marks: Any) -> dict[str, Any]:
 
 
 def test_marks_of_the_system_prompt_are_told() -> None:
-    sent, report = system_of([block("You help.", cache_control={"type": "ephemeral"}), block("Be brief.")])
+    sent, report = system_of(
+        [block("You help.", cache_control={"type": "ephemeral"}), block("Be brief.")]
+    )
     assert sent.text.split() == ["You", "help.", "Be", "brief."]
     assert any("without cache_control" in told for told in report["failures"])
 

@@ -1,4 +1,7 @@
-"""What this process keeps in memory of users: nothing that an erased one has said, and of many no more than of some."""
+"""What this process keeps in memory of users.
+
+Nothing that an erased one has said, and of many no more than of some.
+"""
 
 import gc
 import re
@@ -10,6 +13,7 @@ from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.memory import InMemoryStore
 from starlette.testclient import TestClient
+
 from langchain_ctxbudget import ContextPipeline, EstimatingCounter, KnowledgeBase
 from langchain_ctxbudget.dashboard import create_app
 
@@ -17,7 +21,8 @@ pytestmark = pytest.mark.slow
 
 ADA: Any = {"user_id": "ada"}
 CONVERSATIONS = ("c1", "c2")
-USERS, MOST_HELD = 1_200, 1_050
+USERS = 1_200
+MOST_HELD = 1_050
 
 
 def secret() -> str:
@@ -32,11 +37,16 @@ def tell(pipeline: ContextPipeline, app: Any) -> None:
         pipeline.save_settings({"preferences": [f"Prices in {word}."]}, **ADA)
         for turn in range(12):
             said = f"My sister {word} works at {word}corp, and I like {word}fruit {turn}. The {word} project is due."
-            pipeline.add_messages([HumanMessage(said), AIMessage(f"{word} {turn} is noted in {word}file.py.")], **scope)
+            pipeline.add_messages(
+                [HumanMessage(said), AIMessage(f"{word} {turn} is noted in {word}file.py.")],
+                **scope,
+            )
         assert pipeline.flush(30)
         for tokens in (8_000, 1_200):
             pipeline.assemble(
-                f"What did I say about {word}fruit and {word}.txt?", settings={"max_context_tokens": tokens}, **scope
+                f"What did I say about {word}fruit and {word}.txt?",
+                settings={"max_context_tokens": tokens},
+                **scope,
             )
         pipeline.end_session(**scope)
         assert pipeline.flush(30)
@@ -54,7 +64,8 @@ def found(mark: str) -> list[str]:
         for holder in gc.get_objects()
         if not isinstance(holder, FrameType | CellType)
         for text in gc.get_referents(holder)
-        if (isinstance(text, str) and lowered in text.lower()) or (isinstance(text, bytes) and encoded in text.lower())
+        if (isinstance(text, str) and lowered in text.lower())
+        or (isinstance(text, bytes) and encoded in text.lower())
     ]
 
 
@@ -84,7 +95,8 @@ def test_no_object_of_the_process_has_a_word_of_what_was_erased(how: Any, counte
 
 def test_no_object_of_the_process_has_a_word_that_an_agents_state_made_it_forget() -> None:
     with ContextPipeline(store=InMemoryStore()) as pipeline:
-        scope, kept = {**ADA, "conversation_id": "c1"}, [HumanMessage("Hello.", id="a"), AIMessage("Hello!", id="b")]
+        scope = {**ADA, "conversation_id": "c1"}
+        kept = [HumanMessage("Hello.", id="a"), AIMessage("Hello!", id="b")]
         for state in ([*kept, HumanMessage(f"I am {secret()}.", id="c")] for _ in range(2)):
             pipeline.sync(state, **scope)
         del state
@@ -100,5 +112,7 @@ def test_of_many_users_no_more_is_kept_in_memory_than_of_some() -> None:
             pipeline.assemble("Where do I live?", **scope)
         assert pipeline.flush(300)
         pipeline.store._data.clear()  # type: ignore[attr-defined]
-        held = {visitor for text in found("visitor-") for visitor in re.findall(r"visitor-[0-9]+", text)}
+        held = {
+            visitor for text in found("visitor-") for visitor in re.findall(r"visitor-[0-9]+", text)
+        }
         assert len(held) <= MOST_HELD

@@ -1,4 +1,7 @@
-"""What a user said in other conversations: all of it is found, stands apart with its day, and gives way to this one."""
+"""What a user said in other conversations.
+
+All of it is found, stands apart with its day, and gives way to this one.
+"""
 
 import asyncio
 import random
@@ -11,6 +14,7 @@ import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget import BudgetedRetriever, ChromaStore, ContextPipeline
 from langchain_ctxbudget.budget import Reason
 from langchain_ctxbudget.history import elsewhere
@@ -40,7 +44,9 @@ def say(pipeline: ContextPipeline, conversation: str, *texts: str, day: str | No
         pipeline.add_messages(said, **at(conversation))
 
 
-def block(pipeline: ContextPipeline, question: str, conversation: str = "now", **settings: Any) -> str:
+def block(
+    pipeline: ContextPipeline, question: str, conversation: str = "now", **settings: Any
+) -> str:
     """Returns the last message of a prompt: the context block, and the question."""
     context = pipeline.assemble(question, settings=settings or None, **at(conversation))
     assert not context.report.failures
@@ -78,7 +84,9 @@ def chatter(number: int, seed: int = 0) -> list[BaseMessage]:
         ("My dog is called Rex.", "My dog is called Bella.", "What is my dog called?"),
     ],
 )
-def test_what_this_conversation_says_outweighs_another_one(before: str, now: str, question: str) -> None:
+def test_what_this_conversation_says_outweighs_another_one(
+    before: str, now: str, question: str
+) -> None:
     pipeline = new()
     say(pipeline, "old", before)
     say(pipeline, "now", now)
@@ -111,7 +119,9 @@ def test_a_statement_repeated_here_is_not_marked() -> None:
     assert "superseded" not in line_with(block(pipeline, "How fast is my bike?"), "it is fast")
 
 
-@pytest.mark.parametrize("days", [("2026-01-05", "2026-03-05"), (None, None)], ids=["by their days", "as stored"])
+@pytest.mark.parametrize(
+    "days", [("2026-01-05", "2026-03-05"), (None, None)], ids=["by their days", "as stored"]
+)
 def test_a_newer_conversation_outweighs_an_older_one(days: Sequence[str | None]) -> None:
     pipeline = new()
     say(pipeline, "old", "My bike is red.", day=days[0])
@@ -149,12 +159,16 @@ def test_a_quote_stands_under_the_day_of_its_message() -> None:
     pipeline = new()
     say(pipeline, "old", "My bike is red.", day="2026-01-05")
     say(pipeline, "now", "Hello.")
-    assert "[2026-01-05, in another conversation]\n- user: My bike is red." in block(pipeline, QUESTION)
+    assert "[2026-01-05, in another conversation]\n- user: My bike is red." in block(
+        pipeline, QUESTION
+    )
 
 
 @pytest.mark.parametrize("length", [2, 700], ids=["from the log", "from a block"])
-def test_a_message_without_a_day_has_the_one_on_which_it_was_stored(tmp_path: Path, length: int) -> None:
-    clock = lambda: datetime(2025, 7, 14, 12, tzinfo=UTC)  # noqa: E731
+def test_a_message_without_a_day_has_the_one_on_which_it_was_stored(
+    tmp_path: Path, length: int
+) -> None:
+    clock = lambda: datetime(2025, 7, 14, 12, tzinfo=UTC)
     with ChromaStore(tmp_path / "store", clock=clock) as store:
         pipeline = new(store)
         say(pipeline, "old", FACT)
@@ -183,7 +197,10 @@ def test_each_conversation_has_a_heading_of_its_own() -> None:
     say(pipeline, "now", "Hello.")
     text = block(pipeline, "What do you know about my bike?")
     headings = [line for line in text.splitlines() if line.startswith("[2026")]
-    assert sorted(headings) == ["[2026-01-05, in another conversation (2)]", "[2026-01-05, in another conversation]"]
+    assert sorted(headings) == [
+        "[2026-01-05, in another conversation (2)]",
+        "[2026-01-05, in another conversation]",
+    ]
 
 
 # All of it is searched
@@ -200,11 +217,19 @@ def fill(pipeline: ContextPipeline, lengths: Sequence[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    "lengths", [(1_000,), pytest.param((800, 800, 800, 800), marks=pytest.mark.slow)], ids=["one", "several"]
+    "lengths",
+    [(1_000,), pytest.param((800, 800, 800, 800), marks=pytest.mark.slow)],
+    ids=["one", "several"],
 )
 @pytest.mark.parametrize("kind", ["private", "memory", "folder"])
-def test_a_fact_of_long_ago_is_found_in_other_conversations(tmp_path: Path, kind: str, lengths: Sequence[int]) -> None:
-    store = {"private": lambda: None, "memory": InMemoryStore, "folder": lambda: ChromaStore(tmp_path)}[kind]()
+def test_a_fact_of_long_ago_is_found_in_other_conversations(
+    tmp_path: Path, kind: str, lengths: Sequence[int]
+) -> None:
+    store = {
+        "private": lambda: None,
+        "memory": InMemoryStore,
+        "folder": lambda: ChromaStore(tmp_path),
+    }[kind]()
     pipeline = new(store)
     fill(pipeline, lengths)
     text = block(pipeline, LOCKER)
@@ -234,7 +259,9 @@ def test_a_fact_is_found_by_an_async_prompt() -> None:
 def test_a_fact_is_found_by_the_retriever() -> None:
     pipeline = new()
     fill(pipeline, (1_000,))
-    assert BudgetedRetriever(pipeline=pipeline, user_id="ada").invoke(LOCKER)[0].page_content == FACT
+    assert (
+        BudgetedRetriever(pipeline=pipeline, user_id="ada").invoke(LOCKER)[0].page_content == FACT
+    )
 
 
 def test_no_other_user_is_told() -> None:
@@ -253,7 +280,11 @@ def test_two_pipelines_make_the_same_prompt(sealed: bool) -> None:
         for number in range(3):
             first.assemble("Hello.", **at(f"c{number}"))
         first.flush()
-    asked = [LOCKER, "What did Alice say about the garden?", "When was the meeting with the invoice?"]
+    asked = [
+        LOCKER,
+        "What did Alice say about the garden?",
+        "When was the meeting with the invoice?",
+    ]
     assert [block(first, one) for one in asked] == [block(new(store), one) for one in asked]
 
 
@@ -267,12 +298,16 @@ def test_a_prompt_after_the_first_embeds_nothing_again() -> None:
     assert embeddings.asked == []
 
 
-def test_of_too_many_messages_the_newest_are_searched_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_too_many_messages_the_newest_are_searched_and_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(elsewhere, "MOST_SEARCHED", 500)
     pipeline = new()
     fill(pipeline, (400, 400))
     report = pipeline.assemble(LOCKER, **at("now")).report
-    assert report.failures == ("other conversations: the newest 400 messages were searched, and 400 older ones not",)
+    assert report.failures == (
+        "other conversations: the newest 400 messages were searched, and 400 older ones not",
+    )
 
 
 @pytest.mark.parametrize(
@@ -289,7 +324,8 @@ def test_nothing_is_quoted_where_nothing_has_to_do_with_the_message(question: st
 
 def test_what_is_said_elsewhere_meanwhile_is_found() -> None:
     store = InMemoryStore()
-    pipeline, other = new(store), new(store)
+    pipeline = new(store)
+    other = new(store)
     fill(pipeline, (400,))
     assert "repair shop" not in block(pipeline, "Where is my violin?")
     say(other, "c0", "My violin is at the repair shop.")
@@ -300,7 +336,9 @@ def test_what_is_said_elsewhere_meanwhile_is_found() -> None:
 def test_what_is_taken_back_elsewhere_is_not_quoted(change: str) -> None:
     pipeline = new()
     fill(pipeline, (400,))
-    pipeline.add_messages([HumanMessage("My violin is at the repair shop.", id="violin")], **at("c0"))
+    pipeline.add_messages(
+        [HumanMessage("My violin is at the repair shop.", id="violin")], **at("c0")
+    )
     assert "repair shop" in block(pipeline, "Where is my violin?")
     match change:
         case "edit":

@@ -5,6 +5,7 @@ from typing import Any
 from langchain_core.embeddings import DeterministicFakeEmbedding, Embeddings
 from langchain_core.messages import HumanMessage
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget import ContextPipeline
 from tests.integration_tests.conftest import Call
 
@@ -31,7 +32,9 @@ def test_vectors_of_other_embeddings_are_made_anew_and_words_serve_until_then(ca
     store = InMemoryStore()
     with opened(store, Named(model="one", size=16)) as before:
         for where, said in {"c1": SAID[::3], "c2": SAID[1::3], "c3": SAID[2::3]}.items():
-            before.add_messages([HumanMessage(text) for text in said], user_id="ada", conversation_id=where)
+            before.add_messages(
+                [HumanMessage(text) for text in said], user_id="ada", conversation_id=where
+            )
         assert before.flush(30)
         topics = before.knowledge.list_topics(user_id="ada")
         assert len(topics) > 1

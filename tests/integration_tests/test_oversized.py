@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_openai import ChatOpenAI
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget import AssembledContext, ContextPipeline
 from langchain_ctxbudget.budget import Reason, Status
 from langchain_ctxbudget.errors import BudgetTooSmallError, SystemPromptTooLargeError
@@ -27,7 +28,9 @@ CHAT = [HumanMessage("My build machine is called Wilma."), AIMessage("Noted.")]
 
 
 def image(width: int, height: int, detail: str = "auto") -> dict[str, Any]:
-    header = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sIIBBBBB", 13, b"IHDR", width, height, 8, 2, 0, 0, 0)
+    header = b"\x89PNG\r\n\x1a\n" + struct.pack(
+        ">I4sIIBBBBB", 13, b"IHDR", width, height, 8, 2, 0, 0, 0
+    )
     url = "data:image/png;base64," + base64.b64encode(header + b"\0" * 300).decode()
     return {"type": "image_url", "image_url": {"url": url, "detail": detail}}
 
@@ -45,12 +48,16 @@ def pipeline(budget: int, history: Sequence[BaseMessage] = (), **changes: Any) -
 
 
 def call_of(*ids: str) -> AIMessage:
-    return AIMessage("", tool_calls=[{"name": "run", "args": {"command": "make"}, "id": key} for key in ids])
+    return AIMessage(
+        "", tool_calls=[{"name": "run", "args": {"command": "make"}, "id": key} for key in ids]
+    )
 
 
 def turn_with(*results: Any, question: Any = "Why does it fail?") -> list[BaseMessage]:
     ids = [f"call-{number}" for number in range(len(results))]
-    answers = [ToolMessage(result, tool_call_id=key) for key, result in zip(ids, results, strict=True)]
+    answers = [
+        ToolMessage(result, tool_call_id=key) for key, result in zip(ids, results, strict=True)
+    ]
     return [HumanMessage(question), call_of(*ids), *answers]
 
 
@@ -69,7 +76,9 @@ def fits(context: AssembledContext, budget: int, chat_openai: ChatOpenAI, turn: 
 
 
 @pytest.mark.parametrize(
-    "result", [LOG, LONG_JSON, "x" * 300_000, "👨‍👩‍👧‍👦" * 20_000], ids=["log", "json", "run", "emoji"]
+    "result",
+    [LOG, LONG_JSON, "x" * 300_000, "👨‍👩‍👧‍👦" * 20_000],
+    ids=["log", "json", "run", "emoji"],
 )
 def test_a_giant_result_keeps_its_head_and_its_tail(chat_openai: ChatOpenAI, result: str) -> None:
     turn = turn_with(result)
@@ -80,7 +89,9 @@ def test_a_giant_result_keeps_its_head_and_its_tail(chat_openai: ChatOpenAI, res
         head, tail = re.split(r"\n?\[… [\d,]+ tokens left out[^\]]*…\]", shown.text)
         is_json = result.startswith("[{")  # it is written anew in front of the marker
         assert (head[:10], (head.strip() if is_json else tail)[-2:]) == (result[:10], result[-2:])
-        assert context.report.total_tokens > 0.45 * budget, "what there is, is used, but for the room of the next steps"
+        assert context.report.total_tokens > 0.45 * budget, (
+            "what there is, is used, but for the room of the next steps"
+        )
 
 
 def test_a_clipped_result_is_in_the_report_the_marker_says_how_much_is_left_out_and_nothing_given_is_changed(
@@ -90,7 +101,8 @@ def test_a_clipped_result_is_in_the_report_the_marker_says_how_much_is_left_out_
     before = copy.deepcopy(turn)
     call(pipeline(600), "assemble", turn, **SCOPE)
     assert turn == before
-    made, turn = pipeline(1_000, CHAT), turn_with(LOG)
+    made = pipeline(1_000, CHAT)
+    turn = turn_with(LOG)
     context = call(made, "assemble", turn, **SCOPE)
     assert "Wilma" in str(context.messages), "it leaves room for the conversation"
     question, clipped = context.report.layer("L7").items
@@ -100,7 +112,9 @@ def test_a_clipped_result_is_in_the_report_the_marker_says_how_much_is_left_out_
     assert clipped.tokens == chat_openai.get_num_tokens_from_messages(context.messages[-2:]) - frame
     [shown] = results_of(context)
     said = int(shown.text.split("[… ")[1].split(" ")[0].replace(",", ""))
-    assert said == pytest.approx(chat_openai.get_num_tokens(LOG) - chat_openai.get_num_tokens(shown.text), abs=40)
+    assert said == pytest.approx(
+        chat_openai.get_num_tokens(LOG) - chat_openai.get_num_tokens(shown.text), abs=40
+    )
     call(made, "add_messages", turn, **SCOPE)
     call(made, "assemble", "Thanks. What was the last line?", **SCOPE)
     assert call(made, "get_messages", **SCOPE)[-1].content == LOG
@@ -109,14 +123,19 @@ def test_a_clipped_result_is_in_the_report_the_marker_says_how_much_is_left_out_
 def test_an_old_result_of_the_turn_gives_way_before_the_newest(chat_openai: ChatOpenAI) -> None:
     turn: list[BaseMessage] = [HumanMessage("Make it build.")]
     for number in range(40):
-        turn += [call_of(f"call-{number}"), ToolMessage(f"ATTEMPT {number}\n" + LOG, tool_call_id=f"call-{number}")]
+        turn += [
+            call_of(f"call-{number}"),
+            ToolMessage(f"ATTEMPT {number}\n" + LOG, tool_call_id=f"call-{number}"),
+        ]
     for budget in (500, 4_000, 12_000):
         context = pipeline(budget).assemble(turn, **SCOPE)
         fits(context, budget, chat_openai, turn)
         shown = results_of(context)
         assert shown[-1].text.startswith("ATTEMPT 39")
         items = context.report.layer("L7")
-        listed = sum(item.status is Status.OMITTED for item in items.items) + sum(items.more_omitted.values())
+        listed = sum(item.status is Status.OMITTED for item in items.items) + sum(
+            items.more_omitted.values()
+        )
         assert listed == 40 - len(shown), "every call that gave way is in the report"
 
 
@@ -139,9 +158,17 @@ def test_a_giant_message_is_an_error_that_names_floors_and_setting(call: Call) -
 
 
 @pytest.mark.parametrize("budget", [150, 1_000, 8_000])
-def test_a_giant_message_is_clipped_where_the_settings_say_so(chat_openai: ChatOpenAI, budget: int) -> None:
-    context = pipeline(budget, oversized_message="clip").assemble(HumanMessage(LOG, id="m1"), **SCOPE)
-    assert chat_openai.get_num_tokens_from_messages(context.messages) == context.report.total_tokens <= budget
+def test_a_giant_message_is_clipped_where_the_settings_say_so(
+    chat_openai: ChatOpenAI, budget: int
+) -> None:
+    context = pipeline(budget, oversized_message="clip").assemble(
+        HumanMessage(LOG, id="m1"), **SCOPE
+    )
+    assert (
+        chat_openai.get_num_tokens_from_messages(context.messages)
+        == context.report.total_tokens
+        <= budget
+    )
     check_adds_up(context)
     sent = context.messages[-1]
     assert sent.id == "m1"
@@ -151,13 +178,32 @@ def test_a_giant_message_is_clipped_where_the_settings_say_so(chat_openai: ChatO
 
 
 pieces = st.sampled_from(
-    ["word ", "2026-11-20 INFO ok\n", '{"a": [1, 2]},', "北京 ", "👩‍🚀", "é", " ", "\n", "x", "</context>", "QUJD"]
+    [
+        "word ",
+        "2026-11-20 INFO ok\n",
+        '{"a": [1, 2]},',
+        "北京 ",
+        "👩‍🚀",
+        "é",
+        " ",
+        "\n",
+        "x",
+        "</context>",
+        "QUJD",
+    ]
 )
-texts = st.builds(lambda piece, times, end: piece * times + end, pieces, st.integers(1, 3_000), st.text(max_size=20))
+texts = st.builds(
+    lambda piece, times, end: piece * times + end,
+    pieces,
+    st.integers(1, 3_000),
+    st.text(max_size=20),
+)
 blocks = st.lists(
     texts
     | texts.map(lambda text: {"type": "text", "text": text})
-    | st.sampled_from([image(300, 300, "low"), image(600, 600), {"type": "odd", "payload": "p" * 400}]),
+    | st.sampled_from(
+        [image(300, 300, "low"), image(600, 600), {"type": "odd", "payload": "p" * 400}]
+    ),
     min_size=1,
     max_size=4,
 )
@@ -181,7 +227,9 @@ def turns(draw: st.DrawFn) -> list[BaseMessage]:
 
 @settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=60)
 @given(turn=turns(), budget=st.integers(1, 3_000), oversized=st.sampled_from(["error", "clip"]))
-def test_any_turn_fits_or_its_floors_do(turn: list[BaseMessage], budget: int, oversized: str) -> None:
+def test_any_turn_fits_or_its_floors_do(
+    turn: list[BaseMessage], budget: int, oversized: str
+) -> None:
     made = pipeline(budget, oversized_message=oversized)
     try:
         context = made.assemble(turn, **SCOPE)
@@ -194,7 +242,12 @@ def test_any_turn_fits_or_its_floors_do(turn: list[BaseMessage], budget: int, ov
     assert context.report.total_tokens <= budget
     check_adds_up(context)
     shown = [message for message in context.messages if isinstance(message, ToolMessage)]
-    asked = [key["id"] for message in context.messages if isinstance(message, AIMessage) for key in message.tool_calls]
+    asked = [
+        key["id"]
+        for message in context.messages
+        if isinstance(message, AIMessage)
+        for key in message.tool_calls
+    ]
     assert [message.tool_call_id for message in shown] == asked
     human = next(message for message in context.messages if isinstance(message, HumanMessage))
     if oversized == "error" and isinstance(turn[0].content, str):
@@ -208,15 +261,25 @@ def test_a_system_prompt_over_its_share_of_the_window_is_an_error_that_says_so(c
     profile: Any = {"max_input_tokens": 1_000}
     model = ChatOpenAI(model="gpt-4o", api_key="not-used", profile=profile)
     made = ContextPipeline(system_prompt="rule " * 260, model=model, store=InMemoryStore())
-    with pytest.raises(SystemPromptTooLargeError, match="25% of the model's window of 1,000 tokens") as caught:
+    with pytest.raises(
+        SystemPromptTooLargeError, match="25% of the model's window of 1,000 tokens"
+    ) as caught:
         call(made, "assemble", "Hello", **SCOPE)
     assert caught.value.budget_tokens == 250 < caught.value.floors["L0 system prompt"]
     assert "max_system_share" in str(caught.value)
     made = ContextPipeline(system_prompt="rule " * 249, model=model, store=InMemoryStore())
     assert call(made, "assemble", "Hello", **SCOPE).report.layer("L0").used_tokens == 250
-    made = ContextPipeline({"window_tokens": 1_000}, system_prompt="rule " * 260, store=InMemoryStore())
+    made = ContextPipeline(
+        {"window_tokens": 1_000}, system_prompt="rule " * 260, store=InMemoryStore()
+    )
     with pytest.raises(SystemPromptTooLargeError):
         call(made, "assemble", "Hello", **SCOPE)
-    assert call(made, "assemble", "Hello", settings={"max_system_share": 0.5}, **SCOPE).messages[0].text
-    made = ContextPipeline({"max_context_tokens": 300}, system_prompt="rule " * 260, store=InMemoryStore())
+    assert (
+        call(made, "assemble", "Hello", settings={"max_system_share": 0.5}, **SCOPE)
+        .messages[0]
+        .text
+    )
+    made = ContextPipeline(
+        {"max_context_tokens": 300}, system_prompt="rule " * 260, store=InMemoryStore()
+    )
     assert call(made, "assemble", "Hello", **SCOPE).report.total_tokens <= 300  # there is no window

@@ -1,4 +1,7 @@
-"""Pictures and other blocks that cannot be shown in part: the newest stay whole, the oldest give way, texts stay."""
+"""Pictures and other blocks that cannot be shown in part.
+
+The newest stay whole, the oldest give way, texts stay.
+"""
 
 import base64
 import io
@@ -18,6 +21,7 @@ from langchain_core.runnables import Runnable
 from langchain_core.tools import tool
 from langgraph.store.memory import InMemoryStore
 from PIL import Image
+
 from langchain_ctxbudget import AssembledContext, ContextPipeline
 from langchain_ctxbudget.budget import Reason, Status
 from langchain_ctxbudget.middleware import ContextBudgetMiddleware
@@ -43,7 +47,10 @@ URL = f"data:image/png;base64,{png()}"
 SCREEN = {"type": "computer_screenshot", "image_url": URL}
 PICTURES: dict[str, Any] = {
     "image_url with bytes": {"type": "image_url", "image_url": {"url": URL}},
-    "image_url with an address": {"type": "image_url", "image_url": {"url": "https://example.org/screen.png"}},
+    "image_url with an address": {
+        "type": "image_url",
+        "image_url": {"url": "https://example.org/screen.png"},
+    },
     "image with bytes": {"type": "image", "base64": png(), "mime_type": "image/png"},
     "image with an address": {"type": "image", "url": "https://example.org/screen.png"},
     "image with an id": {"type": "image", "file_id": "file-1"},
@@ -51,7 +58,10 @@ PICTURES: dict[str, Any] = {
         "type": "image",
         "source": {"type": "base64", "media_type": "image/png", "data": png()},
     },
-    "image of Anthropic with an id": {"type": "image", "source": {"type": "file", "file_id": "file-1"}},
+    "image of Anthropic with an id": {
+        "type": "image",
+        "source": {"type": "file", "file_id": "file-1"},
+    },
     "input_image with bytes": {"type": "input_image", "image_url": URL},
     "input_image with an id": {"type": "input_image", "file_id": "file-1"},
     "computer_screenshot": SCREEN,
@@ -64,14 +74,20 @@ OTHER_MEDIA: dict[str, Any] = {
     "a PDF": {"type": "file", "base64": noise(20_000), "mime_type": "application/pdf"},
     "a PDF of OpenAI": {
         "type": "file",
-        "file": {"file_data": f"data:application/pdf;base64,{noise(20_000)}", "filename": "rent.pdf"},
+        "file": {
+            "file_data": f"data:application/pdf;base64,{noise(20_000)}",
+            "filename": "rent.pdf",
+        },
     },
     "a PDF of Anthropic": {
         "type": "document",
         "source": {"type": "base64", "media_type": "application/pdf", "data": noise(20_000)},
     },
     "a sound": {"type": "audio", "base64": noise(100_000), "mime_type": "audio/wav"},
-    "a sound of OpenAI": {"type": "input_audio", "input_audio": {"data": noise(100_000), "format": "wav"}},
+    "a sound of OpenAI": {
+        "type": "input_audio",
+        "input_audio": {"data": noise(100_000), "format": "wav"},
+    },
 }
 MEDIA = PICTURES | OTHER_MEDIA
 MANY_STEPS = ("image_url with bytes", "image with an address")
@@ -80,7 +96,9 @@ MANY_STEPS = ("image_url with bytes", "image with an address")
 
 def pipeline(budget: int, **changes: Any) -> ContextPipeline:
     given_settings = {"max_context_tokens": budget, "learn": False, **changes}
-    return ContextPipeline(given_settings, model="gpt-4o", system_prompt="You operate a screen.", store=InMemoryStore())
+    return ContextPipeline(
+        given_settings, model="gpt-4o", system_prompt="You operate a screen.", store=InMemoryStore()
+    )
 
 
 def step(number: int, *blocks: Any) -> list[BaseMessage]:
@@ -115,7 +133,11 @@ def looked_at(made: ContextPipeline, block: Any, steps: int) -> list[AssembledCo
     ("form", "budget"),
     [
         *((form, 8_000) for form in MEDIA),
-        *(pytest.param(form, budget, marks=pytest.mark.slow) for form in MANY_STEPS for budget in (16_000, 32_000)),
+        *(
+            pytest.param(form, budget, marks=pytest.mark.slow)
+            for form in MANY_STEPS
+            for budget in (16_000, 32_000)
+        ),
     ],
 )
 def test_every_step_of_a_turn_sees_its_newest_picture(form: str, budget: int) -> None:
@@ -128,7 +150,9 @@ def test_every_step_of_a_turn_sees_its_newest_picture(form: str, budget: int) ->
 
 def begins_with(context: AssembledContext, before: AssembledContext) -> bool:
     beginning = context.messages[: len(before.messages)]
-    return [message.content for message in beginning] == [message.content for message in before.messages]
+    return [message.content for message in beginning] == [
+        message.content for message in before.messages
+    ]
 
 
 @pytest.mark.parametrize("budget", STEPS)
@@ -148,14 +172,18 @@ def test_older_pictures_are_told_in_a_line_and_in_the_report() -> None:
     assert shown[0].startswith("Screen ")
     assert "[image left out: image/png, 2 KB" in shown[0]
     items = context.report.layer("L7").items
-    clipped = [item for item in items if (item.status, item.reason) == (Status.SHRUNK, Reason.CLIPPED)]
+    clipped = [
+        item for item in items if (item.status, item.reason) == (Status.SHRUNK, Reason.CLIPPED)
+    ]
     assert len(clipped) == len(shown)
 
 
 def test_the_newest_pictures_of_parallel_calls_stay() -> None:
     calls = [{"name": "look", "args": {}, "id": f"call-{number}"} for number in range(5)]
     results = [step(number, PICTURES["image with bytes"])[1] for number in range(5)]
-    context = pipeline(3_000).assemble([HumanMessage("Look."), AIMessage("", tool_calls=calls), *results], **SCOPE)
+    context = pipeline(3_000).assemble(
+        [HumanMessage("Look."), AIMessage("", tool_calls=calls), *results], **SCOPE
+    )
     kinds = [message.content[1]["type"] for message in context.messages[-5:]]
     assert kinds == ["text", "text", "image", "image", "image"]
     assert all(f"Screen {number}" in said_in(context) for number in range(5))
@@ -170,7 +198,10 @@ def test_a_result_keeps_the_last_of_its_pictures_that_fit() -> None:
 
 
 def test_a_long_text_gives_way_before_the_picture_beside_it() -> None:
-    turn = [HumanMessage("Look."), *step(0, {"type": "text", "text": "word " * 9_000}, PICTURES["image with bytes"])]
+    turn = [
+        HumanMessage("Look."),
+        *step(0, {"type": "text", "text": "word " * 9_000}, PICTURES["image with bytes"]),
+    ]
     context = pipeline(3_000).assemble(turn, **SCOPE)
     assert context.messages[-1].content[-1] == PICTURES["image with bytes"]
     assert context.messages[-1].text.startswith("Screen 0\nword")
@@ -180,13 +211,23 @@ SIZES = st.tuples(st.integers(64, 2_000), st.integers(64, 1_500))
 
 
 @settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
-@given(sizes=st.lists(SIZES, min_size=1, max_size=30), words=st.integers(1, 1_200), budget=st.integers(2_000, 20_000))
-def test_the_newest_picture_is_whole_whenever_it_fits(sizes: list[Any], words: int, budget: int) -> None:
+@given(
+    sizes=st.lists(SIZES, min_size=1, max_size=30),
+    words=st.integers(1, 1_200),
+    budget=st.integers(2_000, 20_000),
+)
+def test_the_newest_picture_is_whole_whenever_it_fits(
+    sizes: list[Any], words: int, budget: int
+) -> None:
     made = pipeline(budget)
     turn: list[BaseMessage] = [HumanMessage("go " * words)]
     bare_tokens = made.assemble(turn, **SCOPE).report.total_tokens
     for number, (width, height) in enumerate(sizes):
-        block = {"type": "image", "base64": png(width // 64 * 64, height // 64 * 64), "mime_type": "image/png"}
+        block = {
+            "type": "image",
+            "base64": png(width // 64 * 64, height // 64 * 64),
+            "mime_type": "image/png",
+        }
         newest = step(number, block)
         turn += newest
         context = made.assemble(turn, **SCOPE)
@@ -199,7 +240,7 @@ def test_the_newest_picture_is_whole_whenever_it_fits(sizes: list[Any], words: i
 class _Looking(GenericFakeChatModel):
     """A model that looks at the screen again and again, and keeps what it was sent."""
 
-    seen: list[list[BaseMessage]] = []  # noqa: RUF012 - a field of a pydantic model
+    seen: list[list[BaseMessage]] = []
 
     def bind_tools(self, _tools: Sequence[Any], **_: Any) -> Runnable[Any, Any]:
         return self
@@ -216,10 +257,16 @@ def look(number: int) -> list[dict[str, Any]]:
 
 
 def test_an_agent_with_the_middleware_is_never_blind() -> None:
-    calls = [AIMessage("", tool_calls=[{"name": "look", "args": {"number": n}, "id": f"c{n}"}]) for n in range(25)]
+    calls = [
+        AIMessage("", tool_calls=[{"name": "look", "args": {"number": n}, "id": f"c{n}"}])
+        for n in range(25)
+    ]
     model = _Looking(messages=iter([*calls, AIMessage("Booked.")]), seen=[])
     agent = create_agent(model, [look], middleware=[ContextBudgetMiddleware(pipeline(8_000))])
-    config: Any = {"configurable": {"user_id": "ada", "thread_id": "screen"}, "recursion_limit": 200}
+    config: Any = {
+        "configurable": {"user_id": "ada", "thread_id": "screen"},
+        "recursion_limit": 200,
+    }
     agent.invoke({"messages": [HumanMessage("Book the flight.")]}, config)
     results = [messages[-1] for messages in model.seen if isinstance(messages[-1], ToolMessage)]
     assert [message.content[-1] for message in results] == [PICTURES["image_url with bytes"]] * 25
@@ -234,15 +281,20 @@ def has_picture(message: BaseMessage) -> bool:
 
 @pytest.mark.parametrize("budget", [2_500, 4_000, 8_000, 16_000])
 def test_the_newest_picture_of_earlier_turns_stays(budget: int) -> None:
-    made, blind = pipeline(budget), []
+    made = pipeline(budget)
+    blind = []
     for number in range(20):
         context = made.assemble(f"What is on screen {number}?", **SCOPE)
         results = [message for message in context.messages if isinstance(message, ToolMessage)]
-        if number and not (results and has_picture(results[-1]) and f"Screen {number - 1}" in results[-1].text):
+        if number and not (
+            results and has_picture(results[-1]) and f"Screen {number - 1}" in results[-1].text
+        ):
             blind.append(number)
         assert fits(made, context, budget)
         asked = HumanMessage(f"What is on screen {number}?")
-        made.add_messages([asked, *step(number, PICTURES["image with bytes"]), AIMessage("A form. " * 9)], **SCOPE)
+        made.add_messages(
+            [asked, *step(number, PICTURES["image with bytes"]), AIMessage("A form. " * 9)], **SCOPE
+        )
     assert blind == []
 
 
@@ -281,7 +333,10 @@ LARGE: dict[str, Any] = {
     },
     "JSON": {"type": "json", "json": {"values": list(range(30_000))}},
     "a type of tomorrow": {"type": "hologram", "payload": noise(300_000), "note": "It turns."},
-    "a type of tomorrow with text": {"type": "hologram", "parts": [{"caption": "it turns " * 20_000}]},
+    "a type of tomorrow with text": {
+        "type": "hologram",
+        "parts": [{"caption": "it turns " * 20_000}],
+    },
 }
 OF_AN_ASSISTANT: dict[str, Any] = {
     "a drawing": {
@@ -300,7 +355,13 @@ OF_AN_ASSISTANT: dict[str, Any] = {
     "a web search's result": {
         "type": "web_search_tool_result",
         "tool_use_id": "srvtoolu_1",
-        "content": [{"type": "web_search_result", "url": "https://a.example", "encrypted_content": noise(300_000)}],
+        "content": [
+            {
+                "type": "web_search_result",
+                "url": "https://a.example",
+                "encrypted_content": noise(300_000),
+            }
+        ],
     },
     "thinking": {"type": "thinking", "thinking": "rent " * 30_000, "signature": "c2ln"},
 }
@@ -335,13 +396,22 @@ CASES = [
 
 
 @pytest.mark.parametrize(
-    "budget", [pytest.param(1_000, marks=pytest.mark.slow), 8_000, pytest.param(128_000, marks=pytest.mark.slow)]
+    "budget",
+    [
+        pytest.param(1_000, marks=pytest.mark.slow),
+        8_000,
+        pytest.param(128_000, marks=pytest.mark.slow),
+    ],
 )
 @pytest.mark.parametrize(("by", "name"), CASES)
 def test_one_large_block_takes_neither_text_nor_neighbours(by: str, name: str, budget: int) -> None:
     context = asked_after(budget, by, [(LARGE | OF_AN_ASSISTANT)[name]])
     said = said_in(context)
-    neighbours = ["My locker code is 4711.", "Fetch it." if by != "user" else "I have read it.", WORDS.strip()]
+    neighbours = [
+        "My locker code is 4711.",
+        "Fetch it." if by != "user" else "I have read it.",
+        WORDS.strip(),
+    ]
     assert [text for text in neighbours if text not in said] == []
 
 
@@ -349,7 +419,9 @@ def test_twelve_web_results_leave_their_text_and_their_neighbours() -> None:
     results = [{**LARGE["a search result"], "title": f"Rents in {number}"} for number in range(12)]
     context = asked_after(8_000, "tool", results)
     said = said_in(context)
-    assert [text for text in ("4711", "Rents in 0", "rent rent", "tokens left out") if text not in said] == []
+    assert [
+        text for text in ("4711", "Rents in 0", "rent rent", "tokens left out") if text not in said
+    ] == []
 
 
 def test_a_line_tells_of_a_block_that_is_left_out() -> None:
@@ -362,7 +434,11 @@ def test_a_line_tells_of_a_block_that_is_left_out() -> None:
 def test_reasoning_goes_with_the_item_that_it_led_to() -> None:
     reasoning = {"type": "reasoning", "id": "rs_1", "summary": []}
     context = asked_after(1_000, "assistant", [reasoning, OF_AN_ASSISTANT["a drawing"]])
-    [answer] = [message for message in context.messages if isinstance(message, AIMessage) and "June" in message.text]
+    [answer] = [
+        message
+        for message in context.messages
+        if isinstance(message, AIMessage) and "June" in message.text
+    ]
     assert {block["type"] for block in answer.content} == {"text"}
     assert "[image left out: image/png, 150 KB" in answer.text
     assert [repair.kind for repair in context.report.repairs] == ["item_id"]
@@ -389,10 +465,18 @@ def test_a_call_with_arguments_over_the_budget_takes_no_neighbours() -> None:
 def test_an_answer_in_the_turn_with_a_block_over_the_budget_is_clipped() -> None:
     call = {"name": "look", "args": {}, "id": "call-1"}
     content: Any = [{"type": "text", "text": "I search."}, OF_AN_ASSISTANT["a web search's result"]]
-    turn = [HumanMessage("Go."), AIMessage(content, tool_calls=[call]), ToolMessage("Seen.", tool_call_id="call-1")]
+    turn = [
+        HumanMessage("Go."),
+        AIMessage(content, tool_calls=[call]),
+        ToolMessage("Seen.", tool_call_id="call-1"),
+    ]
     context = pipeline(8_000).assemble(turn, **SCOPE)
     assert context.report.total_tokens <= 8_000
-    assert [text for text in ("Go.", "I search.", "https://a.example", "Seen.") if text not in said_in(context)] == []
+    assert [
+        text
+        for text in ("Go.", "I search.", "https://a.example", "Seen.")
+        if text not in said_in(context)
+    ] == []
 
 
 ANY_BLOCK = st.sampled_from(sorted(LARGE))
@@ -406,6 +490,8 @@ ANY_BLOCK = st.sampled_from(sorted(LARGE))
     budget=st.integers(1_000, 130_000),
     emphasis=st.sampled_from(["balanced", "cache"]),
 )
-def test_no_blocks_of_any_kind_take_the_text_beside_them(names: list[str], by: str, budget: int, emphasis: str) -> None:
+def test_no_blocks_of_any_kind_take_the_text_beside_them(
+    names: list[str], by: str, budget: int, emphasis: str
+) -> None:
     context = asked_after(budget, by, [LARGE[name] for name in names], emphasis=emphasis)
     assert [text for text in ("4711", WORDS.strip()) if text not in said_in(context)] == []

@@ -1,4 +1,7 @@
-"""The promises on generated conversations: it fits, it is valid, it adds up, it is deterministic."""
+"""The promises on generated conversations.
+
+It fits, it is valid, it adds up, it is deterministic.
+"""
 
 import json
 import re
@@ -10,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from langchain_core.messages import BaseMessage, HumanMessage
 from langchain_openai import ChatOpenAI
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget import AssembledContext, ContextPipeline, ContextReport
 from langchain_ctxbudget.budget import Status
 from langchain_ctxbudget.errors import BudgetTooSmallError
@@ -29,7 +33,10 @@ def assembled(
 ) -> AssembledContext | None:
     """The prompt, or None where the budget is below the floors."""
     pipeline = ContextPipeline(
-        {"max_context_tokens": budget, **changes}, system_prompt=SYSTEM_PROMPT, store=InMemoryStore(), writer_id="w"
+        {"max_context_tokens": budget, **changes},
+        system_prompt=SYSTEM_PROMPT,
+        store=InMemoryStore(),
+        writer_id="w",
     )
     pipeline.add_messages(history, **SCOPE)
     try:
@@ -43,7 +50,9 @@ def check_floors(error: BudgetTooSmallError, budget: int) -> None:
     assert sum(error.floors.values()) > error.budget_tokens == budget
     assert error.floors["L0 system prompt"] > 0
     assert error.floors["L7 current message"] > 0
-    assert all(name in str(error) and f"{tokens:,}" in str(error) for name, tokens in error.floors.items())
+    assert all(
+        name in str(error) and f"{tokens:,}" in str(error) for name, tokens in error.floors.items()
+    )
 
 
 def current(turn: Any) -> list[BaseMessage]:
@@ -59,7 +68,9 @@ def check_valid(context: AssembledContext, turn: Any, *, may_clip: bool = False)
     sent = [m for m in context.messages if isinstance(m, HumanMessage)][-1]
     if context.report.layer("L7").items[0].status is Status.SHRUNK:
         assert may_clip, "the user's words are clipped only where the settings say so"
-        assert re.search(r"\[… [\d,]+ tokens left out[^\]]*…\]", sent.text), "a clip without a marker"
+        assert re.search(r"\[… [\d,]+ tokens left out[^\]]*…\]", sent.text), (
+            "a clip without a marker"
+        )
     else:
         assert sent.text.endswith(human.text), "the user's words are byte-identical"
     assert context.messages[0].text.startswith(SYSTEM_PROMPT), "so is the system prompt"
@@ -71,18 +82,31 @@ def check_adds_up(context: AssembledContext) -> None:
         included = sum(item.tokens for item in layer.items if item.status is not Status.OMITTED)
         assert included + layer.overhead_tokens == layer.used_tokens
     assert (
-        sum(layer.used_tokens for layer in report.layers) + sum(report.overhead_tokens.values()) == report.total_tokens
+        sum(layer.used_tokens for layer in report.layers) + sum(report.overhead_tokens.values())
+        == report.total_tokens
     )
 
 
-def check(history: list[BaseMessage], turn: Any, budget: int, changes: dict[str, Any], chat_openai: ChatOpenAI) -> None:
+def check(
+    history: list[BaseMessage],
+    turn: Any,
+    budget: int,
+    changes: dict[str, Any],
+    chat_openai: ChatOpenAI,
+) -> None:
     context = assembled(history, turn, budget, changes)
     if context is None:
         return
-    assert chat_openai.get_num_tokens_from_messages(context.messages) == context.report.total_tokens <= budget
+    assert (
+        chat_openai.get_num_tokens_from_messages(context.messages)
+        == context.report.total_tokens
+        <= budget
+    )
     check_valid(context, turn, may_clip=changes.get("oversized_message") == "clip")
     check_adds_up(context)
-    assert ContextReport.from_dict(json.loads(json.dumps(context.report.to_dict()))) == context.report
+    assert (
+        ContextReport.from_dict(json.loads(json.dumps(context.report.to_dict()))) == context.report
+    )
     covered = [n for part in context.report.coverage for n in range(part.first, part.last + 1)]
     assert covered == list(range(1, len(history) + 1))
 
@@ -90,8 +114,12 @@ def check(history: list[BaseMessage], turn: Any, budget: int, changes: dict[str,
 anything = given(history=made.history, turn=made.turns, budget=made.budgets, changes=made.settings)
 
 
-@pytest.mark.parametrize("examples", [quick, pytest.param(long, marks=pytest.mark.slow)], ids=["few", "many"])
-def test_it_fits_is_valid_and_adds_up_or_names_the_floors(chat_openai: ChatOpenAI, examples: settings) -> None:
+@pytest.mark.parametrize(
+    "examples", [quick, pytest.param(long, marks=pytest.mark.slow)], ids=["few", "many"]
+)
+def test_it_fits_is_valid_and_adds_up_or_names_the_floors(
+    chat_openai: ChatOpenAI, examples: settings
+) -> None:
     @examples
     @anything
     def holds(history: list[BaseMessage], turn: Any, budget: int, changes: dict[str, Any]) -> None:
@@ -105,7 +133,9 @@ def test_it_fits_is_valid_and_adds_up_or_names_the_floors(chat_openai: ChatOpenA
 def test_a_budget_of_exactly_the_floors_is_enough(
     chat_openai: ChatOpenAI, history: list[BaseMessage], turn: Any, changes: dict[str, Any]
 ) -> None:
-    pipeline = ContextPipeline({**changes, "max_context_tokens": 1}, system_prompt=SYSTEM_PROMPT, store=InMemoryStore())
+    pipeline = ContextPipeline(
+        {**changes, "max_context_tokens": 1}, system_prompt=SYSTEM_PROMPT, store=InMemoryStore()
+    )
     with pytest.raises(BudgetTooSmallError) as caught:
         pipeline.assemble(turn, **SCOPE)
     floor = sum(caught.value.floors.values())

@@ -1,10 +1,14 @@
-"""The rules can fail: each of them on a request that breaks it, and none on requests that are good."""
+"""The rules can fail.
+
+Each of them on a request that breaks it, and none on requests that are good.
+"""
 
 import copy
 from collections.abc import Callable
 from typing import Any
 
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
+
 from tests.integration_tests.provider_rules import check_anthropic
 from tests.integration_tests.strict_openai_server import chat_problems, responses_problems
 
@@ -16,19 +20,30 @@ def made_call(key: str, name: str = "search", arguments: str = '{"page": 1}') ->
     return {"id": key, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-FUNCTION = {"name": "search", "parameters": {"type": "object", "properties": {"page": {"type": "integer"}}}}
+FUNCTION = {
+    "name": "search",
+    "parameters": {"type": "object", "properties": {"page": {"type": "integer"}}},
+}
 TOOL = {"type": "function", "function": FUNCTION}
 IMAGE = {"type": "image_url", "image_url": {"url": "https://x.invalid/a.png", "detail": "low"}}
 CHAT: Body = {
     "model": "gpt-4o",
     "messages": [
         {"role": "system", "content": "You are a clerk."},
-        {"role": "user", "name": "Ada", "content": [{"type": "text", "text": "Who ordered it?"}, IMAGE]},
+        {
+            "role": "user",
+            "name": "Ada",
+            "content": [{"type": "text", "text": "Who ordered it?"}, IMAGE],
+        },
         {"role": "assistant", "content": None, "tool_calls": [made_call("a"), made_call("b")]},
         {"role": "tool", "tool_call_id": "b", "content": "Nobody."},
         {"role": "tool", "tool_call_id": "a", "content": ""},
         {"role": "assistant", "content": "Nobody did."},
-        {"role": "assistant", "content": None, "function_call": {"name": "search", "arguments": "{}"}},
+        {
+            "role": "assistant",
+            "content": None,
+            "function_call": {"name": "search", "arguments": "{}"},
+        },
         {"role": "function", "name": "search", "content": "Bea."},
         {"role": "user", "content": "Are you sure?"},
     ],
@@ -40,13 +55,38 @@ RESPONSES: Body = {
     "model": "gpt-4o",
     "instructions": "You are a clerk.",
     "input": [
-        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Who ordered it?"}]},
+        {
+            "type": "message",
+            "role": "user",
+            "content": [{"type": "input_text", "text": "Who ordered it?"}],
+        },
         {"type": "reasoning", "id": "rs_1", "summary": []},
-        {"type": "message", "id": "msg_1", "role": "assistant", "content": [{"type": "output_text", "text": "Hm."}]},
-        {"type": "function_call", "id": "fc_1", "call_id": "a", "name": "search", "arguments": '{"page": 1}'},
-        {"type": "function_call", "id": "fc_2", "call_id": "b", "name": "search", "arguments": "{}"},
+        {
+            "type": "message",
+            "id": "msg_1",
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": "Hm."}],
+        },
+        {
+            "type": "function_call",
+            "id": "fc_1",
+            "call_id": "a",
+            "name": "search",
+            "arguments": '{"page": 1}',
+        },
+        {
+            "type": "function_call",
+            "id": "fc_2",
+            "call_id": "b",
+            "name": "search",
+            "arguments": "{}",
+        },
         {"type": "function_call_output", "call_id": "b", "output": "Nobody."},
-        {"type": "function_call_output", "call_id": "a", "output": [{"type": "input_text", "text": "Bea."}]},
+        {
+            "type": "function_call_output",
+            "call_id": "a",
+            "output": [{"type": "input_text", "text": "Bea."}],
+        },
         {"role": "user", "content": "Are you sure?"},
     ],
     "tools": [{"type": "function", **FUNCTION}],
@@ -91,13 +131,19 @@ CHAT_FAULTS: list[tuple[Change, str]] = [
     (say("user", " \n"), "an empty text"),
     (without(3), "without a response message before it: ['b']"),
     (say("tool", "Bea.", tool_call_id="z"), "must be a response to a preceding message"),
-    (lambda body: body["messages"].insert(5, dict(body["messages"][4])), "must be a response to a preceding message"),
+    (
+        lambda body: body["messages"].insert(5, dict(body["messages"][4])),
+        "must be a response to a preceding message",
+    ),
     (lambda body: body["messages"].extend(copy.deepcopy(body["messages"][2:5])), "'a' 2 times"),
     (without(6), "must follow the call of its function"),
 ]
 RESPONSES_FAULTS: list[tuple[Change, str]] = [
     (add(type="tool_use", id="a"), "unknown item type 'tool_use'"),
-    (add(role="assistant", content=[{"type": "output_text", "text": ""}]), "without content or calls"),
+    (
+        add(role="assistant", content=[{"type": "output_text", "text": ""}]),
+        "without content or calls",
+    ),
     (without(5, "input"), "no tool output found for function calls ['b']"),
     (add(type="function_call_output", call_id="z", output="x"), "no tool call found"),
     (add(type="function_call_output", call_id="a", output="x"), "a second function call output"),
@@ -110,7 +156,10 @@ RESPONSES_FAULTS: list[tuple[Change, str]] = [
 
 
 def test_openai_s_rules_accept_good_requests_and_refuse_others() -> None:
-    for good, judge, faults in ((CHAT, chat_problems, CHAT_FAULTS), (RESPONSES, responses_problems, RESPONSES_FAULTS)):
+    for good, judge, faults in (
+        (CHAT, chat_problems, CHAT_FAULTS),
+        (RESPONSES, responses_problems, RESPONSES_FAULTS),
+    ):
         assert judge(good) == []
         for change, told in faults:
             changed = copy.deepcopy(good)
@@ -130,7 +179,12 @@ def result(key: str) -> ToolMessage:
 
 
 def test_anthropic_s_rules_accept_a_good_request_and_refuse_others() -> None:
-    assert check_anthropic([SystemMessage("Be kind."), WHO, calling("a", "b"), result("b"), result("a"), WHO]) == []
+    assert (
+        check_anthropic(
+            [SystemMessage("Be kind."), WHO, calling("a", "b"), result("b"), result("a"), WHO]
+        )
+        == []
+    )
     for messages, told in (
         ([calling("a"), result("a")], "first message"),
         ([WHO, calling("a", "b"), result("a")], "for calls"),
@@ -142,7 +196,10 @@ def test_anthropic_s_rules_accept_a_good_request_and_refuse_others() -> None:
         ([WHO, AIMessage([{"type": "image", "source": {"type": "url", "url": "x"}}])], "'image'"),
         ([WHO, calling(""), result("")], "refused id"),
         ([WHO, calling("a", name="web search"), result("a")], "refused id"),
-        ([HumanMessage([{"type": "function_call_output", "call_id": "a", "output": "x"}])], "'function_call_output'"),
+        (
+            [HumanMessage([{"type": "function_call_output", "call_id": "a", "output": "x"}])],
+            "'function_call_output'",
+        ),
         ([SystemMessage([{"type": "text", "text": ""}]), WHO], "is no text"),
         ([WHO, SystemMessage("Be brief."), WHO], "cannot be sent"),
     ):

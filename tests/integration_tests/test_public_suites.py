@@ -14,13 +14,21 @@ from typing import Any, NamedTuple
 
 import pytest
 from filelock import FileLock
+
 from tests.servers import _unavailable
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = ROOT / "tests" / "public_suites"
 PINNED = ("langchain", "langchain-core", "langgraph", "langgraph-checkpoint", "langgraph-prebuilt")
 """What is tested is what is installed."""
-TEST_TOOLS = ("blockbuster", "langgraph-checkpoint-sqlite", "pycryptodome", "pytest-mock", "redis", "syrupy")
+TEST_TOOLS = (
+    "blockbuster",
+    "langgraph-checkpoint-sqlite",
+    "pycryptodome",
+    "pytest-mock",
+    "redis",
+    "syrupy",
+)
 PROGRAMS = ("langgraph-supervisor", "langgraph-swarm")
 
 IN_LANGCHAIN = {
@@ -71,11 +79,21 @@ SUITES = [
     Suite(
         "langgraph",
         "store",
-        ("tests/test_pregel.py", "tests/test_pregel_async.py", "tests/test_runtime.py", *STORE_TESTS),
+        (
+            "tests/test_pregel.py",
+            "tests/test_pregel_async.py",
+            "tests/test_runtime.py",
+            *STORE_TESTS,
+        ),
         6,
     ),
     Suite("langgraph-prebuilt", "store", ("tests", *STORE_TESTS), 10),
-    Suite("langgraph-prebuilt", "hook", ("tests/test_react_agent.py", "tests/test_react_agent_graph.py"), 50),
+    Suite(
+        "langgraph-prebuilt",
+        "hook",
+        ("tests/test_react_agent.py", "tests/test_react_agent_graph.py"),
+        50,
+    ),
     Suite("langgraph-supervisor", "hook", ("tests",), 5),
     Suite("langgraph-swarm", "middleware", ("tests",), 2),
 ]
@@ -83,7 +101,9 @@ SUITES = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("suite", SUITES, ids=lambda suite: f"{suite.package}-{suite.where}")
-def test_tests_of_other_packages_pass_with_us_as_without(suite: Suite, shared: Path, tmp_path: Path) -> None:
+def test_tests_of_other_packages_pass_with_us_as_without(
+    suite: Suite, shared: Path, tmp_path: Path
+) -> None:
     python = environment(shared / "suites", [*TEST_TOOLS, *PROGRAMS], PINNED)
     folder = unpacked(shared, python, suite.package, tmp_path)
     without = outcomes(python, folder, "nowhere", suite.chosen)
@@ -93,10 +113,13 @@ def test_tests_of_other_packages_pass_with_us_as_without(suite: Suite, shared: P
     names.write_text("\n".join(chosen), encoding="utf-8")
     within = outcomes(python, folder, suite.where, [f"@{names}"])
     different = {
-        short(test): within["failures"].get(test, "did not run") for test in set(chosen) - set(within["passed"])
+        short(test): within["failures"].get(test, "did not run")
+        for test in set(chosen) - set(within["passed"])
     }
     listed = [name for names in suite.differences.values() for name in names.split()]
-    unknown = "\n\n".join(f"{name}:\n{why[-2_000:]}" for name, why in different.items() if name not in listed)
+    unknown = "\n\n".join(
+        f"{name}:\n{why[-2_000:]}" for name, why in different.items() if name not in listed
+    )
     assert not unknown, f"Tests of {suite.package} fail with us that pass without:\n\n{unknown}"
     assert sorted(different) == sorted(listed), "What does not differ any more is not to be listed"
 
@@ -115,17 +138,26 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def environment(folder: Path, packages: Iterable[str], pinned: Iterable[str] = ()) -> Path:
-    """The Python of an environment over the one that runs: it has what that has, and some packages more."""
+    """The Python of an environment over the one that runs.
+
+    It has what that has, and some packages more.
+    """
     with FileLock(f"{folder}.lock"):
         python = folder / "bin" / "python"
         ready = folder / "ready"
         if not ready.exists():
             venv.create(folder, clear=True)
             below = sysconfig.get_path("purelib")
-            own = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
-            (own / "over.pth").write_text(f"import site; site.addsitedir({below!r})\n", encoding="utf-8")
+            own = Path(
+                sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)})
+            )
+            (own / "over.pth").write_text(
+                f"import site; site.addsitedir({below!r})\n", encoding="utf-8"
+            )
             constraints = folder / "constraints.txt"
-            constraints.write_text("\n".join(f"{name}=={version(name)}" for name in pinned), encoding="utf-8")
+            constraints.write_text(
+                "\n".join(f"{name}=={version(name)}" for name in pinned), encoding="utf-8"
+            )
             pip(python, "install", "-c", str(constraints), *packages)
             ready.touch()
     return python
@@ -134,11 +166,22 @@ def environment(folder: Path, packages: Iterable[str], pinned: Iterable[str] = (
 def unpacked(shared: Path, python: Path, package: str, folder: Path) -> Path:
     """The tests of a package in the version that is installed, with its pytest configuration."""
     code = f"from importlib.metadata import version; print(version({package!r}))"
-    number = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    number = subprocess.run(
+        [python, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.strip()
     kept = shared / package
     with FileLock(f"{kept}.lock"):
         if not list(kept.glob("*.tar.gz")):
-            pip(python, "download", "--no-deps", "--no-binary", package, "-d", str(kept), f"{package}=={number}")
+            pip(
+                python,
+                "download",
+                "--no-deps",
+                "--no-binary",
+                package,
+                "-d",
+                str(kept),
+                f"{package}=={number}",
+            )
     with tarfile.open(next(kept.glob("*.tar.gz"))) as archive:
         archive.extractall(
             folder,
@@ -161,7 +204,10 @@ def pip(python: Path, *arguments: str) -> None:
 
 
 def outcomes(python: Path, folder: Path, where: str, arguments: Sequence[str]) -> dict[str, Any]:
-    """What became of tests with our plugin: which passed, which failed and how, which made an agent or a store."""
+    """What became of tests with our plugin.
+
+    Which passed, which failed and how, which made an agent or a store.
+    """
     written = folder / f"{where}.json"
     settings = {
         "PYTHONPATH": f"{ROOT}{os.pathsep}{PLUGIN}",
@@ -169,9 +215,24 @@ def outcomes(python: Path, folder: Path, where: str, arguments: Sequence[str]) -
         "CTXBUDGET_OUTCOMES": str(written),
         "NO_DOCKER": "true",
     }
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_") and "API_KEY" not in key}
+    kept = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith("PYTEST_") and "API_KEY" not in key
+    }
     done = subprocess.run(
-        [python, "-m", "pytest", "-q", "--tb=short", "-o", "addopts=", "-p", "with_ctxbudget", *arguments],
+        [
+            python,
+            "-m",
+            "pytest",
+            "-q",
+            "--tb=short",
+            "-o",
+            "addopts=",
+            "-p",
+            "with_ctxbudget",
+            *arguments,
+        ],
         cwd=folder,
         env={**kept, **settings},
         capture_output=True,

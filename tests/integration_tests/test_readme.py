@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from langgraph.graph.state import CompiledStateGraph
+
 import langchain_ctxbudget
 from langchain_ctxbudget import ContextSettings
 from langchain_ctxbudget.budget import Reason
@@ -41,7 +42,11 @@ PYTHON = [
     *re.findall(r"```python\n(.*?)```", README, re.DOTALL),
     GIVEN + "".join(f"{line[1:]}\n" for line in DIFF.splitlines()),
 ]
-COMMANDS = [line for block in re.findall(r"```bash\n(.*?)```", README, re.DOTALL) for line in block.splitlines()]
+COMMANDS = [
+    line
+    for block in re.findall(r"```bash\n(.*?)```", README, re.DOTALL)
+    for line in block.splitlines()
+]
 END_OF_BLOCK = "\x1e"
 
 
@@ -53,7 +58,10 @@ class Block(NamedTuple):
 
 def python_blocks(page: str) -> list[Block]:
     found = re.findall(r"```python\n(.*?)```(?:\n\n```(text|json)\n(.*?)```)?", page, re.DOTALL)
-    return [Block(code, *(below if kind == own else None for own in ("text", "json"))) for code, kind, below in found]
+    return [
+        Block(code, *(below if kind == own else None for own in ("text", "json")))
+        for code, kind, below in found
+    ]
 
 
 BLOCKS = {name: blocks for name, page in PAGES.items() if (blocks := python_blocks(page))}
@@ -64,7 +72,9 @@ def program(name: str) -> str:
     for block in BLOCKS[name]:
         parts.append(block.code)
         if block.settings is not None:
-            parts.append(f"import json\nassert settings == ContextSettings().override(json.loads({block.settings!r}))")
+            parts.append(
+                f"import json\nassert settings == ContextSettings().override(json.loads({block.settings!r}))"
+            )
         parts.append(f"print({END_OF_BLOCK!r})")
     return "\n".join(parts)
 
@@ -87,22 +97,30 @@ def test_its_code_runs_as_it_stands(number: int) -> None:
     assert done.code == 0, done.err
 
 
-# As a user has it: without the plugin for pydantic, and without what is wrong in other people's packages.
+# As a user has it: without the plugin for pydantic, and without what is wrong in other people's
+# packages.
 FOREIGN = ("--follow-imports=silent", "--disable-error-code=import-untyped")
-CHECKERS = {"mypy": ("--strict", "--config-file=", *FOREIGN), "pyright": ("--pythonpath", sys.executable)}
+CHECKERS = {
+    "mypy": ("--strict", "--config-file=", *FOREIGN),
+    "pyright": ("--pythonpath", sys.executable),
+}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("checker", CHECKERS)
 def test_its_code_has_types(tmp_path: Path, checker: str) -> None:
-    pytest.importorskip(checker, reason="only CI installs it, as it fetches itself from another registry")
+    pytest.importorskip(
+        checker, reason="only CI installs it, as it fetches itself from another registry"
+    )
     codes = [*PYTHON, *("\n\n".join(block.code for block in blocks) for blocks in BLOCKS.values())]
     paths = [tmp_path / f"block_{number}.py" for number in range(len(codes))]
     for path, code in zip(paths, codes, strict=True):
         path.write_text(code, encoding="utf-8")
     command = [sys.executable, "-m", checker, *CHECKERS[checker], *map(str, paths)]
     given = {**os.environ, "MYPYPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=tmp_path, env=given, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=given, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout
 
 
@@ -144,10 +162,14 @@ def test_every_json_block_of_the_budgeting_page_is_settings() -> None:
 @pytest.mark.parametrize("name", PAGES)
 def test_every_link_of_a_page_leads_somewhere(name: str) -> None:
     here = DOCS / f"{name}.md"
-    targets = [target for target in re.findall(r"\]\(([^)]+)\)", PAGES[name]) if "://" not in target]
+    targets = [
+        target for target in re.findall(r"\]\(([^)]+)\)", PAGES[name]) if "://" not in target
+    ]
     for target in targets:
         path, _, place = target.partition("#")
-        page = next((found for folder in (here.parent, DOCS) if (found := folder / path).is_file()), here)
+        page = next(
+            (found for folder in (here.parent, DOCS) if (found := folder / path).is_file()), here
+        )
         assert page != here or not path or path == here.name, target
         if place:
             assert place in headings(page), target
@@ -161,10 +183,15 @@ def test_links_of_the_project_lead_somewhere(name: str) -> None:
         assert "://" in target or not place or place in headings(ROOT / path), target
 
 
-def test_a_release_has_the_version_of_its_tag_and_links_that_lead_somewhere_from_elsewhere() -> None:
-    release, address = runpy.run_path(str(ROOT / "scripts" / "release.py")), "https://example.org/repository"
+def test_a_release_has_the_version_of_its_tag_and_links_that_lead_somewhere_from_elsewhere() -> (
+    None
+):
+    release = runpy.run_path(str(ROOT / "scripts" / "release.py"))
+    address = "https://example.org/repository"
     project = tomllib.loads(
-        release["with_version"]((ROOT / "pyproject.toml").read_text(encoding="utf-8"), "1.2.3", address)
+        release["with_version"](
+            (ROOT / "pyproject.toml").read_text(encoding="utf-8"), "1.2.3", address
+        )
     )["project"]
     assert (project["version"], project["urls"]["Issues"]) == ("1.2.3", f"{address}/issues")
     page = release["with_addresses"](README, "1.2.3", address)
@@ -178,12 +205,19 @@ def headings(page: Path) -> set[str]:
 
 
 def test_the_site_has_every_page() -> None:
-    listed = re.findall(r"- ([\w/-]+)\.md$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
-    assert sorted(listed) == sorted([*PAGES, "internals/architecture", "internals/decisions", "reference/api"])
+    listed = re.findall(
+        r"- ([\w/-]+)\.md$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert sorted(listed) == sorted(
+        [*PAGES, "internals/architecture", "internals/decisions", "reference/api"]
+    )
 
 
 def test_the_guides_are_short() -> None:
-    assert sum(len(page.split()) for name, page in PAGES.items() if not name.startswith(INSIDE)) <= MOST_WORDS
+    assert (
+        sum(len(page.split()) for name, page in PAGES.items() if not name.startswith(INSIDE))
+        <= MOST_WORDS
+    )
 
 
 def test_the_reference_leaves_nothing_out() -> None:
@@ -241,13 +275,16 @@ def test_langgraph_json_takes_its_own_folder_along_and_names_a_graph() -> None:
         assert isinstance(runpy.run_path(str(folder / module))[name], CompiledStateGraph)
 
 
-# -- The notebooks are committed as they ran: in order, without errors, and with what the code says now
+# -- The notebooks are committed as they ran: in order, without errors, and with what the code says
+# now
 
 
 NAMES = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
 MOST_LINES = 50
 """Of one cell; more of it nobody reads."""
-MACHINE_PATHS = re.compile(r"(?<![\w.~/])/(?:home|root|tmp|usr|var|opt|mnt|work|Users|private)/\w|[A-Z]:\\Users")
+MACHINE_PATHS = re.compile(
+    r"(?<![\w.~/])/(?:home|root|tmp|usr|var|opt|mnt|work|Users|private)/\w|[A-Z]:\\Users"
+)
 
 PROGRAM = """
 import ast, contextlib, io, json, sys
@@ -277,7 +314,9 @@ def source(cell: dict[str, Any]) -> str:
 
 
 def printed(cell: dict[str, Any]) -> str:
-    return "".join("".join(output["text"]) for output in cell["outputs"] if output["output_type"] == "stream")
+    return "".join(
+        "".join(output["text"]) for output in cell["outputs"] if output["output_type"] == "stream"
+    )
 
 
 def displayed(cell: dict[str, Any], kind: str) -> str:
@@ -294,10 +333,16 @@ def test_it_is_committed_as_it_ran(name: str) -> None:
     code = cells(name)
     assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
     outputs = [output for cell in code for output in cell["outputs"]]
-    assert {output["output_type"] for output in outputs} <= {"stream", "execute_result", "display_data"}
+    assert {output["output_type"] for output in outputs} <= {
+        "stream",
+        "execute_result",
+        "display_data",
+    }
     assert {output["name"] for output in outputs if output["output_type"] == "stream"} <= {"stdout"}
     for cell in code:
-        assert not MACHINE_PATHS.search(printed(cell) + displayed(cell, "text/html") + displayed(cell, "text/plain"))
+        assert not MACHINE_PATHS.search(
+            printed(cell) + displayed(cell, "text/html") + displayed(cell, "text/plain")
+        )
         assert printed(cell).count("\n") <= MOST_LINES
     assert any(displayed(cell, "image/png") for cell in code)
     assert any("## The decision" in source(cell) for cell in cells(name, "markdown")[-3:])
@@ -306,7 +351,9 @@ def test_it_is_committed_as_it_ran(name: str) -> None:
 
 @pytest.fixture(scope="module")
 def notebooks() -> dict[str, Ran]:
-    programs = [PROGRAM.format(codes=json.dumps([source(cell) for cell in cells(name)])) for name in NAMES]
+    programs = [
+        PROGRAM.format(codes=json.dumps([source(cell) for cell in cells(name)])) for name in NAMES
+    ]
     return dict(zip(NAMES, run_all(programs), strict=True))
 
 

@@ -1,4 +1,7 @@
-"""The recall tool: alone, in a tool node and in an agent; sync and async; whose conversation it reads."""
+"""The recall tool: alone, in a tool node and in an agent; sync and async.
+
+Whose conversation it reads.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +15,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 from langgraph.types import Command, interrupt
+
 from langchain_ctxbudget import ContextPipeline, create_recall_tool
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.retrieval.recall import QUOTES
@@ -20,13 +24,17 @@ from tests.integration_tests.conftest import Invoke
 
 SCOPE: dict[str, str] = {"user_id": "ada", "conversation_id": "t1"}
 CONFIG: dict[str, Any] = {"configurable": {"thread_id": "t1", "user_id": "ada"}}
-LOG = "".join(f"10:{i // 60 % 60:02}:{i % 60:02} INFO request {i * 7919:08x} took {i} ms\n" for i in range(4_000))
+LOG = "".join(
+    f"10:{i // 60 % 60:02}:{i % 60:02} INFO request {i * 7919:08x} took {i} ms\n"
+    for i in range(4_000)
+)
 
 
 def make_pipeline(store: BaseStore | None = None, messages: int = 40) -> ContextPipeline:
     pipeline = ContextPipeline({"max_context_tokens": 800}, store=store or InMemoryStore())
     history: list[BaseMessage] = [
-        HumanMessage(f"Message {i} is about the garden.", id=f"m-{i}") for i in range(1, messages + 1)
+        HumanMessage(f"Message {i} is about the garden.", id=f"m-{i}")
+        for i in range(1, messages + 1)
     ]
     history[6] = HumanMessage("My bicycle is blue.", id="m-bike", name="ada")
     pipeline.add_messages(history, **SCOPE)
@@ -34,12 +42,16 @@ def make_pipeline(store: BaseStore | None = None, messages: int = 40) -> Context
 
 
 def asks(**arguments: Any) -> AIMessage:
-    return AIMessage("", tool_calls=[{"name": "recall", "args": arguments, "id": "call-1", "type": "tool_call"}])
+    return AIMessage(
+        "", tool_calls=[{"name": "recall", "args": arguments, "id": "call-1", "type": "tool_call"}]
+    )
 
 
 def agent(tool: BaseTool, *calls: AIMessage, others: Sequence[Any] = (), **options: Any) -> Any:
     return create_agent(
-        scripted(*calls, "Done."), tools=[tool, *others], **{"checkpointer": InMemorySaver(), **options}
+        scripted(*calls, "Done."),
+        tools=[tool, *others],
+        **{"checkpointer": InMemorySaver(), **options},
     )
 
 
@@ -53,13 +65,19 @@ def read_log() -> str:
     return LOG
 
 
-READS = AIMessage("", tool_calls=[{"name": "read_log", "args": {}, "id": "call-log", "type": "tool_call"}])
+READS = AIMessage(
+    "", tool_calls=[{"name": "read_log", "args": {}, "id": "call-log", "type": "tool_call"}]
+)
 QUESTION: dict[str, Any] = {"messages": [HumanMessage("What does the log say?", id="q")]}
 
 
-def test_it_answers_a_query_or_a_reference_and_tells_what_to_give(invoke: Invoke, store: BaseStore) -> None:
+def test_it_answers_a_query_or_a_reference_and_tells_what_to_give(
+    invoke: Invoke, store: BaseStore
+) -> None:
     tool = create_recall_tool(make_pipeline(store))
-    assert "#7 ada: My bicycle is blue.\n" in invoke(tool, {"query": "Which colour has the bicycle?"}, CONFIG)
+    assert "#7 ada: My bicycle is blue.\n" in invoke(
+        tool, {"query": "Which colour has the bicycle?"}, CONFIG
+    )
     assert invoke(tool, {"reference": "m-bike"}, CONFIG) == f"{QUOTES}#7 ada: My bicycle is blue.\n"
     for arguments in [{}, {"query": "bicycle", "reference": "7"}, {"query": " ", "reference": ""}]:
         assert invoke(tool, arguments, CONFIG).startswith("Give either `query`")
@@ -75,7 +93,9 @@ def test_an_answer_is_within_the_limit(invoke: Invoke) -> None:
             answer = invoke(create_recall_tool(pipeline, max_tokens=limit), arguments, CONFIG)
             assert 0 < pipeline.token_counter.count_text(answer) <= limit
     for wrong in [63, 0, -1, True, 100.0, "100"]:
-        with pytest.raises(InvalidSettingsError, match="max_tokens must be a whole number of at least 64"):
+        with pytest.raises(
+            InvalidSettingsError, match="max_tokens must be a whole number of at least 64"
+        ):
             create_recall_tool(pipeline, max_tokens=wrong)  # type: ignore[arg-type]
 
 
@@ -99,19 +119,27 @@ def test_a_result_is_given_with_its_picture(invoke: Invoke, store: BaseStore) ->
     assert picture == PICTURE
 
 
-@pytest.mark.parametrize("arguments", [{"reference": "3"}, {"reference": "1-3"}, {"query": "screen"}])
-def test_other_answers_are_text_alone(invoke: Invoke, store: BaseStore, arguments: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "arguments", [{"reference": "3"}, {"reference": "1-3"}, {"query": "screen"}]
+)
+def test_other_answers_are_text_alone(
+    invoke: Invoke, store: BaseStore, arguments: dict[str, str]
+) -> None:
     assert "[image]" in invoke(create_recall_tool(with_pictures(store)), arguments, CONFIG)
 
 
 def test_a_picture_over_the_limit_is_not_given(invoke: Invoke, store: BaseStore) -> None:
     tool = create_recall_tool(with_pictures(store), max_tokens=500)
-    assert invoke(tool, {"reference": "2"}, CONFIG) == f"{QUOTES}#2 tool look: Screen 1\n  [image]\n"
+    assert (
+        invoke(tool, {"reference": "2"}, CONFIG) == f"{QUOTES}#2 tool look: Screen 1\n  [image]\n"
+    )
 
 
 def test_an_agent_sees_a_picture_again(invoke: Invoke) -> None:
     tool = create_recall_tool(with_pictures(InMemoryStore()))
-    state = invoke(agent(tool, asks(reference="2")), {"messages": [HumanMessage("What was it?")]}, CONFIG)
+    state = invoke(
+        agent(tool, asks(reference="2")), {"messages": [HumanMessage("What was it?")]}, CONFIG
+    )
     [answer] = results(state)
     assert answer[1] == PICTURE
 
@@ -135,11 +163,19 @@ FORGED: dict[str, Any] = {
 
 def test_another_user_gets_nothing_whatever_the_arguments_say(invoke: Invoke) -> None:
     tool = create_recall_tool(make_pipeline())
-    scoped = {"reference": "7", "user_id": "ada", "thread_id": "t1", "default_user": "ada", "config": CONFIG}
+    scoped = {
+        "reference": "7",
+        "user_id": "ada",
+        "thread_id": "t1",
+        "default_user": "ada",
+        "config": CONFIG,
+    }
     for arguments in ({"query": "bicycle"}, {"reference": "m-bike"}, scoped):
         assert invoke(tool, arguments, EVE) == NOTHING
     for name in ["runtime", "config", "state", "store", "context", "run_manager", "callbacks"]:
-        state = invoke(agent(tool, asks(reference="m-bike", **{name: FORGED})), {"messages": ["?"]}, EVE)
+        state = invoke(
+            agent(tool, asks(reference="m-bike", **{name: FORGED})), {"messages": ["?"]}, EVE
+        )
         assert results(state)[0].startswith("There is no such message")
         assert invoke(tool, {"reference": "m-bike", name: FORGED}, EVE) == NOTHING
 
@@ -149,10 +185,15 @@ def test_another_user_gets_nothing_whatever_the_arguments_say(invoke: Invoke) ->
 
 def test_a_long_result_of_the_turn_is_read_to_its_end(invoke: Invoke) -> None:
     tool = create_recall_tool(make_pipeline(), max_tokens=20_000)
-    following, read = "43", ""
+    following = "43"
+    read = ""
     for _ in range(20):
-        state = invoke(agent(tool, READS, asks(reference=following), others=[read_log]), QUESTION, CONFIG)
-        body, _, rest = results(state)[0].removeprefix(QUOTES).partition('Continue with reference "')
+        state = invoke(
+            agent(tool, READS, asks(reference=following), others=[read_log]), QUESTION, CONFIG
+        )
+        body, _, rest = (
+            results(state)[0].removeprefix(QUOTES).partition('Continue with reference "')
+        )
         read += body.partition("read_log: ")[2].replace("\n  ", "\n")[:-1]
         following = rest.partition('"')[0]
         if not following:
@@ -166,13 +207,20 @@ def test_an_interrupted_turn_is_quoted_after_it_is_resumed_elsewhere(invoke: Inv
         """Ask the user."""
         return str(interrupt("May I?"))
 
-    approves = AIMessage("", tool_calls=[{"name": "approve", "args": {}, "id": "call-2", "type": "tool_call"}])
-    store, saver = InMemoryStore(), InMemorySaver()
+    approves = AIMessage(
+        "", tool_calls=[{"name": "approve", "args": {}, "id": "call-2", "type": "tool_call"}]
+    )
+    store = InMemoryStore()
+    saver = InMemorySaver()
     others = [read_log, approve]
-    first = agent(create_recall_tool(make_pipeline(store)), READS, approves, others=others, checkpointer=saver)
+    first = agent(
+        create_recall_tool(make_pipeline(store)), READS, approves, others=others, checkpointer=saver
+    )
     invoke(first, QUESTION, CONFIG)
     tool = create_recall_tool(ContextPipeline(store=store), max_tokens=300)
-    second = agent(tool, asks(reference="43@5000"), asks(reference="7"), others=others, checkpointer=saver)
+    second = agent(
+        tool, asks(reference="43@5000"), asks(reference="7"), others=others, checkpointer=saver
+    )
     page, bicycle = results(invoke(second, Command(resume="yes"), CONFIG))
     assert page.startswith(f"{QUOTES}#43@5000 tool read_log: {LOG[5000:5050].splitlines()[0]}\n")
     assert bicycle == f"{QUOTES}#7 ada: My bicycle is blue.\n"

@@ -1,4 +1,7 @@
-"""The finished prompt is counted again, apart from what made it; a wrong total is mended, or is a typed error."""
+"""The finished prompt is counted again, apart from what made it.
+
+A wrong total is mended, or is a typed error.
+"""
 
 import pickle
 from collections import Counter
@@ -8,6 +11,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget import ContextPipeline, TiktokenCounter, build_context_graph
 from langchain_ctxbudget.errors import CtxBudgetError, TokenCountError
 from langchain_ctxbudget.history import compact
@@ -18,7 +22,10 @@ EXACT = TiktokenCounter()
 SAID: list[BaseMessage] = [
     message
     for number in range(12)
-    for message in (HumanMessage(f"What of part {number}? " * 8), AIMessage(f"Part {number} is blue. " * 8))
+    for message in (
+        HumanMessage(f"What of part {number}? " * 8),
+        AIMessage(f"Part {number} is blue. " * 8),
+    )
 ]
 ASKED = HumanMessage("Which part is blue?")
 BUDGET = 700
@@ -66,7 +73,9 @@ class WithArtifacts(TiktokenCounter):
 
 def pipeline_with(counter: TiktokenCounter | None = None, **options: Any) -> ContextPipeline:
     pipeline = ContextPipeline(
-        {"learn": False, "max_context_tokens": BUDGET, **options}, token_counter=counter, store=InMemoryStore()
+        {"learn": False, "max_context_tokens": BUDGET, **options},
+        token_counter=counter,
+        store=InMemoryStore(),
     )
     pipeline.add_messages(SAID, **SCOPE)
     return pipeline
@@ -165,14 +174,20 @@ def test_a_rule_for_lists_that_does_not_add_up_is_told_and_no_error() -> None:
 def test_a_counter_that_sees_more_than_what_is_sent_counts_what_is_sent() -> None:
     counter = WithArtifacts()
     call = {"name": "look", "args": {}, "id": "a"}
-    turn = [ASKED, AIMessage("", tool_calls=[call]), ToolMessage("Blue.", tool_call_id="a", artifact={"raw": 1})]
+    turn = [
+        ASKED,
+        AIMessage("", tool_calls=[call]),
+        ToolMessage("Blue.", tool_call_id="a", artifact={"raw": 1}),
+    ]
     context = pipeline_with(counter).assemble(turn, **SCOPE)
     assert context.report.total_tokens == counter.count_messages(context.messages)
 
 
 @pytest.mark.parametrize("factor", [None, 1.3], ids=["plain", "corrected"])
 @pytest.mark.parametrize("markers", ["none", "anthropic"])
-def test_cache_marks_and_corrections_do_not_change_the_total(markers: str, factor: float | None) -> None:
+def test_cache_marks_and_corrections_do_not_change_the_total(
+    markers: str, factor: float | None
+) -> None:
     counter = EXACT if factor is None else CalibratedCounter(EXACT, factor)
     pipeline = ContextPipeline(
         {"learn": False, "cache_markers": markers},
@@ -191,6 +206,8 @@ def test_halves_of_characters_count_as_they_are_sent() -> None:
             return len(text)
 
     counter = Characters()
-    context = pipeline_with(counter, max_context_tokens=20_000).assemble("half \ud83d\ude42 of it \ud83d", **SCOPE)
+    context = pipeline_with(counter, max_context_tokens=20_000).assemble(
+        "half \ud83d\ude42 of it \ud83d", **SCOPE
+    )
     assert context.report.total_tokens == counter.count_messages(context.messages)
     assert not is_made_again(context.report.failures)

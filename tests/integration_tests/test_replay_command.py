@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from langchain_ctxbudget.demo import demo_messages
 from langchain_ctxbudget.replay import DEFAULT_STRATEGIES, split_turns
 from langchain_ctxbudget.tokens import PRICES
@@ -16,7 +17,11 @@ CHAT = [{"role": "system", "content": "You know a tool library."}] + [
     for number in range(TURNS)
     for part in (
         {"role": "user", "content": f"Who has drill {number}, and until when?", "id": f"q{number}"},
-        {"role": "assistant", "content": f"Member {number} has it until day {number + 3}.", "id": f"a{number}"},
+        {
+            "role": "assistant",
+            "content": f"Member {number} has it until day {number + 3}.",
+            "id": f"a{number}",
+        },
     )
 ]
 
@@ -36,8 +41,15 @@ def test_it_compares_four_strategies(capsys: pytest.CaptureFixture[str], chat_fi
     code, out, err = run(capsys, chat_file, "--budget", 300)
     assert code == 0
     lines = out.splitlines()
-    assert [sum(line.startswith(name) for line in lines) for name in DEFAULT_STRATEGIES] == [1, 1, 1, 1]
-    assert lines[0].startswith(f"{2 * TURNS} messages, 300 tokens for a prompt; exact counts (o200k_base)")
+    assert [sum(line.startswith(name) for line in lines) for name in DEFAULT_STRATEGIES] == [
+        1,
+        1,
+        1,
+        1,
+    ]
+    assert lines[0].startswith(
+        f"{2 * TURNS} messages, 300 tokens for a prompt; exact counts (o200k_base)"
+    )
     assert f"{4 * TURNS}/{4 * TURNS}" in err  # the progress is not in what may be piped on
 
 
@@ -53,8 +65,14 @@ def test_prices_are_told_in_dollars(capsys: pytest.CaptureFixture[str], chat_fil
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["--price", "a-model-of-mine"], "InputError: --price: no price is known for 'a-model-of-mine'"),
-        (["--compare", "elastc"], "InvalidSettingsError: There is no strategy 'elastc' to replay; there are elastic"),
+        (
+            ["--price", "a-model-of-mine"],
+            "InputError: --price: no price is known for 'a-model-of-mine'",
+        ),
+        (
+            ["--compare", "elastc"],
+            "InvalidSettingsError: There is no strategy 'elastc' to replay; there are elastic",
+        ),
         (["--budget", "0"], "InputError: budget must be at least 1 token"),
     ],
 )
@@ -66,7 +84,9 @@ def test_what_cannot_be_is_an_error_before_any_work(
     assert problem in err
 
 
-def test_without_a_file_it_takes_the_bundled_conversation(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_file_it_takes_the_bundled_conversation(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     data = as_json(capsys, "--compare", "recency")
     assert (data["messages"], data["budget_tokens"]) == (len(demo_messages()), 8_000)
     [track] = data["strategies"]

@@ -1,10 +1,14 @@
-"""The card of a report where people see it: in JupyterLab, with its own style sheets, and on other pages."""
+"""The card of a report where people see it.
+
+In JupyterLab, with its own style sheets, and on other pages.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page
+
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.demo import DEMO_QUESTION, demo_messages
 from langchain_ctxbudget.report.report import LAYER_COLOURS
@@ -17,7 +21,9 @@ OUTPUT = "jp-RenderedHTMLCommon jp-RenderedHTML jp-mod-trusted jp-OutputArea-out
 
 
 def jupyterlab(theme: str) -> str:
-    styles = "".join((STYLES / f"{name}.css").read_text(encoding="utf-8") for name in (theme, "rendermime"))
+    styles = "".join(
+        (STYLES / f"{name}.css").read_text(encoding="utf-8") for name in (theme, "rendermime")
+    )
     ground = "background: var(--jp-layout-color0)"
     return f"<style>{styles}</style><body class='jp-ThemedContainer' style='{ground}'><div class='{OUTPUT}'>"
 
@@ -51,17 +57,34 @@ def page(request: pytest.FixtureRequest, browser: Browser, card: str) -> Iterato
 
 
 def test_no_line_is_broken_and_columns_stand_below_each_other(page: Page) -> None:
-    tops = page.locator("pre > span").evaluate_all("nodes => nodes.map((node) => node.getClientRects().length)")
+    tops = page.locator("pre > span").evaluate_all(
+        "nodes => nodes.map((node) => node.getClientRects().length)"
+    )
     assert set(tops) == {1}
-    assert len(set(page.locator("pre > span").evaluate_all("nodes => nodes.map((node) => node.offsetLeft)"))) == 1
-    heights = page.locator("details div").evaluate_all("nodes => nodes.map((node) => node.offsetHeight)")
+    assert (
+        len(
+            set(
+                page.locator("pre > span").evaluate_all(
+                    "nodes => nodes.map((node) => node.offsetLeft)"
+                )
+            )
+        )
+        == 1
+    )
+    heights = page.locator("details div").evaluate_all(
+        "nodes => nodes.map((node) => node.offsetHeight)"
+    )
     assert len(heights) > 50
     assert len(set(heights)) == 1
-    assert page.evaluate("document.documentElement.scrollWidth") <= 900  # a long line scrolls in the card
+    assert (
+        page.evaluate("document.documentElement.scrollWidth") <= 900
+    )  # a long line scrolls in the card
 
 
 def test_it_can_be_read(page: Page) -> None:
-    page.locator("pre span").evaluate_all("nodes => nodes.forEach((node) => node.replaceChildren())")
+    page.locator("pre span").evaluate_all(
+        "nodes => nodes.forEach((node) => node.replaceChildren())"
+    )
     assert page.evaluate(CONTRAST) == []
 
 

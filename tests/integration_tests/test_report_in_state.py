@@ -1,4 +1,7 @@
-"""What agents and graphs give back of their reports, and to whom; and where several of them work at once."""
+"""What agents and graphs give back of their reports, and to whom.
+
+And where several of them work at once.
+"""
 
 import json
 import threading
@@ -13,10 +16,20 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.store.memory import InMemoryStore
 from langgraph.types import Command
+
 from langchain_ctxbudget import BudgetedChatMessageHistory, ContextPipeline, build_context_graph
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.middleware import ContextBudgetMiddleware
-from tests.integration_tests.agents import CONFIG, SCOPE, agent_of, ask, budget, long_history, scripted, wants
+from tests.integration_tests.agents import (
+    CONFIG,
+    SCOPE,
+    agent_of,
+    ask,
+    budget,
+    long_history,
+    scripted,
+    wants,
+)
 
 SECRET = "Xylograph"
 """In the system prompt, a preference, a memory, a name of a topic, and what is said."""
@@ -26,8 +39,14 @@ MODES = ("values", "updates", "debug", "custom", "checkpoints", "tasks")
 
 def make_pipeline() -> ContextPipeline:
     topic = {"label": SECRET, "context": f"The {SECRET} is at the lake."}
-    settings = {"max_context_tokens": 4_000, "preferences": [f"Mention the {SECRET}."], "topics": [topic]}
-    pipeline = ContextPipeline(settings, system_prompt=f"You help with the {SECRET}.", store=InMemoryStore())
+    settings = {
+        "max_context_tokens": 4_000,
+        "preferences": [f"Mention the {SECRET}."],
+        "topics": [topic],
+    }
+    pipeline = ContextPipeline(
+        settings, system_prompt=f"You help with the {SECRET}.", store=InMemoryStore()
+    )
     pipeline.knowledge.add_fact(f"Keeps a boat in the {SECRET}.", user_id="ada")
     return pipeline
 
@@ -51,13 +70,19 @@ def graph_with(pipeline: ContextPipeline, **options: Any) -> Any:
     return graph.compile(checkpointer=InMemorySaver())
 
 
-WAYS = {"middleware": (agent_with, "ctxbudget_report"), "graph": (build_context_graph, "context_report")}
+WAYS = {
+    "middleware": (agent_with, "ctxbudget_report"),
+    "graph": (build_context_graph, "context_report"),
+}
 
 every_way = pytest.mark.parametrize("way", WAYS)
 
 
 async def streamed(runnable: Any, stream_mode: Any) -> list[Any]:
-    return [chunk async for chunk in runnable.astream(ASKED, CONFIG, stream_mode=stream_mode, subgraphs=True)]
+    return [
+        chunk
+        async for chunk in runnable.astream(ASKED, CONFIG, stream_mode=stream_mode, subgraphs=True)
+    ]
 
 
 @pytest.mark.parametrize("way", [agent_with, graph_with])
@@ -80,7 +105,9 @@ async def test_a_report_has_numbers_alone_or_texts_as_it_is_asked_for(way: str) 
     assert SECRET in json.dumps(report.to_dict())
     assert SECRET.lower() not in json.dumps(told).lower()
     assert told["total_tokens"] == report.total_tokens
-    assert [layer["used_tokens"] for layer in told["layers"]] == [layer.used_tokens for layer in report.layers]
+    assert [layer["used_tokens"] for layer in told["layers"]] == [
+        layer.used_tokens for layer in report.layers
+    ]
     assert len(json.dumps(told)) < 4_000
     told = (await make(pipeline, report="texts").ainvoke(ASKED, CONFIG))[key]
     report = pipeline.last_report(user_id="ada", conversation_id="c1")
@@ -99,7 +126,10 @@ def test_another_wish_for_the_report_is_refused(way: str) -> None:
 
 def test_the_last_report_is_that_of_the_user_and_the_conversation_and_goes_with_them() -> None:
     pipeline = ContextPipeline(store=InMemoryStore())
-    scopes = [{"user_id": user, "conversation_id": key} for user, key in [("ada", "c1"), ("ada", "c2"), ("bob", "c1")]]
+    scopes = [
+        {"user_id": user, "conversation_id": key}
+        for user, key in [("ada", "c1"), ("ada", "c2"), ("bob", "c1")]
+    ]
     made = [pipeline.assemble(f"I am {scope}", **scope).report for scope in scopes]
     assert [pipeline.last_report(**scope) for scope in scopes] == made
     assert pipeline.last_report(user_id="bob", conversation_id="c2") is None
@@ -114,11 +144,20 @@ def test_the_last_report_is_that_of_the_user_and_the_conversation_and_goes_with_
 
 @tool
 def delegate(task: str, call_id: Annotated[str, InjectedToolCallId]) -> Command[Any]:
-    """Have a helper do a task; all that the helper's state has is handed over, as deepagents does."""
-    helper = create_agent(scripted("Part done."), middleware=[ContextBudgetMiddleware(report="numbers", agent=task)])
+    """Have a helper do a task.
+
+    All that the helper's state has is handed over, as deepagents does.
+    """
+    helper = create_agent(
+        scripted("Part done."), middleware=[ContextBudgetMiddleware(report="numbers", agent=task)]
+    )
     state = dict(helper.invoke({"messages": [HumanMessage(task)]}))
     graph = build_context_graph(report="numbers", agent=f"graph {task}")
-    state |= {"ctxbudget_turn": dict(graph.invoke({"messages": [HumanMessage(task)]})).get("ctxbudget_turn")}
+    state |= {
+        "ctxbudget_turn": dict(graph.invoke({"messages": [HumanMessage(task)]})).get(
+            "ctxbudget_turn"
+        )
+    }
     answer = {"role": "tool", "content": state["messages"][-1].text, "tool_call_id": call_id}
     return Command(update={**state, "messages": [answer]})
 
@@ -132,7 +171,8 @@ def test_sub_agents_that_hand_their_state_over_at_once_do_not_clash() -> None:
     assert state["ctxbudget_report"]["conversation_id"] == "c1"
 
 
-# -- What tools hand to the application beside what the model reads: it can be anything, and no provider gets it
+# -- What tools hand to the application beside what the model reads: it can be anything, and no
+# provider gets it
 
 
 class Unsaid:
@@ -165,11 +205,19 @@ def artifacts(messages: list[BaseMessage]) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    "make", [threading.Lock, itself, Unsaid, lambda: iter("abc")], ids=["lock", "itself", "no repr", "iterator"]
+    "make",
+    [threading.Lock, itself, Unsaid, lambda: iter("abc")],
+    ids=["lock", "itself", "no repr", "iterator"],
 )
 def test_an_agent_goes_on_with_it_in_this_turn_and_in_the_next(make: Any) -> None:
-    artifact, middleware = make(), budget()
-    agent = agent_of(scripted(wants("measure"), "5 m."), middleware, tools=[with_artifact(artifact)], checkpointer=None)
+    artifact = make()
+    middleware = budget()
+    agent = agent_of(
+        scripted(wants("measure"), "5 m."),
+        middleware,
+        tools=[with_artifact(artifact)],
+        checkpointer=None,
+    )
     assert ask(agent, HumanMessage("How long is it?"))["messages"][2].artifact is artifact
     assert len(middleware.pipeline.get_messages(**SCOPE)) == 4
     agent = agent_of(scripted("Fine."), budget(), checkpointer=None)
@@ -178,7 +226,8 @@ def test_an_agent_goes_on_with_it_in_this_turn_and_in_the_next(make: Any) -> Non
 
 
 def test_neither_prompt_nor_graph_nor_window_has_one_and_the_turn_keeps_its_own() -> None:
-    pipeline, given = ContextPipeline(store=InMemoryStore()), turn({"metres": 5})
+    pipeline = ContextPipeline(store=InMemoryStore())
+    given = turn({"metres": 5})
     assert artifacts(pipeline.assemble(given, **SCOPE).messages) == [None]
     state = build_context_graph().invoke({"messages": turn(threading.Lock())}, CONFIG)
     assert artifacts(state["llm_input_messages"]) == [None]
@@ -189,6 +238,7 @@ def test_neither_prompt_nor_graph_nor_window_has_one_and_the_turn_keeps_its_own(
 
 
 def test_what_json_can_hold_is_stored() -> None:
-    pipeline, found = ContextPipeline(store=InMemoryStore()), Document("A bicycle.", metadata={"room": "cellar"})
+    pipeline = ContextPipeline(store=InMemoryStore())
+    found = Document("A bicycle.", metadata={"room": "cellar"})
     pipeline.add_messages(turn([found]), **SCOPE)
     assert pipeline.get_messages(**SCOPE)[-1].artifact == [found.model_dump()]

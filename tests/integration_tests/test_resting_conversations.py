@@ -13,6 +13,7 @@ import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.store.base import BaseStore, GetOp, Op, PutOp, Result
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget import AssembledContext, ContextPipeline
 from langchain_ctxbudget.history import SEGMENTS, elsewhere, log, segments, table
 from langchain_ctxbudget.search import LocalEmbeddings
@@ -21,7 +22,11 @@ from tests.conversations import BagOfWords
 from tests.log_contract import Elsewhere
 
 SETTINGS: dict[str, Any] = {"learn": False, "max_context_tokens": 4_000}
-QUESTIONS = ("What is in drawer 17?", "Where did Ann put the violet lantern?", "What about the market in Ghent?")
+QUESTIONS = (
+    "What is in drawer 17?",
+    "Where did Ann put the violet lantern?",
+    "What about the market in Ghent?",
+)
 WORDS = "Paris invoice Alice Monday garden market server costs meeting alpha train lunch report window kitchen".split()
 
 
@@ -92,7 +97,12 @@ def chatter(first: int, end: int, *, is_dated: bool = True) -> list[BaseMessage]
             if number % 32 == 30:
                 extra["ctxbudget"] = "drop"
             made.append(
-                HumanMessage(text, id=f"m{number}", name=("Ann", None)[number % 4 // 2], additional_kwargs=extra)
+                HumanMessage(
+                    text,
+                    id=f"m{number}",
+                    name=("Ann", None)[number % 4 // 2],
+                    additional_kwargs=extra,
+                )
             )
     return made
 
@@ -129,12 +139,16 @@ async def asearch(store: BaseStore) -> list[AssembledContext]:
 
 def results(prompts: Sequence[AssembledContext]) -> list[Any]:
     return [
-        (prompt.messages, prompt.report.layers, prompt.report.coverage, prompt.report.failures) for prompt in prompts
+        (prompt.messages, prompt.report.layers, prompt.report.coverage, prompt.report.failures)
+        for prompt in prompts
     ]
 
 
 def stored(store: BaseStore, conversation: str) -> dict[str, Any]:
-    return {item.key: item.value for item in store.search(Scope("ada", conversation).namespace(SEGMENTS), limit=1_000)}
+    return {
+        item.key: item.value
+        for item in store.search(Scope("ada", conversation).namespace(SEGMENTS), limit=1_000)
+    }
 
 
 def ends(store: BaseStore, conversation: str) -> list[int]:
@@ -221,7 +235,7 @@ def test_prompts_are_the_same_from_blocks_and_from_the_log(form: str) -> None:
         pipeline.edit_message("m15", HumanMessage("The violin is in drawer 17."), **at("c0"))
     run: Callable[[BaseStore], list[AssembledContext]] = search
     if form == "async":
-        run = lambda store: asyncio.run(asearch(store))  # noqa: E731
+        run = lambda store: asyncio.run(asearch(store))
     from_log = results(run(store))
     assert ends(store, "c0") == [300]
     assert results(run(store)) == from_log
@@ -229,7 +243,11 @@ def test_prompts_are_the_same_from_blocks_and_from_the_log(form: str) -> None:
     assert results(run(store)) == from_log
 
 
-LENGTHS_AT_REST = [65, 130, *(pytest.param(one, marks=pytest.mark.slow) for one in (16, 63, 64, 72, 73, 200))]
+LENGTHS_AT_REST = [
+    65,
+    130,
+    *(pytest.param(one, marks=pytest.mark.slow) for one in (16, 63, 64, 72, 73, 200)),
+]
 
 
 @pytest.mark.usefixtures("_small_blocks")
@@ -245,11 +263,19 @@ def test_talk_goes_on_from_them_as_from_the_log(length: int) -> None:
         with new(store, writer_id="v", clock=lambda: datetime(2026, 3, 1, tzinfo=UTC)) as pipeline:
             made: list[Any] = []
             for turn in range(6):
-                made += results([pipeline.assemble(QUESTIONS[turn % 3], settings={"sources": []}, **at("c1"))])
-                pipeline.add_messages(chatter(length + 40 * turn, length + 40 * turn + 40), **at("c1"))
+                made += results(
+                    [pipeline.assemble(QUESTIONS[turn % 3], settings={"sources": []}, **at("c1"))]
+                )
+                pipeline.add_messages(
+                    chatter(length + 40 * turn, length + 40 * turn + 40), **at("c1")
+                )
                 assert pipeline.flush(60)
             made.append(pipeline.get_messages(**at("c1")))
-            made.append(pipeline.engine.workspace.open_conversations.all()[Scope("ada", "c1")].table.digest())
+            made.append(
+                pipeline.engine.workspace.open_conversations.all()[
+                    Scope("ada", "c1")
+                ].table.digest()
+            )
         expected.append(made)
     assert expected[0] == expected[1]
 
@@ -357,18 +383,31 @@ def test_no_part_is_left_that_no_head_names() -> None:
     assert len(stored(store, "c1")) == parts + 1
 
 
-DAMAGES: dict[str, dict[str, Any] | None] = {"missing": None, "no text": {"data": "?"}, "other text": {"data": "AAAA"}}
+DAMAGES: dict[str, dict[str, Any] | None] = {
+    "missing": None,
+    "no text": {"data": "?"},
+    "other text": {"data": "AAAA"},
+}
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize(
-    "part", ["texts", "head", *(pytest.param(one, marks=pytest.mark.slow) for one in ("log", "times", "vectors"))]
+    "part",
+    [
+        "texts",
+        "head",
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("log", "times", "vectors")),
+    ],
 )
 def test_a_damaged_tail_is_made_anew(part: str, damage: str) -> None:
     store = filled()
     expected = results(search(store))
     before = stored(store, "c1")
-    hashed = {"vectors": next(key for key in before if key not in {"0 texts", "0 log", "0 times", segments.HEAD})}
+    hashed = {
+        "vectors": next(
+            key for key in before if key not in {"0 texts", "0 log", "0 times", segments.HEAD}
+        )
+    }
     key = segments.HEAD if part == "head" else hashed.get(part, f"0 {part}")
     store.batch([PutOp(Scope("ada", "c1").namespace(SEGMENTS), key, DAMAGES[damage])])
     assert results(search(store)) == expected
@@ -405,7 +444,9 @@ def test_a_part_that_no_head_names_is_forgotten_too() -> None:
     store = filled()
     search(store)
     namespace = Scope("ada", "c1").namespace(SEGMENTS)
-    store.batch([PutOp(namespace, "1 texts", stored(store, "c1")["0 texts"])])  # by one that was killed
+    store.batch(
+        [PutOp(namespace, "1 texts", stored(store, "c1")["0 texts"])]
+    )  # by one that was killed
     with new(store) as pipeline:
         pipeline.remove_messages(["m77"], on_removal="forget", **at("c1"))
         assert pipeline.flush(60)
@@ -417,7 +458,9 @@ def test_a_head_of_the_version_before_is_read() -> None:
     search(store)
     head = stored(store, "c0")[segments.HEAD]
     assert head["version"] == 9
-    store.batch([PutOp(Scope("ada", "c0").namespace(SEGMENTS), segments.HEAD, {**head, "version": 8})])
+    store.batch(
+        [PutOp(Scope("ada", "c0").namespace(SEGMENTS), segments.HEAD, {**head, "version": 8})]
+    )
     second = Told(store)
     search(second)
     assert second.messages_read("c0") == 0

@@ -1,4 +1,7 @@
-"""The retriever: what it finds, within which limits, whose; alone, in chains, in agents; sync and async."""
+"""The retriever: what it finds, within which limits, whose; alone, in chains, in agents.
+
+Sync and async.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +15,7 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import create_retriever_tool
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget import BudgetedRetriever, ContextPipeline, KnowledgeBase
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.integrations.retrievers import SEPARATOR
@@ -47,30 +51,50 @@ def texts(documents: Sequence[Document]) -> list[str]:
 # What it finds
 
 
-def test_a_document_keeps_all_metadata_that_it_was_added_with(invoke: Invoke, store: BaseStore) -> None:
-    given = {"source": "https://example.com/k", "title": "Care", "date": "2026-01-02", "author": {"name": "Bo"}}
+def test_a_document_keeps_all_metadata_that_it_was_added_with(
+    invoke: Invoke, store: BaseStore
+) -> None:
+    given = {
+        "source": "https://example.com/k",
+        "title": "Care",
+        "date": "2026-01-02",
+        "author": {"name": "Bo"},
+    }
     theirs = {"tokens": "five", "score": 1, "id": "k7", "page_label": "iv", "page": 3}
     knowledge = KnowledgeBase(store, user_id="ada")
     knowledge.add(Document("A kayak is rinsed after use.", metadata={**given, **theirs}))
     retriever = make_retriever(ContextPipeline(store=store), sources=["documents"])
     for [found] in (invoke(retriever, "kayak"), knowledge.search("kayak")):
         assert found.metadata.items() >= {**given, "page": 3, "page_label": "iv"}.items()
-        assert found.metadata.items() >= {"given_id": "k7", "given_tokens": "five", "given_score": 1}.items()
+        assert (
+            found.metadata.items()
+            >= {"given_id": "k7", "given_tokens": "five", "given_score": 1}.items()
+        )
         assert found.metadata["id"] == found.id
 
 
 def test_memories_that_a_persona_has_in_its_saved_settings_are_found_with_it() -> None:
     pipeline = make_pipeline()
     pipeline.save_settings({"memories": ["The boat is green."]}, user_id="ada", persona_id="sailor")
-    retrievers = [make_retriever(pipeline, persona_id=persona, device_id="phone") for persona in ("sailor", None)]
-    assert ["The boat is green." in texts(retriever.invoke("boat")) for retriever in retrievers] == [True, False]
+    retrievers = [
+        make_retriever(pipeline, persona_id=persona, device_id="phone")
+        for persona in ("sailor", None)
+    ]
+    assert [
+        "The boat is green." in texts(retriever.invoke("boat")) for retriever in retrievers
+    ] == [True, False]
 
 
 # How many
 
 
 @given(
-    said=st.lists(st.text(max_size=60).map(lambda text: f"bicycle {text}"), min_size=1, max_size=8, unique=True),
+    said=st.lists(
+        st.text(max_size=60).map(lambda text: f"bicycle {text}"),
+        min_size=1,
+        max_size=8,
+        unique=True,
+    ),
     limit=st.integers(1, 60),
     k=st.one_of(st.none(), st.integers(1, 5)),
 )
@@ -87,7 +111,12 @@ def test_the_limits_are_never_exceeded(said: list[str], limit: int, k: int | Non
 
 def test_a_wrong_field_is_an_error_that_names_it() -> None:
     pipeline = make_pipeline()
-    for name, values in {"k": [0, True, "3"], "max_tokens": [0, 1.5], "sources": [["web"], []], "top_k": [3]}.items():
+    for name, values in {
+        "k": [0, True, "3"],
+        "max_tokens": [0, 1.5],
+        "sources": [["web"], []],
+        "top_k": [3],
+    }.items():
         for value in values:
             with pytest.raises(InvalidSettingsError, match=name):
                 make_retriever(pipeline, **{name: value})
@@ -97,12 +126,18 @@ def test_a_wrong_field_is_an_error_that_names_it() -> None:
 
 @pytest.mark.parametrize(("user", "is_found"), [("ada", True), ("eve", False)])
 def test_an_agent_searches_as_its_user(invoke: Invoke, user: str, is_found: bool) -> None:
-    tool = create_retriever_tool(BudgetedRetriever(pipeline=make_pipeline(), k=1), "search", "Search.")
-    call = AIMessage("", tool_calls=[{"name": "search", "args": {"query": "lock code"}, "id": "call-1"}])
+    tool = create_retriever_tool(
+        BudgetedRetriever(pipeline=make_pipeline(), k=1), "search", "Search."
+    )
+    call = AIMessage(
+        "", tool_calls=[{"name": "search", "args": {"query": "lock code"}, "id": "call-1"}]
+    )
     agent: Any = create_agent(scripted(call, "Done."), tools=[tool])
     config = {"configurable": {"user_id": user, "thread_id": "t9"}}
     state = invoke(agent, {"messages": [HumanMessage("The code?")]}, config)
-    [answer] = [message.content for message in state["messages"] if isinstance(message, ToolMessage)]
+    [answer] = [
+        message.content for message in state["messages"] if isinstance(message, ToolMessage)
+    ]
     assert ("7391" in answer) == is_found
 
 
@@ -111,7 +146,9 @@ def test_an_agent_searches_as_its_user(invoke: Invoke, user: str, is_found: bool
 
 @pytest.mark.parametrize("name", ["k", "max_tokens"])
 @pytest.mark.parametrize("wrong", [0, -1, 1.5, True, "2"])
-def test_a_limit_of_a_call_is_a_number_of_at_least_one(invoke: Invoke, name: str, wrong: Any) -> None:
+def test_a_limit_of_a_call_is_a_number_of_at_least_one(
+    invoke: Invoke, name: str, wrong: Any
+) -> None:
     with pytest.raises(InvalidSettingsError, match=f"{name} must be a whole number"):
         invoke(make_retriever(), "bicycle", **{name: wrong})
 

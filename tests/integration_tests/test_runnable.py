@@ -6,6 +6,7 @@ import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.prompts import ChatPromptTemplate
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.errors import InputError, UnsupportedContentError
 from tests.integration_tests.test_pipeline import chat
@@ -16,7 +17,9 @@ CONFIG: dict[str, Any] = {"configurable": {"thread_id": "t1", "user_id": "ada"}}
 
 @pytest.fixture
 def pipeline() -> ContextPipeline:
-    made = ContextPipeline({"max_context_tokens": 800}, system_prompt="You help.", store=InMemoryStore())
+    made = ContextPipeline(
+        {"max_context_tokens": 800}, system_prompt="You help.", store=InMemoryStore()
+    )
     made.add_messages(chat(60), **SCOPE)
     return made
 
@@ -47,7 +50,9 @@ def test_it_gives_what_assemble_gives(pipeline: ContextPipeline, given: Any) -> 
 
 def test_it_gives_what_assemble_gives_for_an_agent_s_state(pipeline: ContextPipeline) -> None:
     expected = pipeline.assemble("And now?", **SCOPE).messages
-    fresh = ContextPipeline({"max_context_tokens": 800}, system_prompt="You help.", store=InMemoryStore())
+    fresh = ContextPipeline(
+        {"max_context_tokens": 800}, system_prompt="You help.", store=InMemoryStore()
+    )
     sent = fresh.as_runnable().invoke({"messages": [*chat(60), HumanMessage("And now?")]}, CONFIG)
     assert contents(sent) == contents(expected)
     assert fresh.get_messages(**SCOPE) == chat(60)
@@ -77,8 +82,12 @@ def test_the_block_of_the_state_stands_in_the_prompt(pipeline: ContextPipeline) 
     assert conversation.last.background is not None
     block = conversation.last.background.to_dict()
     block["fragments"] = [{**block["fragments"][0], "text": "- chosen before\n"}]
-    fresh = ContextPipeline({"max_context_tokens": 800}, system_prompt="You help.", store=InMemoryStore())
-    sent = fresh.as_runnable().invoke({"messages": [*chat(60), *turn], "ctxbudget_turn": block}, CONFIG)
+    fresh = ContextPipeline(
+        {"max_context_tokens": 800}, system_prompt="You help.", store=InMemoryStore()
+    )
+    sent = fresh.as_runnable().invoke(
+        {"messages": [*chat(60), *turn], "ctxbudget_turn": block}, CONFIG
+    )
     assert "- chosen before\n" in sent[-3].text
     assert "- chosen before\n" not in context.messages[-1].text
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from langgraph.store.base import BaseStore, GetOp, Op, PutOp
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget import ContextPipeline, ContextSettings
 from langchain_ctxbudget.budget import ElasticAllocation
 from langchain_ctxbudget.errors import InvalidSettingsError
@@ -44,7 +45,21 @@ def test_the_call_wins_over_the_persona_the_user_and_the_pipeline(store: BaseSto
 
 
 STRANGE = [
-    *("a.b", "a/b", "a%2Eb", "a b", "Zoë", "田中", "🙂", "user", "persona x", "settings", "x" * 300, "a\nb", "\ud800")
+    *(
+        "a.b",
+        "a/b",
+        "a%2Eb",
+        "a b",
+        "Zoë",
+        "田中",
+        "🙂",
+        "user",
+        "persona x",
+        "settings",
+        "x" * 300,
+        "a\nb",
+        "\ud800",
+    )
 ]
 
 
@@ -52,7 +67,9 @@ def test_every_user_and_persona_has_their_own(store: BaseStore) -> None:
     pipeline = ContextPipeline(store=store)
     people = [(user, persona) for user in STRANGE for persona in (None, "a.b", "user", "田中")]
     for number, (user, persona) in enumerate(people):
-        pipeline.save_settings({"max_context_tokens": 1_000 + number}, user_id=user, persona_id=persona)
+        pipeline.save_settings(
+            {"max_context_tokens": 1_000 + number}, user_id=user, persona_id=persona
+        )
     for number, (user, persona) in enumerate(people):
         saved = pipeline.get_settings(user_id=user, persona_id=persona)
         assert saved == {"max_context_tokens": 1_000 + number}
@@ -86,7 +103,10 @@ def test_what_cannot_be_used_is_not_saved() -> None:
 def test_everything_that_is_plain_data_can_be_saved(store: BaseStore) -> None:
     topic = {"label": "Billing", "aliases": ["invoice"], "context": "On the 1st."}
     files = {"name": "files", "items": ["main.py"], "ideal_tokens": 50}
-    style = {"personality": {"kind": "expert", "domain": "tax law"}, "response_style": {"verbosity": "concise"}}
+    style = {
+        "personality": {"kind": "expert", "domain": "tax law"},
+        "response_style": {"verbosity": "concise"},
+    }
     limits = {"month_tokens": 1_000_000, "thresholds": [0.7, 0.5, 0.2]}
     chosen = {
         "topics": [topic],
@@ -129,7 +149,10 @@ def test_saved_settings_that_cannot_be_used_are_reported_and_left_out(persona: s
         report = pipeline.assemble("Hello", persona_id=persona, **SCOPE).report
         source = "persona" if persona else "user"
         assert (report.budget_tokens, report.settings_from) == (1_000, ("pipeline",)), garbage
-        assert any(failure.startswith(f"saved settings of the {source} not used:") for failure in report.failures)
+        assert any(
+            failure.startswith(f"saved settings of the {source} not used:")
+            for failure in report.failures
+        )
 
 
 # Stores that fail

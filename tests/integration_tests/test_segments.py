@@ -14,6 +14,7 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.store.base import BaseStore, PutOp
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget import AssembledContext, ContextPipeline, TiktokenCounter
 from langchain_ctxbudget.history import SEGMENTS, segments, table
 from langchain_ctxbudget.stores import MessageRecord, Scope
@@ -24,7 +25,8 @@ ADA: dict[str, Any] = {"user_id": "ada", "conversation_id": "c1"}
 NAMESPACE = Scope("ada", "c1").namespace(SEGMENTS)
 SETTINGS = {"max_context_tokens": 1_000, "learn": False}
 QUESTION = "Where did Ann put the violet lantern?"
-SEGMENT, FOLLOWING = 32, 8
+SEGMENT = 32
+FOLLOWING = 8
 WORDS = [f"word{number}" for number in range(60)]
 
 
@@ -36,11 +38,17 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Process:
-    def __init__(self, store: BaseStore, embeddings: Embeddings | None = None, writer: str = "w") -> None:
+    def __init__(
+        self, store: BaseStore, embeddings: Embeddings | None = None, writer: str = "w"
+    ) -> None:
         self.counter, self.embeddings = TiktokenCounter(), embeddings or BagOfWords()
         self.store = Counting(Elsewhere(store))
         self.pipeline = ContextPipeline(
-            SETTINGS, store=self.store, embeddings=self.embeddings, token_counter=self.counter, writer_id=writer
+            SETTINGS,
+            store=self.store,
+            embeddings=self.embeddings,
+            token_counter=self.counter,
+            writer_id=writer,
         )
 
     def ask(self, question: str = QUESTION) -> AssembledContext:
@@ -72,9 +80,13 @@ def said(first: int, end: int) -> list[BaseMessage]:
         elif number % 2:
             messages.append(AIMessage(text, id=f"m{number}"))
         else:
-            asked = {"ctxbudget": ("keep", "drop", "summarize")[number % 3]} if number % 16 == 0 else {}
+            asked = (
+                {"ctxbudget": ("keep", "drop", "summarize")[number % 3]} if number % 16 == 0 else {}
+            )
             name = ("Ann", "Bob")[number % 4 // 2]
-            messages.append(HumanMessage(text, id=f"m{number}", name=name, additional_kwargs={**day, **asked}))
+            messages.append(
+                HumanMessage(text, id=f"m{number}", name=name, additional_kwargs={**day, **asked})
+            )
     return messages
 
 
@@ -91,8 +103,15 @@ def filled(count: int = 200) -> InMemoryStore:
 
 
 def log_alone(store: InMemoryStore) -> InMemoryStore:
-    items, other = store.search((), limit=10_000), InMemoryStore()
-    other.batch([PutOp(item.namespace, item.key, item.value) for item in items if item.namespace != NAMESPACE])
+    items = store.search((), limit=10_000)
+    other = InMemoryStore()
+    other.batch(
+        [
+            PutOp(item.namespace, item.key, item.value)
+            for item in items
+            if item.namespace != NAMESPACE
+        ]
+    )
     return other
 
 
@@ -109,7 +128,9 @@ def test_after_a_restart_no_old_text_is_tokenized_or_embedded_and_few_records_ar
 
 
 def test_a_step_after_a_restart_reads_no_old_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    store, read, decoded = filled(1_100), list[MessageRecord](), MessageRecord.to_message
+    store = filled(1_100)
+    read = list[MessageRecord]()
+    decoded = MessageRecord.to_message
 
     def counted(record: MessageRecord) -> BaseMessage:
         read.append(record)
@@ -117,37 +138,51 @@ def test_a_step_after_a_restart_reads_no_old_text(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(MessageRecord, "to_message", counted)
     later = datetime.now(UTC) + timedelta(hours=1)  # no provider's cache is warm any more
-    with ContextPipeline(SETTINGS, store=store, embeddings=BagOfWords(), clock=lambda: later) as pipeline:
+    with ContextPipeline(
+        SETTINGS, store=store, embeddings=BagOfWords(), clock=lambda: later
+    ) as pipeline:
         assert pipeline.assemble(QUESTION, **ADA).report.stability.compaction_step
     assert len(read) < 300
 
 
 def test_a_process_that_opens_blocks_has_the_prompts_of_one_that_reads_the_log() -> None:
     store = filled()
-    mine, other = Process(store), Process(log_alone(store))
+    mine = Process(store)
+    other = Process(log_alone(store))
     for question in (QUESTION, "What is in drawer 17?", "Thanks!"):
-        one, two = mine.ask(question), other.ask(question)
+        one = mine.ask(question)
+        two = other.ask(question)
         assert one.messages == two.messages
         assert one.report.layers == two.report.layers
         assert one.report.coverage == two.report.coverage
     assert mine.shown() == other.shown()
     [opened] = other.pipeline.engine.workspace.open_conversations.all().values()
-    assert len(opened.table.decoded) == SEGMENT, "older messages are read from the segments, once these are written"
+    assert len(opened.table.decoded) == SEGMENT, (
+        "older messages are read from the segments, once these are written"
+    )
 
 
 CHANGES: dict[str, Callable[[ContextPipeline], Any]] = {
     "append": lambda pipeline: pipeline.add_messages(said(200, 290), **ADA),
-    "edit": lambda pipeline: pipeline.edit_message("m70", HumanMessage("The lantern was sold."), **ADA),
+    "edit": lambda pipeline: pipeline.edit_message(
+        "m70", HumanMessage("The lantern was sold."), **ADA
+    ),
     "archive": lambda pipeline: pipeline.remove_messages("m101", **ADA),
     "forget": lambda pipeline: pipeline.remove_messages("m1", on_removal="forget", **ADA),
-    "pin": lambda pipeline: (pipeline.pin(["m70", "m101"], **ADA), pipeline.add_messages(said(200, 290), **ADA)),
+    "pin": lambda pipeline: (
+        pipeline.pin(["m70", "m101"], **ADA),
+        pipeline.add_messages(said(200, 290), **ADA),
+    ),
     "drop": lambda pipeline: pipeline.pin("m40", preservation="drop", **ADA),
-    "sync": lambda pipeline: pipeline.sync([m for m in pipeline.get_messages(**ADA) if m.id != "m50"], **ADA),
+    "sync": lambda pipeline: pipeline.sync(
+        [m for m in pipeline.get_messages(**ADA) if m.id != "m50"], **ADA
+    ),
 }
 
 
 def test_subjects_of_short_messages_are_the_same_after_a_restart() -> None:
-    store, random = InMemoryStore(), Random(7)
+    store = InMemoryStore()
+    random = Random(7)
     day = {"created_at": "2026-01-01T10:00:00Z"}
     texts = [" ".join(random.choices(WORDS, k=3)) for _ in range(10 * SEGMENT)]
     messages = [HumanMessage(text, additional_kwargs=day) for text in texts]
@@ -155,7 +190,8 @@ def test_subjects_of_short_messages_are_the_same_after_a_restart() -> None:
     for message in messages:
         running.pipeline.add_messages([message], **ADA)
     running.ask()
-    restarted, at_once = Process(store, writer="w2"), Process(InMemoryStore())
+    restarted = Process(store, writer="w2")
+    at_once = Process(InMemoryStore())
     restarted.ask()
     at_once.add(*messages)
     at_once.ask()
@@ -166,7 +202,8 @@ def test_subjects_of_short_messages_are_the_same_after_a_restart() -> None:
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_by_whoever_has_the_conversation_open_is_seen_by_all(name: str) -> None:
     store = filled()
-    opened, writer = Process(store, writer="a"), Process(store, writer="b")
+    opened = Process(store, writer="a")
+    writer = Process(store, writer="b")
     opened.ask()
     CHANGES[name](writer.pipeline)
     assert writer.pipeline.flush(30)
@@ -175,15 +212,21 @@ def test_a_change_by_whoever_has_the_conversation_open_is_seen_by_all(name: str)
     for process in (opened, writer, fresh):
         assert process.shown() == expected.shown()
     prompt = expected.ask("What is in drawer 41?").messages
-    assert [one.ask("What is in drawer 41?").messages for one in (writer, fresh, Process(store))] == [prompt] * 3
+    assert [
+        one.ask("What is in drawer 41?").messages for one in (writer, fresh, Process(store))
+    ] == [prompt] * 3
     [it] = writer.pipeline.engine.workspace.open_conversations.all().values()
-    assert [table.PRESERVATIONS.index(one.preservation) for one in it.table] == it.table.preservations.values.tolist()
+    assert [
+        table.PRESERVATIONS.index(one.preservation) for one in it.table
+    ] == it.table.preservations.values.tolist()
 
 
 def texts(data: str) -> bytes:
-    text, rest = b"", b64decode(data)[4 * (SEGMENT // table.TEXTS_TOGETHER) :]
+    text = b""
+    rest = b64decode(data)[4 * (SEGMENT // table.TEXTS_TOGETHER) :]
     while rest:
-        text, rest = text + (inflating := zlib.decompressobj()).decompress(rest), inflating.unused_data
+        text = text + (inflating := zlib.decompressobj()).decompress(rest)
+        rest = inflating.unused_data
     return text
 
 
@@ -196,12 +239,16 @@ def test_what_is_forgotten_is_in_no_block() -> None:
     others.ask()
 
     def told() -> list[bool]:
-        text = b"".join(texts(value["data"]) for key, value in stored(store).items() if key.endswith(" texts"))
+        text = b"".join(
+            texts(value["data"]) for key, value in stored(store).items() if key.endswith(" texts")
+        )
         text += json.dumps(stored(store)[segments.HEAD]).encode()
         return [f"drawer {number}.".encode() in text for number in (8, 33, 70)]
 
     assert told() == [True, True, True]
-    process.pipeline.remove_messages(["m33", "m70"], on_removal="forget", **ADA)  # it has never seen the segments
+    process.pipeline.remove_messages(
+        ["m33", "m70"], on_removal="forget", **ADA
+    )  # it has never seen the segments
     assert told() == [True, False, False]
     process.ask()
     assert told() == [True, False, False]
@@ -213,7 +260,11 @@ def test_what_is_forgotten_is_in_no_block() -> None:
 @pytest.mark.slow
 def test_what_is_missing_damaged_or_of_another_version_is_made_again_and_told() -> None:
     expected = Process(log_alone(filled())).ask().messages
-    damages: list[dict[str, Any] | None] = [None, {"data": "?"}, {"data": "AAAA", "deflated": True, "hash": ""}]
+    damages: list[dict[str, Any] | None] = [
+        None,
+        {"data": "?"},
+        {"data": "AAAA", "deflated": True, "hash": ""},
+    ]
     of_the_head = [(segments.HEAD, damage) for damage in damages]
     for key, damage in (*of_the_head, *zip(stored(filled()), cycle(damages), strict=False)):
         store = filled()

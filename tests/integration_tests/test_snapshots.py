@@ -7,6 +7,7 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.base import BaseStore, PutOp
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget import ContextPipeline, ContextReport
 from langchain_ctxbudget.pipeline.bookkeeping import SNAPSHOTS
 from langchain_ctxbudget.stores import Scope
@@ -42,9 +43,14 @@ def test_the_latest_so_many_are_the_reports_of_their_prompts(store: BaseStore) -
     assert [one.report for one in found] == [kept(report) for report in reports[-3:]]
     assert (found[0].conversation_id, found[0].messages) == ("c1", 2)
     assert it.snapshots.list(limit=2, **SCOPE) == found[1:]
-    assert it.snapshots.list(limit=1, **SCOPE)[0] == it.snapshots.get(found[2].id, **SCOPE) == found[2]
+    assert (
+        it.snapshots.list(limit=1, **SCOPE)[0] == it.snapshots.get(found[2].id, **SCOPE) == found[2]
+    )
     assert it.snapshots.list(user_id="bob", conversation_id="c1") == []
-    for other in ({"user_id": "bob", "conversation_id": "c1"}, {"user_id": "ada", "conversation_id": "c2"}):
+    for other in (
+        {"user_id": "bob", "conversation_id": "c1"},
+        {"user_id": "ada", "conversation_id": "c2"},
+    ):
         assert it.snapshots.get(found[2].id, **other) is None
     assert sum(json.loads(line)["kind"] == SNAPSHOTS for line in it.export_user(user_id="ada")) == 3
 
@@ -62,7 +68,9 @@ def test_erasing_leaves_none(store: BaseStore, gone: str) -> None:
 def test_nothing_that_was_said_is_in_a_snapshot() -> None:
     store = InMemoryStore()
     it = pipeline(store)
-    it.add_messages([HumanMessage("The secret word is xylophone."), AIMessage("I will keep it.")], **SCOPE)
+    it.add_messages(
+        [HumanMessage("The secret word is xylophone."), AIMessage("I will keep it.")], **SCOPE
+    )
     ask(it, "What was the secret word?")
     ask(it, "What was the secret word? Was it marimba?")
     _, record = [json.dumps(item.value) for item in store.search(PLACE)]
@@ -74,7 +82,9 @@ def test_where_one_cannot_be_written_its_report_says_so_and_the_next_is() -> Non
     it = pipeline(store)
     store.fails = lambda op: isinstance(op, PutOp) and SNAPSHOTS in op.namespace
     [report] = ask(it, "one")
-    assert any("snapshot not written: OSError: the disk is gone" in failure for failure in report.failures)
+    assert any(
+        "snapshot not written: OSError: the disk is gone" in failure for failure in report.failures
+    )
     store.fails = lambda _: False
     [report] = ask(it, "two")
     assert [one.report for one in it.snapshots.list(**SCOPE)] == [kept(report)]

@@ -1,4 +1,7 @@
-"""What LangChain expects of every tool, of the recall tool, and of every retriever: that they answer, in both modes."""
+"""What LangChain expects of every tool, of the recall tool, and of every retriever.
+
+That they answer, in both modes.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,12 +13,16 @@ from langchain_core.tools import BaseTool
 from langchain_tests.integration_tests import RetrieversIntegrationTests, ToolsIntegrationTests
 from langchain_tests.unit_tests import ToolsUnitTests
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget import BudgetedRetriever, ContextPipeline, create_recall_tool
 
 
 @pytest.fixture(autouse=True)
 def in_a_run() -> Iterator[None]:
-    """The standard tests give no config; like everything that is called in a run, the tool then has that of the run."""
+    """The standard tests give no config.
+
+    Like everything that is called in a run, the tool then has that of the run.
+    """
     before = var_child_runnable_config.set({"configurable": {"user_id": "ada", "thread_id": "c1"}})
     yield
     var_child_runnable_config.reset(before)
@@ -25,7 +32,9 @@ class RecallTests(ToolsIntegrationTests):
     @property
     def tool_constructor(self) -> BaseTool:
         pipeline = ContextPipeline(store=InMemoryStore())
-        pipeline.add_messages([HumanMessage("My bicycle is blue.")], user_id="ada", conversation_id="c1")
+        pipeline.add_messages(
+            [HumanMessage("My bicycle is blue.")], user_id="ada", conversation_id="c1"
+        )
         return create_recall_tool(pipeline)
 
 
@@ -59,7 +68,9 @@ class TestRetriever(RetrieversIntegrationTests):
     @property
     def retriever_constructor_params(self) -> dict[str, Any]:
         pipeline = ContextPipeline(store=InMemoryStore())
-        said = [HumanMessage(f"Bicycle number {number} is in the cellar.") for number in range(1, 6)]
+        said = [
+            HumanMessage(f"Bicycle number {number} is in the cellar.") for number in range(1, 6)
+        ]
         pipeline.add_messages(said, user_id="ada", conversation_id="c1")
         return {"pipeline": pipeline, "k": 2}
 

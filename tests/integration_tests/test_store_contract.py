@@ -15,11 +15,19 @@ from langgraph.store.base import (
     SearchOp,
 )
 from langgraph.store.postgres import AsyncPostgresStore, PostgresStore
+
 from langchain_ctxbudget import ContextPipeline
 from tests.servers import LOOPBACK
 from tests.stores import INDEX, NewStore, keys, new_stores
 
-NAMESPACES = [("a", "b", "c"), ("a", "b", "d", "e"), ("a", "b", "d", "i"), ("a", "b", "f"), ("a", "c", "f"), ("b",)]
+NAMESPACES = [
+    ("a", "b", "c"),
+    ("a", "b", "d", "e"),
+    ("a", "b", "d", "i"),
+    ("a", "b", "f"),
+    ("a", "c", "f"),
+    ("b",),
+]
 LISTED: list[tuple[dict[str, Any], list[Any]]] = [
     ({}, NAMESPACES),
     ({"prefix": ("a", "b"), "max_depth": 3}, [("a", "b", "c"), ("a", "b", "d"), ("a", "b", "f")]),
@@ -33,7 +41,13 @@ LISTED: list[tuple[dict[str, Any], list[Any]]] = [
     ({"prefix": ("z",)}, []),
 ]
 FILTERED: dict[str, dict[str, Any]] = {
-    "one": {"kind": "a", "size": 1, "deep": {"er": True, "x": 1}, "active": True, "name": "O'Brien's"},
+    "one": {
+        "kind": "a",
+        "size": 1,
+        "deep": {"er": True, "x": 1},
+        "active": True,
+        "name": "O'Brien's",
+    },
     "two": {"kind": "a", "size": 2, "tags": ["x", "y"], "active": False, "name": "Zoë"},
     "three": {"kind": "b", "size": 3, 'it\'s "$" a.b': "'; drop", "none": None, "name": "Ωmega 😀"},
 }
@@ -58,14 +72,28 @@ FILTERS: list[tuple[dict[str, Any], str]] = [
     ({"name": "Ωmega 😀"}, "three"),
     ({"size": {"$lt": float("inf")}}, "one three two"),
 ]
-LABELS = ["user_1", "userX1", "a%b", "axxb", "star*", "starX", "q?m", "qXm", "br[ack]et", "brXet", "Foo", "foo"]
+LABELS = [
+    "user_1",
+    "userX1",
+    "a%b",
+    "axxb",
+    "star*",
+    "starX",
+    "q?m",
+    "qXm",
+    "br[ack]et",
+    "brXet",
+    "Foo",
+    "foo",
+]
 LABELS += ["alice", "alice\n", "back\\slash", 'quo"te', "it's", "plus+", "ü 😀"]
 TEXTS = ["这是中文", "यह हिन्दी है", "Это 😀", "\u202e\ufeff", "line\r\n\ttab", "x" * 2_000_000]
 
 
 class Store:
     def __init__(self, store: BaseStore, *, asynchronous: bool) -> None:
-        self.store, self.asynchronous = store, asynchronous
+        self.store = store
+        self.asynchronous = asynchronous
 
     async def __call__(self, method: str, *arguments: Any, **named: Any) -> Any:
         if self.asynchronous:
@@ -83,7 +111,9 @@ class StoreContract:
         return False
 
     @pytest.fixture
-    async def new(self, request: pytest.FixtureRequest, asynchronous: bool) -> AsyncIterator[NewStore]:
+    async def new(
+        self, request: pytest.FixtureRequest, asynchronous: bool
+    ) -> AsyncIterator[NewStore]:
         """Makes stores in the event loop of the test, to which asynchronous Postgres stores are bound."""
         async with new_stores(self.kind, request, asynchronous=asynchronous) as new:
             yield new
@@ -100,10 +130,16 @@ class StoreContract:
         assert await store("get", ("users", "ada"), "home") is None
         await store("put", ("users", "ada"), "home", {"city": "Paris"})
         item = await store("get", ("users", "ada"), "home")
-        assert (item.namespace, item.key, item.value) == (("users", "ada"), "home", {"city": "Paris"})
+        assert (item.namespace, item.key, item.value) == (
+            ("users", "ada"),
+            "home",
+            {"city": "Paris"},
+        )
         await store("put", ("users", "ada"), "home", {"b": 2})
         await store("put", ("users", "ada"), "other", {"a": 1})
-        assert (await store("get", ("users", "ada"), "home")).value == {"b": 2}, "a put replaces the whole value"
+        assert (await store("get", ("users", "ada"), "home")).value == {"b": 2}, (
+            "a put replaces the whole value"
+        )
         await store("delete", ("users", "ada"), "home")
         await store("delete", ("users", "ada"), "nothing")
         assert keys(await store("search", ("users", "ada"))) == ["other"]
@@ -118,7 +154,12 @@ class StoreContract:
         self, store: Store
     ) -> None:
         await store("put", ("n",), "k", {"v": 1})
-        ops = [PutOp(("n",), "k", {"v": 2}), GetOp(("n",), "k"), SearchOp(("n",)), PutOp(("n",), "new", {"v": 3})]
+        ops = [
+            PutOp(("n",), "k", {"v": 2}),
+            GetOp(("n",), "k"),
+            SearchOp(("n",)),
+            PutOp(("n",), "new", {"v": 3}),
+        ]
         ops += [GetOp(("n",), "no"), ListNamespacesOp(), PutOp(("n",), "k", {"v": 4})]
         _, got, found, _, no, namespaces, _ = await store("batch", ops)
         assert (got.value, keys(found), no, namespaces) == ({"v": 1}, ["k"], None, [("n",)])
@@ -139,12 +180,16 @@ class StoreContract:
         await store("put", (*deep[:-1], "other"), "other", {})
         assert keys(await store("search", deep)) == ["mine"]
         await store("batch", [PutOp((label, "below"), label, {}) for label in LABELS])
-        assert [keys(await store("search", (label,))) for label in LABELS] == [[label] for label in LABELS]
+        assert [keys(await store("search", (label,))) for label in LABELS] == [
+            [label] for label in LABELS
+        ]
         assert await store("search", ("Fo",)) == []
 
     async def test_pages_of_a_search_add_up_after_its_filter(self, store: Store) -> None:
         await store("batch", [PutOp(("n",), f"k{n}", {"even": n % 2 == 0}) for n in range(25)])
-        pages = [await store("search", ("n",), limit=10, offset=offset) for offset in (0, 10, 20, 30)]
+        pages = [
+            await store("search", ("n",), limit=10, offset=offset) for offset in (0, 10, 20, 30)
+        ]
         assert [len(page) for page in pages] == [10, 10, 5, 0]
         assert len({item.key for page in pages for item in page}) == 25
         assert len(await store("search", ("n",), filter={"even": True}, limit=4, offset=10)) == 3
@@ -152,17 +197,28 @@ class StoreContract:
     async def test_filters(self, store: Store) -> None:
         for key, value in FILTERED.items():
             await store("put", ("n",), key, value)
-        found = [sorted(keys(await store("search", ("n",), filter=wanted))) for wanted, _ in FILTERS]
+        found = [
+            sorted(keys(await store("search", ("n",), filter=wanted))) for wanted, _ in FILTERS
+        ]
         assert found == [expected.split() for _, expected in FILTERS]
         with pytest.raises(ValueError, match="operator"):
             await store("search", ("n",), filter={"kind": {"$near": 1}})
 
     async def test_namespaces_are_listed_label_by_label(self, store: Store) -> None:
         await store("batch", [PutOp(namespace, "k", {}) for namespace in NAMESPACES])
-        assert [await store("list_namespaces", **asked) for asked, _ in LISTED] == [expected for _, expected in LISTED]
+        assert [await store("list_namespaces", **asked) for asked, _ in LISTED] == [
+            expected for _, expected in LISTED
+        ]
         conditions = (MatchCondition("prefix", ("a",)), MatchCondition("prefix", ("*", "c")))
         assert await store("batch", [ListNamespacesOp(conditions)]) == [[("a", "c", "f")]]
-        names = [("foo",), ("foo", "child"), ("foobar",), ("u", "x", "alice"), ("u", "x", "malice"), ("u", "alice\n")]
+        names = [
+            ("foo",),
+            ("foo", "child"),
+            ("foobar",),
+            ("u", "x", "alice"),
+            ("u", "x", "malice"),
+            ("u", "alice\n"),
+        ]
         await store("batch", [PutOp(namespace, "k", {}) for namespace in names])
         assert await store("list_namespaces", prefix=["foo"]) == [("foo",), ("foo", "child")]
         assert await store("list_namespaces", suffix=["alice"]) == [("u", "x", "alice")]
@@ -175,7 +231,12 @@ class StoreContract:
 
     async def test_values_come_back_as_they_were(self, store: Store) -> None:
         for text in TEXTS:
-            value = {"text": text, "list": [None, True, 1, 1.5, {"deep": [text[:9]]}], "empty": {}, text[:9]: "key"}
+            value = {
+                "text": text,
+                "list": [None, True, 1, 1.5, {"deep": [text[:9]]}],
+                "empty": {},
+                text[:9]: "key",
+            }
             await store("put", ("n", text[:9]), text[:9], value)
             item = await store("get", ("n", text[:9]), text[:9])
             assert (item.key, item.namespace, item.value) == (text[:9], ("n", text[:9]), value)
@@ -196,22 +257,42 @@ class StoreContract:
         assert [item.score for item in await indexed("search", ("n",))] == [None, None]
         await indexed("put", ("n",), "train", {"text": "bread"})
         found = await indexed("search", ("n",), query="night train")
-        assert [item.score for item in found] == pytest.approx([0.0, 0.0]), "found by its new text only"
+        assert [item.score for item in found] == pytest.approx([0.0, 0.0]), (
+            "found by its new text only"
+        )
 
     async def test_query_respects_prefix_filter_limit_and_offset(self, indexed: Store) -> None:
-        await indexed("batch", [PutOp(("in", str(n % 2)), f"k{n}", {"text": "x" + " y" * n, "n": n}) for n in range(7)])
+        await indexed(
+            "batch",
+            [
+                PutOp(("in", str(n % 2)), f"k{n}", {"text": "x" + " y" * n, "n": n})
+                for n in range(7)
+            ],
+        )
         await indexed("put", ("out",), "other", {"text": "x"})
-        found = await indexed("search", ("in",), query="x", filter={"n": {"$gt": 0}}, limit=2, offset=1)
+        found = await indexed(
+            "search", ("in",), query="x", filter={"n": {"$gt": 0}}, limit=2, offset=1
+        )
         assert keys(found) == ["k2", "k3"]
-        pages = [await indexed("search", ("in",), query="x", limit=3, offset=offset) for offset in (0, 3, 6, 9)]
+        pages = [
+            await indexed("search", ("in",), query="x", limit=3, offset=offset)
+            for offset in (0, 3, 6, 9)
+        ]
         assert [len(page) for page in pages] == [3, 3, 1, 0]
         assert [item.key for page in pages for item in page] == [f"k{n}" for n in range(7)]
 
     async def test_best_of_several_fields_counts_and_fields_of_a_put_win(
         self, new: NewStore, asynchronous: bool
     ) -> None:
-        store = Store(new({**INDEX, "fields": ["title", "parts[*].body"]}), asynchronous=asynchronous)
-        await store("put", ("n",), "a", {"title": "cooking", "parts": [{"body": "bread"}, {"body": "night train"}]})
+        store = Store(
+            new({**INDEX, "fields": ["title", "parts[*].body"]}), asynchronous=asynchronous
+        )
+        await store(
+            "put",
+            ("n",),
+            "a",
+            {"title": "cooking", "parts": [{"body": "bread"}, {"body": "night train"}]},
+        )
         await store("put", ("n",), "b", {"title": "night ferry", "parts": []})
         found = await store("search", ("n",), query="night train")
         assert keys(found) == ["a", "b"]
@@ -231,14 +312,22 @@ class SqlStoreContract(StoreContract):
         assert first.created_at.utcoffset() is not None
         assert keys(await store("search", ("n",))) == ["a", "c", "b"]
         found = await store("search", ["n"], query="b")
-        assert [(item.key, item.score) for item in found] == [("a", None), ("c", None), ("b", None)], "no index"
+        assert [(item.key, item.score) for item in found] == [
+            ("a", None),
+            ("c", None),
+            ("b", None),
+        ], "no index"
 
     async def test_paths_of_a_field(self, new: NewStore, asynchronous: bool) -> None:
         paths = {"a.b[0]": "train", "a.b[-2]": "train", "a.b[*]": "train", "{title,other}": "train"}
         for path, query in (paths | {"a.*": '["train",', "a": '["train",'}).items():
             store = Store(new({**INDEX, "fields": [path]}), asynchronous=asynchronous)
-            await store("put", (path[0],), "other", {"title": "bread", "a": {"b": ["butter", "salt"]}})
-            await store("put", (path[0],), "wanted", {"title": "train", "a": {"b": ["train", "salt"]}})
+            await store(
+                "put", (path[0],), "other", {"title": "bread", "a": {"b": ["butter", "salt"]}}
+            )
+            await store(
+                "put", (path[0],), "wanted", {"title": "train", "a": {"b": ["train", "salt"]}}
+            )
             await store("put", (path[0],), "neither", {"c": 1})
             assert keys(await store("search", (path[0],), query=query)) == ["wanted", "other"]
 
@@ -248,7 +337,9 @@ class SqlStoreContract(StoreContract):
         await indexed("put", ("n",), "indexed", {"text": "night"})
         assert keys(await indexed("search", ("n",), query="night train")) == ["indexed"]
 
-    async def test_bad_put_spoils_its_whole_batch_and_an_empty_namespace_is_not_listed(self, store: Store) -> None:
+    async def test_bad_put_spoils_its_whole_batch_and_an_empty_namespace_is_not_listed(
+        self, store: Store
+    ) -> None:
         with pytest.raises((TypeError, ValueError)):
             await store("batch", [PutOp(("n",), "good", {}), PutOp(("n",), "bad", {"v": object()})])
         assert await store("search", ("n",)) == []
@@ -287,20 +378,34 @@ class TestPostgres(SqlStoreContract):
     def asynchronous(self, request: pytest.FixtureRequest) -> bool:
         return bool(request.param)
 
-    async def test_async_methods_are_those_of_the_async_store(self, store: Store, asynchronous: bool) -> None:
+    async def test_async_methods_are_those_of_the_async_store(
+        self, store: Store, asynchronous: bool
+    ) -> None:
         assert type(store.store) is (AsyncPostgresStore if asynchronous else PostgresStore)
 
 
 @pytest.mark.parametrize(
     "kind",
-    ["memory", "chroma", *(pytest.param(kind, marks=[LOOPBACK, pytest.mark.slow]) for kind in ["chroma-server"])],
+    [
+        "memory",
+        "chroma",
+        *(pytest.param(kind, marks=[LOOPBACK, pytest.mark.slow]) for kind in ["chroma-server"]),
+    ],
 )
-async def test_awaited_methods_give_what_the_others_give(kind: str, request: pytest.FixtureRequest) -> None:
+async def test_awaited_methods_give_what_the_others_give(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
     async with new_stores(kind, request) as new:
-        blocking, awaited = Store(new(INDEX), asynchronous=False), Store(new(INDEX), asynchronous=True)
+        blocking = Store(new(INDEX), asynchronous=False)
+        awaited = Store(new(INDEX), asynchronous=True)
         for number in range(12):
             for store in (blocking, awaited):
-                await store("put", ("n", str(number % 2)), f"k{number}", {"text": "x" + " y" * number, "n": number})
+                await store(
+                    "put",
+                    ("n", str(number % 2)),
+                    f"k{number}",
+                    {"text": "x" + " y" * number, "n": number},
+                )
                 await store("delete", ("n", "0"), "k4")
         for call in (
             lambda store: store("get", ("n", "1"), "k3"),
@@ -318,9 +423,13 @@ async def test_awaited_methods_give_what_the_others_give(kind: str, request: pyt
 
 
 @pytest.mark.slow
-async def test_an_awaited_pipeline_on_the_blocking_postgres_store(request: pytest.FixtureRequest) -> None:
+async def test_an_awaited_pipeline_on_the_blocking_postgres_store(
+    request: pytest.FixtureRequest,
+) -> None:
     async with new_stores("postgres", request) as new:
         pipeline = ContextPipeline(store=new())
-        await pipeline.aadd_messages([HumanMessage("My bike is blue."), AIMessage("Nice!")], **SCOPE)
+        await pipeline.aadd_messages(
+            [HumanMessage("My bike is blue."), AIMessage("Nice!")], **SCOPE
+        )
         context = await pipeline.aassemble("Which colour is my bike?", **SCOPE)
     assert [message.type for message in context.messages] == ["human", "ai", "human"]

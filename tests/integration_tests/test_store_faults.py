@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget import ContextPipeline, KnowledgeBase
 from langchain_ctxbudget.errors import CtxBudgetError
 
@@ -29,7 +30,14 @@ SAID = (
     "Sarah, my sister, works at Acme.",
 )
 GARBAGE = (None, 5, -1, 10**12, "x", "", [], {}, [1], {"a": 1}, True, 1.5, "9999-99-99")
-NO_RECORDS: tuple[dict[str, Any], ...] = ({}, {"x": 1}, {"json": "{"}, {"json": 5}, {"json": "[]"}, {"json": "null"})
+NO_RECORDS: tuple[dict[str, Any], ...] = (
+    {},
+    {"x": 1},
+    {"json": "{"},
+    {"json": 5},
+    {"json": "[]"},
+    {"json": "null"},
+)
 NEEDED = ("messages", "lanes")
 """Kinds of records without which there is no conversation; all others are beside it."""
 
@@ -41,25 +49,40 @@ def conversation() -> InMemoryStore:
     with ContextPipeline(SETTINGS, store=store) as pipeline:
         documents = KnowledgeBase(store, **ADA)
         for number in range(20):
-            said, answer = f"{SAID[number % 5]} ({number})", "That is good to know, and I will remember it. " * 3
+            said = f"{SAID[number % 5]} ({number})"
+            answer = "That is good to know, and I will remember it. " * 3
             pipeline.add_messages([HumanMessage(said, id=f"h{number}"), AIMessage(answer)], **SCOPE)
         pipeline.pin(["h0"], **SCOPE)
         pipeline.save_settings({"learn": True}, **ADA)
         documents.add("The home brewing kettle boils at 100 degrees.")
-        pipeline.add_messages([HumanMessage("More about home brewing")], **ADA, conversation_id="c2")
+        pipeline.add_messages(
+            [HumanMessage("More about home brewing")], **ADA, conversation_id="c2"
+        )
         report = pipeline.assemble("How is my home brewing?", **SCOPE).report
-        pipeline.observe_usage({"input_tokens": 500, "output_tokens": 10, "total_tokens": 510}, report=report)
+        pipeline.observe_usage(
+            {"input_tokens": 500, "output_tokens": 10, "total_tokens": 510}, report=report
+        )
         assert pipeline.flush(30)
     return store
 
 
 @pytest.mark.slow
-def test_damaged_records_give_typed_errors_or_empty_optional_layers(conversation: InMemoryStore) -> None:
+def test_damaged_records_give_typed_errors_or_empty_optional_layers(
+    conversation: InMemoryStore,
+) -> None:
     kinds = sorted({kind_of(namespace) for namespace, items in conversation._data.items() if items})
     for seed in range(50):
-        chance, store = random.Random(seed), copy.deepcopy(conversation)
+        chance = random.Random(seed)
+        store = copy.deepcopy(conversation)
         kind = chance.choice(kinds)
-        item = chance.choice([one for n, items in store._data.items() if kind_of(n) == kind for one in items.values()])
+        item = chance.choice(
+            [
+                one
+                for n, items in store._data.items()
+                if kind_of(n) == kind
+                for one in items.values()
+            ]
+        )
         item.value = damaged(chance, item.value)
         with ContextPipeline(SETTINGS, store=store) as pipeline:
             for name, use in uses(pipeline):
@@ -68,8 +91,10 @@ def test_damaged_records_give_typed_errors_or_empty_optional_layers(conversation
                 except CtxBudgetError as error:
                     if name == "assemble" and kind not in NEEDED:
                         pytest.fail(f"{kind} is needed for a prompt: {error} ({seed=})")
-                except Exception as error:  # noqa: BLE001 - told with what made it
-                    pytest.fail(f"{name}: {error!r} from {item.namespace} {item.key!r}: {item.value} ({seed=})")
+                except Exception as error:
+                    pytest.fail(
+                        f"{name}: {error!r} from {item.namespace} {item.key!r}: {item.value} ({seed=})"
+                    )
 
 
 def kind_of(namespace: tuple[str, ...]) -> str:
@@ -120,14 +145,22 @@ def damaged(chance: random.Random, value: dict[str, Any]) -> dict[str, Any]:
     else:  # a text that may be JSON itself, as that of a message is
         try:
             inner = json.loads(text)
-            holder[last] = json.dumps(damaged(chance, inner) if isinstance(inner, dict) else garbage)
+            holder[last] = json.dumps(
+                damaged(chance, inner) if isinstance(inner, dict) else garbage
+            )
         except ValueError:
             holder[last] = text[: len(text) // 2]
     return value
 
 
 def parts(value: object, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    inside = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, part in inside:
         yield (*path, key)
         yield from parts(part, (*path, key))

@@ -1,4 +1,7 @@
-"""A summary model behind HTTP: its answers are digests, and where it fails the turn goes on and the report says so."""
+"""A summary model behind HTTP.
+
+Its answers are digests, and where it fails the turn goes on and the report says so.
+"""
 
 import json
 import threading
@@ -10,9 +13,19 @@ import pytest
 from langchain_core.messages import messages_to_dict
 from langchain_openai import ChatOpenAI
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget import AssembledContext, ContextPipeline, TiktokenCounter
 from langchain_ctxbudget.history.tree import MOST_ATTEMPTS
-from tests.integration_tests.openai_server import CUT, ENDS_EARLY, GARBAGE, HANGS, Fault, OpenAIServer, refuses, says
+from tests.integration_tests.openai_server import (
+    CUT,
+    ENDS_EARLY,
+    GARBAGE,
+    HANGS,
+    Fault,
+    OpenAIServer,
+    refuses,
+    says,
+)
 from tests.integration_tests.summary_models import USER, conversation, exchange, summary
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
@@ -80,7 +93,9 @@ def pipeline(
 
 
 def check_within_budget(context: AssembledContext) -> None:
-    assert TiktokenCounter().count_messages(context.messages) == context.report.total_tokens <= BUDGET
+    assert (
+        TiktokenCounter().count_messages(context.messages) == context.report.total_tokens <= BUDGET
+    )
 
 
 def check_extraction_stands(context: AssembledContext) -> None:
@@ -98,7 +113,9 @@ def is_all_by_model(context: AssembledContext) -> bool:
 def check_told(context: AssembledContext) -> None:
     told = [failure for failure in context.report.failures if failure.startswith("summaries: ")]
     assert told
-    assert all(MODEL in failure and failure.endswith("extraction stands instead") for failure in told)
+    assert all(
+        MODEL in failure and failure.endswith("extraction stands instead") for failure in told
+    )
 
 
 def two_turns(pipe: ContextPipeline) -> tuple[AssembledContext, AssembledContext]:
@@ -125,7 +142,9 @@ FAULTS: dict[str, tuple[Fault | str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_leaves_the_extraction_and_a_word_in_the_report(server: OpenAIServer, name: str) -> None:
+def test_a_fault_leaves_the_extraction_and_a_word_in_the_report(
+    server: OpenAIServer, name: str
+) -> None:
     fault, model = FAULTS[name]
     if isinstance(fault, str):
         server.answer = lambda _: says(fault)
@@ -133,14 +152,18 @@ def test_a_fault_leaves_the_extraction_and_a_word_in_the_report(server: OpenAISe
         server.fault = fault
     with pipeline(server, **model) as pipe:
         first, later = two_turns(pipe)
-        assert messages_to_dict(pipe.get_messages(**USER)) == messages_to_dict(conversation(EXCHANGES))
+        assert messages_to_dict(pipe.get_messages(**USER)) == messages_to_dict(
+            conversation(EXCHANGES)
+        )
     check_extraction_stands(first)
     check_extraction_stands(later)
     check_told(later)
     assert server.received
 
 
-def test_a_failing_server_changes_nothing_in_the_prompt_and_is_asked_a_few_times_only(server: OpenAIServer) -> None:
+def test_a_failing_server_changes_nothing_in_the_prompt_and_is_asked_a_few_times_only(
+    server: OpenAIServer,
+) -> None:
     server.fault = refuses(500)
     with pipeline(server) as failing:
         context = two_turns(failing)[1]
@@ -149,7 +172,9 @@ def test_a_failing_server_changes_nothing_in_the_prompt_and_is_asked_a_few_times
             assert failing.flush(60)
     assert 0 < len(server.received) <= 12  # five spans wait, and each is asked for twice in one go
     with ContextPipeline(SETTINGS, system_prompt="You help.", store=InMemoryStore()) as without:
-        assert [m.content for m in two_turns(without)[1].messages] == [m.content for m in context.messages]
+        assert [m.content for m in two_turns(without)[1].messages] == [
+            m.content for m in context.messages
+        ]
 
 
 def test_after_the_server_recovers_the_model_writes_the_summaries(server: OpenAIServer) -> None:
@@ -185,7 +210,9 @@ def test_after_an_outage_of_hours_the_model_writes_what_it_could_not(server: Ope
         pipe.assemble("Is it back?", **USER)
         assert pipe.flush(60)
         context = pipe.assemble("And now?", **USER)
-    assert 4 < requests <= 2 * (6 + 5)  # after 1, 2, 4, 8, 16 and 32 minutes, then every hour of five
+    assert (
+        4 < requests <= 2 * (6 + 5)
+    )  # after 1, 2, 4, 8, 16 and 32 minutes, then every hour of five
     assert is_all_by_model(context)
     assert context.report.failures == ()
 
@@ -212,7 +239,10 @@ def test_the_report_says_when_the_model_is_asked_again(server: OpenAIServer) -> 
     server.fault = refuses(500)
     with pipeline(server) as pipe:
         _, later = two_turns(pipe)
-    assert any("asked again, not before 2026-03-01 12:01:00+00:00" in failure for failure in later.report.failures)
+    assert any(
+        "asked again, not before 2026-03-01 12:01:00+00:00" in failure
+        for failure in later.report.failures
+    )
 
 
 # -- a model that takes its time
@@ -225,7 +255,9 @@ def test_a_turn_does_not_wait_for_a_model_that_hangs_and_the_next_step_uses_its_
         pipe.add_messages(conversation(EXCHANGES), **USER)
         contexts = [pipe.assemble("And now?", **USER)]
         assert gate.begun.wait(60)
-        for number in range(EXCHANGES, EXCHANGES + 12):  # the model hangs over all of these, writes included
+        for number in range(
+            EXCHANGES, EXCHANGES + 12
+        ):  # the model hangs over all of these, writes included
             pipe.add_messages(exchange(number), **USER)
             contexts.append(pipe.assemble(f"Question {number}", **USER))
         assert pipe.flush(0.01) is False

@@ -1,4 +1,7 @@
-"""A thread has an owner: another user's run shows what its state has, and leaves nothing in that user's store."""
+"""A thread has an owner.
+
+Another user's run shows what its state has, and leaves nothing in that user's store.
+"""
 
 import asyncio
 import random
@@ -19,6 +22,7 @@ from langgraph.prebuilt import ToolNode, create_react_agent
 from langgraph.store.base import BaseStore, PutOp
 from langgraph.store.memory import InMemoryStore
 from typing_extensions import TypedDict
+
 from langchain_ctxbudget import (
     ChromaStore,
     ContextBudgetMiddleware,
@@ -95,7 +99,9 @@ def answering(requests: list[list[BaseMessage]]) -> Callable[[list[BaseMessage]]
     return answer
 
 
-def with_middleware(pipeline: ContextPipeline, requests: list[list[BaseMessage]], saver: Any) -> Any:
+def with_middleware(
+    pipeline: ContextPipeline, requests: list[list[BaseMessage]], saver: Any
+) -> Any:
     model = scripted("Noted.")
     model.seen = requests
     return create_agent(model, middleware=[ContextBudgetMiddleware(pipeline)], checkpointer=saver)
@@ -142,7 +148,9 @@ def with_runnable(pipeline: ContextPipeline, requests: list[list[BaseMessage]], 
 def with_hook(pipeline: ContextPipeline, requests: list[list[BaseMessage]], saver: Any) -> Any:
     model = scripted("Noted.")
     model.seen = requests
-    return create_react_agent(model, [], pre_model_hook=build_context_graph(pipeline), checkpointer=saver)
+    return create_react_agent(
+        model, [], pre_model_hook=build_context_graph(pipeline), checkpointer=saver
+    )
 
 
 WAYS = {
@@ -177,7 +185,9 @@ class World:
         chosen = {"max_context_tokens": 2_000, "learn": "rules", "learn_every": 1, **settings}
         pipeline = ContextPipeline(chosen, store=self.store)
         requests: list[list[BaseMessage]] = []
-        return Agent(pipeline, WAYS[self.way](pipeline, requests, self.saver), requests, self.asynchronous)
+        return Agent(
+            pipeline, WAYS[self.way](pipeline, requests, self.saver), requests, self.asynchronous
+        )
 
     def stored(self, user: str) -> str:
         """Returns all that is stored of a user, and under what."""
@@ -185,7 +195,9 @@ class World:
         return str([(item.namespace, item.key, item.value) for item in items])
 
     def owner_records(self) -> list[Any]:
-        items = self.store.search(("ctxbudget", owners.OUTSIDE_OF_USERS, owners.THREADS), limit=10_000)
+        items = self.store.search(
+            ("ctxbudget", owners.OUTSIDE_OF_USERS, owners.THREADS), limit=10_000
+        )
         return [item.value for item in items if item.key == owners.OWNER]
 
 
@@ -264,7 +276,9 @@ def test_one_warning_is_logged(simple: World, caplog: pytest.LogCaptureFixture) 
     agent.run("ada", SECRET)
     agent.run("bob", "One?")
     agent.run("bob", "Two?")
-    warnings = [record.getMessage() for record in caplog.records if "another user's" in record.getMessage()]
+    warnings = [
+        record.getMessage() for record in caplog.records if "another user's" in record.getMessage()
+    ]
     assert len(warnings) == 1
     assert "ada" not in warnings[0]
 
@@ -276,7 +290,12 @@ def test_what_the_state_no_longer_has_is_not_shown(simple: World) -> None:
     def sent(user: str, *texts: str) -> str:
         turns = [HumanMessage(text, id=text) for text in texts]
         config: Any = {"configurable": {"user_id": user, "thread_id": THREAD}}
-        return str([message.text for message in graph.invoke({"messages": turns}, config)["llm_input_messages"]])
+        return str(
+            [
+                message.text
+                for message in graph.invoke({"messages": turns}, config)["llm_input_messages"]
+            ]
+        )
 
     sent("ada", SECRET)
     assert "4711" in sent("bob", SECRET, "What is the PIN?")
@@ -286,7 +305,9 @@ def test_what_the_state_no_longer_has_is_not_shown(simple: World) -> None:
 def test_nothing_personal_of_the_other_user_goes_into_the_thread(world: World) -> None:
     agent = world.agent()
     agent.run("ada", SECRET)
-    agent.pipeline.add_messages([HumanMessage("My bike is blue.")], user_id="bob", conversation_id="c2")
+    agent.pipeline.add_messages(
+        [HumanMessage("My bike is blue.")], user_id="bob", conversation_id="c2"
+    )
     agent.pipeline.knowledge.add_fact("Bob rides a bike", category="identity", user_id="bob")
     agent.pipeline.save_settings({"memories": ["Bob has a bike in the shed"]}, user_id="bob")
     assert "bike" not in agent.run("bob", "Which colour is it?")
@@ -294,7 +315,9 @@ def test_nothing_personal_of_the_other_user_goes_into_the_thread(world: World) -
 
 def test_the_block_of_the_owner_s_turn_is_not_shown_to_another(simple: World) -> None:
     pipeline = ContextPipeline({"max_context_tokens": 2_000}, store=simple.store)
-    pipeline.add_messages([HumanMessage("The safe's code is 99887.")], user_id="ada", conversation_id="other")
+    pipeline.add_messages(
+        [HumanMessage("The safe's code is 99887.")], user_id="ada", conversation_id="other"
+    )
     graph = build_context_graph(pipeline)
     question = HumanMessage("What is the safe's code?", id="1")
 
@@ -311,14 +334,27 @@ def test_the_block_of_the_owner_s_turn_is_not_shown_to_another(simple: World) ->
 
 def test_the_recall_tool_serves_the_state_and_not_the_owner_s_store(simple: World) -> None:
     pipeline = ContextPipeline({"max_context_tokens": 2_000}, store=simple.store)
-    pipeline.add_messages([HumanMessage("The safe's code is 99887.", id="old")], user_id="ada", conversation_id=THREAD)
+    pipeline.add_messages(
+        [HumanMessage("The safe's code is 99887.", id="old")], user_id="ada", conversation_id=THREAD
+    )
     graph = build_context_graph(pipeline)
     recall = create_recall_tool(pipeline)
-    node = StateGraph(ChatState).add_node("tools", ToolNode([recall])).add_edge(START, "tools").compile()
-    said = [HumanMessage(SECRET, id="1"), AIMessage("Noted.", id="2"), HumanMessage("Which code?", id="3")]
+    node = (
+        StateGraph(ChatState)
+        .add_node("tools", ToolNode([recall]))
+        .add_edge(START, "tools")
+        .compile()
+    )
+    said = [
+        HumanMessage(SECRET, id="1"),
+        AIMessage("Noted.", id="2"),
+        HumanMessage("Which code?", id="3"),
+    ]
 
     def asked(query: str) -> str:
-        call = AIMessage("", id="4", tool_calls=[{"name": "recall", "args": {"query": query}, "id": "a"}])
+        call = AIMessage(
+            "", id="4", tool_calls=[{"name": "recall", "args": {"query": query}, "id": "a"}]
+        )
         config: Any = {"configurable": {"user_id": "bob", "thread_id": THREAD}}
         graph.invoke({"messages": said}, config)
         return str(node.invoke({"messages": [*said, call]}, config)["messages"][-1].text)
@@ -332,7 +368,11 @@ def test_agents_of_one_thread_have_one_owner(simple: World) -> None:
     pipeline = ContextPipeline({"max_context_tokens": 2_000}, store=simple.store)
     first = build_context_graph(pipeline, agent="first")
     second = build_context_graph(pipeline, agent="second")
-    said = [HumanMessage(SECRET, id="1"), AIMessage("Noted.", id="2"), HumanMessage("What is it?", id="3")]
+    said = [
+        HumanMessage(SECRET, id="1"),
+        AIMessage("Noted.", id="2"),
+        HumanMessage("What is it?", id="3"),
+    ]
     first.invoke({"messages": said[:1]}, {"configurable": {"user_id": "ada", "thread_id": THREAD}})
     second.invoke({"messages": said}, {"configurable": {"user_id": "bob", "thread_id": THREAD}})
     assert "4711" not in simple.stored("bob")
@@ -353,8 +393,12 @@ def test_a_thread_counts_under_whichever_conversation_it_is_kept(simple: World) 
     graph = build_context_graph(pipeline)
     said = [HumanMessage(SECRET, id="1"), AIMessage("Noted.", id="2"), HumanMessage("?", id="3")]
     config: Any = {"configurable": {"thread_id": THREAD}}
-    graph.invoke({"messages": said[:1]}, config, context=RunContext(user_id="ada", conversation_id="notes"))
-    graph.invoke({"messages": said}, config, context=RunContext(user_id="bob", conversation_id="mine"))
+    graph.invoke(
+        {"messages": said[:1]}, config, context=RunContext(user_id="ada", conversation_id="notes")
+    )
+    graph.invoke(
+        {"messages": said}, config, context=RunContext(user_id="bob", conversation_id="mine")
+    )
     assert "4711" not in simple.stored("bob")
     pipeline.clear(user_id="ada", conversation_id="notes")
     assert simple.owner_records() == []
@@ -384,7 +428,12 @@ def thread_with_a_guest(world: World, *, in_processes: bool = False) -> Agent:
 
 
 def texts_of_facts(agent: Agent, user: str) -> str:
-    return str([fact.text for fact in agent.pipeline.knowledge.list_facts(user_id=user, include_ended=True)])
+    return str(
+        [
+            fact.text
+            for fact in agent.pipeline.knowledge.list_facts(user_id=user, include_ended=True)
+        ]
+    )
 
 
 @pytest.mark.parametrize("in_processes", [False, pytest.param(True, marks=pytest.mark.slow)])
@@ -396,7 +445,9 @@ def test_what_a_guest_says_is_not_learned_about_the_owner(world: World, in_proce
 
 
 @pytest.mark.parametrize("in_processes", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_what_a_guest_says_is_not_quoted_in_the_owner_s_other_threads(world: World, in_processes: bool) -> None:
+def test_what_a_guest_says_is_not_quoted_in_the_owner_s_other_threads(
+    world: World, in_processes: bool
+) -> None:
     agent = thread_with_a_guest(world, in_processes=in_processes)
     sent = agent.run("ada", "Where do I live? Who is called Rex?", "another")
     assert "My dog is called Rex." in sent
@@ -473,7 +524,9 @@ def test_a_plain_object_s_conversations_have_no_owner(simple: World) -> None:
         pipeline.conversation("main", user_id=user).sync([HumanMessage(f"I am {user}.")])
         pipeline.conversation("main", user_id=user).assemble("Who am I?")
     assert simple.owner_records() == []
-    assert [message.text for message in pipeline.get_messages(user_id="bob", conversation_id="main")] == ["I am bob."]
+    assert [
+        message.text for message in pipeline.get_messages(user_id="bob", conversation_id="main")
+    ] == ["I am bob."]
 
 
 def test_a_thread_of_an_older_store_is_that_of_the_first_who_runs_it(simple: World) -> None:
@@ -506,7 +559,9 @@ def test_clearing_one_agent_s_conversation_keeps_the_owner(simple: World) -> Non
     pipeline = ContextPipeline(store=simple.store)
     config: Any = {"configurable": {"user_id": "ada", "thread_id": THREAD}}
     for agent in ("first", "second"):
-        build_context_graph(pipeline, agent=agent).invoke({"messages": [HumanMessage(SECRET)]}, config)
+        build_context_graph(pipeline, agent=agent).invoke(
+            {"messages": [HumanMessage(SECRET)]}, config
+        )
     pipeline.clear(user_id="ada", conversation_id=f"{THREAD} (agent first)")
     assert len(simple.owner_records()) == 1
     pipeline.clear(user_id="ada", conversation_id=f"{THREAD} (agent second)")
@@ -547,12 +602,18 @@ def test_of_users_at_the_same_moment_one_becomes_the_owner() -> None:
         together = threading.Barrier(len(users))
 
         def run(
-            user: str, store: BaseStore = store, found: Any = found, together: Any = together, number: int = number
+            user: str,
+            store: BaseStore = store,
+            found: Any = found,
+            together: Any = together,
+            number: int = number,
         ) -> None:
             pipeline = ContextPipeline(store=store)
             together.wait()
             config: Any = {"configurable": {"user_id": user, "thread_id": f"t{number}"}}
-            build_context_graph(pipeline).invoke({"messages": [HumanMessage(SECRET), HumanMessage("?")]}, config)
+            build_context_graph(pipeline).invoke(
+                {"messages": [HumanMessage(SECRET), HumanMessage("?")]}, config
+            )
             found[user] = bool(pipeline.get_messages(user_id=user, conversation_id=f"t{number}"))
 
         threads = [threading.Thread(target=run, args=(user,)) for user in users]
@@ -587,7 +648,9 @@ def test_an_owner_s_record_that_is_lost_makes_nobody_else_the_owner(simple: Worl
 
 
 @pytest.mark.parametrize("change", ["clear", "erase", "hand over"])
-def test_a_process_notices_that_a_thread_without_messages_changed_hands(simple: World, change: str) -> None:
+def test_a_process_notices_that_a_thread_without_messages_changed_hands(
+    simple: World, change: str
+) -> None:
     pipelines = [ContextPipeline(store=simple.store) for _ in range(2)]
     here, elsewhere = [build_context_graph(pipeline) for pipeline in pipelines]
     ada: Any = {"configurable": {"user_id": "ada", "thread_id": THREAD}}
@@ -648,7 +711,10 @@ def test_where_the_owner_cannot_be_read_nothing_is_copied() -> None:
     agent = world.agent()
     agent.run("ada", SECRET)
     assert SECRET in agent.run("ada", "And?")
-    assert any(failure.startswith("history not copied to the store") for failure in agent.report("ada").failures)
+    assert any(
+        failure.startswith("history not copied to the store")
+        for failure in agent.report("ada").failures
+    )
     assert "4711" not in world.stored("ada")
 
 
@@ -724,12 +790,16 @@ def test_a_shared_thread_is_seen_by_all_in_it_and_nobody_else(world: World) -> N
         assert "4711" not in world.stored(user)
         assert "4711" not in agent.run(user, "What is my PIN?", f"other of {user}")
     assert world.owner_records() == []
-    assert SECRET in [message.text for message in agent.pipeline.shared_conversation(THREAD).messages()]
+    assert SECRET in [
+        message.text for message in agent.pipeline.shared_conversation(THREAD).messages()
+    ]
 
 
 def test_nothing_personal_goes_into_a_shared_thread(world: World) -> None:
     agent = world.agent(on_foreign_thread="share")
-    agent.pipeline.add_messages([HumanMessage("My bike is blue.")], user_id="bob", conversation_id="c2")
+    agent.pipeline.add_messages(
+        [HumanMessage("My bike is blue.")], user_id="bob", conversation_id="c2"
+    )
     agent.pipeline.knowledge.add_fact("Bob rides a bike", category="identity", user_id="bob")
     assert "bike" not in agent.run("bob", "Which colour is it?")
 
@@ -746,7 +816,9 @@ def test_a_shared_thread_teaches_nothing(world: World) -> None:
 
 def test_a_turn_alone_stands_behind_its_user_s_own_conversation() -> None:
     pipeline = ContextPipeline({"on_foreign_thread": "share"})
-    pipeline.conversation(THREAD, user_id="ada").add(HumanMessage("My bike is blue."), AIMessage("Noted."))
+    pipeline.conversation(THREAD, user_id="ada").add(
+        HumanMessage("My bike is blue."), AIMessage("Noted.")
+    )
     config: Any = {"configurable": {"user_id": "ada", "thread_id": THREAD}}
     assert "blue" in str(pipeline.as_runnable().invoke("Which colour is my bike?", config))
 
@@ -764,7 +836,9 @@ def test_no_user_can_have_the_id_of_a_shared_thread(simple: World, call: str) ->
     pipeline = ContextPipeline(store=simple.store)
     given = ([HumanMessage("x")],) if call == "add_messages" else ()
     with pytest.raises(ForeignUserError):
-        getattr(pipeline, call)(*given, user_id=str(SharedThread.of(THREAD)), conversation_id=THREAD)
+        getattr(pipeline, call)(
+            *given, user_id=str(SharedThread.of(THREAD)), conversation_id=THREAD
+        )
 
 
 def test_a_run_cannot_name_a_shared_thread_as_its_user(simple: World) -> None:
@@ -807,7 +881,10 @@ async def test_a_thread_is_handed_over_in_async(simple: World) -> None:
     pipeline = ContextPipeline(store=simple.store)
     await pipeline.aadd_messages([HumanMessage(SECRET)], user_id="default", conversation_id=THREAD)
     await pipeline.ahand_over(THREAD, from_user="default", to_user="ada")
-    assert [message.text for message in await pipeline.aget_messages(user_id="ada", conversation_id=THREAD)] == [SECRET]
+    assert [
+        message.text
+        for message in await pipeline.aget_messages(user_id="ada", conversation_id=THREAD)
+    ] == [SECRET]
 
 
 def test_a_handover_can_be_repeated(simple: World) -> None:
@@ -827,12 +904,16 @@ def test_what_was_learned_goes_with_the_thread(simple: World) -> None:
     assert agent.pipeline.knowledge.list_facts(user_id="default") == []
     agent.run("ada", "Hello.")
     agent.pipeline.flush()
-    assert [fact.text for fact in agent.pipeline.knowledge.list_facts(user_id="ada")] == ["Lives in Lisbon"]
+    assert [fact.text for fact in agent.pipeline.knowledge.list_facts(user_id="ada")] == [
+        "Lives in Lisbon"
+    ]
 
 
 def test_what_prompts_have_shown_of_the_former_owner_stays_behind(simple: World) -> None:
     pipeline = ContextPipeline({"max_context_tokens": 2_000}, store=simple.store)
-    pipeline.add_messages([HumanMessage("The safe's code is 99887.")], user_id="default", conversation_id="other")
+    pipeline.add_messages(
+        [HumanMessage("The safe's code is 99887.")], user_id="default", conversation_id="other"
+    )
     graph = build_context_graph(pipeline)
 
     def turn(user: str, text: str, state: dict[str, Any]) -> dict[str, Any]:
@@ -866,7 +947,9 @@ def test_a_thread_is_handed_over_under_whichever_conversation_it_is_kept(simple:
     graph = build_context_graph(pipeline)
     said = [HumanMessage(SECRET, id="1"), AIMessage("Noted.", id="2"), HumanMessage("?", id="3")]
     config: Any = {"configurable": {"thread_id": THREAD}}
-    graph.invoke({"messages": said}, config, context=RunContext(user_id="default", conversation_id="a note"))
+    graph.invoke(
+        {"messages": said}, config, context=RunContext(user_id="default", conversation_id="a note")
+    )
     pipeline.hand_over(THREAD, from_user="default", to_user="ada")
     assert len(pipeline.get_messages(user_id="ada", conversation_id="a note")) == 2
     assert "4711" not in simple.stored("default")
@@ -938,7 +1021,9 @@ def test_a_handover_that_is_cut_off_loses_nothing_and_goes_on(at: int) -> None:
     store.left = None
     again = ContextPipeline({"learn": False}, store=store)
     again.hand_over(THREAD, from_user="default", to_user="ada")
-    assert [message.text for message in again.get_messages(user_id="ada", conversation_id=THREAD)] == [SECRET, "Noted."]
+    assert [
+        message.text for message in again.get_messages(user_id="ada", conversation_id=THREAD)
+    ] == [SECRET, "Noted."]
     assert again.get_messages(user_id="default", conversation_id=THREAD) == []
     assert not store.search(("ctxbudget", label("default")), limit=10)
 
@@ -948,12 +1033,18 @@ def test_a_scope_of_a_shared_thread_is_no_user_s() -> None:
     assert not Scope("ada", "a").is_shared
 
 
-def interleaved(store: BaseStore, users: list[str], rng: random.Random, killed: int | None = None) -> list[bool]:
-    """Lets processes of users claim one thread, each store operation at a moment of its own; returns who owns it.
+def interleaved(
+    store: BaseStore, users: list[str], rng: random.Random, killed: int | None = None
+) -> list[bool]:
+    """Lets processes of users claim one thread, each store operation at a moment of its own.
+
+    Returns who owns it.
 
     One of them may be killed before one of its operations.
     """
-    flows: dict[int, Any] = {at: owners.claim(store, Scope(user, THREAD), THREAD) for at, user in enumerate(users)}
+    flows: dict[int, Any] = {
+        at: owners.claim(store, Scope(user, THREAD), THREAD) for at, user in enumerate(users)
+    }
     results: dict[int, Any] = {}
     outcomes = [False] * len(users)
     left = rng.randint(0, 4)
@@ -975,7 +1066,9 @@ def interleaved(store: BaseStore, users: list[str], rng: random.Random, killed: 
 
 
 @pytest.mark.parametrize("seed", range(150))
-def test_in_whatever_order_users_claim_a_thread_one_gets_it(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_whatever_order_users_claim_a_thread_one_gets_it(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(owners, "SECONDS_BETWEEN_LOOKS", 0.0)
     rng = random.Random(seed)
     store = InMemoryStore()

@@ -1,4 +1,7 @@
-"""While an agent loops over tools: what stands before the turn's steps stays, every prompt fits, any process agrees."""
+"""While an agent loops over tools.
+
+What stands before the turn's steps stays, every prompt fits, any process agrees.
+"""
 
 import json
 import random
@@ -15,6 +18,7 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_openai import ChatOpenAI
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget import ContextPipeline, ContextReport, ContextSettings, TiktokenCounter
 from langchain_ctxbudget.budget import Layer
 from langchain_ctxbudget.errors import BudgetTooSmallError
@@ -81,8 +85,13 @@ class Step:
     words: int = 0
 
     def messages(self, number: int, *, ids: bool) -> list[BaseMessage]:
-        calls = [{"name": "look_up", "args": {"page": n}, "id": f"t{number}-{n}"} for n in range(len(self.sizes))]
-        said = AIMessage(text_of(self.words, 0, number), tool_calls=calls, id=f"a{number}" if ids else None)
+        calls = [
+            {"name": "look_up", "args": {"page": n}, "id": f"t{number}-{n}"}
+            for n in range(len(self.sizes))
+        ]
+        said = AIMessage(
+            text_of(self.words, 0, number), tool_calls=calls, id=f"a{number}" if ids else None
+        )
         return [
             said,
             *(
@@ -132,11 +141,16 @@ class Loop:
             yield turn
 
     def _human(self, kind: str, number: int) -> HumanMessage:
-        words = f"What did we decide about the plan in Bonn? {text_of(self.human_tokens, 0, number)}"
+        words = (
+            f"What did we decide about the plan in Bonn? {text_of(self.human_tokens, 0, number)}"
+        )
         key = f"h{number}" if self.ids else None
         if kind == "human":
             return HumanMessage(words, id=key)
-        image = {"type": "image_url", "image_url": {"url": "https://example.org/a.png", "detail": "low"}}
+        image = {
+            "type": "image_url",
+            "image_url": {"url": "https://example.org/a.png", "detail": "low"},
+        }
         return HumanMessage([{"type": "text", "text": words}, image], id=key)
 
     def request(self, block: object = None) -> Request:
@@ -153,7 +167,11 @@ def _history(length: int) -> tuple[BaseMessage, ...]:
         if number % 9 == 5:
             call = {"name": "look_up", "args": {}, "id": f"old{number}"}
             messages.append(AIMessage("", tool_calls=[call], id=f"m{number}"))
-            messages.append(ToolMessage(words * rng.choice([1, 20]), tool_call_id=f"old{number}", id=f"m{number + 1}"))
+            messages.append(
+                ToolMessage(
+                    words * rng.choice([1, 20]), tool_call_id=f"old{number}", id=f"m{number + 1}"
+                )
+            )
         else:
             kind = (HumanMessage, AIMessage)[number % 2]
             messages.append(kind(words, id=f"m{number}"))
@@ -168,7 +186,8 @@ steps = st.builds(
     words=st.sampled_from([0, 0, 12, 120]),
 )
 openings = st.sampled_from(
-    [("human",)] * 5 + [("image",), ("human", "human"), ("human", "step", "human"), ("step",), ("step", "human")]
+    [("human",)] * 5
+    + [("image",), ("human", "human"), ("human", "step", "human"), ("step",), ("step", "human")]
 )
 options = st.fixed_dictionaries(
     {
@@ -179,10 +198,21 @@ options = st.fixed_dictionaries(
         "keep_messages": st.sampled_from([6, 6, 0, 12]),
         "preferences": st.sampled_from([(), ("Answer briefly.", "Use metric units.")]),
         "memories": st.sampled_from([(), ("Ada lives in Bonn.", "The plan is from May. " * 10)]),
-        "topics": st.sampled_from([(), ({"label": "plan", "context": "The plan covers the roof. " * 12},)]),
+        "topics": st.sampled_from(
+            [(), ({"label": "plan", "context": "The plan covers the roof. " * 12},)]
+        ),
         "entities": st.sampled_from([(), ({"name": "Bonn", "context": "Bonn is a city. " * 3},)]),
         "layers": st.sampled_from(
-            [(), ({"name": "files", "items": ["main.py: print(1)", "a.py: pass " * 60], "ideal_tokens": 120},)]
+            [
+                (),
+                (
+                    {
+                        "name": "files",
+                        "items": ["main.py: print(1)", "a.py: pass " * 60],
+                        "ideal_tokens": 120,
+                    },
+                ),
+            ]
         ),
     }
 )
@@ -210,7 +240,12 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 class Process:
-    def __init__(self, loop: Loop, store: InMemoryStore | None = None, settings: ContextSettings | None = None) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        store: InMemoryStore | None = None,
+        settings: ContextSettings | None = None,
+    ) -> None:
         self.loop = loop
         self.store = store or InMemoryStore()
         self.pipeline = ContextPipeline(
@@ -223,11 +258,17 @@ class Process:
         )
 
     def answer(self, turn: Sequence[BaseMessage], block: object = None) -> Session:
-        return drive(self.pipeline.engine.answer(SCOPE, self.loop.before(), turn, self.loop.request(block)))
+        return drive(
+            self.pipeline.engine.answer(SCOPE, self.loop.before(), turn, self.loop.request(block))
+        )
 
 
 def saved(session: Session) -> Any:
-    return json.loads(json.dumps(session.plan.background.to_dict())) if session.plan.background else None
+    return (
+        json.loads(json.dumps(session.plan.background.to_dict()))
+        if session.plan.background
+        else None
+    )
 
 
 def sent(session: Session) -> list[BaseMessage]:
@@ -242,19 +283,26 @@ def report_of(session: Session) -> ContextReport:
 
 def head(session: Session) -> list[Any]:
     """What stands before the turn, and its first human message, without the note on steps that are left out."""
-    messages, turn = sent(session), [message for part in session.plan.turn.groups for message in part.messages]
+    messages = sent(session)
+    turn = [message for part in session.plan.turn.groups for message in part.messages]
     start = len(messages) - len(turn)
     before = [(m.type, m.content) for m in messages[:start] if m.text != NO_FIRST_QUESTION]
-    human = next((message for message in messages[start:] if isinstance(message, HumanMessage)), None)
+    human = next(
+        (message for message in messages[start:] if isinstance(message, HumanMessage)), None
+    )
     if human is None:
         return before
     blocks = [human.content] if isinstance(human.content, str) else human.content
     texts = [block if isinstance(block, str) else str(block.get("text", block)) for block in blocks]
-    return [*before, [text for text in (text.replace(session.plan.turn.note, "") for text in texts) if text]]
+    return [
+        *before,
+        [text for text in (text.replace(session.plan.turn.note, "") for text in texts) if text],
+    ]
 
 
 def check_prompt(session: Session, chat_openai: ChatOpenAI) -> None:
-    report, messages = report_of(session), sent(session)
+    report = report_of(session)
+    messages = sent(session)
     recount = chat_openai.get_num_tokens_from_messages(messages) + sum(session.plan.extras.values())
     assert recount == report.total_tokens <= report.budget_tokens
     assert ContextReport.from_dict(report.to_dict()) == report  # which checks that it adds up
@@ -264,14 +312,15 @@ def check_prompt(session: Session, chat_openai: ChatOpenAI) -> None:
         : len(report.coverage)
     ]
     listed = [key for item in report.layer(Layer.MESSAGE).items for key in item.id.split(" + ")]
-    assert sorted(listed) == sorted(message.id or message.type for message in session.plan.request.turn), (
-        "each of the turn once"
-    )
+    assert sorted(listed) == sorted(
+        message.id or message.type for message in session.plan.request.turn
+    ), "each of the turn once"
 
 
 def check_same(one: Session, other: Session) -> None:
     assert sent(one) == sent(other)
-    first, second = report_of(one), report_of(other)
+    first = report_of(one)
+    second = report_of(other)
     assert first.layers == second.layers
     assert first.coverage == second.coverage
     assert first.overhead_tokens == second.overhead_tokens
@@ -286,17 +335,23 @@ def has_block(session: Session) -> bool:
 def check_head_stays(calls: Sequence[Session]) -> None:
     """What stands before the steps changes once, when the turn outgrows what is kept free for it.
 
-    A turn whose words and newest calls alone need more than the room that is planned for it takes it from the others.
+    A turn whose words and newest calls alone need more than the room that is planned for it takes
+    it from the others.
     """
     for before, now in pairwise(calls):
         assert before.plan.turn.long <= now.plan.turn.long, "a long turn stays one"
-        as_planned = before.plan.turn.free_tokens and now.plan.turn.free_tokens and has_block(before) == has_block(now)
+        as_planned = (
+            before.plan.turn.free_tokens
+            and now.plan.turn.free_tokens
+            and has_block(before) == has_block(now)
+        )
         if as_planned and before.plan.turn.long == now.plan.turn.long:
             assert head(before) == head(now)
 
 
 def run(loop: Loop) -> list[Session]:
-    process, calls = Process(loop), []
+    process = Process(loop)
+    calls = []
     for turn in loop.turns():
         try:
             calls.append(process.answer(turn))
@@ -307,7 +362,9 @@ def run(loop: Loop) -> list[Session]:
 
 def check_every_process_agrees(loop: Loop) -> None:
     """A process that goes on shows what one shows that takes the turn up, with or without the agent's state."""
-    process, block, as_planned = Process(loop), None, True
+    process = Process(loop)
+    block = None
+    as_planned = True
     for turn in loop.turns():
         try:
             session = process.answer(turn)
@@ -319,7 +376,9 @@ def check_every_process_agrees(loop: Loop) -> None:
         if block is not None:
             check_same(session, Process(loop, process.store).answer(turn, block))
         as_planned = as_planned and not session.plan.turn.long
-        if as_planned:  # else steps that were made for earlier calls of the turn are not in another store
+        if (
+            as_planned
+        ):  # else steps that were made for earlier calls of the turn are not in another store
             check_same(session, Process(loop).answer(turn))
         block = saved(session)
 
@@ -355,7 +414,9 @@ def test_every_process_shows_the_same(loop: Loop) -> None:
 @pytest.mark.slow
 @long
 @given(loop=loops(most_history=300, most_steps=40))
-def test_every_call_of_long_loops_is_judged_by_the_same(chat_openai: ChatOpenAI, loop: Loop) -> None:
+def test_every_call_of_long_loops_is_judged_by_the_same(
+    chat_openai: ChatOpenAI, loop: Loop
+) -> None:
     check_loop(loop, chat_openai)
 
 
@@ -376,7 +437,11 @@ def test_an_earlier_message_that_is_taken_out_is_not_quoted_from_the_state() -> 
     process = Process(loop)
     session = process.answer(first)
     assert session.plan.background is not None
-    quoted = {part.id: part.text for part in session.plan.background.fragments if part.layer == Layer.RETRIEVAL}
+    quoted = {
+        part.id: part.text
+        for part in session.plan.background.fragments
+        if part.layer == Layer.RETRIEVAL
+    }
     assert quoted
     left = [message for message in loop.before() if message.id not in quoted]
     engine = process.pipeline.engine
@@ -390,15 +455,19 @@ def test_an_earlier_message_that_is_taken_out_is_not_quoted_from_the_state() -> 
 @pytest.mark.parametrize("budget", [4_000, 8_000])
 def test_the_calls_behind_a_prompt_in_the_middle_of_a_turn_only_add_to_it(budget: int) -> None:
     loop = looking(steps=44, size=budget // 20, max_context_tokens=budget)
-    process, turns = Process(loop), [*loop.turns()][-4:]
+    process = Process(loop)
+    turns = [*loop.turns()][-4:]
     prompts = [sent(process.answer(turn)) for turn in turns]
     assert all(now[: len(before)] == before for before, now in pairwise(prompts))
 
 
 @pytest.mark.parametrize("budget", [1_200, 4_000])
-def test_a_process_that_takes_up_a_turn_goes_on_with_the_block_of_a_prompt_written_anew_in_it(budget: int) -> None:
+def test_a_process_that_takes_up_a_turn_goes_on_with_the_block_of_a_prompt_written_anew_in_it(
+    budget: int,
+) -> None:
     loop = looking(history=40, steps=6, size=300, max_context_tokens=budget)
-    process, before = Process(loop), loop.before()
+    process = Process(loop)
+    before = loop.before()
     drive(process.pipeline.engine.answer(SCOPE, before[:-2], before[-2:-1], loop.request()))
     for turn in loop.turns():
         check_same(process.answer(turn), Process(loop, process.store).answer(turn))
@@ -408,13 +477,23 @@ def test_a_process_that_takes_up_a_turn_goes_on_with_the_block_of_a_prompt_writt
 def test_a_long_turn_costs_less_than_sending_everything(budget: int) -> None:
     steps = tuple(Step(sizes=(size,), words=10) for size in (60, 300, 900, 10, 3_000, 300) * 8)
     loop = Loop(history=60, steps=steps, options={"max_context_tokens": budget})
-    process, told, whole, of_each = Process(loop), 0.0, 0.0, counter().count_message
-    previous, said = list[BaseMessage](), list[BaseMessage]()
+    process = Process(loop)
+    told = 0.0
+    whole = 0.0
+    of_each = counter().count_message
+    previous = list[BaseMessage]()
+    said = list[BaseMessage]()
     for turn in loop.turns():
-        prompt, everything = sent(process.answer(turn)), [*loop.before(), *turn]
-        shared = len([*takewhile(lambda pair: pair[0] == pair[1], zip(previous, prompt, strict=False))])
+        prompt = sent(process.answer(turn))
+        everything = [*loop.before(), *turn]
+        shared = len(
+            [*takewhile(lambda pair: pair[0] == pair[1], zip(previous, prompt, strict=False))]
+        )
         told += sum(map(of_each, prompt)) - 0.9 * sum(map(of_each, prompt[:shared]))
         whole += sum(map(of_each, everything)) - 0.9 * sum(map(of_each, said))
-        assert shared == len(previous) or sum(map(of_each, everything)) > 0.9 * budget, "what fits is not written anew"
-        previous, said = prompt, everything
+        assert shared == len(previous) or sum(map(of_each, everything)) > 0.9 * budget, (
+            "what fits is not written anew"
+        )
+        previous = prompt
+        said = everything
     assert told <= 0.7 * whole

@@ -1,4 +1,7 @@
-"""Reasoning that nothing follows, as of an answer that was cut off: Responses and Anthropic refuse it."""
+"""Reasoning that nothing follows, as of an answer that was cut off.
+
+Responses and Anthropic refuse it.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,18 +10,26 @@ import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_openai import ChatOpenAI
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget import AssembledContext, BudgetedChatMessageHistory, ContextPipeline
 from tests.integration_tests.provider_rules import ANTHROPIC, check_anthropic
 from tests.integration_tests.strict_openai_server import responses_problems
 
 SCOPE: dict[str, Any] = {"user_id": "ada", "conversation_id": "c1"}
 RESPONSES = ChatOpenAI(model="gpt-5", api_key="x", use_responses_api=True)
-WHO, ASKED = HumanMessage("How long is it?", id="h1"), HumanMessage("And how wide?", id="h2")
+WHO = HumanMessage("How long is it?", id="h1")
+ASKED = HumanMessage("And how wide?", id="h2")
 TEXT = {"type": "text", "text": "It is 5 m long.", "id": "msg_1"}
 V1: dict[str, Any] = {"output_version": "v1", "model_provider": "openai"}
 SEARCHED = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
 CALL: dict[str, Any] = {"name": "look", "args": {}, "id": "call_1"}
-FUNCTION_CALL = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "look", "arguments": "{}"}
+FUNCTION_CALL = {
+    "type": "function_call",
+    "id": "fc_1",
+    "call_id": "call_1",
+    "name": "look",
+    "arguments": "{}",
+}
 
 
 def reasoning(number: int, **more: Any) -> dict[str, Any]:
@@ -34,16 +45,22 @@ CUT_OFF: dict[str, AIMessage] = {
     "at the end": AIMessage([TEXT, reasoning(1)], id="a1"),
     "twice at the end": AIMessage([reasoning(1), TEXT, reasoning(2), reasoning(3)], id="a1"),
     "encrypted": AIMessage([TEXT, reasoning(1, encrypted_content="gAAA")], id="a1"),
-    "before white space": AIMessage([TEXT, reasoning(1), {"type": "text", "text": " ", "id": "msg_2"}], id="a1"),
+    "before white space": AIMessage(
+        [TEXT, reasoning(1), {"type": "text", "text": " ", "id": "msg_2"}], id="a1"
+    ),
     "behind a search": AIMessage([reasoning(1), SEARCHED, reasoning(2)], id="a1"),
     "standard": AIMessage([thought(1), TEXT, thought(2)], id="a1", response_metadata=V1),
-    "wrapped": AIMessage([TEXT, {"type": "non_standard", "value": reasoning(1)}], id="a1", response_metadata=V1),
+    "wrapped": AIMessage(
+        [TEXT, {"type": "non_standard", "value": reasoning(1)}], id="a1", response_metadata=V1
+    ),
 }
 ALONE: dict[str, AIMessage] = {
     "one": AIMessage([reasoning(1)], id="a1"),
     "two": AIMessage([reasoning(1), reasoning(2)], id="a1"),
     "standard": AIMessage([thought(1)], id="a1", response_metadata=V1),
-    "wrapped": AIMessage([{"type": "non_standard", "value": reasoning(1)}], id="a1", response_metadata=V1),
+    "wrapped": AIMessage(
+        [{"type": "non_standard", "value": reasoning(1)}], id="a1", response_metadata=V1
+    ),
 }
 
 
@@ -57,7 +74,12 @@ def check(context: AssembledContext) -> None:
     assert not responses_problems({"input": items})
     for item, following in zip(items, [*items[1:], {}], strict=True):
         if item.get("type") == "reasoning":
-            assert following.get("type") in ("reasoning", "web_search_call", "function_call", "message")
+            assert following.get("type") in (
+                "reasoning",
+                "web_search_call",
+                "function_call",
+                "message",
+            )
 
 
 def in_history(answer: AIMessage) -> tuple[ContextPipeline, AssembledContext]:
@@ -77,7 +99,9 @@ def test_it_is_not_sent_in_history(form: str) -> None:
 
 @pytest.mark.parametrize("form", CUT_OFF)
 def test_it_is_not_sent_in_the_current_turn(form: str) -> None:
-    context = ContextPipeline(model="gpt-5").assemble([ASKED, CUT_OFF[form], HumanMessage("Go on.")], **SCOPE)
+    context = ContextPipeline(model="gpt-5").assemble(
+        [ASKED, CUT_OFF[form], HumanMessage("Go on.")], **SCOPE
+    )
     check(context)
     assert [it.kind for it in context.report.repairs][:1] in (["reasoning"], ["empty_content"])
     assert "reasoning" in [it.kind for it in context.report.repairs]
@@ -102,18 +126,28 @@ def test_it_is_not_in_a_window(form: str) -> None:
 LEADS_ON: dict[str, AIMessage] = {
     "to a text": AIMessage([reasoning(1), TEXT], id="a1"),
     "to a call": AIMessage([reasoning(1), FUNCTION_CALL], tool_calls=[CALL], id="a1"),
-    "to a call behind a text": AIMessage([TEXT, reasoning(1), FUNCTION_CALL], tool_calls=[CALL], id="a1"),
-    "to a call that stands beside the content": AIMessage([reasoning(1)], tool_calls=[CALL], id="a1"),
+    "to a call behind a text": AIMessage(
+        [TEXT, reasoning(1), FUNCTION_CALL], tool_calls=[CALL], id="a1"
+    ),
+    "to a call that stands beside the content": AIMessage(
+        [reasoning(1)], tool_calls=[CALL], id="a1"
+    ),
 }
 
 
 @pytest.mark.parametrize("form", LEADS_ON)
 def test_reasoning_that_leads_on_stays(form: str) -> None:
     answer = LEADS_ON[form]
-    turn = [ASKED, answer, *[ToolMessage("5 m.", tool_call_id=call["id"]) for call in answer.tool_calls]]
+    turn = [
+        ASKED,
+        answer,
+        *[ToolMessage("5 m.", tool_call_id=call["id"]) for call in answer.tool_calls],
+    ]
     context = ContextPipeline(model="gpt-5").assemble(turn, **SCOPE)
     check(context)
-    assert [item["id"] for item in items_of(context.messages) if item.get("type") == "reasoning"] == ["rs_1"]
+    assert [
+        item["id"] for item in items_of(context.messages) if item.get("type") == "reasoning"
+    ] == ["rs_1"]
     assert context.report.repairs == ()
 
 

@@ -7,6 +7,7 @@ from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.base import BaseStore, SearchOp
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget import ContextPipeline, KnowledgeBase
 from langchain_ctxbudget.budget import TIERS, Layer, Reason, Status
 from tests.integration_tests.conftest import Call
@@ -20,12 +21,22 @@ HISTORY = [
     message
     for number in range(40)
     for message in (
-        HumanMessage(f"What does zebra {number} eat in the morning, and where does it sleep at night?"),
-        AIMessage(f"Zebra {number} eats grass of meadow {number} and sleeps beside rock {number}. " * 4),
+        HumanMessage(
+            f"What does zebra {number} eat in the morning, and where does it sleep at night?"
+        ),
+        AIMessage(
+            f"Zebra {number} eats grass of meadow {number} and sleeps beside rock {number}. " * 4
+        ),
     )
 ]
-TOPICS = [{"label": f"Zebra {n}", "context": f"Zebra {n} came from Kenya in {2000 + n}."} for n in range(8)]
-ENTITIES = [{"name": f"Keeper{n}", "type": "person", "context": f"Looks after meadow {n}."} for n in range(4)]
+TOPICS = [
+    {"label": f"Zebra {n}", "context": f"Zebra {n} came from Kenya in {2000 + n}."}
+    for n in range(8)
+]
+ENTITIES = [
+    {"name": f"Keeper{n}", "type": "person", "context": f"Looks after meadow {n}."}
+    for n in range(4)
+]
 QUESTION = "Which meadow do Zebra 1, Zebra 2 and Zebra 3 share, and do Keeper1, Keeper2 and Keeper3 know the manual?"
 
 
@@ -46,11 +57,15 @@ def tier(request: pytest.FixtureRequest) -> str:
     return name
 
 
-def test_topics_entities_and_facts_together_are_no_more_than_the_tier_lets_in(call: Call, tier: str) -> None:
+def test_topics_entities_and_facts_together_are_no_more_than_the_tier_lets_in(
+    call: Call, tier: str
+) -> None:
     most = next(one.knowledge_items for one in TIERS if one.name == tier)
     it = pipeline(topics=TOPICS, entities=ENTITIES)
     for number in range(5):
-        call(it.knowledge, "add_fact", f"Owns farm number {number}", category="project", user_id=USER)
+        call(
+            it.knowledge, "add_fact", f"Owns farm number {number}", category="project", user_id=USER
+        )
     spend(it, call, LEFT[tier])
     report = call(it, "assemble", QUESTION, **SCOPE).report
     layers = [report.layer(layer) for layer in (Layer.PREFERENCES, Layer.TOPICS, Layer.ENTITIES)]
@@ -62,7 +77,9 @@ def test_topics_entities_and_facts_together_are_no_more_than_the_tier_lets_in(ca
         return
     assert 0 < len(shown) <= most
     assert memories == []
-    left_out = [item for layer in layers for item in layer.items if item.reason is Reason.USAGE_LIMIT]
+    left_out = [
+        item for layer in layers for item in layer.items if item.reason is Reason.USAGE_LIMIT
+    ]
     assert left_out, "what the limit leaves out says so"
 
 
@@ -74,10 +91,17 @@ DOCUMENT = Document(
 
 @pytest.mark.parametrize(
     ("tier", "statuses"),
-    [("healthy", {Status.INCLUDED}), ("caution", {Status.INCLUDED}), ("warning", {Status.SHRUNK}), ("critical", set())],
+    [
+        ("healthy", {Status.INCLUDED}),
+        ("caution", {Status.INCLUDED}),
+        ("warning", {Status.SHRUNK}),
+        ("critical", set()),
+    ],
     indirect=["tier"],
 )
-def test_documents_come_whole_as_summaries_or_not_at_all(call: Call, tier: str, statuses: set[Status]) -> None:
+def test_documents_come_whole_as_summaries_or_not_at_all(
+    call: Call, tier: str, statuses: set[Status]
+) -> None:
     store = InMemoryStore()
     call(KnowledgeBase(store, user_id=USER), "add", [DOCUMENT])
     it = pipeline(store, max_context_tokens=8_000)
@@ -99,12 +123,16 @@ def test_what_is_forced_is_let_in_however_little_is_left(call: Call, forced: str
     report = call(it, "assemble", question, settings={"force_include": [forced]}, **SCOPE).report
     shown = {
         "knowledge": len(report.layer(Layer.TOPICS).items) > 1,
-        "documents": any(item.source == "documents" for item in report.layer(Layer.RETRIEVAL).items),
+        "documents": any(
+            item.source == "documents" for item in report.layer(Layer.RETRIEVAL).items
+        ),
         "history": report.coverage_counts()["verbatim"] > 2,
         "budget": report.budget_tokens == 16_000,
     }
     limited = {
-        "knowledge": not any(item.reason is Reason.USAGE_LIMIT for item in report.layer(Layer.TOPICS).items),
+        "knowledge": not any(
+            item.reason is Reason.USAGE_LIMIT for item in report.layer(Layer.TOPICS).items
+        ),
         "documents": shown["documents"],
         "history": shown["history"],
         "budget": shown["budget"],
@@ -120,7 +148,9 @@ def test_the_most_restrictive_of_session_and_month_counts(call: Call) -> None:
     here = call(it, "assemble", "Hello", **SCOPE).report.usage
     assert (here.limit, here.tier) == ("session_tokens", "warning")
     there = call(it, "assemble", "Hello", user_id=USER, conversation_id="c2").report.usage
-    assert (there.limit, there.tier) == ("month_tokens", "caution"), "the month is that of all conversations"
+    assert (there.limit, there.tier) == ("month_tokens", "caution"), (
+        "the month is that of all conversations"
+    )
 
 
 def test_where_usage_cannot_be_read_the_turn_goes_on_and_the_report_says_so(call: Call) -> None:
@@ -130,4 +160,6 @@ def test_where_usage_cannot_be_read_the_turn_goes_on_and_the_report_says_so(call
     spend(it, call, 0.1)
     report = call(it, "assemble", "Hello", **SCOPE).report
     assert report.usage is None
-    assert any("usage not read: OSError: the disk is gone" in failure for failure in report.failures)
+    assert any(
+        "usage not read: OSError: the disk is gone" in failure for failure in report.failures
+    )

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.store.base import Op, Result
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget import ContextPipeline, ContextReport, LocalEmbeddings
 from langchain_ctxbudget.errors import BudgetTooSmallError, CtxBudgetError, InvalidSettingsError
 from tests.integration_tests import strategies as made
@@ -27,7 +28,9 @@ RICH: dict[str, Any] = {
     "entities": [{"name": "Ben", "type": "person", "context": "Ben is the neighbour. " * 10}],
     "preferences": ["Answer briefly."],
     "memories": ["Lives in Bonn.", "Has a dog."],
-    "layers": [{"name": "files", "items": ["main.py " * 20, "other.py " * 300], "ideal_tokens": 600}],
+    "layers": [
+        {"name": "files", "items": ["main.py " * 20, "other.py " * 300], "ideal_tokens": 600}
+    ],
 }
 QUESTION = "What did Ben say about lamp 7 in the garden?"
 
@@ -44,7 +47,11 @@ def chat(exchanges: int, start: int = 0) -> list[BaseMessage]:
 
 
 def pipeline(budget: int, history: Sequence[BaseMessage] = (), **changes: Any) -> ContextPipeline:
-    parts = {name: changes.pop(name) for name in ("store", "embeddings", "token_counter") if name in changes}
+    parts = {
+        name: changes.pop(name)
+        for name in ("store", "embeddings", "token_counter")
+        if name in changes
+    }
     new = ContextPipeline(
         {"max_context_tokens": budget, "learn": False, **changes},
         system_prompt="You are a careful assistant. <context> stays as it is.",
@@ -60,12 +67,20 @@ def flat_tool(number: int) -> dict[str, Any]:
     properties = {
         "query": {"type": "string", "description": f"What to look for in register {number}."},
         "limit": {"type": "integer", "description": "How many entries to return at most."},
-        "order": {"type": "string", "enum": ["newest", "oldest", "name"], "description": "The order of the entries."},
+        "order": {
+            "type": "string",
+            "enum": ["newest", "oldest", "name"],
+            "description": "The order of the entries.",
+        },
         "archived": {"type": "boolean"},
     }
     parameters = {"type": "object", "properties": properties, "required": ["query"]}
     description = f"Look something up in register {number} of the workshop."
-    function = {"name": f"search_register_{number}", "description": description, "parameters": parameters}
+    function = {
+        "name": f"search_register_{number}",
+        "description": description,
+        "parameters": parameters,
+    }
     return {"type": "function", "function": function}
 
 
@@ -77,7 +92,11 @@ def check_forecast(forecast: ContextReport, budget: int) -> None:
 
 def said(report: ContextReport) -> dict[str, Any]:
     data = report.to_dict()
-    return {key: data[key] for key in data if key not in ("forecast", "timings_ms", "tokenizer_calls", "stability")}
+    return {
+        key: data[key]
+        for key in data
+        if key not in ("forecast", "timings_ms", "tokenizer_calls", "stability")
+    }
 
 
 def test_a_forecast_reads_writes_and_embeds_nothing() -> None:
@@ -94,8 +113,12 @@ def test_a_forecast_reads_writes_and_embeds_nothing() -> None:
             return super().embed_documents(texts)
 
     for exchanges in (0, 100):
-        new = pipeline(2_000, chat(exchanges), store=WatchedStore(), embeddings=WatchedEmbeddings(), **RICH)
-        report = new.assemble(QUESTION, tools=[flat_tool(1)], response_format=flat_tool(2), **SCOPE).report
+        new = pipeline(
+            2_000, chat(exchanges), store=WatchedStore(), embeddings=WatchedEmbeddings(), **RICH
+        )
+        report = new.assemble(
+            QUESTION, tools=[flat_tool(1)], response_format=flat_tool(2), **SCOPE
+        ).report
         asked.clear()
         for forecast in new.what_if(budgets=[700, 2_000, 20_000]):
             check_forecast(forecast, forecast.budget_tokens)
@@ -104,22 +127,29 @@ def test_a_forecast_reads_writes_and_embeds_nothing() -> None:
 
 
 @pytest.mark.parametrize("allocation", ALLOCATIONS, ids=str)
-def test_at_the_same_budget_it_is_the_report_and_at_another_close_to_a_fresh_pipeline(allocation: Any) -> None:
+def test_at_the_same_budget_it_is_the_report_and_at_another_close_to_a_fresh_pipeline(
+    allocation: Any,
+) -> None:
     """Within 8 % of the budget: the cut stays while it can."""
-    changes, tools = {"allocation": allocation, **RICH}, [flat_tool(1), flat_tool(2)]
+    changes = {"allocation": allocation, **RICH}
+    tools = [flat_tool(1), flat_tool(2)]
     asked = pipeline(2_500, chat(100), **changes)
     report = asked.assemble(QUESTION, tools=tools, **SCOPE).report
     assert said(asked.what_if([2_500])[0]) == said(report)
     for budget in (1_200, 20_000):
         [forecast] = asked.what_if([budget])
-        real = pipeline(budget, chat(100), **changes).assemble(QUESTION, tools=tools, **SCOPE).report
+        real = (
+            pipeline(budget, chat(100), **changes).assemble(QUESTION, tools=tools, **SCOPE).report
+        )
         check_forecast(forecast, budget)
         assert forecast.history_strategy == real.history_strategy
         assert sum(forecast.coverage_counts().values()) == sum(real.coverage_counts().values())
         assert forecast.total_tokens == pytest.approx(real.total_tokens, abs=0.08 * budget)
 
 
-def test_a_budget_below_the_floors_is_the_error_of_a_real_assembly_and_one_that_is_no_count_is_an_error() -> None:
+def test_a_budget_below_the_floors_is_the_error_of_a_real_assembly_and_one_that_is_no_count_is_an_error() -> (
+    None
+):
     asked = pipeline(2_000, chat(100))
     asked.assemble(QUESTION, **SCOPE)
     with pytest.raises(BudgetTooSmallError) as forecast:
@@ -141,13 +171,21 @@ def test_after_an_edit_a_forecast_still_answers_for_the_messages_that_it_is_abou
         new = pipeline(1_500, messages := chat(100))
         new.assemble(QUESTION, **SCOPE)
         before = said(new.what_if([1_000])[0])
-        changed = [*messages[:place], *([edited] if edited else [])] if place else [edited, *messages[1:]]
+        changed = (
+            [*messages[:place], *([edited] if edited else [])] if place else [edited, *messages[1:]]
+        )
         new.sync(changed, **SCOPE)
         assert said(new.what_if([1_000])[0]) == before
 
 
 @settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=40)
-@given(history=made.history, turn=made.turns, budget=st.integers(50, 3_000), other=made.budgets, changes=made.settings)
+@given(
+    history=made.history,
+    turn=made.turns,
+    budget=st.integers(50, 3_000),
+    other=made.budgets,
+    changes=made.settings,
+)
 def test_any_forecast_adds_up(
     history: list[BaseMessage], turn: Any, budget: int, other: int, changes: dict[str, Any]
 ) -> None:

@@ -11,13 +11,16 @@ import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langgraph.store.base import Op
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget import ContextPipeline, TiktokenCounter
 from langchain_ctxbudget.history import elsewhere
 from tests.conversations import BagOfWords
 
 SCOPE = {"user_id": "ada", "conversation_id": "c1"}
-PROMPTS, MOST_TOKENIZED = 5, 32
-"""Of a prompt: the new messages and the lines that quote them, the question, the block, and some passages."""
+PROMPTS = 5
+MOST_TOKENIZED = 32
+"""Of a prompt: the new messages and the lines that quote them, the question, the block, and some
+passages."""
 
 
 class Counting(InMemoryStore):
@@ -28,7 +31,9 @@ class Counting(InMemoryStore):
     def batch(self, ops: Iterable[Op]) -> list[Any]:
         asked = list(ops)
         found = super().batch(asked)
-        if threading.current_thread() is threading.main_thread():  # sealing in the background is no turn's work
+        if (
+            threading.current_thread() is threading.main_thread()
+        ):  # sealing in the background is no turn's work
             self.operations += len(asked)
             self.characters += len(repr(asked)) + len(repr(found))
         return found
@@ -40,15 +45,27 @@ def work(length: int) -> tuple[list[int], ...]:
     words = [f"w{number}" for number in range(500)]
 
     def said(number: int) -> BaseMessage:
-        return (HumanMessage, AIMessage)[number % 2](" ".join(rng.choices(words, k=12)), id=f"m{number}")
+        return (HumanMessage, AIMessage)[number % 2](
+            " ".join(rng.choices(words, k=12)), id=f"m{number}"
+        )
 
-    store, embeddings = Counting(), BagOfWords()
-    tokenized, embedded, operations, characters = [], [], [], []
-    with ContextPipeline({"max_context_tokens": 4_096, "learn": False}, store=store, embeddings=embeddings) as pipeline:
+    store = Counting()
+    embeddings = BagOfWords()
+    tokenized = []
+    embedded = []
+    operations = []
+    characters = []
+    with ContextPipeline(
+        {"max_context_tokens": 4_096, "learn": False}, store=store, embeddings=embeddings
+    ) as pipeline:
         pipeline.add_messages([said(number) for number in range(length)], **SCOPE)
         for prompt in range(PROMPTS + 1):
-            store.operations, store.characters, embeddings.asked = 0, 0, []
-            pipeline.add_messages([said(length + 2 * prompt), said(length + 2 * prompt + 1)], **SCOPE)
+            store.operations = 0
+            store.characters = 0
+            embeddings.asked = []
+            pipeline.add_messages(
+                [said(length + 2 * prompt), said(length + 2 * prompt + 1)], **SCOPE
+            )
             context = pipeline.assemble(f"What of w{prompt} and w{prompt + 9}?", **SCOPE)
             tokenized.append(context.report.tokenizer_calls)
             embedded.append(len(embeddings.asked))
@@ -57,11 +74,15 @@ def work(length: int) -> tuple[list[int], ...]:
     return tokenized[1:], embedded[1:], operations[1:], characters[1:]
 
 
-@pytest.mark.parametrize("lengths", [(300, 5_000), pytest.param((1_000, 50_000), marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "lengths", [(300, 5_000), pytest.param((1_000, 50_000), marks=pytest.mark.slow)]
+)
 def test_it_is_the_same_in_a_short_and_in_a_long_conversation(lengths: tuple[int, int]) -> None:
     short, long = map(work, lengths)
     assert max(*short[0], *long[0]) <= MOST_TOKENIZED
-    *short_counts, short_size = [median(each) for each in short]  # a step of compaction writes its cut
+    *short_counts, short_size = [
+        median(each) for each in short
+    ]  # a step of compaction writes its cut
     *long_counts, long_size = [median(each) for each in long]
     assert short_counts == long_counts
     assert long_size <= 1.1 * short_size  # numbers are longer
@@ -78,7 +99,11 @@ class CountingCounter(TiktokenCounter):
 def turn_of(calls: int) -> list[BaseMessage]:
     turn: list[BaseMessage] = [HumanMessage("Find the leak.", id="job")]
     for n in range(calls):
-        turn.append(AIMessage("", id=f"c{n}", tool_calls=[{"name": "look", "args": {"at": n}, "id": f"t{n}"}]))
+        turn.append(
+            AIMessage(
+                "", id=f"c{n}", tool_calls=[{"name": "look", "args": {"at": n}, "id": f"t{n}"}]
+            )
+        )
         turn.append(ToolMessage(f"Valve {n} is shut, " * 8, id=f"r{n}", tool_call_id=f"t{n}"))
     return turn
 
@@ -86,10 +111,14 @@ def turn_of(calls: int) -> list[BaseMessage]:
 def test_a_call_of_an_agent_counts_no_more_messages_late_in_its_turn_than_early() -> None:
     turn = turn_of(400)
     counted = {}
-    with ContextPipeline({"max_context_tokens": 4_096, "learn": False}, token_counter=CountingCounter()) as pipeline:
+    with ContextPipeline(
+        {"max_context_tokens": 4_096, "learn": False}, token_counter=CountingCounter()
+    ) as pipeline:
         for calls in range(401):
             CountingCounter.counted = 0
-            pipeline.assemble(turn[: 1 + 2 * calls], tools=[{"name": "look", "description": "Looks."}], **SCOPE)
+            pipeline.assemble(
+                turn[: 1 + 2 * calls], tools=[{"name": "look", "description": "Looks."}], **SCOPE
+            )
             counted[calls] = CountingCounter.counted
     early, late = ([counted[calls] for calls in range(end - 100, end)] for end in (200, 400))
     assert sum(late) <= 1.05 * sum(early)
@@ -123,7 +152,15 @@ def change_status(turn: list[BaseMessage]) -> None:
     turn[8].status = "error"  # type: ignore[attr-defined]
 
 
-CHANGES = [change_content, change_block, change_calls, change_args, change_name, change_mark, change_status]
+CHANGES = [
+    change_content,
+    change_block,
+    change_calls,
+    change_args,
+    change_name,
+    change_mark,
+    change_status,
+]
 
 
 def turn_with_blocks() -> list[BaseMessage]:
@@ -165,9 +202,16 @@ def test_a_message_of_an_agents_history_is_stored_as_it_is_changed_in_place(
 
 
 def test_a_message_of_an_agents_history_that_is_changed_in_place_is_an_edit() -> None:
-    history: list[BaseMessage] = [HumanMessage("My bike is blue.", id="a"), AIMessage("Noted.", id="b")]
+    history: list[BaseMessage] = [
+        HumanMessage("My bike is blue.", id="a"),
+        AIMessage("Noted.", id="b"),
+    ]
     with ContextPipeline({"learn": False}) as pipeline:
-        for text, mark in (("My bike is blue.", None), ("My bike is red.", None), ("My bike is red.", "keep")):
+        for text, mark in (
+            ("My bike is blue.", None),
+            ("My bike is red.", None),
+            ("My bike is red.", "keep"),
+        ):
             history[0].content = text
             history[0].additional_kwargs.update({"ctxbudget": mark} if mark else {})
             pipeline.sync(history, **SCOPE)
@@ -183,7 +227,9 @@ def test_what_cannot_say_whether_it_is_equal_is_taken_for_changed() -> None:
             pipeline.sync([asked, answer], user_id="ada", conversation_id="state")
 
 
-def test_messages_of_other_conversations_are_made_candidates_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_of_other_conversations_are_made_candidates_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     made: list[object] = []
     real = elsewhere.OtherMessage
 
@@ -193,7 +239,9 @@ def test_messages_of_other_conversations_are_made_candidates_once(monkeypatch: p
 
     monkeypatch.setattr(elsewhere, "OtherMessage", counted)
     pipeline = ContextPipeline({"learn": False})
-    pipeline.conversation("old", user_id="ada").add(HumanMessage("My bike is blue."), HumanMessage("My car is red."))
+    pipeline.conversation("old", user_id="ada").add(
+        HumanMessage("My bike is blue."), HumanMessage("My car is red.")
+    )
     chat = pipeline.conversation("new", user_id="ada")
     for question in ("Which colour is my bike?", "Which colour is my car?"):
         chat.assemble(question)

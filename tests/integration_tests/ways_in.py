@@ -1,4 +1,7 @@
-"""Every way into the package, each to run a scripted conversation: one blocking form, see `test_both_forms`."""
+"""Every way into the package, each to run a scripted conversation.
+
+One blocking form, see `test_both_forms`.
+"""
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -7,7 +10,14 @@ from typing import Annotated, Any
 
 from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware
-from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, SystemMessage, ToolCall
+from langchain_core.messages import (
+    AIMessage,
+    AnyMessage,
+    BaseMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolCall,
+)
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
@@ -19,10 +29,19 @@ from langgraph.store.memory import InMemoryStore
 from langgraph.types import Command, Durability
 from pydantic import SecretStr
 from typing_extensions import TypedDict
+
 from langchain_ctxbudget import BudgetedChatMessageHistory, ContextPipeline, build_context_graph
 from langchain_ctxbudget.middleware import ContextBudgetMiddleware
 from langchain_ctxbudget.report import ContextReport
-from tests.integration_tests.scripted_agent import SYSTEM_PROMPT, Script, Turn, as_stored, book, named, run_tool
+from tests.integration_tests.scripted_agent import (
+    SYSTEM_PROMPT,
+    Script,
+    Turn,
+    as_stored,
+    book,
+    named,
+    run_tool,
+)
 from tests.integration_tests.strict_openai_server import StrictOpenAIServer
 
 USER = "ada"
@@ -138,7 +157,8 @@ class GraphAgent(Agent):
         assert "__interrupt__" not in self._run(Command(resume=turn.decision))
 
     def _run(self, given: object) -> Any:
-        config, self.config = self.config, self.parts.config
+        config = self.config
+        self.config = self.parts.config
         return self.graph.invoke(given, config, durability=self.parts.durability)
 
     def messages(self) -> list[BaseMessage]:
@@ -153,8 +173,13 @@ class GraphAgent(Agent):
     def rewind(self, kept: Sequence[BaseMessage]) -> None:
         config = self.parts.config
         states = self.graph.get_state_history(config)
-        earlier = next(state for state in states if state.values.get("messages") == kept and not state.next)
-        self.config = {**config, "configurable": {**config["configurable"], **earlier.config["configurable"]}}
+        earlier = next(
+            state for state in states if state.values.get("messages") == kept and not state.next
+        )
+        self.config = {
+            **config,
+            "configurable": {**config["configurable"], **earlier.config["configurable"]},
+        }
 
     def saved(self) -> Any:
         saver = self.parts.saver
@@ -166,10 +191,17 @@ class GraphAgent(Agent):
         for place, values in zip(places, saved, strict=True):
             place.update(values)
 
-    def loop(self, state: type[Any], prompt: Callable[[Any], list[BaseMessage]], context: Any = None) -> Any:
+    def loop(
+        self, state: type[Any], prompt: Callable[[Any], list[BaseMessage]], context: Any = None
+    ) -> Any:
         """An agent's loop as LangGraph's documentation writes it, with or without a node in front of the model."""
-        graph, bound, first = StateGraph(state), self.parts.bound, "model"
-        graph.add_node("model", RunnableLambda(prompt) | bound | RunnableLambda(lambda reply: {"messages": [reply]}))
+        graph = StateGraph(state)
+        bound = self.parts.bound
+        first = "model"
+        graph.add_node(
+            "model",
+            RunnableLambda(prompt) | bound | RunnableLambda(lambda reply: {"messages": [reply]}),
+        )
         graph.add_node("tools", self.parts.tool_node)
         if context is not None:
             first = "context"
@@ -189,7 +221,11 @@ class WithoutThePackage(GraphAgent):
 
     def build(self) -> Any:
         def newest_turn(state: PlainState) -> list[BaseMessage]:
-            asked = max(n for n, message in enumerate(state["messages"]) if isinstance(message, HumanMessage))
+            asked = max(
+                n
+                for n, message in enumerate(state["messages"])
+                if isinstance(message, HumanMessage)
+            )
             return [SystemMessage(SYSTEM_PROMPT), *state["messages"][asked:]]
 
         return self.loop(PlainState, newest_turn)
@@ -213,9 +249,11 @@ class PreModelHook(GraphAgent):
         hook = build_context_graph(parts.pipeline, tools=parts.tools)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
-            from langgraph.prebuilt import create_react_agent  # noqa: PLC0415
+            from langgraph.prebuilt import create_react_agent
 
-            return create_react_agent(parts.model, parts.tool_node, pre_model_hook=hook, checkpointer=parts.saver)
+            return create_react_agent(
+                parts.model, parts.tool_node, pre_model_hook=hook, checkpointer=parts.saver
+            )
 
 
 class Middleware(GraphAgent):
@@ -227,7 +265,9 @@ class Middleware(GraphAgent):
                 return parts.named(request, handler)
 
         budget = ContextBudgetMiddleware(parts.pipeline, recall_tool=parts.recall_tool)
-        return create_agent(parts.model, list(parts.tools), middleware=[Named(), budget], checkpointer=parts.saver)
+        return create_agent(
+            parts.model, list(parts.tools), middleware=[Named(), budget], checkpointer=parts.saver
+        )
 
 
 # -- Loops of the application's own
@@ -245,7 +285,9 @@ class PlainLoop(Agent):
         """The turn so far."""
 
     def prompt(self) -> list[BaseMessage]:
-        return self.parts.pipeline.assemble(list(self.said), **self.parts.scope, tools=self.parts.tools).messages
+        return self.parts.pipeline.assemble(
+            list(self.said), **self.parts.scope, tools=self.parts.tools
+        ).messages
 
     def begin(self, turn: Turn) -> bool:
         self.said = [turn.message]
@@ -311,7 +353,9 @@ class WindowInALoop(PlainLoop):
 
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
-        self.history = BudgetedChatMessageHistory(parts.thread, user_id=USER, pipeline=parts.pipeline)
+        self.history = BudgetedChatMessageHistory(
+            parts.thread, user_id=USER, pipeline=parts.pipeline
+        )
         self.written: list[BaseMessage] = []
 
     def prompt(self) -> list[BaseMessage]:
@@ -319,7 +363,9 @@ class WindowInALoop(PlainLoop):
         return [SystemMessage(SYSTEM_PROMPT), *self.history.window(self.parts.window_tokens)]
 
     def end(self) -> None:
-        self.history.add_messages([m for m in self.said if not any(m is known for known in self.written)])
+        self.history.add_messages(
+            [m for m in self.said if not any(m is known for known in self.written)]
+        )
         self.written = list(self.said)
 
 
@@ -373,8 +419,15 @@ def outcome_of(way: type[Agent], script: Script, *, budget_tokens: int, **parts:
             return script.answer(body)
 
         server.answer = answer
-        stored = converse(way(Parts(model=model_at(server.url), pipeline=pipeline, **parts)), script.turns)
-        return Outcome([as_stored(message) for message in stored], server.refused, list(server.received), reports)
+        stored = converse(
+            way(Parts(model=model_at(server.url), pipeline=pipeline, **parts)), script.turns
+        )
+        return Outcome(
+            [as_stored(message) for message in stored],
+            server.refused,
+            list(server.received),
+            reports,
+        )
 
 
 def converse(agent: Agent, turns: Sequence[Turn]) -> list[BaseMessage]:

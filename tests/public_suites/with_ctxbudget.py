@@ -1,4 +1,6 @@
-"""A pytest plugin for the test suites of other packages: it puts this package where `CTXBUDGET_WHERE` says.
+"""A pytest plugin for the test suites of other packages.
+
+It puts this package where `CTXBUDGET_WHERE` says.
 
 `middleware`: last in the list of every agent of `create_agent`; `hook`: before the model of every agent of
 `create_react_agent` that has no hook of its own; `store`: in the place of every `InMemoryStore`. `nowhere` is what to
@@ -21,6 +23,7 @@ import langgraph.prebuilt
 import langgraph.prebuilt.chat_agent_executor
 import langgraph.store.memory
 import pytest
+
 from langchain_ctxbudget import ChromaStore, build_context_graph
 from langchain_ctxbudget.middleware import ContextBudgetMiddleware
 
@@ -37,7 +40,9 @@ def with_middleware(create: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(create)
     def create_agent(*args: Any, middleware: Any = (), **kwargs: Any) -> Any:
         concerned.update(running)
-        ours = [ContextBudgetMiddleware(SETTINGS, default_user="ada")] if WHERE == "middleware" else []
+        ours = (
+            [ContextBudgetMiddleware(SETTINGS, default_user="ada")] if WHERE == "middleware" else []
+        )
         return create(*args, middleware=[*middleware, *ours], **kwargs)
 
     return create_agent
@@ -49,7 +54,9 @@ def with_hook(create: Callable[..., Any]) -> Callable[..., Any]:
         concerned.update(running)
         if pre_model_hook is None:
             ours = WHERE == "hook"
-            pre_model_hook = build_context_graph(SETTINGS, default_user="ada") if ours else as_they_are
+            pre_model_hook = (
+                build_context_graph(SETTINGS, default_user="ada") if ours else as_they_are
+            )
         return create(*args, pre_model_hook=pre_model_hook, **kwargs)
 
     return create_react_agent
@@ -71,9 +78,9 @@ def counted(kind: type[Any]) -> type[Any]:
 langchain.agents.create_agent = langchain.agents.factory.create_agent = with_middleware(  # type: ignore[assignment]
     langchain.agents.factory.create_agent
 )
-langgraph.prebuilt.create_react_agent = langgraph.prebuilt.chat_agent_executor.create_react_agent = with_hook(
+langgraph.prebuilt.create_react_agent = (
     langgraph.prebuilt.chat_agent_executor.create_react_agent
-)
+) = with_hook(langgraph.prebuilt.chat_agent_executor.create_react_agent)
 langgraph.store.memory.InMemoryStore = counted(  # type: ignore[misc]
     ChromaStore if WHERE == "store" else langgraph.store.memory.InMemoryStore
 )
@@ -92,5 +99,9 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_sessionfinish() -> None:
-    outcomes = {"passed": sorted(passed - set(failures)), "failures": failures, "concerned": sorted(concerned)}
+    outcomes = {
+        "passed": sorted(passed - set(failures)),
+        "failures": failures,
+        "concerned": sorted(concerned),
+    }
     Path(os.environ["CTXBUDGET_OUTCOMES"]).write_text(json.dumps(outcomes), encoding="utf-8")

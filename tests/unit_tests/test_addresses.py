@@ -1,6 +1,7 @@
 """Which strings are paths and addresses, and which are the texts of documents."""
 
 import pytest
+
 from langchain_ctxbudget.documents import addresses
 
 PATHS = [
@@ -91,6 +92,8 @@ def test_a_text_is_neither_a_path_nor_an_address(text: str) -> None:
     assert not addresses.is_address(text)
 
 
-@pytest.mark.parametrize("text", ["https://example.com", "http://a/b.html?c=1 ", "s3://bucket/x.pdf", "file:///x.md"])
+@pytest.mark.parametrize(
+    "text", ["https://example.com", "http://a/b.html?c=1 ", "s3://bucket/x.pdf", "file:///x.md"]
+)
 def test_an_address_alone_is_one(text: str) -> None:
     assert addresses.is_address(text)

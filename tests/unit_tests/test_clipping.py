@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
+
 from langchain_ctxbudget.messages import clip_message, clip_text
 from langchain_ctxbudget.messages.clipping import MIN_TEXT_TOKENS
 from langchain_ctxbudget.tokens import TiktokenCounter
@@ -17,7 +18,10 @@ TIKTOKEN = TiktokenCounter()
 FAMILY = "👩‍👩‍👧‍👦"
 MARKER = re.compile(r"\n\[… ([0-9,]+) tokens left out …\]\n")
 SENTENCE = "The parcel came on Tuesday, so Ada wrote back before lunch and asked who had sent it. "
-LINES = "".join(f"2026-11-20 10:{i // 60 % 60:02}:{i % 60:02} request {i * 7919:08x} took it\n" for i in range(4000))
+LINES = "".join(
+    f"2026-11-20 10:{i // 60 % 60:02}:{i % 60:02} request {i * 7919:08x} took it\n"
+    for i in range(4000)
+)
 PIECES = (
     SENTENCE * 4,
     "我住在柏林的一个小房子里。今天天气很好。" * 4,
@@ -54,13 +58,17 @@ def test_a_clipped_text_is_head_marker_and_tail():
         assert clip_text(LINES, TIKTOKEN.count_text, budget) is None
 
 
-REFERENCES = st.one_of(st.none(), st.text(max_size=120), st.sampled_from(["m-abc", "x" * 101, "a b", "𓀀" * 100]))
+REFERENCES = st.one_of(
+    st.none(), st.text(max_size=120), st.sampled_from(["m-abc", "x" * 101, "a b", "𓀀" * 100])
+)
 
 
 @pytest.mark.parametrize("name", COUNTERS)
 @settings(deadline=None, max_examples=40)
 @given(ANY_TEXT, st.integers(-5, 600), REFERENCES)
-def test_a_clipped_text_fits_whatever_counts_and_takes_seven_counts_at_most(name, text, budget, reference):
+def test_a_clipped_text_fits_whatever_counts_and_takes_seven_counts_at_most(
+    name, text, budget, reference
+):
     counted = []
 
     def count(said):
@@ -80,21 +88,33 @@ def test_a_cut_falls_between_lines_where_one_ends_near():
 REPORT = "".join(f"case {i:04} passed in {i % 7} ms\n" for i in range(900))
 ERROR = "ValueError: no ledger named 'q3'\n"
 DIFF = "".join(
-    f"diff --git a/m{i}.py b/m{i}.py\n@@ -1,40 +1,40 @@\n" + f" same{i}\n" * 60 + f"-old{i}\n+new{i}\n"
+    f"diff --git a/m{i}.py b/m{i}.py\n@@ -1,40 +1,40 @@\n"
+    + f" same{i}\n" * 60
+    + f"-old{i}\n+new{i}\n"
     for i in range(12)
 )
 HITS = "".join(f"src/m{i // 60}.py:{i % 60}: budget = {i}\n" for i in range(600))
 CODE = "".join(f"def job{i}(room):\n" + f"    room.add({i})\n" * 40 for i in range(12))
 NOTES = "".join(f"## Part {i}\n\n" + SENTENCE * 12 + "\n\n" for i in range(12))
-TABLE = "| id | name | price |\n|---|---|--:|\n" + "".join(f"| {i} | tool {i} | {i % 17}.99 |\n" for i in range(900))
+TABLE = "| id | name | price |\n|---|---|--:|\n" + "".join(
+    f"| {i} | tool {i} | {i % 17}.99 |\n" for i in range(900)
+)
 KINDS = {
-    "a table": (TABLE, ("| id | name | price |\n|---|---|--:|\n| 0 |", "| 437 | tool 437 |", "| 899 |"), ("437",)),
+    "a table": (
+        TABLE,
+        ("| id | name | price |\n|---|---|--:|\n| 0 |", "| 437 | tool 437 |", "| 899 |"),
+        ("437",),
+    ),
     "a log": (REPORT[:9_000] + ERROR + REPORT[9_000:], (ERROR,), ()),
     "a diff": (DIFF, tuple(f"diff --git a/m{i}.py" for i in range(12)), ()),
     "search hits": (HITS, tuple(f"src/m{i}.py:0:" for i in range(10)), ()),
     "code": (CODE, tuple(f"def job{i}(" for i in range(12)), ()),
     "prose": (NOTES, tuple(f"## Part {i}\n" for i in range(12)), ()),
-    "what was looked for": (REPORT[:9_000] + "Ada pays the plumber\n" + REPORT[9_000:], ("Ada pays",), ("plumber",)),
+    "what was looked for": (
+        REPORT[:9_000] + "Ada pays the plumber\n" + REPORT[9_000:],
+        ("Ada pays",),
+        ("plumber",),
+    ),
 }
 
 
@@ -116,7 +136,10 @@ def test_json_that_is_nested_too_deep_is_clipped_as_text():
 def test_json_keeps_its_keys_the_ends_of_its_lists_and_what_is_left_out_of_each():
     items = [{"id": i, "name": f"item {i}", "note": "lorem ipsum " * 50} for i in range(93)]
     clipped = clip_text(
-        json.dumps({"items": items, "total": 93, "next": None}), TIKTOKEN.count_text, 300, reference="#4"
+        json.dumps({"items": items, "total": 93, "next": None}),
+        TIKTOKEN.count_text,
+        300,
+        reference="#4",
     )
     form, _, marker = clipped.partition("\n")
     read = json.loads(form)
@@ -131,11 +154,15 @@ def test_json_keeps_its_keys_the_ends_of_its_lists_and_what_is_left_out_of_each(
     assert NAMED.fullmatch(f"\n{marker}")[2] == "#4"
 
 
-NAMED = re.compile(r'\n\[… ([0-9,]+) tokens left out; all of it has the reference "([^"\n]+)" …\]\n')
+NAMED = re.compile(
+    r'\n\[… ([0-9,]+) tokens left out; all of it has the reference "([^"\n]+)" …\]\n'
+)
 
 
 def test_the_marker_names_the_reference():
-    head, _, reference, tail = NAMED.split(clip_text(LINES, TIKTOKEN.count_text, 500, reference="m-abc"))
+    head, _, reference, tail = NAMED.split(
+        clip_text(LINES, TIKTOKEN.count_text, 500, reference="m-abc")
+    )
     assert (reference, LINES.startswith(head), LINES.endswith(tail)) == ("m-abc", True, True)
 
 
@@ -243,7 +270,13 @@ def test_items_and_the_reasoning_that_led_to_them_go_together():
 
 def test_a_call_stays_when_the_items_beside_it_go():
     call = {"name": "f", "args": {}, "id": "call_1", "type": "tool_call"}
-    block = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "f", "arguments": "{}"}
+    block = {
+        "type": "function_call",
+        "id": "fc_1",
+        "call_id": "call_1",
+        "name": "f",
+        "arguments": "{}",
+    }
     message = AIMessage([REASONING, text(2_000), block], tool_calls=[call])
     made = clip_media(message, 500)
     assert kinds_of(made) == ["text", "function_call"]
@@ -266,7 +299,9 @@ def test_a_screen_that_is_given_as_an_address_alone_is_a_picture():
     REFERENCES,
 )
 def test_a_clipped_message_fits(make, content, budget, reference):
-    clipped = clip_message(make(content), TIKTOKEN.count_message, TIKTOKEN.count_text, budget, reference=reference)
+    clipped = clip_message(
+        make(content), TIKTOKEN.count_message, TIKTOKEN.count_text, budget, reference=reference
+    )
     assert clipped is None or TIKTOKEN.count_message(clipped) <= budget
 
 

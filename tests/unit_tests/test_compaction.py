@@ -2,6 +2,7 @@
 
 from hypothesis import example, given
 from hypothesis import strategies as st
+
 from langchain_ctxbudget.history.compact import move_cut, strategy_for
 from langchain_ctxbudget.history.tree import FAN_OUT, FINE_NODES, Tree, frontier
 from tests.conversations import opened
@@ -17,7 +18,9 @@ def histories(draw, max_cost=60):
 
 def moved(costs, safe=None, starts=(), *, room=100, trigger=0.8, target=0.4, keep=0):
     safe = [True] * len(costs) if safe is None else safe
-    return move_cut(costs.__getitem__, safe, set(starts), room=room, trigger=trigger, target=target, keep=keep)
+    return move_cut(
+        costs.__getitem__, safe, set(starts), room=room, trigger=trigger, target=target, keep=keep
+    )
 
 
 @st.composite
@@ -36,7 +39,9 @@ def test_the_cut_goes_down_to_the_target_at_a_safe_place_or_the_end_of_a_segment
     assert moved([10] * 9) == 5
     assert moved([10] * 9, unsafe) == 7
     assert moved([10] * 9, starts=[0, 4, 8]) == 4
-    assert moved([10] * 20, starts=[0, 13], target=0.4, trigger=0.8) == 16  # that segment ends near the trigger
+    assert (
+        moved([10] * 20, starts=[0, 13], target=0.4, trigger=0.8) == 16
+    )  # that segment ends near the trigger
     assert moved([10] * 20, starts=[0, 14, 17]) == 17
     assert moved([10] * 4, starts=[0, 2]) == 0
     assert moved([]) == 0
@@ -58,8 +63,13 @@ def test_the_cut_is_within_the_history_and_safe_and_the_newest_messages_stay(his
 
 
 @given(histories(), limits())
-@example(([1, 1, 1, 1], [True, False, False, False], set()), {"room": 4, "keep": 1, "target": 0.5, "trigger": 1.0})
-def test_what_stays_is_what_is_kept_or_half_way_to_the_trigger_or_one_group_that_the_room_holds(history, limit):
+@example(
+    ([1, 1, 1, 1], [True, False, False, False], set()),
+    {"room": 4, "keep": 1, "target": 0.5, "trigger": 1.0},
+)
+def test_what_stays_is_what_is_kept_or_half_way_to_the_trigger_or_one_group_that_the_room_holds(
+    history, limit
+):
     costs, safe, starts = history
     cut = moved(costs, safe, starts, **limit)
     most = limit["room"] * max(limit["target"], (limit["target"] + limit["trigger"]) / 2)
@@ -92,7 +102,9 @@ def test_a_tree_is_the_same_whether_messages_come_at_once_one_by_one_or_again(te
 @given(st.integers(0, 3_000))
 def test_a_frontier_covers_every_segment_once_and_is_coarser_the_older(segments):
     nodes = frontier(range(segments + 1), segments)
-    assert [first for node in nodes for first in range(node.first, node.end)] == list(range(segments))
+    assert [first for node in nodes for first in range(node.first, node.end)] == list(
+        range(segments)
+    )
     levels = [node.level for node in nodes]
     assert levels == sorted(levels, reverse=True)
     assert all(levels.count(level) <= FINE_NODES + FAN_OUT - 1 for level in levels)

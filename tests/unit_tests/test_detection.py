@@ -5,11 +5,16 @@ import unicodedata
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+
 from langchain_ctxbudget.knowledge.known import Detectable, Detection, Detector
 
-WORDS = st.sampled_from(["alpha", "Straße", "CAFÉ", "new", "york", "c++", "@sarah", "東京", "हिन्दी", "x1", "node.js"])
+WORDS = st.sampled_from(
+    ["alpha", "Straße", "CAFÉ", "new", "york", "c++", "@sarah", "東京", "हिन्दी", "x1", "node.js"]
+)
 NAMES = st.lists(WORDS, min_size=1, max_size=3).map(" ".join)
-MESSAGES = st.lists(WORDS | st.sampled_from(["and", "?", "(", "alphabet", "renew"]), max_size=12).map(" ".join)
+MESSAGES = st.lists(
+    WORDS | st.sampled_from(["and", "?", "(", "alphabet", "renew"]), max_size=12
+).map(" ".join)
 
 
 def thing(name, *aliases, importance=0.5):
@@ -65,14 +70,23 @@ def test_a_thing_is_found_by_all_terms_of_a_name():
 
 
 def test_a_vector_counts_where_it_stands_out():
-    eye, same = np.eye(20, dtype=np.float32), np.tile(np.asarray([[1.0, 0.0]], np.float32), (20, 1))
-    assert Detector(others(20), eye).detect("?", query=eye[3] * 5) == [Detection("filler3", 0.7, "similar")]
+    eye = np.eye(20, dtype=np.float32)
+    same = np.tile(np.asarray([[1.0, 0.0]], np.float32), (20, 1))
+    assert Detector(others(20), eye).detect("?", query=eye[3] * 5) == [
+        Detection("filler3", 0.7, "similar")
+    ]
     far = np.zeros((20, 20), np.float32)
     far[:, 0], far[3] = 1, np.eye(20)[1]
     aside = 0.49 * np.eye(20)[1] + np.sqrt(1 - 0.49**2) * np.eye(20)[2]
     alone = np.zeros((20, 2), np.float32)
     alone[1, 0] = 1
-    for vectors, query in ((same, same[0]), (far, aside), (alone, alone[1]), (eye, np.zeros(20)), (eye, None)):
+    for vectors, query in (
+        (same, same[0]),
+        (far, aside),
+        (alone, alone[1]),
+        (eye, np.zeros(20)),
+        (eye, None),
+    ):
         assert Detector(others(20), vectors).detect("?", query=query) == []
 
 
@@ -88,13 +102,23 @@ def test_what_was_named_before_fades():
         expected = [Detection("sarah", confidence, "salient")] if confidence else []
         assert found("What does she think?", sarah, recent=recent) == expected
     assert found("What does she think?", sarah) == []
-    assert found("Sarah?", sarah, recent=["Sarah Chen called"]) == [Detection("sarah", 0.9, "alias")]
+    assert found("Sarah?", sarah, recent=["Sarah Chen called"]) == [
+        Detection("sarah", 0.9, "alias")
+    ]
 
 
-@given(st.lists(NAMES, min_size=1, max_size=8, unique=True), MESSAGES, st.randoms(use_true_random=False))
+@given(
+    st.lists(NAMES, min_size=1, max_size=8, unique=True),
+    MESSAGES,
+    st.randoms(use_true_random=False),
+)
 def test_case_spacing_composition_and_the_order_of_things_do_not_matter(names, message, random):
     things = [thing(name) for name in names]
     detector = Detector(things)
-    for form in (message.upper(), message.replace(" ", " \n\t"), unicodedata.normalize("NFD", message)):
+    for form in (
+        message.upper(),
+        message.replace(" ", " \n\t"),
+        unicodedata.normalize("NFD", message),
+    ):
         assert detector.named(form) == detector.named(message)
     assert Detector(random.sample(things, len(things))).detect(message) == detector.detect(message)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+
 from langchain_ctxbudget.errors import EmbeddingsUnavailableError
 from langchain_ctxbudget.search import LocalEmbeddings, local_embeddings_available, vectors
 
@@ -25,7 +26,9 @@ def test_every_text_has_a_vector_of_length_1_or_0(texts: list[str]) -> None:
         assert np.linalg.norm(vector) == pytest.approx(1 if text else 0, abs=1e-5)
 
 
-def test_where_they_are_not_installed_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_they_are_not_installed_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(vectors, "find_spec", lambda _: None)
     assert not local_embeddings_available()
     with pytest.raises(EmbeddingsUnavailableError, match="pip install wordllama"):

@@ -1,4 +1,7 @@
-"""Summaries made of the conversation's own sentences: what is kept, what a summary chooses, what a node keeps."""
+"""Summaries made of the conversation's own sentences.
+
+What is kept, what a summary chooses, what a node keeps.
+"""
 
 import os
 import subprocess
@@ -10,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from langchain_ctxbudget.history import Line, choose, keep_sentences
 from langchain_ctxbudget.history.extractive import (
     CHARACTERS_PER_NODE,
@@ -20,7 +24,9 @@ from langchain_ctxbudget.history.extractive import (
     merge,
 )
 
-WORDS = st.sampled_from("bike blue decided Redis 42 open question Berlin main.py the of error".split())
+WORDS = st.sampled_from(
+    "bike blue decided Redis 42 open question Berlin main.py the of error".split()
+)
 TEXTS = st.lists(st.lists(WORDS, max_size=8).map(" ".join), max_size=5).map(". ".join)
 
 
@@ -46,8 +52,15 @@ def test_a_sentence_decides_leaves_open_or_is_plain():
 
 
 def test_small_talk_is_not_kept_and_what_matters_weighs_more():
-    for said in ["Hello there, my friend!", "Thank you so much!", "Let me know if there is anything else.", "Oh no."]:
-        assert [kept.text for kept in keep_sentences([line(f"{said} My bike is blue.")])] == ["My bike is blue."]
+    for said in [
+        "Hello there, my friend!",
+        "Thank you so much!",
+        "Let me know if there is anything else.",
+        "Oh no.",
+    ]:
+        assert [kept.text for kept in keep_sentences([line(f"{said} My bike is blue.")])] == [
+            "My bike is blue."
+        ]
     assert [kept.text for kept in keep_sentences([line("Agreed: Friday.")])] == ["Agreed: Friday."]
     for more, less in [
         (line("My bike is blue as ever."), line("It is blue as ever, my bike.")),
@@ -64,17 +77,24 @@ def test_whole_sentences_of_other_languages_and_without_capitals_are_kept():
 
 @given(LINES, st.integers(0, 10))
 def test_kept_sentences_are_the_best_of_the_messages_own_in_order(lines, limit):
-    everything, kept = keep_sentences(lines, 10_000), keep_sentences(lines, limit)
+    everything = keep_sentences(lines, 10_000)
+    kept = keep_sentences(lines, limit)
     assert len(kept) <= limit
     assert all((a.position, a.order) < (b.position, b.order) for a, b in pairwise(kept))
-    assert all(sentence.text in " ".join(lines[sentence.position].text.split()) for sentence in kept)
+    assert all(
+        sentence.text in " ".join(lines[sentence.position].text.split()) for sentence in kept
+    )
     left_out = [s.score for s in everything if s not in kept]
     assert not kept or not left_out or max(left_out) <= min(s.score for s in kept)
 
 
 def test_a_choice_says_nothing_twice_and_skips_what_does_not_fit():
     assert choose(keep_sentences(messages("My bike is blue.", "My bike is blue.")), [5], 100) == [0]
-    assert choose(keep_sentences(messages("We decided on Redis 7 in main.py.", "My bike is blue.")), [50, 5], 10) == [1]
+    assert choose(
+        keep_sentences(messages("We decided on Redis 7 in main.py.", "My bike is blue.")),
+        [50, 5],
+        10,
+    ) == [1]
     many = [line(f"I keep token{i} in a box.", i) for i in range(POOL)]
     kept = keep_sentences([*many, line("We decided on Redis.", POOL)], 10**6)
     assert POOL in choose(kept, [1] * len(kept), 5)
@@ -98,12 +118,18 @@ def digests(texts, size=5):
 
 def test_a_digest_is_no_larger_at_any_level_and_keeps_decisions_and_names():
     texts = [f"The oak{i} of street {i} costs {i} pounds in oak{i + 1} town." for i in range(500)]
-    texts[33], texts[34], texts[50] = "We decided on Redis.", "Read b.py.", "Read b.py again, please."
+    texts[33], texts[34], texts[50] = (
+        "We decided on Redis.",
+        "Read b.py.",
+        "Read b.py again, please.",
+    )
     level = digests(texts, size=20)
     while len(level) > 1:
         level = [merge(level[i : i + 5]) for i in range(0, len(level), 5)]
         assert all(len(node.sentences) <= KEPT_PER_NODE for node in level)
-        assert all(sum(len(s.text) for s in node.sentences) <= CHARACTERS_PER_NODE for node in level)
+        assert all(
+            sum(len(s.text) for s in node.sentences) <= CHARACTERS_PER_NODE for node in level
+        )
     [top] = level
     assert (top.first, top.end, top.level) == (0, 500, 3)
     assert "We decided on Redis." in [sentence.text for sentence in top.sentences]

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from langchain_ctxbudget.knowledge import BY_USER, Fact, Source
 from langchain_ctxbudget.knowledge.facts import MOST_NAMED, is_expired, learn, pruned
 from langchain_ctxbudget.knowledge.records import LearnedFact
@@ -20,7 +21,10 @@ def ago(days, seconds=0):
 
 def fact(fact_id="f", text="Likes tea", category="preference", *, days=0.0, **rest):
     at = ago(days)
-    return Fact(**{"id": fact_id, "text": text, "category": category, "created_at": at, "last_seen": at} | rest)
+    return Fact(
+        **{"id": fact_id, "text": text, "category": category, "created_at": at, "last_seen": at}
+        | rest
+    )
 
 
 def many(count, *, start=0, **rest):
@@ -56,7 +60,8 @@ facts_of_any_kind = st.lists(
 @given(facts_of_any_kind)
 def test_pruning_leaves_at_most_150_and_every_pinned_fact(facts):
     after = pruned(facts, NOW)
-    kept, pinned = [each for each in after if each.is_current], [each for each in facts if each.pinned]
+    kept = [each for each in after if each.is_current]
+    pinned = [each for each in facts if each.pinned]
     assert set(ids(pinned)) <= set(ids(kept))
     assert len(kept) <= max(150, len(pinned))
     if any(each.ended == "evicted" for each in after):
@@ -89,12 +94,17 @@ def test_what_says_the_same_and_what_does_not():
             assert says_the_same(one, other) is says_the_same(other, one) is same, (one, other)
 
 
-SOURCES = {f"m{number}": Source(conversation_id="c", message_id=f"m{number}", digest="d") for number in range(60)}
+SOURCES = {
+    f"m{number}": Source(conversation_id="c", message_id=f"m{number}", digest="d")
+    for number in range(60)
+}
 TIMES = {f"m{number}": ago(30 - number / 100) for number in range(60)}
 
 
 def says(text, *numbers, category="preference", **rest):
-    return LearnedFact(text=text, category=category, message_ids=tuple(f"m{number}" for number in numbers), **rest)
+    return LearnedFact(
+        text=text, category=category, message_ids=tuple(f"m{number}" for number in numbers), **rest
+    )
 
 
 def home(place, *numbers, **rest):
@@ -108,7 +118,9 @@ def taught(*learned, known=(), now=NOW, said_at=TIMES):
 def test_a_new_fact_has_its_sources_and_when_it_was_said():
     (learned,) = taught(says(" Likes\ntea ", 3, 4, confidence=0.7))
     times = {"created_at": NOW, "last_seen": TIMES["m4"]}
-    assert learned == fact(learned.id, confidence=0.7, sources=(SOURCES["m3"], SOURCES["m4"]), **times)
+    assert learned == fact(
+        learned.id, confidence=0.7, sources=(SOURCES["m3"], SOURCES["m4"]), **times
+    )
 
 
 def test_saying_it_again_makes_it_surer_and_newer():
@@ -120,7 +132,9 @@ def test_saying_it_again_makes_it_surer_and_newer():
 
 def test_same_as_merges_what_reads_differently_and_takes_the_more_precise_text():
     known = fact("k", "Uses TypeScript")
-    (learned,) = taught(says("Writes TypeScript with minimal abstraction", 1, same_as="k"), known=[known])
+    (learned,) = taught(
+        says("Writes TypeScript with minimal abstraction", 1, same_as="k"), known=[known]
+    )
     assert (learned.id, learned.text) == ("k", "Writes TypeScript with minimal abstraction")
     (learned,) = taught(says("TypeScript", 1, same_as="k"), known=[known])
     assert (learned.id, learned.text, len(learned.sources)) == ("k", "Uses TypeScript", 1)
@@ -133,7 +147,9 @@ def test_another_value_for_a_slot_supersedes_the_old_one():
 
 
 def test_what_was_going_to_be_and_now_is_stands_once():
-    old, new = taught(says("Moving to Oslo in May", 1, slot="next Home"), says("Moved to Oslo", 9, slot="Home"))
+    old, new = taught(
+        says("Moving to Oslo in May", 1, slot="next Home"), says("Moved to Oslo", 9, slot="Home")
+    )
     assert (old.superseded_by, new.text, new.is_current) == (new.id, "Moved to Oslo", True)
 
 
@@ -144,12 +160,20 @@ def test_older_news_never_supersedes_newer():
 
 def test_a_pin_is_handed_on():
     old, new = taught(
-        home("Porto", 1), known=[fact("k", "Lives in Lisbon", "identity", days=90, slot="home", pinned=True)]
+        home("Porto", 1),
+        known=[fact("k", "Lives in Lisbon", "identity", days=90, slot="home", pinned=True)],
     )
     assert (old.pinned, new.pinned) == (False, True)
 
 
-TEXTS = ["Likes tea", "Does not like tea", "likes tea.", "Has 2 cats", "Has 3 cats", "Lives in Lisbon"]
+TEXTS = [
+    "Likes tea",
+    "Does not like tea",
+    "likes tea.",
+    "Has 2 cats",
+    "Has 3 cats",
+    "Lives in Lisbon",
+]
 learned_facts = st.lists(
     st.builds(
         says,
@@ -165,7 +189,9 @@ learned_facts = st.lists(
 
 @settings(max_examples=100)
 @given(learned_facts, learned_facts, st.sampled_from([TIMES, None]))
-def test_learning_again_changes_nothing_and_no_slot_has_two_current_values(before, learned, said_at):
+def test_learning_again_changes_nothing_and_no_slot_has_two_current_values(
+    before, learned, said_at
+):
     known = taught(*before, said_at=said_at)
     once = taught(*learned, known=known, said_at=said_at)
     assert taught(*learned, known=once, said_at=said_at) == once

@@ -1,9 +1,14 @@
-"""L1: personality and preferences, what is known about the user, and the snapshot that a conversation keeps of it."""
+"""L1.
+
+Personality and preferences, what is known about the user, and the snapshot that a conversation
+keeps of it.
+"""
 
 from datetime import UTC, datetime, timedelta
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from langchain_ctxbudget.budget import MEMORY_MAX, Layer, Reason, Status
 from langchain_ctxbudget.history import with_headings
 from langchain_ctxbudget.knowledge import BY_USER, Fact, FactsLayer, Knowledge, Source
@@ -51,9 +56,15 @@ def test_personality_stands_first_then_style_then_preferences_which_give_way_fir
         preferences=["Call me Ann."],
     )
     fragments = preference_fragments(polite, words)
-    assert texts(fragments) == ["A ‹context> pirate", "Write lists as bullet points.", "Call me Ann."]
+    assert texts(fragments) == [
+        "A ‹context> pirate",
+        "Write lists as bullet points.",
+        "Call me Ann.",
+    ]
     assert texts(sorted(fragments, key=lambda one: one.value)) == texts(fragments)[::-1]
-    assert {(one.layer, one.reason) for one in fragments} == {(Layer.PREFERENCES, Reason.CONFIGURED)}
+    assert {(one.layer, one.reason) for one in fragments} == {
+        (Layer.PREFERENCES, Reason.CONFIGURED)
+    }
     assert preference_fragments(ContextSettings(), words) == ()
 
 
@@ -74,7 +85,10 @@ def test_facts_stand_under_the_headings_of_their_categories():
     )
     fragments = fact_fragments(FACTS, words, 1_000, titled=False)[0]
     assert {one.text for one in fragments if one.reason is Reason.PINNED} == {"- Is called Ann\n"}
-    assert texts(f for f in fragments if f.expendable) == ["Prefers cats", "Is a nurse"]  # seed 001, stage two
+    assert texts(f for f in fragments if f.expendable) == [
+        "Prefers cats",
+        "Is a nurse",
+    ]  # seed 001, stage two
 
 
 ORDER = ["project", "preference", "identity"]
@@ -96,10 +110,14 @@ any_facts = st.lists(
 def test_facts_with_their_headings_never_cost_more_than_their_budget(facts, budget, titled, count):
     assert count(shown_text(facts, budget, titled=titled, count=count)) <= max(0, budget)
     fragments, chosen = fact_fragments(facts, count, budget, titled=titled)
-    assert [f.id for f in fragments] == [one.id for one in sorted(chosen, key=lambda one: ORDER.index(one.category))]
+    assert [f.id for f in fragments] == [
+        one.id for one in sorted(chosen, key=lambda one: ORDER.index(one.category))
+    ]
     assert all(f.tokens == count(f.text) for f in fragments)
     cost = facts_tokens(facts, count)
-    assert cost > MEMORY_MAX or set(fact_fragments(facts, count, cost, titled=False)[1]) == set(facts)
+    assert cost > MEMORY_MAX or set(fact_fragments(facts, count, cost, titled=False)[1]) == set(
+        facts
+    )
 
 
 def test_a_fact_that_is_not_shown_is_reported_with_the_reason():
@@ -109,10 +127,16 @@ def test_a_fact_that_is_not_shown_is_reported_with_the_reason():
         ({"since": False, "limited": True}, Reason.USAGE_LIMIT),
     ):
         part = left_out(fact("Prefers tea"), words, **flags)
-        assert (part.status, part.reason, part.id, part.tokens) == (Status.OMITTED, reason, "fact/Prefers tea", 3)
+        assert (part.status, part.reason, part.id, part.tokens) == (
+            Status.OMITTED,
+            reason,
+            "fact/Prefers tea",
+            3,
+        )
 
 
-TEA, BOAT = fact("Prefers tea"), fact("Builds a boat", "project")
+TEA = fact("Prefers tea")
+BOAT = fact("Builds a boat", "project")
 KEPT = snapshot_of([TEA], "e1")
 
 
@@ -121,7 +145,9 @@ def knowing(*facts, edited="e1"):
 
 
 def test_a_conversation_keeps_what_it_shows_while_facts_are_learned():
-    assert facts_of(knowing(TEA, BOAT), None) == FactsLayer(shown=(TEA, BOAT), due=True, edited="e1")
+    assert facts_of(knowing(TEA, BOAT), None) == FactsLayer(
+        shown=(TEA, BOAT), due=True, edited="e1"
+    )
     surer = TEA.model_copy(update={"confidence": 0.95, "last_seen": NOW})
     found = facts_of(knowing(BOAT, surer), KEPT)
     assert found == FactsLayer(shown=(surer,), learned_since=(BOAT,), due=False, edited="e1")
@@ -143,13 +169,18 @@ def test_the_snapshot_is_renewed_when_what_it_shows_is_no_longer_so():
 
 
 def test_a_snapshot_has_no_text():
-    assert "secrets" not in snapshot_of([fact("Prefers secrets", id="fact/1")], "").model_dump_json()
+    assert (
+        "secrets" not in snapshot_of([fact("Prefers secrets", id="fact/1")], "").model_dump_json()
+    )
 
 
 def test_what_retrieval_may_quote():
     here = fact("Prefers tea", sources=(Source(conversation_id="open", message_id="m2"),))
-    there = fact("Builds a boat", "project", sources=(Source(conversation_id="c1", message_id="m1"),))
-    by_hand, pinned = fact("Is a nurse", "identity", made_by=BY_USER), fact("Sings", pinned=True)
+    there = fact(
+        "Builds a boat", "project", sources=(Source(conversation_id="c1", message_id="m1"),)
+    )
+    by_hand = fact("Is a nurse", "identity", made_by=BY_USER)
+    pinned = fact("Sings", pinned=True)
     given_ = ContextSettings(preferences=["Be brief."], memories=["Has a dog."])
     parts = [*preference_fragments(given_, words), *memory_fragments(given_, words)]
     found = as_candidates(parts, [here, there, by_hand, pinned], conversation_id="open")

@@ -1,4 +1,7 @@
-"""Files of every accepted format become conversations; every other file is refused with its place."""
+"""Files of every accepted format become conversations.
+
+Every other file is refused with its place.
+"""
 
 import contextlib
 import json
@@ -10,10 +13,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.load import dumpd
-from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    ChatMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+)
 from langchain_core.messages.base import message_to_dict
 from langchain_core.messages.function import FunctionMessage
-from langchain_ctxbudget.cli.formats import ConversationFile, parse_conversations, pick_conversation, read_conversations
+
+from langchain_ctxbudget.cli.formats import (
+    ConversationFile,
+    parse_conversations,
+    pick_conversation,
+    read_conversations,
+)
 from langchain_ctxbudget.errors import ConversationFormatError
 
 HELLO = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Good morning"}]
@@ -41,21 +57,35 @@ def texts(conversation: ConversationFile) -> list[object]:
 
 
 def test_openai_messages_are_read_from_every_container() -> None:
-    as_list, several = json.dumps(HELLO).encode(), lines(*HELLO)
+    as_list = json.dumps(HELLO).encode()
+    several = lines(*HELLO)
     for data in (
         as_list, json.dumps(HELLO, indent=2).encode(), several, several + b"\n\n", b"\xef\xbb\xbf" + as_list,
         json.dumps({"model": "gpt", "messages": HELLO}).encode()
     ):  # fmt: skip
         [conversation] = parse_conversations(data)
-        assert [(m.type, m.content) for m in conversation.messages] == [("human", "Hello"), ("ai", "Good morning")]
+        assert [(m.type, m.content) for m in conversation.messages] == [
+            ("human", "Hello"),
+            ("ai", "Good morning"),
+        ]
 
 
 def test_calls_of_openai_are_read() -> None:
     def call(arguments: object) -> dict[str, Any]:
-        return {"id": "c1", "type": "function", "function": {"name": "find", "arguments": arguments}}
+        return {
+            "id": "c1",
+            "type": "function",
+            "function": {"name": "find", "arguments": arguments},
+        }
 
     [message] = one(
-        [{"role": "assistant", "content": None, "tool_calls": [call(one) for one in ('{"q": "rye"}', "", None, {})]}]
+        [
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [call(one) for one in ('{"q": "rye"}', "", None, {})],
+            }
+        ]
     ).messages
     assert isinstance(message, AIMessage)
     assert [made["args"] for made in message.tool_calls] == [{"q": "rye"}, {}, {}, {}]
@@ -77,10 +107,20 @@ def test_times_become_created_at() -> None:
 
 LANGCHAIN: list[BaseMessage] = [
     SystemMessage("Be kind", id="s"),
-    HumanMessage("Find rye", id="h", name="Maya", additional_kwargs={"created_at": "2026-08-03T09:12:00"}),
+    HumanMessage(
+        "Find rye", id="h", name="Maya", additional_kwargs={"created_at": "2026-08-03T09:12:00"}
+    ),
     HumanMessage([{"type": "text", "text": "Look"}, {"type": "image", "url": "u"}], id="parts"),
-    AIMessage("", id="a", tool_calls=[{"name": "find", "args": {"q": {"deep": [1]}}, "id": "c1", "type": "tool_call"}]),
-    ToolMessage("found", id="t", tool_call_id="c1", name="find", artifact={"rows": 2}, status="error"),
+    AIMessage(
+        "",
+        id="a",
+        tool_calls=[
+            {"name": "find", "args": {"q": {"deep": [1]}}, "id": "c1", "type": "tool_call"}
+        ],
+    ),
+    ToolMessage(
+        "found", id="t", tool_call_id="c1", name="find", artifact={"rows": 2}, status="error"
+    ),
     FunctionMessage("done", id="f", name="old"),
     ChatMessage("hm", id="c", role="critic"),
 ]
@@ -89,23 +129,35 @@ LANGCHAIN: list[BaseMessage] = [
 def test_langchain_messages_come_back_equal_from_every_form_and_container() -> None:
     for form in FORMS:
         values = [form(message) for message in LANGCHAIN]
-        for data in (json.dumps(values).encode(), lines(*values), lines({"messages": values, "id": "thread"})):
+        for data in (
+            json.dumps(values).encode(),
+            lines(*values),
+            lines({"messages": values, "id": "thread"}),
+        ):
             [conversation] = parse_conversations(data)
             assert conversation.messages == LANGCHAIN
 
 
 def test_only_messages_are_constructed() -> None:
-    assert complaint([{"lc": 1, "type": "constructor", "id": ["langchain_core", "PromptTemplate"], "kwargs": {}}])
+    assert complaint(
+        [{"lc": 1, "type": "constructor", "id": ["langchain_core", "PromptTemplate"], "kwargs": {}}]
+    )
 
 
 def said(key: str, parent: str | None, role: object, *parts: object, **more: Any) -> Any:
     content = more.pop("content", {"content_type": "text", "parts": list(parts)})
     author = {"role": role, "name": more.pop("name", None), "metadata": {}}
-    return {"id": key, "parent": parent, "message": {"id": key, "author": author, "content": content} | more}
+    return {
+        "id": key,
+        "parent": parent,
+        "message": {"id": key, "author": author, "content": content} | more,
+    }
 
 
 def export(*nodes: dict[str, Any], **more: Any) -> dict[str, Any]:
-    mapping = {node["id"]: node for node in [{"id": "root", "parent": None, "message": None}, *nodes]}
+    mapping = {
+        node["id"]: node for node in [{"id": "root", "parent": None, "message": None}, *nodes]
+    }
     about = {"title": "Bread", "conversation_id": "c1", "current_node": nodes[-1]["id"]}
     return about | {"mapping": mapping} | more
 
@@ -142,16 +194,29 @@ def test_only_what_was_said_is_read() -> None:
         said("1", "root", "assistant", "superseded", weight=0),
         said("1", "root", "assistant", "  "),
         said("1", "root", "assistant", content=None),
-        said("1", "root", "assistant", content={"content_type": "thoughts", "thoughts": [{"content": "private"}]}),
+        said(
+            "1",
+            "root",
+            "assistant",
+            content={"content_type": "thoughts", "thoughts": [{"content": "private"}]},
+        ),
     )
     assert [texts(one(export(node))) for node in left_out] == [[]] * len(left_out)
     for content, expected in (
         ({"content_type": "text", "parts": ["a", None, "b"]}, "a\nb"),
         ({"content_type": "code", "language": "python", "text": "x = 1"}, "x = 1"),
-        ({"content_type": "multimodal_text", "parts": [{"asset_pointer": "file-service://x"}, page, "Hm?"]}, "Hm?"),
+        (
+            {
+                "content_type": "multimodal_text",
+                "parts": [{"asset_pointer": "file-service://x"}, page, "Hm?"],
+            },
+            "Hm?",
+        ),
     ):
         assert texts(one(export(said("1", "root", "assistant", content=content)))) == [expected]
-    assert [m.type for m in one(export(said("1", "root", "tool", "2", name="python"))).messages] == ["ai"]
+    assert [
+        m.type for m in one(export(said("1", "root", "tool", "2", name="python"))).messages
+    ] == ["ai"]
 
 
 def test_a_claude_export_is_read() -> None:
@@ -170,7 +235,8 @@ def test_a_claude_export_is_read() -> None:
 
 
 def test_a_conversation_without_an_id_keeps_its_name_when_it_goes_on() -> None:
-    shorter, longer = one(HELLO), one([*HELLO, {"role": "user", "content": "More"}])
+    shorter = one(HELLO)
+    longer = one([*HELLO, {"role": "user", "content": "More"}])
     assert shorter == one(HELLO)
     assert longer.conversation_id == shorter.conversation_id
     assert longer.messages[:2] == shorter.messages
@@ -221,17 +287,34 @@ WORDS = (
     "role content messages type data kwargs id tool_calls function arguments mapping current_node message author parts "
     "parent text time created_at additional_kwargs invalid_tool_calls tool_call_id chat_messages sender"
 ).split()
-VALUES = "user assistant tool system human ai chat constructor HumanMessage root code thoughts".split()
-leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4) | st.sampled_from(VALUES)
+VALUES = (
+    "user assistant tool system human ai chat constructor HumanMessage root code thoughts".split()
+)
+leaves = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=4)
+    | st.sampled_from(VALUES)
+)
 json_values = st.recursive(
     leaves,
-    lambda part: st.lists(part, max_size=4) | st.dictionaries(st.sampled_from(WORDS), part, max_size=6),
+    lambda part: (
+        st.lists(part, max_size=4) | st.dictionaries(st.sampled_from(WORDS), part, max_size=6)
+    ),
     max_leaves=12,
 )
-optional = dict.fromkeys(WORDS[2:], json_values) | dict.fromkeys(["role", "type"], st.sampled_from(VALUES))
-messages_like = st.fixed_dictionaries({"content": st.text(max_size=3) | json_values}, optional=optional)
+optional = dict.fromkeys(WORDS[2:], json_values) | dict.fromkeys(
+    ["role", "type"], st.sampled_from(VALUES)
+)
+messages_like = st.fixed_dictionaries(
+    {"content": st.text(max_size=3) | json_values}, optional=optional
+)
 documents = json_values | st.lists(messages_like, max_size=3)
-anything = st.binary(max_size=60) | st.lists(documents, max_size=3).map(lambda values: lines(*values))
+anything = st.binary(max_size=60) | st.lists(documents, max_size=3).map(
+    lambda values: lines(*values)
+)
 
 
 @given(anything)

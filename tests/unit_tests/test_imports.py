@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+
 import langchain_ctxbudget
 
 PACKAGE = Path(langchain_ctxbudget.__file__).parent
@@ -74,21 +75,32 @@ def test_the_public_names_can_be_imported_and_no_other() -> None:
     assert langchain_ctxbudget.__all__ == PUBLIC
     assert {name for name in PUBLIC if not hasattr(langchain_ctxbudget, name)} == set()
     with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
-        langchain_ctxbudget.Nonsense  # noqa: B018
+        langchain_ctxbudget.Nonsense
 
 
 LARGE = {"chromadb", "openai", "wordllama"}
 SLOW = LARGE | {
-    *("langchain", "langsmith", "langchain_core.language_models.chat_models", "langchain_core.runnables.base", "rich"),
+    *(
+        "langchain",
+        "langsmith",
+        "langchain_core.language_models.chat_models",
+        "langchain_core.runnables.base",
+        "rich",
+    ),
     *("langchain_core.tools.base", "langchain_core.retrievers", "langgraph.graph", "tiktoken"),
-    *("langchain_ctxbudget.documents", "langchain_ctxbudget.replay", "langchain_ctxbudget.knowledge.rules"),
+    *(
+        "langchain_ctxbudget.documents",
+        "langchain_ctxbudget.replay",
+        "langchain_ctxbudget.knowledge.rules",
+    ),
     "langchain_ctxbudget.knowledge.extraction",
 }
 """What takes 10 ms or more to import, and a pipeline does without at first."""
 NOT_LOADED = {
     "import langchain_ctxbudget": SLOW | {"numpy", "langgraph"},
     "from langchain_ctxbudget import ContextPipeline": SLOW,
-    "from langchain_ctxbudget.cli.__main__ import main": SLOW | {"numpy", "langgraph", "langchain_ctxbudget.pipeline"},
+    "from langchain_ctxbudget.cli.__main__ import main": SLOW
+    | {"numpy", "langgraph", "langchain_ctxbudget.pipeline"},
     "from langchain_ctxbudget import ContextPipeline; ContextPipeline()": LARGE,
     "from langchain_ctxbudget import build_context_graph; build_context_graph(default_user='ada')": LARGE,
     "from langchain_ctxbudget.middleware import ContextBudgetMiddleware; ContextBudgetMiddleware()": LARGE,
@@ -130,7 +142,8 @@ def test_rooms_are_entered_by_their_doors() -> None:
     through_walls = {
         f"{path.relative_to(PACKAGE).as_posix()}: {node.module}"
         for path in modules()
-        if (here := path.relative_to(PACKAGE).parts)[0] not in {"__init__.py", "memory.py", "middleware.py"}
+        if (here := path.relative_to(PACKAGE).parts)[0]
+        not in {"__init__.py", "memory.py", "middleware.py"}
         for node in ast.parse(path.read_text(encoding="utf-8")).body
         if isinstance(node, ast.ImportFrom) and node.module and node.module.count(".") > 1
         if (there := room(node.module)) and there != here[0]
@@ -149,7 +162,11 @@ def test_pure_rooms_do_no_io() -> None:
 
 
 def test_few_rooms_import_what_is_large_or_talks_to_others() -> None:
-    for module, rooms in {"chromadb": {"stores"}, "tokenizers": {"search", "tokens"}, "httpx": {"tokens"}}.items():
+    for module, rooms in {
+        "chromadb": {"stores"},
+        "tokenizers": {"search", "tokens"},
+        "httpx": {"tokens"},
+    }.items():
         users = {
             path.relative_to(PACKAGE).parts[0].removesuffix(".py")
             for path in modules()
@@ -159,8 +176,12 @@ def test_few_rooms_import_what_is_large_or_talks_to_others() -> None:
 
 
 def test_the_page_on_the_architecture_names_every_file() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "internals" / "architecture.md").read_text(encoding="utf-8")
-    files = {path.relative_to(PACKAGE).as_posix() for path in modules() if path.name != "__init__.py"}
+    page = (Path(__file__).parents[2] / "docs" / "internals" / "architecture.md").read_text(
+        encoding="utf-8"
+    )
+    files = {
+        path.relative_to(PACKAGE).as_posix() for path in modules() if path.name != "__init__.py"
+    }
     assert set(re.findall(r"`((?:\w+/)?\w+\.py)`", page)) == files
 
 

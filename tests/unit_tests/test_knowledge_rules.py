@@ -8,8 +8,15 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from langchain_ctxbudget.knowledge.records import Learned, Said
-from langchain_ctxbudget.knowledge.rules import MOST_CHARACTERS, MOST_KEPT, MOST_SEEN, MOST_STATED, learn
+from langchain_ctxbudget.knowledge.rules import (
+    MOST_CHARACTERS,
+    MOST_KEPT,
+    MOST_SEEN,
+    MOST_STATED,
+    learn,
+)
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -17,7 +24,13 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 def said(*texts: str, first: int = 1, from_user: bool = True) -> list[Said]:
     """Messages m1, m2, ... a day apart."""
     return [
-        Said(id=f"m{first + at}", digest=f"d{first + at}", text=text, from_user=from_user, at=START + timedelta(at))
+        Said(
+            id=f"m{first + at}",
+            digest=f"d{first + at}",
+            text=text,
+            from_user=from_user,
+            at=START + timedelta(at),
+        )
         for at, text in enumerate(texts)
     ]
 
@@ -79,13 +92,17 @@ def test_a_point_behind_a_short_form_may_end_a_sentence(message: str, found: lis
     assert facts(message) == found
 
 
-@pytest.mark.parametrize("wish", ["Never use emojis", "Please keep your answers short!", "My friends call me Lu."])
+@pytest.mark.parametrize(
+    "wish", ["Never use emojis", "Please keep your answers short!", "My friends call me Lu."]
+)
 def test_a_wish_is_kept_in_the_users_own_words(wish: str) -> None:
     assert facts(wish) == [f'"{wish}"']
 
 
 def test_a_sentence_too_long_to_be_kept_whole_teaches_nothing() -> None:
-    assert facts(f"I live in Paris, but only while {'really ' * 30}nothing else is to be had.") == []
+    assert (
+        facts(f"I live in Paris, but only while {'really ' * 30}nothing else is to be had.") == []
+    )
 
 
 def test_a_sentence_of_several_statements_is_one_quotation() -> None:
@@ -122,11 +139,15 @@ def test_a_statement_may_say_what_is_no_longer_so() -> None:
         ("I no longer like coffee", "No longer likes coffee", "prefers:coffe"),
         ("I'm no longer planning a trip to Japan", "Not planning a trip to Japan", ""),
     ):
-        assert [(fact.text, fact.slot) for fact in learned(message).facts] == [(text, slot)], message
+        assert [(fact.text, fact.slot) for fact in learned(message).facts] == [(text, slot)], (
+            message
+        )
 
 
 def test_a_fact_names_its_message() -> None:
-    found = learned("My favourite colour is teal.", "I live in Rome.", "Hi! My favourite colour is teal.").facts
+    found = learned(
+        "My favourite colour is teal.", "I live in Rome.", "Hi! My favourite colour is teal."
+    ).facts
     assert [(fact.text, fact.message_ids) for fact in found] == [
         ("Favourite colour is teal", ("m1",)),
         ("Lives in Rome", ("m2",)),
@@ -142,7 +163,16 @@ def test_names_are_learned_where_they_are_introduced() -> None:
     for line in NAMED:
         message, _, names = line.partition(" |")
         found = [
-            " ".join(filter(None, (one.name.replace(" ", "-"), one.type, (one.relationship or "").replace(" ", "-"))))
+            " ".join(
+                filter(
+                    None,
+                    (
+                        one.name.replace(" ", "-"),
+                        one.type,
+                        (one.relationship or "").replace(" ", "-"),
+                    ),
+                )
+            )
             for one in learned(message).entities
         ]
         assert found == [name.strip() for name in names.split(",") if name.strip()], message
@@ -198,11 +228,28 @@ def test_ordinary_talk_names_code_quotations_and_other_languages_are_no_topics()
 
 def test_few_phrases_are_remembered() -> None:
     words = [f"{a}{b}ograph" for a in "bcdfghjklmnpqrst" for b in "aeiou"]
-    _, phrases = learn(said(*(f"My {thing} {word}." for thing in ("lamp", "desk", "shelf") for word in words)), (), "c")
+    _, phrases = learn(
+        said(*(f"My {thing} {word}." for thing in ("lamp", "desk", "shelf") for word in words)),
+        (),
+        "c",
+    )
     assert len(phrases) == MOST_KEPT
 
 
-PIECES = ["I ", "my ", "I'm a ", "and I ", "I like ", "a", "my dog ", '"', ", ", "I have a ", "- I am in Rome\n", "Aa "]
+PIECES = [
+    "I ",
+    "my ",
+    "I'm a ",
+    "and I ",
+    "I like ",
+    "a",
+    "my dog ",
+    '"',
+    ", ",
+    "I have a ",
+    "- I am in Rome\n",
+    "Aa ",
+]
 
 
 def test_hostile_input_takes_little_time() -> None:
@@ -214,9 +261,11 @@ def test_hostile_input_takes_little_time() -> None:
 
 @given(
     st.text()
-    | st.lists(st.sampled_from("I my am like live in a and not have , . ? ' Rome the dog is we no longer".split())).map(
-        " ".join
-    )
+    | st.lists(
+        st.sampled_from(
+            "I my am like live in a and not have , . ? ' Rome the dog is we no longer".split()
+        )
+    ).map(" ".join)
 )
 @settings(max_examples=200, deadline=None)
 def test_any_text_gives_short_facts_and_names_that_stand_in_it(message: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from langgraph.store.base import Op, PutOp, Result
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget.errors import StoreDataError, StoreError
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.knowledge import (
@@ -26,21 +27,60 @@ from langchain_ctxbudget.knowledge.records import PhraseRecord, Repository, Topi
 from langchain_ctxbudget.stores import bulk
 
 NOW = datetime(2026, 3, 29, 0, 59, 59, 999_999, tzinfo=UTC)
-TEXTS = ("plain", "", "nul \0", "only half \ud800", "\U0001f642 e\u0301 \u202e", "two\r\nlines", '{"json": "{}"}')
-IDS = ("topic/cycling", "topic/cyclin", "..", "a.b", "a/b", "%", "a%", "_", "~", "mark", " ", "nul \0", "long " * 2_000)
+TEXTS = (
+    "plain",
+    "",
+    "nul \0",
+    "only half \ud800",
+    "\U0001f642 e\u0301 \u202e",
+    "two\r\nlines",
+    '{"json": "{}"}',
+)
+IDS = (
+    "topic/cycling",
+    "topic/cyclin",
+    "..",
+    "a.b",
+    "a/b",
+    "%",
+    "a%",
+    "_",
+    "~",
+    "mark",
+    " ",
+    "nul \0",
+    "long " * 2_000,
+)
 
 
 def fact(name: str, text: str = "text") -> Fact:
     source = Source(conversation_id=name, message_id=text, digest=text)
-    return Fact(id=name, text=text, category="identity", slot=text, sources=(source,), created_at=NOW, last_seen=NOW)
+    return Fact(
+        id=name,
+        text=text,
+        category="identity",
+        slot=text,
+        sources=(source,),
+        created_at=NOW,
+        last_seen=NOW,
+    )
 
 
 def ended(number: int) -> Fact:
-    return fact(f"{number:04}").model_copy(update={"ended": "expired", "ended_at": NOW + timedelta(seconds=number)})
+    return fact(f"{number:04}").model_copy(
+        update={"ended": "expired", "ended_at": NOW + timedelta(seconds=number)}
+    )
 
 
 def topic(name: str, text: str = "text") -> TopicProfile:
-    return TopicProfile(id=name, slug=text, label=text, aliases=(text, text), embedding=(0.1, -1e-30), updated_at=NOW)
+    return TopicProfile(
+        id=name,
+        slug=text,
+        label=text,
+        aliases=(text, text),
+        embedding=(0.1, -1e-30),
+        updated_at=NOW,
+    )
 
 
 def entity(name: str, text: str = "text") -> EntityProfile:
@@ -49,11 +89,15 @@ def entity(name: str, text: str = "text") -> EntityProfile:
 
 
 def link(name: str, text: str = "text") -> TopicConversation:
-    return TopicConversation(topic_id=name, conversation_id=text, hours=(0,) * 24, days=("2026-01-01",))
+    return TopicConversation(
+        topic_id=name, conversation_id=text, hours=(0,) * 24, days=("2026-01-01",)
+    )
 
 
 def bundle(name: str, text: str = "text") -> ContextBundle:
-    return ContextBundle(id=name, bundle_type="topic", compiled_prompt=text, token_count=3, compiled_at=NOW)
+    return ContextBundle(
+        id=name, bundle_type="topic", compiled_prompt=text, token_count=3, compiled_at=NOW
+    )
 
 
 def device(name: str, text: str = "text") -> ClientPresence:
@@ -68,7 +112,12 @@ def phrase(name: str, text: str = "text") -> PhraseRecord:
 
 KINDS: list[tuple[Repository[Any], Any]] = [
     *((records.FACTS, fact), (records.TOPICS, topic), (records.ENTITIES, entity)),
-    *((records.LINKS, link), (records.BUNDLES, bundle), (records.PRESENCE, device), (records.PHRASES, phrase)),
+    *(
+        (records.LINKS, link),
+        (records.BUNDLES, bundle),
+        (records.PRESENCE, device),
+        (records.PHRASES, phrase),
+    ),
 ]
 
 
@@ -79,7 +128,9 @@ def write(store: InMemoryStore, *puts: PutOp) -> None:
 def test_a_record_is_given_back_whatever_it_says_and_is_called() -> None:
     for repository, make in KINDS:
         store = InMemoryStore()
-        saved = [make(name) for name in IDS] + [make(f"{n} {text}", text) for n, text in enumerate(TEXTS)]
+        saved = [make(name) for name in IDS] + [
+            make(f"{n} {text}", text) for n, text in enumerate(TEXTS)
+        ]
         write(store, *repository.changes("ada", (), saved))
         assert drive(repository.all(store, "ada")) == sorted(saved, key=repository.key)
         write(store, *repository.changes("ada", saved, saved[:1]))
@@ -88,9 +139,17 @@ def test_a_record_is_given_back_whatever_it_says_and_is_called() -> None:
 
 def test_what_cannot_be_read_is_named() -> None:
     for repository, make in KINDS:
-        store, at = InMemoryStore(), repository.place("ada", "broken")
-        write(store, *repository.changes("ada", (), [make("x", "y")]), PutOp(at.namespace, at.key, {"odd": 1}))
-        with pytest.raises(StoreDataError, match=rf"'broken~' in ctxbudget/ada~/knowledge/{repository.kind} is not a "):
+        store = InMemoryStore()
+        at = repository.place("ada", "broken")
+        write(
+            store,
+            *repository.changes("ada", (), [make("x", "y")]),
+            PutOp(at.namespace, at.key, {"odd": 1}),
+        )
+        with pytest.raises(
+            StoreDataError,
+            match=rf"'broken~' in ctxbudget/ada~/knowledge/{repository.kind} is not a ",
+        ):
             drive(repository.all(store, "ada"))
 
 
@@ -108,7 +167,8 @@ STATE = Knowledge(
 class Counted(InMemoryStore):
     """Counts the batches, and breaks off before the n-th write."""
 
-    batches, left = 0, 10_000
+    batches = 0
+    left = 10_000
 
     def batch(self, ops: Any) -> list[Result]:
         todo: list[Op] = list(ops)
@@ -147,9 +207,13 @@ def test_what_is_saved_is_read_again_here_and_in_another_process() -> None:
 def test_a_kill_at_any_write_loses_no_fact_and_leaves_what_can_be_saved_again(writes: int) -> None:
     store = Counted()
     before = save(store, STATE)
-    new = Fact(id="new", text="new", category="identity", created_at=NOW, last_seen=NOW, pinned=True)
+    new = Fact(
+        id="new", text="new", category="identity", created_at=NOW, last_seen=NOW, pinned=True
+    )
     gone = fact("f").model_copy(update={"ended": "superseded", "superseded_by": "new"})
-    after = replace(before, facts=(new,), ended=(*before.ended, gone), topics=(), bundles={}, links={})
+    after = replace(
+        before, facts=(new,), ended=(*before.ended, gone), topics=(), bundles={}, links={}
+    )
     store.left = writes
     try:
         drive(known.save(store, "ada", before, after))
@@ -158,15 +222,27 @@ def test_a_kill_at_any_write_loses_no_fact_and_leaves_what_can_be_saved_again(wr
     found = drive(known.read(copy.copy(store), "ada"))
     assert "f" in {one.id for one in (*found.facts, *found.ended)}
     assert not {one.id for one in found.facts} & {one.id for one in found.ended}
-    assert {one.id for one in found.facts} != {"f", "new"}  # what supersedes comes after what it supersedes is gone
+    assert {one.id for one in found.facts} != {
+        "f",
+        "new",
+    }  # what supersedes comes after what it supersedes is gone
     assert parts(save(copy.copy(store), replace(after, mark=found.mark))) == parts(after)
 
 
 def test_another_process_that_writes_at_the_same_time_makes_both_read_again() -> None:
     here = Counted()
-    mine, there = save(here, STATE), copy.copy(here)
+    mine = save(here, STATE)
+    there = copy.copy(here)
     theirs = drive(known.read(there, "ada"))
-    drive(known.save(there, "ada", theirs, replace(theirs, facts=(*theirs.facts, fact("theirs"))), edited=True))
+    drive(
+        known.save(
+            there,
+            "ada",
+            theirs,
+            replace(theirs, facts=(*theirs.facts, fact("theirs"))),
+            edited=True,
+        )
+    )
     drive(known.save(here, "ada", mine, replace(mine, facts=(*mine.facts, fact("mine")))))
     for store in (here, there):
         found = drive(known.read(store, "ada"))
@@ -189,7 +265,9 @@ class Erased(Counted):
 
 
 @pytest.mark.parametrize("while_it_is_written", [False, True])
-def test_where_another_process_erases_the_user_nothing_is_kept(*, while_it_is_written: bool) -> None:
+def test_where_another_process_erases_the_user_nothing_is_kept(
+    *, while_it_is_written: bool
+) -> None:
     store = Erased()
     mine = save(store, STATE)
     store.armed = while_it_is_written
@@ -204,7 +282,9 @@ def test_where_another_process_erases_the_user_nothing_is_kept(*, while_it_is_wr
 def test_users_share_a_lock_with_themselves_alone() -> None:
     stores = InMemoryStore(), InMemoryStore()
     locks = {
-        (place, number): known.lock_of(stores[place], f"user {number}") for place in (0, 1) for number in range(600)
+        (place, number): known.lock_of(stores[place], f"user {number}")
+        for place in (0, 1)
+        for number in range(600)
     }
     assert len({*map(id, locks.values())}) == len(locks)
     assert known.lock_of(stores[1], "user 7") is locks[1, 7]

@@ -19,7 +19,9 @@ def test_an_edit_of_every_occurrence_changes_every_line() -> None:
         edit = {"old_string": "name_of", "new_string": "word_of", "replace_all": wanted}
         [(old, new, every)] = known_files.replacements(edit)
         edited = FILE.edited(old, new, 2, every=every)
-        assert sum("word_of" in line and call == 2 for line, call in edited.lines.values()) == changed
+        assert (
+            sum("word_of" in line and call == 2 for line, call in edited.lines.values()) == changed
+        )
 
 
 def test_many_blocks_without_an_end_are_read_at_once() -> None:
@@ -34,12 +36,18 @@ def test_a_long_word_that_names_no_file_is_read_at_once() -> None:
 def test_lines_that_were_named_by_number_are_chosen_and_fit_the_budget() -> None:
     values = known_files.worth({"src/a.py": FILE}, Focus(places={"a.py": [(60, 62)] * 3}), calls=2)
     chosen = known_files.chosen_lines({"src/a.py": FILE}, values, len, 200, {})
-    assert all(f"{number}\tname_of_line_{number} = {number}\n" in chosen["src/a.py"] for number in (60, 61, 62))
+    assert all(
+        f"{number}\tname_of_line_{number} = {number}\n" in chosen["src/a.py"]
+        for number in (60, 61, 62)
+    )
     assert 100 < len(f"- src/a.py\n{chosen['src/a.py']}") <= 200
 
 
 def test_a_line_that_recurs_in_its_file_stays_among_its_neighbours() -> None:
-    file = KnownFile(dict(enumerate([("first_of_all = 1", 1), ("if error is not None:", 1)] * 2, 1)))
-    worth, said = known_files.worth({"a.py": file}, Focus(), 2), {"a.py": {"if error is not None:"}}
+    file = KnownFile(
+        dict(enumerate([("first_of_all = 1", 1), ("if error is not None:", 1)] * 2, 1))
+    )
+    worth = known_files.worth({"a.py": file}, Focus(), 2)
+    said = {"a.py": {"if error is not None:"}}
     chosen = known_files.chosen_lines({"a.py": file}, worth, len, 500, said)
     assert chosen["a.py"].count("if error is not None:") == 2

@@ -1,12 +1,30 @@
-"""What is known after messages were learned from, and after they are gone; and what of them may be read."""
+"""What is known after messages were learned from, and after they are gone.
+
+And what of them may be read.
+"""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from langchain_core.messages import AIMessage, BaseMessage, FunctionMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    FunctionMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+)
+
 from langchain_ctxbudget import knowledge
 from langchain_ctxbudget.knowledge.known import Kept
-from langchain_ctxbudget.knowledge.learning import MOST_PROFILES, Work, as_said, others_in, updated, without
+from langchain_ctxbudget.knowledge.learning import (
+    MOST_PROFILES,
+    Work,
+    as_said,
+    others_in,
+    updated,
+    without,
+)
 from langchain_ctxbudget.knowledge.records import Learned, PhraseRecord, TopicConversation
 from langchain_ctxbudget.messages import time_of
 from tests.conversations import COUNTER, SCOPE, opened
@@ -17,12 +35,23 @@ CUT = {"m0": "d0"}
 
 
 def source(message: str, where: str = "c1") -> knowledge.Source:
-    return knowledge.Source(conversation_id=where, message_id=message, digest=message.replace("m", "d"))
+    return knowledge.Source(
+        conversation_id=where, message_id=message, digest=message.replace("m", "d")
+    )
 
 
 def fact(name: str, *sources: knowledge.Source, **fields: Any) -> knowledge.Fact:
     times = {"created_at": NOW, "last_seen": NOW}
-    return knowledge.Fact(**{"id": name, "text": name, "category": "preference", "sources": sources, **times, **fields})
+    return knowledge.Fact(
+        **{
+            "id": name,
+            "text": name,
+            "category": "preference",
+            "sources": sources,
+            **times,
+            **fields,
+        }
+    )
 
 
 def ended(name: str, by: str, *sources: knowledge.Source, **fields: Any) -> knowledge.Fact:
@@ -30,7 +59,9 @@ def ended(name: str, by: str, *sources: knowledge.Source, **fields: Any) -> know
 
 
 def test_what_they_superseded_counts_again() -> None:
-    state = knowledge.Knowledge(facts=(fact("b", source("m1")),), ended=(ended("a", "b", source("m0")),))
+    state = knowledge.Knowledge(
+        facts=(fact("b", source("m1")),), ended=(ended("a", "b", source("m0")),)
+    )
     after = without(state, "c1", CUT)
     assert after.ended == ()
     assert after.facts == (fact("a", source("m0")),)
@@ -38,7 +69,11 @@ def test_what_they_superseded_counts_again() -> None:
 
 def test_an_entity_that_loses_a_source_loses_its_details() -> None:
     sarah = knowledge.EntityProfile(
-        id="e", name="Sarah", facts=("x",), attributes=(("a", "b"),), sources=(source("m0"), source("m1"))
+        id="e",
+        name="Sarah",
+        facts=("x",),
+        attributes=(("a", "b"),),
+        sources=(source("m0"), source("m1")),
     )
     [left] = without(knowledge.Knowledge(entities=(sarah,)), "c1", CUT).entities
     assert (left.facts, left.attributes, left.sources) == ((), (), (source("m0"),))
@@ -47,9 +82,9 @@ def test_an_entity_that_loses_a_source_loses_its_details() -> None:
 def test_what_a_model_has_written_goes_with_any_message_that_it_comes_from() -> None:
     both = (source("m0"), source("m1"))
     facts = [fact(by, *both, made_by=by) for by in ("a model", knowledge.BY_RULES)]
-    assert [left.id for left in without(knowledge.Knowledge(facts=tuple(facts)), "c1", CUT).facts] == [
-        knowledge.BY_RULES
-    ]
+    assert [
+        left.id for left in without(knowledge.Knowledge(facts=tuple(facts)), "c1", CUT).facts
+    ] == [knowledge.BY_RULES]
 
 
 def test_a_phrase_is_no_longer_counted_for_them() -> None:
@@ -64,7 +99,9 @@ def test_of_too_many_topics_the_least_important_go() -> None:
     for n, by in enumerate([knowledge.BY_USER] * 2 + [knowledge.BY_RULES] * MOST_PROFILES):
         named = {"id": f"topic/t{n}", "slug": f"t{n}", "label": f"T{n}", "made_by": by}
         at = NOW - timedelta(hours=MOST_PROFILES + 2 - n)
-        many.append(knowledge.TopicProfile(**named, sources=(source("m9", "c9"),), last_engaged_at=at))
+        many.append(
+            knowledge.TopicProfile(**named, sources=(source("m9", "c9"),), last_engaged_at=at)
+        )
     links = {
         (one.id, "c9"): TopicConversation(
             topic_id=one.id, conversation_id="c9", messages=1, last_at=one.last_engaged_at
@@ -117,7 +154,11 @@ def users(user_id: str, *names: str | None) -> list[str | None]:
 
 def test_the_user_is_who_has_no_name_or_is_called_like_the_id() -> None:
     assert users("u1", None, "Bob", None) == [None, None]
-    for user_id, name in (("ada", "Ada"), ("ada_lovelace", "ADA  Lovelace"), ("Ada Lovelace", "ada.lovelace")):
+    for user_id, name in (
+        ("ada", "Ada"),
+        ("ada_lovelace", "ADA  Lovelace"),
+        ("Ada Lovelace", "ada.lovelace"),
+    ):
         assert users(user_id, name, "Bob") == [name]
     assert users("ada", "Ada", "Ada Jones") == ["Ada"]
     assert users("ada", "Ada Lovelace", "Ada Jones") == []

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from langchain_ctxbudget.messages import terms
 from langchain_ctxbudget.search import LexicalIndex, most_about
 from langchain_ctxbudget.search.lexical import BM25_B, BM25_K1
@@ -29,7 +30,8 @@ def naive_bm25(texts, query):
     for text in texts:
         score = 0.0
         for term in set(query):
-            frequency, having = text.count(term), sum(term in other for other in texts)
+            frequency = text.count(term)
+            having = sum(term in other for other in texts)
             if frequency:
                 idf = math.log(1 + (len(texts) - having + 0.5) / (having + 0.5))
                 norm = BM25_K1 * (1 - BM25_B + BM25_B * len(text) / mean)
@@ -39,8 +41,11 @@ def naive_bm25(texts, query):
 
 
 @given(TEXTS, TEXTS, TEXT)
-def test_scores_are_those_of_bm25_however_texts_were_added_and_with_another_index_as_background(texts, more, query):
-    first, second = index_of(texts), index_of(more)
+def test_scores_are_those_of_bm25_however_texts_were_added_and_with_another_index_as_background(
+    texts, more, query
+):
+    first = index_of(texts)
+    second = index_of(more)
     assert first.scores(query) == pytest.approx(naive_bm25(texts, query))
     together = [*first.scores(query, background=second), *second.scores(query, background=first)]
     assert together == pytest.approx(naive_bm25([*texts, *more], query))
@@ -61,7 +66,9 @@ def test_a_group_scores_like_one_text_of_all_its_terms(begins_and_texts, query):
     assert index.scores(query, groups=groups) == pytest.approx(naive_bm25(joined, query))
 
 
-@given(st.lists(st.sampled_from(WORDS), min_size=1, max_size=20), st.sets(st.sampled_from(WORDS)), MARK)
+@given(
+    st.lists(st.sampled_from(WORDS), min_size=1, max_size=20), st.sets(st.sampled_from(WORDS)), MARK
+)
 def test_the_sentence_with_most_wanted_terms_is_found(said, wanted, mark):
     sentences = [f"{word} {word} and {said[at - 1]}{mark}" for at, word in enumerate(said)]
     asked = {term for word in wanted for term in terms(word)}

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import HumanMessage, ToolMessage
+
 from langchain_ctxbudget.messages import has_media, medium_of, plain_text, without_media
 from langchain_ctxbudget.messages.media import left_out, told
 
@@ -23,19 +24,31 @@ FORMS: list[tuple[dict[str, Any], tuple[str, str, int]]] = [
         ("image", "image/png", 9_000),
     ),
     ({"type": "image_url", "image_url": {"url": ADDRESS}}, ("image", "", 0)),
-    ({"type": "image_url", "image_url": f"data:image/png;base64,{DATA}"}, ("image", "image/png", 9_000)),
-    ({"type": "input_image", "image_url": f"data:image/png;base64,{DATA}"}, ("image", "image/png", 9_000)),
+    (
+        {"type": "image_url", "image_url": f"data:image/png;base64,{DATA}"},
+        ("image", "image/png", 9_000),
+    ),
+    (
+        {"type": "input_image", "image_url": f"data:image/png;base64,{DATA}"},
+        ("image", "image/png", 9_000),
+    ),
     (
         {"type": "image_generation_call", "id": "ig_1", "output_format": "png", "result": DATA},
         ("image", "image/png", 9_000),
     ),
     (
-        {"type": "file", "file": {"file_data": f"data:application/pdf;base64,{DATA}", "filename": "a.pdf"}},
+        {
+            "type": "file",
+            "file": {"file_data": f"data:application/pdf;base64,{DATA}", "filename": "a.pdf"},
+        },
         ("file", "application/pdf", 9_000),
     ),
     ({"type": "input_file", "file_id": "file-1"}, ("file", "", 0)),
     (
-        {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": DATA}},
+        {
+            "type": "document",
+            "source": {"type": "base64", "media_type": "application/pdf", "data": DATA},
+        },
         ("file", "application/pdf", 9_000),
     ),
     ({"type": "media", "mime_type": "audio/wav", "data": DATA}, ("audio", "audio/wav", 9_000)),
@@ -45,14 +58,18 @@ FORMS: list[tuple[dict[str, Any], tuple[str, str, int]]] = [
 
 
 @pytest.mark.parametrize(("block", "expected"), FORMS)
-def test_a_medium_is_known_in_every_form(block: dict[str, Any], expected: tuple[str, str, int]) -> None:
+def test_a_medium_is_known_in_every_form(
+    block: dict[str, Any], expected: tuple[str, str, int]
+) -> None:
     medium = medium_of(block)
     assert medium is not None
     assert (medium.kind, medium.mime_type, medium.size_bytes) == expected
 
 
 @pytest.mark.parametrize(("block", "expected"), FORMS)
-def test_a_medium_in_a_wrapper_of_langchain_is_the_same(block: dict[str, Any], expected: tuple[str, str, int]) -> None:
+def test_a_medium_in_a_wrapper_of_langchain_is_the_same(
+    block: dict[str, Any], expected: tuple[str, str, int]
+) -> None:
     medium = medium_of({"type": "non_standard", "value": block})
     assert medium is not None
     assert medium.kind == expected[0]
@@ -64,7 +81,10 @@ def test_a_medium_in_a_wrapper_of_langchain_is_the_same(block: dict[str, Any], e
         "text",
         {"type": "text", "text": "text"},
         {"type": "text-plain", "text": "a list"},
-        {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "a clause"}},
+        {
+            "type": "document",
+            "source": {"type": "text", "media_type": "text/plain", "data": "a clause"},
+        },
         {"type": "search_result", "source": ADDRESS, "title": "Rents", "content": []},
         {"type": "hologram", "data": DATA},
         {},
@@ -78,9 +98,18 @@ def test_what_is_text_or_unknown_is_no_medium(block: Any) -> None:
     ("block", "line"),
     [
         ({"type": "image_url", "image_url": {"url": ADDRESS}}, "[image left out]"),
-        ({"type": "image", "base64": DATA, "mime_type": "image/png"}, "[image left out: image/png, 9 KB]"),
-        ({"type": "image", "base64": "QUJD" * 9, "mime_type": "image/png"}, "[image left out: image/png, 27 bytes]"),
-        ({"type": "file", "base64": DATA * 200, "filename": "a]\n.pdf"}, "[file left out: a) .pdf, 1.8 MB]"),
+        (
+            {"type": "image", "base64": DATA, "mime_type": "image/png"},
+            "[image left out: image/png, 9 KB]",
+        ),
+        (
+            {"type": "image", "base64": "QUJD" * 9, "mime_type": "image/png"},
+            "[image left out: image/png, 27 bytes]",
+        ),
+        (
+            {"type": "file", "base64": DATA * 200, "filename": "a]\n.pdf"},
+            "[file left out: a) .pdf, 1.8 MB]",
+        ),
         ({"type": "hologram", "data": DATA}, "[hologram left out: 12 KB]"),
         ({}, "[content left out]"),
     ],
@@ -109,11 +138,17 @@ RESULT = {
         (RESULT, f"[search_result]\n{ADDRESS}\nRents\nThey rise."),
         ({"type": "json", "json": {"rent": 700}}, '[json]\n{"rent": 700}'),
         (
-            {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "A clause."}},
+            {
+                "type": "document",
+                "source": {"type": "text", "media_type": "text/plain", "data": "A clause."},
+            },
             "[document]\nA clause.",
         ),
         (
-            {"type": "web_search_tool_result", "content": [{"title": "Rents", "encrypted_content": DATA}]},
+            {
+                "type": "web_search_tool_result",
+                "content": [{"title": "Rents", "encrypted_content": DATA}],
+            },
             "[web_search_tool_result]\nRents\n[web_search_tool_result left out: 12 KB]",
         ),
         ({"type": "hologram", "note": "It turns.", "id": "h-1"}, "[hologram]\nIt turns."),
@@ -134,7 +169,11 @@ def test_a_block_that_contains_itself_is_told() -> None:
 
 
 def test_a_message_without_its_media_keeps_its_texts() -> None:
-    content: Any = [{"type": "text", "text": "Look:"}, {"type": "image", "url": ADDRESS}, "and tell."]
+    content: Any = [
+        {"type": "text", "text": "Look:"},
+        {"type": "image", "url": ADDRESS},
+        "and tell.",
+    ]
     message = HumanMessage(content)
     line = {"type": "text", "text": "[image left out]"}
     assert without_media(message).content == [{"type": "text", "text": "Look:"}, line, "and tell."]

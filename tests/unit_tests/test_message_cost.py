@@ -1,4 +1,7 @@
-"""What messages, images and tools cost: `ChatOpenAI`'s count where it has one, never 0 by accident."""
+"""What messages, images and tools cost.
+
+`ChatOpenAI`'s count where it has one, never 0 by accident.
+"""
 
 import base64
 import io
@@ -7,10 +10,18 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    ChatMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+)
 from langchain_core.messages.function import FunctionMessage
 from langchain_openai import ChatOpenAI
 from PIL import Image
+
 from langchain_ctxbudget.tokens import CalibratedCounter, TiktokenCounter
 from langchain_ctxbudget.tokens.cost import compact_json, image_rate, image_size, image_tokens
 
@@ -20,7 +31,9 @@ count = COUNTER.count_text
 
 def said(content: Any, **fields: Any) -> int:
     """Tokens of a human message with this content, less its framing."""
-    return COUNTER.count_message(HumanMessage(content, **fields)) - COUNTER.count_message(HumanMessage(""))
+    return COUNTER.count_message(HumanMessage(content, **fields)) - COUNTER.count_message(
+        HumanMessage("")
+    )
 
 
 def picture(width: int = 600, height: int = 400, form: str = "PNG", **options: Any) -> str:
@@ -33,7 +46,9 @@ def picture(width: int = 600, height: int = 400, form: str = "PNG", **options: A
 # ChatOpenAI raises on what looks like a special token.
 TEXT = st.text(max_size=30).filter(lambda text: "<|" not in text)
 NAME = st.text("abcdefgh_-0123", min_size=1, max_size=12)
-ARGUMENTS = st.dictionaries(TEXT, TEXT | st.integers() | st.none() | st.lists(st.booleans(), max_size=3), max_size=3)
+ARGUMENTS = st.dictionaries(
+    TEXT, TEXT | st.integers() | st.none() | st.lists(st.booleans(), max_size=3), max_size=3
+)
 CALL_ID = st.sampled_from(["call_1", "call_2", "call_3"])
 PICTURES = [
     ("image/png", picture(64, 64)),
@@ -48,7 +63,10 @@ def image_blocks(mime_type: str, data: str) -> list[dict[str, Any]]:
     """Every form in which langchain-openai takes an image."""
     url = f"data:{mime_type};base64,{data}"
     return [
-        *({"type": "image_url", "image_url": {"url": url, "detail": detail}} for detail in ("low", "high")),
+        *(
+            {"type": "image_url", "image_url": {"url": url, "detail": detail}}
+            for detail in ("low", "high")
+        ),
         {"type": "image", "source_type": "base64", "mime_type": mime_type, "data": data},
         {"type": "image", "base64": data, "mime_type": mime_type},
         {"type": "image", "url": url, "detail": "low"},
@@ -60,13 +78,17 @@ IMAGE_BLOCKS = [block for mime_type, data in PICTURES for block in image_blocks(
 TEXT_BLOCK = st.builds(
     lambda text, extra: {"type": "text", "text": text, **extra},
     TEXT,
-    st.sampled_from([{}, {"id": "t1"}, {"annotations": []}, {"extras": {"prompt_cache_breakpoint": True}}]),
+    st.sampled_from(
+        [{}, {"id": "t1"}, {"annotations": []}, {"extras": {"prompt_cache_breakpoint": True}}]
+    ),
 )
 # By index, so that a failure does not print every image.
 IMAGE_BLOCK = st.integers(0, len(IMAGE_BLOCKS) - 1).map(lambda index: IMAGE_BLOCKS[index])
 BLOCKS = st.lists(st.one_of(TEXT, TEXT_BLOCK, IMAGE_BLOCK), max_size=4)
 CONTENT = st.one_of(TEXT, BLOCKS)
-CALLS = st.lists(st.fixed_dictionaries({"name": NAME, "args": ARGUMENTS, "id": CALL_ID}), max_size=2)
+CALLS = st.lists(
+    st.fixed_dictionaries({"name": NAME, "args": ARGUMENTS, "id": CALL_ID}), max_size=2
+)
 EXTRAS = st.fixed_dictionaries(
     {}, optional={"audio": st.fixed_dictionaries({"id": CALL_ID, "data": TEXT}), "name": NAME}
 )
@@ -77,8 +99,12 @@ MESSAGE = st.one_of(
     st.builds(HumanMessage, CONTENT, name=OPTIONAL_NAME),
     st.builds(HumanMessage, CONTENT, additional_kwargs=st.fixed_dictionaries({"name": NAME})),
     st.builds(SystemMessage, CONTENT, name=OPTIONAL_NAME),
-    st.builds(SystemMessage, CONTENT, additional_kwargs=st.just({"__openai_role__": "developer in chief"})),
-    st.builds(ChatMessage, CONTENT, role=st.sampled_from(["user", "critic", "assistant", "developer"])),
+    st.builds(
+        SystemMessage, CONTENT, additional_kwargs=st.just({"__openai_role__": "developer in chief"})
+    ),
+    st.builds(
+        ChatMessage, CONTENT, role=st.sampled_from(["user", "critic", "assistant", "developer"])
+    ),
     st.builds(FunctionMessage, CONTENT, name=NAME),
     st.builds(ToolMessage, CONTENT, tool_call_id=CALL_ID, name=OPTIONAL_NAME),
     st.builds(AIMessage, CONTENT, name=OPTIONAL_NAME, tool_calls=CALLS, additional_kwargs=EXTRAS),
@@ -87,7 +113,9 @@ MESSAGE = st.one_of(
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(messages=st.lists(MESSAGE, max_size=4))
-def test_messages_cost_what_chat_openai_says(chat_openai: ChatOpenAI, messages: list[BaseMessage]) -> None:
+def test_messages_cost_what_chat_openai_says(
+    chat_openai: ChatOpenAI, messages: list[BaseMessage]
+) -> None:
     assert COUNTER.count_messages(messages) == chat_openai.get_num_tokens_from_messages(messages)
 
 
@@ -104,14 +132,23 @@ def test_images_of_any_size_cost_what_chat_openai_says(
     size = (height, width) if tall else (width, height)
     url = f"data:image/x;base64,{picture(*size, form)}"
     assert image_size(url) == size
-    # Of a side that vanishes when the other is brought to 2,048 pixels, `ChatOpenAI` makes no tiles; here it is one.
+    # Of a side that vanishes when the other is brought to 2,048 pixels, `ChatOpenAI` makes no
+    # tiles; here it is one.
     if max(size) <= 2_048 * min(size):
-        messages: list[BaseMessage] = [HumanMessage([{"type": "image_url", "image_url": {"url": url}}])]
-        assert COUNTER.count_messages(messages) == chat_openai.get_num_tokens_from_messages(messages)
+        messages: list[BaseMessage] = [
+            HumanMessage([{"type": "image_url", "image_url": {"url": url}}])
+        ]
+        assert COUNTER.count_messages(messages) == chat_openai.get_num_tokens_from_messages(
+            messages
+        )
 
 
 def test_an_image_whose_size_cannot_be_read_costs_the_dearest() -> None:
-    for url in ("https://example.org/cat.png", "data:image/png;base64,AAAA", "data:image/svg+xml;utf8,<svg/>"):
+    for url in (
+        "https://example.org/cat.png",
+        "data:image/png;base64,AAAA",
+        "data:image/svg+xml;utf8,<svg/>",
+    ):
         assert said([{"type": "image_url", "image_url": {"url": url}}]) == 1_445
         assert said([{"type": "image_url", "image_url": url}]) == 1_445
     assert said([{"type": "input_image", "file_id": "file-1"}]) == 1_445
@@ -131,24 +168,41 @@ def test_an_image_costs_what_the_model_charges() -> None:
 
 
 def test_a_picture_that_the_model_has_drawn_costs_as_any_other() -> None:
-    drawn = {"type": "image_generation_call", "id": "ig_1", "status": "completed", "result": picture(1024, 1024)}
+    drawn = {
+        "type": "image_generation_call",
+        "id": "ig_1",
+        "status": "completed",
+        "result": picture(1024, 1024),
+    }
     assert COUNTER.count_message(AIMessage([drawn])) - COUNTER.count_message(AIMessage("")) == 765
 
 
 def test_a_screen_of_a_computer_tool_costs_as_any_other() -> None:
     url = f"data:image/png;base64,{picture(1024, 1024)}"
     screen = {"type": "computer_screenshot", "image_url": url}
-    wrapped = {"type": "non_standard", "value": {"type": "computer_call_output", "call_id": "c", "output": screen}}
+    wrapped = {
+        "type": "non_standard",
+        "value": {"type": "computer_call_output", "call_id": "c", "output": screen},
+    }
     assert (said([screen]), said([wrapped])) == (765, 765)
 
 
 def test_a_correction_leaves_the_bytes_of_a_screen_out_of_the_text() -> None:
     screen = f"data:image/png;base64,{picture(1024, 1024)}"
-    message = ToolMessage(screen, tool_call_id="c", additional_kwargs={"type": "computer_call_output"})
-    assert CalibratedCounter(COUNTER, 2.0).count_message(message) == 2 * COUNTER.count_message(message) < 2_000
+    message = ToolMessage(
+        screen, tool_call_id="c", additional_kwargs={"type": "computer_call_output"}
+    )
+    assert (
+        CalibratedCounter(COUNTER, 2.0).count_message(message)
+        == 2 * COUNTER.count_message(message)
+        < 2_000
+    )
 
 
-PDF_BYTES = b"%PDF-1.4\n" + b"1 0 obj << /Type /Pages /Count 3 >> endobj\n" + b"<< /Type /Page /Parent 1 0 R >>\n" * 3
+PDF_BYTES = (
+    b"%PDF-1.4\n"
+    b"1 0 obj << /Type /Pages /Count 3 >> endobj\n" + b"<< /Type /Page /Parent 1 0 R >>\n" * 3
+)
 
 
 def as_base64(data: bytes) -> str:
@@ -159,12 +213,30 @@ def as_base64(data: bytes) -> str:
     ("block", "tokens"),
     [
         ({"type": "file", "base64": as_base64(PDF_BYTES), "mime_type": "application/pdf"}, 9_000),
-        ({"type": "input_file", "file_data": f"data:application/pdf;base64,{as_base64(PDF_BYTES)}"}, 9_000),
-        ({"type": "file", "base64": as_base64(bytes(300_000)), "mime_type": "application/pdf"}, 30_000),
+        (
+            {
+                "type": "input_file",
+                "file_data": f"data:application/pdf;base64,{as_base64(PDF_BYTES)}",
+            },
+            9_000,
+        ),
+        (
+            {"type": "file", "base64": as_base64(bytes(300_000)), "mime_type": "application/pdf"},
+            30_000,
+        ),
         ({"type": "file", "base64": as_base64(b"word " * 500), "mime_type": "text/plain"}, 501),
-        ({"type": "file", "base64": as_base64(bytes(30_000)), "mime_type": "application/zip"}, 3_000),
+        (
+            {"type": "file", "base64": as_base64(bytes(30_000)), "mime_type": "application/zip"},
+            3_000,
+        ),
         ({"type": "audio", "base64": as_base64(bytes(30_000)), "mime_type": "audio/wav"}, 300),
-        ({"type": "input_audio", "input_audio": {"data": as_base64(bytes(30_000)), "format": "wav"}}, 300),
+        (
+            {
+                "type": "input_audio",
+                "input_audio": {"data": as_base64(bytes(30_000)), "format": "wav"},
+            },
+            300,
+        ),
         ({"type": "video", "base64": as_base64(bytes(300_000)), "mime_type": "video/mp4"}, 3_000),
     ],
 )
@@ -188,14 +260,26 @@ def test_a_block_without_a_rule_costs_its_compact_json() -> None:
 def test_a_call_in_any_form_is_counted_once_and_as_it_is_sent() -> None:
     calls = [{"name": "clock", "args": {"zone": "CET"}, "id": "call_1"}]
     once = COUNTER.count_message(AIMessage("", tool_calls=calls))
-    for kind in ({"type": "tool_use", "id": "call_1"}, {"type": "function_call", "id": "fc_1", "call_id": "call_1"}):
-        assert COUNTER.count_message(AIMessage([{**kind, "name": "clock"}], tool_calls=calls)) == once
+    for kind in (
+        {"type": "tool_use", "id": "call_1"},
+        {"type": "function_call", "id": "fc_1", "call_id": "call_1"},
+    ):
+        assert (
+            COUNTER.count_message(AIMessage([{**kind, "name": "clock"}], tool_calls=calls)) == once
+        )
 
 
 def test_a_tool_costs_the_published_rule_or_its_compact_json() -> None:
     unit = {"type": "string", "description": "The unit.", "enum": ["celsius", "fahrenheit"]}
-    properties = {"location": {"type": "string", "description": "The city and state."}, "unit": unit}
-    function = {"name": "weather", "description": "Get it.", "parameters": {"type": "object", "properties": properties}}
+    properties = {
+        "location": {"type": "string", "description": "The city and state."},
+        "unit": unit,
+    }
+    function = {
+        "name": "weather",
+        "description": "Get it.",
+        "parameters": {"type": "object", "properties": properties},
+    }
     tool = {"type": "function", "function": function}
     rule = (
         (7 + count("weather:Get it"))
@@ -204,14 +288,24 @@ def test_a_tool_costs_the_published_rule_or_its_compact_json() -> None:
     )
     assert COUNTER.count_tools([tool]) == max(rule, count(compact_json(tool))) + 12
     unit["description"] = ""
-    unit["properties"] = {"nested": {"type": "string", "description": "x " * 50}}  # which the rule does not see
+    unit["properties"] = {
+        "nested": {"type": "string", "description": "x " * 50}
+    }  # which the rule does not see
     assert COUNTER.count_tools([tool]) == count(compact_json(tool)) + 12
 
 
 def test_a_response_format_costs_at_least_its_compact_json() -> None:
     for schema in (
         {"type": "json_object"},
-        {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object", "properties": {}}}},
-        {"title": "T", "description": "d", "type": "object", "properties": {"a": {"type": "string"}}},
+        {
+            "type": "json_schema",
+            "json_schema": {"name": "n", "schema": {"type": "object", "properties": {}}},
+        },
+        {
+            "title": "T",
+            "description": "d",
+            "type": "object",
+            "properties": {"a": {"type": "string"}},
+        },
     ):
         assert COUNTER.count_response_format(schema) >= count(compact_json(schema)) + 12

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
+
 from langchain_ctxbudget.history import Conversation, MessageIndex
 from langchain_ctxbudget.history.columns import SESSION_GAP
 from langchain_ctxbudget.search.vectors import UNLIKE, usual_limit
@@ -15,12 +16,20 @@ from tests.conversations import COUNTER, SCOPE, conversation
 from tests.stores import embed
 
 WORDS = ("bike", "kettle", "garden", "I", "blue", "hello")
-TIMES = (None, "2026-01-01", "2026-01-01T08:00:00Z", "2026-01-01T09:30:00+01:00", "2026-01-02T10:00:00")
+TIMES = (
+    None,
+    "2026-01-01",
+    "2026-01-01T08:00:00Z",
+    "2026-01-01T09:30:00+01:00",
+    "2026-01-02T10:00:00",
+)
 QUERY = ["bike", "kettl"]
 
 messages = st.lists(
     st.builds(
-        lambda make, text, name, time: make(text or "well", name=name, additional_kwargs={"created_at": time}),
+        lambda make, text, name, time: make(
+            text or "well", name=name, additional_kwargs={"created_at": time}
+        ),
         st.sampled_from([HumanMessage, AIMessage]),
         st.lists(st.sampled_from(WORDS), max_size=4).map(" ".join),
         st.sampled_from([None, "Ann", "Bob"]),
@@ -57,7 +66,8 @@ def known(index, view):
 @settings(max_examples=60)
 @given(messages, stops)
 def test_messages_read_bit_by_bit_are_known_as_those_read_at_once(given, stops):
-    view, index = conversation(given), MessageIndex()
+    view = conversation(given)
+    index = MessageIndex()
     for stop in sorted(stops):
         known(read(view, stop, index=index), view)
     assert known(read(view, index=index), view) == known(read(view), view)
@@ -86,11 +96,15 @@ def test_a_session_ends_with_the_day_or_a_long_silence():
         *([[time] * 3, [0, 0, 0]] for time in (None, "noon", "2026-13-01T00:00:00")),
     ]:
         said = [HumanMessage("well", additional_kwargs={"created_at": time}) for time in times]
-        assert (times, read(conversation(said), vectors=False).subjects().tolist()) == (times, sessions)
+        assert (times, read(conversation(said), vectors=False).subjects().tolist()) == (
+            times,
+            sessions,
+        )
 
 
 def test_a_user_may_begin_another_subject_within_a_session():
-    bikes, kettles = ["bike chain tyre"] * 6, ["kettle tea acid"] * 6
+    bikes = ["bike chain tyre"] * 6
+    kettles = ["kettle tea acid"] * 6
     for said, vectors, subjects in [
         ([*bikes, *kettles], True, [0] * 6 + [1] * 6),
         ([*bikes, *kettles], False, [0] * 12),
@@ -128,7 +142,9 @@ def test_another_subject_is_still_cut_off_a_chat_of_short_messages():
 
 
 def test_sessions_that_are_unlike_each_other_do_not_lower_the_limit():
-    matters = [["bike chain tyre", "kettle tea acid", "garden bean hoe"][day % 3] for day in range(30)]
+    matters = [
+        ["bike chain tyre", "kettle tea acid", "garden bean hoe"][day % 3] for day in range(30)
+    ]
     said = [
         HumanMessage(matter, additional_kwargs={"created_at": f"2026-01-{day + 1:02}"})
         for day, matter in enumerate(matters)
@@ -141,7 +157,8 @@ def test_sessions_that_are_unlike_each_other_do_not_lower_the_limit():
 
 @pytest.mark.parametrize("step", [1, 7, 50, 333])
 def test_subjects_of_a_growing_chat_are_those_of_one_read_at_once(step):
-    view, index = conversation(chat_of_short_messages(days=20)), MessageIndex()
+    view = conversation(chat_of_short_messages(days=20))
+    index = MessageIndex()
     for stop in range(step, 400 + step, step):
         read(view, stop, index=index).subjects()
     assert index.subjects().tolist() == read(view).subjects().tolist()
@@ -161,8 +178,14 @@ def test_other_embeddings_give_a_chat_its_limit_anew():
 def test_a_pinned_message_is_not_quotable_and_costs_what_it_is_shown_as_until_the_pin_is_taken_off():
     for pin in ("drop", "summarize"):
         view = conversation(["one", HumanMessage("two " * 2_000, id="m1"), AIMessage("", id="m2")])
-        index, pinned = read(view, index=view.table.search_index), view.table.changed(3, {1: pin})
+        index = read(view, index=view.table.search_index)
+        pinned = view.table.changed(3, {1: pin})
         assert pinned.costs(view.counter).column.values[1] < 2_000 < view.costs[1]
         assert pinned.search_index is index  # nothing is read again
-        seen = [Conversation(SCOPE, table, COUNTER) for table in (pinned, pinned.changed(3, {1: None}))]
-        assert [one.quotable.tolist() for one in seen] == [[True, False, False], [True, True, False]]
+        seen = [
+            Conversation(SCOPE, table, COUNTER) for table in (pinned, pinned.changed(3, {1: None}))
+        ]
+        assert [one.quotable.tolist() for one in seen] == [
+            [True, False, False],
+            [True, True, False],
+        ]

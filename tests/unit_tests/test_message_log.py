@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget import EstimatingCounter, TiktokenCounter
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
 from langchain_ctxbudget.errors import InputError, StoreDataError
@@ -17,7 +18,15 @@ from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.history import Background, OpenConversation
 from langchain_ctxbudget.history.log import Heads, News, fold, in_order, puts, read_heads, read_new
 from langchain_ctxbudget.messages import content_id, fingerprint
-from langchain_ctxbudget.stores import LaneRecord, MessageRecord, Place, Scope, label, storable, stored
+from langchain_ctxbudget.stores import (
+    LaneRecord,
+    MessageRecord,
+    Place,
+    Scope,
+    label,
+    storable,
+    stored,
+)
 from tests.conversations import COUNTER
 
 ADAS = Scope("ada", "c1")
@@ -27,11 +36,15 @@ def at(clock: int, lane: str = "a", number: int = 0) -> Place:
     return Place(clock=clock, lane=lane, number=number)
 
 
-def record(place: Place, text: str, key: str | None = None, *, archived: bool = False) -> MessageRecord:
+def record(
+    place: Place, text: str, key: str | None = None, *, archived: bool = False
+) -> MessageRecord:
     """The record of a message; without a key, of one that got its id from its content."""
     message = HumanMessage(text)
     message.id = key or content_id(fingerprint(message), 1)
-    return MessageRecord.of(message, place, named=key is not None).model_copy(update={"archived": archived})
+    return MessageRecord.of(message, place, named=key is not None).model_copy(
+        update={"archived": archived}
+    )
 
 
 def folded(records: Sequence[MessageRecord]) -> list[tuple[str, str]]:
@@ -50,9 +63,16 @@ def test_what_is_archived_is_no_message_and_is_found_by_its_id() -> None:
 
 
 _RECORDS = st.lists(
-    st.tuples(st.integers(1, 4), st.sampled_from("abc"), st.sampled_from(["yes", "no"]), st.sampled_from([None, "x"])),
+    st.tuples(
+        st.integers(1, 4),
+        st.sampled_from("abc"),
+        st.sampled_from(["yes", "no"]),
+        st.sampled_from([None, "x"]),
+    ),
     max_size=9,
-).map(lambda rows: [record(at(c, lane, n), text, key) for n, (c, lane, text, key) in enumerate(rows)])
+).map(
+    lambda rows: [record(at(c, lane, n), text, key) for n, (c, lane, text, key) in enumerate(rows)]
+)
 
 
 @given(_RECORDS)
@@ -64,7 +84,9 @@ def test_no_id_stands_for_two_messages_and_no_record_is_lost(records: list[Messa
 
 
 @given(_RECORDS, st.data())
-def test_a_conversation_in_parts_is_the_one_read_at_once(records: list[MessageRecord], data: st.DataObject) -> None:
+def test_a_conversation_in_parts_is_the_one_read_at_once(
+    records: list[MessageRecord], data: st.DataObject
+) -> None:
     whole = OpenConversation(ADAS)
     whole.take_in(News(in_order(records)), whole=True)
     parts = OpenConversation(ADAS)
@@ -75,23 +97,35 @@ def test_a_conversation_in_parts_is_the_one_read_at_once(records: list[MessageRe
         left = left[size:]
     assert parts.doubles == whole.doubles
     mine, theirs = (it.seen_with(COUNTER) for it in (parts, whole))
-    assert (mine.digest, [*mine.costs], mine.total_tokens) == (theirs.digest, [*theirs.costs], theirs.total_tokens)
+    assert (mine.digest, [*mine.costs], mine.total_tokens) == (
+        theirs.digest,
+        [*theirs.costs],
+        theirs.total_tokens,
+    )
     assert parts.table.positions == whole.table.positions
 
 
 def test_records_behind_the_head_are_not_read() -> None:
     store = InMemoryStore()
-    store.batch(puts(store, ADAS, {f"a/{n}": record(at(1, "a", n), str(n), str(n)) for n in range(3)}))
+    store.batch(
+        puts(store, ADAS, {f"a/{n}": record(at(1, "a", n), str(n), str(n)) for n in range(3)})
+    )
     store.put(ADAS.namespace("lanes"), "a", LaneRecord(born="b", clock=1, count=2).to_value())
     now = drive(read_heads(store, ADAS))
     assert [r.place.number for r in drive(read_new(store, ADAS, Heads(), now)).messages] == [0, 1]
 
 
 def test_what_is_embedded_is_what_may_be_quoted_and_is_read_without_it() -> None:
-    pinned = [HumanMessage("no", id="m", additional_kwargs={"ctxbudget": pin}) for pin in ("drop", "summarize")]
+    pinned = [
+        HumanMessage("no", id="m", additional_kwargs={"ctxbudget": pin})
+        for pin in ("drop", "summarize")
+    ]
     for message, said in (
         (HumanMessage("the lantern", id="m", name="Ada"), "the lantern"),
-        (AIMessage([{"type": "text", "text": "one"}, {"type": "text", "text": "two"}], id="m"), "one\ntwo"),
+        (
+            AIMessage([{"type": "text", "text": "one"}, {"type": "text", "text": "two"}], id="m"),
+            "one\ntwo",
+        ),
         (HumanMessage("nul \0", id="m"), None),
         *((message, None) for message in pinned),
     ):
@@ -107,13 +141,17 @@ PLACE = Place(clock=1, lane="w", number=0)
 
 
 @given(ANY_TEXT, ANY_TEXT)
-def test_labels_are_different_and_plain_and_none_is_the_beginning_of_another(first: str, second: str) -> None:
+def test_labels_are_different_and_plain_and_none_is_the_beginning_of_another(
+    first: str, second: str
+) -> None:
     assert (label(first) == label(second)) == (first == second)
     assert label(first).isascii()
     assert not set(label(first)) & set(".%_")
     assert not label(first + second).startswith(label(first))
     assert first == second or not label(second).startswith(label(first))
-    assert (Scope(first, "c").namespace("x") == Scope(second, "c").namespace("x")) == (first == second)
+    assert (Scope(first, "c").namespace("x") == Scope(second, "c").namespace("x")) == (
+        first == second
+    )
 
 
 @given(st.recursive(ANY_TEXT | st.none() | st.booleans() | st.integers(), st.lists))
@@ -131,13 +169,24 @@ def test_a_record_of_something_else_is_refused_with_its_place() -> None:
         LaneRecord.read({"clock": "soon"}, "lane 'w'")
     with pytest.raises(StoreDataError, match="colour"):
         LaneRecord.read({"clock": 1, "count": 1, "colour": "red"}, "x")
-    for message in ({}, {"type": "dream", "data": {}}, {"type": "human"}, {"type": "tool", "data": {}}):
+    for message in (
+        {},
+        {"type": "dream", "data": {}},
+        {"type": "human"},
+        {"type": "tool", "data": {}},
+    ):
         with pytest.raises(StoreDataError, match="message 'w/0' is no message"):
             MessageRecord(place=PLACE, text=json.dumps(message)).to_message()
 
 
 QUESTION = HumanMessage("What did we decide?", id="h1")
-LINE = Fragment(layer=Layer.RETRIEVAL, id="m3", text="- user: The roof is blue.\n", tokens=9, reason=Reason.RELEVANT)
+LINE = Fragment(
+    layer=Layer.RETRIEVAL,
+    id="m3",
+    text="- user: The roof is blue.\n",
+    tokens=9,
+    reason=Reason.RELEVANT,
+)
 BACKGROUND = Background.of(QUESTION, "before", (LINE,))
 
 fragments = st.builds(

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, ChatMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.messages.function import FunctionMessage
+
 from langchain_ctxbudget import messages
 
 CALL = {"name": "search", "args": {"q": "bike"}, "id": "a", "type": "tool_call"}
@@ -32,33 +33,61 @@ def test_the_speaker_is_the_name_or_the_role():
 def test_a_message_is_sent_with_an_accepted_name_and_its_heading():
     sent = messages.as_sent(HumanMessage("x", name="Ada L."), heading="[2024]")
     assert (sent.name, sent.content) == ("Ada_L_", "[2024]\nx")
-    assert messages.date_of(HumanMessage("x", additional_kwargs={"created_at": "2024-05-01T10:00:00Z"})) == "2024-05-01"
+    assert (
+        messages.date_of(
+            HumanMessage("x", additional_kwargs={"created_at": "2024-05-01T10:00:00Z"})
+        )
+        == "2024-05-01"
+    )
 
 
 def test_plain_text_says_what_a_message_says():
     for message, text in (
         (HumanMessage(" hi "), "hi"),
-        (HumanMessage(["a", {"type": "text", "text": "b"}, IMAGE, {"x": 1}]), "a\nb\n[image_url]\n[content]"),
+        (
+            HumanMessage(["a", {"type": "text", "text": "b"}, IMAGE, {"x": 1}]),
+            "a\nb\n[image_url]\n[content]",
+        ),
         (AIMessage("ok", tool_calls=[CALL]), 'ok\n[called search({"q": "bike"})]'),
         (AIMessage([{"type": "tool_use", "id": "a", "name": "search", "input": {}}]), "[tool_use]"),
-        (ToolMessage([{"type": "custom_tool_call_output", "output": "a.txt"}], tool_call_id="a"), "a.txt"),
+        (
+            ToolMessage([{"type": "custom_tool_call_output", "output": "a.txt"}], tool_call_id="a"),
+            "a.txt",
+        ),
         (HumanMessage([{"type": "text", "text": None}]), "[text]"),
-        (AIMessage([{"type": "reasoning", "summary": []}, {"type": "text", "text": "It is blue."}]), "It is blue."),
+        (
+            AIMessage(
+                [{"type": "reasoning", "summary": []}, {"type": "text", "text": "It is blue."}]
+            ),
+            "It is blue.",
+        ),
     ):
         assert messages.plain_text(message) == text
 
 
 DIFFERENT = [
-    *(HumanMessage(content) for content in ("hi", "hi ", "\ud800", "\ud801", ["hi"], [{"type": "text", "text": "hi"}])),
+    *(
+        HumanMessage(content)
+        for content in ("hi", "hi ", "\ud800", "\ud801", ["hi"], [{"type": "text", "text": "hi"}])
+    ),
     *(kind("hi") for kind in (AIMessage, SystemMessage)),
     *(ChatMessage("hi", role=role) for role in ("critic", "judge")),
     HumanMessage("hi", name="ada"),
-    *(HumanMessage("", additional_kwargs=extra) for extra in ({"created_at": "x"}, {"raw": b"\xff"}, {"raw": b"\xfe"})),
-    *(AIMessage("hi", tool_calls=[{**CALL, **change}]) for change in ({}, {"id": "b"}, {"args": {"q": "car"}})),
+    *(
+        HumanMessage("", additional_kwargs=extra)
+        for extra in ({"created_at": "x"}, {"raw": b"\xff"}, {"raw": b"\xfe"})
+    ),
+    *(
+        AIMessage("hi", tool_calls=[{**CALL, **change}])
+        for change in ({}, {"id": "b"}, {"args": {"q": "car"}})
+    ),
     AIMessage("hi", tool_calls=[CALL, {**CALL, "id": "b"}]),
     AIMessage("hi", invalid_tool_calls=[{"name": "f", "args": "{", "id": "a", "error": "e"}]),
     *(ToolMessage("hi", tool_call_id=key) for key in "ab"),
-    *(ToolMessage("hi", tool_call_id="a", **rest) for rest in ({"status": "error"}, {"name": "search"})),
+    *(
+        ToolMessage("hi", tool_call_id="a", **rest)
+        for rest in ({"status": "error"}, {"name": "search"})
+    ),
 ]
 
 
@@ -79,7 +108,9 @@ PLAIN = st.builds(
 @given(PLAIN, PLAIN)
 def test_plainly_the_same_have_the_same_fingerprint(one, other):
     assert messages.plainly_same(one, one.model_copy(update={"id": "other"}))
-    assert messages.fingerprint(one) == messages.fingerprint(other) or not messages.plainly_same(one, other)
+    assert messages.fingerprint(one) == messages.fingerprint(other) or not messages.plainly_same(
+        one, other
+    )
 
 
 def test_an_artifact_that_cannot_be_compared_counts_as_changed():
@@ -116,7 +147,9 @@ def test_the_time_of_a_message_is_read_in_every_usual_form(created_at: object) -
 
 
 @pytest.mark.parametrize(
-    "created_at", ["yesterday", 5, 0, -1, True, float("nan"), float("inf"), 1e30, [1], "20240601120000"], ids=repr
+    "created_at",
+    ["yesterday", 5, 0, -1, True, float("nan"), float("inf"), 1e30, [1], "20240601120000"],
+    ids=repr,
 )
 def test_what_is_no_time_is_not_taken_for_one(created_at: object) -> None:
     message = HumanMessage("x", additional_kwargs={"created_at": created_at})

@@ -11,13 +11,15 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from matplotlib.figure import Figure
 from matplotlib.text import Text
+
 from langchain_ctxbudget import ContextPipeline, ContextReport
 from langchain_ctxbudget.replay import ReplayResult, replay
 from langchain_ctxbudget.report.plots import plot_replay, plot_what_if
 from langchain_ctxbudget.settings import CustomLayer
 
 ROOT = Path(__file__).parents[2]
-SCRIPT, FIGURES = ROOT / "scripts" / "budgeting_figures.py", ROOT / "docs" / "figures"
+SCRIPT = ROOT / "scripts" / "budgeting_figures.py"
+FIGURES = ROOT / "docs" / "figures"
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +30,10 @@ def pipeline() -> Iterator[ContextPipeline]:
         history = [
             turn
             for number in range(60)
-            for turn in (HumanMessage(f"Shelf {number} holds drills and saws."), AIMessage(f"Noted, shelf {number}."))
+            for turn in (
+                HumanMessage(f"Shelf {number} holds drills and saws."),
+                AIMessage(f"Noted, shelf {number}."),
+            )
         ]
         made.add_messages(history, user_id="maya", conversation_id="c")
         made.assemble("What does shelf 3 hold?", user_id="maya", conversation_id="c")
@@ -45,13 +50,20 @@ def replayed() -> ReplayResult:
     said = [
         part
         for number in range(12)
-        for part in (HumanMessage(f"Who has drill {number}?", id=f"q{number}"), AIMessage("Me.", id=f"a{number}"))
+        for part in (
+            HumanMessage(f"Who has drill {number}?", id=f"q{number}"),
+            AIMessage("Me.", id=f"a{number}"),
+        )
     ]
     return replay(said, ["recency", "full", "recency@60"], budget=120)
 
 
 def texts(figure: Figure) -> list[str]:
-    return [text.get_text() for text in figure.findobj(Text) if isinstance(text, Text) and text.get_text()]
+    return [
+        text.get_text()
+        for text in figure.findobj(Text)
+        if isinstance(text, Text) and text.get_text()
+    ]
 
 
 def test_columns_of_a_what_if_add_up_to_the_whole_budget(reports: list[ContextReport]) -> None:
@@ -80,12 +92,19 @@ def test_any_name_is_drawn_as_it_is_written() -> None:
 
 
 def python(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False
+    )
 
 
 def test_without_matplotlib_the_error_says_what_to_install() -> None:
-    done = python("import sys; sys.modules['matplotlib'] = None; import langchain_ctxbudget.report.plots")
-    assert "ImportError: Plots need matplotlib: pip install 'langchain-ctxbudget[plots]'" in done.stderr
+    done = python(
+        "import sys; sys.modules['matplotlib'] = None; import langchain_ctxbudget.report.plots"
+    )
+    assert (
+        "ImportError: Plots need matplotlib: pip install 'langchain-ctxbudget[plots]'"
+        in done.stderr
+    )
 
 
 def words(path: Path) -> list[str]:
@@ -95,14 +114,22 @@ def words(path: Path) -> list[str]:
 @pytest.mark.slow
 def test_the_figures_of_the_pages_are_up_to_date(tmp_path: Path) -> None:
     # Their words and numbers, as another version of matplotlib may place them elsewhere.
-    done = subprocess.run([sys.executable, "-W", "error", str(SCRIPT), str(tmp_path)], capture_output=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(SCRIPT), str(tmp_path)],
+        capture_output=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     fresh = {path.name: words(path) for path in tmp_path.iterdir()}
     assert all(fresh.values())
-    assert {name: words(FIGURES / name) for name in fresh} == fresh, f"run python scripts/{SCRIPT.name}"
+    assert {name: words(FIGURES / name) for name in fresh} == fresh, (
+        f"run python scripts/{SCRIPT.name}"
+    )
 
 
 def test_the_pages_show_every_figure() -> None:
     paths = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
-    shown = re.findall(r"figures/([\w]+\.svg)\)", "".join(path.read_text(encoding="utf-8") for path in paths))
+    shown = re.findall(
+        r"figures/([\w]+\.svg)\)", "".join(path.read_text(encoding="utf-8") for path in paths)
+    )
     assert set(shown) == {path.name for path in FIGURES.glob("*.svg")}

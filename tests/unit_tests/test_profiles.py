@@ -1,4 +1,7 @@
-"""Topics and entities: what is learned of them is merged, and their numbers are added up from conversations."""
+"""Topics and entities.
+
+What is learned of them is merged, and their numbers are added up from conversations.
+"""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -6,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from langchain_ctxbudget.knowledge import (
     BY_USER,
     EntityProfile,
@@ -17,16 +21,25 @@ from langchain_ctxbudget.knowledge import (
 )
 from langchain_ctxbudget.knowledge.known import Kept
 from langchain_ctxbudget.knowledge.learning import Work, updated
-from langchain_ctxbudget.knowledge.records import Learned, LearnedEntity, LearnedTopic, TopicConversation
+from langchain_ctxbudget.knowledge.records import (
+    Learned,
+    LearnedEntity,
+    LearnedTopic,
+    TopicConversation,
+)
 from tests.conversations import COUNTER, SCOPE, opened
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 MANY = 40
-SOURCES = {f"m{n}": Source(conversation_id="c1", message_id=f"m{n}", digest=f"d{n}") for n in range(MANY)}
+SOURCES = {
+    f"m{n}": Source(conversation_id="c1", message_id=f"m{n}", digest=f"d{n}") for n in range(MANY)
+}
 
 
 def topic(label: str = "Cycling", **rest: Any) -> TopicProfile:
-    return TopicProfile(id=f"topic/{profiles.slug(label)}", slug=profiles.slug(label), label=label, **rest)
+    return TopicProfile(
+        id=f"topic/{profiles.slug(label)}", slug=profiles.slug(label), label=label, **rest
+    )
 
 
 def test_topics_are_the_same_with_the_same_stems() -> None:
@@ -37,14 +50,20 @@ def test_topics_are_the_same_with_the_same_stems() -> None:
         ("C#", "C++", False),
         (".NET", "net", False),
     ):
-        assert profiles.is_called(topic(first), second) is profiles.is_called(topic(second), first) is same
+        assert (
+            profiles.is_called(topic(first), second)
+            is profiles.is_called(topic(second), first)
+            is same
+        )
 
 
 def at(day: int, hour: int = 9) -> datetime:
     return datetime(2026, 1, day, hour, tzinfo=UTC)
 
 
-def said(when: datetime | None = None, *, tokens: int = 10, from_user: bool = True) -> profiles.Engagement:
+def said(
+    when: datetime | None = None, *, tokens: int = 10, from_user: bool = True
+) -> profiles.Engagement:
     return profiles.Engagement(at=when, tokens=tokens, from_user=from_user)
 
 
@@ -52,8 +71,14 @@ def link(*messages: profiles.Engagement, conversation: str = "c1") -> TopicConve
     return profiles.engaged(TopicConversation(topic_id="t", conversation_id=conversation), messages)
 
 
-MOMENTS = st.none() | st.datetimes(datetime(2025, 1, 1), datetime(2025, 3, 1), timezones=st.just(UTC))  # noqa: DTZ001
-SAID = st.lists(st.builds(profiles.Engagement, at=MOMENTS, tokens=st.integers(0, 99), from_user=st.booleans()))
+MOMENTS = st.none() | st.datetimes(
+    datetime(2025, 1, 1),
+    datetime(2025, 3, 1),
+    timezones=st.just(UTC),
+)
+SAID = st.lists(
+    st.builds(profiles.Engagement, at=MOMENTS, tokens=st.integers(0, 99), from_user=st.booleans())
+)
 
 
 @given(SAID, SAID)
@@ -72,7 +97,14 @@ def test_a_topic_adds_up_its_conversations() -> None:
 
 
 def test_a_streak_is_days_in_a_row_up_to_the_last_one() -> None:
-    for days, streak in (([5], 1), ([3, 4, 5], 3), ([1, 2, 4, 5], 2), ([1, 2, 3, 9], 1), ([5, 5, 4], 2), ([], 0)):
+    for days, streak in (
+        ([5], 1),
+        ([3, 4, 5], 3),
+        ([1, 2, 4, 5], 2),
+        ([1, 2, 3, 9], 1),
+        ([5, 5, 4], 2),
+        ([], 0),
+    ):
         links = [link(*(said(at(day)) for day in days), said())]
         assert profiles.measured(topic(), links).engagement_streak == streak
 
@@ -88,7 +120,9 @@ def test_importance_is_recency_frequency_and_breadth() -> None:
     ]
     for messages, conversations, days, score in cases:
         last = None if days is None else NOW - timedelta(days=days)
-        one = topic(total_messages=messages, total_conversations=conversations, last_engaged_at=last)
+        one = topic(
+            total_messages=messages, total_conversations=conversations, last_engaged_at=last
+        )
         assert profiles.importance_at(one, NOW) == pytest.approx(score, abs=1e-5)
         assert profiles.importance_at(one.model_copy(update={"pinned": True}), NOW) == 1.0
 
@@ -99,11 +133,25 @@ TEXTS = ("I like beer.", "Nothing.", "Ale with Sarah!", "Sarah.", "Beer and beer
 Counts = list[tuple[int, int]]
 
 
-def count(state: Knowledge, texts: Any = TEXTS, first: int = 0, end: int | None = None) -> tuple[Knowledge, Counts]:
-    """Counts a conversation from a message on; returns messages and exchanges about beer and Sarah."""
+def count(
+    state: Knowledge, texts: Any = TEXTS, first: int = 0, end: int | None = None
+) -> tuple[Knowledge, Counts]:
+    """Counts a conversation from a message on.
+
+    Returns messages and exchanges about beer and Sarah.
+    """
     seen = opened(*texts).seen_with(COUNTER)
-    entries, progress = seen.entries[:end], ProgressRecord()
-    work = Work(scope=SCOPE, entries=entries, costs=seen.costs, first=first, progress=progress, there=None, kept=Kept())
+    entries = seen.entries[:end]
+    progress = ProgressRecord()
+    work = Work(
+        scope=SCOPE,
+        entries=entries,
+        costs=seen.costs,
+        first=first,
+        progress=progress,
+        there=None,
+        kept=Kept(),
+    )
     after = updated(state, work, Learned(), NOW)
     found = [after.links.get((thing.id, "c1")) for thing in (BEER, SARAH)]
     return after, [(one.messages, one.exchanges) if one else (0, 0) for one in found]
@@ -119,19 +167,31 @@ def test_a_message_counts_once_however_often_it_names_something() -> None:
     assert count(once) == (once, [(3, 3), (2, 2)])  # taken again, it counts no more
 
 
-def topics(known: tuple[TopicProfile, ...], *labels: str, **fields: Any) -> tuple[TopicProfile, ...]:
+def topics(
+    known: tuple[TopicProfile, ...], *labels: str, **fields: Any
+) -> tuple[TopicProfile, ...]:
     new = tuple(LearnedTopic(label=label, **{"message_ids": ("m0",), **fields}) for label in labels)
     return profiles.merge_topics(known, Learned(topics=new), SOURCES, NOW)
 
 
-def entities(known: tuple[EntityProfile, ...], *names: str, **fields: Any) -> tuple[EntityProfile, ...]:
-    new = tuple(LearnedEntity(name=name, **{"type": "person", "message_ids": ("m0",), **fields}) for name in names)
+def entities(
+    known: tuple[EntityProfile, ...], *names: str, **fields: Any
+) -> tuple[EntityProfile, ...]:
+    new = tuple(
+        LearnedEntity(name=name, **{"type": "person", "message_ids": ("m0",), **fields})
+        for name in names
+    )
     return profiles.merge_entities(known, Learned(entities=new), SOURCES, NOW)
 
 
 def test_learning_again_from_the_same_messages_changes_nothing() -> None:
     relations = (("works at", "Acme"),)
-    details = {"relationship": "sister", "attributes": (("age", "7"),), "relations": relations, "facts": ("Sings",)}
+    details = {
+        "relationship": "sister",
+        "attributes": (("age", "7"),),
+        "relations": relations,
+        "facts": ("Sings",),
+    }
     people = entities((), "Sarah", **details)
     assert entities(people, "Sarah", **details) == people
 
@@ -145,6 +205,10 @@ def test_a_topic_is_part_of_one_that_is_not_part_of_it() -> None:
 
 def test_a_full_name_completes_a_first_name_and_a_first_name_that_two_have_is_nobodys() -> None:
     [sarah] = entities(entities((), "Sarah"), "Sarah Chen")
-    assert (sarah.id, sarah.name, sarah.aliases) == ("entity/person/sarah", "Sarah Chen", ("Sarah",))
+    assert (sarah.id, sarah.name, sarah.aliases) == (
+        "entity/person/sarah",
+        "Sarah Chen",
+        ("Sarah",),
+    )
     assert len(entities((sarah,), "Sarah")) == 1
     assert len(entities(entities((), "Sarah Chen", "Sarah Lee"), "Sarah")) == 3

@@ -1,4 +1,7 @@
-"""Whose model a target is: told by the model object, and by a name only where there is nothing else."""
+"""Whose model a target is.
+
+Told by the model object, and by a name only where there is nothing else.
+"""
 
 from typing import Any
 
@@ -8,6 +11,7 @@ from langchain_core.language_models import FakeListChatModel
 from langchain_core.runnables import ConfigurableField
 from langchain_openai import AzureChatOpenAI, ChatOpenAI
 from pydantic import Field
+
 from langchain_ctxbudget.tokens import ModelTarget
 
 OF_OPENAI = 40
@@ -25,7 +29,11 @@ def openai(name: str, url: str | None = None) -> ChatOpenAI:
 
 
 def azure() -> AzureChatOpenAI:
-    where: dict[str, Any] = {"azure_endpoint": "https://gateway.invalid", "api_version": "2025-01-01", "api_key": "x"}
+    where: dict[str, Any] = {
+        "azure_endpoint": "https://gateway.invalid",
+        "api_version": "2025-01-01",
+        "api_key": "x",
+    }
     return AzureChatOpenAI(azure_deployment="our-assistant", **where)
 
 
@@ -49,7 +57,9 @@ def azure() -> AzureChatOpenAI:
     ],
     ids=lambda value: getattr(value, "model_name", None) or str(value)[:40],
 )
-def test_openai_and_azure_limit_ids_of_calls_and_others_do_not(model: Any, longest: int | None) -> None:
+def test_openai_and_azure_limit_ids_of_calls_and_others_do_not(
+    model: Any, longest: int | None
+) -> None:
     assert ModelTarget(model, None).longest_call_id == longest
 
 
@@ -62,7 +72,12 @@ EITHER = ConfigurableField(id="which")
     [
         (azure().with_fallbacks([CLAUDE]), OF_OPENAI),
         (CLAUDE.with_fallbacks([azure()]), OF_OPENAI),
-        (CLAUDE.with_fallbacks([openai("our-tuned-model").bind(temperature=0)]).with_config(tags=["x"]), OF_OPENAI),
+        (
+            CLAUDE.with_fallbacks([openai("our-tuned-model").bind(temperature=0)]).with_config(
+                tags=["x"]
+            ),
+            OF_OPENAI,
+        ),
         (CLAUDE.with_fallbacks([CLAUDE]), None),
         (CLAUDE.configurable_alternatives(EITHER, default_key="claude", azure=azure()), OF_OPENAI),
         (CLAUDE.configurable_alternatives(EITHER, default_key="claude", other=CLAUDE), None),

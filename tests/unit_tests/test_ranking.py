@@ -5,6 +5,7 @@ from datetime import date
 
 import numpy as np
 import pytest
+
 from langchain_ctxbudget.search import Question, Texts, dated, first_person, rank, spelled, z_scores
 from langchain_ctxbudget.search.ranking import Weights, named_dates
 
@@ -24,7 +25,10 @@ def texts(size, **changed):
         place=np.arange(size),
         opens=np.zeros(size, np.bool_),
     )
-    found = replace(alike, **{name: np.asarray(value, getattr(alike, name).dtype) for name, value in changed.items()})
+    found = replace(
+        alike,
+        **{name: np.asarray(value, getattr(alike, name).dtype) for name, value in changed.items()},
+    )
     return replace(found, opens=np.diff(found.session, prepend=-1) != 0)
 
 
@@ -62,8 +66,23 @@ def test_named_dates_are_read_in_english_words_and_as_iso_dates():
         ("March 4 to 5pm", (0, 3, 4)),
     ]:
         assert named_dates(text) == ((named, named),), text
-    nowhere = "May I?", "Hi Jan, how are you?", "Is it version 2025-04?", "30 February", "2026-02-30", "99 March"
-    for text in (*nowhere, "may I march on?", "Maybe Augustus decided", "Marching Junes", "1999", "2023-13-01", ""):
+    nowhere = (
+        "May I?",
+        "Hi Jan, how are you?",
+        "Is it version 2025-04?",
+        "30 February",
+        "2026-02-30",
+        "99 March",
+    )
+    for text in (
+        *nowhere,
+        "may I march on?",
+        "Maybe Augustus decided",
+        "Marching Junes",
+        "1999",
+        "2023-13-01",
+        "",
+    ):
         assert named_dates(text) == (), text
 
 
@@ -82,14 +101,19 @@ def test_named_dates_are_read_in_english_words_and_as_iso_dates():
         ("from 30 December to 2 January 2027", (2026, 12, 30), (2027, 1, 2)),
     ],
 )
-def test_the_days_between_two_dates_are_named_and_those_of_last_week_as_seen_from_today(text, first, last):
+def test_the_days_between_two_dates_are_named_and_those_of_last_week_as_seen_from_today(
+    text, first, last
+):
     assert named_dates(text, date(2026, 3, 11)) == ((first, last),)
 
 
 def test_two_days_alone_are_no_span_a_weekday_is_no_day_and_nor_is_one_where_nothing_is_asked():
     assert named_dates("on 4 March and 6 March") == (((0, 3, 4),) * 2, ((0, 3, 6),) * 2)
     assert named_dates("on Monday", date(2026, 3, 11)) == named_dates("yesterday") == ()
-    assert (len(Question.of("Was it on 5 March?").dates), Question.of("I leave on 5 March.").dates) == (1, ())
+    assert (
+        len(Question.of("Was it on 5 March?").dates),
+        Question.of("I leave on 5 March.").dates,
+    ) == (1, ())
 
 
 def test_every_day_of_a_span_counts_as_one_that_is_named():
@@ -100,7 +124,8 @@ def test_every_day_of_a_span_counts_as_one_that_is_named():
     assert dated(days + 1, named_dates("from 20 April to 2 March")).tolist()[::4] == [2, 2]
 
 
-# One text, the last but one of six, differs in one way; the part that knows this way must set it apart.
+# One text, the last but one of six, differs in one way; the part that knows this way must set it
+# apart.
 @pytest.mark.parametrize(
     ("part", "changed", "question", "sign"),
     [
@@ -108,7 +133,12 @@ def test_every_day_of_a_span_counts_as_one_that_is_named():
         ("variety", {"distinct": [5, 5, 5, 5, 9, 5]}, ASKED, 1),
         ("first_person", {"first_person": [0, 0, 0, 0, 0.5, 0]}, ASKED, 1),
         ("speaker", {"speaker": [0, 0, 0, 0, 1, 0]}, Question((), frozenset({1})), 1),
-        ("date", {"day": [20230401] * 4 + [20230507, 20230601]}, Question((), dates=named_dates("in May")), 1),
+        (
+            "date",
+            {"day": [20230401] * 4 + [20230507, 20230601]},
+            Question((), dates=named_dates("in May")),
+            1,
+        ),
     ],
 )
 def test_a_part_sets_apart_what_it_knows(part, changed, question, sign):
@@ -134,7 +164,8 @@ def test_what_is_like_the_most_relevant_texts_gains(monkeypatch):
     monkeypatch.setattr("langchain_ctxbudget.search.ranking.FIRST_FOUND", 1)
     vectors = np.array([[1.0, 0.0], [0.0, 1.0], [0.8, 0.6], [0.0, 1.0]])
     asked = (texts(4, session=range(4)), ASKED, z_scores(np.array([5.0, 0.0, 0.0, 0.0])))
-    plain, fed = rank(*asked), rank(*asked, alike=like(vectors))
+    plain = rank(*asked)
+    fed = rank(*asked, alike=like(vectors))
     gains = fed.relevance - plain.relevance
     assert gains[0] > gains[2] > gains[1] == gains[3]
     assert fed.keys[2] > fed.keys[1]
@@ -149,24 +180,33 @@ def test_a_name_that_is_spelled_nearly_so_is_meant_where_the_word_is_no_other() 
 
 
 def test_a_users_instruction_that_is_to_hold_from_now_on_tells_of_the_user() -> None:
-    for text in ("Thanks! Always give me dates.", "Whenever I ask about prices, use euros.", "From now on be brief."):
+    for text in (
+        "Thanks! Always give me dates.",
+        "Whenever I ask about prices, use euros.",
+        "From now on be brief.",
+    ):
         assert first_person(text, from_user=True) == 1, text
         assert first_person(text) < 0.5
-    for text in ("We always go there.", "Never mind.", "When I was ten, it rained.", "`\n" * 50_000):
+    for text in (
+        "We always go there.",
+        "Never mind.",
+        "When I was ten, it rained.",
+        "`\n" * 50_000,
+    ):
         assert first_person(text, from_user=True) < 1, text
 
 
 def test_only_what_asks_nothing_and_names_nobody_is_small_talk():
-    talk = (
-        "ok; thanks, see you tomorrow!; no problem, see you at 5; Nice to meet you; Have a great weekend; let me know"
-    )
+    talk = "ok; thanks, see you tomorrow!; no problem, see you at 5; Nice to meet you; Have a great weekend; let me know"
     wanted = (
         "Let's talk about Ana; So, who is Bob; is it Monday or Tuesday; should I meet Ana on Friday; week 3; it is;"
         " why not; go on, June; and where do I go on Sunday; Please do the same for May; Thanks. And who is she"
     )
     for said, is_small_talk in ((talk, True), (wanted, False)):
         for words in said.split(";"):
-            assert Question.of(words, ("Ana", "Bob", "June", "user")).is_small_talk == is_small_talk, words
+            assert (
+                Question.of(words, ("Ana", "Bob", "June", "user")).is_small_talk == is_small_talk
+            ), words
 
 
 def test_who_asks_about_the_speakers_or_a_thing_that_they_know_refers_to_what_was_said():

@@ -1,4 +1,7 @@
-"""A conversation turn by turn with several strategies: what is counted, and that nothing else is."""
+"""A conversation turn by turn with several strategies.
+
+What is counted, and that nothing else is.
+"""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -6,8 +9,16 @@ from functools import cache
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage, trim_messages
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+    trim_messages,
+)
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget import ContextPipeline, ContextSettings, TiktokenCounter
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.replay import DEFAULT_STRATEGIES, NAMES, Turn, replay, split_turns
@@ -15,7 +26,8 @@ from langchain_ctxbudget.tokens import Price
 
 SYSTEM = "You know a tool library."
 COUNTER = TiktokenCounter()
-BUDGET, TURNS = 500, 24
+BUDGET = 500
+TURNS = 24
 
 
 def said(count: int) -> list[BaseMessage]:
@@ -35,7 +47,9 @@ LONG = said(TURNS)
 
 def call(number: int) -> AIMessage:
     return AIMessage(
-        "", id=f"call{number}", tool_calls=[{"name": "look_up", "args": {"tool": number}, "id": f"t{number}"}]
+        "",
+        id=f"call{number}",
+        tool_calls=[{"name": "look_up", "args": {"tool": number}, "id": f"t{number}"}],
     )
 
 
@@ -61,17 +75,27 @@ def of_long(name: str) -> tuple[Turn, ...]:
     return turns_of(LONG, name, system_prompt=SYSTEM)
 
 
-def turns_of(messages: Sequence[BaseMessage], strategy: Any, budget: int = BUDGET, **options: Any) -> tuple[Turn, ...]:
+def turns_of(
+    messages: Sequence[BaseMessage], strategy: Any, budget: int = BUDGET, **options: Any
+) -> tuple[Turn, ...]:
     [track] = replay(messages, [strategy], budget=budget, **options).tracks
     return track.turns
 
 
 def test_a_tiny_conversation_counts_as_by_hand() -> None:
     # A message is 4 tokens and its words; a request 3 more. Two words and a full stop: 3 tokens.
-    messages = [HumanMessage("Hello there."), AIMessage("Hello there."), HumanMessage("Hello there."), AIMessage("Bye")]
+    messages = [
+        HumanMessage("Hello there."),
+        AIMessage("Hello there."),
+        HumanMessage("Hello there."),
+        AIMessage("Bye"),
+    ]
     result = replay(messages, ["full"], budget=1, price=Price(input=4, output=1, cached_input=1))
     [track] = result.tracks
-    assert [(turn.tokens, turn.cached_tokens) for turn in track.turns] == [(7 + 3, 0), (3 * 7 + 3, 7)]
+    assert [(turn.tokens, turn.cached_tokens) for turn in track.turns] == [
+        (7 + 3, 0),
+        (3 * 7 + 3, 7),
+    ]
     assert track.tokens == 34
     assert track.cached_share == 7 / 34
     assert track.effective_tokens == (34 - 7) + 0.25 * 7
@@ -103,19 +127,27 @@ def test_the_package_is_replayed_as_an_application_uses_it() -> None:
         who: Any = {"user_id": "ada", "conversation_id": "c"}
         reports = []
         for turn in split_turns(LONG):
-            now[0] = datetime.fromisoformat(turn[0].additional_kwargs["created_at"]).replace(tzinfo=UTC)
+            now[0] = datetime.fromisoformat(turn[0].additional_kwargs["created_at"]).replace(
+                tzinfo=UTC
+            )
             reports.append(pipeline.assemble(turn[:1], **who).report)
             pipeline.add_messages(turn, **who)
     turns = of_long("elastic")
     assert [turn.tokens for turn in turns] == [report.total_tokens for report in reports]
-    assert [turn.cached_tokens for turn in turns] == [report.stability.shared_tokens or 0 for report in reports]
-    assert [turn.compaction_steps for turn in turns] == [report.stability.compaction_step for report in reports]
+    assert [turn.cached_tokens for turn in turns] == [
+        report.stability.shared_tokens or 0 for report in reports
+    ]
+    assert [turn.compaction_steps for turn in turns] == [
+        report.stability.compaction_step for report in reports
+    ]
     assert [turn.messages for turn in turns] == [report.coverage_counts() for report in reports]
     assert sum(turn.compaction_steps for turn in turns)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_message_before_a_turn_is_somewhere_and_no_prompt_is_over_its_budget(name: str) -> None:
+def test_every_message_before_a_turn_is_somewhere_and_no_prompt_is_over_its_budget(
+    name: str,
+) -> None:
     turns = of_long(name)
     assert [sum(turn.messages.values()) for turn in turns] == list(range(0, len(LONG), 2))
     if name != "full":
@@ -124,9 +156,14 @@ def test_every_message_before_a_turn_is_somewhere_and_no_prompt_is_over_its_budg
 
 def test_evidence_is_what_stands_in_the_prompt_word_by_word() -> None:
     named = {2: ["q0"], TURNS - 1: ["q1", "a1", "a22"], TURNS: ["a22"]}
-    whole, window = turns_of(LONG, "full", evidence=named), turns_of(LONG, "recency", evidence=named)
+    whole = turns_of(LONG, "full", evidence=named)
+    window = turns_of(LONG, "recency", evidence=named)
     # The last answer but one comes after the last turn but one.
-    assert {turn.number: turn.evidence for turn in whole if turn.evidence is not None} == {2: 1, 23: 2 / 3, 24: 1}
+    assert {turn.number: turn.evidence for turn in whole if turn.evidence is not None} == {
+        2: 1,
+        23: 2 / 3,
+        24: 1,
+    }
     assert [turn.evidence for turn in window][-2:] == [0, 1]
 
 
@@ -141,7 +178,9 @@ def test_every_call_of_a_loop_is_counted_with_what_it_has_so_far() -> None:
 
 
 def test_two_replays_are_equal() -> None:
-    first, second = (replay(LONG, DEFAULT_STRATEGIES, budget=BUDGET, system_prompt=SYSTEM) for _ in range(2))
+    first, second = (
+        replay(LONG, DEFAULT_STRATEGIES, budget=BUDGET, system_prompt=SYSTEM) for _ in range(2)
+    )
     assert first == second
 
 
@@ -156,7 +195,11 @@ def test_settings_are_a_strategy() -> None:
 
 
 def test_a_message_that_does_not_fit_is_told_and_the_next_turn_goes_on() -> None:
-    messages = [HumanMessage("drill " * 1_000, id="big"), AIMessage("That is long.", id="b"), *LONG[:4]]
+    messages = [
+        HumanMessage("drill " * 1_000, id="big"),
+        AIMessage("That is long.", id="b"),
+        *LONG[:4],
+    ]
     package, window = replay(messages, ["elastic", "recency"], budget=BUDGET).tracks
     assert [turn.calls for turn in package.turns] == [0, 1, 1]
     [failure] = package.failures
@@ -179,6 +222,8 @@ def test_numbers_out_of_range_are_an_error() -> None:
 def test_settings_are_those_that_were_said_whether_as_an_object_or_as_a_mapping() -> None:
     said: dict[str, Any] = {"keep_messages": 4}
     given = [said, ContextSettings(**said), ContextSettings().override(said)]
-    first, *others = [replay(LONG, ["elastic"], budget=BUDGET, settings=one).to_dict() for one in given]
+    first, *others = [
+        replay(LONG, ["elastic"], budget=BUDGET, settings=one).to_dict() for one in given
+    ]
     assert others == [first, first]
     assert first["strategies"][0]["cached_share"] > 0.5

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.budget import Layer, Reason, Status
 from langchain_ctxbudget.errors import InputError
@@ -57,7 +58,10 @@ USAGE = st.none() | st.builds(
     forced=st.sampled_from([(), ("documents",), ("knowledge", "history", "budget")]),
 )
 REPAIRS = st.builds(
-    Repair, st.sampled_from(["orphan_result", "empty_message"]), st.text(max_size=4), st.text(max_size=9)
+    Repair,
+    st.sampled_from(["orphan_result", "empty_message"]),
+    st.text(max_size=4),
+    st.text(max_size=9),
 )
 
 
@@ -85,7 +89,11 @@ def example(**changes):
             CoverageRange(first=32, last=40, state="summarized"),
         ),
         stability=Stability(
-            stable_zone_tokens=5, shared_tokens=None, stable_zone_share=None, prompt_share=None, compaction_step=False
+            stable_zone_tokens=5,
+            shared_tokens=None,
+            stable_zone_share=None,
+            prompt_share=None,
+            compaction_step=False,
         ),
         repairs=(),
         failures=(),
@@ -101,10 +109,18 @@ def example(**changes):
 @st.composite
 def reports(draw):
     layers = tuple(
-        layer(which, draw(ITEMS), draw(st.integers(0, 50)), {Reason.SUMMARIZED: 3}, draw(st.integers(0, 5_000)))
+        layer(
+            which,
+            draw(ITEMS),
+            draw(st.integers(0, 50)),
+            {Reason.SUMMARIZED: 3},
+            draw(st.integers(0, 5_000)),
+        )
         for which in Layer
     )
-    overhead = draw(st.dictionaries(st.sampled_from(["framing", "tool schemas"]), st.integers(0, 2_000)))
+    overhead = draw(
+        st.dictionaries(st.sampled_from(["framing", "tool schemas"]), st.integers(0, 2_000))
+    )
     total = sum(part.used_tokens for part in layers) + sum(overhead.values())
     share = draw(st.none() | st.floats(0, 1))
     return example(
@@ -115,7 +131,9 @@ def reports(draw):
         total_tokens=total,
         uncorrected_tokens=total,
         count_mode=draw(st.sampled_from(["exact", "estimated"])),
-        history_strategy=draw(st.sampled_from(["empty", "full", "windowed", "compacted", "multi_level"])),
+        history_strategy=draw(
+            st.sampled_from(["empty", "full", "windowed", "compacted", "multi_level"])
+        ),
         layers=layers,
         overhead_tokens=overhead,
         coverage=ranges(*draw(coverages())),
@@ -126,7 +144,9 @@ def reports(draw):
             prompt_share=share,
             compaction_step=draw(st.booleans()),
         ),
-        summary_lines=draw(st.dictionaries(st.sampled_from(["extraction", "gpt-4o"]), st.integers(1, 99))),
+        summary_lines=draw(
+            st.dictionaries(st.sampled_from(["extraction", "gpt-4o"]), st.integers(1, 99))
+        ),
         last_resort=draw(st.sampled_from([(), ("light",), ("light", "medium")])),
         repairs=tuple(draw(st.lists(REPAIRS, max_size=2))),
         failures=tuple(draw(st.lists(st.text(max_size=300), max_size=2))),
@@ -192,7 +212,8 @@ def test_what_is_no_report_is_refused_with_what_is_wrong():
 
 
 def test_a_report_is_checkpointed_and_its_copies_are_equal():
-    pipeline, who = ContextPipeline({"max_context_tokens": 600}, store=InMemoryStore()), ("ada", "c1")
+    pipeline = ContextPipeline({"max_context_tokens": 600}, store=InMemoryStore())
+    who = ("ada", "c1")
     report = pipeline.assemble("Which plan?", user_id=who[0], conversation_id=who[1]).report
     kind, data = JsonPlusSerializer(allowed_msgpack_modules=True).dumps_typed(report)
     assert (kind, len(data) < 10_000) == ("msgpack", True)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
+
 from langchain_ctxbudget.budget import Reason, Status
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.report import ReportItem
@@ -27,7 +28,9 @@ def rows(text):
 
 @settings(deadline=None, max_examples=40)
 @given(reports(), st.integers(56, 140))
-def test_a_chart_adds_up_to_its_total_within_its_columns_with_numbers_below_each_other(report, width):
+def test_a_chart_adds_up_to_its_total_within_its_columns_with_numbers_below_each_other(
+    report, width
+):
     drawn = render_chart(report, width)
     chart = rows(drawn)
     *parts, total = (int(row["used"].replace(",", "")) for row in chart)
@@ -37,14 +40,25 @@ def test_a_chart_adds_up_to_its_total_within_its_columns_with_numbers_below_each
 
 
 def test_the_chart_says_what_happened():
-    window = {"window_tokens": 8_000, "window_source": "served", "window_detail": "vLLM", "output_reserve_tokens": 5}
+    window = {
+        "window_tokens": 8_000,
+        "window_source": "served",
+        "window_detail": "vLLM",
+        "output_reserve_tokens": 5,
+    }
     for changes, line in [
         ({}, "History    full: 40 messages: 1 retrieved, 39 behind the summary"),
         ({}, "Stable     5 tokens in the stable zone; first prompt of this conversation"),
-        ({"count_mode": "estimated"}, "Counted    estimated, with a margin (o200k_base), 1 new text"),
+        (
+            {"count_mode": "estimated"},
+            "Counted    estimated, with a margin (o200k_base), 1 new text",
+        ),
         (window, "Window     8,000 tokens (vLLM), 5 tokens kept free for the answer"),
         ({"forecast": True}, f"{'CONTEXT BUDGET (forecast)':<53}{'1,000 tokens':>27}"),
-        ({"timings_ms": {"open": 1.0, "assemble": 2.5}}, "Time       3.5 ms (open 1.0, assemble 2.5)"),
+        (
+            {"timings_ms": {"open": 1.0, "assemble": 2.5}},
+            "Time       3.5 ms (open 1.0, assemble 2.5)",
+        ),
     ]:
         assert line in render_chart(example(**changes), 80).splitlines()
 
@@ -93,7 +107,9 @@ def number(text):
 
 @settings(deadline=None, max_examples=40)
 @given(reports())
-def test_a_card_lists_every_item_with_numbers_that_add_up_and_has_nothing_that_acts_or_is_loaded(report):
+def test_a_card_lists_every_item_with_numbers_that_add_up_and_has_nothing_that_acts_or_is_loaded(
+    report,
+):
     card = Card(render_html(report))
     *parts, total = card.used()
     assert sum(parts) == total == report.total_tokens
@@ -102,8 +118,14 @@ def test_a_card_lists_every_item_with_numbers_that_add_up_and_has_nothing_that_a
     lines = card.items()
     assert len(lines) == len(items) + len(more)
     listed = [line for line in lines if " more: " not in line]
-    assert all(item.status in line and f" {item.tokens:,} " in line for item, line in zip(items, listed, strict=True))
-    assert all(said in line for said, line in zip(more, (line for line in lines if " more: " in line), strict=True))
+    assert all(
+        item.status in line and f" {item.tokens:,} " in line
+        for item, line in zip(items, listed, strict=True)
+    )
+    assert all(
+        said in line
+        for said, line in zip(more, (line for line in lines if " more: " in line), strict=True)
+    )
     assert {name for name, _ in card.elements} <= {"pre", "span", "details", "summary", "div"}
     assert {name for _, attributes in card.elements for name in attributes} <= {"style", "title"}
     assert not any("url(" in attributes.get("style", "") for _, attributes in card.elements)
@@ -112,7 +134,12 @@ def test_a_card_lists_every_item_with_numbers_that_add_up_and_has_nothing_that_a
 def test_hostile_texts_are_shown_as_they_are_written():
     hostile = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>&amp;\x1b[2J\x9b\x00\x7f\u202e\u2028\ud800"
     item = ReportItem(
-        id=hostile, tokens=5, status=Status.INCLUDED, reason=Reason.RELEVANT, preview=hostile, source=hostile
+        id=hostile,
+        tokens=5,
+        status=Status.INCLUDED,
+        reason=Reason.RELEVANT,
+        preview=hostile,
+        source=hostile,
     )
     own = replace(example().layers[0], layer=hostile, title=hostile, items=(item,), used_tokens=5)
     report = example(
@@ -150,7 +177,9 @@ def one_item(**changes):
     )
     items = (replace(quote, **changes),)
     return example(
-        layers=tuple(replace(part, items=items) if part.layer == "L5" else part for part in example().layers)
+        layers=tuple(
+            replace(part, items=items) if part.layer == "L5" else part for part in example().layers
+        )
     )
 
 

@@ -2,6 +2,7 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from langchain_ctxbudget import TiktokenCounter
 from langchain_ctxbudget.documents.catalogue import names_of, newest_mentions
 from langchain_ctxbudget.documents.knowledge_base import extract, markdown_parts, split
@@ -40,10 +41,18 @@ def test_a_markdown_part_knows_its_headings_and_keeps_its_code() -> None:
 
 
 def test_a_summary_keeps_to_its_tokens_and_has_what_was_decided() -> None:
-    filler = [f"The weather on day {number} was much the same as on any other day." for number in range(300)]
+    filler = [
+        f"The weather on day {number} was much the same as on any other day."
+        for number in range(300)
+    ]
     decision = "We decided to use PostgreSQL 16 for the billing service."
     decided = " ".join([*filler[:150], decision, *filler[150:]])
-    for text in ["x" * 20_000, "| a | b |\n" * 900, "One fact about Berlin follows. " * 900, decided]:
+    for text in [
+        "x" * 20_000,
+        "| a | b |\n" * 900,
+        "One fact about Berlin follows. " * 900,
+        decided,
+    ]:
         summary = extract(text, chunks_of(text, 256), COUNTER, 60)
         assert 0 < COUNTER.count_text(summary) <= 60
         assert (decision in text) == (decision in summary)
@@ -58,16 +67,34 @@ THREE = (("First thing", "one.txt"), ("Second thing", "two.txt"), ("Third thing"
 
 def test_documents_are_known_by_file_path_address_or_title() -> None:
     for said, documents, found in (
-        *((it, [GUIDE], [0]) for it in ("What does setup.md say?", "See docs/linux/setup.md.", "see linux/SETUP.md.")),
+        *(
+            (it, [GUIDE], [0])
+            for it in ("What does setup.md say?", "See docs/linux/setup.md.", "see linux/SETUP.md.")
+        ),
         *((it, [GUIDE], [0]) for it in ("The Linux  setup guide is wrong.", "`setup.md`")),
-        *((it, [GUIDE], []) for it in ("What does mysetup.md say?", "setup.mdx", "my setup", "linux", "Linux Setup")),
+        *(
+            (it, [GUIDE], [])
+            for it in ("What does mysetup.md say?", "setup.mdx", "my setup", "linux", "Linux Setup")
+        ),
         ("What is our budget?", [BUDGET], []),
         ("What does “Budget” say?", [BUDGET], [0]),
-        *((it, [PAGE], [0]) for it in ("https://example.com/guide", "example.com/guide/", "see www.example.com/guide")),
+        *(
+            (it, [PAGE], [0])
+            for it in (
+                "https://example.com/guide",
+                "example.com/guide/",
+                "see www.example.com/guide",
+            )
+        ),
         ("请看「用户指南」的第二章", [("用户指南", "text:1")], [0]),
         ("see Übersicht.md", [("x", "Übersicht.md")], [0]),
         ("What does b/README.md say?", TWO, [1]),
         ("What does README.md say?", TWO, [0, 1]),
         ("one.txt and two.txt|now three.txt|and one.txt", THREE, [0, 2, 1]),
     ):
-        assert newest_mentions([names_of(title, source) for title, source in documents], said.split("|")) == found
+        assert (
+            newest_mentions(
+                [names_of(title, source) for title, source in documents], said.split("|")
+            )
+            == found
+        )

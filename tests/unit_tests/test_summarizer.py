@@ -1,4 +1,7 @@
-"""A chat model's digest: what it is asked, how its replies are read, what becomes of bad ones, and its cap."""
+"""A chat model's digest.
+
+What it is asked, how its replies are read, what becomes of bad ones, and its cap.
+"""
 
 import asyncio
 import json
@@ -9,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage
+
 from langchain_ctxbudget import TiktokenCounter, llm
 from langchain_ctxbudget.errors import ModelReplyError
 from langchain_ctxbudget.history import Line, summarizing
@@ -42,7 +46,14 @@ def asking(*lines, level=1, **other):
     lines = lines or (line(),)
     node = Node(lines[0].position, lines[-1].position + 1, level, 0)
     return SummaryRequest(
-        **{"node": node, "lines": lines, "prior": "", "open_questions": (), "cap_tokens": 200, **other}
+        **{
+            "node": node,
+            "lines": lines,
+            "prior": "",
+            "open_questions": (),
+            "cap_tokens": 200,
+            **other,
+        }
     )
 
 
@@ -52,7 +63,9 @@ def as_json(**fields):
 
 def prompts(request, model=None, *, window_tokens=16_000):
     """The system message and the human message of every call."""
-    model = model or Scripted(script=["Ada takes oak."], profile={"max_input_tokens": window_tokens})
+    model = model or Scripted(
+        script=["Ada takes oak."], profile={"max_input_tokens": window_tokens}
+    )
     ChatModelSummarizer(model).summarize(request, COUNTER)
     return [(system.text, human.text) for system, human in model.asked]
 
@@ -84,8 +97,14 @@ BAD = {
     "raises": (ValueError("the weights\nare gone" * 9_000), "ValueError: the weights are gone"),
     "a time-out of its own": (TimeoutError("connect"), "TimeoutError: connect"),
     "white space": (" \n\t ", "an empty reply"),
-    "cut JSON": ('The digest: {"summary": "Ada tak', r"invalid JSON \(Unterminated string.*Ada tak'"),
-    "a cut call": (AIMessage("", invalid_tool_calls=[{**CALL, "args": "{", "error": None}]), "invalid JSON"),
+    "cut JSON": (
+        'The digest: {"summary": "Ada tak',
+        r"invalid JSON \(Unterminated string.*Ada tak'",
+    ),
+    "a cut call": (
+        AIMessage("", invalid_tool_calls=[{**CALL, "args": "{", "error": None}]),
+        "invalid JSON",
+    ),
     "other JSON": ('{"answer": 42}', "a reply without a summary: '{\"answer\": 42}'"),
     "an empty summary": ('{"summary": "  ", "key_decisions": ["x"]}', "a reply without a summary"),
     "a list": ("[1, 2]", "a reply that is not a JSON object"),
@@ -98,18 +117,28 @@ def test_a_reply_in_any_usual_form_is_read():
     for name, reply in GOOD.items():
         digest, asked = ask(reply)
         assert len(asked) == 1, name
-        assert texts(digest)[:3] == ["Ada plans a shelf.", "Ada takes oak.", "Bob will deliver on 3 May."], name
+        assert texts(digest)[:3] == [
+            "Ada plans a shelf.",
+            "Ada takes oak.",
+            "Bob will deliver on 3 May.",
+        ], name
         assert texts(digest, Kind.DECISION) == ["The shelf gets five boards"], name
-        assert texts(digest, Kind.OPEN) == ["Who pays for the paint?"] == list(digest.open_questions), name
+        assert (
+            texts(digest, Kind.OPEN) == ["Who pays for the paint?"] == list(digest.open_questions)
+        ), name
         assert digest.artifacts == ("plan.md",), name
     digest, _ = ask("Ada takes oak. [OPEN] Who pays?")
-    assert (texts(digest), digest.open_questions) == (["Ada takes oak.", "[OPEN] Who pays?"], ("Who pays?",))
+    assert (texts(digest), digest.open_questions) == (
+        ["Ada takes oak.", "[OPEN] Who pays?"],
+        ("Who pays?",),
+    )
 
 
 def test_a_bad_reply_is_asked_for_again_and_then_an_error(monkeypatch):
     for name, (reply, told) in BAD.items():
         with pytest.raises(
-            ModelReplyError, match=f"scripted-1 gave no summary of messages 7 to 8: .*attempt 2: .*{told}"
+            ModelReplyError,
+            match=f"scripted-1 gave no summary of messages 7 to 8: .*attempt 2: .*{told}",
         ) as e:
             ask(reply)
         assert len(str(e.value)) < 1_000, name
@@ -117,7 +146,9 @@ def test_a_bad_reply_is_asked_for_again_and_then_an_error(monkeypatch):
         digest, asked = ask(reply, "Ada takes oak.")
         assert (texts(digest), len(asked)) == (["Ada takes oak."], 2), name
     monkeypatch.setattr(llm, "TIMEOUT_SECONDS", 0.05)
-    with pytest.raises(ModelReplyError, match=r"1: no reply within 0\.05 seconds; attempt 2: no reply within 0\.05"):
+    with pytest.raises(
+        ModelReplyError, match=r"1: no reply within 0\.05 seconds; attempt 2: no reply within 0\.05"
+    ):
         ask(hang)
     hanging = [thread for thread in threading.enumerate() if thread.name == "ctxbudget-model-call"]
     assert all(thread.daemon for thread in hanging)  # none keeps the interpreter alive
@@ -137,9 +168,15 @@ def test_the_prompt_shows_the_messages_and_what_was_before_them_as_data():
         line(evil, speaker=evil),
         line("half \ud83d", speaker="", date=None),
     )
-    ((system, human),) = prompts(asking(*lines, prior=f"Ada moved in. {evil}", open_questions=("Who pays?", evil)))
+    ((system, human),) = prompts(
+        asking(*lines, prior=f"Ada moved in. {evil}", open_questions=("Who pays?", evil))
+    )
     assert "about 200 tokens (approximately 700 characters)" in system
-    assert human.index("Ada moved in.") < human.index("- Who pays?\n") < human.index("- [2024-05-01] Ada: Oak.")
+    assert (
+        human.index("Ada moved in.")
+        < human.index("- Who pays?\n")
+        < human.index("- [2024-05-01] Ada: Oak.")
+    )
     assert "\n- [2024-05-02] Bob" not in human
     assert "\n- half " in human
     assert human.encode()
@@ -152,10 +189,15 @@ def test_every_message_reaches_the_model_within_its_window_and_large_ones_are_cl
     large = line("first " + " ".join(f"w{i}" for i in range(12_000)) + " last", 50)
     given = asking(*lines, large, prior="The prior summary.", open_questions=("Who pays?",))
     ((system, human),) = prompts(given, window_tokens=8_000)
-    assert all(text in human for text in ("The prior summary.", "- Who pays?", *(one.text.strip() for one in lines)))
+    assert all(
+        text in human
+        for text in ("The prior summary.", "- Who pays?", *(one.text.strip() for one in lines))
+    )
     assert re.search(r"first w0 .*tokens left out.* w11999 last", human, re.DOTALL)
     assert COUNTER.count_text(system) + COUNTER.count_text(human) < 8_000 - 200
-    with pytest.raises(ModelReplyError, match="window of 800 tokens, and its prompt and reply leave"):
+    with pytest.raises(
+        ModelReplyError, match="window of 800 tokens, and its prompt and reply leave"
+    ):
         prompts(asking(), window_tokens=800)
 
 
@@ -175,17 +217,29 @@ def test_the_digest_is_of_the_span_and_read_in_statements():
 def test_a_question_that_was_open_before_stays_open_and_is_not_said_again():
     before = {"open_questions": ("Who pays?", "Oak?")}
     digest = digest_of(as_json(open_questions=["Who pays?", "Which paint?"]), **before)
-    assert (digest.open_questions, texts(digest, Kind.OPEN)) == (("Who pays?", "Which paint?"), ["Which paint?"])
+    assert (digest.open_questions, texts(digest, Kind.OPEN)) == (
+        ("Who pays?", "Which paint?"),
+        ["Which paint?"],
+    )
     assert digest_of("Ada takes oak.", **before).open_questions == ("Who pays?", "Oak?")
 
 
 ITEMS = st.none() | st.booleans() | st.floats() | st.text(max_size=60)
-ANY = st.recursive(ITEMS, lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(list(FIELDS)), inner))
+ANY = st.recursive(
+    ITEMS, lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(list(FIELDS)), inner)
+)
 
 
-@given(st.text(st.sampled_from("abcXYZ019 .!?\n-*[]ö語🙂"), max_size=3_000), ANY, ANY, st.integers(0, 300))
+@given(
+    st.text(st.sampled_from("abcXYZ019 .!?\n-*[]ö語🙂"), max_size=3_000),
+    ANY,
+    ANY,
+    st.integers(0, 300),
+)
 @settings(max_examples=60)
-def test_a_digest_of_any_reply_is_within_its_cap_and_in_order(summary, decisions, questions, cap_tokens):
+def test_a_digest_of_any_reply_is_within_its_cap_and_in_order(
+    summary, decisions, questions, cap_tokens
+):
     reply = as_json(summary=f"Oak. {summary}", key_decisions=decisions, open_questions=questions)
     digest = digest_of(reply, cap_tokens=cap_tokens)
     assert sum(map(COUNTER.count_text, texts(digest))) <= cap_tokens

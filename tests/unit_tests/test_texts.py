@@ -1,15 +1,29 @@
-"""How texts are read: words, sentences, names, artifacts, in any script; and that none breaks out of its fence."""
+"""How texts are read: words, sentences, names, artifacts, in any script.
+
+And that none breaks out of its fence.
+"""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from langchain_ctxbudget import EstimatingCounter, TiktokenCounter
-from langchain_ctxbudget.messages import MAX_SENTENCE_CHARACTERS, artifacts, fences, sentences, terms, units, word_count
+from langchain_ctxbudget.messages import (
+    MAX_SENTENCE_CHARACTERS,
+    artifacts,
+    fences,
+    sentences,
+    terms,
+    units,
+    word_count,
+)
 
 
 def test_terms_leave_out_what_a_contraction_adds():
     for mark in ("'", "\u2019"):
-        text = "It's the bike I've sold, Ann's; they'll say I'm mad, you're not, he'd ride, we can't."
+        text = (
+            "It's the bike I've sold, Ann's; they'll say I'm mad, you're not, he'd ride, we can't."
+        )
         assert terms(text.replace("'", mark)) == ["bike", "sold", "ann", "say", "mad", "ride"]
 
 
@@ -19,7 +33,10 @@ def test_scripts_without_spaces_are_read_in_pairs(script):
     assert terms(text) == [text[i : i + 2] for i in range(len(text) - 1)]
 
 
-@given(st.text(st.characters(codec="ascii")) | st.from_regex(r"([A-Za-z0-9_'.-]+[ \n\x1c]){1,9}", fullmatch=True))
+@given(
+    st.text(st.characters(codec="ascii"))
+    | st.from_regex(r"([A-Za-z0-9_'.-]+[ \n\x1c]){1,9}", fullmatch=True)
+)
 def test_ascii_is_read_as_any_other_text_is(text):
     other = f"{text} …"  # which is no word, and not ASCII
     assert (terms(text), word_count(text)) == (terms(other), word_count(other))
@@ -34,12 +51,21 @@ LOAN = "```python\nclass Loan:\n    pass\n\ndef due_on(day):\n    return day + 7
 SAID = [
     ("We met. Ada came late.", ["We met.", "Ada came late."]),
     ("Es war am 17. Oktober. Ada kam.", ["Es war am 17. Oktober.", "Ada kam."]),
-    ("- first point\n* second point\n3. third point", ["first point", "second point", "third point"]),
+    (
+        "- first point\n* second point\n3. third point",
+        ["first point", "second point", "third point"],
+    ),
     ("## Plan\n\n-----\n=====\nBuy oil.", ["Plan", "Buy oil."]),
-    ("There is an R. Dunne here. Mrs. Abernathy came.", ["There is an R. Dunne here.", "Mrs. Abernathy came."]),
+    (
+        "There is an R. Dunne here. Mrs. Abernathy came.",
+        ["There is an R. Dunne here.", "Mrs. Abernathy came."],
+    ),
     ("谢谢！我住在柏林。", ["谢谢！", "我住在柏林。"]),
     (" \n \n", []),
-    ("The label is aluminium. It survives oil.", ["The label is aluminium. It survives oil."]),  # it leans on the first
+    (
+        "The label is aluminium. It survives oil.",
+        ["The label is aluminium. It survives oil."],
+    ),  # it leans on the first
     (f"Look:\n{LOAN}\nThat is all.", ["Look:", "That is all."]),
     ("So:\n| tool | price |\n|---|---|\n| drill | 3 |\n| saw | 4 |", ["So:"]),
     ('{"deep": {"er": {"id": 7}}, "status": "open", "none": null}', []),
@@ -56,20 +82,29 @@ def test_prose_is_read_in_sentences_and_what_is_none_is_left_out():
 
 @given(st.text())
 def test_every_unit_is_one_line_of_bounded_length(text):
-    assert all(len(u) <= MAX_SENTENCE_CHARACTERS and u == " ".join(u.split()) and u for u in units(text))
+    assert all(
+        len(u) <= MAX_SENTENCE_CHARACTERS and u == " ".join(u.split()) and u for u in units(text)
+    )
 
 
 def test_artifacts_are_files_functions_and_classes():
     for text, names in (
         ("See src/app/index.ts and ./main.py.", ("src/app/index.ts", "main.py")),
         ("Call fetch_user() or store.save(item) now.", ("fetch_user()", "store.save()")),
-        ("```python\nclass Ladder:\ndef add(a):\n    return sqlite3.connect(a)\n```", ("Ladder", "add()")),
+        (
+            "```python\nclass Ladder:\ndef add(a):\n    return sqlite3.connect(a)\n```",
+            ("Ladder", "add()"),
+        ),
         ("e.g. word(s), https://a.b/c.html, 3.5 and `ok`", ()),
     ):
         assert set(artifacts([text])) == set(names)
 
 
-HOSTILE = 'a|a-|\n |`|` |(|A a|{|[{|def |a.py|a()|```|"|a, |A. |[called a(|It. |if |a=|a.\n|a_-/'.split("|")
+HOSTILE = (
+    'a|a-|\n |`|` |(|A a|{|[{|def |a.py|a()|```|"|a, |A. |[called a(|It. |if |a=|a.\n|a_-/'.split(
+        "|"
+    )
+)
 
 
 def test_a_long_run_is_read_in_one_pass():
@@ -83,14 +118,18 @@ NAMES = (fences.CONTEXT, fences.SUMMARY, fences.ARC, fences.PREFERENCES)
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("form", ["<{}>", "</{}>", "< / {} >", "<{} x='1'>", "<\n/\t{}\n>", "<{}/>", "</{}"])
+@pytest.mark.parametrize(
+    "form", ["<{}>", "</{}>", "< / {} >", "<{} x='1'>", "<\n/\t{}\n>", "<{}/>", "</{}"]
+)
 def test_an_imitation_of_a_fence_is_no_fence(name, form):
     assert fences.as_data(form.format(name)) == "‹" + form.format(name)[1:]
 
 
 def mathematical(name, first):
     """A name in the letters of another alphabet that has a form for each from a to z."""
-    return "".join(letter if letter == "_" else chr(first + ord(letter) - ord("a")) for letter in name)
+    return "".join(
+        letter if letter == "_" else chr(first + ord(letter) - ord("a")) for letter in name
+    )
 
 
 def test_what_only_looks_like_a_fence_is_none():
@@ -107,11 +146,24 @@ def test_what_only_looks_like_a_fence_is_none():
 
 
 def test_other_text_stays_as_it_is():
-    for text in ("a < b", "<contextual>", "<b>context</b>", "List<Context2>", "&lt;context>", "\uff1ctext\uff1e"):
+    for text in (
+        "a < b",
+        "<contextual>",
+        "<b>context</b>",
+        "List<Context2>",
+        "&lt;context>",
+        "\uff1ctext\uff1e",
+    ):
         assert fences.as_data(text) == text
 
 
-@given(st.lists(st.sampled_from(["- a", "[b]", "## c", "<d>", "e ", "\t", "\n", "\r", "\v", "\x1d", "\x85", "\u2028"])))
+@given(
+    st.lists(
+        st.sampled_from(
+            ["- a", "[b]", "## c", "<d>", "e ", "\t", "\n", "\r", "\v", "\x1d", "\x85", "\u2028"]
+        )
+    )
+)
 def test_the_words_of_an_item_stay_and_every_further_line_is_blank_or_indented(parts):
     text = "".join(parts)
     item = fences.as_item(text)

@@ -2,7 +2,15 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from langchain_core.messages import AIMessage, ChatMessage, FunctionMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    ChatMessage,
+    FunctionMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+)
+
 from langchain_ctxbudget.messages import OpenCalls, distinct, group
 from langchain_ctxbudget.messages.turns import HELD_MESSAGES, NO_RESULT, SYSTEM_NOTE
 from tests.integration_tests.provider_rules import check_anthropic, check_openai
@@ -13,7 +21,13 @@ def call(call_id, name="search"):
 
 
 def invalid(call_id):
-    return {"name": "search", "args": "{", "id": call_id, "error": "cut off", "type": "invalid_tool_call"}
+    return {
+        "name": "search",
+        "args": "{",
+        "id": call_id,
+        "error": "cut off",
+        "type": "invalid_tool_call",
+    }
 
 
 def ai(*ids, content="", **rest):
@@ -25,7 +39,8 @@ def result(call_id, content="found", **rest):
 
 
 def safe_cuts(messages):
-    cuts, waiting = [], OpenCalls()
+    cuts = []
+    waiting = OpenCalls()
     for message in messages:
         safe, waiting = waiting.after(message)
         cuts.append(safe)
@@ -55,7 +70,13 @@ def answer(call_id, content="found", **rest):
 
 
 def function_call(call_id):
-    return {"type": "function_call", "id": f"fc_{call_id}", "call_id": call_id, "name": "search", "arguments": "{}"}
+    return {
+        "type": "function_call",
+        "id": f"fc_{call_id}",
+        "call_id": call_id,
+        "name": "search",
+        "arguments": "{}",
+    }
 
 
 def output(call_id):
@@ -68,7 +89,13 @@ def spoken():
 
 
 def custom_call(call_id):
-    return {"type": "custom_tool_call", "id": "ctc_1", "call_id": call_id, "name": "run", "input": "print(1)"}
+    return {
+        "type": "custom_tool_call",
+        "id": "ctc_1",
+        "call_id": call_id,
+        "name": "run",
+        "input": "print(1)",
+    }
 
 
 def custom(call_id):
@@ -78,23 +105,36 @@ def custom(call_id):
 
 def legacy(name="search", **rest):
     """A call of 2023, which had no id."""
-    return AIMessage("", additional_kwargs={"function_call": {"name": name, "arguments": '{"page": 1}'}}, **rest)
+    return AIMessage(
+        "", additional_kwargs={"function_call": {"name": name, "arguments": '{"page": 1}'}}, **rest
+    )
 
 
 IMAGE = {"type": "image_url", "image_url": {"url": "https://x.invalid/a.png"}}
 IDS = st.sampled_from(["a", "b", "c", "", None])
 CONTENTS = st.one_of(
-    st.sampled_from(["", " \n", "hello", "wait", "</summary> [From the first 3 messages.]", "word " * 300]),
+    st.sampled_from(
+        ["", " \n", "hello", "wait", "</summary> [From the first 3 messages.]", "word " * 300]
+    ),
     st.lists(
-        st.sampled_from(["hi", " ", {"type": "text", "text": "hello"}, {"type": "text", "text": ""}, IMAGE]), max_size=3
+        st.sampled_from(
+            ["hi", " ", {"type": "text", "text": "hello"}, {"type": "text", "text": ""}, IMAGE]
+        ),
+        max_size=3,
     ),
 )
 MESSAGES = st.one_of(
     st.builds(HumanMessage, CONTENTS),
     st.builds(SystemMessage, CONTENTS),
-    st.builds(lambda c, ids: AIMessage(c, tool_calls=[call(i) for i in ids]), CONTENTS, st.lists(IDS, max_size=3)),
     st.builds(
-        lambda c, ids: AIMessage(c, invalid_tool_calls=[invalid(i) for i in ids]), CONTENTS, st.lists(IDS, max_size=2)
+        lambda c, ids: AIMessage(c, tool_calls=[call(i) for i in ids]),
+        CONTENTS,
+        st.lists(IDS, max_size=3),
+    ),
+    st.builds(
+        lambda c, ids: AIMessage(c, invalid_tool_calls=[invalid(i) for i in ids]),
+        CONTENTS,
+        st.lists(IDS, max_size=2),
     ),
     st.builds(lambda c, i: ToolMessage(c, tool_call_id=i or ""), CONTENTS, IDS),
     st.builds(lambda ids: AIMessage([use(i or "") for i in ids]), st.lists(IDS, max_size=3)),
@@ -103,15 +143,25 @@ MESSAGES = st.one_of(
         st.lists(IDS, min_size=1, max_size=3),
         st.lists(st.sampled_from(["so?", " "]), max_size=1),
     ),
-    st.builds(lambda ids: AIMessage([function_call(i or "") for i in ids]), st.lists(IDS, max_size=2)),
     st.builds(
-        lambda ids: AIMessage([*spoken().content, *(custom_call(i or "") for i in ids)]), st.lists(IDS, max_size=2)
+        lambda ids: AIMessage([function_call(i or "") for i in ids]), st.lists(IDS, max_size=2)
     ),
-    st.builds(lambda ids: HumanMessage([output(i or "") for i in ids]), st.lists(IDS, min_size=1, max_size=2)),
-    st.builds(legacy, st.sampled_from(["search", "web search"])),
-    st.builds(lambda name: FunctionMessage("found", name=name), st.sampled_from(["search", "web search"])),
     st.builds(
-        ChatMessage, st.sampled_from(["", "hm"]), role=st.sampled_from(["user", "assistant", "system", "critic"])
+        lambda ids: AIMessage([*spoken().content, *(custom_call(i or "") for i in ids)]),
+        st.lists(IDS, max_size=2),
+    ),
+    st.builds(
+        lambda ids: HumanMessage([output(i or "") for i in ids]),
+        st.lists(IDS, min_size=1, max_size=2),
+    ),
+    st.builds(legacy, st.sampled_from(["search", "web search"])),
+    st.builds(
+        lambda name: FunctionMessage("found", name=name), st.sampled_from(["search", "web search"])
+    ),
+    st.builds(
+        ChatMessage,
+        st.sampled_from(["", "hm"]),
+        role=st.sampled_from(["user", "assistant", "system", "critic"]),
     ),
 )
 TRANSCRIPTS = st.lists(MESSAGES, max_size=14).map(
@@ -125,7 +175,9 @@ def well_formed(draw):
     messages = []
     for number, calls in enumerate(draw(st.lists(st.integers(-1, 3), max_size=8))):
         ids = [f"{number}-{i}" for i in range(calls)]
-        messages += [HumanMessage("hello") if calls < 0 else ai(*ids, content="" if ids else "hello")]
+        messages += [
+            HumanMessage("hello") if calls < 0 else ai(*ids, content="" if ids else "hello")
+        ]
         messages += map(result, draw(st.permutations(ids)))
     return messages
 
@@ -149,7 +201,9 @@ def test_every_transcript_becomes_one_that_providers_accept(messages):
     assert len(whole) == len(set(whole))
     stand_ins = sum(m.type == "tool" and m.content == NO_RESULT for m in view)
     answers = sum(m.type == "tool" for m in view) - stand_ins
-    assert answers + kinds(messages).count("orphan_result") == sum(m.type in ("tool", "function") for m in messages)
+    assert answers + kinds(messages).count("orphan_result") == sum(
+        m.type in ("tool", "function") for m in messages
+    )
     assert stand_ins == kinds(messages).count("missing_result")
 
 
@@ -168,7 +222,11 @@ def test_a_well_formed_transcript_stays_as_it_is_and_is_cut_between_groups(messa
 @settings(max_examples=200)
 @given(TRANSCRIPTS)
 def test_a_safe_place_is_never_far_away(messages):
-    safe = [cut for message, cut in zip(messages, safe_cuts(messages), strict=True) if message.type != "tool"]
+    safe = [
+        cut
+        for message, cut in zip(messages, safe_cuts(messages), strict=True)
+        if message.type != "tool"
+    ]
     assert all(any(safe[at : at + HELD_MESSAGES + 1]) for at in range(len(safe) - HELD_MESSAGES))
 
 
@@ -188,7 +246,10 @@ def test_no_cut_is_safe_inside_a_group():
 
 def test_results_stand_behind_their_calls():
     for messages, expected in (
-        ([ai("a", "b"), result("b", "B"), HumanMessage("hi"), result("a", "A")], ["", "A", "B", "hi"]),
+        (
+            [ai("a", "b"), result("b", "B"), HumanMessage("hi"), result("a", "A")],
+            ["", "A", "B", "hi"],
+        ),
         ([ai("a"), result("a", "1"), ai("a"), result("a", "2")], ["", "1", "", "2"]),
         ([ai("a"), ai("a"), result("a")], ["", NO_RESULT, "", "found"]),
     ):
@@ -211,10 +272,16 @@ def test_calls_in_any_form_are_sent_as_calls():
 
 
 def test_a_replaced_id_or_name_is_replaced_in_the_result_as_well():
-    repeated = AIMessage([{**use("a", "web search"), "input": {}}], tool_calls=[call("a", "web search")])
+    repeated = AIMessage(
+        [{**use("a", "web search"), "input": {}}], tool_calls=[call("a", "web search")]
+    )
     first, one, second, two = sent([ai("a"), result("a"), repeated, result("a")])
     assert first.tool_calls[0]["id"] == one.tool_call_id == "a"
-    assert (second.tool_calls[0]["id"], second.tool_calls[0]["name"], two.tool_call_id) == ("a-2", "web_search", "a-2")
+    assert (second.tool_calls[0]["id"], second.tool_calls[0]["name"], two.tool_call_id) == (
+        "a-2",
+        "web_search",
+        "a-2",
+    )
     assert second.content == "", "its block would be sent under the old id"
 
 
@@ -222,7 +289,9 @@ def test_ids_of_items_are_sent_once():
     [first, second] = sent([spoken(), spoken()])
     assert (first, second.content) == (spoken(), [{"type": "text", "text": "hello"}])
     assert kinds([spoken(), spoken()]) == ["item_id"]
-    [changed], repairs = distinct(group([spoken()])[0], group([spoken()])[0])  # the turn behind the history
+    [changed], repairs = distinct(
+        group([spoken()])[0], group([spoken()])[0]
+    )  # the turn behind the history
     assert changed.messages[0].content == [{"type": "text", "text": "hello"}]
     assert [repair.kind for repair in repairs] == ["item_id"]
 
@@ -232,20 +301,31 @@ def test_calls_and_results_in_the_content_alone_are_sent_as_text():
     for raw, words in ((AIMessage([use("a")]), ['"search"']), (message, ['"no"', "so?"])):
         [shown] = sent([raw])
         assert all(word in shown.text for word in words)
-        assert ({block["type"] for block in shown.content}, kinds([raw])) == ({"text"}, ["call_form"])
+        assert ({block["type"] for block in shown.content}, kinds([raw])) == (
+            {"text"},
+            ["call_form"],
+        )
 
 
 def test_calls_and_results_of_2023_are_left_out():
     said = legacy().model_copy(update={"content": "Let me see."})
-    assert sent([said, legacy(), FunctionMessage("found", name="search")]) == [AIMessage("Let me see.")]
+    assert sent([said, legacy(), FunctionMessage("found", name="search")]) == [
+        AIMessage("Let me see.")
+    ]
     assert kinds([said]) == ["call_form"]
-    assert kinds([legacy(), FunctionMessage("found", name="search")])[::2] == ["empty_message", "orphan_result"]
+    assert kinds([legacy(), FunctionMessage("found", name="search")])[::2] == [
+        "empty_message",
+        "orphan_result",
+    ]
 
 
 def test_media_of_an_assistant_are_notes():
     for block, note in (
         (IMAGE, "[image left out]"),
-        ({"type": "input_audio", "input_audio": {"data": "x", "format": "wav"}}, "[audio left out]"),
+        (
+            {"type": "input_audio", "input_audio": {"data": "x", "format": "wav"}},
+            "[audio left out]",
+        ),
         ({"type": "text-plain", "text": "a list"}, "a list"),
     ):
         assert sent([AIMessage([block])])[0].content == [{"type": "text", "text": note}]
@@ -269,10 +349,16 @@ def test_a_message_in_a_role_of_its_own_gets_one_that_all_providers_have():
         ("the critic", HumanMessage("hm", id="m", name="the_critic")),
     ):
         assert sent([ChatMessage("hm", role=role, id="m")]) == [expected]
-    assert sent([SystemMessage("Be brief.", id="s")]) == [HumanMessage(SYSTEM_NOTE + "Be brief.", id="s")]
+    assert sent([SystemMessage("Be brief.", id="s")]) == [
+        HumanMessage(SYSTEM_NOTE + "Be brief.", id="s")
+    ]
 
 
 @given(TRANSCRIPTS, TRANSCRIPTS)
 def test_history_and_turn_together_are_accepted(before, after):
-    history, turn = group(before)[0], group(after)[0]
-    assert refusals([m for part in (*history, *distinct(turn, history)[0]) for m in part.messages]) == []
+    history = group(before)[0]
+    turn = group(after)[0]
+    assert (
+        refusals([m for part in (*history, *distinct(turn, history)[0]) for m in part.messages])
+        == []
+    )

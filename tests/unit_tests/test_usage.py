@@ -1,4 +1,7 @@
-"""What a call used and costs, prices as data; and that nothing that was noted is lost or counted twice."""
+"""What a call used and costs, prices as data.
+
+And that nothing that was noted is lost or counted twice.
+"""
 
 import math
 from collections.abc import Callable, Iterable
@@ -11,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from langgraph.store.base import Op, PutOp, Result
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.pipeline.bookkeeping import Ledger, month_of, of_month, of_session
@@ -50,11 +54,23 @@ COSTS: list[tuple[dict[str, Any], float]] = [
     (metadata(7, 3), 7 + 30),
     (metadata(100, cache_read=60), 40 + 6),
     (metadata(100, cache_read=60, cache_creation=20), 20 + 6 + 25),
-    (metadata(10, cache_read=6, cache_creation=20), 0.6 + 4 * 1.25),  # no more is cached now than was left
+    (
+        metadata(10, cache_read=6, cache_creation=20),
+        0.6 + 4 * 1.25,
+    ),  # no more is cached now than was left
     (metadata(10, cache_read=60, cache_creation=20), 1),
-    # Anthropic's parts are not counted beside the whole, and the whole may be 0 where they are given.
-    (metadata(100, cache_creation=40, ephemeral_5m_input_tokens=30, ephemeral_1h_input_tokens=10), 60 + 50),
-    (metadata(100, cache_creation=0, ephemeral_5m_input_tokens=30, ephemeral_1h_input_tokens=10), 60 + 50),
+    # Anthropic's parts are not counted beside the whole, and the whole may be 0 where they are
+    # given.
+    (
+        metadata(
+            100, cache_creation=40, ephemeral_5m_input_tokens=30, ephemeral_1h_input_tokens=10
+        ),
+        60 + 50,
+    ),
+    (
+        metadata(100, cache_creation=0, ephemeral_5m_input_tokens=30, ephemeral_1h_input_tokens=10),
+        60 + 50,
+    ),
     ({"input_tokens": 5}, 5),
     ({"input_tokens": 5, "total_tokens": 12}, 5 + 70),
     ({"input_tokens": 5, "output_tokens": 0, "input_token_details": None}, 5),
@@ -67,7 +83,9 @@ def test_every_kind_of_tokens_has_its_price() -> None:
         assert cost(used) == pytest.approx(tokens), used
     cached = metadata(100, cache_read=60, cache_creation=20)
     assert cost(cached, {"m": Price(input=100, output=1_000)}) == pytest.approx(100)
-    assert cost(cached, {"m": Price(input=100, cached_input=0, cache_write=0, output=0)}) == pytest.approx(20)
+    assert cost(
+        cached, {"m": Price(input=100, cached_input=0, cache_write=0, output=0)}
+    ) == pytest.approx(20)
 
 
 def test_of_a_model_without_a_price_tokens_alone_are_counted() -> None:
@@ -120,14 +138,17 @@ def test_the_prices_of_an_application_lie_over_the_packaged_ones() -> None:
 
 def test_prices_that_cannot_be_used_are_refused_by_name() -> None:
     for value in (-0.01, math.nan, "2.5", True, 1_000_001):
-        with pytest.raises(InvalidSettingsError, match=r"prices\['mine'\].* cached_input must be .*, not "):
+        with pytest.raises(
+            InvalidSettingsError, match=r"prices\['mine'\].* cached_input must be .*, not "
+        ):
             load_prices({"mine": {"input": 1, "output": 2, "cached_input": value}})
     for wrong, says in REFUSED:
         with pytest.raises(InvalidSettingsError, match=says):
             load_prices(wrong)
 
 
-MONTH, LATER = "2026-11", "2026-12"
+MONTH = "2026-11"
+LATER = "2026-12"
 ADA = Scope("ada", "c1")
 SCOPES = (ADA, Scope("ada", "c2"), Scope("ada2", "c1"))
 USERS = ("ada", "ada2")
@@ -150,7 +171,8 @@ class Failing(InMemoryStore):
             self.before -= 1
             raise ConnectionError("not reached")
         if writes and self.on_write is not None:
-            happens, self.on_write = self.on_write, None
+            happens = self.on_write
+            self.on_write = None
             happens()
         result = super().batch(todo)
         if writes and self.after:
@@ -176,9 +198,14 @@ def of_user(user_id: str) -> tuple[str, ...]:
     return ROOT, label(user_id)
 
 
-def read(ledger: Ledger, store: InMemoryStore, scope: Scope = ADA, month: str = MONTH) -> tuple[Usage, Usage]:
-    session, user = of_session(scope), of_month(scope.user_id, month)
-    return drive(ledger.read(store, scope.user_id, session)), drive(ledger.read(store, scope.user_id, user))
+def read(
+    ledger: Ledger, store: InMemoryStore, scope: Scope = ADA, month: str = MONTH
+) -> tuple[Usage, Usage]:
+    session = of_session(scope)
+    user = of_month(scope.user_id, month)
+    return drive(ledger.read(store, scope.user_id, session)), drive(
+        ledger.read(store, scope.user_id, user)
+    )
 
 
 def write(ledger: Ledger, store: InMemoryStore) -> None:
@@ -193,14 +220,18 @@ def test_what_is_noted_is_written_once(store: Failing, ledger: Ledger) -> None:
     assert read(Ledger(), store) == (ONE, ONE)
 
 
-def test_what_is_noted_while_others_are_being_written_is_written_the_next_time(store: Failing, ledger: Ledger) -> None:
+def test_what_is_noted_while_others_are_being_written_is_written_the_next_time(
+    store: Failing, ledger: Ledger
+) -> None:
     store.on_write = lambda: ledger.note(ADA, ONE, MONTH)
     for _ in range(2):
         drive(ledger.write(store, "ada"))
     assert read(Ledger(), store) == (ONE + ONE, ONE + ONE)
 
 
-def test_what_is_erased_while_it_is_being_written_is_not_written_again(store: Failing, ledger: Ledger) -> None:
+def test_what_is_erased_while_it_is_being_written_is_not_written_again(
+    store: Failing, ledger: Ledger
+) -> None:
     store.on_write = lambda: ledger.erase("ada")
     drive(ledger.write(store, "ada"))
     drive(bulk.delete_below(store, of_user("ada"), "", ""))
@@ -278,7 +309,9 @@ class TwoLedgers(RuleBasedStateMachine):
             for month in (MONTH, LATER):
                 places = of_session(scope), of_month(scope.user_id, month)
                 for noted, ledger in zip(self.noted, self.ledgers, strict=True):
-                    expected = [total([*self.written.get(it, []), *noted.get(it, [])]) for it in places]
+                    expected = [
+                        total([*self.written.get(it, []), *noted.get(it, [])]) for it in places
+                    ]
                     assert [*read(ledger, self.store, scope, month)] == expected
 
 
@@ -288,7 +321,9 @@ TestTwoLedgers.settings = settings(
 )
 
 
-def test_every_lane_is_read_where_there_are_more_than_a_page(store: Failing, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_lane_is_read_where_there_are_more_than_a_page(
+    store: Failing, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(bulk, "PAGE", 4)
     for _ in range(11):
         ledger = Ledger()

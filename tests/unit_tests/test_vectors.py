@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from langchain_ctxbudget.search import CentredVectors, as_query, units
 from langchain_ctxbudget.search.vectors import FEW, GROWTH
 
@@ -35,16 +36,20 @@ def in_mean(size):
 
 def plain(vectors, query, others):
     """The cosines, as one would write them down."""
-    rows, target = units(np.concatenate((others, vectors))).astype(float), units(query[None])[0].astype(float)
+    rows = units(np.concatenate((others, vectors))).astype(float)
+    target = units(query[None])[0].astype(float)
     own = rows[len(others) :]
     mean = own[: in_mean(len(own))].mean(axis=0) if len(own) >= FEW else rows.mean(axis=0)
-    centred, aim = rows - mean, target - mean
+    centred = rows - mean
+    aim = target - mean
     return centred @ aim / (np.linalg.norm(centred, axis=1) * np.linalg.norm(aim))
 
 
 @given(SIZES, st.integers(0, 5), SEEDS)
 def test_similarities_are_cosines_without_the_mean(size, others, seed):
-    rows, rest, query = drawn(size, seed), drawn(others, seed + 1), drawn(1, seed + 2)[0]
+    rows = drawn(size, seed)
+    rest = drawn(others, seed + 1)
+    query = drawn(1, seed + 2)[0]
     found = filled(rows).compared(rest).cosines(query)
     assert found.shape == (others + size,)
     if size + others >= 2:  # a vector that is the mean has no direction
@@ -52,8 +57,12 @@ def test_similarities_are_cosines_without_the_mean(size, others, seed):
 
 
 @given(SIZES, SIZES, SIZES, SEEDS)
-def test_vectors_compare_by_what_is_there_whatever_was_added_taken_away_and_asked_before(size, length, more, seed):
-    rows, rest, query = drawn(size, seed), drawn(more, seed + 1), drawn(1, seed + 2)[0]
+def test_vectors_compare_by_what_is_there_whatever_was_added_taken_away_and_asked_before(
+    size, length, more, seed
+):
+    rows = drawn(size, seed)
+    rest = drawn(more, seed + 1)
+    query = drawn(1, seed + 2)[0]
     grown = CentredVectors()
     for part in np.split(rows, [size // 3, size // 2]):
         grown.extend(part)
@@ -63,13 +72,20 @@ def test_vectors_compare_by_what_is_there_whatever_was_added_taken_away_and_aske
     twin.truncate(length)
     twin.extend(rest)
     fresh = filled(np.concatenate((rows[:length], rest)))
-    assert twin.compared().cosines(query) == pytest.approx(fresh.compared().cosines(query), abs=1e-5)
+    assert twin.compared().cosines(query) == pytest.approx(
+        fresh.compared().cosines(query), abs=1e-5
+    )
     assert grown.compared().cosines(query).tolist() == before.tolist()
 
 
 def test_what_is_no_number_or_of_another_width_is_refused():
-    bad, vectors = np.full((1, WIDTH), np.nan, np.float32), filled(drawn(2 * FEW, 1))
-    for refused in (lambda: vectors.extend(bad), lambda: vectors.compared().cosines(bad[0]), lambda: as_query(bad[0])):
+    bad = np.full((1, WIDTH), np.nan, np.float32)
+    vectors = filled(drawn(2 * FEW, 1))
+    for refused in (
+        lambda: vectors.extend(bad),
+        lambda: vectors.compared().cosines(bad[0]),
+        lambda: as_query(bad[0]),
+    ):
         with pytest.raises(ValueError, match="not numbers"):
             refused()
     with pytest.raises(ValueError, match="2 dimensions, and those of the texts have 3"):
@@ -85,4 +101,6 @@ def test_what_is_absent_is_similar_to_nothing(size):
     for kept in (vectors, deepcopy(vectors)):
         found = kept.compared(rows[:2]).cosines(-rows[0])
         assert found[3] == 0
-        assert np.count_nonzero(found) == size  # of those that it is compared with, one is absent, too
+        assert (
+            np.count_nonzero(found) == size
+        )  # of those that it is compared with, one is absent, too

@@ -1,4 +1,7 @@
-"""Jobs off the hot path, one at a time and once per key; and the lock that threads and tasks both wait for."""
+"""Jobs off the hot path, one at a time and once per key.
+
+And the lock that threads and tasks both wait for.
+"""
 
 import asyncio
 import contextlib
@@ -13,6 +16,7 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from langchain_ctxbudget import worker as worker_module
 from langchain_ctxbudget.flow import Call, Lock, adrive, drive, locked
 from langchain_ctxbudget.worker import Worker
@@ -69,7 +73,13 @@ class UntoldError(Exception):
 
 
 def test_the_failure_of_a_key_is_that_of_its_last_job():
-    errors = [ValueError("no such model"), SystemExit(3), asyncio.CancelledError(), UntoldError(), None]
+    errors = [
+        ValueError("no such model"),
+        SystemExit(3),
+        asyncio.CancelledError(),
+        UntoldError(),
+        None,
+    ]
     told = ["ValueError: no such model", "SystemExit: 3", "CancelledError: ", "UntoldError", None]
 
     def run(key, cancelled):
@@ -108,7 +118,9 @@ worker = Worker(run)
 worker.submit("a")
 begun.wait()
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=PATIENCE_SECONDS, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, timeout=PATIENCE_SECONDS, check=False
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
@@ -126,9 +138,16 @@ def test_flushing_waits_for_what_runs_and_what_is_queued_or_gives_up(worker, job
     submits=st.lists(st.lists(st.sampled_from("abcde"), max_size=20), min_size=1, max_size=4),
     idle_seconds=st.sampled_from([0, 1e-5, 5]),
 )
-def test_a_job_begins_after_the_last_accepted_submit_of_its_key_whoever_submits(submits, idle_seconds):
-    version, read, runs, running, most_running = Counter(), Counter(), Counter(), [], [0]
-    mutex, together = threading.Lock(), threading.Barrier(len(submits))
+def test_a_job_begins_after_the_last_accepted_submit_of_its_key_whoever_submits(
+    submits, idle_seconds
+):
+    version = Counter()
+    read = Counter()
+    runs = Counter()
+    running = []
+    most_running = [0]
+    mutex = threading.Lock()
+    together = threading.Barrier(len(submits))
 
     def run(key, cancelled):
         with mutex:
@@ -156,7 +175,8 @@ def test_a_job_begins_after_the_last_accepted_submit_of_its_key_whoever_submits(
     ):
         accepted = [pair for pairs in pool.map(submit_all, submits) for pair in pairs]
         wait(worker)
-    newest, counts = dict(sorted(accepted)), Counter(key for key, _ in accepted)
+    newest = dict(sorted(accepted))
+    counts = Counter(key for key, _ in accepted)
     assert most_running[0] <= 1
     assert set(runs) == set(newest)
     assert all(read[key] >= grown for key, grown in newest.items())
@@ -174,7 +194,10 @@ def test_a_job_begins_after_a_pause_or_when_somebody_waits_for_it(jobs):
 
 
 def test_a_lock_excludes_threads_and_tasks_from_each_other():
-    lock, inside, most, entered = Lock(), [0], [0], [0]
+    lock = Lock()
+    inside = [0]
+    most = [0]
+    entered = [0]
 
     def body():
         inside[0] += 1
@@ -191,14 +214,19 @@ def test_a_lock_excludes_threads_and_tasks_from_each_other():
         await asyncio.gather(*(adrive(locked(lock, body())) for _ in range(200)))
 
     with ThreadPoolExecutor(4) as pool:
-        running = [pool.submit(thread), pool.submit(thread), *(pool.submit(asyncio.run, tasks()) for _ in range(2))]
+        running = [
+            pool.submit(thread),
+            pool.submit(thread),
+            *(pool.submit(asyncio.run, tasks()) for _ in range(2)),
+        ]
         for future in running:
             future.result(timeout=60)
     assert (most[0], entered[0]) == (1, 800)
 
 
 def test_a_lock_is_given_in_the_order_in_which_it_was_asked_for():
-    lock, order = Lock(), []
+    lock = Lock()
+    order = []
 
     def body(name):
         order.append(name)
@@ -219,7 +247,8 @@ def test_a_lock_is_given_in_the_order_in_which_it_was_asked_for():
 
 
 def test_a_task_that_outlives_a_lock_may_ask_for_it():
-    lock, tasks = Lock(), []
+    lock = Lock()
+    tasks = []
 
     def asks():
         yield from ()

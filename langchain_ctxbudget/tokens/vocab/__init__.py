@@ -24,16 +24,24 @@ FILE_SHA256 = "815ad0c59958aa18ac2136a9d9ac315c38394f2584aefdc5e2aa426fb96722c4"
 TOKENS = 199_998
 
 SPECIAL_TOKENS = {"<|endoftext|>": 199_999, "<|endofprompt|>": 200_018}
-PATTERN = resources.files(__name__).joinpath("o200k_base.pattern").read_text(encoding="utf-8").replace("\n", "")
-"""How text is cut into pieces before byte pairs are merged: words with an optional capital part, numbers of up to three
-digits, punctuation, line ends, white space."""
+PATTERN = (
+    resources.files(__name__)
+    .joinpath("o200k_base.pattern")
+    .read_text(encoding="utf-8")
+    .replace("\n", "")
+)
+"""How text is cut into pieces before byte pairs are merged: words with an optional capital part,
+numbers of up to three digits, punctuation, line ends, white space."""
 _LONGEST_RUN = 500_000
 _LONG_RUN = re.compile(rf"(\s{{{_LONGEST_RUN}}})")
 """tiktoken's expression engine gives up on a run of white space of a million characters."""
 
 
 def ranks(packed: bytes) -> dict[bytes, int]:
-    """Returns every token with its rank, from the bytes of the file; a `TokenizerUnavailableError` for others."""
+    """Returns every token with its rank, from the bytes of the file.
+
+    A `TokenizerUnavailableError` for others.
+    """
     if sha256(packed).hexdigest() != FILE_SHA256:
         raise TokenizerUnavailableError(
             f"The vocabulary file {FILE_NAME} of langchain-ctxbudget is missing or damaged ({len(packed):,} bytes). "
@@ -46,12 +54,14 @@ def ranks(packed: bytes) -> dict[bytes, int]:
 @cache
 def encoding() -> "Encoding":
     """Returns the o200k_base encoding, built when first asked for."""
-    from tiktoken import Encoding  # noqa: PLC0415 - not needed by those who only import the package
+    from tiktoken import Encoding
 
     file = resources.files(__name__).joinpath(FILE_NAME)
     known = ranks(file.read_bytes() if file.is_file() else b"")
-    made = Encoding("o200k_base", pat_str=PATTERN, mergeable_ranks=known, special_tokens=SPECIAL_TOKENS)
-    made._mergeable_ranks = {}  # noqa: SLF001 - 30 MB that only pickling reads
+    made = Encoding(
+        "o200k_base", pat_str=PATTERN, mergeable_ranks=known, special_tokens=SPECIAL_TOKENS
+    )
+    made._mergeable_ranks = {}
     return made
 
 
