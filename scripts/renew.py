@@ -128,8 +128,6 @@ def renew_notebooks() -> None:
 def main() -> None:
     """Renews everything."""
     renew_pages()
-    for figures in ("scripts/budgeting_figures.py", "scripts/retrieval_figures.py"):
-        run(figures)
     renew_readme()
     renew_dashboard()
     renew_notebooks()

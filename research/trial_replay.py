@@ -4,7 +4,7 @@ What is sent comes from a replay of the last turns of each conversation, everyth
 prompts hold comes from questions whose evidence is known: the share of the evidence that stands in the prompt word by
 word. Then, for every budget of the package, the smallest budget at which `trim_messages` finds as much.
 
-    python benchmarks/trial_replay.py DATA_FOLDER --limit 40 --turns 60 --json replay.json --markdown
+    PYTHONPATH=benchmarks python research/trial_replay.py DATA_FOLDER --limit 40 --turns 60 --json replay.json --markdown
 
 The folder holds `*.jsonl.gz` files as `context_quality.py` reads them; those without questions are left aside. No
 model is called and no network is used.

@@ -3,9 +3,9 @@
 Each measurement runs in a process of its own, as after a restart. Times are CPU of the whole process, as others may use
 the machine, too; a wait for the disk is not in them.
 
-    python benchmarks/trial_scaling.py --store FOLDER                     a Chroma folder
-    python benchmarks/trial_scaling.py --store http://localhost:8000      a Chroma server
-    python benchmarks/trial_scaling.py --store postgresql://...           LangGraph's PostgresStore
+    PYTHONPATH=benchmarks python research/trial_scaling.py --store FOLDER                     a Chroma folder
+    PYTHONPATH=benchmarks python research/trial_scaling.py --store http://localhost:8000      a Chroma server
+    PYTHONPATH=benchmarks python research/trial_scaling.py --store postgresql://...           LangGraph's PostgresStore
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 The questions and their evidence are those of `context_quality.py`, the prompts are the package's own. A conversation is
 read once; a prompt is put together for every question, budget and part, each chosen anew as after a pause.
 
-    python benchmarks/trial_retrieval.py --synthetic --limit 20
-    python benchmarks/trial_retrieval.py --data FILE.jsonl.gz --limit 30 --markdown
-    python benchmarks/trial_retrieval.py --data FILE.jsonl.gz --budgets 2048,4096 --parts length neighbours
+    PYTHONPATH=benchmarks python research/trial_retrieval.py --synthetic --limit 20
+    PYTHONPATH=benchmarks python research/trial_retrieval.py --data FILE.jsonl.gz --limit 30 --markdown
+    PYTHONPATH=benchmarks python research/trial_retrieval.py --data FILE.jsonl.gz --budgets 2048,4096 --parts length neighbours
 
 The first row has the recall of everything (mean share of evidence turns that stand in the prompt word by word, %), the
 others the points that are lost without one part: positive where it helps. Columns, per data set: one per budget, their

@@ -4,8 +4,8 @@ Messages are generated: words of a vocabulary with frequent and rare ones. For e
 a first prompt reads it, and then exchanges are added and prompts are made in turn. The last column compares with the
 shortest conversation of the same run.
 
-    python benchmarks/trial_growth.py
-    python benchmarks/trial_growth.py --lengths 1000,10000,100000 --words 35 --budget 8000
+    PYTHONPATH=benchmarks python research/trial_growth.py
+    PYTHONPATH=benchmarks python research/trial_growth.py --lengths 1000,10000,100000 --words 35 --budget 8000
 """
 
 from __future__ import annotations

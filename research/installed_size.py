@@ -1,7 +1,7 @@
 """What installing costs: the size of every dependency in the environment that runs this, as rows of a table.
 
     python -m venv /tmp/sizes && /tmp/sizes/bin/pip install -q --no-compile .
-    /tmp/sizes/bin/python benchmarks/installed_size.py
+    /tmp/sizes/bin/python research/installed_size.py
 
 Columns, in MB: the package itself; with all that it needs; and of that, what no other dependency needs.
 """

@@ -5,8 +5,8 @@ for every message of the user over a stretch in the middle of each conversation,
 provider charges what a prompt shares with the one before it, from its start, a tenth: the effective cost of a prompt is
 `new + 0.1 * shared` tokens, here as a share of the budget.
 
-    python benchmarks/trial_emphasis.py --data FILE.jsonl.gz --limit 30 --plot emphasis.svg --json emphasis.json
-    python benchmarks/trial_emphasis.py --data FILE.jsonl.gz --constants balanced:least_share=0.3
+    PYTHONPATH=benchmarks python research/trial_emphasis.py --data FILE.jsonl.gz --limit 30 --plot emphasis.svg --json emphasis.json
+    PYTHONPATH=benchmarks python research/trial_emphasis.py --data FILE.jsonl.gz --constants balanced:least_share=0.3
 
 Columns:
     recall   mean share of evidence turns that stand in the prompt word by word, %

@@ -1,9 +1,9 @@
-"""Makes the figures of the pages `budgeting` and `replay` in `docs/internals`; offline, and the same bytes every time.
+"""Draws what each strategy gives to the layers, over length and budget, and a replay; offline, the same bytes every time.
 
-    python scripts/budgeting_figures.py [FOLDER]
+    python research/budgeting_figures.py [FOLDER]
 
-The folder is `docs/figures` where none is given.
-"""
+The folder is `research/figures` where none is given.
+"""  # noqa: INP001 - a script, not a package
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from langchain_ctxbudget.report.plots import LEGEND, BudgetFigure, plot_replay, 
 from langchain_ctxbudget.report.report import OVERHEAD, colours_of, label_of
 
 BELOW = {**LEGEND, "loc": "outside lower left", "ncols": 5, "columnspacing": 1.4}
-FOLDER = Path(__file__).parents[1] / "docs" / "figures"
+FOLDER = Path(__file__).parent / "figures"
 BUDGET_TOKENS, MESSAGE_TOKENS, KEPT = 8_000, 75, 6
 LENGTHS = range(0, 401, 5)
 BUDGETS = [round(1_000 * 2 ** (step / 16)) for step in range(16 * 5 + 1)]
@@ -43,16 +43,11 @@ PATH_LINE, COORDINATE = re.compile(r'^.*(?:\bd="M|^L) .*$', re.MULTILINE), re.co
 
 PAIRS: dict[str, tuple[AllocationStrategy, AllocationStrategy]] = {
     "elastic": (ElasticAllocation(), ElasticAllocation(profile="seed")),
-    "prioritized": (
-        PrioritizedAllocation(),
-        PrioritizedAllocation(order=("topics", "entities", "history")),
-    ),
+    "prioritized": (PrioritizedAllocation(), PrioritizedAllocation(order=("topics", "entities", "history"))),
 }
 
 
-def situation(
-    messages: int, budget_tokens: int = BUDGET_TOKENS, *, custom: tuple[LayerSpec, ...] = ()
-) -> Situation:
+def situation(messages: int, budget_tokens: int = BUDGET_TOKENS, *, custom: tuple[LayerSpec, ...] = ()) -> Situation:
     """A conversation of messages of 75 tokens, with one topic, two entities, preferences and memories."""
     return Situation(
         total_tokens=budget_tokens,
@@ -89,26 +84,19 @@ def areas(
         columns = [divided(strategy, one) for one in situations]
         names = list(dict.fromkeys(name for column in columns for name in column))
         rows = [
-            [column.get(name, np.nan) / most for column, most in zip(columns, whole, strict=True)]
-            for name in names
+            [column.get(name, np.nan) / most for column, most in zip(columns, whole, strict=True)] for name in names
         ]
         colours = [colours_of(names)[name] for name in names]
         labels = [label_of(name) for name in names]
-        axes.stackplot(
-            places, rows, colors=colours, labels=labels, edgecolor="white", linewidth=0.6
-        )
+        axes.stackplot(places, rows, colors=colours, labels=labels, edgecolor="white", linewidth=0.6)
         axes.set_title(strategy.name, loc="left", fontsize=10, weight="bold")
         axes.set_xlabel(label)
         axes.set_xlim(places[0], places[-1])
-        axes.set_ylim(
-            0, max(one.total_tokens // most for one, most in zip(situations, whole, strict=True))
-        )
+        axes.set_ylim(0, max(one.total_tokens // most for one, most in zip(situations, whole, strict=True)))
         axes.spines[["top", "right", "left"]].set_visible(False)
         if shares:
             axes.set_xscale("log")
-            axes.set_xticks(
-                [1_000 * 2**step for step in range(6)], [f"{2**step}K" for step in range(6)]
-            )
+            axes.set_xticks([1_000 * 2**step for step in range(6)], [f"{2**step}K" for step in range(6)])
             axes.minorticks_off()
     panels[0].set_ylabel("share of the budget" if shares else "tokens")
     figure.legend(*panels[0].get_legend_handles_labels(), **BELOW)
@@ -154,9 +142,7 @@ def figures() -> Iterator[tuple[str, BudgetFigure]]:
 
 def shortened(svg: str) -> str:
     """The same picture with coordinates of two decimals, and no white space at the ends of lines."""
-    rounded = PATH_LINE.sub(
-        lambda line: COORDINATE.sub(lambda number: f"{float(number[0]):.2f}", line[0]), svg
-    )
+    rounded = PATH_LINE.sub(lambda line: COORDINATE.sub(lambda number: f"{float(number[0]):.2f}", line[0]), svg)
     return "".join(f"{line.rstrip()}\n" for line in rounded.splitlines())
 
 

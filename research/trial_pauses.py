@@ -4,7 +4,7 @@ For every message of the user in a stretch a prompt is made, then the message an
 at the time of the message, so a prompt after a pause finds no warm cache: it is paid in full, and so is sending
 everything. Else what a prompt shares with the one before it, from its start, costs a tenth.
 
-    python benchmarks/trial_pauses.py --data realmem.dev.jsonl.gz --budgets 4096,8192,16384
+    PYTHONPATH=benchmarks python research/trial_pauses.py --data realmem.dev.jsonl.gz --budgets 4096,8192,16384
 
 Columns:
     recall   mean share of evidence turns that stand in the prompt word by word, %
