@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
 from langchain_ctxbudget import ContextPipeline, ContextReport
 from langchain_ctxbudget.replay import ReplayResult, replay
-from langchain_ctxbudget.report.plots import plot_replay, plot_what_if
+from langchain_ctxbudget.report.plots import plot_replay, plot_turns, plot_what_if
 from langchain_ctxbudget.settings import CustomLayer
 
 ROOT = Path(__file__).parents[2]
@@ -70,6 +71,14 @@ def test_columns_of_a_what_if_add_up_to_the_whole_budget(reports: list[ContextRe
     for bar in plot_what_if(reports).axes[0].patches:
         columns[round(bar.get_x())] = columns.get(round(bar.get_x()), 0) + bar.get_height()
     assert list(columns.values()) == pytest.approx([1, 1, 1])
+
+
+def test_columns_of_turns_add_up_to_what_was_sent(reports: list[ContextReport]) -> None:
+    columns: dict[float, float] = {}
+    for bar in plot_turns(reports).axes[0].patches:
+        if isinstance(bar, Rectangle):
+            columns[round(bar.get_x())] = columns.get(round(bar.get_x()), 0) + bar.get_height()
+    assert list(columns.values()) == [report.total_tokens for report in reports]
 
 
 def test_a_replay_has_what_every_strategy_sent_and_paid(replayed: ReplayResult) -> None:
