@@ -95,7 +95,7 @@ def run(
                 for conversation in data.conversations:
                     ask(SYSTEMS[name], conversation, scores)
                     progress.advance(bar)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - one system's failure is not the run's
                 missing[name] = reason(SYSTEMS[name], error)
             else:
                 rows += [averaged(data.name, name, budget, some) for budget, some in scores.items()]

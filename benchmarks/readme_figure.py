@@ -185,9 +185,9 @@ class StandIn(SimpleChatModel):
     def _call(
         self,
         messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: CallbackManagerForLLMRun | None = None,
-        **_: Any,
+        stop: list[str] | None = None,  # noqa: ARG002 - as the base class has it
+        run_manager: CallbackManagerForLLMRun | None = None,  # noqa: ARG002
+        **_: Any,  # noqa: ANN401
     ) -> str:
         self.calls += 1
         self.tokens += COUNTER.count_messages(messages)

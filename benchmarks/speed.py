@@ -107,9 +107,9 @@ def cpu_seconds() -> float:
     return sum(one.ru_utime + one.ru_stime for one in used)
 
 
-def counting_store() -> Any:
+def counting_store() -> Any:  # noqa: ANN401 - a class that is made where it is measured
     """A store in memory that counts its operations."""
-    from langgraph.store.memory import InMemoryStore
+    from langgraph.store.memory import InMemoryStore  # noqa: PLC0415 - what is measured is imported in its own process
 
     class Counting(InMemoryStore):
         operations = 0
@@ -124,7 +124,7 @@ def counting_store() -> Any:
 
 def fill_other_layers(pipeline: ContextPipeline, generator: Generator) -> None:
     """Documents and facts."""
-    from langchain_ctxbudget import KnowledgeBase
+    from langchain_ctxbudget import KnowledgeBase  # noqa: PLC0415
 
     texts = (" ".join(generator.text() for _ in range(40)) for _ in range(25))
     KnowledgeBase(pipeline.store, user_id="ada").add(
@@ -141,7 +141,7 @@ def prompt_rows(length: int, budgets: list[int], prompts: int, *, full: bool = F
 
     `full` with all other layers and learning.
     """
-    from langchain_ctxbudget import ContextPipeline
+    from langchain_ctxbudget import ContextPipeline  # noqa: PLC0415
 
     generator = Generator(length)
     store = counting_store()
@@ -223,16 +223,16 @@ def trimming(
     return made
 
 
-def exact_counter() -> Any:
-    from langchain_ctxbudget import TiktokenCounter
+def exact_counter() -> Any:  # noqa: ANN401 - every peer has a type of its own for it
+    from langchain_ctxbudget import TiktokenCounter  # noqa: PLC0415
 
     return TiktokenCounter().count_messages
 
 
 def chroma_retriever(said: list[BaseMessage], budget: int) -> Callable[[str], Any]:
-    from langchain_chroma import Chroma  # type: ignore[import-not-found]
+    from langchain_chroma import Chroma  # type: ignore[import-not-found]  # noqa: PLC0415
 
-    from langchain_ctxbudget import LocalEmbeddings
+    from langchain_ctxbudget import LocalEmbeddings  # noqa: PLC0415
 
     store: Any = Chroma(embedding_function=LocalEmbeddings())
     for start in range(0, len(said), 5_000):
@@ -242,8 +242,8 @@ def chroma_retriever(said: list[BaseMessage], budget: int) -> Callable[[str], An
 
 
 def llama_index(said: list[BaseMessage], budget: int) -> Callable[[str], Any]:
-    from llama_index.core.llms import ChatMessage  # type: ignore[import-not-found]
-    from llama_index.core.memory import ChatMemoryBuffer  # type: ignore[import-not-found]
+    from llama_index.core.llms import ChatMessage  # type: ignore[import-not-found]  # noqa: PLC0415
+    from llama_index.core.memory import ChatMemoryBuffer  # type: ignore[import-not-found]  # noqa: PLC0415
 
     count = exact_counter()
     memory: Any = ChatMemoryBuffer.from_defaults(
@@ -255,8 +255,8 @@ def llama_index(said: list[BaseMessage], budget: int) -> Callable[[str], Any]:
 
 
 def langmem(said: list[BaseMessage], budget: int) -> Callable[[str], Any]:
-    from langchain_core.language_models import FakeListChatModel
-    from langmem.short_term import summarize_messages  # type: ignore[import-not-found]
+    from langchain_core.language_models import FakeListChatModel  # noqa: PLC0415
+    from langmem.short_term import summarize_messages  # type: ignore[import-not-found]  # noqa: PLC0415
 
     model = FakeListChatModel(responses=["They spoke of many things."])
     count = exact_counter()
@@ -271,8 +271,8 @@ def langmem(said: list[BaseMessage], budget: int) -> Callable[[str], Any]:
 
 
 def summarization_middleware(said: list[BaseMessage], budget: int) -> Callable[[str], Any]:
-    from langchain.agents.middleware import SummarizationMiddleware
-    from langchain_core.language_models import FakeListChatModel
+    from langchain.agents.middleware import SummarizationMiddleware  # noqa: PLC0415
+    from langchain_core.language_models import FakeListChatModel  # noqa: PLC0415
 
     middleware: Any = SummarizationMiddleware(
         FakeListChatModel(responses=["They spoke of many things."]),
@@ -297,14 +297,14 @@ PEERS: dict[str, Callable[[list[BaseMessage], int], Callable[[str], Any]]] = {
 
 def graph_row(length: int, budget: int, prompts: int) -> Row:
     """The same prompt through `build_context_graph`, with the state of a graph."""
-    from langchain_ctxbudget import ContextPipeline, build_context_graph
+    from langchain_ctxbudget import ContextPipeline, build_context_graph  # noqa: PLC0415
 
     generator = Generator(length)
     said = generator.messages(length)
     with ContextPipeline({"max_context_tokens": budget, "learn": False}) as pipeline:
         graph: Any = build_context_graph(pipeline)
         config: Any = {"configurable": {"thread_id": "c1", "user_id": "ada"}}
-        ask = lambda question: graph.invoke(
+        ask = lambda question: graph.invoke(  # noqa: E731
             {"messages": [*said, HumanMessage(question, id="q")]}, config
         )
         return timed("ctxbudget, graph", generator, said, prompts, ask)
@@ -312,11 +312,11 @@ def graph_row(length: int, budget: int, prompts: int) -> Row:
 
 def agent_row(calls: int, messages: int, budget: int, prompts: int) -> Row:
     """The last calls of an agent's turn after some messages, less what these take without the middleware."""
-    from langchain.agents import create_agent
-    from langchain_core.language_models import FakeMessagesListChatModel
-    from langchain_core.tools import tool
+    from langchain.agents import create_agent  # noqa: PLC0415
+    from langchain_core.language_models import FakeMessagesListChatModel  # noqa: PLC0415
+    from langchain_core.tools import tool  # noqa: PLC0415
 
-    from langchain_ctxbudget.middleware import ContextBudgetMiddleware
+    from langchain_ctxbudget.middleware import ContextBudgetMiddleware  # noqa: PLC0415
 
     generator = Generator(calls)
     rows = list[list[float]]()
@@ -333,10 +333,10 @@ def agent_row(calls: int, messages: int, budget: int, prompts: int) -> Row:
         asked: list[tuple[float, float]] = []
 
         class Model(FakeMessagesListChatModel):
-            def bind_tools(self, *_: object, **__: object) -> Any:
+            def bind_tools(self, *_: object, **__: object) -> Any:  # noqa: ANN401
                 return self
 
-            def _generate(self, *args: Any, asked: Any = asked, **options: Any) -> Any:
+            def _generate(self, *args: Any, asked: Any = asked, **options: Any) -> Any:  # noqa: ANN401
                 asked.append((time.perf_counter() * 1000, time.process_time() * 1000))
                 return super()._generate(*args, **options)
 
@@ -359,7 +359,7 @@ def agent_row(calls: int, messages: int, budget: int, prompts: int) -> Row:
 
 def fill_row(length: int, folder: str) -> Row:
     """A conversation in a Chroma folder, then single exchanges."""
-    from langchain_ctxbudget import ChromaStore, ContextPipeline
+    from langchain_ctxbudget import ChromaStore, ContextPipeline  # noqa: PLC0415
 
     generator = Generator(length)
     appends = Clocks()
@@ -379,7 +379,7 @@ def fill_row(length: int, folder: str) -> Row:
 
 def open_row(length: int, folder: str, budget: int) -> Row:
     """The first prompt of a new process."""
-    from langchain_ctxbudget import ChromaStore, ContextPipeline
+    from langchain_ctxbudget import ChromaStore, ContextPipeline  # noqa: PLC0415
 
     clocks = Clocks()
     with (
@@ -423,7 +423,7 @@ STATEMENTS = (
 # -- Running and showing
 
 
-class Failed(Exception):
+class Failed(Exception):  # noqa: N818 - why a row is missing
     """The last line of what a measurement printed."""
 
 

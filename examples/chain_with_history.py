@@ -36,7 +36,7 @@ pipeline = ContextPipeline(
 def make_model() -> Runnable[Any, BaseMessage]:
     """The real model where there is a key, else the script below."""
     if os.environ.get("OPENAI_API_KEY"):
-        from langchain_openai import ChatOpenAI
+        from langchain_openai import ChatOpenAI  # noqa: PLC0415 - only with a key
 
         return ChatOpenAI(model="gpt-4o-mini")
     return RunnableLambda(scripted_reply)

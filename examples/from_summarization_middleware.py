@@ -102,8 +102,8 @@ class ScriptedModel(BaseChatModel):
     def _generate(
         self,
         messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: CallbackManagerForLLMRun | None = None,
+        stop: list[str] | None = None,  # noqa: ARG002 - as the base class has it
+        run_manager: CallbackManagerForLLMRun | None = None,  # noqa: ARG002
         **_kwargs: Any,
     ) -> ChatResult:
         text = "\n".join(message.text for message in messages)
@@ -146,10 +146,10 @@ class Calls(BaseCallbackHandler):
 
     def on_chat_model_start(
         self,
-        serialized: dict[str, Any],
+        serialized: dict[str, Any],  # noqa: ARG002 - as the base class has it
         messages: list[list[BaseMessage]],
         *,
-        run_id: UUID,
+        run_id: UUID,  # noqa: ARG002
         metadata: dict[str, Any] | None = None,
         **_kwargs: Any,
     ) -> None:
@@ -164,7 +164,7 @@ class Calls(BaseCallbackHandler):
 def make_models(lines: dict[str, str]) -> dict[str, BaseChatModel]:
     """The real model where there is a key, else two that keep more and less in their summaries."""
     if os.environ.get("OPENAI_API_KEY"):
-        from langchain_openai import ChatOpenAI
+        from langchain_openai import ChatOpenAI  # noqa: PLC0415 - only with a key
 
         return {"gpt-4o-mini": ChatOpenAI(model="gpt-4o-mini", temperature=0)}
     return {

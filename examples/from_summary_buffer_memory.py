@@ -62,8 +62,8 @@ class ScriptedModel(BaseChatModel):
     def _generate(
         self,
         messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: CallbackManagerForLLMRun | None = None,
+        stop: list[str] | None = None,  # noqa: ARG002 - as the base class has it
+        run_manager: CallbackManagerForLLMRun | None = None,  # noqa: ARG002
         **_kwargs: Any,
     ) -> ChatResult:
         text = "\n".join(message.text for message in messages)
@@ -90,7 +90,7 @@ class ScriptedModel(BaseChatModel):
 def make_models() -> dict[str, BaseChatModel]:
     """The real model where there is a key, else two that keep more and less in their summaries."""
     if os.environ.get("OPENAI_API_KEY"):
-        from langchain_openai import ChatOpenAI
+        from langchain_openai import ChatOpenAI  # noqa: PLC0415 - only with a key
 
         return {"gpt-4o-mini": ChatOpenAI(model="gpt-4o-mini", temperature=0)}
     return {

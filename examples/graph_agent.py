@@ -39,7 +39,7 @@ class State(Question):
 def make_model() -> BaseChatModel:
     """The real model where there is a key, else one that says its lines."""
     if os.environ.get("OPENAI_API_KEY"):
-        from langchain_openai import ChatOpenAI
+        from langchain_openai import ChatOpenAI  # noqa: PLC0415 - only with a key
 
         return ChatOpenAI(model="gpt-4o-mini")
     return FakeListChatModel(

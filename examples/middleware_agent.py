@@ -75,9 +75,9 @@ class ScriptedModel(BaseChatModel):
 
     def bind_tools(
         self,
-        tools: Sequence[dict[str, Any] | type | Callable[..., Any] | BaseTool],
+        tools: Sequence[dict[str, Any] | type | Callable[..., Any] | BaseTool],  # noqa: ARG002 - as the base class has it
         *,
-        tool_choice: str | None = None,
+        tool_choice: str | None = None,  # noqa: ARG002
         **_kwargs: Any,
     ) -> Runnable[LanguageModelInput, AIMessage]:
         """It knows its tools already."""
@@ -86,8 +86,8 @@ class ScriptedModel(BaseChatModel):
     def _generate(
         self,
         messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: CallbackManagerForLLMRun | None = None,
+        stop: list[str] | None = None,  # noqa: ARG002
+        run_manager: CallbackManagerForLLMRun | None = None,  # noqa: ARG002
         **_kwargs: Any,
     ) -> ChatResult:
         return ChatResult(generations=[ChatGeneration(message=reply(messages))])
@@ -119,7 +119,7 @@ def reply(messages: list[BaseMessage]) -> AIMessage:
 def make_model() -> BaseChatModel:
     """The real model where there is a key, else the scripted one."""
     if os.environ.get("OPENAI_API_KEY"):
-        from langchain_openai import ChatOpenAI
+        from langchain_openai import ChatOpenAI  # noqa: PLC0415 - only with a key
 
         return ChatOpenAI(model="gpt-4o-mini", temperature=0)
     return ScriptedModel()

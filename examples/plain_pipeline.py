@@ -23,7 +23,7 @@ QUESTIONS = [
 def make_model() -> BaseChatModel:
     """The real model where there is a key, else one that says its lines."""
     if os.environ.get("OPENAI_API_KEY"):
-        from langchain_openai import ChatOpenAI
+        from langchain_openai import ChatOpenAI  # noqa: PLC0415 - only with a key
 
         return ChatOpenAI(model="gpt-4o-mini")
     remarks = [f"Mountain number {number} is worth a long day out." for number in range(1, 40)]

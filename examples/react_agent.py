@@ -95,7 +95,7 @@ class State(Question):
 def make_model(tools: list[BaseTool]) -> Runnable[Any, BaseMessage]:
     """The real model where there is a key, else the script below."""
     if os.environ.get("OPENAI_API_KEY"):
-        from langchain_openai import ChatOpenAI
+        from langchain_openai import ChatOpenAI  # noqa: PLC0415 - only with a key
 
         return ChatOpenAI(model="gpt-4o-mini", temperature=0).bind_tools(tools)
     return RunnableLambda(scripted_reply)

@@ -51,8 +51,8 @@ class ScriptedModel(BaseChatModel):
     def _generate(
         self,
         messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: CallbackManagerForLLMRun | None = None,
+        stop: list[str] | None = None,  # noqa: ARG002 - as the base class has it
+        run_manager: CallbackManagerForLLMRun | None = None,  # noqa: ARG002
         **_kwargs: Any,
     ) -> ChatResult:
         return ChatResult(generations=[ChatGeneration(message=self._answer(messages[-1]))])

@@ -61,8 +61,8 @@ class ScriptedModel(BaseChatModel):
     def _generate(
         self,
         messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: CallbackManagerForLLMRun | None = None,
+        stop: list[str] | None = None,  # noqa: ARG002 - as the base class has it
+        run_manager: CallbackManagerForLLMRun | None = None,  # noqa: ARG002
         **_kwargs: Any,
     ) -> ChatResult:
         asked = messages[-1].text.rpartition("</context>")[2].strip()
@@ -78,7 +78,7 @@ class ScriptedModel(BaseChatModel):
 def make_model() -> BaseChatModel:
     """The real model where there is a key, else the scripted one."""
     if os.environ.get("OPENAI_API_KEY"):
-        from langchain_openai import ChatOpenAI
+        from langchain_openai import ChatOpenAI  # noqa: PLC0415 - only with a key
 
         return ChatOpenAI(model=MODEL)
     return ScriptedModel()

@@ -222,7 +222,7 @@ def checks_names(settings: Iterable[str] = ()) -> Callable[[Public], Public]:
     `settings` are names that may be given as settings, where a function takes those.
     """
 
-    def with_checks(public: Any) -> Any:
+    def with_checks(public: Any) -> Any:  # noqa: ANN401 - what it is given
         if isinstance(public, type):
             for name, method in [*vars(public).items()]:
                 if isfunction(method) and (name == "__init__" or not name.startswith("_")):
@@ -236,7 +236,7 @@ def checks_names(settings: Iterable[str] = ()) -> Callable[[Public], Public]:
         }
 
         @wraps(public)
-        def checked(*args: object, **given: object) -> Any:
+        def checked(*args: object, **given: object) -> Any:  # noqa: ANN401
             require_names({} if takes_any else given, known, where, settings)
             return public(*args, **dict.fromkeys(scope) | given)  # None is a `MissingScopeError`
 

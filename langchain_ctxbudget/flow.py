@@ -130,7 +130,7 @@ def with_fallback(flow: Flow[T], fallback: F, what: str, failures: list[str]) ->
     """
     try:
         return (yield from flow)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001
         failures.append(f"{what}: {type(error).__name__}: {error}")
         return fallback
 
@@ -145,7 +145,7 @@ def drive(flow: Flow[T]) -> T:
             try:
                 result = call.sync()
                 error = None
-            except Exception as caught:
+            except Exception as caught:  # noqa: BLE001 - the flow decides what an error means
                 result = None
                 error = caught
     except StopIteration as done:
@@ -164,7 +164,7 @@ async def adrive(flow: Flow[T]) -> T:
             try:
                 result = await (_to_its_end(call) if call.writes else call.asynchronous())
                 error = None
-            except Exception as caught:
+            except Exception as caught:  # noqa: BLE001 - the flow decides what an error means
                 result = None
                 error = caught
     except StopIteration as done:
@@ -173,7 +173,7 @@ async def adrive(flow: Flow[T]) -> T:
         flow.close()
 
 
-async def _to_its_end(call: Call) -> Any:
+async def _to_its_end(call: Call) -> Any:  # noqa: ANN401 - a call gives anything
     """Awaits a call.
 
     When cancelled, waits for its end first, or it would go on after its lock is let go.

@@ -143,7 +143,7 @@ class StructuredModel:
         self, runnable: "Runnable[Any, Any]", messages: Sequence[BaseMessage]
     ) -> Future[Any]:
         """Asks in a thread of its own, so that a call that takes too long can be left behind."""
-        from langgraph.constants import TAG_NOSTREAM
+        from langgraph.constants import TAG_NOSTREAM  # noqa: PLC0415 - not needed before a model is called
 
         # Traced as what it is, and kept out of the tokens that an agent streams to its user.
         name, source = self._names
@@ -157,7 +157,7 @@ class StructuredModel:
         def run() -> None:
             try:
                 reply.set_result(runnable.invoke(messages, config))
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - belongs to whoever waits
                 reply.set_exception(error)
 
         threading.Thread(target=run, name="ctxbudget-model-call", daemon=True).start()
@@ -169,16 +169,16 @@ def _bound_to_schema(model: ChatModel, schema: dict[str, Any]) -> "Runnable[Any,
 
     Without the parser behind it, which throws prose away and takes JSON that was cut off for whole.
     """
-    from langchain_core.runnables import RunnableSequence
+    from langchain_core.runnables import RunnableSequence  # noqa: PLC0415
 
     try:
         chain = model.with_structured_output(schema)
-    except Exception:
+    except Exception:  # noqa: BLE001 - no two classes say in the same way that they cannot
         return None
     return chain.first if isinstance(chain, RunnableSequence) else chain
 
 
-def _content_of(reply: Any) -> str | Mapping[str, Any]:
+def _content_of(reply: Any) -> str | Mapping[str, Any]:  # noqa: ANN401 - a message, or what a chain makes of one
     """Returns the fields of a reply where the client has read them, else its text."""
     if isinstance(reply, BaseMessage):
         calls = getattr(reply, "tool_calls", None) or getattr(reply, "invalid_tool_calls", None)

@@ -182,7 +182,7 @@ class Assembled:
         name: str,
         settings: ContextSettings,
         tools: Sequence[Any],
-        **options: Any,
+        **options: Any,  # noqa: ANN401
     ) -> None:
         self.name = name
         self.tools = tools

@@ -40,7 +40,7 @@ def new_mutex() -> threading.Lock:
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
     os.register_at_fork(
-        after_in_child=lambda: [mutex._at_fork_reinit() for mutex in list(_mutexes)]
+        after_in_child=lambda: [mutex._at_fork_reinit() for mutex in list(_mutexes)]  # noqa: SLF001
     )
 
 
@@ -178,7 +178,7 @@ class Worker(Generic[K]):
             failure = None
             try:
                 Context().run(self._run, key, self._closed)
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - also a cancellation or an exit is the end of the job only
                 failure = type(error).__name__
                 with suppress(Exception):  # one that cannot be told is a failure, too
                     failure = f"{failure}: {error}"[:_MOST_FAILURE_CHARACTERS]

@@ -6,7 +6,7 @@
 The source file is the one that tiktoken downloads; it checks its sha256 itself. What is printed is
 the sha256 of the result, which `langchain_ctxbudget/tokens/vocab/__init__.py` pins as
 `FILE_SHA256`.
-"""
+"""  # noqa: INP001 - a script, not a package
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ A mirror, not a limit.
 
 Without arguments it shows the package, each of its rooms, and the tests. No test reads the figures:
 a figure can be met by code that nobody understands, so reviewers read the code.
-"""
+"""  # noqa: INP001
 
 import ast
 import io
@@ -182,4 +182,4 @@ def rows(names: list[str]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    print("\n".join(rows(sys.argv[1:])))
+    print("\n".join(rows(sys.argv[1:])))  # noqa: T201

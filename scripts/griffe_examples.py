@@ -1,7 +1,7 @@
 """How the site reads the package.
 
 Doctests stand below `Example:` here, and async twins are not listed.
-"""
+"""  # noqa: INP001
 
 from typing import Any
 
@@ -11,7 +11,7 @@ import griffe
 class HouseStyle(griffe.Extension):
     """Renames the section for the parser, and takes out the twins."""
 
-    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:  # noqa: ANN401
         """See `griffe.Extension`."""
         if obj.docstring:
             obj.docstring.value = obj.docstring.value.replace("Example:\n", "Examples:\n")

@@ -4,7 +4,7 @@
 
 The release workflow runs it. The repository itself names no address, and its version is that of a development state;
 so a copy of it, under whatever address, says nothing that is not so.
-"""
+"""  # noqa: INP001 - a script, not a package
 
 from __future__ import annotations
 

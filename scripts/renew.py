@@ -5,7 +5,7 @@ Run it after behaviour has changed.
     python scripts/renew.py            # about three minutes
 
 Look at the diff before you commit it: what changed there is what users will see change.
-"""
+"""  # noqa: INP001 - a script, not a package
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ ROOT = Path(__file__).parents[1]
 END_OF_TABLE = "\n\n"
 sys.path.insert(0, str(ROOT))
 
-from tests.integration_tests.test_readme import BLOCKS, DOCS, END_OF_BLOCK, README, outcome
+from tests.integration_tests.test_readme import BLOCKS, DOCS, END_OF_BLOCK, README, outcome  # noqa: E402
 
 
 def run(*command: str) -> str:
     """Runs a script or a module, and returns what it prints."""
     made = [sys.executable, *command]
-    return subprocess.run(made, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    return subprocess.run(made, cwd=ROOT, check=True, capture_output=True, text=True).stdout  # noqa: S603 - our own
 
 
 def renew_pages() -> None:
@@ -91,7 +91,7 @@ def renew_dashboard() -> None:
         "0",
     ]
     with (
-        subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server,
+        subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server,  # noqa: S603 - our own
         sync_playwright() as playwright,
     ):
         address = str(server.stdout and server.stdout.readline()).split()[-1]

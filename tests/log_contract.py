@@ -123,7 +123,7 @@ class ByHand:
         try:
             try:
                 result = self._call.sync()
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - the flow decides what an error means
                 self._call = self._flow.throw(error)
             else:
                 self._call = self._flow.send(result)

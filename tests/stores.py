@@ -66,7 +66,7 @@ def place_of(op: Op) -> Collection[str]:
 
 
 class _Pool(AsyncConnectionPool[AsyncConnection[DictRow]]):
-    async def getconn(self, timeout: float | None = None) -> AsyncConnection[DictRow]:
+    async def getconn(self, timeout: float | None = None) -> AsyncConnection[DictRow]:  # noqa: ASYNC109 - theirs
         await self.open()
         return await super().getconn(timeout)
 

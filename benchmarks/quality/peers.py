@@ -147,7 +147,7 @@ class LlamaIndex(System):
         self.collections: list[Any] = []
         self.memories = {budget: self.memory(budget) for budget in budgets}
 
-    def memory(self, budget: int) -> Any:
+    def memory(self, budget: int) -> Any:  # noqa: ANN401 - of an optional library
         library = import_module("llama_index.core.memory")
         store = import_module("llama_index.vector_stores.chroma").ChromaVectorStore
         name = f"batches-{uuid4()}"
@@ -189,7 +189,7 @@ class LlamaIndex(System):
             *(kinds[part.role.value](str(part.content)) for part in told),
         ]
 
-    async def told(self, memory: Any, question: str) -> list[Any]:
+    async def told(self, memory: Any, question: str) -> list[Any]:  # noqa: ANN401
         """The messages of an agent's next call."""
         await memory.aput(self.chat_message(role="user", content=question))
         active = await memory.aget_all(status=self.active)
@@ -198,7 +198,7 @@ class LlamaIndex(System):
         await memory.aset(active[:-1])
         return told
 
-    def prepare(self, memory: Any, active: Sequence[Any]) -> None:
+    def prepare(self, memory: Any, active: Sequence[Any]) -> None:  # noqa: ANN401
         """Set what depends on the question."""
 
     def close(self) -> None:
@@ -224,12 +224,12 @@ class LlamaIndexTuned(LlamaIndex):
     # query.
     block = MappingProxyType({"similarity_top_k": 200, "retrieval_context_window": 2})
 
-    def memory(self, budget: int) -> Any:
+    def memory(self, budget: int) -> Any:  # noqa: ANN401
         memory = super().memory(budget)
         memory.memory_blocks[0].node_postprocessors = [_fitting()]
         return memory
 
-    def prepare(self, memory: Any, active: Sequence[Any]) -> None:
+    def prepare(self, memory: Any, active: Sequence[Any]) -> None:  # noqa: ANN401
         spent = sum(len(self.tokens(str(message.content))) for message in active)
         memory.memory_blocks[0].node_postprocessors[0].room = (
             memory.token_limit - spent - _TEMPLATE_TOKENS
@@ -240,7 +240,7 @@ _TEMPLATE_TOKENS = 20
 """Around the block of what was retrieved."""
 
 
-def _fitting() -> Any:
+def _fitting() -> Any:  # noqa: ANN401
     """A postprocessor that passes the nodes that fit, best first."""
     types = import_module("llama_index.core.postprocessor.types")
 
@@ -248,7 +248,7 @@ def _fitting() -> Any:
     class Fitting(types.BaseNodePostprocessor):  # type: ignore[misc, name-defined]
         room: int = 0
 
-        def _postprocess_nodes(self, nodes: list[Any], query_bundle: object = None) -> list[Any]:
+        def _postprocess_nodes(self, nodes: list[Any], query_bundle: object = None) -> list[Any]:  # noqa: ARG002
             left = self.room
             kept = []
             for node in nodes:

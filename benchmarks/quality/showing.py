@@ -51,7 +51,7 @@ def plot(rows: Sequence[Row], path: Path) -> None:
         ImportError: matplotlib is missing.
     """
     try:
-        from matplotlib.figure import Figure
+        from matplotlib.figure import Figure  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise ImportError(
             "--plot needs matplotlib: pip install 'langchain-ctxbudget[plots]'"

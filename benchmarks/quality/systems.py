@@ -43,7 +43,7 @@ class System(ABC):
     def assemble(self, question: str, budget: int) -> Sequence[BaseMessage]:
         """A prompt for the question of at most `budget` tokens."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most have nothing to release
         """Release what it holds."""
 
 

@@ -70,8 +70,8 @@ class ParrotModel(BaseChatModel):
     def _generate(
         self,
         messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: CallbackManagerForLLMRun | None = None,
+        stop: list[str] | None = None,  # noqa: ARG002 - as the base class has it
+        run_manager: CallbackManagerForLLMRun | None = None,  # noqa: ARG002
         **_kwargs: Any,
     ) -> ChatResult:
         codes = sorted(
@@ -85,7 +85,7 @@ class ParrotModel(BaseChatModel):
 def make_model() -> BaseChatModel:
     """The real model where there is a key, else the parrot."""
     if os.environ.get("OPENAI_API_KEY"):
-        from langchain_openai import ChatOpenAI
+        from langchain_openai import ChatOpenAI  # noqa: PLC0415 - only with a key
 
         return ChatOpenAI(model="gpt-4o-mini")
     return ParrotModel()

@@ -32,11 +32,11 @@ class _Command(argparse.ArgumentParser):
 
     def configure(self) -> None:
         """Adds the options."""
-        from langchain_ctxbudget.cli import commands
+        from langchain_ctxbudget.cli import commands  # noqa: PLC0415 - when one is run
 
         commands.configure(self.name, self)
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401 - as its base
         self.configure()
         return super().parse_known_args(args, namespace)
 
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         commands.add_parser(name, help=help_text).name = name
     options = parser.parse_args(arguments)
     if options.completion:
-        print(_completion(commands.choices, options.completion), end="")
+        print(_completion(commands.choices, options.completion), end="")  # noqa: T201 - a program's output
         return 0
     if "run" not in options:
         parser.print_help()
@@ -98,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options.run(options)
     except CtxBudgetError as error:
-        from langchain_ctxbudget.cli.commands import tell
+        from langchain_ctxbudget.cli.commands import tell  # noqa: PLC0415 - when there is something to tell
 
         tell(f"{type(error).__name__}: {error}", style="red", stderr=True)
         return 1

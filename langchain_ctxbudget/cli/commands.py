@@ -325,7 +325,7 @@ def _opened(
     folder: Path, about: Mapping[str, Any], *, is_new: bool = False
 ) -> Iterator[ContextPipeline]:
     """Opens a store, with a pipeline over it that is made of these arguments."""
-    from langchain_ctxbudget.stores.chroma import ChromaStore
+    from langchain_ctxbudget.stores.chroma import ChromaStore  # noqa: PLC0415 - loads chromadb
 
     if not (is_new or (folder / DATABASE_FILE).is_file()):  # opening it would make it
         raise errors.StoreError(
@@ -506,9 +506,9 @@ def _show_sources(sources: Sequence[SourceMessage], options: argparse.Namespace)
 def run_dashboard(options: argparse.Namespace) -> None:
     """Serves the page until the command is stopped."""
     try:
-        import uvicorn
+        import uvicorn  # noqa: PLC0415 - needs the extra
 
-        from langchain_ctxbudget.dashboard import create_app
+        from langchain_ctxbudget.dashboard import create_app  # noqa: PLC0415 - needs the extra
     except ImportError as error:
         raise errors.CtxBudgetError(
             "It needs an extra: pip install 'langchain-ctxbudget[dashboard]'"

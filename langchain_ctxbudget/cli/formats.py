@@ -234,7 +234,7 @@ READERS: Mapping[str, Callable[[dict[str, Any]], Iterable[Any]]] = {
 """The reader of an object that has a field of this name; it yields messages."""
 
 
-def _created_at(value: Any) -> dict[str, Any]:
+def _created_at(value: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
     """Returns the time of a message: ISO 8601 as it is written, or Unix seconds or milliseconds.
 
     Empty without one.

@@ -157,7 +157,7 @@ def _endpoint(
             return Response(
                 data, media_type="application/json"
             )  # in ASCII: texts may hold what UTF-8 cannot
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a store, embeddings or a user's function raise whatever they like
             return _refused(error, handler.__name__)
 
     return answered

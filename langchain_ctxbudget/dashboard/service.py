@@ -523,7 +523,7 @@ def exact(prompt: Prompt) -> list[Shown]:
         if before:
             former = before.popleft()
             same = fingerprint(message) == fingerprint(former)
-            cached = len(commonprefix((text, text if same else plain_text(former))))
+            cached = len(commonprefix((text, text if same else plain_text(former))))  # noqa: RUF071 - by characters
             if not same:
                 before.clear()
         parts = list[Shown]()

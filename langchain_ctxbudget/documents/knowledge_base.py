@@ -45,8 +45,8 @@ HEADINGS = " > "
 _BORDERS = [
     r"\n[ \t]*\n",  # paragraphs
     r"\n",
-    r"(?<=[.!?…])(?=\s)|(?<=[。！？])",
-    r"(?<=[,;:])(?=\s)|(?<=[、，；])",
+    r"(?<=[.!?…])(?=\s)|(?<=[。！？])",  # noqa: RUF001 - sentences
+    r"(?<=[,;:])(?=\s)|(?<=[、，；])",  # noqa: RUF001
     r"\s",
 ]
 _HEADING = re.compile(r" {0,3}(#{1,6})(?=[ \t]|$)")
@@ -411,7 +411,7 @@ def source_of(source: object) -> str:
     A string as it is, a path as absolute, links not followed.
     """
     if isinstance(source, PathLike):
-        return Path(abspath(Path(source))).as_posix()
+        return Path(abspath(Path(source))).as_posix()  # noqa: PTH100 - `resolve` follows links
     if not isinstance(source, str):
         raise DocumentError(
             f"A document is known by its source, a string or a path, not {type(source).__name__}"
@@ -479,7 +479,7 @@ def _of_file(path: Path) -> list[Document]:
         known["date"] = datetime.fromtimestamp(path.stat().st_mtime, UTC).date().isoformat()
         if known["type"] != "pdf":
             return [Document(_decoded(path), metadata=known)]
-        from pypdf import PdfReader
+        from pypdf import PdfReader  # noqa: PLC0415 - an extra
 
         reader = PdfReader(path)
         known["title"] = one_line(str(getattr(reader.metadata, "title", None) or ""))
@@ -578,7 +578,7 @@ def split(text: str, counter: TokenCounter, chunk_tokens: int, overlap_tokens: i
 
     LangChain's recursive splitter does the work; text without a border is halved until it fits.
     """
-    from langchain_text_splitters import RecursiveCharacterTextSplitter
+    from langchain_text_splitters import RecursiveCharacterTextSplitter  # noqa: PLC0415 - when something is split
 
     def within(text: str) -> list[str]:
         middle = len(text) // 2

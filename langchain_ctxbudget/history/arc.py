@@ -52,7 +52,7 @@ one that settles."""
 SAME_QUESTION = 0.6
 REPEATED_DECISION = 2 / 3
 """The share of an older decision's matter that a newer one has to repeat to replace it."""
-_ENDS = ".!。！»”"
+_ENDS = ".!。！»”"  # noqa: RUF001 - full-width ones
 
 
 @dataclass(frozen=True, slots=True)

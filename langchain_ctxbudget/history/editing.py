@@ -387,7 +387,7 @@ class Editor:
                 conversation.heads = None
                 yield from refresh(self.store, conversation, listing=True)
                 yield from self._join()
-        except Exception:
+        except Exception:  # noqa: BLE001 - it is written; what was not looked at now is looked at before the next write
             conversation.heads = None
             conversation.joined = False
 

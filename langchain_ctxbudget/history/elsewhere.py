@@ -178,7 +178,7 @@ class OtherThread:
             title, table, self.index.lexical, self.stored_at, len(table), self.not_own
         )
 
-    def candidate(self, position: int, **known: Any) -> "OtherMessage":
+    def candidate(self, position: int, **known: Any) -> "OtherMessage":  # noqa: ANN401 - the fields that are given
         """Returns a message as a candidate, that of the last prompt where it is the same."""
         made = self.made.get(position)
         if made is not None and made.is_known_as(**known, vectors_by=self.index.vectors_by):
@@ -564,7 +564,7 @@ class OtherConversations:
             try:
                 thread.take_guests(said_by_others)
                 yield from _refresh(store, thread, one)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - whatever is wrong with one, the others can be searched
                 del self.threads[one.label]
                 problems.append(f"{type(error).__name__}: {error}")
             else:
@@ -784,7 +784,7 @@ def _open(
     opened = {label: OpenConversation(scope, stored_at={}) for label, scope in scopes.items()}
     try:
         yield from segments.read_together(store, [*opened.values()])
-    except Exception:
+    except Exception:  # noqa: BLE001 - they are derived: the log is read, and tells what is wrong with the store
         return {label: OpenConversation(scope, stored_at={}) for label, scope in scopes.items()}
     return opened
 

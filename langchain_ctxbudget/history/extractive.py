@@ -261,7 +261,7 @@ def candidates_of(line: Line) -> tuple[Sentence, ...]:
     beginning = line.text[:BEGINNING]
     is_foreign = len(ENGLISH.common.findall(beginning)) < word_count(beginning) * ENGLISH_SHARE
     for order, text in enumerate(units(line.text)):
-        if (words := word_count(text)) < 2:
+        if (words := word_count(text)) < 2:  # noqa: PLR2004 - "x", of which a long text may have very many
             continue
         kind = kind_of(text)
         if (
@@ -303,7 +303,7 @@ def candidates_of(line: Line) -> tuple[Sentence, ...]:
             has_words = (
                 words >= FEWEST_FOREIGN_WORDS if is_foreign else ENGLISH.verb.search(text.lower())
             )
-            if not has_words or len(frozenset(terms(text)) - generic_terms()) < 2:
+            if not has_words or len(frozenset(terms(text)) - generic_terms()) < 2:  # noqa: PLR2004
                 continue
         worth = importance(text, from_user=line.from_user)
         if words > FEWEST_WORDS:  # "Agreed, then.", "Keep it open." say nothing by themselves

@@ -331,7 +331,7 @@ def _strict(tool: Any) -> Any:
     """Returns a tool as OpenAI's models bind it beside a response format: its longest form."""
     try:
         return convert_to_openai_tool(tool, strict=True)
-    except Exception:
+    except Exception:  # noqa: BLE001 - a tool that only its provider knows is sent as it is
         return tool
 
 

@@ -184,7 +184,7 @@ class UserKnowledge:
 
         return (yield from self._changing(user_id, change))
 
-    def _add_topic(self, /, label: str, *, user_id: str, **fields: Any) -> Flow[TopicProfile]:
+    def _add_topic(self, /, label: str, *, user_id: str, **fields: Any) -> Flow[TopicProfile]:  # noqa: ANN401 - any field
         """Adds a topic by hand, with the fields that `edit` takes.
 
         `InputError` where there is one of this name.
@@ -195,7 +195,7 @@ class UserKnowledge:
         )
         return self._adding(user_id, blank, {"label": label, **fields})
 
-    def _add_entity(self, /, name: str, *, user_id: str, **fields: Any) -> Flow[EntityProfile]:
+    def _add_entity(self, /, name: str, *, user_id: str, **fields: Any) -> Flow[EntityProfile]:  # noqa: ANN401 - any field
         """Adds a person or a thing by hand, with the fields that `edit` takes.
 
         `InputError` where there is one.
@@ -214,7 +214,7 @@ class UserKnowledge:
 
         return self._changing(user_id, change)
 
-    def _edit(self, /, item_id: str, *, user_id: str, **changes: Any) -> Flow[KnownItem]:
+    def _edit(self, /, item_id: str, *, user_id: str, **changes: Any) -> Flow[KnownItem]:  # noqa: ANN401 - any field
         """Changes fields of a fact, a topic or an entity by hand, and returns it as it is then.
 
         Of a fact: `text`, `category`, `confidence`, `memory_type`; of a topic: `label`, `aliases`, `parent_slug`,
@@ -369,7 +369,7 @@ class UserKnowledge:
         *,
         user_id: str,
         device_id: str,
-        **opened: Any,
+        **opened: Any,  # noqa: ANN401
     ) -> Flow[records.ClientPresence]:
         """Notes what a user has open on a device, predicts the topics and entities to come, and prepares for them.
 

@@ -47,7 +47,7 @@ EARLIER_TOKENS = 300
 def _or(default: object) -> WrapValidator:
     """Reads a value that cannot be used as another one."""
 
-    def read(value: Any, handler: Any) -> Any:
+    def read(value: Any, handler: Any) -> Any:  # noqa: ANN401 - what a model says
         try:
             return handler(value)
         except pydantic.ValidationError:
@@ -96,7 +96,7 @@ class _Note(BaseModel):
 
     @pydantic.model_validator(mode="before")
     @classmethod
-    def _complete(cls, given: Any) -> Any:
+    def _complete(cls, given: Any) -> Any:  # noqa: ANN401 - what a model says
         return (
             {name: given.get(name) for name in cls.model_fields}
             if isinstance(given, Mapping)

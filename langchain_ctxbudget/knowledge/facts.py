@@ -434,7 +434,7 @@ def _fragment(
     text: str,
     count: Count,
     reason: Reason = Reason.CONFIGURED,
-    **rest: Any,
+    **rest: Any,  # noqa: ANN401
 ) -> Fragment:
     line = _line(text)
     return Fragment(

@@ -272,7 +272,7 @@ class Detector:
     def _similar(self, query: Vector | None) -> Iterator[tuple[int, float]]:
         """Yields things whose vectors stand out against all others; one alone cannot."""
         rows = self._with_vector
-        if query is None or len(rows) < 2:
+        if query is None or len(rows) < 2:  # noqa: PLR2004 - itself and another one
             return
         [aim] = units(np.asarray([query], np.float32))
         cosines = np.round(
@@ -454,7 +454,7 @@ def save(
             yield from bulk.write(
                 store, [put._replace(value=None) for put in (*puts, written(place, None))]
             )
-            raise StoreError(ERASED)
+            raise StoreError(ERASED)  # noqa: TRY301
     except BaseException:
         kept.knowledge = None  # some of it may be written
         raise

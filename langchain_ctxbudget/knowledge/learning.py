@@ -478,7 +478,7 @@ def _passage_at(progress: records.ProgressRecord, first: int) -> records.Passage
     if not first:
         return records.NO_PASSAGE
     if progress.played:
-        from langchain_ctxbudget.knowledge import rules
+        from langchain_ctxbudget.knowledge import rules  # noqa: PLC0415 - it compiles tables
 
         return records.Passage(left=rules.MOST_PLAYED)
     return progress.passage
@@ -503,7 +503,7 @@ class Learning:
         self.owner = owner
         self._extractor: ChatModelExtractor | None = None
         if model is not None:
-            from langchain_ctxbudget.knowledge.extraction import ChatModelExtractor
+            from langchain_ctxbudget.knowledge.extraction import ChatModelExtractor  # noqa: PLC0415
 
             self._extractor = ChatModelExtractor(model)
         self._ending: dict[Scope, int] = {}
@@ -904,7 +904,7 @@ class Learning:
         Where the user was erased, or the conversation was learned from, since they were taken, they
         are taken again.
         """
-        from langchain_ctxbudget.knowledge import rules
+        from langchain_ctxbudget.knowledge import rules  # noqa: PLC0415 - it compiles tables
 
         store = self.owner.store
         scope = work.scope

@@ -363,7 +363,7 @@ def _slot_of_liking(said: str) -> str:
             r"^(?:am (?:\w+ \w+ fan of|\w+ about)|cannot \w+|\w+) | any ?(?:more|longer)$", "", said
         )
     )
-    return f"prefers:{' '.join(words)}" if 0 < len(words) <= 3 else ""
+    return f"prefers:{' '.join(words)}" if 0 < len(words) <= 3 else ""  # noqa: PLR2004 - a short thing
 
 
 # Names

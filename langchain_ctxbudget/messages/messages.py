@@ -251,7 +251,7 @@ def _as_seen(message: BaseMessage) -> dict[str, object]:
     return {**vars(message), **{name: deepcopy(it) if it else copy(it) for name, it in mutable}}
 
 
-def as_json_data(value: object) -> Any:
+def as_json_data(value: object) -> Any:  # noqa: ANN401 - JSON can be anything
     """Returns a value as JSON can hold it.
 
     Bytes as base64, NaN and infinities as text, all else as its `repr`.

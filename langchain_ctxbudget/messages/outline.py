@@ -40,7 +40,7 @@ SHORT_GAP = "\n…\n"
 SMALL_ROOM = 300
 """The mark of a gap, and a shorter one for rooms of less than so many characters."""
 
-_BREAKS = (re.compile(r"(?<=[.!?;])\s+|(?<=[。！？])"), re.compile(r"\s+"))
+_BREAKS = (re.compile(r"(?<=[.!?;])\s+|(?<=[。！？])"), re.compile(r"\s+"))  # noqa: RUF001 - these end sentences
 _LINE_BREAK = re.compile(r"\r?\n|\r")
 _SPACE = re.compile(r"\s")
 _OF_DIFF = (
@@ -217,7 +217,7 @@ def _shorter_json(text: str, characters: int) -> str:
         return ""
 
 
-def _smaller(value: Any, items: int, characters: int) -> Any:
+def _smaller(value: Any, items: int, characters: int) -> Any:  # noqa: ANN401 - JSON can be anything
     if isinstance(value, str):
         return (
             value

@@ -53,14 +53,14 @@ def with_short_ids(message: BaseMessage, longest: int) -> BaseMessage:
     return message.model_copy(update=changed) if changed else message
 
 
-def _with_short_id(call: Any, longest: int, key: str = "id") -> Any:
+def _with_short_id(call: Any, longest: int, key: str = "id") -> Any:  # noqa: ANN401 - calls are dicts of several types
     """Returns a call with a short id under a key; anything that has no text there as it is."""
     if not isinstance(call, dict) or not isinstance(call.get(key), str):
         return call
     return {**call, key: short_id(call[key], longest)}
 
 
-def _block_with_short_ids(block: Any, longest: int) -> Any:
+def _block_with_short_ids(block: Any, longest: int) -> Any:  # noqa: ANN401 - blocks are texts or dicts
     """Returns a block of a content, also one in LangChain's `non_standard` wrapping, with short ids of calls."""
     if not isinstance(block, dict):
         return block

@@ -48,10 +48,10 @@ UNSPACED = ENGLISH["unspaced"]
 MARKS = ENGLISH["marks"]
 # A sentence ends at its mark (and the quotation mark or bracket that closes there) before white
 # space, at a full-width mark, and at a line break; not within "17. Oktober".
-_ENDS = r"[.!?…؟۔।॥]"
-_CLOSING = r"[\"')\]”’»]"
-_FULL_WIDTH_ENDS = "[。！？]"
-_FULL_WIDTH_CLOSING = "[」』）”’]"
+_ENDS = r"[.!?…؟۔।॥]"  # noqa: RUF001
+_CLOSING = r"[\"')\]”’»]"  # noqa: RUF001
+_FULL_WIDTH_ENDS = "[。！？]"  # noqa: RUF001
+_FULL_WIDTH_CLOSING = "[」』）”’]"  # noqa: RUF001
 _SENTENCE_END = re.compile(
     rf"(?:(?<={_ENDS})|(?<={_ENDS}{_CLOSING})|(?<={_ENDS}{_CLOSING}{{2}}))(?!(?<=\d\.)\s{ENGLISH['months_with_points']})\s+"
     rf"|(?<={_FULL_WIDTH_ENDS})(?!{_FULL_WIDTH_ENDS}|{_FULL_WIDTH_CLOSING})"

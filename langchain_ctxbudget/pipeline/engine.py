@@ -92,7 +92,7 @@ class Session:
     @property
     def finished(self) -> AssembledContext:
         """The finished prompt, after the last step."""
-        assert self.context is not None
+        assert self.context is not None  # noqa: S101 - the last step sets it
         return self.context
 
 
@@ -606,7 +606,7 @@ class Engine:
             return prompts.assemble(session.plan)
         except TokenCountError as error:
             problem = prompts.MADE_AGAIN.format(problem=error)
-        assert session.begun is not None
+        assert session.begun is not None  # noqa: S101 - it is set as the session is opened
         session.conversation.table.forget_costs(session.plan.counter)
         plan = prompts.without_caches(session.begun).failed(problem)
         for name, step in STEPS.items():
@@ -657,7 +657,7 @@ class Engine:
                 yield from keep_report(
                     workspace.store, conversation, told(), workspace.clock(), keep
                 )
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001
                 problems.append(f"snapshot not written: {type(error).__name__}: {error}")
         report = cache(told)
         session.context = replace(context, account=report)

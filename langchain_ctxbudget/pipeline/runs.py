@@ -168,7 +168,7 @@ def require_default_user(default_user: str | None) -> None:
 
 def current_runtime() -> object:
     """Returns the runtime of the current LangGraph run; None outside of one."""
-    from langgraph.runtime import get_runtime
+    from langgraph.runtime import get_runtime  # noqa: PLC0415 - not needed where nothing runs
 
     try:
         return get_runtime()
@@ -254,7 +254,7 @@ def _own_id(messages: Sequence[MessageLikeRepresentation]) -> str:
     return f"run without a thread {digest(said, 8).hex()}"
 
 
-def _said(name: str, *sources: object) -> Any:
+def _said(name: str, *sources: object) -> Any:  # noqa: ANN401 - ids of any kind
     """Returns the id of the first source that has one.
 
     An empty text is none, and a blank one is an id as any other.
@@ -319,7 +319,7 @@ def context_runnable(
             return (yield from used.assemble(run.scope, said, asked)).messages
         return (yield from used.answer(run.scope, *split_turn(said), asked)).finished.messages
 
-    from langchain_core.runnables import RunnableLambda
+    from langchain_core.runnables import RunnableLambda  # noqa: PLC0415 - takes 0.2 s
 
     async def ainvoke(given: object, config: RunnableConfig) -> list[BaseMessage]:
         return await adrive(flow(given, config))
@@ -340,7 +340,7 @@ def _state(given: Mapping[str, Any]) -> list[BaseMessage]:
     return _converted(given["messages"])
 
 
-def _turn(given: Any) -> tuple[list[str], list[BaseMessage]]:
+def _turn(given: Any) -> tuple[list[str], list[BaseMessage]]:  # noqa: ANN401 - whatever a chain hands over
     """Returns the texts of the system messages in front of a turn, and the turn."""
     given = given.to_messages() if hasattr(given, "to_messages") else given  # a prompt's value
     if not isinstance(given, list | tuple):
@@ -355,7 +355,7 @@ def _turn(given: Any) -> tuple[list[str], list[BaseMessage]]:
     return instructions, current_turn(turn)
 
 
-def _converted(given: Any) -> list[BaseMessage]:
+def _converted(given: Any) -> list[BaseMessage]:  # noqa: ANN401
     try:
         return convert_to_messages(given)
     except (NotImplementedError, TypeError, ValueError) as error:

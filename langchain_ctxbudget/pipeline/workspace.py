@@ -170,7 +170,7 @@ class Workspace:
     @cached_property
     def catalogue(self) -> "Catalogue":
         """The documents of the store, with a cache of those that were read."""
-        from langchain_ctxbudget.documents import Catalogue
+        from langchain_ctxbudget.documents import Catalogue  # noqa: PLC0415
 
         return Catalogue(self.store)
 
@@ -393,7 +393,7 @@ class Workspace:
 
         try:
             yield from self.change(scope, copy, "archive", surely=False)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the state is the truth; the copy is tried again
             _log.warning(
                 "conversation %r not copied to the store: %s", scope.conversation_id, error
             )

@@ -140,7 +140,7 @@ def request_copy(message: BaseMessage) -> BaseMessage:
     return copied
 
 
-def _copied(value: Any) -> Any:
+def _copied(value: Any) -> Any:  # noqa: ANN401 - whatever a message holds
     if isinstance(value, str):
         return encodable(value)
     if isinstance(value, dict):

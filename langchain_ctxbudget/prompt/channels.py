@@ -235,7 +235,7 @@ def _line(text: str) -> str:
     return fences.item("", text.strip()) if text.strip() else ""
 
 
-def _history(plan: Plan) -> Any:
+def _history(plan: Plan) -> Any:  # noqa: ANN401 - as its channel has it
     return _record(plan.history.record) if plan.history.record else {"position": plan.history.cut}
 
 

@@ -279,7 +279,7 @@ class Plan:
         )
         return plan.with_background(request.background)
 
-    def but(self, **changes: Any) -> "Plan":
+    def but(self, **changes: Any) -> "Plan":  # noqa: ANN401 - fields of any kind
         """Returns the plan with some of its parts replaced."""
         return replace(self, **changes)
 
@@ -369,7 +369,7 @@ class Plan:
     @property
     def allocated(self) -> Allocation:
         """The allocation; there once the budget is computed."""
-        assert self.allocation is not None
+        assert self.allocation is not None  # noqa: S101 - steps run in order
         return self.allocation
 
     @property

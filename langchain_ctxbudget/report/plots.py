@@ -143,7 +143,7 @@ def plot_turns(reports: Sequence[ContextReport]) -> BudgetFigure:
     return _headline(figure, f"{counted}; below: what a prompt shares with the last one")
 
 
-def plot_replay(result: Any) -> BudgetFigure:
+def plot_replay(result: Any) -> BudgetFigure:  # noqa: ANN401 - a `ReplayResult`, of a room above
     """Draws the tokens of every turn of a `ReplayResult`, a line per strategy, and below what they cost so far."""
     data = result.to_dict()
     price_share = data["price_share"]

@@ -309,7 +309,7 @@ class ContextReport:
     def __str__(self) -> str:
         return self.to_text()
 
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ANN401, FBT001, ARG002 - IPython's interface
         printer.text(str(self))
 
     def _repr_html_(self) -> str:
@@ -544,8 +544,8 @@ def render_chart(
     report: ContextReport, width: int, draw: Callable[[str, str], str] = lambda text, _: text
 ) -> str:
     """Draws a bar chart with the facts below it; `draw` writes a text in a colour, or in none."""
-    from rich.console import Console
-    from rich.text import Text
+    from rich.console import Console  # noqa: PLC0415 - when something is drawn
+    from rich.text import Text  # noqa: PLC0415
 
     bar_width = max(MIN_BAR, min(MAX_BAR, width - LABEL - sum(NUMBERS)))
     breadth = LABEL + bar_width + sum(NUMBERS)
@@ -595,7 +595,7 @@ def render_chart(
 
 
 def _fitted(text: str, columns: int) -> str:
-    from rich.text import Text
+    from rich.text import Text  # noqa: PLC0415 - when something is drawn
 
     label = Text(shown(text))
     label.truncate(columns, overflow="ellipsis", pad=True)

@@ -379,7 +379,7 @@ def without_names(query: str, names: Iterable[str]) -> str:
     """Returns a query without the speakers' names; the query itself where nothing else is in it."""
     spoken = {one for own in search.called(list(names)) for one in own}
     pattern = "|".join(re.escape(name) for name in sorted({*names, *spoken}, key=len, reverse=True))
-    rest = re.sub(rf"(?<!\w)(?:{pattern})(?:['’]s)?(?!\w)", "", query) if pattern else query
+    rest = re.sub(rf"(?<!\w)(?:{pattern})(?:['’]s)?(?!\w)", "", query) if pattern else query  # noqa: RUF001
     return rest if rest.strip() else query
 
 

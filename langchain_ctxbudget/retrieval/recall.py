@@ -58,7 +58,7 @@ _NUMBER = "[0-9]{1,12}"
 _TO = rf"(?:\s*(?:[-\u2010-\u2015]|to)\s*#?({_NUMBER}))?"
 _NUMBERS = re.compile(rf"(?:messages?\s*)?#?({_NUMBER})(?:@({_NUMBER}))?{_TO}", re.IGNORECASE)
 _LINES = re.compile(rf"(.+):({_NUMBER}){_TO}", re.IGNORECASE)
-_QUOTATION = "\"'`“”‘’[]() \t\r\n."
+_QUOTATION = "\"'`“”‘’[]() \t\r\n."  # noqa: RUF001 - what models put around a reference
 _LINE_BREAK = re.compile(r"(\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])")
 
 

@@ -76,7 +76,7 @@ class Sources:
             )
             found += said.candidates
         if "documents" in self.names and not self.summaries_only:
-            from langchain_ctxbudget.documents import SHARED, owner_of
+            from langchain_ctxbudget.documents import SHARED, owner_of  # noqa: PLC0415 - where there may be some
 
             owners = (owner_of(self.user_id), SHARED)
             chunks = self.catalogue.search(
@@ -192,7 +192,7 @@ def rerank(
             numbers.get(str(found.metadata.get("id"))) for found in answer
         )  # many copy text and metadata alone
         chosen = list(dict.fromkeys(number for number in given if number is not None))
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever a reranker raises, there is an order without it
         failures.append(f"reranker {name}: {type(error).__name__}: {error}")
         return pool
     if len(chosen) < len(best):
@@ -232,7 +232,7 @@ def document(pool: Pool, number: int, conversation: Conversation | None) -> Docu
     }
     if text.source == "conversations":
         metadata |= {"conversation_id": text.title, "reference": text.id.partition("/")[2]}
-    from langchain_ctxbudget.documents import beside
+    from langchain_ctxbudget.documents import beside  # noqa: PLC0415 - where there may be some
 
     given = {
         name: value

@@ -428,8 +428,8 @@ def local_embeddings_available() -> bool:
 @cache
 def _load() -> _Model:
     """Reads the files of `wordllama`, which is found without importing it."""
-    from safetensors.numpy import load_file
-    from tokenizers import Tokenizer
+    from safetensors.numpy import load_file  # noqa: PLC0415 - comes with wordllama, which is optional
+    from tokenizers import Tokenizer  # noqa: PLC0415
 
     spec = find_spec("wordllama")
     folders = map(Path, (spec.submodule_search_locations or ()) if spec else ())

@@ -770,7 +770,7 @@ def _open_server(url: str, headers: Mapping[str, str], tenant: str, database: st
         chroma_server_headers=dict(headers),
     )
     client = _Client(settings, tenant, database)
-    session = client._server._session  # type: ignore[attr-defined]
+    session = client._server._session  # type: ignore[attr-defined]  # noqa: SLF001 - it has no time limit
     session.timeout = TIMEOUT
     where = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
     return _OpenChroma(

@@ -55,7 +55,7 @@ _log = logging.getLogger(__name__)
 # ours to touch.
 _OUR_COLLECTIONS = "SELECT id FROM collections WHERE name LIKE 'ctxbudget-%'"
 _OUR_INDEXES = (
-    f"SELECT id FROM segments WHERE scope = 'VECTOR' AND collection IN ({_OUR_COLLECTIONS})"
+    f"SELECT id FROM segments WHERE scope = 'VECTOR' AND collection IN ({_OUR_COLLECTIONS})"  # noqa: S608
 )
 _LAST_WRITE = """
     SELECT coalesce(max(seq_id), 0) FROM (SELECT seq_id FROM max_seq_id UNION SELECT max(seq_id) FROM embeddings_queue)
@@ -65,7 +65,7 @@ _APPLIED_ENTRIES = f"""
     JOIN segments ON entry.topic LIKE '%/' || segments.collection AND segments.scope = 'METADATA'
     JOIN max_seq_id ON max_seq_id.segment_id = segments.id AND entry.seq_id <= max_seq_id.seq_id
     WHERE segments.collection IN ({_OUR_COLLECTIONS})
-"""
+"""  # noqa: S608
 # A stored value is JSON behind its times and vectors; in old records it is JSON alone. An index has
 # a copy of it.
 _DOUBTFUL_VALUES = """
@@ -214,7 +214,7 @@ class Folder:
         for folder in found:
             shutil.rmtree(folder)
         # Without its files an index has seen nothing.
-        connection.execute(f"DELETE FROM max_seq_id WHERE segment_id IN ({_OUR_INDEXES})")
+        connection.execute(f"DELETE FROM max_seq_id WHERE segment_id IN ({_OUR_INDEXES})")  # noqa: S608
         if found:
             _log.warning(
                 "Removed %d index folders of Chroma from %s: nothing here reads them",
@@ -272,7 +272,7 @@ def _is_open_here(path: Path) -> bool:
     """
     try:
         wanted = path.stat()
-        descriptors = [int(name) for name in os.listdir("/dev/fd")]
+        descriptors = [int(name) for name in os.listdir("/dev/fd")]  # noqa: PTH208 - names, not paths
     except OSError:
         return False
     for descriptor in descriptors:
@@ -339,7 +339,7 @@ def _our_segments(connection: sqlite3.Connection) -> set[str]:
     An application may keep collections of its own beside them.
     """
     query = (
-        f"SELECT id FROM segments WHERE scope = 'METADATA' AND collection IN ({_OUR_COLLECTIONS})"
+        f"SELECT id FROM segments WHERE scope = 'METADATA' AND collection IN ({_OUR_COLLECTIONS})"  # noqa: S608
     )
     return {str(name) for (name,) in connection.execute(query)}
 

@@ -202,7 +202,7 @@ def image_tokens(
     image: str | None,
     *,
     low_detail: bool = False,
-    rate: ImageRate = ImageRate(),
+    rate: ImageRate = ImageRate(),  # noqa: B008
 ) -> int:
     """Returns the tokens of an image.
 
@@ -240,10 +240,10 @@ def image_size(image: str) -> tuple[int, int] | None:
     payload = image.partition(",")[2] if image.startswith("data:") else image
     for characters in _SEARCHED_CHARACTERS:
         try:
-            from PIL import Image
+            from PIL import Image  # noqa: PLC0415 - not every installation has it
 
             return Image.open(BytesIO(_decoded(payload[:characters]))).size
-        except Exception:
+        except Exception:  # noqa: BLE001 - whatever a header, or the library that reads it, raises
             if len(payload) <= characters:
                 break
     return None
@@ -273,7 +273,7 @@ def tools_tokens(tools: Sequence[Any], count: Count, function_tokens: int) -> in
     for tool in tools:
         try:
             schema = convert_to_openai_tool(tool)
-        except Exception:
+        except Exception:  # noqa: BLE001 - a tool that only its provider knows is sent as it is
             schema = _json_schema(tool)
         function = schema.get("function") if isinstance(schema, Mapping) else None
         by_rule = (
@@ -305,7 +305,7 @@ def _function_tokens(function: Mapping[str, Any], count: Count) -> int:
     return tokens
 
 
-def response_format_tokens(response_format: Any, count: Count) -> int:
+def response_format_tokens(response_format: Any, count: Count) -> int:  # noqa: ANN401 - schemas come in any type
     """Returns the tokens of a response format as it is sent; 0 for None."""
     if response_format is None:
         return 0
@@ -314,7 +314,7 @@ def response_format_tokens(response_format: Any, count: Count) -> int:
     return max(count(compact_json(form)) for form in _sent_formats(schema)) + RESPONSE_FORMAT_TOKENS
 
 
-def _sent_formats(schema: Any) -> list[Any]:
+def _sent_formats(schema: Any) -> list[Any]:  # noqa: ANN401
     """Returns the forms in which a response format may be sent.
 
     LangChain's, and a pydantic class's own.
@@ -323,14 +323,14 @@ def _sent_formats(schema: Any) -> list[Any]:
         return [schema]  # {"type": "json_object"}, or a whole {"type": "json_schema", ...}
     try:
         forms = [{**convert_to_openai_function(schema)}]
-    except Exception:
+    except Exception:  # noqa: BLE001 - whatever a schema class does when it is asked for its schema
         return [_json_schema(schema)]
     if isinstance(schema, type) and issubclass(schema, BaseModel):
         forms.append({"name": schema.__name__, "schema": _strict(schema.model_json_schema())})
     return [{"type": "json_schema", "json_schema": {**form, "strict": True}} for form in forms]
 
 
-def _strict(schema: Any) -> Any:
+def _strict(schema: Any) -> Any:  # noqa: ANN401
     """Returns a schema in the strict form.
 
     All fields of every object required, no others allowed.
@@ -343,7 +343,7 @@ def _strict(schema: Any) -> Any:
     return [_strict(part) for part in schema] if isinstance(schema, list) else schema
 
 
-def _json_schema(value: Any) -> Any:
+def _json_schema(value: Any) -> Any:  # noqa: ANN401
     """Returns the JSON schema of a pydantic class; anything else as it is."""
     return (
         value.model_json_schema()

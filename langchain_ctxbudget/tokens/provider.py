@@ -61,8 +61,8 @@ def _choices_of(model: object) -> list[object]:
 
     Those of `with_fallbacks` and `configurable_alternatives`.
     """
-    from langchain_core.runnables import Runnable, RunnableWithFallbacks
-    from langchain_core.runnables.configurable import RunnableConfigurableAlternatives
+    from langchain_core.runnables import Runnable, RunnableWithFallbacks  # noqa: PLC0415 - takes 0.2 s
+    from langchain_core.runnables.configurable import RunnableConfigurableAlternatives  # noqa: PLC0415
 
     if isinstance(model, RunnableWithFallbacks):
         return [model.runnable, *model.fallbacks]
@@ -83,16 +83,16 @@ def told_provider(model: object) -> str:
 
     Empty where it leaves that to LangChain's guess.
     """
-    from langchain_core.language_models import BaseChatModel
+    from langchain_core.language_models import BaseChatModel  # noqa: PLC0415 - takes 0.2 s
 
     if (
         not isinstance(model, BaseChatModel)
-        or type(model)._get_ls_params is BaseChatModel._get_ls_params
+        or type(model)._get_ls_params is BaseChatModel._get_ls_params  # noqa: SLF001
     ):
         return ""
     try:
-        return str(model._get_ls_params().get("ls_provider") or "")
-    except Exception:
+        return str(model._get_ls_params().get("ls_provider") or "")  # noqa: SLF001
+    except Exception:  # noqa: BLE001 - whatever a class of somebody else's raises
         return ""
 
 

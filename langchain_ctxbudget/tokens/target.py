@@ -280,7 +280,7 @@ def _window_of_profile(profile: object, detail: str) -> Window:
 
 
 def _window_of_name(name: str) -> Window:
-    from langchain_openai import ChatOpenAI
+    from langchain_openai import ChatOpenAI  # noqa: PLC0415 - takes a second to import
 
     model = counters.PROVIDER_PREFIX.sub("", name.strip())
     # A dated snapshot without a profile of its own has the window of its model.
@@ -293,7 +293,7 @@ def _window_of_name(name: str) -> Window:
     return Window()
 
 
-def _server_of(model: Any) -> str:
+def _server_of(model: Any) -> str:  # noqa: ANN401 - models are known by what they have, not by their class
     """Returns the base URL of the server that a model names; empty where none may be asked."""
     of_client = getattr(getattr(getattr(model, "_client", None), "_client", None), "base_url", None)
     urls = (of_client, getattr(model, "openai_api_base", None), getattr(model, "base_url", None))
@@ -310,9 +310,9 @@ def _server_of(model: Any) -> str:
     return f"{url.scheme}://{url.netloc}{url.path.rstrip('/')}" if asked else ""
 
 
-def _served(model: Any, base: str, window: Window) -> Window:
+def _served(model: Any, base: str, window: Window) -> Window:  # noqa: ANN401
     """Asks a server; what fails is told without its text, which may hold an address."""
-    import httpx
+    import httpx  # noqa: PLC0415 - takes 0.1 s to import
 
     name = str(getattr(model, "model_name", None) or getattr(model, "model", ""))
     root = _API_SUFFIX.sub("", base)
@@ -336,14 +336,14 @@ def _served(model: Any, base: str, window: Window) -> Window:
             if tokens := _length(answer.json(), name.removesuffix(":latest")):
                 return replace(window, tokens=tokens, source="served", detail=address)
             failures.append(f"{method} {urlsplit(place).path} names no length")
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever a socket, a certificate, an odd key or an odd answer raises
             failures.append(f"{method} {urlsplit(place).path} failed ({type(error).__name__})")
     return replace(
         window, failure=f"{address} did not tell the window of {name!r}: {'; '.join(failures)}"
     )
 
 
-def _length(answer: Any, name: str) -> int | None:
+def _length(answer: Any, name: str) -> int | None:  # noqa: ANN401
     """Reads the window of a model in what a server says.
 
     The only model of a list is taken under any name.

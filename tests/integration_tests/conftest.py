@@ -139,7 +139,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Headless Chromium; without one the test is skipped, and fails in CI."""
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - few tests need it
 
     program = shutil.which("chromium") or shutil.which("chromium-browser")
     if program is None:

@@ -163,7 +163,7 @@ def first_use(way: str, kind: str, results: Any) -> None:
 
         try:
             asyncio.run(main())
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - told
             problem = repr(error)
     results.put((recorder.found, problem))
 

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.errors import CtxBudgetError
 
@@ -23,7 +24,9 @@ class Row(NamedTuple):
 
 def pipeline(clock: Sequence[datetime] = (NOW,), **settings: Any) -> ContextPipeline:
     """A pipeline that learns nothing by itself, at the last time of a clock."""
-    return ContextPipeline({"learn": False, **settings}, system_prompt="You help.", clock=lambda: clock[-1])
+    return ContextPipeline(
+        {"learn": False, **settings}, system_prompt="You help.", clock=lambda: clock[-1]
+    )
 
 
 def talk(number: int, words: int = 40, at: datetime = NOW) -> list[BaseMessage]:
@@ -31,8 +34,14 @@ def talk(number: int, words: int = 40, at: datetime = NOW) -> list[BaseMessage]:
     said = []
     for n in range(number):
         time = {"created_at": (at + timedelta(minutes=n)).isoformat()}
-        text = f"In year {n} we planted {n * 3} pear trees behind barn {n}. " + "They grew well. " * (words // 6)
-        said += [HumanMessage(text, additional_kwargs=time), AIMessage(f"Noted {n}.", additional_kwargs=time)]
+        text = (
+            f"In year {n} we planted {n * 3} pear trees behind barn {n}. "
+            + "They grew well. " * (words // 6)
+        )
+        said += [
+            HumanMessage(text, additional_kwargs=time),
+            AIMessage(f"Noted {n}.", additional_kwargs=time),
+        ]
     return said
 
 

@@ -314,7 +314,7 @@ def test_chromas_log_stays_short(tmp_path: Path) -> None:
 
 
 def assert_log_is_short(folder: str) -> None:
-    import sqlite3
+    import sqlite3  # noqa: PLC0415 - in a process of its own
 
     connection = sqlite3.connect(Path(folder) / "chroma.sqlite3")
     assert connection.execute("SELECT count(*) FROM embeddings_queue").fetchone()[0] <= 101
@@ -480,7 +480,7 @@ def test_a_vacuum_waits_for_other_threads_and_disturbs_none(tmp_path: Path) -> N
             try:
                 for number in range(60):
                     other.put(("a", "b"), str(number), {"v": number})
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - told by the test
                 failures.append(error)
 
         thread = threading.Thread(target=work)

@@ -39,7 +39,7 @@ class Child:
     def _run(self, work: Callable[[], Any]) -> None:
         try:
             self._results.put(work())
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - told
             self._results.put(error)
 
     def result(self) -> Any:

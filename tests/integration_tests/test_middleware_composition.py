@@ -137,7 +137,7 @@ def test_a_fallback_gets_a_prompt_of_its_own_window_where_ours_is_last(order: st
 
 
 def changing(change: Callable[[list[Any]], list[Any]]) -> Any:
-    from langchain.agents.middleware import AgentMiddleware
+    from langchain.agents.middleware import AgentMiddleware  # noqa: PLC0415
 
     class Changing(AgentMiddleware):
         def wrap_model_call(self, request: Any, handler: Any) -> Any:

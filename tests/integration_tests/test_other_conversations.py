@@ -168,7 +168,7 @@ def test_a_quote_stands_under_the_day_of_its_message() -> None:
 def test_a_message_without_a_day_has_the_one_on_which_it_was_stored(
     tmp_path: Path, length: int
 ) -> None:
-    clock = lambda: datetime(2025, 7, 14, 12, tzinfo=UTC)
+    clock = lambda: datetime(2025, 7, 14, 12, tzinfo=UTC)  # noqa: E731
     with ChromaStore(tmp_path / "store", clock=clock) as store:
         pipeline = new(store)
         say(pipeline, "old", FACT)

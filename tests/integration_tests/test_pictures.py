@@ -240,7 +240,7 @@ def test_the_newest_picture_is_whole_whenever_it_fits(
 class _Looking(GenericFakeChatModel):
     """A model that looks at the screen again and again, and keeps what it was sent."""
 
-    seen: list[list[BaseMessage]] = []
+    seen: list[list[BaseMessage]] = []  # noqa: RUF012 - a field of a pydantic model
 
     def bind_tools(self, _tools: Sequence[Any], **_: Any) -> Runnable[Any, Any]:
         return self

@@ -235,7 +235,7 @@ def test_prompts_are_the_same_from_blocks_and_from_the_log(form: str) -> None:
         pipeline.edit_message("m15", HumanMessage("The violin is in drawer 17."), **at("c0"))
     run: Callable[[BaseStore], list[AssembledContext]] = search
     if form == "async":
-        run = lambda store: asyncio.run(asearch(store))
+        run = lambda store: asyncio.run(asearch(store))  # noqa: E731
     from_log = results(run(store))
     assert ends(store, "c0") == [300]
     assert results(run(store)) == from_log

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget import ContextPipeline, ContextSettings, LocalEmbeddings
 from langchain_ctxbudget.budget import ElasticAllocation, Situation
 from langchain_ctxbudget.history.compact import COMPACTED_RATIO, WINDOWED_RATIO
@@ -26,8 +27,12 @@ def topic(**given: Any) -> Any:
 
 def compiled() -> ContextPipeline:
     it = pipeline()
-    it.knowledge.add_topic("Prisma ORM", **ADA, aliases=["prisma"], compiled_context="Version 5, with Postgres.")
-    it.knowledge.add_entity("Sarah", **ADA, type="person", relationship="cofounder", aliases=["@sarah"])
+    it.knowledge.add_topic(
+        "Prisma ORM", **ADA, aliases=["prisma"], compiled_context="Version 5, with Postgres."
+    )
+    it.knowledge.add_entity(
+        "Sarah", **ADA, type="person", relationship="cofounder", aliases=["@sarah"]
+    )
     it.knowledge.add_fact("Lives in Lisbon", **ADA, category="identity")
     it.knowledge.add_fact("Prefers short answers", **ADA)
     return it
@@ -62,7 +67,9 @@ def used() -> dict[str, int]:
 def as_persona() -> tuple[int, int, int]:
     """Hits, misses and tokens of a persona's text: one prompt shows it, one with other settings does not."""
     it = pipeline()
-    it.save_settings({"personality": "helpful", "preferences": ["Prices in euros."]}, **ADA, persona_id="p1")
+    it.save_settings(
+        {"personality": "helpful", "preferences": ["Prices in euros."]}, **ADA, persona_id="p1"
+    )
     text = it.assemble("Hi", **C1, persona_id="p1").messages[0].text
     it.assemble("Hi", **C1, persona_id="p1", settings={"preferences": ["Prices in yen."]})
     made = bundle(it, "persona/p1")
@@ -87,7 +94,10 @@ def came_up() -> Any:
     it.knowledge.add_entity("Sarah", **ADA)
     for day in range(3):
         at = {"created_at": (NOW - timedelta(days=2 - day)).isoformat()}
-        said = [HumanMessage("Does Sarah use Prisma?", additional_kwargs=at), AIMessage("Yes, Sarah does.")]
+        said = [
+            HumanMessage("Does Sarah use Prisma?", additional_kwargs=at),
+            AIMessage("Yes, Sarah does."),
+        ]
         it.add_messages(said, user_id="ada", conversation_id=f"c{day}")
         it.end_session(user_id="ada", conversation_id=f"c{day}")
     it.flush()
@@ -113,7 +123,9 @@ def embedded(*, ahead: bool) -> int:
 
     store, counting = InMemoryStore(), Counting()
     ContextPipeline({"learn": False}, store=store).add_messages(talk(200), **C1)
-    it = ContextPipeline({"learn": False, "max_context_tokens": 2_000}, store=store, embeddings=counting)
+    it = ContextPipeline(
+        {"learn": False, "max_context_tokens": 2_000}, store=store, embeddings=counting
+    )
     if ahead:
         it.knowledge.heartbeat(**ADA, device_id="phone", active_conversation_id="c1")
         it.flush()
@@ -124,9 +136,18 @@ def embedded(*, ahead: bool) -> int:
 
 def layers(**sizes: Any) -> dict[str, tuple[Any, ...]]:
     """Floor, priority and elasticity of the layers of the profile `seed`."""
-    none = dict.fromkeys(("overhead_tokens", "identity_tokens", "preferences_tokens", "message_tokens"), 0)
-    talk = {"total_tokens": 50_000, "history_tokens": 120_000, "topic_tokens": 9_000, "entity_tokens": 900}
-    situation = Situation(**{**none, "message_count": 300, "topic_count": 1, "entity_count": 1, **talk, **sizes})
+    none = dict.fromkeys(
+        ("overhead_tokens", "identity_tokens", "preferences_tokens", "message_tokens"), 0
+    )
+    talk = {
+        "total_tokens": 50_000,
+        "history_tokens": 120_000,
+        "topic_tokens": 9_000,
+        "entity_tokens": 900,
+    }
+    situation = Situation(
+        **{**none, "message_count": 300, "topic_count": 1, "entity_count": 1, **talk, **sizes}
+    )
     specs = ElasticAllocation(profile="seed").allocate(situation).specs
     return {str(one.layer): (one.min_tokens, one.priority, one.elasticity) for one in specs}
 
@@ -148,7 +169,9 @@ def decided() -> Any:
     """The first compaction of a talk that decides something, leaves something open and names a file."""
     it = pipeline(max_context_tokens=2_000)
     said = talk(100)
-    said[2] = HumanMessage("We decided on quince for the rootstocks; the plan is in `orchard/plan.md`.")
+    said[2] = HumanMessage(
+        "We decided on quince for the rootstocks; the plan is in `orchard/plan.md`."
+    )
     said[4] = HumanMessage("[OPEN] Who waters the saplings in August?")
     it.add_messages(said, **C1)
     it.assemble("And now?", **C1)
@@ -184,7 +207,9 @@ def strategies() -> list[str]:
     """The forms of ever longer histories in one budget."""
     found: list[str] = []
     for number in (5, 60, 150, 400):
-        it = pipeline(max_context_tokens=2_000, allocation={"strategy": "elastic", "profile": "seed"})
+        it = pipeline(
+            max_context_tokens=2_000, allocation={"strategy": "elastic", "profile": "seed"}
+        )
         it.add_messages(talk(number), **C1)
         found.append(it.assemble("And now?", **C1).report.history_strategy)
     return found
@@ -192,7 +217,11 @@ def strategies() -> list[str]:
 
 ROWS = [
     Row("settings: default 12,000 tokens", lambda: ContextSettings().max_context_tokens, 12_000),
-    Row("settings: prioritizeConversationHistory true", lambda: ContextSettings().prioritize_history, True),
+    Row(
+        "settings: prioritizeConversationHistory true",
+        lambda: ContextSettings().prioritize_history,
+        True,
+    ),
     Row("settings: knowledgeDepth standard", lambda: ContextSettings().depth, "standard"),
     Row("settings: includeEntityContext true", lambda: ContextSettings().include_entities, True),
     Row(
@@ -202,7 +231,13 @@ ROWS = [
     ),
     Row(
         "TopicProfile: defaults",
-        lambda: fields(topic(), "total_conversations", "total_messages", "engagement_streak", "proficiency_level"),
+        lambda: fields(
+            topic(),
+            "total_conversations",
+            "total_messages",
+            "engagement_streak",
+            "proficiency_level",
+        ),
         (0, 0, 0, "unknown"),
     ),
     Row(
@@ -237,21 +272,40 @@ ROWS = [
     ),
     Row(
         "EntityProfile: mentions, conversations, first and last mentioned",
-        lambda: fields(came_up()[1], "total_messages", "total_conversations", "first_engaged_at", "last_engaged_at"),
+        lambda: fields(
+            came_up()[1],
+            "total_messages",
+            "total_conversations",
+            "first_engaged_at",
+            "last_engaged_at",
+        ),
         (6, 3, NOW - timedelta(days=2), NOW),
     ),
     Row(
         "ConversationCompaction: range, tokens, ratio, level",
         lambda: fields(
             compaction(),
-            *("from_message_index", "to_message_index", "original_token_count", "compacted_token_count"),
-            *("compression_ratio", "compaction_level", "key_decisions", "open_questions", "code_artifacts"),
+            *(
+                "from_message_index",
+                "to_message_index",
+                "original_token_count",
+                "compacted_token_count",
+            ),
+            *(
+                "compression_ratio",
+                "compaction_level",
+                "key_decisions",
+                "open_questions",
+                "code_artifacts",
+            ),
         ),
         (0, 16, 476, 351, 1.36, 1, (), (), ()),
     ),
     Row(
         "EntityProfile: type, relationship, aliases",
-        lambda: fields(compiled().knowledge.list_entities(**ADA)[0], "name", "type", "relationship", "aliases"),
+        lambda: fields(
+            compiled().knowledge.list_entities(**ADA)[0], "name", "type", "relationship", "aliases"
+        ),
         ("Sarah", "person", "cofounder", ("@sarah",)),
     ),
     Row(
@@ -259,7 +313,11 @@ ROWS = [
         lambda: {one.bundle_type for one in compiled().knowledge.list_bundles(**ADA)},
         {"identity_core", "global_prefs", "topic", "entity"},
     ),
-    Row("ContextBundle: composite, of a persona, stands in L1; settings of a call are a miss", as_persona, (1, 1, 24)),
+    Row(
+        "ContextBundle: composite, of a persona, stands in L1; settings of a call are a miss",
+        as_persona,
+        (1, 1, 24),
+    ),
     Row("ContextBundle: a clean one is never built again", edited, [1, 1, 2]),
     Row(
         "ContextBundle: hits of what prompts have shown",
@@ -270,12 +328,18 @@ ROWS = [
         "ClientPresence: predictedTopics by navigation, notebook and persona",
         lambda: [
             present(**opened)[1].predicted_topics
-            for opened in ({"path": "/docs/prisma-orm"}, {"active_notebook_id": "prisma"}, {"path": "/home"})
+            for opened in (
+                {"path": "/docs/prisma-orm"},
+                {"active_notebook_id": "prisma"},
+                {"path": "/home"},
+            )
         ],
         [("topic/prisma-orm",), ("topic/prisma-orm",), ()],
     ),
     Row("ClientPresence: the conversation in front is read ahead", lambda: embedded(ahead=True), 1),
-    Row("ClientPresence: one that nobody has open is not", lambda: embedded(ahead=False) > 390, True),
+    Row(
+        "ClientPresence: one that nobody has open is not", lambda: embedded(ahead=False) > 390, True
+    ),
     Row("ClientPresence: idleSince", lambda: present(idle=True)[1].idle_since, NOW),
     Row(
         "what was predicted, and what of it came up",
@@ -286,7 +350,9 @@ ROWS = [
         "TopicProfile: importance 0.5 at first; first and last time; model of its vector; when it was made",
         lambda: (
             topic().importance_score,
-            *fields(came_up()[0], "first_engaged_at", "last_engaged_at", "embedding_model", "created_at"),
+            *fields(
+                came_up()[0], "first_engaged_at", "last_engaged_at", "embedding_model", "created_at"
+            ),
         ),
         (0.5, NOW - timedelta(days=2), NOW, "wordllama-l2-supercat-256-sif", NOW),
     ),
@@ -294,7 +360,11 @@ ROWS = [
     Row(
         "ContextBundle: tokens, priority, when it was compiled and used",
         lambda: fields(
-            bundle(compiled(), "topic/prisma-orm"), "token_count", "priority", "compiled_at", "last_used_at"
+            bundle(compiled(), "topic/prisma-orm"),
+            "token_count",
+            "priority",
+            "compiled_at",
+            "last_used_at",
         ),
         (17, 0.5, NOW, None),
     ),
@@ -311,13 +381,40 @@ ROWS = [
         "ClientPresence: everything that a device tells",
         lambda: fields(
             beats(),
-            *("device_id", "active_conversation_id", "visible_conversation_ids", "active_notebook_id"),
-            *("active_persona_id", "last_navigation_path", "local_time", "session_started_at", "last_heartbeat_at"),
+            *(
+                "device_id",
+                "active_conversation_id",
+                "visible_conversation_ids",
+                "active_notebook_id",
+            ),
+            *(
+                "active_persona_id",
+                "last_navigation_path",
+                "local_time",
+                "session_started_at",
+                "last_heartbeat_at",
+            ),
             *("is_online", "idle_since"),
         ),
-        ("phone", "c1", ("c1", "c2"), "n1", "p1", "/b", NOW, NOW, NOW + timedelta(minutes=1), True, None),
+        (
+            "phone",
+            "c1",
+            ("c1", "c2"),
+            "n1",
+            "p1",
+            "/b",
+            NOW,
+            NOW,
+            NOW + timedelta(minutes=1),
+            True,
+            None,
+        ),
     ),
-    Row("ClientPresence: navigationHistory", lambda: [path for path, _ in beats().navigation_history], ["/a", "/b"]),
+    Row(
+        "ClientPresence: navigationHistory",
+        lambda: [path for path, _ in beats().navigation_history],
+        ["/a", "/b"],
+    ),
     Row(
         "layers: floor, priority, elasticity; of L1, what there is",
         layers,
@@ -339,25 +436,53 @@ ROWS = [
         ),
         (85, 85, 80),
     ),
-    Row("strategies by compression ratio", strategies, ["full", "windowed", "compacted", "multi_level"]),
-    Row("strategies: windowed up to 2.5, compacted up to 8", lambda: (WINDOWED_RATIO, COMPACTED_RATIO), (2.5, 8.0)),
+    Row(
+        "strategies by compression ratio",
+        strategies,
+        ["full", "windowed", "compacted", "multi_level"],
+    ),
+    Row(
+        "strategies: windowed up to 2.5, compacted up to 8",
+        lambda: (WINDOWED_RATIO, COMPACTED_RATIO),
+        (2.5, 8.0),
+    ),
     Row(
         "zones: older 40 of 75, with 10 and 25; levels 3, 2 and 1 with 5, 10 and 15; one if windowed",
-        lambda: (round(OLDER_SHARE * 75), PARTS["compacted"], PARTS["multi_level"], PARTS["windowed"]),
+        lambda: (
+            round(OLDER_SHARE * 75),
+            PARTS["compacted"],
+            PARTS["multi_level"],
+            PARTS["windowed"],
+        ),
         (40, (10, 25), (5, 10, 15), (1,)),
     ),
-    Row("chunks of 20 messages, five to a level", lambda: (ContextSettings().segment_messages, FAN_OUT), (20, 5)),
+    Row(
+        "chunks of 20 messages, five to a level",
+        lambda: (ContextSettings().span_messages, FAN_OUT),
+        (20, 5),
+    ),
     Row(
         "importance: 5 log2(words + 1), at most 25; user, question, problem + 5; decision + 10; item + 2",
         lambda: [
             importance(text, from_user=text == "a b c")
-            for text in ("a b d", "w " * 40, "a b c", "a b d?", "a b error", "a b agreed", "- a b d")
+            for text in (
+                "a b d",
+                "w " * 40,
+                "a b c",
+                "a b d?",
+                "a b error",
+                "a b agreed",
+                "- a b d",
+            )
         ],
         [10.0, 25.0, 15.0, 15.0, 15.0, 20.0, 12.0],
     ),
     Row(
         "importance: 15 for a code block",
-        lambda: importance(f"{'`' * 3}\na b d\n{'`' * 3}", from_user=False) - importance("a b d", from_user=False),
+        lambda: (
+            importance(f"{'`' * 3}\na b d\n{'`' * 3}", from_user=False)
+            - importance("a b d", from_user=False)
+        ),
         15.0,
     ),
     Row("JIT retrieval: 40 % for memories, 60 % for ACUs", lambda: MEMORY_SHARE, 0.4),
@@ -375,7 +500,11 @@ ROWS = [
     Row(
         "metadata: topics, entities, strategy, total",
         lambda: fields(
-            compiled().assemble(ABOUT, **C1).report, "topics", "entities", "history_strategy", "allocation_strategy"
+            compiled().assemble(ABOUT, **C1).report,
+            "topics",
+            "entities",
+            "history_strategy",
+            "allocation_strategy",
         ),
         (("Prisma ORM",), ("Sarah",), "empty", "elastic"),
     ),
@@ -388,7 +517,13 @@ ROWS = [
         "chart: every layer, topics and hits",
         lambda: [
             part in compiled().assemble(ABOUT, **C1).report.to_text()
-            for part in ("CONTEXT BUDGET", "L0 Identity", "L7 Message", "Prisma ORM", "2 of 2 in L1")
+            for part in (
+                "CONTEXT BUDGET",
+                "L0 Identity",
+                "L7 Message",
+                "Prisma ORM",
+                "2 of 2 in L1",
+            )
         ],
         [True] * 5,
     ),

@@ -11,8 +11,15 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget import ContextPipeline, ContextSettings
-from langchain_ctxbudget.knowledge.facts import EXPIRY_DAYS, HARD_CAP, MAX_PINNED, PRUNE_THRESHOLD, eviction_score
+from langchain_ctxbudget.knowledge.facts import (
+    EXPIRY_DAYS,
+    HARD_CAP,
+    MAX_PINNED,
+    PRUNE_THRESHOLD,
+    eviction_score,
+)
 from langchain_ctxbudget.prompt.fitting import FIRST_MESSAGES, LAST_MESSAGES
 from tests.integration_tests.seeds import ADA, C1, NOW, Row, pipeline, refused, talk
 
@@ -89,11 +96,16 @@ def left_behind() -> int:
     return len(it.knowledge.list_facts(**ADA))
 
 
-def learned(*, messages: int, end: bool = False, idle: bool = False, close: bool = False, wait: bool = False) -> int:
+def learned(
+    *, messages: int, end: bool = False, idle: bool = False, close: bool = False, wait: bool = False
+) -> int:
     """How many facts are known after so many messages, the first of which tells one."""
     clock, store = [NOW], InMemoryStore()
     it = ContextPipeline(store=store, clock=lambda: clock[-1])
-    said = [HumanMessage("I live in Lisbon."), *[AIMessage(f"I see {n}.") for n in range(messages - 1)]]
+    said = [
+        HumanMessage("I live in Lisbon."),
+        *[AIMessage(f"I see {n}.") for n in range(messages - 1)],
+    ]
     it.add_messages(said, **C1)
     if end:
         it.end_session(**C1)
@@ -131,7 +143,12 @@ def under_way() -> list[tuple[bool, bool]]:
             said = '{"facts": [], "topics": [], "entities": [], "summary": "Pears were planted."}'
             return ChatResult(generations=[ChatGeneration(message=AIMessage(said))])
 
-    it, seen = ContextPipeline({"max_context_tokens": 2_000}, summary_model=Slow(), system_prompt="You help."), []
+    it, seen = (
+        ContextPipeline(
+            {"max_context_tokens": 2_000}, summary_model=Slow(), system_prompt="You help."
+        ),
+        [],
+    )
     it.add_messages(talk(100), **C1)
     it.assemble("And now?", **C1)
     for wait in (False, True):
@@ -153,7 +170,10 @@ def compacted() -> tuple[str, bool]:
 
 def memory_room(history: int) -> int:
     """The memories that are shown beside a history, of far too many, in the profile `seed`."""
-    memories = [f"Kettle number {n} of the collection is made of copper and stands on shelf {n}." for n in range(60)]
+    memories = [
+        f"Kettle number {n} of the collection is made of copper and stands on shelf {n}."
+        for n in range(60)
+    ]
     rule = {"strategy": "elastic", "profile": "seed"}
     it = pipeline(max_context_tokens=3_000, memories=memories, allocation=rule)
     it.add_messages(talk(history), **C1)
@@ -172,7 +192,11 @@ def tight() -> tuple[bool, ...]:
     ]
     for text, category, confidence in facts:
         it.knowledge.add_fact(text, **ADA, category=category, confidence=confidence)
-    text = it.assemble("What did I want to know about it, and why was that so much to ask? " * 2, **C1).messages[0].text
+    text = (
+        it.assemble("What did I want to know about it, and why was that so much to ask? " * 2, **C1)
+        .messages[0]
+        .text
+    )
     return tuple(word in text for word in ("kayak", "result", "tea", "mill"))
 
 
@@ -183,7 +207,10 @@ def reserved() -> int:
 
 def jobs() -> list[str]:
     it = ContextPipeline(clock=lambda: NOW)
-    it.add_messages([HumanMessage("I'm a nurse."), AIMessage("I see."), HumanMessage("I work as a teacher.")], **C1)
+    it.add_messages(
+        [HumanMessage("I'm a nurse."), AIMessage("I see."), HumanMessage("I work as a teacher.")],
+        **C1,
+    )
     it.end_session(**C1)
     it.flush()
     return [fact.text for fact in it.knowledge.list_facts(**ADA)]
@@ -215,13 +242,25 @@ def without_memory() -> tuple[str, bool]:
                 raise OSError("the disk is gone")
             return super().batch(ops)
 
-    context = ContextPipeline({"learn": False}, store=Broken(), system_prompt="You help.").assemble("Hi", **C1)
-    return context.messages[0].text, any("the disk is gone" in one for one in context.report.failures)
+    context = ContextPipeline({"learn": False}, store=Broken(), system_prompt="You help.").assemble(
+        "Hi", **C1
+    )
+    return context.messages[0].text, any(
+        "the disk is gone" in one for one in context.report.failures
+    )
 
 
 ROWS = [
-    Row("format: grouped by category, a dash for each, no empty heading", lambda: PROMPT in system(knowing()), True),
-    Row("format: an empty category has no heading", lambda: "About user:" in system(knowing(FACTS[:4])), False),
+    Row(
+        "format: grouped by category, a dash for each, no empty heading",
+        lambda: PROMPT in system(knowing()),
+        True,
+    ),
+    Row(
+        "format: an empty category has no heading",
+        lambda: "About user:" in system(knowing(FACTS[:4])),
+        False,
+    ),
     Row(
         "selection: pinned, then project > preference > identity, then confidence",
         lambda: listed(
@@ -234,18 +273,32 @@ ROWS = [
         ["Has a dog", "Builds a kayak", "Likes jazz", "Likes tea", "Lives in Rome"],
     ),
     Row("memoryTokens, totalTokens, percentUsed", numbers, (True, True, True)),
-    Row("memory that cannot be read: the chat goes on without", without_memory, ("You help.", True)),
-    Row("stage one: the first 2 and the last 6 messages", lambda: (FIRST_MESSAGES, LAST_MESSAGES), (2, 6)),
+    Row(
+        "memory that cannot be read: the chat goes on without", without_memory, ("You help.", True)
+    ),
+    Row(
+        "stage one: the first 2 and the last 6 messages",
+        lambda: (FIRST_MESSAGES, LAST_MESSAGES),
+        (2, 6),
+    ),
     Row("what is left for the answer: 1,000 where the application says so", reserved, 1_000),
     Row("contradiction: of two jobs, the one that was said last", jobs, ["Works as a teacher"]),
     Row("stage two: work and preferences above 0.8 stay", tight, (True, True, False, False)),
     Row("at most 10 are pinned", pins, ["FactError"]),
     Row("memory budget: 25 %, at most 500", lambda: 450 < memory_room(0) <= 500, True),
-    Row("memory budget: the conversation is taken off; at least 150", lambda: 110 < memory_room(200) <= 150, True),
+    Row(
+        "memory budget: the conversation is taken off; at least 150",
+        lambda: 110 < memory_room(200) <= 150,
+        True,
+    ),
     Row("compaction: at 80 %", lambda: ContextSettings().compaction_trigger, 0.8),
     Row("compaction: the last 6 messages", lambda: ContextSettings().keep_messages, 6),
     Row("compaction status: its stage, and saved tokens", compacted, ("multi_level", True)),
-    Row("eviction score: age * weight / confidence, project 0.8", lambda: score("project", 30, 0.8), 30.0),
+    Row(
+        "eviction score: age * weight / confidence, project 0.8",
+        lambda: score("project", 30, 0.8),
+        30.0,
+    ),
     Row("eviction score: preference 0.3", lambda: score("preference", 30, 0.5), 18.0),
     Row("eviction score: identity 0.5", lambda: score("identity", 30, 0.5), 30.0),
     Row("expiry", lambda: dict(EXPIRY_DAYS), {"project": 60, "preference": 180, "identity": 365}),
@@ -253,15 +306,33 @@ ROWS = [
     Row("expired facts stay up to 120", lambda: after(50, 61), (51, 0)),
     Row("above 120 they end", lambda: after(120, 61), (1, 120)),
     Row("above 150 it evicts down to 120", lambda: after(150, 1), (120, 31)),
-    Row("extraction: every 5 messages", lambda: (ContextSettings().learn_every, learned(messages=5)), (5, 1)),
+    Row(
+        "extraction: every 5 messages",
+        lambda: (ContextSettings().learn_every, learned(messages=5)),
+        (5, 1),
+    ),
     Row("extraction: not before", lambda: learned(messages=4), 0),
     Row("extraction: at the end of a session", lambda: learned(messages=2, end=True), 1),
-    Row("extraction: when the page is hidden, which is an idle heartbeat", lambda: learned(messages=2, idle=True), 1),
-    Row("extraction: when a conversation was idle for half an hour", lambda: learned(messages=2, wait=True), 1),
+    Row(
+        "extraction: when the page is hidden, which is an idle heartbeat",
+        lambda: learned(messages=2, idle=True),
+        1,
+    ),
+    Row(
+        "extraction: when a conversation was idle for half an hour",
+        lambda: learned(messages=2, wait=True),
+        1,
+    ),
     Row("extraction: on unmount, which is close", lambda: learned(messages=2, close=True), 1),
-    Row("extraction: of a session that ended with its process, when the user's next one begins", left_behind, 1),
+    Row(
+        "extraction: of a session that ended with its process, when the user's next one begins",
+        left_behind,
+        1,
+    ),
     Row("isExtracting, lastExtraction: nothing yet", lambda: status(1), (False, None)),
-    Row("isExtracting, isCompacting: while a model works", under_way, [(True, True), (False, False)]),
+    Row(
+        "isExtracting, isCompacting: while a model works", under_way, [(True, True), (False, False)]
+    ),
     Row("isExtracting, lastExtraction", lambda: status(5), (False, NOW)),
 ]
 

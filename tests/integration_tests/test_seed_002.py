@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.store.memory import InMemoryStore
+
 from langchain_ctxbudget import ContextPipeline, ContextSettings, EstimatingCounter, TiktokenCounter
 from langchain_ctxbudget.search.ranking import PRIORITIES
 from tests.integration_tests.seeds import ADA, C1, NOW, Row, pipeline, refused, talk
@@ -31,7 +32,9 @@ def newest() -> bool:
     it = pipeline(max_context_tokens=2_000, allocation="ratio")
     said = talk(100)
     it.add_messages(said, **C1)
-    return [one.text for one in it.assemble("And now?", **C1).messages[-7:-1]] == [one.text for one in said[-6:]]
+    return [one.text for one in it.assemble("And now?", **C1).messages[-7:-1]] == [
+        one.text for one in said[-6:]
+    ]
 
 
 def analytics(conversation_id: str | None) -> tuple[Any, ...]:
@@ -41,7 +44,12 @@ def analytics(conversation_id: str | None) -> tuple[Any, ...]:
         for _ in range(2):
             it.assemble("And now?", user_id="ada", conversation_id=name)
     found = it.snapshots.analytics(user_id="ada", conversation_id=conversation_id)
-    return found.prompts, 0 < found.mean_share <= 1, found.saved_tokens > 0, found.layers["L7"][0] > 0
+    return (
+        found.prompts,
+        0 < found.mean_share <= 1,
+        found.saved_tokens > 0,
+        found.layers["L7"][0] > 0,
+    )
 
 
 def preserved(share: float = 0.0, **pins: Any) -> list[str]:
@@ -56,7 +64,11 @@ def preserved(share: float = 0.0, **pins: Any) -> list[str]:
         wish: Any = how
         it.pin(ids[number], preservation=wish, **C1)
     layer = it.assemble("And now?", **C1).report.layer("L6")
-    return [item.preview[:26] for item in layer.items if item.reason in ("important", "pinned", "dropped")]
+    return [
+        item.preview[:26]
+        for item in layer.items
+        if item.reason in ("important", "pinned", "dropped")
+    ]
 
 
 def opened(messages: int) -> int:
@@ -67,7 +79,9 @@ def opened(messages: int) -> int:
 
         def batch(self, ops: Iterable[Any]) -> list[Any]:
             found = super().batch(ops)
-            self.read += sum(len(one) if isinstance(one, list) else one is not None for one in found)
+            self.read += sum(
+                len(one) if isinstance(one, list) else one is not None for one in found
+            )
             return found
 
     store = Counting()
@@ -86,7 +100,9 @@ def quoted(*weights: float) -> str:
     it = pipeline(clock, retrieval={"memory_weights": weights, "most_items": 1})
     for n in range(40):
         it.knowledge.add_fact(
-            f"Builds shed {n} beside the road to the old mill of the village", **ADA, category="project"
+            f"Builds shed {n} beside the road to the old mill of the village",
+            **ADA,
+            category="project",
         )
     facts: list[tuple[str, Any, float]] = [
         ("Core: the kayak is red, and so are both of its paddles", "core", 0.5),
@@ -125,14 +141,24 @@ def heavy(memory: float, history: float) -> bool:
 
 def large_system() -> object:
     """A system prompt of about 300 tokens, of a window of 1,000."""
-    it = ContextPipeline({"learn": False, "window_tokens": 1_000}, system_prompt="You help with pears. " * 60)
+    it = ContextPipeline(
+        {"learn": False, "window_tokens": 1_000}, system_prompt="You help with pears. " * 60
+    )
     return it.assemble("Hi", **C1)
 
 
 ROWS = [
-    Row("default ratios", lambda: (ratio().memory, ratio().history, ratio().reserve), (0.3, 0.4, 0.3)),
+    Row(
+        "default ratios",
+        lambda: (ratio().memory, ratio().history, ratio().reserve),
+        (0.3, 0.4, 0.3),
+    ),
     Row("custom ratios", lambda: ratio(memory=0.35, history=0.35, reserve=0.3).memory, 0.35),
-    Row("ratios sum to 1, within 0.05", lambda: ratio(memory=0.3, history=0.4, reserve=0.34).reserve, 0.34),
+    Row(
+        "ratios sum to 1, within 0.05",
+        lambda: ratio(memory=0.3, history=0.4, reserve=0.34).reserve,
+        0.34,
+    ),
     Row("history 40 %, reserve 30 %", planned, (40, 30)),
     Row(
         "ratios that sum to more are refused",
@@ -160,17 +186,33 @@ ROWS = [
         lambda: EstimatingCounter().count_text("Hello, world! This is a test.") >= 9,
         True,
     ),
-    Row("message token caching: a second prompt counts at most five texts", lambda: counted_once() <= 5, True),
+    Row(
+        "message token caching: a second prompt counts at most five texts",
+        lambda: counted_once() <= 5,
+        True,
+    ),
     Row("history: recent first, at least 3 exchanges", newest, True),
-    Row("preservation: a message is kept whole by hand", lambda: preserved(keep=4), ["In year 2 we planted 6 pea"]),
+    Row(
+        "preservation: a message is kept whole by hand",
+        lambda: preserved(keep=4),
+        ["In year 2 we planted 6 pea"],
+    ),
     Row("preservation: a message is left out by hand", dropped, False),
     Row("preservation by analysis", lambda: preserved(0.03), ["We agreed to graft the old"]),
-    Row("lazy history: of 2,000 messages, a new process reads at most 600 records", lambda: opened(2_000) <= 600, True),
+    Row(
+        "lazy history: of 2,000 messages, a new process reads at most 600 records",
+        lambda: opened(2_000) <= 600,
+        True,
+    ),
     Row("memories by similarity", lambda: quoted(1, 0, 0, 0), "- Like"),
     Row("memories by priority: how certain they are", lambda: quoted(0, 1, 0, 0), "- Sure"),
     Row("memories by recency", lambda: quoted(0, 0, 1, 0), "- New"),
     Row("memories by type: core 100, experience 70", lambda: quoted(0, 0, 0, 1), "- Core"),
-    Row("types: core, explicit, fact, project, experience", lambda: [*PRIORITIES.values()], [100, 90, 80, 75, 70]),
+    Row(
+        "types: core, explicit, fact, project, experience",
+        lambda: [*PRIORITIES.values()],
+        [100, 90, 80, 75, 70],
+    ),
     Row("memories by 0.4, 0.3, 0.2, 0.1", lambda: quoted(0.4, 0.3, 0.2, 0.1), "- Sure"),
     Row("analytics of a conversation", lambda: analytics("c1"), (2, True, False, True)),
     Row("analytics of a user", lambda: analytics(None), (4, True, True, True)),

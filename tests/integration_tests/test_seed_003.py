@@ -1,6 +1,7 @@
 """What seed 003 says of tiers of usage is what happens."""
 
 import pytest
+
 from langchain_ctxbudget.budget import tier_of
 
 
@@ -16,7 +17,11 @@ from langchain_ctxbudget.budget import tier_of
     ],
 )
 def test_what_is_left_of_a_limit_decides_what_a_prompt_may_hold(
-    share_left: float, name: str, knowledge_items: int | None, documents: str, history_messages: int | None
+    share_left: float,
+    name: str,
+    knowledge_items: int | None,
+    documents: str,
+    history_messages: int | None,
 ) -> None:
     tier = tier_of(share_left)
     assert tier.name == name

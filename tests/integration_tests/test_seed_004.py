@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, HumanMessage
+
 from langchain_ctxbudget import ContextSettings, KnowledgeBase
 from tests.integration_tests.seeds import ADA, C1, Row, pipeline, talk
 
@@ -23,13 +24,21 @@ def people(**settings: Any) -> list[tuple[str, float]]:
         it.knowledge.add_entity(name, **ADA, type="person", relationship="friend")
     it.add_messages([HumanMessage("Cleo called."), AIMessage("What did she say?")], **C1)
     layer = it.assemble("Ann and Ben should come, too.", **C1).report.layer("L3")
-    return [(item.id[-3:], item.scores["confidence"]) for item in layer.items if item.status == "included"]
+    return [
+        (item.id[-3:], item.scores["confidence"])
+        for item in layer.items
+        if item.status == "included"
+    ]
 
 
 def about(**fields: Any) -> str:
     it = pipeline()
     it.knowledge.add_entity("Sarah", **ADA, type="person", **fields)
-    return next(one.compiled_prompt for one in it.knowledge.list_bundles(**ADA) if one.id.startswith("entity/"))
+    return next(
+        one.compiled_prompt
+        for one in it.knowledge.list_bundles(**ADA)
+        if one.id.startswith("entity/")
+    )
 
 
 ATTRIBUTES = ("size", "location", "department", "title", "phone", "email")
@@ -39,7 +48,10 @@ def preferences(budget: int) -> list[str]:
     """The lines of personality and preferences within a budget."""
     wishes = [f"Wish number {n} is that every answer mentions the river." for n in range(40)]
     it = pipeline(
-        max_context_tokens=budget, personality="helpful", response_style={"bullets": True}, preferences=wishes
+        max_context_tokens=budget,
+        personality="helpful",
+        response_style={"bullets": True},
+        preferences=wishes,
     )
     layer = it.assemble("Hi", **C1).report.layer("L1")
     return [item.id for item in layer.items if item.status == "included"]
@@ -48,7 +60,9 @@ def preferences(budget: int) -> list[str]:
 def chunk() -> str:
     it = pipeline()
     dated = {"title": "Guide", "date": "2026-02-01"}
-    KnowledgeBase(it.store, user_id="ada").add(Document("The kayak is in the cedar shed.", metadata=dated))
+    KnowledgeBase(it.store, user_id="ada").add(
+        Document("The kayak is in the cedar shed.", metadata=dated)
+    )
     found = it.assemble("Where is the kayak?", **C1).messages[-1].text
     return found[found.index("[document") : found.index("</context>")]
 
@@ -100,7 +114,13 @@ ROWS = [
     ),
     Row(
         "FormattingPreferences: bullets, numbered lists, code blocks, links",
-        lambda: len(said_to(response_style=dict.fromkeys(("bullets", "numbered_lists", "code_blocks", "links"), True))),
+        lambda: len(
+            said_to(
+                response_style=dict.fromkeys(
+                    ("bullets", "numbered_lists", "code_blocks", "links"), True
+                )
+            )
+        ),
         4,
     ),
     Row("a document that is updated has none of its old chunks", replaced, ["The kayak is blue."]),
@@ -109,11 +129,27 @@ ROWS = [
         lambda: (ContextSettings().keep_messages, *dict(ContextSettings().history_format).values()),
         (6, None, True, True, "{speaker}: {text}"),
     ),
-    Row("history: speakers and timestamps", lambda: "[2026-03-02]\n- user: In year" in summed_up(), True),
-    Row("history: without timestamps", lambda: "2026-03-02]\n-" in summed_up(timestamps=False), False),
+    Row(
+        "history: speakers and timestamps",
+        lambda: "[2026-03-02]\n- user: In year" in summed_up(),
+        True,
+    ),
+    Row(
+        "history: without timestamps",
+        lambda: "2026-03-02]\n-" in summed_up(timestamps=False),
+        False,
+    ),
     Row("history: without speakers", lambda: "\n- In year" in summed_up(speakers=False), True),
-    Row("history: a template", lambda: "grew well. (user)" in summed_up(template="{text} ({speaker})"), True),
-    Row("history: no summary in no tokens", lambda: "In year 0" in summed_up(summary_tokens=0), False),
+    Row(
+        "history: a template",
+        lambda: "grew well. (user)" in summed_up(template="{text} ({speaker})"),
+        True,
+    ),
+    Row(
+        "history: no summary in no tokens",
+        lambda: "In year 0" in summed_up(summary_tokens=0),
+        False,
+    ),
     Row(
         "EntityContextConfig: most, relevance, attributes, relationships",
         lambda: tuple(dict(ContextSettings().entity_context).values()),
@@ -124,7 +160,11 @@ ROWS = [
         people,
         [("ann", 1.0), ("ben", 1.0), ("leo", 0.56)],
     ),
-    Row("entities: at least so relevant", lambda: people(min_relevance=0.6), [("ann", 1.0), ("ben", 1.0)]),
+    Row(
+        "entities: at least so relevant",
+        lambda: people(min_relevance=0.6),
+        [("ann", 1.0), ("ben", 1.0)],
+    ),
     Row("entities: at most so many", lambda: people(most_entities=1), [("ann", 1.0)]),
     Row(
         "entities: email, phone, title, department, location first; five of them",
@@ -147,7 +187,9 @@ ROWS = [
         "[document: Guide, 2026-02-01]\n- The kayak is in the cedar shed.\n",
     ),
     Row(
-        "preferences: personality, style, then instructions", lambda: preferences(12_000)[:2], ["manner 1", "manner 2"]
+        "preferences: personality, style, then instructions",
+        lambda: preferences(12_000)[:2],
+        ["manner 1", "manner 2"],
     ),
     Row("preferences give way, the personality last", lambda: preferences(120)[:1], ["manner 1"]),
 ]
@@ -172,11 +214,19 @@ What do Sarah Chen and Tom want?"""
 
 
 def test_a_prompt_shows_one_entity_with_one_attribute_where_the_settings_say_so() -> None:
-    it = pipeline(learn=True, entity_context={"most_entities": 1, "attributes_per_entity": 1, "relationships": False})
+    it = pipeline(
+        learn=True,
+        entity_context={"most_entities": 1, "attributes_per_entity": 1, "relationships": False},
+    )
     attributes = (("shoe size", "42"), ("email", "s@acme.com"))
     relations = (("works at", "Acme"),)
     it.knowledge.add_entity(
-        "Sarah Chen", **ADA, type="person", relationship="cofounder", attributes=attributes, relations=relations
+        "Sarah Chen",
+        **ADA,
+        type="person",
+        relationship="cofounder",
+        attributes=attributes,
+        relations=relations,
     )
     it.knowledge.add_entity("Tom", **ADA, type="person", relationship="client")
     assert it.assemble("What do Sarah Chen and Tom want?", **C1).messages[-1].text == ABOUT_SARAH

@@ -91,7 +91,7 @@ def test_damaged_records_give_typed_errors_or_empty_optional_layers(
                 except CtxBudgetError as error:
                     if name == "assemble" and kind not in NEEDED:
                         pytest.fail(f"{kind} is needed for a prompt: {error} ({seed=})")
-                except Exception as error:
+                except Exception as error:  # noqa: BLE001 - told with what made it
                     pytest.fail(
                         f"{name}: {error!r} from {item.namespace} {item.key!r}: {item.value} ({seed=})"
                     )

@@ -249,7 +249,7 @@ class PreModelHook(GraphAgent):
         hook = build_context_graph(parts.pipeline, tools=parts.tools)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
-            from langgraph.prebuilt import create_react_agent
+            from langgraph.prebuilt import create_react_agent  # noqa: PLC0415
 
             return create_react_agent(
                 parts.model, parts.tool_node, pre_model_hook=hook, checkpointer=parts.saver

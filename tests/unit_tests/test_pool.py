@@ -100,9 +100,9 @@ def test_vectors_that_cannot_be_used_are_asked_for_again_and_those_of_another_wi
 
         class Server(DeterministicFakeEmbedding):
             def embed_documents(self, texts: list[str]) -> list[list[float]]:
-                asked.extend(texts)
+                asked.extend(texts)  # noqa: B023 - called within the round
                 return (
-                    [[0.0] * width for _ in texts] if is_broken else super().embed_documents(texts)
+                    [[0.0] * width for _ in texts] if is_broken else super().embed_documents(texts)  # noqa: B023
                 )
 
         failures: list[str] = []

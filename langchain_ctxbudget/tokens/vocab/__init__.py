@@ -54,14 +54,14 @@ def ranks(packed: bytes) -> dict[bytes, int]:
 @cache
 def encoding() -> "Encoding":
     """Returns the o200k_base encoding, built when first asked for."""
-    from tiktoken import Encoding
+    from tiktoken import Encoding  # noqa: PLC0415
 
     file = resources.files(__name__).joinpath(FILE_NAME)
     known = ranks(file.read_bytes() if file.is_file() else b"")
     made = Encoding(
         "o200k_base", pat_str=PATTERN, mergeable_ranks=known, special_tokens=SPECIAL_TOKENS
     )
-    made._mergeable_ranks = {}
+    made._mergeable_ranks = {}  # noqa: SLF001 - 30 MB that only pickling reads
     return made
 
 
