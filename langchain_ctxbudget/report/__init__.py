@@ -3,7 +3,9 @@
 They read its plain data and nothing else.
 """
 
+from langchain_ctxbudget.report.colours import STATES, CoverageState
 from langchain_ctxbudget.report.report import (
-    JOINED, LISTED_OMISSIONS, STATES, ContextReport, CoverageRange, CoverageState, HistoryStrategy, LayerReport,
-    ReportItem, Stability, UsageState, layer_report, plural, preview, ranges, shown,
+    LISTED_OMISSIONS, ContextReport, CoverageRange, HistoryStrategy, LayerReport,
+    ReportItem, Stability, UsageState, layer_report, preview, ranges,
 )  # fmt: skip
+from langchain_ctxbudget.report.wording import JOINED, plural, shown

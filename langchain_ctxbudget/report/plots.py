@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from langchain_ctxbudget.errors import checks_names
 from langchain_ctxbudget.report import STATES, ContextReport, plural
-from langchain_ctxbudget.report.report import (
+from langchain_ctxbudget.report.colours import (
     FREE,
     LAYER_COLOURS,
     OTHERS,
@@ -37,10 +37,11 @@ PALE_GREY = "#B0B0B0"
 GRID = "#E6E6E6"
 WHITE = "#FFFFFF"
 WIDTH = 8.0
+"""Inches; 800 pixels."""
 DPI = 100
-"""Inches and dots per inch: 800 pixels."""
-MOST_NARROW = 40
-"""More columns than these stand without gaps."""
+"""Dots per inch."""
+MOST_COLUMNS_WITH_GAPS = 40
+"""More columns than these stand side by side without gaps."""
 STRATEGY_COLOURS = (
     "#0072B2",
     "#D55E00",
@@ -71,54 +72,62 @@ class BudgetFigure(Figure):
 
 @checks_names()
 def plot_what_if(reports: Sequence[ContextReport]) -> BudgetFigure:
-    """Draws the same prompt at several budgets, or by several strategies.
-
-    Its layers, and the states of the messages.
+    """Draws the layers and the states of messages of one prompt at several budgets or strategies.
 
     Args:
-        reports: at least one, from `ContextPipeline.what_if` for instance; a column each, in the given order. They are
-            named by their strategies where all have one budget.
+        reports: at least one, from `ContextPipeline.what_if` for instance; a column each, in the
+            given order. They are named by their strategies where all have one budget.
     """
     figure, upper, lower = _two_panels(5.6, (1.7, 1))
     layers = _stacked_columns(
-        upper, [_used(report) for report in reports], [one.budget_tokens for one in reports]
+        upper,
+        [_used(report) for report in reports],
+        [report.budget_tokens for report in reports],
     )
     for place, report in enumerate(reports, 1):
-        look: dict[str, Any] = {
-            "textcoords": "offset points",
-            "ha": "center",
-            "color": INK,
-            "fontsize": 9,
-        }
-        upper.annotate(f"{report.total_tokens:,}", (place, 1), (0, 2), **look)
-    counts = [report.coverage_counts() for report in reports]
-    states = _stacked_columns(
-        lower, [{state: count[state] for state in STATES} for count in counts], [1] * len(counts)
-    )
+        upper.annotate(
+            f"{report.total_tokens:,}",
+            (place, 1),
+            (0, 2),
+            textcoords="offset points",
+            ha="center",
+            color=INK,
+            fontsize=9,
+        )
+    counts = [_messages_by_state(report) for report in reports]
+    states = _stacked_columns(lower, counts, [1] * len(counts))
+
     strategies = [_words(report.allocation_strategy, 16) for report in reports]
-    same_budget = len({report.budget_tokens for report in reports}) == 1 < len(set(strategies))
-    names = strategies if same_budget else [f"{report.budget_tokens:,}" for report in reports]
+    budgets = [f"{report.budget_tokens:,}" for report in reports]
+    differ_in_strategy = len(set(budgets)) == 1 and len(set(strategies)) > 1
+    if differ_in_strategy:
+        names = strategies
+        below = ""
+        subject = "strategy"
+    else:
+        names = budgets
+        below = "budget, tokens"
+        subject = "budget"
     lower.set_xticks(range(1, len(reports) + 1), names)
     _tidy(upper, PERCENT, "share of the budget")
-    _tidy(lower, THOUSANDS, "messages", "" if same_budget else "budget, tokens")
+    _tidy(lower, THOUSANDS, "messages", below)
     upper.legend(handles=layers[::-1], **BESIDE)
     if states:
         lower.legend(handles=states[::-1], **BESIDE)
-    other = "strategy" if same_budget else "budget"
-    return _headline(figure, f"What another {other} gives (above each column: tokens used)")
+    return _headline(figure, f"What another {subject} gives (above each column: tokens used)")
 
 
 def plot_turns(reports: Sequence[ContextReport]) -> BudgetFigure:
-    """Draws the prompts of a conversation in order.
-
-    Layers, budget, and the share that each has of the one before.
-    """
-    columns = [
-        {name: tokens for name, tokens in _used(report).items() if name != FREE}
-        for report in reports
-    ]
+    """Draws the prompts of a conversation in order, and what each shares with the one before."""
+    columns: list[Parts] = []
+    for report in reports:
+        parts = _used(report)
+        del parts[FREE]
+        columns.append(parts)
     budgets = [report.budget_tokens for report in reports]
-    steps = [number for number, report in enumerate(reports, 1) if report.stability.compaction_step]
+    rebuilt = [
+        number for number, report in enumerate(reports, 1) if report.stability.compaction_step
+    ]
     figure, upper, lower = _two_panels(4.6, (3.2, 1))
     layers = _stacked_columns(upper, columns, [1] * len(reports))
     edges = [place + 0.5 for place in range(len(reports) + 1)]
@@ -126,9 +135,14 @@ def plot_turns(reports: Sequence[ContextReport]) -> BudgetFigure:
     top = max(*budgets, *(sum(parts.values()) for parts in columns)) * 1.1
     upper.set_ylim(0, top)
     samples: list[Any] = [Line2D([], [], label="budget", **DASHED)]
-    if steps:
+    if rebuilt:
         samples += upper.plot(
-            steps, [top * 0.965] * len(steps), "v", color=INK, markersize=5, label="compaction step"
+            rebuilt,
+            [top * 0.965] * len(rebuilt),
+            "v",
+            color=INK,
+            markersize=5,
+            label="compaction step",
         )
     shares = [report.stability.prompt_share or 0 for report in reports]
     lower.stairs(shares, edges, fill=True, color=STATES["verbatim"][1], alpha=0.75)
@@ -139,100 +153,119 @@ def plot_turns(reports: Sequence[ContextReport]) -> BudgetFigure:
     _tidy(upper, THOUSANDS, "tokens")
     _tidy(lower, PERCENT, "as before", "prompt")
     upper.legend(handles=[*samples, *layers[::-1]], **BESIDE)
-    counted = f"{plural(len(reports), 'prompt')}, {plural(len(steps), 'compaction step')}"
+    counted = f"{plural(len(reports), 'prompt')}, {plural(len(rebuilt), 'compaction step')}"
     return _headline(figure, f"{counted}; below: what a prompt shares with the last one")
 
 
 def plot_replay(result: Any) -> BudgetFigure:  # noqa: ANN401 - a `ReplayResult`, of a room above
-    """Draws the tokens of every turn of a `ReplayResult`, a line per strategy, and below what they cost so far."""
+    """Draws the tokens of every turn of a `ReplayResult`, and below what they cost so far."""
     data = result.to_dict()
     price_share = data["price_share"]
     figure, upper, lower = _two_panels(5.2, (1, 1))
     lines: list[tuple[float, Line2D]] = []
     for place, track in enumerate(data["strategies"]):
-        look: dict[str, Any] = {
-            "color": STRATEGY_COLOURS[place % len(STRATEGY_COLOURS)],
-            "linewidth": 1.5,
-        }
-        numbers = [turn["number"] for turn in track["turns"]]
-        upper.plot(numbers, [turn["tokens"] for turn in track["turns"]], **look)
+        colour = STRATEGY_COLOURS[place % len(STRATEGY_COLOURS)]
+        turns = track["turns"]
+        numbers = [turn["number"] for turn in turns]
+        upper.plot(numbers, [turn["tokens"] for turn in turns], color=colour, linewidth=1.5)
         costs = [
-            effective_tokens(turn["tokens"], turn["cached_tokens"], price_share)
-            for turn in track["turns"]
+            effective_tokens(turn["tokens"], turn["cached_tokens"], price_share) for turn in turns
         ]
-        [line] = lower.plot(numbers, list(accumulate(costs)), **look)
-        missing = f"\n({len(track['failures']):,} prompts missing)" if track["failures"] else ""
-        cached = f"{track['tokens']:,} sent, {track['cached_share']:.0%} cached"
-        line.set_label(
-            f"{_words(track['name'])}: {track['effective_tokens']:,.0f}{missing}\n{cached}"
-        )
+        [line] = lower.plot(numbers, list(accumulate(costs)), color=colour, linewidth=1.5)
+        line.set_label(_track_label(track))
         lines.append((track["effective_tokens"], line))
     for axes, label, below in ((upper, "sent", ""), (lower, "paid for so far", "turn")):
         axes.set_ylim(bottom=0)
         axes.grid(visible=True, axis="y", color=GRID, linewidth=0.8)
         axes.xaxis.set_major_formatter(THOUSANDS)
         _tidy(axes, THOUSANDS, label, below)
-    lower.legend(handles=[line for _, line in sorted(lines, key=lambda one: -one[0])], **BESIDE)
+    dearest_first = sorted(lines, key=lambda track_line: -track_line[0])
+    lower.legend(handles=[line for _, line in dearest_first], **BESIDE)
     return _headline(
         figure,
         f"Tokens of every turn, and what they cost (cached ones at {price_share:g} of the price)",
     )
 
 
-def _used(report: ContextReport) -> Parts:
-    layers = {layer.layer: layer.used_tokens for layer in report.layers}
-    others = {
-        OVERHEAD: sum(report.overhead_tokens.values()),
-        FREE: report.budget_tokens - report.total_tokens,
-    }
-    return {**layers, **others}
+def _track_label(track: Mapping[str, Any]) -> str:
+    """Returns the name of a replayed strategy with what it cost and how much of it was cached."""
+    lines = [f"{_words(track['name'])}: {track['effective_tokens']:,.0f}"]
+    if track["failures"]:
+        lines.append(f"({len(track['failures']):,} prompts missing)")
+    lines.append(f"{track['tokens']:,} sent, {track['cached_share']:.0%} cached")
+    return "\n".join(lines)
+
+
+def _used(report: ContextReport) -> dict[str, int]:
+    """Returns the tokens of every layer, of what no layer owns, and of what is free."""
+    tokens = {layer.layer: layer.used_tokens for layer in report.layers}
+    tokens[OVERHEAD] = sum(report.overhead_tokens.values())
+    tokens[FREE] = report.budget_tokens - report.total_tokens
+    return tokens
+
+
+def _messages_by_state(report: ContextReport) -> Parts:
+    counts = report.coverage_counts()
+    return {state: counts[state] for state in STATES}
 
 
 def _stacked_columns(axes: Axes, columns: Sequence[Parts], wholes: Sequence[int]) -> list[Patch]:
-    """Draws columns at 1, 2, 3, ..., the many without gaps, and returns samples of their parts for a legend."""
-    names = sorted(
-        dict.fromkeys(name for parts in columns for name in parts), key=lambda name: name in OTHERS
-    )
-    colours = colours_of(names) | {state: colour for state, (_, colour, _) in STATES.items()}
-    narrow: dict[str, Any] = (
-        {"width": 0.78} if len(columns) <= MOST_NARROW else {"width": 1.0, "linewidth": 0}
-    )
+    """Draws stacked columns at 1, 2, 3, ..., each as shares of its whole.
+
+    Returns:
+        Samples of the parts for a legend, the lowest first.
+    """
+    names = _part_names(columns)
+    colours = colours_of(names)
+    colours |= {state: style.colour for state, style in STATES.items()}
+    shape: dict[str, Any] = {"width": 0.78}
+    if len(columns) > MOST_COLUMNS_WITH_GAPS:
+        shape = {"width": 1.0, "linewidth": 0}
     bottoms = [0.0] * len(columns)
     samples: list[Patch] = []
     for name in names:
         heights = [parts.get(name, 0) / whole for parts, whole in zip(columns, wholes, strict=True)]
         if any(heights):
-            label = (
-                label_of(name)
-                if name in LAYER_COLOURS
-                else STATES[name][0]
-                if name in STATES
-                else _words(name, 19)
-            )
-            look: dict[str, Any] = {"facecolor": colours[name], "linewidth": 0.6}
-            samples.append(Patch(label=label, edgecolor=PALE_GREY, **look))
-            edge = (
-                PALE_GREY if colours[name] == WHITE else WHITE
-            )  # a white part has a thin line around it
-            axes.bar(
-                range(1, len(columns) + 1),
-                heights,
-                bottom=bottoms,
-                **{**look, "edgecolor": edge, **narrow},
-            )
+            colour = colours[name]
+            look: dict[str, Any] = {"facecolor": colour, "linewidth": 0.6}
+            samples.append(Patch(label=_part_label(name), edgecolor=PALE_GREY, **look))
+            # A white part has a thin line around it.
+            edge = PALE_GREY if colour == WHITE else WHITE
+            look |= {"edgecolor": edge, **shape}
+            axes.bar(range(1, len(columns) + 1), heights, bottom=bottoms, **look)
         bottoms = [bottom + height for bottom, height in zip(bottoms, heights, strict=True)]
-    axes.set_ylim(0, max(bottoms) * 1.07 or 1)  # there is a number above the highest column
+    # A number stands above the highest column.
+    axes.set_ylim(0, max(bottoms) * 1.07 or 1)
     return samples
 
 
-def _words(text: str, most_characters: int = 40) -> str:
-    """Returns a text as it is written.
+def _part_names(columns: Sequence[Parts]) -> list[str]:
+    """Returns the names of all parts, those that no layer owns at the end."""
+    names: dict[str, None] = {}
+    for parts in columns:
+        names.update(dict.fromkeys(parts))
+    return sorted(names, key=lambda name: name in OTHERS)
 
-    Matplotlib reads `$` as mathematics and hides a leading `_`.
+
+def _part_label(name: str) -> str:
+    if name in LAYER_COLOURS:
+        return label_of(name)
+    if name in STATES:
+        return STATES[name].words
+    return _words(name, 19)
+
+
+def _words(text: str, most_characters: int = 40) -> str:
+    """Returns a text in the form in which matplotlib draws it as it is.
+
+    Matplotlib reads `$` as mathematics and hides a label that begins with `_`.
     """
-    short = text if len(text) <= most_characters else text[: most_characters - 1] + "…"
-    safe = short.replace("$", r"\$")
-    return f" {safe}" if safe.startswith("_") else safe
+    if len(text) > most_characters:
+        text = text[: most_characters - 1] + "…"
+    text = text.replace("$", r"\$")
+    if text.startswith("_"):
+        return f" {text}"
+    return text
 
 
 def _two_panels(height: float, ratios: tuple[float, float]) -> tuple[BudgetFigure, Axes, Axes]:

@@ -1,17 +1,12 @@
-"""The account of one prompt as plain data.
+"""The account of one prompt as plain data: items with reasons, and tokens that add up.
 
-Items with reasons, tokens that add up, and how it is read and shown.
-
-It is shown as a text chart (seed 000), as a card for notebooks, and in words: the same numbers,
-words and colours.
+It is shown as a text chart and as a card for notebooks (`chart.py`), and in words (`wording.py`).
 """
 
-import re
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from html import escape
 from itertools import chain, pairwise
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -29,65 +24,18 @@ from langchain_ctxbudget.budget import (
 )
 from langchain_ctxbudget.errors import InputError, checks_names
 from langchain_ctxbudget.messages import Repair, clipped
+from langchain_ctxbudget.report.chart import render_chart, render_html
+from langchain_ctxbudget.report.colours import CoverageState
+from langchain_ctxbudget.report.wording import explained
 
 LISTED_OMISSIONS = 50
 """Omitted candidates of a layer that are listed one by one; further ones are counted per reason."""
 PREVIEW_CHARACTERS = 80
-CoverageState = Literal["verbatim", "summarized", "retrieved", "omitted"]
+"""Length of the beginning of an item that a report shows."""
 HistoryStrategy = Literal["empty", "full", "windowed", "compacted", "multi_level"]
-"""How a history is shown (seed 000): whole; with a summary; with more room for its newer part; with
+"""How a history is shown: not at all; whole; its newest part; with a summary; with summaries of
 several levels."""
 Number: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
-
-_COLOURS = ("#555555", "#A375E0", "#428A56", "#EBCD47", "#75CBF0", "#E8702A", "#1F4FA3", "#8A1212")
-LAYER_COLOURS: Mapping[str, str] = dict(zip(map(str, Layer), _COLOURS, strict=True))
-CUSTOM_COLOURS = ("#CC66A5", "#8BB85E", "#31145C")
-"""For custom layers, in the order in which they are declared."""
-OVERHEAD = "tools and framing"
-FREE = "free"
-OTHERS = {OVERHEAD: "#C0C0C0", FREE: "#FFFFFF"}
-STATES: dict[CoverageState, tuple[str, str, str]] = {
-    "verbatim": ("verbatim", "#1F4FA3", "It is sent word for word, in L6."),
-    "retrieved": (
-        "retrieved",
-        "#E8702A",
-        "It was found for the current message and is quoted in L5.",
-    ),
-    "summarized": (
-        "behind the summary",
-        "#75CBF0",
-        "A summary or excerpt stands for it; the recall tool quotes it.",
-    ),
-    "omitted": (
-        "left out",
-        "#FFFFFF",
-        "Nothing in this prompt stands for it. It is stored; the recall tool has it.",
-    ),
-}
-"""Words and colour for the state of a message, and what it means."""
-JOINED = " + "
-"""Between the ids of a call and its results, which are one item."""
-FULL = "█"
-EMPTY = "░"
-LABEL = 21
-MIN_BAR = 8
-MAX_BAR = 60
-NUMBERS = (9, 7, 11)
-"""Columns of a chart: its labels, its bars, and its numbers."""
-FAR_STEP = 20
-"""A compaction step that is more turns away is not worth a word."""
-FACT_INDENT = 11
-LEAST_SCORE = 0.005
-_OBEYED = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
-)
-"""Control characters, directions of writing, and halves of characters, which cannot be printed at
-all."""
-_PICTURES = {"\x7f": "␡"} | {chr(code): chr(0x2400 + code) for code in range(ord(" "))}
-CARD_COLUMNS = 100
-_CARD = (
-    "overflow-x:auto;white-space:pre;color:inherit;background:none;font-size:12px;line-height:1.35"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,8 +125,8 @@ class UsageState:
 class ContextReport:
     """The account of one assembly: numbers that add up, and a reason for every item.
 
-    `sum(layer.used_tokens) + sum(overhead_tokens.values()) == total_tokens`, and the total is an independent
-    count of the finished messages, tool schemas and response format.
+    `sum(layer.used_tokens) + sum(overhead_tokens.values()) == total_tokens`, and the total is an
+    independent count of the finished messages, tool schemas and response format.
 
     Example:
         >>> from langchain_ctxbudget import ContextPipeline
@@ -244,11 +192,12 @@ class ContextReport:
     schema_version: Literal[3] = 3
 
     def layer(self, layer: Layer | str) -> LayerReport:
-        """Returns a layer by its short name, for instance `"L5"`, or by the name of a custom layer."""
-        if found := next((part for part in self.layers if part.layer == layer), None):
-            return found
-        known = ", ".join(part.layer for part in self.layers)
-        raise ValueError(f"no layer {str(layer)!r} in this report; it has {known}")
+        """Returns a layer by its short name, such as `"L5"`, or by the name of a custom layer."""
+        for layer_report in self.layers:
+            if layer_report.layer == layer:
+                return layer_report
+        names = ", ".join(layer_report.layer for layer_report in self.layers)
+        raise ValueError(f"no layer {str(layer)!r} in this report; it has {names}")
 
     def coverage_counts(self) -> dict[CoverageState, int]:
         """Returns the number of messages in each state; their sum is the conversation."""
@@ -258,24 +207,25 @@ class ContextReport:
             "retrieved": 0,
             "omitted": 0,
         }
-        for part in self.coverage:
-            counts[part.state] += part.last - part.first + 1
+        for messages in self.coverage:
+            counts[messages.state] += messages.last - messages.first + 1
         return counts
 
     def to_dict(self, *, texts: bool = True) -> dict[str, Any]:
         """Returns plain data, ready for JSON.
 
-        Without `texts` nothing that somebody said, wrote or named.
+        Args:
+            texts: False leaves out everything that somebody said, wrote or named; of lists of such
+                texts their lengths remain.
         """
         data: dict[str, Any] = _adapter().dump_python(self, mode="json")
-        if not texts:
-            del data["window_detail"]
-            data |= {
-                key: len(data[key])
-                for key in ("repairs", "failures", "topics", "entities", "predicted")
-            }
-            for layer in data["layers"]:
-                del layer["items"]
+        if texts:
+            return data
+        del data["window_detail"]
+        for key in ("repairs", "failures", "topics", "entities", "predicted"):
+            data[key] = len(data[key])
+        for layer in data["layers"]:
+            del layer["items"]
         return data
 
     @classmethod
@@ -284,21 +234,25 @@ class ContextReport:
         try:
             return _adapter().validate_python(data)
         except ValidationError as error:
-            first = error.errors()[0]
-            raise InputError(
-                f"This is no report: {'.'.join(map(str, first['loc']))}: {first['msg']}"
-            ) from None
+            problem = error.errors()[0]
+            place = ".".join(map(str, problem["loc"]))
+            raise InputError(f"This is no report: {place}: {problem['msg']}") from None
 
     def explain(self, what: str | int) -> str:
         """Says in words what became of an item, or of a message by its position from 1, and why.
 
-        An `InputError` for what this report does not know. Of messages that are neither verbatim
-        nor retrieved it knows the positions only; `ContextPipeline.coverage` has their ids.
+        Of messages that are neither verbatim nor retrieved a report has the positions only;
+        `ContextPipeline.coverage` has their ids.
+
+        Raises:
+            InputError: The report does not know the item or the message.
         """
-        if not (lines := explained(self, what)):
+        lines = explained(self, what)
+        if not lines:
             last = self.coverage[-1].last if self.coverage else 0
             raise InputError(
-                f"This report knows no {what!r}: it has messages 1 to {last:,} and the ids of its items"
+                f"This report knows no {what!r}: "
+                f"it has messages 1 to {last:,} and the ids of its items"
             )
         return "\n".join(lines)
 
@@ -324,16 +278,26 @@ def layer_report(
     overhead: int,
     more: Mapping[Reason, int],
 ) -> LayerReport:
-    """Makes a layer's report.
+    """Makes the report of a layer.
 
-    Beyond `LISTED_OMISSIONS`, omitted candidates become counts, like those of `more`.
+    Args:
+        layer: its short name, or the name of a custom layer.
+        allocated: tokens that were planned for it.
+        items: its candidates; beyond `LISTED_OMISSIONS`, omitted ones are only counted.
+        overhead: tokens of its headings and fences.
+        more: omitted candidates per reason that are not among the items.
     """
     listed: list[ReportItem] = []
     counts = Counter(more)
     omitted = 0
+    item_tokens = 0
     for item in items:
-        omitted += item.status is Status.OMITTED
-        if item.status is Status.OMITTED and omitted > LISTED_OMISSIONS:
+        if item.status is not Status.OMITTED:
+            listed.append(item)
+            item_tokens += item.tokens
+            continue
+        omitted += 1
+        if omitted > LISTED_OMISSIONS:
             counts[item.reason] += 1
         else:
             listed.append(item)
@@ -343,8 +307,7 @@ def layer_report(
         allocated_tokens=allocated,
         items=tuple(listed),
         overhead_tokens=overhead,
-        used_tokens=overhead
-        + sum(item.tokens for item in listed if item.status is not Status.OMITTED),
+        used_tokens=overhead + item_tokens,
         more_omitted=dict(counts),
     )
 
@@ -354,26 +317,37 @@ def ranges(
 ) -> tuple[CoverageRange, ...]:
     """Returns the coverage of a conversation as ranges.
 
-    Work is bounded by what is given, not by the conversation.
+    The work is bounded by what is given, not by the length of the conversation.
+
+    Args:
+        total: messages of the conversation.
+        cut: the position behind which messages are verbatim.
+        covered: the positions, end excluded, that lines of a summary stand for.
+        marks: the states of single messages, by position from 0, where they differ.
     """
     spans = deque(sorted((first, min(end, cut)) for first, end in covered if first < min(end, cut)))
-    points = {
-        0,
-        cut,
-        total,
-        *chain.from_iterable(spans),
-        *chain.from_iterable((one, one + 1) for one in marks),
-    }
-    found: list[CoverageRange] = []
-    reached = 0
-    for first, end in pairwise(sorted(points)):
+    edges = {0, cut, total, *chain.from_iterable(spans)}
+    for position in marks:
+        edges.update((position, position + 1))
+    coverage: list[CoverageRange] = []
+    covered_until = 0
+    for first, end in pairwise(sorted(edges)):
         while spans and spans[0][0] <= first:
-            reached = max(reached, spans.popleft()[1])
-        before: CoverageState = "summarized" if first < reached else "omitted"
-        state: CoverageState = marks.get(first, "verbatim" if first >= cut else before)
-        start = found.pop().first if found and found[-1].state == state else first + 1
-        found.append(CoverageRange(first=start, last=end, state=state))
-    return tuple(found)
+            covered_until = max(covered_until, spans.popleft()[1])
+        state = marks.get(first) or _state_of(first, cut, covered_until)
+        start = first + 1
+        if coverage and coverage[-1].state == state:
+            start = coverage.pop().first
+        coverage.append(CoverageRange(first=start, last=end, state=state))
+    return tuple(coverage)
+
+
+def _state_of(position: int, cut: int, covered_until: int) -> CoverageState:
+    if position >= cut:
+        return "verbatim"
+    if position < covered_until:
+        return "summarized"
+    return "omitted"
 
 
 def preview(text: str) -> str:
@@ -384,242 +358,3 @@ def preview(text: str) -> str:
 @cache
 def _adapter() -> TypeAdapter[ContextReport]:
     return TypeAdapter(ContextReport)
-
-
-def label_of(layer: str) -> str:
-    """Returns the name of a layer in charts; a custom layer is called by its own."""
-    return f"{layer} {title_of(layer)}" if layer in LAYER_COLOURS else layer
-
-
-def colours_of(names: Iterable[str]) -> dict[str, str]:
-    """Returns the colour of every part, those of custom layers in the order in which they come."""
-    colours = {**LAYER_COLOURS, **OTHERS}
-    custom = [name for name in dict.fromkeys(map(str, names)) if name not in colours]
-    return colours | {
-        name: CUSTOM_COLOURS[number % len(CUSTOM_COLOURS)] for number, name in enumerate(custom)
-    }
-
-
-def plural(count: int, noun: str) -> str:
-    """Returns a number and its noun, such as `1 message`, `1,200 messages` and `2 entities`."""
-    return f"{count:,} {noun if count == 1 else f'{noun}s'.replace('tys', 'ties')}"
-
-
-def shown(text: str) -> str:
-    r"""Returns a text whose control characters are shown, not obeyed: an escape as `␛`, a C1 one as `\u009b`."""
-    return _OBEYED.sub(lambda found: _PICTURES.get(found[0], f"\\u{ord(found[0]):04x}"), text)
-
-
-def facts(report: ContextReport) -> list[tuple[str, str]]:
-    """Returns labels and their texts, in the order in which they are shown."""
-    counts = report.coverage_counts()
-    states = ", ".join(
-        f"{counts[state]:,} {said}" for state, (said, *_) in STATES.items() if counts[state]
-    )
-    history = f"{report.history_strategy}: {plural(sum(counts.values()), 'message')}: {states}"
-    how = "exact" if report.count_mode == "exact" else "estimated, with a margin"
-    corrected = report.uncorrected_tokens != report.total_tokens
-    reserve = f"{report.output_reserve_tokens:,} tokens kept free for the answer"
-    window = f"{report.window_tokens or 0:,} tokens ({report.window_detail or report.window_source}), {reserve}"
-    written = [
-        f"{plural(lines, 'line')} by {maker}" for maker, lines in report.summary_lines.items()
-    ]
-    if report.summaries_waiting:
-        written.append(f"{plural(report.summaries_waiting, 'span')} still to be written")
-    by_model = report.summaries_waiting or set(report.summary_lines) - {"extraction"}
-    steps = ", ".join(f"{name} {ms:.1f}" for name, ms in report.timings_ms.items())
-    came_up = {*report.topics, *report.entities}.intersection(report.predicted)
-    ready = [
-        f"{hits} of {hits + report.cache_misses[layer]} in {layer}"
-        for layer, hits in report.cache_hits.items()
-    ]
-    found = [
-        ("Topics", ", ".join(report.topics)),
-        ("Entities", ", ".join(report.entities)),
-        (
-            "Predicted",
-            f"{', '.join(report.predicted)}; {len(came_up)} came up" if report.predicted else "",
-        ),
-        ("Ready", ", ".join(ready)),
-        ("Settings", " < ".join(report.settings_from) if len(report.settings_from) > 1 else ""),
-        ("Strategy", report.allocation_strategy),
-        ("History", history if report.coverage else "no messages yet"),
-        ("Stable", _stable_zone(report.stability)),
-        ("Cost", _cost(report.stability)),
-        ("Counted", f"{how} ({report.tokenizer}), {plural(report.tokenizer_calls, 'new text')}"),
-        (
-            "Corrected",
-            f"by observed usage; {report.uncorrected_tokens:,} without it" if corrected else "",
-        ),
-        ("Window", window if report.window_tokens else ""),
-        ("Reserve", reserve if report.output_reserve_tokens and not report.window_tokens else ""),
-        ("Usage", _usage(report.usage) if report.usage else ""),
-        ("Summaries", ", ".join(written) if by_model else ""),
-        (
-            "Squeezed",
-            f"{', '.join(report.last_resort)}: it did not fit otherwise"
-            if report.last_resort
-            else "",
-        ),
-        *(
-            ("Repaired", f"{repair.kind} {repair.message_id}: {repair.detail}")
-            for repair in report.repairs
-        ),
-        *(("Failed", failure) for failure in report.failures),
-        ("Time", f"{sum(report.timings_ms.values()):.1f} ms ({steps})"),
-    ]
-    return [(label, text) for label, text in found if text]
-
-
-def _stable_zone(stable: Stability) -> str:
-    zone = f"{stable.stable_zone_tokens:,} tokens in the stable zone"
-    if stable.shared_tokens is None:
-        return f"{zone}; first prompt of this conversation"
-    shared = f"{stable.stable_zone_share:.0%} of it as in the previous prompt ({stable.prompt_share:.0%} of the whole)"
-    return f"{zone}, {shared}{', a compaction step' if stable.compaction_step else ''}"
-
-
-def _cost(stable: Stability) -> str:
-    cost = f"{stable.effective_tokens:,} effective tokens, {stable.whole_effective_tokens:,} for sending everything"
-    turns = stable.turns_to_step
-    if turns is None or turns > FAR_STEP:
-        return cost
-    when = f"in about {plural(turns, 'turn')}" if turns else "next"
-    return f"{cost}; {when} a step of about {stable.step_tokens:,}"
-
-
-def _usage(usage: UsageState) -> str:
-    money = "$" if usage.limit.endswith("cost") else ""
-    used, allowed = (
-        f"{money}{part:,.{2 if money else 0}f}" for part in (usage.used, usage.allowed)
-    )
-    forced = f"; {', '.join(usage.forced)} forced" if usage.forced else ""
-    return (
-        f"{usage.tier}: {usage.left:.0%} of {usage.limit} left ({used} of {allowed} used){forced}"
-    )
-
-
-def explained(report: ContextReport, what: str | int) -> list[str]:
-    """Returns lines about a message or an item; none where the report does not know it."""
-    lines: list[str] = []
-    name = f"message {what}" if isinstance(what, int) else what
-    for around in report.coverage:
-        if isinstance(what, int) and around.first <= what <= around.last:
-            span = (
-                f", as are messages {around.first}-{around.last}"
-                if around.first < around.last
-                else ""
-            )
-            lines.append(f"{name} of {report.coverage[-1].last:,}: {STATES[around.state][0]}{span}")
-            lines.append(f"  {STATES[around.state][2]}")
-    for layer in report.layers:
-        for item in layer.items:
-            if name in (item.id, *item.id.split(JOINED)):  # results are one item with their call
-                would = "it would have cost " if item.status is Status.OMITTED else ""
-                where = ", ".join(filter(None, (label_of(layer.layer), item.source, item.status)))
-                lines.append(f"{item.id}: {where}, {would}{plural(item.tokens, 'token')}")
-                lines.append(f"  {item.reason}: {item.reason.meaning}.")
-                scores = sorted(item.scores.items(), key=lambda score: -abs(score[1]))
-                parts = ", ".join(
-                    f"{part} {score:+.2f}" for part, score in scores if abs(score) >= LEAST_SCORE
-                )
-                lines += [f"  ranked by: {parts}"] if parts else []
-                lines += [f'  "{item.preview}"'] if item.preview else []
-    return list(map(shown, lines))
-
-
-def render_html(report: ContextReport) -> str:
-    """Draws the same chart in colour, with all items behind a fold.
-
-    Preformatted, it is alike in every notebook.
-    """
-    label = plural(sum(len(layer.items) for layer in report.layers), "item")
-    if further := sum(sum(layer.more_omitted.values()) for layer in report.layers):
-        label += f" and {further:,} more that are left out"
-    fold = f"<summary style='cursor:pointer'>{label}</summary>{''.join(_items(report))}"
-    return f"<pre style='{_CARD}'>{render_chart(report, CARD_COLUMNS, _coloured)}\n<details>{fold}</details></pre>"
-
-
-def render_chart(
-    report: ContextReport, width: int, draw: Callable[[str, str], str] = lambda text, _: text
-) -> str:
-    """Draws a bar chart with the facts below it; `draw` writes a text in a colour, or in none."""
-    from rich.console import Console  # noqa: PLC0415 - when something is drawn
-    from rich.text import Text  # noqa: PLC0415
-
-    bar_width = max(MIN_BAR, min(MAX_BAR, width - LABEL - sum(NUMBERS)))
-    breadth = LABEL + bar_width + sum(NUMBERS)
-    budget = report.budget_tokens
-
-    def line(label: str, bar: str, cells: Sequence[str], colour: str = "") -> str:
-        numbers = "".join(f"{cell:>{room}}" for cell, room in zip(cells, NUMBERS, strict=True))
-        pieces = (
-            (f"{_fitted(label, LABEL - 1)} ", ""),
-            (bar or " " * bar_width, colour),
-            (numbers.rstrip(), ""),
-        )
-        return "".join(draw(*piece) for piece in pieces)
-
-    def row(name: str, tokens: int, colour: str, planned: str = "") -> str:
-        label = label_of(name) if name in LAYER_COLOURS else f"   {name}"
-        share = tokens / budget
-        filled = max(0, min(bar_width, round(share * bar_width))) or int(tokens > 0)
-        bar = FULL * filled + EMPTY * (bar_width - filled)
-        return line(label, bar, (f"{tokens:,}", f"{share:.1%}", planned), colour)
-
-    colours = colours_of(layer.layer for layer in report.layers)
-    rows = [
-        row(one.layer, one.used_tokens, colours[one.layer], f"{one.allocated_tokens:,}")
-        for one in report.layers
-    ]
-    rows += [
-        row(name.capitalize(), n, OTHERS[OVERHEAD]) for name, n in report.overhead_tokens.items()
-    ]
-    tokens = f"{budget:,} tokens"
-    heading = _fitted(
-        f"CONTEXT BUDGET{' (forecast)' if report.forecast else ''}", breadth - len(tokens) - 1
-    )
-    rule = "─" * breadth
-    lines = [f"{heading} {tokens}", line("", "", ("used", "share", "planned")), rule, *rows, rule]
-    free = line("   Free", "", (f"{budget - report.total_tokens:,}", "", ""))
-    lines += [row("Total", report.total_tokens, ""), free, ""]
-    for label, text in facts(report):
-        wrapped = Text(shown(" ".join(text.split()))).wrap(Console(), breadth - FACT_INDENT)
-        labels = [label, *[""] * len(wrapped)]
-        said = (
-            f"{label:<{FACT_INDENT}}{part.plain}"
-            for label, part in zip(labels, wrapped, strict=False)
-        )
-        lines += [draw(part.rstrip(), "") for part in said]
-    return "\n".join(lines)
-
-
-def _fitted(text: str, columns: int) -> str:
-    from rich.text import Text  # noqa: PLC0415 - when something is drawn
-
-    label = Text(shown(text))
-    label.truncate(columns, overflow="ellipsis", pad=True)
-    return label.plain
-
-
-def _coloured(text: str, colour: str) -> str:
-    # darker on a light page, lighter on a dark one
-    mixed = f"color-mix(in srgb,{colour} 62%,currentColor)"
-    return f"<span style='color:{mixed}'>{escape(text)}</span>" if colour else escape(text)
-
-
-def _items(report: ContextReport) -> Iterator[str]:
-    """Yields a line for every item, and for those of each reason that are only counted."""
-    colours = colours_of(layer.layer for layer in report.layers)
-    for layer in report.layers:
-        mark = _coloured(FULL, colours[layer.layer]) + escape(
-            _fitted(f" {layer.layer}", LABEL // 2)
-        )
-        for item in layer.items:
-            why = _fitted(
-                ", ".join(filter(None, (item.reason.replace("_", " "), item.source))), LABEL
-            )
-            cells = f"{item.status:<9}{why}{item.tokens:>7,}  {shown(item.preview)}"
-            yield f"<div title='{escape(shown(item.id))}'>{mark}{escape(cells)}</div>"
-        for reason, more in layer.more_omitted.items():
-            yield f"<div>{mark}omitted  {more:,} more: {reason.replace('_', ' ')}</div>"

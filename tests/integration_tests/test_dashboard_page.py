@@ -30,7 +30,7 @@ from langchain_ctxbudget.demo import (
     demo_messages,
 )
 from langchain_ctxbudget.report import STATES
-from langchain_ctxbudget.report.report import CUSTOM_COLOURS, LAYER_COLOURS
+from langchain_ctxbudget.report.colours import CUSTOM_COLOURS, LAYER_COLOURS
 
 pytestmark = [pytest.mark.slow, pytest.mark.allow_hosts(["127.0.0.1"])]
 

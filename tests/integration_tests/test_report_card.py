@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page
 
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.demo import DEMO_QUESTION, demo_messages
-from langchain_ctxbudget.report.report import LAYER_COLOURS
+from langchain_ctxbudget.report.colours import LAYER_COLOURS
 from tests.integration_tests.test_dashboard_page import CONTRAST
 
 pytestmark = pytest.mark.slow

@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from langchain_ctxbudget.budget import Reason, Status
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.report import ReportItem
-from langchain_ctxbudget.report.report import EMPTY, FULL, render_chart, render_html
+from langchain_ctxbudget.report.chart import EMPTY, FULL, render_chart, render_html
 from tests.unit_tests.test_report import example, reports
 
 ROW = re.compile(
