@@ -1,8 +1,8 @@
-"""Goes through a conversation turn by turn with several strategies, and counts what each would have sent.
+"""Replays a conversation turn by turn with several strategies, and counts what each would send.
 
 A turn is everything from a message of the user up to the next one. Before every answer in it a
-prompt is made, as an application would have made it: from what was said before, and what the turn
-has so far. Nothing is sent.
+prompt is made, as an application would have made it: from the messages before the turn, and from
+those that the turn has so far. Nothing is sent.
 """
 
 import json
@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from itertools import chain
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from langchain_core.embeddings import Embeddings
 from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, trim_messages
@@ -72,79 +72,110 @@ def replay(
     evidence: Mapping[int, Iterable[str]] | None = None,
     on_turn: Callable[[str, int], None] | None = None,
 ) -> "ReplayResult":
-    """Goes through a conversation with each of several strategies, each with a store of its own, and counts.
+    """Replays a conversation with each of several strategies, each of which has a store of its own.
 
     Args:
         messages: the conversation, oldest message first.
-        strategies: names, or settings. An allocation strategy (`"elastic"`, `"ratio"`, `"fixed"`, `"dynamic"`,
-            `"prioritized"`, or a mapping with its parameters); an emphasis (`"recall"`, `"cache"`); `"recency"`
-            (LangChain's `trim_messages`, the newest messages that fit); `"full"` (the whole history, no limit); or a
-            mapping of any other settings. A number behind a name is another budget: `"recency@4000"`.
+        strategies: names, or settings. An allocation strategy (`"elastic"`, `"ratio"`, `"fixed"`,
+            `"dynamic"`, `"prioritized"`, or a mapping with its parameters); an emphasis
+            (`"recall"`, `"cache"`); `"recency"` (LangChain's `trim_messages`, the newest messages
+            that fit); `"full"` (the whole history, no limit); or a mapping of any other settings. A
+            number behind a name is another budget: `"recency@4000"`.
         budget: the most that a prompt may cost, in tokens.
-        system_prompt: of every prompt; default: the system messages that the conversation begins with.
+        system_prompt: of every prompt; default: the system messages that the conversation begins
+            with.
         tools: sent with every prompt of every strategy.
-        model: counts are this model's, prompts are within its window; default: o200k_base, no window.
-        settings: of the package's strategies, below their own. Nothing is learned unless they say `"learn": True`.
+        model: counts are this model's, prompts are within its window; default: o200k_base, no
+            window.
+        settings: of the package's strategies, below their own. Nothing is learned unless they say
+            `"learn": True`.
         embeddings: for retrieval; default: the package's own.
-        price: of the model, so that costs are told in US dollars, too; without one, a cached token costs a tenth.
+        price: of the model, so that costs are told in US dollars, too; without one, a cached token
+            costs a tenth.
         evidence: ids of the messages that a turn is about, by the turn's number.
         on_turn: called behind every turn with the strategy's name and the turn's number.
 
     Raises:
-        InputError: nothing to replay, or an argument that cannot be.
+        InputError: The conversation has nothing to replay, or an argument is out of range.
     """
-    instructions, said = split_instructions(checked(messages, "messages"))
-    turns = split_turns(said)
+    instructions, dialogue = split_instructions(checked(messages, "messages"))
+    turns = split_turns(dialogue)
+    _require_replayable(turns, budget, evidence or {})
+    contenders = [
+        contender(
+            strategy,
+            budget,
+            settings=settings,
+            embeddings=embeddings,
+            system_prompt=system_prompt or "\n\n".join(instructions),
+            tools=tools,
+            model=model,
+        )
+        for strategy in strategies
+    ]
+    names = [maker.name for maker in contenders]
+    if not names or len(set(names)) < len(names):
+        raise InputError(f"strategies must be at least one, each of them once, not {names}")
+
+    counter = counter_for(model)
+    price_share = _price_share(price)
+    evidence_texts = _evidence_texts(dialogue, evidence or {})
+    tracks: list[Track] = []
+    for maker in contenders:
+        with closing(maker):
+            replayed = [*_turns(maker, turns, evidence_texts, counter, on_turn)]
+        tracks.append(_track(maker.name, replayed, price_share, price))
+    return ReplayResult(
+        messages=len(dialogue),
+        budget_tokens=budget,
+        tracks=tuple(tracks),
+        tokenizer=counter.name,
+        count_mode=counter.mode,
+        price_share=price_share,
+    )
+
+
+def _require_replayable(
+    turns: Sequence[Sequence[BaseMessage]], budget: int, evidence: Mapping[int, Iterable[str]]
+) -> None:
+    """Raises an `InputError` for what cannot be replayed."""
     if not any(map(_answers, turns)):
         raise InputError(
             "Nothing to replay: the conversation has no answer of a model that follows a message"
         )
     if type(budget) is not int or budget < 1:
         raise InputError(f"budget must be at least 1 token, not {budget!r}")
-    if unknown := sorted(set(evidence or ()) - set(range(1, len(turns) + 1))):
+    unknown = sorted(set(evidence) - set(range(1, len(turns) + 1)))
+    if unknown:
         raise InputError(
             f"evidence is for turns {unknown}, but the conversation has turns 1 to {len(turns)}"
         )
-    options: dict[str, Any] = {
-        "settings": settings,
-        "embeddings": embeddings,
-        "tools": tools,
-        "model": model,
+
+
+def _price_share(price: Price | None) -> float:
+    """Returns the price of a cached token, as a share of one that is not cached."""
+    if price is None or not price.input:
+        return CACHED_PRICE
+    if price.cached_input is None:
+        return 1.0
+    return price.cached_input / price.input
+
+
+def _evidence_texts(
+    messages: Iterable[BaseMessage], evidence: Mapping[int, Iterable[str]]
+) -> dict[int, list[str]]:
+    """Returns the texts of the messages that each turn is about, by the turn's number."""
+    texts = {message.id: one_line(plain_text(message)) for message in messages}
+    return {
+        number: [texts[message_id] for message_id in message_ids if message_id in texts]
+        for number, message_ids in evidence.items()
     }
-    options["system_prompt"] = system_prompt or "\n\n".join(instructions)
-    contenders = [contender(one, budget, **options) for one in strategies]
-    names = [one.name for one in contenders]
-    if not names or len(set(names)) < len(names):
-        raise InputError(f"strategies must be at least one, each of them once, not {names}")
-    counter = counter_for(model)
-    texts = {message.id: one_line(plain_text(message)) for message in said}
-    named = {
-        number: [texts[one] for one in ids if one in texts]
-        for number, ids in (evidence or {}).items()
-    }
-    share = CACHED_PRICE
-    if price is not None and price.input:
-        share = 1.0 if price.cached_input is None else price.cached_input / price.input
-    tracks: list[Track] = []
-    for one in contenders:
-        with closing(one):
-            tracks.append(
-                _track(one.name, [*_turns(one, turns, named, counter, on_turn)], share, price)
-            )
-    return ReplayResult(
-        messages=len(said),
-        budget_tokens=budget,
-        tracks=tuple(tracks),
-        tokenizer=counter.name,
-        count_mode=counter.mode,
-        price_share=share,
-    )
 
 
 def split_turns(messages: Sequence[BaseMessage]) -> list[list[BaseMessage]]:
     """Splits a conversation into turns, each from a message of the user up to the next.
 
-    One may precede these.
+    Messages before the first one of the user are a turn of their own.
     """
     turns: list[list[BaseMessage]] = []
     for message in messages:
@@ -157,13 +188,14 @@ def split_turns(messages: Sequence[BaseMessage]) -> list[list[BaseMessage]]:
 def _answers(turn: Sequence[BaseMessage]) -> list[int]:
     """Returns the positions of the answers in a turn.
 
-    One that the conversation begins with answers nothing.
+    A message of the model at the beginning of the conversation answers nothing.
     """
     return [place for place, message in enumerate(turn) if place and isinstance(message, AIMessage)]
 
 
-class ReplayedPrompt(NamedTuple):
-    """One prompt, and the states of the messages before its turn."""
+@dataclass(frozen=True, slots=True)
+class ReplayedPrompt:
+    """One prompt, and how many of the messages before its turn are in each state."""
 
     messages: Sequence[BaseMessage]
     states: Mapping[CoverageState, int]
@@ -171,10 +203,9 @@ class ReplayedPrompt(NamedTuple):
 
 
 class Assembled:
-    """The package, as an application uses it.
+    """Prompts of this package, made as an application makes them.
 
-    The clock stands at the time of the last message that tells its time, so that equal replays are
-    equal.
+    The clock stands at the time of the last message that has one, so that equal replays are equal.
     """
 
     def __init__(
@@ -188,25 +219,30 @@ class Assembled:
         self.tools = tools
         self.time = datetime(2000, 1, 1, tzinfo=UTC)
         self.stored = 0
-        own: dict[str, Any] = {
-            "store": InMemoryStore(),
-            "writer_id": "replay",
-            "clock": lambda: self.time,
-        }
-        self.pipeline = ContextPipeline(settings, **own, **options)
+        self.pipeline = ContextPipeline(
+            settings,
+            store=InMemoryStore(),
+            writer_id="replay",
+            clock=lambda: self.time,
+            **options,
+        )
         self.close = self.pipeline.close
 
     def prompt(self, history: Sequence[BaseMessage], turn: Sequence[BaseMessage]) -> ReplayedPrompt:
         """Stores the new part of the history, and assembles a prompt for the turn so far.
 
-        A `BudgetError` or `EmptyMessageError` says why it cannot.
+        Raises:
+            BudgetError: The turn does not fit.
+            EmptyMessageError: The turn says nothing.
         """
-        new = history[self.stored :]
+        new_messages = history[self.stored :]
         self.stored = len(history)
-        self.time = max([self.time, *filter(None, map(time_of, (*new, turn[0])))])
-        self.pipeline.add_messages(new, **SCOPE)
-        if new and self.pipeline.settings.learn:
-            self.pipeline.flush()  # or what is learned by now is a matter of luck
+        for message in (*new_messages, turn[0]):
+            self.time = max(self.time, time_of(message) or self.time)
+        self.pipeline.add_messages(new_messages, **SCOPE)
+        if new_messages and self.pipeline.settings.learn:
+            # Without waiting, it would be a matter of luck what is learned by now.
+            self.pipeline.flush()
         context = self.pipeline.assemble(turn, tools=self.tools, **SCOPE)
         report = context.report
         return ReplayedPrompt(
@@ -215,7 +251,10 @@ class Assembled:
 
 
 class NewestMessages:
-    """The newest messages that fit, as LangChain's `trim_messages` gives them with an exact counter; or all of them."""
+    """The newest messages that fit, as LangChain's `trim_messages` gives them, or all messages.
+
+    The messages are counted exactly. Without a budget all of them are sent.
+    """
 
     def __init__(
         self,
@@ -226,17 +265,21 @@ class NewestMessages:
         tools: Sequence[Any],
         model: str | None,
     ) -> None:
-        self.name, self.tools, self.counter = name, tools, counter_for(model)
-        self.room = None if budget is None else max(0, budget - self.counter.count_tools(tools))
+        self.name = name
+        self.tools = tools
+        self.counter = counter_for(model)
+        self.room_tokens: int | None = None
+        if budget is not None:
+            self.room_tokens = max(0, budget - self.counter.count_tools(tools))
         self.system = [SystemMessage(system_prompt)] if system_prompt else []
 
     def prompt(self, history: Sequence[BaseMessage], turn: Sequence[BaseMessage]) -> ReplayedPrompt:
         """Returns as much as fits of everything so far."""
         messages: list[BaseMessage] = [*self.system, *history, *turn]
-        if self.room is not None:
+        if self.room_tokens is not None:
             messages = trim_messages(
                 messages,
-                max_tokens=self.room,
+                max_tokens=self.room_tokens,
                 token_counter=self.counter.count_messages,
                 strategy="last",
                 start_on="human",
@@ -260,37 +303,57 @@ def contender(
     model: str | None = None,
 ) -> Assembled | NewestMessages:
     """Returns the maker of a strategy's prompts; the arguments are those of `replay`."""
-    common: dict[str, Any] = {"system_prompt": system_prompt, "tools": tools, "model": model}
-    own: Mapping[str, Any]
     if isinstance(strategy, Mapping):
-        said = (
-            f"{key}={value if isinstance(value, str) else json.dumps(value)}"
-            for key, value in strategy.items()
-        )
-        is_allocation = "strategy" in strategy
-        name = strategy_of(strategy).name if is_allocation else ", ".join(said) or "elastic"
-        own = {"allocation": strategy} if is_allocation else strategy
+        name, changes = _settings_strategy(strategy)
     else:
-        base, at, other = strategy.strip().partition("@")
-        if base not in NAMES or (at and not other.isdecimal()):
-            known = (
-                f"{', '.join(NAMES)}, each also with another budget (recency@4000), and settings"
-            )
-            raise InvalidSettingsError(
-                f"There is no strategy {strategy!r} to replay; there are {known}"
-            )
-        budget = int(other) if at else budget
-        name = f"{base}@{budget}" if at else base
-        own = {"emphasis" if base in EMPHASES else "allocation": base}
+        base, other_budget = _named_strategy(strategy)
+        name = base
+        if other_budget is not None:
+            budget = other_budget
+            name = f"{base}@{budget}"
         if base in (RECENCY, FULL):
-            return NewestMessages(name, budget if base == RECENCY else None, **common)
-    asked = (
-        settings.chosen if isinstance(settings, ContextSettings) else settings
-    )  # its defaults are not a replay's
-    below = ContextSettings(learn=False, cache_lifetime_seconds=WARM_SECONDS).override(asked)
+            return NewestMessages(
+                name,
+                budget if base == RECENCY else None,
+                system_prompt=system_prompt,
+                tools=tools,
+                model=model,
+            )
+        changes = {"emphasis" if base in EMPHASES else "allocation": base}
+
+    # The defaults of the application's settings are not those of a replay.
+    chosen = settings.chosen if isinstance(settings, ContextSettings) else settings
+    defaults = ContextSettings(learn=False, cache_lifetime_seconds=WARM_SECONDS)
     return Assembled(
-        name, below.override({"max_context_tokens": budget, **own}), embeddings=embeddings, **common
+        name,
+        defaults.override(chosen).override({"max_context_tokens": budget, **changes}),
+        tools,
+        embeddings=embeddings,
+        system_prompt=system_prompt,
+        model=model,
     )
+
+
+def _settings_strategy(strategy: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """Returns the name and the settings of a strategy that is a mapping."""
+    if "strategy" in strategy:
+        return strategy_of(strategy).name, {"allocation": strategy}
+    parts = []
+    for key, value in strategy.items():
+        text = value if isinstance(value, str) else json.dumps(value)
+        parts.append(f"{key}={text}")
+    return ", ".join(parts) or "elastic", strategy
+
+
+def _named_strategy(strategy: str) -> tuple[str, int | None]:
+    """Returns the name of a strategy, and its budget where one stands behind the name."""
+    base, separator, budget = strategy.strip().partition("@")
+    if base not in NAMES or (separator and not budget.isdecimal()):
+        accepted = f"{', '.join(NAMES)}, each also with another budget (recency@4000), and settings"
+        raise InvalidSettingsError(
+            f"There is no strategy {strategy!r} to replay; there are {accepted}"
+        )
+    return base, int(budget) if separator else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,8 +361,7 @@ class Sent:
     """The prompts that were sent: for one answer, in one turn, or in all of them."""
 
     calls: int = 0
-    """Prompts that were made: one for each answer, so several in a turn where a model calls
-    tools."""
+    """Prompts that were made: one for each answer, so several in a turn whose model calls tools."""
     tokens: int = 0
     cached_tokens: int = 0
     """The part of them that a prompt has in common with the one before it, from its start."""
@@ -310,10 +372,12 @@ class Sent:
 
 
 def _together(parts: Sequence[Sent]) -> dict[str, Any]:
-    """Returns the fields of everything that was sent."""
-    summed = ("calls", "tokens", "cached_tokens", "compaction_steps")
+    """Returns the fields of a `Sent` that stands for all parts."""
     return {
-        **{name: sum(getattr(part, name) for part in parts) for name in summed},
+        "calls": sum(part.calls for part in parts),
+        "tokens": sum(part.tokens for part in parts),
+        "cached_tokens": sum(part.cached_tokens for part in parts),
+        "compaction_steps": sum(part.compaction_steps for part in parts),
         "largest_tokens": max(part.largest_tokens for part in parts),
         "failures": tuple(chain.from_iterable(part.failures for part in parts)),
     }
@@ -325,17 +389,14 @@ class Turn(Sent):
 
     number: int
     messages: Mapping[CoverageState, int]
-    """States of the messages before the turn, in the last of its prompts."""
+    """How many of the messages before the turn are in each state, in the last of its prompts."""
     evidence: float | None
-    """The share of the named messages that stand in its last prompt, word by word."""
+    """The share of the messages it is about that stand in its last prompt, word for word."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Track(Sent):
-    """The way of one strategy through a conversation.
-
-    The turns in which an answer was given, and their totals.
-    """
+    """What one strategy sent in a conversation: the turns that have answers, and their totals."""
 
     name: str
     turns: tuple[Turn, ...]
@@ -352,54 +413,73 @@ class Track(Sent):
 
 
 def _turns(
-    one: Assembled | NewestMessages,
+    maker: Assembled | NewestMessages,
     turns: Iterable[Sequence[BaseMessage]],
-    named: Mapping[int, Sequence[str]],
+    evidence_texts: Mapping[int, Sequence[str]],
     counter: TokenCounter,
     on_turn: Callable[[str, int], None] | None,
 ) -> Iterator[Turn]:
     """Makes a prompt for every answer, and yields the turns that have answers."""
-    tools_tokens = counter.count_tools(one.tools)
+    tools_tokens = counter.count_tools(maker.tools)
     history: list[BaseMessage] = []
-    before: Sequence[BaseMessage] = ()
+    previous: Sequence[BaseMessage] = ()
     for number, turn in enumerate(turns, 1):
         sent: list[Sent] = []
         prompt = ReplayedPrompt((), {})
-        for place in _answers(turn):
+        for position in _answers(turn):
             try:
-                prompt = one.prompt(history, turn[:place])
+                prompt = maker.prompt(history, turn[:position])
             except (BudgetError, EmptyMessageError) as error:
-                sent.append(Sent(failures=(f"turn {number}: {type(error).__name__}: {error}",)))
+                failure = f"turn {number}: {type(error).__name__}: {error}"
+                sent.append(Sent(failures=(failure,)))
                 continue
-            costs = [counter.count_message(message) for message in prompt.messages]
-            tokens = tools_tokens + sum(costs) + counter.count_messages([])
-            shared, _ = common_prefix(prompt.messages, costs, before, counter)
-            cached = shared + (tools_tokens if before else 0)
-            steps = int(prompt.compaction_step)
-            sent += [
-                Sent(
-                    calls=1,
-                    tokens=tokens,
-                    cached_tokens=cached,
-                    largest_tokens=tokens,
-                    compaction_steps=steps,
-                )
-            ]
-            before = prompt.messages
+            sent.append(_sent(prompt, previous, tools_tokens, counter))
+            previous = prompt.messages
         if sent:
-            asked = named.get(number)
-            text = one_line("\n".join(message.text for message in prompt.messages))
-            evidence = sum(said in text for said in asked) / len(asked) if asked else None
-            yield Turn(**_together(sent), number=number, messages=prompt.states, evidence=evidence)
+            yield Turn(
+                **_together(sent),
+                number=number,
+                messages=prompt.states,
+                evidence=_evidence_share(prompt, evidence_texts.get(number, ())),
+            )
         history += turn
         if on_turn:
-            on_turn(one.name, number)
+            on_turn(maker.name, number)
+
+
+def _sent(
+    prompt: ReplayedPrompt,
+    previous: Sequence[BaseMessage],
+    tools_tokens: int,
+    counter: TokenCounter,
+) -> Sent:
+    """Counts a prompt, and what of it the previous one has already."""
+    costs = [counter.count_message(message) for message in prompt.messages]
+    tokens = tools_tokens + sum(costs) + counter.count_messages([])
+    cached_tokens, _ = common_prefix(prompt.messages, costs, previous, counter)
+    if previous:
+        cached_tokens += tools_tokens
+    return Sent(
+        calls=1,
+        tokens=tokens,
+        cached_tokens=cached_tokens,
+        largest_tokens=tokens,
+        compaction_steps=int(prompt.compaction_step),
+    )
+
+
+def _evidence_share(prompt: ReplayedPrompt, texts: Sequence[str]) -> float | None:
+    """Returns the share of some texts that stand in a prompt; None for no texts."""
+    if not texts:
+        return None
+    prompt_text = one_line("\n".join(message.text for message in prompt.messages))
+    return sum(text in prompt_text for text in texts) / len(texts)
 
 
 def _track(name: str, turns: Sequence[Turn], price_share: float, price: Price | None) -> Track:
+    """Adds up the turns of one strategy."""
     sent = Sent(**_together(turns))
     effective = effective_tokens(sent.tokens, sent.cached_tokens, price_share)
-    states = {state: sum(turn.messages.get(state, 0) for turn in turns) for state in STATES}
     evidence = [turn.evidence for turn in turns if turn.evidence is not None]
     return Track(
         **asdict(sent),
@@ -408,11 +488,16 @@ def _track(name: str, turns: Sequence[Turn], price_share: float, price: Price | 
         cached_share=sent.cached_tokens / max(1, sent.tokens),
         effective_tokens=effective,
         cost=None if price is None else effective * price.input / 1_000_000,
-        message_shares={
-            state: count / max(1, sum(states.values())) for state, count in states.items()
-        },
+        message_shares=_message_shares(turns),
         evidence=statistics.fmean(evidence) if evidence else None,
     )
+
+
+def _message_shares(turns: Sequence[Turn]) -> dict[CoverageState, float]:
+    """Returns the states of earlier messages over all turns, as shares of all of them."""
+    counts = {state: sum(turn.messages.get(state, 0) for turn in turns) for state in STATES}
+    total = max(1, sum(counts.values()))
+    return {state: count / total for state, count in counts.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -429,11 +514,11 @@ class ReplayResult:
 
     def track(self, name: str) -> Track:
         """Returns the track of one strategy."""
-        if found := next((track for track in self.tracks if track.name == name), None):
-            return found
-        raise InputError(
-            f"No strategy {name!r} was replayed; there are {', '.join(t.name for t in self.tracks)}"
-        )
+        for track in self.tracks:
+            if track.name == name:
+                return track
+        names = ", ".join(track.name for track in self.tracks)
+        raise InputError(f"No strategy {name!r} was replayed; there are {names}")
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain data, ready for JSON, with the totals of every strategy."""
@@ -441,37 +526,50 @@ class ReplayResult:
         return {**data, "strategies": data.pop("tracks")}
 
     def to_text(self) -> str:
-        """Draws an aligned table.
-
-        What each strategy sent and costs, and what became of earlier messages.
-        """
-        rows = [_row(track) for track in self.tracks]
-        columns = [heading for heading in rows[0] if any(row[heading] for row in rows)]
-        table = [columns, *([row[heading] for heading in columns] for row in rows)]
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        drawn = [
-            "  ".join(
-                f"{cell:{'>' if place else '<'}{widths[place]}}" for place, cell in enumerate(line)
-            )
-            for line in table
-        ]
+        """Draws a table: what each strategy sent and cost, and what became of earlier messages."""
+        heading, *rows = _table([_row(track) for track in self.tracks])
         counts = f"{self.count_mode} counts ({self.tokenizer})"
         lines = [
             f"{self.messages:,} messages, {self.budget_tokens:,} tokens for a prompt; {counts}",
             f"cached: as in the prompt before, at {self.price_share:g} of the price",
-            *("", drawn[0], "-" * len(drawn[0]), *drawn[1:]),
+            "",
+            heading,
+            "-" * len(heading),
+            *rows,
         ]
         for track in self.tracks:
             if track.failures:
-                missing = f"{len(track.failures):,} prompts could not be made, and cost nothing here; the first:"
-                lines += ["", f"{track.name}: {missing}", track.failures[0]]
+                missing = f"{len(track.failures):,} prompts could not be made"
+                lines += [
+                    "",
+                    f"{track.name}: {missing}, and cost nothing here; the first:",
+                    track.failures[0],
+                ]
         return "\n".join(lines)
 
     def __str__(self) -> str:
         return self.to_text()
 
 
+def _table(rows: Sequence[Mapping[str, str]]) -> list[str]:
+    """Returns the lines of an aligned table; columns that are empty in every row are left out."""
+    headings = [heading for heading in rows[0] if any(row[heading] for row in rows)]
+    lines = [headings]
+    for row in rows:
+        lines.append([row[heading] for heading in headings])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return ["  ".join(_aligned(line, widths)) for line in lines]
+
+
+def _aligned(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
+    """Returns cells that are as wide as their columns, the first one to the left."""
+    first, *numbers = cells
+    columns = zip(numbers, widths[1:], strict=True)
+    return [first.ljust(widths[0]), *(cell.rjust(width) for cell, width in columns)]
+
+
 def _row(track: Track) -> dict[str, str]:
+    """Returns the cells of a strategy by the headings of their columns."""
     return {
         "strategy": track.name,
         "prompts": f"{track.calls:,}",
