@@ -555,8 +555,7 @@ def _table(rows: Sequence[Mapping[str, str]]) -> list[str]:
     """Returns the lines of an aligned table; columns that are empty in every row are left out."""
     headings = [heading for heading in rows[0] if any(row[heading] for row in rows)]
     lines = [headings]
-    for row in rows:
-        lines.append([row[heading] for heading in headings])
+    lines.extend([row[heading] for heading in headings] for row in rows)
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return ["  ".join(_aligned(line, widths)) for line in lines]
 

@@ -43,41 +43,52 @@ class _Command(argparse.ArgumentParser):
 
 def _completion(commands: Mapping[str, _Command], shell: str) -> str:
     """Returns a script for the shell that completes the names of commands and of their options."""
-    lines = list[str]()
+    lines: list[str] = []
     for name, command in commands.items():
         command.configure()
         options = dict.fromkeys(re.findall(r"--[a-z-]+", command.format_help()))
         lines.append(SHELLS[shell].format(name=name, options=" ".join(options)))
-    script = (
-        resources.files(__package__)
-        .joinpath(f"completion.{shell.replace('zsh', 'bash')}")
-        .read_text("utf-8")
-    )
+    file_name = "completion.fish" if shell == "fish" else "completion.bash"
+    script = resources.files(__package__).joinpath(file_name).read_text("utf-8")
     return script.replace("COMMANDS", " ".join(commands)).replace("OPTIONS", "\n".join(lines))
+
+
+def _parser() -> argparse.ArgumentParser:
+    """Returns the parser of the options that go before a command."""
+    parser = argparse.ArgumentParser(
+        prog="ctxbudget",
+        usage="%(prog)s COMMAND [OPTIONS]",
+        description="Decides what goes into the context window of a model call.",
+        epilog=(
+            "Try `ctxbudget demo`, then `ctxbudget dashboard --demo`. "
+            "`ctxbudget COMMAND --help` has the options."
+        ),
+        formatter_class=partial(argparse.HelpFormatter, max_help_position=20),
+    )
+    parser.add_argument(
+        "--version", action="version", version=f"%(prog)s {version('langchain-ctxbudget')}"
+    )
+    parser.add_argument(
+        "--completion",
+        nargs="?",
+        const="bash",
+        choices=SHELLS,
+        metavar="SHELL",
+        help=(
+            'bash, zsh: eval "$(%(prog)s --completion)"; fish: %(prog)s --completion fish | source'
+        ),
+    )
+    return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; its exit code is 0, or 1 with a message on standard error.
 
     Args:
-        arguments: after the command's name; default: those of the shell. Without any, it shows what commands there are.
+        arguments: after the command's name; default: those of the shell. Without any, it shows what
+            commands there are.
     """
-    parser = argparse.ArgumentParser(
-        prog="ctxbudget",
-        usage="%(prog)s COMMAND [OPTIONS]",
-        description="Decides what goes into the context window of a model call.",
-        epilog="Try `ctxbudget demo`, then `ctxbudget dashboard --demo`. `ctxbudget COMMAND --help` has the options.",
-        formatter_class=partial(argparse.HelpFormatter, max_help_position=20),
-    )
-    parser.add_argument(
-        "--version", action="version", version=f"%(prog)s {version('langchain-ctxbudget')}"
-    )
-    completion = (
-        'bash, zsh: eval "$(%(prog)s --completion)"; fish: %(prog)s --completion fish | source'
-    )
-    parser.add_argument(
-        "--completion", nargs="?", const="bash", choices=SHELLS, metavar="SHELL", help=completion
-    )
+    parser = _parser()
     commands = parser.add_subparsers(
         title="commands", prog="ctxbudget", metavar="COMMAND ...", parser_class=_Command
     )
@@ -92,13 +103,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(
-                errors="replace"
-            )  # a terminal without these characters gets question marks
+            # A terminal without these characters gets question marks.
+            stream.reconfigure(errors="replace")
     try:
         options.run(options)
     except CtxBudgetError as error:
-        from langchain_ctxbudget.cli.commands import tell  # noqa: PLC0415 - when there is something to tell
+        from langchain_ctxbudget.cli.printing import tell  # noqa: PLC0415 - when there is something
 
         tell(f"{type(error).__name__}: {error}", style="red", stderr=True)
         return 1

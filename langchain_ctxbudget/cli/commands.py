@@ -1,307 +1,139 @@
-"""The commands of `ctxbudget`, for conversations in a file and for a store with the knowledge in it."""
+"""What the commands of `ctxbudget` do, for conversations in a file and for a store."""
 
 import argparse
-import json
 import re
 import shlex
 import socket
 import sys
-import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from langchain_core.messages import BaseMessage, message_to_dict, messages_to_dict
-from rich import box
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
-from rich.text import Text
+from rich.progress import Progress
 
 from langchain_ctxbudget import demo, errors
-from langchain_ctxbudget.budget import STRATEGIES
-from langchain_ctxbudget.cli import formats
+from langchain_ctxbudget.cli import formats, options
+from langchain_ctxbudget.cli.printing import (
+    Row,
+    cell,
+    print_json,
+    print_prompt,
+    print_table,
+    printable,
+    progress_bar,
+    tell,
+)
 from langchain_ctxbudget.knowledge import SourceMessage
-from langchain_ctxbudget.messages import fingerprint, plain_text
+from langchain_ctxbudget.messages import fingerprint
 from langchain_ctxbudget.pipeline import REPLAYED_TURNS, ContextPipeline, replay_last_turns
 from langchain_ctxbudget.prompt import AssembledContext
-from langchain_ctxbudget.replay import DEFAULT_STRATEGIES, NAMES, contender, replay, split_turns
-from langchain_ctxbudget.report import plural, shown
+from langchain_ctxbudget.replay import contender, replay, split_turns
+from langchain_ctxbudget.report import plural
 from langchain_ctxbudget.stores import DATABASE_FILE, TITLE, Scope
-from langchain_ctxbudget.tokens import PRICES, price_of
+from langchain_ctxbudget.tokens import PRICES, Price, price_of
 
-DEMO_BUDGET = 4_000
-REPLAY_BUDGET = 8_000
-PREVIEW_LINES = 14
-PREVIEW_WIDTH = 160
 QUOTED_CHARACTERS = 400
-KINDS = {"facts": "fact/", "topics": "topic/", "entities": "entity/"}
-"""Kinds of what is known, and how their ids begin."""
+"""The most that is shown of a message that something is known from."""
 DEMO_SESSION = "tool-library"
-HOST = "127.0.0.1"
-PORT = 8642
-Row: TypeAlias = Sequence[str | Text]
-DEFAULT_USER = "me"
-LONGEST_ID = len("00000000-0000-0000-0000-000000000000")
-ACCEPTED = "OpenAI or LangChain messages, or an export of ChatGPT or Claude"
-_TOKENS = re.compile(r"(\d[\d,]*)(k?)", re.IGNORECASE)
+DEMO_CACHE_SECONDS = 86_400
+"""The cache of the bundled conversation stays warm while somebody looks at the dashboard."""
 
 
-def configure(command: str, parser: argparse.ArgumentParser) -> None:
+class Command(NamedTuple):
+    """A command: what adds its options, and what runs it."""
+
+    add_options: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], None]
+
+
+def configure(name: str, parser: argparse.ArgumentParser) -> None:
     """Adds the options of a command, and what runs it."""
-    of_files = {"demo": run_demo, "assemble": run_assemble, "replay": run_replay}
-    of_stores = {"import": run_import, "inspect": run_inspect, "dashboard": run_dashboard}
-    parser.set_defaults(run=(of_files | of_stores)[command])
-    (_add_for_files if command in of_files else _add_for_stores)(command, parser)
+    command = COMMANDS[name]
+    command.add_options(parser)
+    parser.set_defaults(run=command.run)
 
 
-def _add_for_files(command: str, parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    if command == "demo":
-        add("--message", help="ask something else than the demo's question")
-        add("--budget", type=tokens, default=DEMO_BUDGET, metavar="N", help="tokens (default: 4k)")
-    elif command == "assemble":
-        add("--conversation", type=Path, required=True, metavar="FILE", help=ACCEPTED)
-        add("--message", required=True, metavar="TEXT", help="the user's new message")
-        add("--budget", type=tokens, required=True, metavar="N", help="tokens, such as 4000 or 4k")
-    else:
-        add(
-            "file",
-            type=Path,
-            nargs="?",
-            metavar="FILE",
-            help=f"{ACCEPTED} (default: the bundled conversation)",
-        )
-        add(
-            "--budget",
-            type=tokens,
-            metavar="N",
-            help="tokens (default: 8k, or what the settings say)",
-        )
-        add(
-            "--settings",
-            type=Path,
-            metavar="FILE",
-            help="settings below those of the strategies, TOML or JSON",
-        )
-        names = f"of {', '.join(NAMES)}; with another budget: recency@4k (default: %(default)s)"
-        add("--compare", default=",".join(DEFAULT_STRATEGIES), metavar="NAME,...", help=names)
-        add("--price", metavar="MODEL", help="tell costs in US dollars, at the price of this model")
-    if command != "demo":
-        add("--title", help="which conversation, where the file holds several")
-        add("--system", default="", metavar="TEXT", help="a system prompt (default: the file's)")
-        add(
-            "--model",
-            help="count for this model, within its window (default: o200k_base, no window)",
-        )
-    if command != "replay":
-        add(
-            "--allocation",
-            default="elastic",
-            choices=STRATEGIES,
-            help="how the budget is divided (default: elastic)",
-        )
-    add("--json", action="store_true", help="everything as JSON")
-
-
-def _add_for_stores(command: str, parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add(
-        "--store",
-        type=Path,
-        required=command != "dashboard",
-        metavar="FOLDER",
-        help="a folder; `import` makes it",
-    )
-    add("--user", default=DEFAULT_USER, help="whose conversations (default: %(default)s)")
-    if command == "import":
-        add("file", type=Path, metavar="FILE", help=ACCEPTED)
-        add("--title", help="only this conversation")
-        add(
-            "--replace",
-            action="store_true",
-            help="where a stored conversation differs, the file wins",
-        )
-        add("--no-learn", action="store_true", help="do not learn about the user now")
-    elif command == "inspect":
-        add("kind", nargs="?", choices=KINDS, help="default: all of them")
-        add("--json", action="store_true", help="whole records as JSON")
-        change = parser.add_mutually_exclusive_group()
-        change.add_argument(
-            "--text", action="store_true", help="all that is known, as a text to read"
-        )
-        change.add_argument(
-            "--why", metavar="ITEM", help="the messages that a fact, topic or entity is known from"
-        )
-        change.add_argument(
-            "--pin", metavar="ITEM", help="keep it whatever happens, and show it first"
-        )
-        change.add_argument("--unpin", metavar="ITEM", help="take that back")
-        change.add_argument(
-            "--correct", nargs=2, metavar=("ITEM", "TEXT"), help="say it in other words"
-        )
-        change.add_argument(
-            "--delete", metavar="ITEM", help="forget it, or `all`; the messages stay"
-        )
-    else:
-        add(
-            "--demo",
-            action="store_true",
-            help="the bundled conversation, in memory, instead of a store",
-        )
-        add("--port", type=int, default=PORT, help="0 takes a free one (default: %(default)s)")
-        add("--budget", type=tokens, metavar="N", help="tokens of the prompts that are shown")
-        add(
-            "--settings",
-            type=Path,
-            metavar="FILE",
-            help="settings of the application, TOML or JSON",
-        )
-        add("--system", default="", metavar="TEXT", help="the system prompt of the application")
-        add(
-            "--model",
-            help="count for this model, within its window (default: o200k_base, no window)",
-        )
-
-
-def tokens(text: str) -> int:
-    """Reads a number of tokens, as an option has it: `4000`, `12,000` or `4k`."""
-    if found := _TOKENS.fullmatch(text.strip()):
-        return int(found[1].replace(",", "")) * (1_000 if found[2] else 1)
-    raise argparse.ArgumentTypeError(f"{text!r} is no number of tokens, such as 4000 or 4k")
-
-
-def _file_settings(options: argparse.Namespace) -> dict[str, Any]:
-    """Reads the settings in the file, TOML or JSON, that `--settings` names.
-
-    A `--budget` goes before its own.
-    """
-    path: Path | None = options.settings
-    found = dict[str, Any]()
-    try:
-        if path is not None:
-            read = json.loads if path.suffix == ".json" else tomllib.loads
-            found = dict(read(path.read_text(encoding="utf-8")))
-    except (OSError, TypeError, ValueError) as error:
-        raise errors.InvalidSettingsError(f"--settings {path}: {error}") from error
-    return found | ({} if options.budget is None else {"max_context_tokens": options.budget})
-
-
-def _option_settings(options: argparse.Namespace) -> dict[str, Any]:
-    """Returns the settings of the pipeline.
-
-    Nothing is learned, or every run would show something else.
-    """
-    return {"max_context_tokens": options.budget, "allocation": options.allocation, "learn": False}
-
-
-def run_demo(options: argparse.Namespace) -> None:
+def run_demo(arguments: argparse.Namespace) -> None:
     """Assembles and shows the prompt for a question about the bundled conversation."""
     messages = demo.demo_messages()
-    system_prompt = demo.DEMO_SYSTEM_PROMPT
-    with ContextPipeline(
-        {**_option_settings(options), **demo.DEMO_SETTINGS}, system_prompt=system_prompt
-    ) as pipeline:
-        # The turns before the question as well, as an application would: the report tells what
-        # their prompts share.
+    settings = {**options.option_settings(arguments), **demo.DEMO_SETTINGS}
+    with ContextPipeline(settings, system_prompt=demo.DEMO_SYSTEM_PROMPT) as pipeline:
+        # The turns before the question have prompts as well, as in an application: the report
+        # tells what the prompts share.
         replay_last_turns(pipeline, messages, Scope("maya", "demo"))
         context = pipeline.assemble(
-            options.message or demo.DEMO_QUESTION, user_id="maya", conversation_id="demo"
+            arguments.message or demo.DEMO_QUESTION, user_id="maya", conversation_id="demo"
         )
-    _show(context, options)
-    if not (options.json or options.message):
-        newest = contender("recency", options.budget, system_prompt=system_prompt).prompt(
-            messages, context.turn
-        )
-        prompt, trimmed = (
-            "\n".join(one.text for one in made) for made in (context.messages, newest.messages)
-        )
-        tell("")
-        for number, message in enumerate(messages, 1):
-            if message.id in demo.DEMO_EVIDENCE_IDS:
-                found = message.text in prompt
-                state = (
-                    "stands in the prompt word for word"
-                    if found
-                    else "is not in this prompt word for word"
-                )
-                other = "has" if message.text in trimmed else "does not have"
-                where = f"Message {number} of {len(messages)}, which holds the answer,"
-                tell(
-                    f"{where} {state}; trim_messages {other} it.", style="green" if found else "red"
-                )
+    _show(context, arguments)
+    if not arguments.json and not arguments.message:
+        _compare_with_trimming(context, messages, arguments.budget)
 
 
-def run_assemble(options: argparse.Namespace) -> None:
+def _compare_with_trimming(
+    context: AssembledContext, messages: Sequence[BaseMessage], budget: int
+) -> None:
+    """Tells of each message with the answer whether this prompt and `trim_messages` have it."""
+    newest = contender("recency", budget, system_prompt=demo.DEMO_SYSTEM_PROMPT)
+    trimmed = newest.prompt(messages, context.turn)
+    prompt_text = "\n".join(message.text for message in context.messages)
+    trimmed_text = "\n".join(message.text for message in trimmed.messages)
+    tell("")
+    for number, message in enumerate(messages, 1):
+        if message.id not in demo.DEMO_EVIDENCE_IDS:
+            continue
+        if message.text in prompt_text:
+            state = "stands in the prompt word for word"
+            colour = "green"
+        else:
+            state = "is not in this prompt word for word"
+            colour = "red"
+        other = "has" if message.text in trimmed_text else "does not have"
+        tell(
+            f"Message {number} of {len(messages)}, which holds the answer, {state}; "
+            f"trim_messages {other} it.",
+            style=colour,
+        )
+
+
+def run_assemble(arguments: argparse.Namespace) -> None:
     """Assembles and shows the prompt for a message in a conversation of a file."""
-    key, instructions, messages = formats.read_one(options.conversation, options.title)
-    system_prompt = options.system or instructions
-    with ContextPipeline(
-        _option_settings(options), system_prompt=system_prompt, model=options.model
-    ) as pipeline:
-        pipeline.add_messages(messages, user_id=DEFAULT_USER, conversation_id=key)
-        _show(
-            pipeline.assemble(options.message, user_id=DEFAULT_USER, conversation_id=key), options
-        )
-
-
-def _show(context: AssembledContext, options: argparse.Namespace) -> None:
-    report = context.report
-    if options.json:
-        print_json({"messages": messages_to_dict(context.messages), "report": report.to_dict()})
-        return
-    counts = report.coverage_counts()
-    messages = f"{counts['verbatim']:,} of {plural(sum(counts.values()), 'message')} word for word"
-    took = f"{counts['retrieved']:,} looked up, in {sum(report.timings_ms.values()):,.0f} ms and without a model"
-    tell(
-        f"{report.total_tokens:,} of {report.budget_tokens:,} tokens: {messages}, {took}",
-        style="bold",
+    conversation_id, instructions, messages = formats.read_one(
+        arguments.conversation, arguments.title
     )
-    console = Console(highlight=False)
-    console.print(Text(report.to_text(console.width)), soft_wrap=True)
-    console.print()
-    console.rule("[bold]the prompt")
-    for number, message in enumerate(context.messages, 1):
-        console.print(
-            Text(
-                " ".join(filter(None, (f"{number:>3}", message.type, message.name))),
-                style="bold cyan",
-            )
-        )
-        text = printable(plain_text(message))
-        console.print(
-            Text(text if number == len(context.messages) else _shortened(text)), soft_wrap=True
-        )
+    with ContextPipeline(
+        options.option_settings(arguments),
+        system_prompt=arguments.system or instructions,
+        model=arguments.model,
+    ) as pipeline:
+        conversation = pipeline.conversation(conversation_id, user_id=options.DEFAULT_USER)
+        conversation.add(*messages)
+        _show(conversation.assemble(arguments.message), arguments)
 
 
-def _shortened(text: str) -> str:
-    lines = text.splitlines()
-    first = [
-        line if len(line) <= PREVIEW_WIDTH else line[: PREVIEW_WIDTH - 1] + "…"
-        for line in lines[:PREVIEW_LINES]
-    ]
-    if len(lines) > PREVIEW_LINES:
-        first.append(f"… {len(lines) - PREVIEW_LINES} more lines (--json has them)")
-    return "\n".join(first)
+def _show(context: AssembledContext, arguments: argparse.Namespace) -> None:
+    if arguments.json:
+        messages = messages_to_dict(context.messages)
+        print_json({"messages": messages, "report": context.report.to_dict()})
+    else:
+        print_prompt(context)
 
 
-def run_replay(options: argparse.Namespace) -> None:
+def run_replay(arguments: argparse.Namespace) -> None:
     """Replays the conversation, and prints what came of it."""
-    strategies = re.sub(r"(@\d+)k\b", r"\g<1>000", options.compare).split(",")
-    price = price_of(options.price, PRICES) if options.price else None
-    if options.price and price is None:
-        known = ", ".join(sorted(PRICES))
-        raise errors.InputError(
-            f"--price: no price is known for {options.price!r}; there are prices for {known}"
-        )
+    strategies = re.sub(r"(@\d+)k\b", r"\g<1>000", arguments.compare).split(",")
+    price = _price(arguments.price)
     system_prompt = demo.DEMO_SYSTEM_PROMPT
     messages = demo.demo_messages()
-    if options.file is not None:
-        _, system_prompt, messages = formats.read_one(options.file, options.title)
-    settings = {"max_context_tokens": REPLAY_BUDGET, **_file_settings(options)}
+    if arguments.file is not None:
+        _, system_prompt, messages = formats.read_one(arguments.file, arguments.title)
+    settings = {
+        "max_context_tokens": options.REPLAY_BUDGET,
+        **options.file_settings(arguments),
+    }
     with progress_bar() as progress:
         task = progress.add_task("turns", total=len(split_turns(messages)) * len(strategies))
         result = replay(
@@ -309,79 +141,117 @@ def run_replay(options: argparse.Namespace) -> None:
             strategies,
             budget=settings["max_context_tokens"],
             settings=settings,
-            system_prompt=options.system or system_prompt,
-            model=options.model,
+            system_prompt=arguments.system or system_prompt,
+            model=arguments.model,
             price=price,
             on_turn=lambda name, _: progress.update(task, advance=1, description=printable(name)),
         )
-    if options.json:
+    if arguments.json:
         print_json(result.to_dict())
     else:
         sys.stdout.write(printable(f"{result.to_text()}\n"))
 
 
+def _price(model: str | None) -> Price | None:
+    """Returns the price of a model that was asked for by name.
+
+    Raises:
+        InputError: No price is known for it.
+    """
+    if not model:
+        return None
+    price = price_of(model, PRICES)
+    if price is None:
+        models = ", ".join(sorted(PRICES))
+        raise errors.InputError(
+            f"--price: no price is known for {model!r}; there are prices for {models}"
+        )
+    return price
+
+
 @contextmanager
 def _opened(
-    folder: Path, about: Mapping[str, Any], *, is_new: bool = False
+    folder: Path, pipeline_arguments: Mapping[str, Any], *, is_new: bool = False
 ) -> Iterator[ContextPipeline]:
-    """Opens a store, with a pipeline over it that is made of these arguments."""
+    """Opens a store, with a pipeline over it."""
     from langchain_ctxbudget.stores.chroma import ChromaStore  # noqa: PLC0415 - loads chromadb
 
-    if not (is_new or (folder / DATABASE_FILE).is_file()):  # opening it would make it
+    # A store is made by opening it, so a folder without one is refused before.
+    if not is_new and not (folder / DATABASE_FILE).is_file():
         raise errors.StoreError(
             f"There is no store in {folder}: `ctxbudget import FILE --store FOLDER` makes one"
         )
-    with ChromaStore(folder) as store, ContextPipeline(store=store, **about) as pipeline:
+    with (
+        ChromaStore(folder) as store,
+        ContextPipeline(store=store, **pipeline_arguments) as pipeline,
+    ):
         yield pipeline
 
 
-def run_import(options: argparse.Namespace) -> None:
+def run_import(arguments: argparse.Namespace) -> None:
     """Writes the conversations of a file into a store, and learns from them."""
-    user = options.user
-    learn = not options.no_learn
-    conversations = formats.read_conversations(options.file)
-    if options.title:
-        conversations = [formats.pick_conversation(conversations, title=options.title)]
+    user = arguments.user
+    learns = not arguments.no_learn
+    conversations = formats.read_conversations(arguments.file)
+    if arguments.title:
+        conversations = [formats.pick_conversation(conversations, title=arguments.title)]
+    problems: list[str] = []
     with (
-        _opened(options.store, {"settings": {"learn": learn}}, is_new=True) as pipeline,
+        _opened(arguments.store, {"settings": {"learn": learns}}, is_new=True) as pipeline,
         progress_bar() as progress,
     ):
-        new = [
-            found.messages if options.replace else _new_messages(pipeline, found, user)
-            for found in conversations
-        ]
-        task = progress.add_task(
-            "messages", total=sum(len(found.messages) for found in conversations)
-        )
-        write = pipeline.sync if options.replace else pipeline.add_messages
-        for found, messages in zip(conversations, new, strict=True):
-            write(messages, user_id=user, conversation_id=found.conversation_id)
-            if found.title:
-                _name(pipeline, Scope(user, found.conversation_id), found.title)
-            progress.advance(task, len(found.messages))
-        problems = list(_learn(pipeline, conversations, user, progress)) if learn else []
-        learned = {kind: len(items) for kind, items in _known(pipeline, user, KINDS).items()}
+        _write(pipeline, conversations, user, progress, replaces=arguments.replace)
+        if learns:
+            problems = list(_learn(pipeline, conversations, user, progress))
+        known_counts = {kind: len(items) for kind, items in _known(pipeline, user, options.KINDS)}
+
     rows = [
-        (found.conversation_id, found.title or "", f"{len(found.messages):,}")
-        for found in conversations
+        (conversation.conversation_id, conversation.title or "", f"{len(conversation.messages):,}")
+        for conversation in conversations
     ]
-    print_table(
-        f"{options.file.name} → {options.store}", ("conversation", "title", "messages"), rows
-    )
+    title = f"{arguments.file.name} → {arguments.store}"
+    print_table(title, ("conversation", "title", "messages"), rows)
     if problems:
+        failed = plural(len(problems), "conversation")
+        tell(f"{failed} could not be learned from: {problems[0]}", style="red")
+    if not learns:
         tell(
-            f"{plural(len(problems), 'conversation')} could not be learned from: {problems[0]}",
-            style="red",
+            "Nothing was learned from them: "
+            "that is done when a pipeline adds the next message to them."
         )
-    if not learn:
-        tell(
-            "Nothing was learned from them: that is done when a pipeline adds the next message to them."
-        )
-    where = f"--store {shlex.quote(str(options.store))} --user {shlex.quote(user)}"
-    if any(learned.values()):
-        numbers = ", ".join(plural(number, KINDS[kind][:-1]) for kind, number in learned.items())
+    where = f"--store {shlex.quote(str(arguments.store))} --user {shlex.quote(user)}"
+    if any(known_counts.values()):
+        counts = [plural(count, options.KINDS[kind][:-1]) for kind, count in known_counts.items()]
+        numbers = ", ".join(counts)
         tell(f"Known about {user!r}: {numbers}.\nctxbudget inspect {where}")
     tell(f"ctxbudget dashboard {where}")
+
+
+def _write(
+    pipeline: ContextPipeline,
+    conversations: Sequence[formats.ConversationFile],
+    user: str,
+    progress: Progress,
+    *,
+    replaces: bool,
+) -> None:
+    """Writes conversations; none is written where one of them differs from what is stored."""
+    writes: list[Sequence[BaseMessage]] = []
+    for conversation in conversations:
+        if replaces:
+            writes.append(conversation.messages)
+        else:
+            writes.append(_new_messages(pipeline, conversation, user))
+
+    write = pipeline.sync if replaces else pipeline.add_messages
+    total = sum(len(conversation.messages) for conversation in conversations)
+    task = progress.add_task("messages", total=total)
+    for conversation, messages in zip(conversations, writes, strict=True):
+        conversation_id = conversation.conversation_id
+        write(messages, user_id=user, conversation_id=conversation_id)
+        if conversation.title:
+            _name(pipeline, Scope(user, conversation_id), conversation.title)
+        progress.advance(task, len(conversation.messages))
 
 
 def _name(pipeline: ContextPipeline, scope: Scope, title: str) -> None:
@@ -395,14 +265,17 @@ def _learn(
     user: str,
     progress: Progress,
 ) -> Iterator[str]:
-    """Learns from everything new in some conversations, however little, and yields what went wrong."""
+    """Learns from all that is new in some conversations, and yields what went wrong."""
     task = progress.add_task("learned from", total=len(conversations))
-    for found in conversations:
-        pipeline.end_session(user_id=user, conversation_id=found.conversation_id)
+    for conversation in conversations:
+        conversation_id = conversation.conversation_id
+        pipeline.end_session(user_id=user, conversation_id=conversation_id)
         pipeline.flush()
         progress.advance(task)
         worker = pipeline.engine.workspace.learning.worker
-        yield from filter(None, [worker.failure_of(Scope(user, found.conversation_id))])
+        failure = worker.failure_of(Scope(user, conversation_id))
+        if failure:
+            yield failure
 
 
 def _new_messages(
@@ -410,100 +283,112 @@ def _new_messages(
 ) -> list[BaseMessage]:
     """Returns the messages that are not stored yet.
 
-    Refuses a file that differs from the stored conversation.
+    Raises:
+        MessageConflictError: The file differs from the stored conversation.
     """
+    messages = conversation.messages
     stored = pipeline.get_messages(user_id=user, conversation_id=conversation.conversation_id)
-    for number, (known, given) in enumerate(zip(stored, conversation.messages, strict=False), 1):
-        if given.id not in (None, known.id) or fingerprint(known) != fingerprint(given):
+    for number, (before, message) in enumerate(zip(stored, messages, strict=False), 1):
+        has_other_id = message.id not in (None, before.id)
+        if has_other_id or fingerprint(before) != fingerprint(message):
             raise errors.MessageConflictError(
-                f"{conversation.label!r} differs from the stored conversation at message {number} of "
-                f"{len(conversation.messages)}: it was edited, or is another branch. Nothing was imported. "
+                f"{conversation.label!r} differs from the stored conversation at message {number} "
+                f"of {len(messages)}: it was edited, or is another branch. Nothing was imported. "
                 f"--replace lets the file win (messages that it does not have are kept aside)"
             )
-    return conversation.messages[len(stored) :]
+    return messages[len(stored) :]
 
 
-def run_inspect(options: argparse.Namespace) -> None:
+def run_inspect(arguments: argparse.Namespace) -> None:
     """Shows the knowledge about a user, or changes it and shows the change."""
-    with _opened(options.store, {"settings": {"learn": False}}) as pipeline:
+    with _opened(arguments.store, {"settings": {"learn": False}}) as pipeline:
         knowledge = pipeline.knowledge
-        user = options.user
-        if options.text:
+        user = arguments.user
+        if arguments.text:
             tell(knowledge.describe(user_id=user).rstrip())
-        elif options.why:
-            _show_sources(knowledge.why(options.why, user_id=user), options)
-        elif options.delete == "all":
+        elif arguments.why:
+            _show_sources(knowledge.why(arguments.why, user_id=user), arguments)
+        elif arguments.delete == "all":
             knowledge.clear(user_id=user)
             tell(f"All that was known of {user!r} is forgotten. The conversations stay.")
-        elif options.delete:
-            knowledge.delete(options.delete, user_id=user)
-            tell(f"{options.delete} is forgotten. The messages that it comes from stay.")
-        elif options.pin or options.unpin:
-            item = knowledge.pin(
-                options.pin or options.unpin, user_id=user, pinned=bool(options.pin)
-            )
-            tell(f"{item.id} is {'' if item.pinned else 'no longer '}pinned.")
-        elif options.correct:
-            item_id, text = options.correct
+        elif arguments.delete:
+            knowledge.delete(arguments.delete, user_id=user)
+            tell(f"{arguments.delete} is forgotten. The messages that it comes from stay.")
+        elif arguments.pin:
+            item = knowledge.pin(arguments.pin, user_id=user, pinned=True)
+            tell(f"{item.id} is pinned.")
+        elif arguments.unpin:
+            item = knowledge.pin(arguments.unpin, user_id=user, pinned=False)
+            tell(f"{item.id} is no longer pinned.")
+        elif arguments.correct:
+            item_id, text = arguments.correct
             knowledge.edit(item_id, user_id=user, text=text)
             tell(f"{item_id} is corrected.")
         else:
-            _list(pipeline, options)
+            _list(pipeline, arguments)
 
 
-def _known(pipeline: ContextPipeline, user: str, kinds: Iterable[str]) -> dict[str, list[Any]]:
-    return {kind: getattr(pipeline.knowledge, f"list_{kind}")(user_id=user) for kind in kinds}
+def _known(
+    pipeline: ContextPipeline, user: str, kinds: Iterable[str]
+) -> Iterator[tuple[str, list[Any]]]:
+    """Yields each kind of what is known about a user, with its records."""
+    for kind in kinds:
+        yield kind, getattr(pipeline.knowledge, f"list_{kind}")(user_id=user)
 
 
-def _list(pipeline: ContextPipeline, options: argparse.Namespace) -> None:
-    kinds = [options.kind] if options.kind else [*KINDS]
-    if options.json:
-        print_json({"user_id": options.user, **_known(pipeline, options.user, kinds)})
+def _list(pipeline: ContextPipeline, arguments: argparse.Namespace) -> None:
+    """Lists what is known about a user."""
+    user = arguments.user
+    kinds = [arguments.kind] if arguments.kind else [*options.KINDS]
+    if arguments.json:
+        print_json({"user_id": user, **dict(_known(pipeline, user, kinds))})
         return
-    every = pipeline.knowledge.list_known(user_id=options.user)
-    found = {kind: [one for one in every if one.id.startswith(KINDS[kind])] for kind in kinds}
-    for kind in filter(found.get, kinds):
+    items = pipeline.knowledge.list_known(user_id=user)
+    is_empty = True
+    for kind in kinds:
+        prefix = options.KINDS[kind]
         rows = [
-            (one.id, cell(one.text, "pinned" if one.pinned else ""), _day(one.last_said))
-            for one in found[kind]
+            (item.id, cell(item.text, "pinned" if item.pinned else ""), _day(item.last_said))
+            for item in items
+            if item.id.startswith(prefix)
         ]
-        print_table(plural(len(rows), KINDS[kind][:-1]), ("id", "known", "said last"), rows)
-    if not any(found.values()):
-        number = len(pipeline.list_conversations(user_id=options.user))
-        said_of = options.kind or "facts, topics or entities"
-        tell(
-            f"No {said_of} of {options.user!r} in this store; conversations of theirs: {number:,}."
-        )
+        if rows:
+            is_empty = False
+            print_table(plural(len(rows), prefix[:-1]), ("id", "known", "said last"), rows)
+    if is_empty:
+        conversations = len(pipeline.list_conversations(user_id=user))
+        subject = arguments.kind or "facts, topics or entities"
+        tell(f"No {subject} of {user!r} in this store; conversations of theirs: {conversations:,}.")
 
 
-def _day(at: object) -> str:
-    return str(at or "")[: len("2026-01-31")]
+def _day(time: object) -> str:
+    return str(time or "")[: len("2026-01-31")]
 
 
-def _show_sources(sources: Sequence[SourceMessage], options: argparse.Namespace) -> None:
-    if options.json:
-        told = [
-            {**asdict(one), "message": one.message and message_to_dict(one.message)}
-            for one in sources
-        ]
-        print_json({"item_id": options.why, "sources": told})
+def _show_sources(sources: Sequence[SourceMessage], arguments: argparse.Namespace) -> None:
+    """Shows the messages that an item is known from."""
+    item_id = arguments.why
+    if arguments.json:
+        data = []
+        for source in sources:
+            message = source.message and message_to_dict(source.message)
+            data.append({**asdict(source), "message": message})
+        print_json({"item_id": item_id, "sources": data})
         return
-    rows: list[Row] = []
-    for one in sources:
-        said = one.message.text if one.message else "(no longer there)"
-        text = cell(said[:QUOTED_CHARACTERS], "edited since" if one.message and one.changed else "")
-        rows.append(
-            (
-                one.conversation_id,
-                text,
-                _day(one.message and one.message.additional_kwargs.get("created_at")),
-            )
-        )
-    known = f"known from {plural(len(sources), 'message')}" if sources else "said by hand"
-    print_table(f"{options.why}: {known}", ("conversation", "message", "said"), rows)
+    origin = f"known from {plural(len(sources), 'message')}" if sources else "said by hand"
+    rows = [_source_row(source) for source in sources]
+    print_table(f"{item_id}: {origin}", ("conversation", "message", "said"), rows)
 
 
-def run_dashboard(options: argparse.Namespace) -> None:
+def _source_row(source: SourceMessage) -> Row:
+    message = source.message
+    if message is None:
+        return (source.conversation_id, cell("(no longer there)"), "")
+    text = cell(message.text[:QUOTED_CHARACTERS], "edited since" if source.changed else "")
+    return (source.conversation_id, text, _day(message.additional_kwargs.get("created_at")))
+
+
+def run_dashboard(arguments: argparse.Namespace) -> None:
     """Serves the page until the command is stopped."""
     try:
         import uvicorn  # noqa: PLC0415 - needs the extra
@@ -513,56 +398,63 @@ def run_dashboard(options: argparse.Namespace) -> None:
         raise errors.CtxBudgetError(
             "It needs an extra: pip install 'langchain-ctxbudget[dashboard]'"
         ) from error
-    if (options.store is None) != options.demo:
+    if (arguments.store is None) != arguments.demo:
         raise errors.InvalidSettingsError(
             "Say what to show: --store FOLDER, or --demo for the bundled conversation"
         )
-    about = {
-        "settings": _file_settings(options),
-        "system_prompt": options.system,
-        "model": options.model,
+    pipeline_arguments = {
+        "settings": options.file_settings(arguments),
+        "system_prompt": arguments.system,
+        "model": arguments.model,
     }
-    opened = _demo(options.user, about) if options.demo else _opened(options.store, about)
+    if arguments.demo:
+        opened = _opened_demo(arguments.user, pipeline_arguments)
+    else:
+        opened = _opened(arguments.store, pipeline_arguments)
     try:
-        listener = socket.create_server((HOST, options.port))
+        listener = socket.create_server((options.HOST, arguments.port))
     except (OSError, OverflowError) as error:
         raise errors.InvalidSettingsError(
-            f"--port {options.port}: {error}; 0 takes a free one"
+            f"--port {arguments.port}: {error}; 0 takes a free one"
         ) from error
     with listener, opened as pipeline:
-        app = create_app(pipeline, user_id=options.user)
-        server = uvicorn.Server(
-            uvicorn.Config(app, log_level="warning", server_header=False, proxy_headers=False)
-        )
-        place = {
+        app = create_app(pipeline, user_id=arguments.user)
+        config = uvicorn.Config(app, log_level="warning", server_header=False, proxy_headers=False)
+        address = f"http://{options.HOST}:{listener.getsockname()[1]}/"
+        if arguments.demo:
+            address += f"#{_demo_view()}"
+        tell(f"The dashboard of {arguments.user!r} is at {address}\nCtrl-C ends it.")
+        # uvicorn has ended in order before it raises this.
+        with suppress(KeyboardInterrupt):
+            uvicorn.Server(config).run([listener])
+
+
+def _demo_view() -> str:
+    """Returns the part of the address that opens the demo's question and its evidence."""
+    return urlencode(
+        {
             "session": DEMO_SESSION,
             "message": demo.DEMO_QUESTION,
             "part": demo.DEMO_EVIDENCE_IDS[0],
         }
-        look = urlencode(place) if options.demo else ""
-        address = f"http://{HOST}:{listener.getsockname()[1]}/{'#' * bool(look)}{look}"
-        tell(f"The dashboard of {options.user!r} is at {address}\nCtrl-C ends it.")
-        with suppress(KeyboardInterrupt):  # uvicorn has ended in order before it raises this
-            server.run([listener])
+    )
 
 
 @contextmanager
-def _demo(user: str, about: Mapping[str, Any]) -> Iterator[ContextPipeline]:
-    """Opens the bundled conversation, whose last turns had prompts.
-
-    Its cache stays warm while somebody looks.
-    """
-    kept = {
-        "max_context_tokens": DEMO_BUDGET,
+def _opened_demo(user: str, pipeline_arguments: Mapping[str, Any]) -> Iterator[ContextPipeline]:
+    """Opens the bundled conversation, whose last turns had prompts."""
+    settings = {
+        "max_context_tokens": options.DEMO_BUDGET,
         "keep_snapshots": REPLAYED_TURNS,
-        "cache_lifetime_seconds": 86_400,
+        "cache_lifetime_seconds": DEMO_CACHE_SECONDS,
+        **demo.DEMO_SETTINGS,
+        **pipeline_arguments["settings"],
     }
-    kept |= demo.DEMO_SETTINGS
-    own = {
-        "settings": kept | about["settings"],
-        "system_prompt": about["system_prompt"] or demo.DEMO_SYSTEM_PROMPT,
-    }
-    with ContextPipeline(**{**about, **own}) as pipeline:
+    with ContextPipeline(
+        settings,
+        system_prompt=pipeline_arguments["system_prompt"] or demo.DEMO_SYSTEM_PROMPT,
+        model=pipeline_arguments["model"],
+    ) as pipeline:
         for fact in demo.DEMO_FACTS:
             pipeline.knowledge.add_fact(fact, user_id=user, category="identity")
         scope = Scope(user, DEMO_SESSION)
@@ -571,62 +463,12 @@ def _demo(user: str, about: Mapping[str, Any]) -> Iterator[ContextPipeline]:
         yield pipeline
 
 
-# Printing on a terminal: text that does not steer it, tables without frames, progress bars
-
-
-def printable(text: str) -> str:
-    """Returns a text whose control characters, lines and tabs apart, are shown, not obeyed."""
-    return "".join(part if part in "\n\t" else shown(part) for part in re.split(r"([\n\t])", text))
-
-
-def tell(text: str, *, style: str = "", stderr: bool = False) -> None:
-    """Prints a text of any origin, without markup."""
-    Console(stderr=stderr, highlight=False).print(
-        Text(printable(text), style=style), soft_wrap=True
-    )
-
-
-def print_json(data: Mapping[str, Any]) -> None:
-    """Prints data, records in it as plain data."""
-    sys.stdout.write(
-        json.dumps(data, indent=2, default=lambda record: record.model_dump(mode="json")) + "\n"
-    )
-
-
-def progress_bar() -> Progress:
-    """Returns a bar with count and remaining time on standard error, which is not in what may be piped on."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    return Progress(*columns, console=Console(stderr=True))
-
-
-def cell(text: str, note: str = "") -> Text:
-    """Returns a text without markup, with a dim line below it."""
-    return Text(printable(text)).append(f"\n{note}" if note else "", style="dim")
-
-
-def print_table(title: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
-    """Prints an aligned table without frames; the last column is narrow and stands at the right.
-
-    The first column has ids, which stay whole where they are not very long: they are there to be
-    copied.
-    """
-    lines = list(rows)
-    whole = min(LONGEST_ID, max((len(str(row[0])) for row in lines), default=0))
-    drawn = Table(
-        title=printable(title),
-        title_justify="left",
-        title_style="bold",
-        box=box.SIMPLE_HEAD,
-        padding=0,
-    )
-    for place, heading in enumerate(columns[:-1]):
-        drawn.add_column(heading, overflow="fold", min_width=None if place else whole)
-    drawn.add_column(columns[-1], justify="right", no_wrap=True)
-    for row in lines:
-        drawn.add_row(*(value if isinstance(value, Text) else cell(value) for value in row))
-    Console(highlight=False).print(drawn)
+COMMANDS = {
+    "demo": Command(options.add_demo_options, run_demo),
+    "assemble": Command(options.add_assemble_options, run_assemble),
+    "replay": Command(options.add_replay_options, run_replay),
+    "import": Command(options.add_import_options, run_import),
+    "inspect": Command(options.add_inspect_options, run_inspect),
+    "dashboard": Command(options.add_dashboard_options, run_dashboard),
+}
+"""The commands by name."""

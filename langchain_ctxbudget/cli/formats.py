@@ -21,14 +21,19 @@ T = TypeVar("T")
 ACCEPTED = """\
 Accepted are, as JSON or JSONL:
   openai      messages with "role" and "content", or objects with "messages"
-  langchain   messages as messages_to_dict, model_dump or dumps write them, or objects with "messages"
+  langchain   messages as messages_to_dict, model_dump or dumps write them, or objects with \
+"messages"
   chatgpt     conversations.json of a data export: objects with "mapping"
   claude      conversations.json of a data export: objects with "chat_messages\""""
 MOST_LISTED = 20
-TIMES = ("created_at", "create_time", "timestamp")
-MILLISECONDS_FROM = 1e11  # as seconds this is the year 5138, as milliseconds 1973
-TYPED = {"text", "multimodal_text", "code", "execution_output"}
-"""Contents of a ChatGPT export that somebody has said; the others are pages, files and thoughts."""
+"""Conversations that an error lists."""
+TIME_KEYS = ("created_at", "create_time", "timestamp")
+ID_KEYS = ("conversation_id", "thread_id", "id", "uuid")
+TITLE_KEYS = ("title", "name")
+LEAST_MILLISECONDS = 1e11
+"""A number this large is a time in milliseconds (1973 at least); as seconds it is the year 5138."""
+SPOKEN_CONTENT = {"text", "multimodal_text", "code", "execution_output"}
+"""Types of content in a ChatGPT export that somebody said; others are pages, files and thoughts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +41,7 @@ class ConversationFile:
     """One conversation as it was read from a file."""
 
     conversation_id: str
-    """The file's own, else a hash of how the conversation begins, which stays as it grows."""
+    """The file's own, else a hash of the conversation's beginning, which stays as it grows."""
     title: str | None
     messages: list[BaseMessage]
     """In order, with `name` and `additional_kwargs["created_at"]` (ISO 8601) where the file has
@@ -51,7 +56,8 @@ class ConversationFile:
 def read_conversations(path: Path | str) -> list[ConversationFile]:
     """Reads every conversation of a file.
 
-    A `ConversationFormatError` says where it cannot be read.
+    Raises:
+        ConversationFormatError: The file cannot be read as a whole; it says where.
     """
     with _placed(str(path)):
         return parse_conversations(Path(path).read_bytes())
@@ -73,35 +79,44 @@ def pick_conversation(
 ) -> ConversationFile:
     """Returns the only conversation, or the one whose title or id matches.
 
-    An error lists the candidates.
+    Raises:
+        ConversationFormatError: None matches, or several do; it lists the candidates.
     """
-    wanted = (title or "").casefold()
-    fitting = [
-        c for c in conversations if wanted in (c.label.casefold(), c.conversation_id.casefold())
+    matches = _matches(conversations, (title or "").casefold())
+    if len(matches) == 1:
+        return matches[0]
+    name = title or "the file"
+    lines = [f"{name!r} fits {len(matches)} conversations: choose one by its title or id"]
+    for candidate in (matches or conversations)[:MOST_LISTED]:
+        count = len(candidate.messages)
+        lines.append(f"  {candidate.label}  ({candidate.conversation_id}, {count} messages)")
+    raise ConversationFormatError("\n".join(lines))
+
+
+def _matches(conversations: Sequence[ConversationFile], title: str) -> Sequence[ConversationFile]:
+    """Returns the conversations with this title or id, else those whose title holds it."""
+    exact = [
+        conversation
+        for conversation in conversations
+        if title in (conversation.label.casefold(), conversation.conversation_id.casefold())
     ]
-    fitting = fitting or [c for c in conversations if wanted in c.label.casefold()]
-    if len(fitting) == 1:
-        return fitting[0]
-    lines = [
-        f"  {c.label}  ({c.conversation_id}, {len(c.messages)} messages)"
-        for c in fitting or conversations
+    if exact:
+        return exact
+    return [
+        conversation for conversation in conversations if title in conversation.label.casefold()
     ]
-    found = (
-        f"{title or 'the file'!r} fits {len(fitting)} conversations: choose one by its title or id"
-    )
-    raise ConversationFormatError("\n".join([found, *lines[:MOST_LISTED]]))
 
 
 def read_one(path: Path, title: str | None) -> tuple[str, str, list[BaseMessage]]:
-    """Returns the id, the instructions and the other messages of the one conversation that is chosen of a file."""
-    chosen = pick_conversation(read_conversations(path), title=title)
-    instructions, messages = split_instructions(chosen.messages)
-    return chosen.conversation_id, "\n\n".join(instructions), messages
+    """Returns the id, the instructions and the other messages of one conversation of a file."""
+    conversation = pick_conversation(read_conversations(path), title=title)
+    instructions, messages = split_instructions(conversation.messages)
+    return conversation.conversation_id, "\n\n".join(instructions), messages
 
 
 @contextmanager
 def _placed(place: str) -> Iterator[None]:
-    """Puts the place in front of whatever goes wrong inside, and makes a `ConversationFormatError` of it."""
+    """Makes a `ConversationFormatError` of whatever goes wrong inside, with the place in front."""
     try:
         yield
     except (
@@ -125,74 +140,92 @@ def _records(text: str) -> list[Any]:
         if error.msg != "Extra data":
             raise
         value = _each("line", filter(str.strip, text.split("\n")), json.loads)
-    return value if isinstance(value, list) else [value]
+    if isinstance(value, list):
+        return value
+    return [value]
 
 
 def _each(name: str, values: Iterable[Any], read: Callable[[Any], T]) -> list[T]:
     """Reads values one by one; an error names the one that it is about."""
-    found = []
+    results: list[T] = []
     for number, value in enumerate(values, 1):
         with _placed(f"{name} {number}"):
-            found.append(read(value))
-    return found
+            results.append(read(value))
+    return results
 
 
-def _conversation(fields: dict[str, Any]) -> ConversationFile:
-    name = (
-        next((name for name in READERS if name in fields), None)
-        if isinstance(fields, dict)
-        else None
+def _conversation(fields: Any) -> ConversationFile:  # noqa: ANN401 - JSON
+    """Returns the conversation that a JSON object holds."""
+    messages = _each("message", _reader_of(fields)(fields), _message)
+    key = next((fields[key] for key in ID_KEYS if fields.get(key)), None)
+    title = next((fields[key] for key in TITLE_KEYS if isinstance(fields.get(key), str)), None)
+    return ConversationFile(
+        conversation_id=_id_of_beginning(messages) if key is None else str(key),
+        title=title,
+        messages=messages,
     )
-    if name is None:
-        raise ValueError(f"neither a message nor a conversation\n{ACCEPTED}")
-    messages = _each("message", READERS[name](fields), _message)
-    key = next(
-        (fields[one] for one in ("conversation_id", "thread_id", "id", "uuid") if fields.get(one)),
-        None,
-    )
-    if key is None:
-        answer = next(
-            (place for place, one in enumerate(messages) if isinstance(one, AIMessage)),
-            len(messages),
-        )
-        opening = "".join(map(fingerprint, messages[: answer + 1]))
-        key = f"conversation-{digest(opening, 8).hex()}"
-    title = next(
-        (fields[one] for one in ("title", "name") if isinstance(fields.get(one), str)), None
-    )
-    return ConversationFile(conversation_id=str(key), title=title, messages=messages)
+
+
+def _reader_of(fields: Any) -> Callable[[dict[str, Any]], Iterable[Any]]:  # noqa: ANN401 - JSON
+    """Returns the reader of a JSON object, which is told by a field that only its format has."""
+    if isinstance(fields, dict):
+        for name, reader in READERS.items():
+            if name in fields:
+                return reader
+    raise ValueError(f"neither a message nor a conversation\n{ACCEPTED}")
+
+
+def _id_of_beginning(messages: Sequence[BaseMessage]) -> str:
+    """Returns a hash of the messages up to the first answer."""
+    opening = ""
+    for message in messages:
+        opening += fingerprint(message)
+        if isinstance(message, AIMessage):
+            break
+    return f"conversation-{digest(opening, 8).hex()}"
 
 
 def _message(fields: dict[str, Any]) -> BaseMessage:
     """Returns the message that a JSON object holds.
 
-    Fields of OpenAI without a place in it stay in its kwargs.
+    Fields of OpenAI's format that a message has no place for stay in its kwargs.
     """
-    if "role" in fields and fields.get("type") != "chat":  # a `ChatMessage` has both
-        times = [_created_at(fields.get(name)) for name in TIMES]
-        said = {name: value for name, value in fields.items() if name not in TIMES} | next(
-            filter(None, times), {}
-        )
-        if calls := said.get("tool_calls"):  # one without arguments may have an empty text for them
-            functions = (
-                {**call["function"], "arguments": call["function"].get("arguments") or "{}"}
-                for call in calls
-            )
-            said["tool_calls"] = [
-                {**call, "function": one} for call, one in zip(calls, functions, strict=True)
-            ]
-        return convert_to_messages(
-            [{"content": "", **said} if said["role"] == "assistant" else said]
-        )[0]
+    # A `ChatMessage` of LangChain has a role as well.
+    if "role" in fields and fields.get("type") != "chat":
+        return _openai_message(fields)
     data = dict(fields.get("kwargs") or fields.get("data") or fields)
     return messages_from_dict([{"type": data.get("type") or fields["type"], "data": data}])[0]
 
 
+def _openai_message(fields: dict[str, Any]) -> BaseMessage:
+    data = {name: value for name, value in fields.items() if name not in TIME_KEYS}
+    for key in TIME_KEYS:
+        time = _created_at(fields.get(key))
+        if time:
+            data["created_at"] = time
+            break
+    if data.get("tool_calls"):
+        data["tool_calls"] = [_with_arguments(call) for call in data["tool_calls"]]
+    if data["role"] == "assistant":
+        data.setdefault("content", "")
+    return convert_to_messages([data])[0]
+
+
+def _with_arguments(call: dict[str, Any]) -> dict[str, Any]:
+    """Returns a call whose arguments are JSON; without any, some exports have an empty text."""
+    function = call["function"]
+    return {**call, "function": {**function, "arguments": function.get("arguments") or "{}"}}
+
+
 def _of_claude(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for said in fields["chat_messages"]:
-        if said["text"].strip():
-            about = {"id": said.get("uuid"), "created_at": said.get("created_at")}
-            yield {"role": said["sender"], "content": said["text"], **about}
+    for message in fields["chat_messages"]:
+        if message["text"].strip():
+            yield {
+                "role": message["sender"],
+                "content": message["text"],
+                "id": message.get("uuid"),
+                "created_at": message.get("created_at"),
+            }
 
 
 def _of_chatgpt(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -201,29 +234,36 @@ def _of_chatgpt(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
     An export is a tree whose branches are edits and new answers.
     """
     tree = fields["mapping"]
-    place = fields.get("current_node")
+    node = fields.get("current_node")
     path: list[Any] = []
-    while place is not None and len(path) < len(tree):
-        path.append(tree[place].get("message") or {})
-        place = tree[place].get("parent")
-    for said in reversed(path):
-        content = said.get("content") or {}
-        text = "\n".join(
-            part for part in content.get("parts") or [content.get("text")] if isinstance(part, str)
-        )
-        hidden = (said.get("metadata") or {}).get(
-            "is_visually_hidden_from_conversation"
-        ) or said.get("weight") == 0
-        if text.strip() and not hidden and content.get("content_type") in TYPED:
-            role = said["author"]["role"].replace(
-                "tool", "assistant"
-            )  # no call stands before what a tool says
+    while node is not None and len(path) < len(tree):
+        path.append(tree[node].get("message") or {})
+        node = tree[node].get("parent")
+    for message in reversed(path):
+        text = _chatgpt_text(message)
+        if text.strip() and not _is_hidden(message):
+            # What a tool says has no call in front of it, so it counts as the assistant's.
+            role = message["author"]["role"].replace("tool", "assistant")
             yield {
                 "role": role,
                 "content": text,
-                "id": said.get("id"),
-                "created_at": said.get("create_time"),
+                "id": message.get("id"),
+                "created_at": message.get("create_time"),
             }
+
+
+def _chatgpt_text(message: dict[str, Any]) -> str:
+    """Returns what somebody said in a message; nothing for pages, files and thoughts."""
+    content = message.get("content") or {}
+    if content.get("content_type") not in SPOKEN_CONTENT:
+        return ""
+    parts = content.get("parts") or [content.get("text")]
+    return "\n".join(part for part in parts if isinstance(part, str))
+
+
+def _is_hidden(message: dict[str, Any]) -> bool:
+    metadata = message.get("metadata") or {}
+    return bool(metadata.get("is_visually_hidden_from_conversation")) or message.get("weight") == 0
 
 
 READERS: Mapping[str, Callable[[dict[str, Any]], Iterable[Any]]] = {
@@ -234,13 +274,12 @@ READERS: Mapping[str, Callable[[dict[str, Any]], Iterable[Any]]] = {
 """The reader of an object that has a field of this name; it yields messages."""
 
 
-def _created_at(value: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
-    """Returns the time of a message: ISO 8601 as it is written, or Unix seconds or milliseconds.
-
-    Empty without one.
-    """
+def _created_at(value: Any) -> str | None:  # noqa: ANN401 - JSON
+    """Returns the time of a message as ISO 8601; it may be Unix seconds or milliseconds."""
     if isinstance(value, int | float):
-        value = datetime.fromtimestamp(
-            value / 1000 if abs(value) >= MILLISECONDS_FROM else value, UTC
-        ).isoformat()
-    return {"created_at": value} if value and datetime.fromisoformat(value) else {}
+        seconds = value / 1000 if abs(value) >= LEAST_MILLISECONDS else value
+        return datetime.fromtimestamp(seconds, UTC).isoformat()
+    if not value:
+        return None
+    datetime.fromisoformat(value)  # raises a ValueError for what is no time
+    return str(value)

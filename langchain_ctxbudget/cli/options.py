@@ -1,0 +1,210 @@
+"""The options of every command, and the settings that they stand for."""
+
+import argparse
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from langchain_ctxbudget.budget import STRATEGIES
+from langchain_ctxbudget.errors import InvalidSettingsError
+from langchain_ctxbudget.replay import DEFAULT_STRATEGIES, NAMES
+
+DEMO_BUDGET = 4_000
+"""Tokens of the prompts of the bundled conversation."""
+REPLAY_BUDGET = 8_000
+"""Tokens of the prompts of a replay, where neither option nor settings say."""
+HOST = "127.0.0.1"
+PORT = 8642
+DEFAULT_USER = "me"
+KINDS = {"facts": "fact/", "topics": "topic/", "entities": "entity/"}
+"""Kinds of what is known, and how their ids begin."""
+ACCEPTED = "OpenAI or LangChain messages, or an export of ChatGPT or Claude"
+_TOKENS = re.compile(r"(\d[\d,]*)(k?)", re.IGNORECASE)
+
+
+def add_demo_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `ctxbudget demo`."""
+    parser.add_argument("--message", help="ask something else than the demo's question")
+    parser.add_argument(
+        "--budget", type=tokens, default=DEMO_BUDGET, metavar="N", help="tokens (default: 4k)"
+    )
+    _add_allocation(parser)
+    _add_json(parser)
+
+
+def add_assemble_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `ctxbudget assemble`."""
+    parser.add_argument("--conversation", type=Path, required=True, metavar="FILE", help=ACCEPTED)
+    parser.add_argument("--message", required=True, metavar="TEXT", help="the user's new message")
+    parser.add_argument(
+        "--budget",
+        type=tokens,
+        required=True,
+        metavar="N",
+        help="tokens, such as 4000 or 4k",
+    )
+    _add_conversation(parser)
+    _add_allocation(parser)
+    _add_json(parser)
+
+
+def add_replay_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `ctxbudget replay`."""
+    parser.add_argument(
+        "file",
+        type=Path,
+        nargs="?",
+        metavar="FILE",
+        help=f"{ACCEPTED} (default: the bundled conversation)",
+    )
+    parser.add_argument(
+        "--budget", type=tokens, metavar="N", help="tokens (default: 8k, or what the settings say)"
+    )
+    parser.add_argument(
+        "--settings",
+        type=Path,
+        metavar="FILE",
+        help="settings below those of the strategies, TOML or JSON",
+    )
+    parser.add_argument(
+        "--compare",
+        default=",".join(DEFAULT_STRATEGIES),
+        metavar="NAME,...",
+        help=f"of {', '.join(NAMES)}; with another budget: recency@4k (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--price", metavar="MODEL", help="tell costs in US dollars, at the price of this model"
+    )
+    _add_conversation(parser)
+    _add_json(parser)
+
+
+def add_import_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `ctxbudget import`."""
+    _add_store(parser, required=True)
+    parser.add_argument("file", type=Path, metavar="FILE", help=ACCEPTED)
+    parser.add_argument("--title", help="only this conversation")
+    parser.add_argument(
+        "--replace",
+        action="store_true",
+        help="where a stored conversation differs, the file wins",
+    )
+    parser.add_argument("--no-learn", action="store_true", help="do not learn about the user now")
+
+
+def add_inspect_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `ctxbudget inspect`."""
+    _add_store(parser, required=True)
+    parser.add_argument("kind", nargs="?", choices=KINDS, help="default: all of them")
+    parser.add_argument("--json", action="store_true", help="whole records as JSON")
+    action = parser.add_mutually_exclusive_group()
+    action.add_argument("--text", action="store_true", help="all that is known, as a text to read")
+    action.add_argument(
+        "--why", metavar="ITEM", help="the messages that a fact, topic or entity is known from"
+    )
+    action.add_argument("--pin", metavar="ITEM", help="keep it whatever happens, and show it first")
+    action.add_argument("--unpin", metavar="ITEM", help="take that back")
+    action.add_argument(
+        "--correct", nargs=2, metavar=("ITEM", "TEXT"), help="say it in other words"
+    )
+    action.add_argument("--delete", metavar="ITEM", help="forget it, or `all`; the messages stay")
+
+
+def add_dashboard_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `ctxbudget dashboard`."""
+    _add_store(parser, required=False)
+    parser.add_argument(
+        "--demo",
+        action="store_true",
+        help="the bundled conversation, in memory, instead of a store",
+    )
+    parser.add_argument(
+        "--port", type=int, default=PORT, help="0 takes a free one (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--budget", type=tokens, metavar="N", help="tokens of the prompts that are shown"
+    )
+    parser.add_argument(
+        "--settings", type=Path, metavar="FILE", help="settings of the application, TOML or JSON"
+    )
+    parser.add_argument(
+        "--system", default="", metavar="TEXT", help="the system prompt of the application"
+    )
+    _add_model(parser)
+
+
+def _add_conversation(parser: argparse.ArgumentParser) -> None:
+    """Adds what says which conversation of a file is meant, and for which model."""
+    parser.add_argument("--title", help="which conversation, where the file holds several")
+    parser.add_argument(
+        "--system", default="", metavar="TEXT", help="a system prompt (default: the file's)"
+    )
+    _add_model(parser)
+
+
+def _add_model(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--model",
+        help="count for this model, within its window (default: o200k_base, no window)",
+    )
+
+
+def _add_allocation(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--allocation",
+        default="elastic",
+        choices=STRATEGIES,
+        help="how the budget is divided (default: elastic)",
+    )
+
+
+def _add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="everything as JSON")
+
+
+def _add_store(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    parser.add_argument(
+        "--store",
+        type=Path,
+        required=required,
+        metavar="FOLDER",
+        help="a folder; `import` makes it",
+    )
+    parser.add_argument(
+        "--user", default=DEFAULT_USER, help="whose conversations (default: %(default)s)"
+    )
+
+
+def tokens(text: str) -> int:
+    """Reads a number of tokens, as an option has it: `4000`, `12,000` or `4k`."""
+    match = _TOKENS.fullmatch(text.strip())
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of tokens, such as 4000 or 4k")
+    number = int(match[1].replace(",", ""))
+    return number * 1_000 if match[2] else number
+
+
+def file_settings(options: argparse.Namespace) -> dict[str, Any]:
+    """Returns the settings in the file that `--settings` names; a `--budget` goes before its own.
+
+    Raises:
+        InvalidSettingsError: The file cannot be read.
+    """
+    settings: dict[str, Any] = {}
+    path: Path | None = options.settings
+    if path is not None:
+        read = json.loads if path.suffix == ".json" else tomllib.loads
+        try:
+            settings = dict(read(path.read_text(encoding="utf-8")))
+        except (OSError, TypeError, ValueError) as error:
+            raise InvalidSettingsError(f"--settings {path}: {error}") from error
+    if options.budget is not None:
+        settings["max_context_tokens"] = options.budget
+    return settings
+
+
+def option_settings(options: argparse.Namespace) -> dict[str, Any]:
+    """Returns the settings of a pipeline that learns nothing, so that every run shows the same."""
+    return {"max_context_tokens": options.budget, "allocation": options.allocation, "learn": False}

@@ -1,0 +1,126 @@
+"""Printing on a terminal: text that does not steer it, tables without frames, progress bars."""
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from langchain_ctxbudget.messages import plain_text
+from langchain_ctxbudget.prompt import AssembledContext
+from langchain_ctxbudget.report import plural, shown
+
+Row: TypeAlias = Sequence[str | Text]
+PREVIEW_LINES = 14
+"""Lines of a message that are printed; those of the newest one are printed all."""
+PREVIEW_COLUMNS = 160
+LONGEST_ID = len("00000000-0000-0000-0000-000000000000")
+
+
+def printable(text: str) -> str:
+    """Returns a text whose control characters, lines and tabs apart, are shown, not obeyed."""
+    parts = re.split(r"([\n\t])", text)
+    return "".join(part if part in "\n\t" else shown(part) for part in parts)
+
+
+def tell(text: str, *, style: str = "", stderr: bool = False) -> None:
+    """Prints a text of any origin, without markup."""
+    console = Console(stderr=stderr, highlight=False)
+    console.print(Text(printable(text), style=style), soft_wrap=True)
+
+
+def print_json(data: Mapping[str, Any]) -> None:
+    """Prints data, records in it as plain data."""
+    text = json.dumps(data, indent=2, default=lambda record: record.model_dump(mode="json"))
+    sys.stdout.write(f"{text}\n")
+
+
+def progress_bar() -> Progress:
+    """Returns a bar with count and remaining time.
+
+    It stands on standard error, so that it is not in what is piped on.
+    """
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+    )
+
+
+def cell(text: str, note: str = "") -> Text:
+    """Returns a text without markup, with a dim line below it."""
+    line = f"\n{note}" if note else ""
+    return Text(printable(text)).append(line, style="dim")
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
+    """Prints an aligned table without frames; the last column is narrow and stands at the right.
+
+    The first column has ids, which stay whole where they are not very long: they are there to be
+    copied.
+    """
+    lines = list(rows)
+    table = Table(
+        title=printable(title),
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        padding=0,
+    )
+    id_columns = max((len(str(row[0])) for row in lines), default=0)
+    table.add_column(columns[0], overflow="fold", min_width=min(LONGEST_ID, id_columns))
+    for heading in columns[1:-1]:
+        table.add_column(heading, overflow="fold")
+    table.add_column(columns[-1], justify="right", no_wrap=True)
+    for row in lines:
+        table.add_row(*(value if isinstance(value, Text) else cell(value) for value in row))
+    Console(highlight=False).print(table)
+
+
+def print_prompt(context: AssembledContext) -> None:
+    """Prints a prompt: one line that sums it up, its report, and its messages in short."""
+    report = context.report
+    counts = report.coverage_counts()
+    total = plural(sum(counts.values()), "message")
+    milliseconds = sum(report.timings_ms.values())
+    tell(
+        f"{report.total_tokens:,} of {report.budget_tokens:,} tokens: "
+        f"{counts['verbatim']:,} of {total} word for word, {counts['retrieved']:,} looked up, "
+        f"in {milliseconds:,.0f} ms and without a model",
+        style="bold",
+    )
+    console = Console(highlight=False)
+    console.print(Text(report.to_text(console.width)), soft_wrap=True)
+    console.print()
+    console.rule("[bold]the prompt")
+    for number, message in enumerate(context.messages, 1):
+        parts = [f"{number:>3}", message.type]
+        if message.name:
+            parts.append(message.name)
+        console.print(Text(" ".join(parts), style="bold cyan"))
+        text = printable(plain_text(message))
+        is_newest = number == len(context.messages)
+        console.print(Text(text if is_newest else _shortened(text)), soft_wrap=True)
+
+
+def _shortened(text: str) -> str:
+    """Returns the first lines of a text, the long ones cut."""
+    lines = text.splitlines()
+    preview = [_shortened_line(line) for line in lines[:PREVIEW_LINES]]
+    if len(lines) > PREVIEW_LINES:
+        preview.append(f"… {len(lines) - PREVIEW_LINES} more lines (--json has them)")
+    return "\n".join(preview)
+
+
+def _shortened_line(line: str) -> str:
+    if len(line) <= PREVIEW_COLUMNS:
+        return line
+    return line[: PREVIEW_COLUMNS - 1] + "…"
