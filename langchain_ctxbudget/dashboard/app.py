@@ -1,6 +1,4 @@
-"""The dashboard as an ASGI application.
-
-Its page, a JSON API made of one table, and a guard in front of both.
+"""The dashboard as an ASGI application: its page, a JSON API, and a guard in front of both.
 
 A page of another site must not reach the dashboard through its visitor's browser. So requests that
 a browser marks as another site's are refused, and changes are made by JSON alone, which no form
@@ -50,8 +48,8 @@ MOST_BODY_BYTES = 256 * 1024
 """The most bytes of a body that are read; the longest text that an operation takes has half as
 many, escaped."""
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": POLICY,
@@ -77,7 +75,7 @@ OPERATIONS: tuple[tuple[str, str, Callable[..., Awaitable[Any]]], ...] = (
     ("POST", f"{API}/known/forget", DashboardService.forget),
     ("GET", f"{API}/known/why", DashboardService.why),
 )
-"""What is asked is said by the types of the service's methods."""
+"""Method, path and operation; the parameters of an operation are those of the service's method."""
 _log = logging.getLogger(__name__)
 
 
@@ -107,146 +105,170 @@ def create_app(pipeline: ContextPipeline, *, user_id: str | UserOf) -> Starlette
         return FileResponse(STATIC / "page.html")
 
     async def guarded(request: Request, call_next: RequestResponseEndpoint) -> Response:
-        answer = _refusal(request, local_only=not callable(user_id)) or await call_next(request)
+        refusal = _refusal(request, local_only=not callable(user_id))
+        answer = refusal or await call_next(request)
         answer.headers.update(HEADERS)
         return answer
 
     api = [
-        Route(path, _endpoint(how, handler, service, user_id), methods=[how])
-        for how, path, handler in OPERATIONS
+        Route(path, _endpoint(method, operation, service, user_id), methods=[method])
+        for method, path, operation in OPERATIONS
     ]
     app = Starlette(
         routes=[Route("/", page), Mount("/assets", StaticFiles(directory=STATIC)), *api],
         middleware=[Middleware(BaseHTTPMiddleware, dispatch=guarded)],
         exception_handlers={HTTPException: _not_routed},
     )
-    app.router.redirect_slashes = False  # what is asked for would stand in a header
+    # A redirect would put the path that was asked for into a header.
+    app.router.redirect_slashes = False
     return app
 
 
 def _endpoint(
-    how: str,
-    handler: Callable[..., Awaitable[Any]],
+    method: str,
+    operation: Callable[..., Awaitable[Any]],
     service: DashboardService,
     user_id: str | UserOf,
 ) -> Callable[[Request], Awaitable[Response]]:
-    _, _, *asked = signature(handler).parameters
-    checked = validate_call(config=ConfigDict(arbitrary_types_allowed=True, strict=how == "POST"))(
-        handler
-    )
+    """Returns the function that answers the requests of an operation."""
+    _, _, *parameters = signature(operation).parameters
+    config = ConfigDict(arbitrary_types_allowed=True, strict=method == "POST")
+    checked_operation = validate_call(config=config)(operation)
 
-    async def answered(request: Request) -> Response:
+    async def answer(request: Request) -> Response:
+        user = await _user_of(request, user_id)
+        if not isinstance(user, str) or not user:
+            return _problem(NOT_SIGNED_IN, "Nobody is signed in")
+        if method == "POST":
+            # A form of another site can send other types, but not this one.
+            if _media_type(request) != "application/json":
+                return _problem(NO_JSON, "Send the body as application/json")
+            arguments = TypeAdapter(dict[str, Any]).validate_json(await _body_of(request))
+        else:
+            given = {**request.query_params, **request.path_params}
+            arguments = {name: given[name] for name in parameters if name in given}
+        result = to_jsonable_python(await checked_operation(service, user, **arguments))
+        # JSON in ASCII: texts may hold what UTF-8 cannot.
+        data = json.dumps(result, separators=(",", ":"), allow_nan=False)
+        return Response(data, media_type="application/json")
+
+    async def endpoint(request: Request) -> Response:
         try:
-            user = await _user_of(request, user_id)
-            if not isinstance(user, str) or not user:
-                return _told(NOT_SIGNED_IN, "Nobody is signed in")
-            if how == "POST":
-                if (
-                    request.headers.get("content-type", "").partition(";")[0].strip().lower()
-                    != "application/json"
-                ):
-                    return _told(
-                        NO_JSON, "Send the body as application/json"
-                    )  # other sites can send other kinds
-                given = TypeAdapter(dict[str, Any]).validate_json(await _body_of(request))
-            else:
-                given = {**request.query_params, **request.path_params}
-                given = {name: given[name] for name in asked if name in given}
-            found = await checked(service, user, **given)
-            data = json.dumps(to_jsonable_python(found), separators=(",", ":"), allow_nan=False)
-            return Response(
-                data, media_type="application/json"
-            )  # in ASCII: texts may hold what UTF-8 cannot
-        except Exception as error:  # noqa: BLE001 - a store, embeddings or a user's function raise whatever they like
-            return _refused(error, handler.__name__)
+            return await answer(request)
+        # A store, embeddings or the application's function raise whatever they like.
+        except Exception as error:  # noqa: BLE001
+            return _refused(error, operation.__name__)
 
-    return answered
+    return endpoint
+
+
+def _media_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 async def _user_of(request: Request, user_id: str | UserOf) -> object:
-    """Returns what the application says of who asks; its function may be async."""
+    """Returns the user of a request as the application gives it; its function may be async."""
     if not callable(user_id):
         return user_id
     user = user_id(request)
-    return await user if isawaitable(user) else user
+    if isawaitable(user):
+        return await user
+    return user
 
 
 async def _body_of(request: Request) -> bytes:
     """Returns the body of a request.
 
-    Raises an `HTTPException` as soon as it is known to be too large.
+    Raises:
+        HTTPException: The body is too large, as soon as that is known.
     """
+    limit = f"at most {MOST_BODY_BYTES:,} are read"
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > MOST_BODY_BYTES:
-        raise HTTPException(
-            TOO_LARGE, f"The body has {int(declared):,} bytes; at most {MOST_BODY_BYTES:,} are read"
-        )
+        raise HTTPException(TOO_LARGE, f"The body has {int(declared):,} bytes; {limit}")
     body = bytearray()
-    async for chunk in request.stream():  # a chunked body does not say how long it is
+    # A chunked body does not say how long it is.
+    async for chunk in request.stream():
         body += chunk
         if len(body) > MOST_BODY_BYTES:
-            more = f"The body has {len(body):,} bytes or more; at most {MOST_BODY_BYTES:,} are read"
-            raise HTTPException(TOO_LARGE, more)
+            raise HTTPException(TOO_LARGE, f"The body has {len(body):,} bytes or more; {limit}")
     return bytes(body)
 
 
-def _refused(error: Exception, asked: str) -> Response:
+def _refused(error: Exception, operation: str) -> Response:
+    """Returns the answer to a request that failed; what the caller did not cause is logged."""
     if isinstance(error, ValidationError):
-        problems = (
-            f"{'.'.join(map(str, one['loc']))}: {one['msg'].lower()}" for one in error.errors()
-        )
-        return _told(BAD, "; ".join(dict.fromkeys(problems)))
+        problems = [
+            f"{'.'.join(map(str, problem['loc']))}: {problem['msg'].lower()}"
+            for problem in error.errors()
+        ]
+        return _problem(BAD, "; ".join(dict.fromkeys(problems)))
     if isinstance(error, BudgetError):
-        return _told(
-            CONFLICT, f"{error.problem.removesuffix(':')}. {error.advice}", floors=error.floors
-        )
+        text = f"{error.problem.removesuffix(':')}. {error.advice}"
+        return _problem(CONFLICT, text, floors=error.floors)
     if isinstance(error, HTTPException):
-        return _told(error.status_code, error.detail)
+        return _problem(error.status_code, error.detail)
     if isinstance(error, InputError):
-        return _told(BAD, str(error))
-    _log.error("The dashboard could not answer %s", asked, exc_info=error)
-    return _told(
+        return _problem(BAD, str(error))
+    _log.error("The dashboard could not answer %s", operation, exc_info=error)
+    return _problem(
         UNAVAILABLE,
         "The store, or a part of the pipeline, cannot be used; the server's log says why",
     )
 
 
 async def _not_routed(_request: Request, error: Exception) -> Response:
-    return _told(getattr(error, "status_code", UNAVAILABLE), str(getattr(error, "detail", error)))
+    return _problem(
+        getattr(error, "status_code", UNAVAILABLE), str(getattr(error, "detail", error))
+    )
 
 
-def _told(status: int, problem: str, **more: object) -> Response:
-    return JSONResponse({"error": problem, **more}, status)
+def _problem(status: int, text: str, **more: object) -> Response:
+    return JSONResponse({"error": text, **more}, status)
 
 
 def _refusal(request: Request, *, local_only: bool) -> Response | None:
     """Returns why a request is not answered; None where nothing is wrong."""
     if local_only and not _is_loopback(",".join(request.headers.getlist("host"))):
-        return _told(
+        return _problem(
             MISDIRECTED, "This dashboard is this machine's own; it does not go by that name"
         )
     if local_only and request.client is not None and not _is_loopback(request.client.host):
-        return _told(FORBIDDEN, "Only this machine is answered")
-    below = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
-    is_page = request.method in ("GET", "HEAD") and below in (
-        "",
-        "/",
-    )  # to which other sites may link
-    host = request.headers.get("host", "")
+        return _problem(FORBIDDEN, "Only this machine is answered")
+    if _is_page(request) or _is_of_own_site(request):
+        return None
+    return _problem(FORBIDDEN, "Requests of another site are not answered")
+
+
+def _is_page(request: Request) -> bool:
+    """Tells whether a request is for the page, to which other sites may link."""
+    path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+    return request.method in ("GET", "HEAD") and path in ("", "/")
+
+
+def _is_of_own_site(request: Request) -> bool:
+    """Tells whether a browser marks a request as this site's, or nothing marks it."""
+    if request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+        return False
     origin = request.headers.get("origin")
-    is_own = request.headers.get("sec-fetch-site", "none") in ("same-origin", "none")
-    is_own = is_own and (origin is None or origin.lower().partition("://")[2] == host.lower())
-    return (
-        None if is_page or is_own else _told(FORBIDDEN, "Requests of another site are not answered")
-    )
+    if origin is None:
+        return True
+    host = request.headers.get("host", "")
+    return origin.lower().partition("://")[2] == host.lower()
 
 
 def _is_loopback(host: str) -> bool:
-    """Tells if a host name or address (with or without a port) is this machine."""
+    """Tells whether a host name or address, with or without a port, is this machine."""
     try:
-        name = (
-            host if host.count(":") > 1 and "[" not in host else urlsplit(f"//{host}").hostname
-        ) or ""
+        name = _host_name(host)
         return name == "localhost" or ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
+
+
+def _host_name(host: str) -> str:
+    """Returns a host without its port; an IPv6 address with one stands in brackets."""
+    is_bare_ipv6 = host.count(":") > 1 and "[" not in host
+    if is_bare_ipv6:
+        return host
+    return urlsplit(f"//{host}").hostname or ""

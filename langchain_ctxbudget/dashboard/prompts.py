@@ -1,0 +1,216 @@
+"""A prompt as the page shows it: message by message, each in parts.
+
+A part belongs to a layer and an item, and a cache has it or not. Headings and fences belong to a
+layer and to no item; what belongs to no layer has none.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import IntEnum
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeAlias
+
+from langchain_core.messages import BaseMessage
+
+from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
+from langchain_ctxbudget.messages import fingerprint, plain_text
+from langchain_ctxbudget.prompt import Prompt
+from langchain_ctxbudget.report import JOINED, ContextReport, ReportItem
+
+Shown: TypeAlias = dict[str, Any]
+"""A message: its role, name, tokens and parts; a part has `layer`, `item`, `text` and `cached`."""
+SYSTEM_PROMPT = "system prompt"
+"""The id of the item that the system prompt is."""
+_IN_SYSTEM = (Layer.IDENTITY, Layer.PREFERENCES, Layer.ARC)
+
+
+class Piece(NamedTuple):
+    """A text that may stand in a message, and whose it is."""
+
+    layer: str
+    item: str
+    text: str
+
+
+class Part(NamedTuple):
+    """A range of characters of a message, and whose it is."""
+
+    layer: str | None
+    item: str | None
+    start: int
+    end: int
+
+
+class Quotation(NamedTuple):
+    """The text of an item as far as it is still kept, and the role of the message that said it."""
+
+    text: str
+    role: str = ""
+
+
+class Place(IntEnum):
+    """Where an item stands in a prompt, in order."""
+
+    SYSTEM = 0
+    SUMMARY = 1
+    AS_SENT = 2
+    """In the background of an earlier message; a report does not say of which."""
+    HISTORY = 3
+    TURN = 4
+
+
+def exact(prompt: Prompt) -> list[Shown]:
+    """Returns the messages of a prompt that was just made, word for word."""
+    plan = prompt.plan
+    messages = prompt.context.messages
+    previous = plan.cached.messages if plan.cached else ()
+    cached_lengths = _cached_lengths(messages, previous)
+    shown: list[Shown] = []
+    for message, pieces, cached in zip(messages, _pieces(prompt), cached_lengths, strict=True):
+        text = plain_text(message)
+        shown.append(
+            {
+                "role": message.type,
+                "name": message.name,
+                "tokens": plan.counter.count_message(message),
+                "parts": list(_shown_parts(text, pieces, cached)),
+            }
+        )
+    return shown
+
+
+def _cached_lengths(
+    messages: Sequence[BaseMessage], previous: Sequence[BaseMessage]
+) -> Iterator[int]:
+    """Yields how many characters of each message a cache has.
+
+    It has all messages up to the first that differs, and of that one the beginning.
+    """
+    cached = deque(previous)
+    for message in messages:
+        if not cached:
+            yield 0
+            continue
+        before = cached.popleft()
+        text = plain_text(message)
+        if fingerprint(message) == fingerprint(before):
+            yield len(text)
+        else:
+            cached.clear()
+            yield _common_characters(text, plain_text(before))
+
+
+def _common_characters(first: str, second: str) -> int:
+    """Returns the length of the common beginning of two texts."""
+    for position, (one, other) in enumerate(zip(first, second, strict=False)):
+        if one != other:
+            return position
+    return min(len(first), len(second))
+
+
+def _shown_parts(text: str, pieces: Sequence[Piece], cached: int) -> Iterator[dict[str, Any]]:
+    """Yields the parts of a message; a part that a cache has in part is two."""
+    for part in _parts(text, pieces):
+        border = min(max(part.start, cached), part.end)
+        for start, end in pairwise(sorted({part.start, border, part.end})):
+            yield {
+                "layer": part.layer,
+                "item": part.item,
+                "text": text[start:end],
+                "cached": end <= cached,
+            }
+
+
+def _pieces(prompt: Prompt) -> Iterator[list[Piece]]:
+    """Yields what each message holds, in the order in which prompts are built."""
+    content = prompt.plan.content
+    groups = [(Layer.HISTORY, group) for group in content.bare_history]
+    groups += [(Layer.MESSAGE, group) for group in content.turn]
+    dialogue = sum(len(group.messages) for _, group in groups)
+    for message in prompt.context.messages[: len(prompt.context.messages) - dialogue]:
+        if message.type == "system":
+            around = (part for part in content.fragments if part.layer != Layer.HISTORY)
+            system_prompt = Piece(Layer.IDENTITY, SYSTEM_PROMPT, content.system_prompt)
+            yield [system_prompt, *_fragment_pieces(around)]
+        else:
+            yield _fragment_pieces(content.summary)
+    for layer, group in groups:
+        background: Sequence[Fragment] = ()
+        if layer == Layer.HISTORY:
+            background = content.backgrounds.get(group.positions[0], ())
+        elif content.asked in group.positions:
+            background = (*content.volatile, *content.turn_work)
+        name = JOINED.join(message.id or message.type for message in group.messages)
+        for number, message in enumerate(group.messages):
+            own = Piece(layer, name, plain_text(message))
+            # The background stands in front of the first message of its group.
+            yield [*_fragment_pieces(background), own] if number == 0 else [own]
+
+
+def _fragment_pieces(fragments: Iterable[Fragment]) -> list[Piece]:
+    return [Piece(part.layer, part.id, part.text.strip("\n")) for part in fragments]
+
+
+def _parts(text: str, pieces: Sequence[Piece]) -> Iterator[Part]:
+    """Yields the parts of a text; what stands between two items frames the second."""
+    reached = 0
+    for piece in pieces:
+        start = text.find(piece.text, reached) if piece.text else -1
+        if start < 0:
+            continue
+        if start > reached:
+            yield Part(piece.layer, None, reached, start)
+        reached = start + len(piece.text)
+        yield Part(piece.layer, piece.item, start, reached)
+    if reached < len(text) or not pieces:
+        yield Part(None, None, reached, len(text))
+
+
+def outlined(report: ContextReport, quoted: Callable[[str, ReportItem], Quotation]) -> list[Shown]:
+    """Returns the messages of a prompt of which only the report is left.
+
+    It is not known what a cache had of them.
+
+    Args:
+        report: of the prompt.
+        quoted: returns the text of a layer's item.
+    """
+    items = [
+        (_place_of(layer.layer, item), layer.layer, item)
+        for layer in report.layers
+        for item in layer.items
+        if item.status is not Status.OMITTED
+    ]
+    items.sort(key=lambda entry: (entry[0], entry[1] == Layer.MESSAGE))
+    shown: list[Shown] = []
+    last_place = None
+    for place, layer, item in items:
+        quotation = quoted(layer, item)
+        if place != last_place or place is Place.HISTORY:
+            role = _role_of(place, quotation)
+            shown.append({"role": role, "name": None, "tokens": 0, "parts": []})
+            last_place = place
+        message = shown[-1]
+        message["tokens"] += item.tokens
+        message["parts"].append(
+            {"layer": layer, "item": item.id, "text": quotation.text, "cached": None}
+        )
+    return shown
+
+
+def _role_of(place: Place, quotation: Quotation) -> str:
+    if place is Place.HISTORY:
+        return quotation.role
+    if place is Place.SYSTEM:
+        return "system"
+    return "human"
+
+
+def _place_of(layer: str, item: ReportItem) -> Place:
+    if item.reason is Reason.AS_SENT:
+        return Place.AS_SENT
+    if layer == Layer.HISTORY:
+        return Place.SUMMARY if item.reason is Reason.SUMMARY else Place.HISTORY
+    if layer in _IN_SYSTEM:
+        return Place.SYSTEM
+    return Place.TURN
