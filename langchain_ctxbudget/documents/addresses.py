@@ -1,7 +1,7 @@
 """Whether a string is the path of a file or the address of a page, and not the text of a document.
 
-A text that is taken for a path is refused with an error that says how to give it; a path that is
-taken for a text is kept in silence, and nobody finds what stands in the file. So what could well be
+A text that is taken for a path is refused with an error that says how to give it. A path that is
+taken for a text is stored in silence, and nobody finds what the file says. So what could well be
 either is taken for a path.
 """
 
@@ -44,7 +44,7 @@ _PAUSE = re.compile(r"[,;:]\s")
 
 
 def is_address(text: str) -> bool:
-    """Returns True for the address of a page and nothing else, such as `https://example.com/x.html`."""
+    """Returns True for the address of a page alone, such as `https://example.com/x.html`."""
     return len(text) <= MOST_CHARACTERS and _ADDRESS.fullmatch(text.strip()) is not None
 
 
@@ -52,23 +52,18 @@ def exists(text: str) -> bool:
     """Returns True for the path of a file or a folder that is there."""
     if not text.strip() or "\n" in text or len(text) > MOST_CHARACTERS:
         return False
-    with suppress(
-        OSError, ValueError, RuntimeError
-    ):  # a name too long, a NUL, a home that nobody has
+    # A name may be too long, have a NUL, or a home that nobody has.
+    with suppress(OSError, ValueError, RuntimeError):
         return Path(text).exists() or Path(text).expanduser().exists()
     return False
 
 
 def looks_like_path(text: str) -> bool:
-    """Returns True for one line that is written as a path is, whether there is such a file or not."""
+    """Returns True for one line that is written as a path is, even if there is no such file."""
     line = text.strip()
-    if (
-        not line
-        or "\n" in line
-        or "://" in line
-        or len(line) > MOST_CHARACTERS
-        or _END_OF_SENTENCE.search(line)
-    ):
+    if not line or len(line) > MOST_CHARACTERS:
+        return False
+    if "\n" in line or "://" in line or _END_OF_SENTENCE.search(line):
         return False
     root = _ROOT.match(line)
     has_blanks = len(line.split()) > 1
@@ -88,7 +83,7 @@ def _is_relative_path(word: str) -> bool:
 
 
 def _is_file_with_blanks(line: str) -> bool:
-    """Returns True for `docs/My notes.md` and `My notes.md`, not for a sentence that ends with a file's name."""
+    """Returns True for `docs/My notes.md`, not for a sentence that ends with a file's name."""
     words = line.split()
     if _PAUSE.search(line):
         return False

@@ -11,17 +11,18 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from typing import Any, cast
 
 import numpy as np
+from cachetools import LRUCache
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, GetOp, Item, SearchItem, SearchOp
 from numpy.typing import NDArray
 from pydantic import Field
 
 from langchain_ctxbudget.flow import Flow, batch, embed, embed_query, in_thread, with_fallback
-from langchain_ctxbudget.messages import fold, mentions, one_line, remembering, terms
+from langchain_ctxbudget.messages import fold, mentions, one_line, terms
 from langchain_ctxbudget.search import (
     Candidate,
     CentredVectors,
@@ -32,7 +33,7 @@ from langchain_ctxbudget.search import (
     highest,
 )
 from langchain_ctxbudget.stores import ROOT, Record, has_index, label, read_all, require_id
-from langchain_ctxbudget.worker import keep_newest, new_mutex
+from langchain_ctxbudget.worker import new_mutex
 
 SHARED = "shared"
 """The label of everyone's documents; no user's label, since those end with `~`."""
@@ -41,11 +42,15 @@ LEAST_POOL = 50
 """At least this many chunks are taken by words, and as many by vectors, so that both can change the
 order."""
 NAMED_DOCUMENTS = 3
+"""The most documents that messages name."""
 KEPT_OWNERS = 64
-NAME_CHARACTERS = 3
+"""Owners whose documents are kept in memory."""
+SHORTEST_NAME = 3
+"""Characters; a shorter name names nothing."""
 READ_CHARACTERS = 50_000
-"""A shorter name names nothing; the part of a message that is searched for names."""
+"""The part of a message that is searched for names."""
 _SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*://(?:www\.)?", re.IGNORECASE)
+_QUOTATION_MARKS = (('"', '"'), ("“", "”"), ("«", "»"), ("「", "」"))
 _log = logging.getLogger(__name__)
 
 
@@ -106,41 +111,55 @@ class PartRecord(Record):
 
 def beside(given: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """Merges metadata; a given value under one of our names goes to `given_` and that name."""
-    return {
-        **{f"given_{name}" if name in own else name: value for name, value in given.items()},
-        **own,
-    }
+    merged: dict[str, Any] = {}
+    for name, value in given.items():
+        key = f"given_{name}" if name in own else name
+        merged[key] = value
+    return {**merged, **own}
 
 
 @dataclass
 class _Shelf:
-    """An owner's documents as far as they were read.
-
-    Keys are hashes, so no text can be out of date.
-    """
+    """An owner's documents as far as they were read; keys are hashes, so no text is out of date."""
 
     owner: str
     mark: str
     records: tuple[DocumentInfo, ...]
     texts: dict[str, PartRecord] = field(default_factory=dict)
     rows: dict[str, Vectors] = field(default_factory=dict)
-    """Vectors; zeros where the embeddings gave no usable one."""
+    """Vectors of chunks; zeros where the embeddings gave no usable one."""
     candidates: dict[str, Candidate] = field(default_factory=dict)
     lexical: LexicalIndex | None = None
+    """The words of all chunks; None until somebody searches."""
     vectors: CentredVectors | None = None
-    """Both of all chunks; None until somebody searches."""
+    """The vectors of all chunks; None until somebody searches by meaning here."""
 
     @cached_property
     def chunks(self) -> dict[str, tuple[DocumentInfo, int]]:
-        """Document and place of each chunk, by key, in order.
-
-        Of a passage that comes twice, the first.
-        """
-        found: dict[str, tuple[DocumentInfo, int]] = {}
+        """Document and place of each chunk, by key, in order; of equal chunks, of the first."""
+        chunks: dict[str, tuple[DocumentInfo, int]] = {}
         for record in self.records:
             for place, key in enumerate(record.parts):
-                found.setdefault(f"{record.id}/{key}", (record, place))
-        return found
+                chunks.setdefault(f"{record.id}/{key}", (record, place))
+        return chunks
+
+    def take_over(self, old: "_Shelf") -> None:
+        """Takes over what is known of chunks that are still there."""
+        self.texts = {key: old.texts[key] for key in self.chunks if key in old.texts}
+        self.rows = {key: old.rows[key] for key in self.chunks if key in old.rows}
+
+    def text_of(self, key: str) -> str:
+        """Returns the text of a chunk; empty where the store does not have it."""
+        return self.texts[key].text if key in self.texts else ""
+
+    def candidate(self, key: str) -> Candidate:
+        """Returns a chunk as a candidate for a prompt."""
+        candidate = self.candidates.get(key)
+        if candidate is None:
+            record, place = self.chunks[key]
+            candidate = _candidate(record, place, self.texts[key])
+            self.candidates[key] = candidate
+        return candidate
 
 
 class Catalogue:
@@ -148,7 +167,7 @@ class Catalogue:
 
     def __init__(self, store: BaseStore) -> None:
         self.store = store
-        self._shelves: dict[str, _Shelf] = {}
+        self._shelves: LRUCache[str, _Shelf] = LRUCache(KEPT_OWNERS)
         self._mutex = new_mutex()
 
     def forget(self, owner: str) -> None:
@@ -159,40 +178,47 @@ class Catalogue:
     def named(
         self, user_id: str, texts: Sequence[str], *, max_tokens: int
     ) -> Flow[list[tuple[Candidate | None, Candidate]]]:
-        """Returns documents of a user and of everyone that messages (oldest first) name, the last named first.
+        """Returns the documents of a user and of everyone that messages name, the last named first.
 
-        Each is its whole text, or None where it has more than `max_tokens`, and its summary.
+        Args:
+            user_id: the user.
+            texts: of the messages, oldest first.
+            max_tokens: the most tokens of a document that is returned whole.
+
+        Returns:
+            Each document whole, or None where it is too long, and its summary.
         """
         shelves = yield from self._read((owner_of(user_id), SHARED))
         records = [(shelf.owner, record) for shelf in shelves for record in shelf.records]
         names = [names_of(record.title, record.source) for _, record in records]
-        found: list[tuple[Candidate | None, Candidate]] = []
+        documents: list[tuple[Candidate | None, Candidate]] = []
         for number in newest_mentions(names, texts)[:NAMED_DOCUMENTS]:
-            owner, one = records[number]
+            owner, record = records[number]
             summary = Candidate(
-                id=one.id,
+                id=record.id,
                 source="documents",
-                text=one.summary,
-                title=one.title,
-                date=one.date,
+                text=record.summary,
+                title=record.title,
+                date=record.date,
                 kind="explicit",
             )
-            text = (yield from self.whole_text(owner, one)) if one.tokens <= max_tokens else None
-            found.append((None if text is None else replace(summary, text=text), summary))
-        return found
+            whole = None
+            if record.tokens <= max_tokens:
+                text = yield from self.whole_text(owner, record)
+                if text is not None:
+                    whole = replace(summary, text=text)
+            documents.append((whole, summary))
+        return documents
 
     def listed(self, owner: str) -> Flow[list[DocumentInfo]]:
         """Returns an owner's documents, by source, as copies."""
-        return [
-            record.model_copy(deep=True)
-            for shelf in (yield from self._read([owner]))
-            for record in shelf.records
-        ]
+        shelves = yield from self._read([owner])
+        return [record.model_copy(deep=True) for shelf in shelves for record in shelf.records]
 
     def whole_text(self, owner: str, record: DocumentInfo) -> Flow[str | None]:
         """Returns a document's text exactly as it was given; None where it is not there."""
-        found = yield from self.parts(owner, [f"{record.id}/{record.hash}"])
-        return next((part.text for part in found.values()), None)
+        parts = yield from self.parts(owner, [f"{record.id}/{record.hash}"])
+        return next((part.text for part in parts.values()), None)
 
     def search(
         self,
@@ -206,19 +232,25 @@ class Catalogue:
         """Returns the chunks of owners' documents that a query is about, best first.
 
         Each comes with its `tokens`, its `lexical` score (BM25), its `dense` one (cosine, or None),
-        and its `score`: both scaled to 0 to 1 and averaged. Problems are logged and added to
-        `failures`.
+        and its `score`: both scaled to 0 to 1 and averaged.
+
+        Args:
+            owners: their labels.
+            query: the words to look for.
+            limit: the most chunks.
+            embeddings: for a store without an index.
+            failures: a list that takes what went wrong; it is logged as well.
         """
         shelves = yield from self._read(owners)
         if not shelves or limit < 1 or not query.strip():
             return []
         pool = max(LEAST_POOL, 2 * limit)
         problems: list[str] = []
-        lexical = dict[str, float]()
-        dense = dict[str, float]()
+        lexical: dict[str, float] = {}
         for shelf in shelves:
             index = yield from self._words(shelf, problems)
             lexical |= _best([*shelf.chunks], index.scores(terms(query)), pool, above=0)
+        dense: dict[str, float] = {}
         nearest: Flow[dict[str, float]] | None = None
         if has_index(self.store):
             nearest = self._nearest(shelves, query, pool)
@@ -232,75 +264,63 @@ class Catalogue:
             _log.warning("%s", problem)
         if failures is not None:
             failures += problems
-        scores = _fused(lexical, dense)
-        found: list[tuple[Candidate, dict[str, Any]]] = []
-        for shelf in shelves:
-            for key in scores.keys() & shelf.texts.keys():
-                candidate = shelf.candidates.get(key) or _candidate(
-                    *shelf.chunks[key], shelf.texts[key]
-                )
-                shelf.candidates[key] = candidate
-                own = {
-                    "tokens": shelf.texts[key].tokens,
-                    "score": scores[key],
-                    "dense": dense.get(key),
-                }
-                found.append((candidate, {**own, "lexical": round(lexical.get(key, 0.0), 6)}))
-        found.sort(
-            key=lambda it: (-it[1]["score"], it[0].metadata["source"], it[0].id, it[0].place)
-        )
-        return found[:limit]
+        return _results(shelves, lexical, dense)[:limit]
 
     def _read(self, owners: Sequence[str]) -> Flow[list[_Shelf]]:
         """Returns the shelves of owners, up to date; owners without documents are left out."""
         marks = yield from batch(self.store, [GetOp(namespace(owner), MARK) for owner in owners])
-        shelves = []
+        shelves: list[_Shelf] = []
         for owner, item in zip(owners, cast("list[Item | None]", marks), strict=True):
             if item is None:
                 self.forget(owner)
                 continue
+            # The mark was read before what it marks, so it is never newer.
             mark = str(item.value.get("mark"))
             with self._mutex:
                 shelf = self._shelves.get(owner)
-            if (
-                shelf is None or shelf.mark != mark
-            ):  # the mark was read before what it marks, so it is never newer
-                items = yield from read_all(self.store, namespace(owner, "manifest"))
-                records = [DocumentInfo.read(one.value, f"document {one.key!r}") for one in items]
-                old = shelf
-                shelf = _Shelf(
-                    owner, mark, tuple(sorted(records, key=lambda it: (it.source, it.id)))
-                )
-                if old:  # what is known of chunks that are still there
-                    shelf.texts = {key: old.texts[key] for key in shelf.chunks if key in old.texts}
-                    shelf.rows = {key: old.rows[key] for key in shelf.chunks if key in old.rows}
+            if shelf is None or shelf.mark != mark:
+                shelf = yield from self._new_shelf(owner, mark, shelf)
             with self._mutex:
-                keep_newest(self._shelves, owner, shelf, KEPT_OWNERS)
-            shelves += [shelf] if shelf.records else []
+                self._shelves[owner] = shelf
+            if shelf.records:
+                shelves.append(shelf)
         return shelves
+
+    def _new_shelf(self, owner: str, mark: str, old: _Shelf | None) -> Flow[_Shelf]:
+        """Reads the records of an owner's documents."""
+        items = yield from read_all(self.store, namespace(owner, "manifest"))
+        records = [DocumentInfo.read(item.value, f"document {item.key!r}") for item in items]
+        records.sort(key=lambda record: (record.source, record.id))
+        shelf = _Shelf(owner, mark, tuple(records))
+        if old is not None:
+            shelf.take_over(old)
+        return shelf
 
     def parts(self, owner: str, keys: Sequence[str]) -> Flow[dict[str, PartRecord]]:
         """Returns those parts that are there, by `document/hash`, in order."""
-        gets = [
-            GetOp(namespace(owner, "parts", document), name)
-            for document, name in (key.split("/") for key in keys)
-        ]
-        read = zip(
-            keys, cast("list[Item | None]", (yield from batch(self.store, gets))), strict=True
-        )
-        return {key: PartRecord.read(item.value, f"part {key!r}") for key, item in read if item}
+        gets = []
+        for key in keys:
+            document, name = key.split("/")
+            gets.append(GetOp(namespace(owner, "parts", document), name))
+        items = cast("list[Item | None]", (yield from batch(self.store, gets)))
+        return {
+            key: PartRecord.read(item.value, f"part {key!r}")
+            for key, item in zip(keys, items, strict=True)
+            if item
+        }
 
     def _words(self, shelf: _Shelf, problems: list[str]) -> Flow[LexicalIndex]:
         """Returns an index of the words of a shelf's chunks; none is read twice."""
-        index = shelf.lexical or LexicalIndex()
-        if shelf.lexical is None:
-            shelf.texts |= yield from self.parts(
-                shelf.owner, [key for key in shelf.chunks if key not in shelf.texts]
-            )
-            texts = [shelf.texts[key].text if key in shelf.texts else "" for key in shelf.chunks]
-            yield in_thread(lambda: index.extend(map(terms, texts)))
+        index = shelf.lexical
+        if index is None:
+            index = LexicalIndex()
+            unread = [key for key in shelf.chunks if key not in shelf.texts]
+            shelf.texts |= yield from self.parts(shelf.owner, unread)
+            texts = [shelf.text_of(key) for key in shelf.chunks]
+            yield in_thread(partial(index.extend, map(terms, texts)))
             shelf.lexical = index
-        if lost := sum(key not in shelf.texts for key in shelf.chunks):
+        lost = sum(key not in shelf.texts for key in shelf.chunks)
+        if lost:
             problems.append(
                 f"{lost} chunks are not in the store; delete their documents and add them again"
             )
@@ -312,42 +332,69 @@ class Catalogue:
         results = yield from batch(
             self.store, [SearchOp(where, query=query, limit=limit) for where in places]
         )
-        found: dict[str, float] = {}
+        similarities: dict[str, float] = {}
         for shelf, items in zip(shelves, cast("list[list[SearchItem]]", results), strict=True):
             for item in items:
                 key = f"{item.namespace[-1]}/{item.key}"
                 # An item without a score was not compared; one outside of the manifest was left
                 # behind by a writer.
                 if item.score is not None and key in shelf.chunks:
-                    found[key] = round(float(item.score), 6)
+                    similarities[key] = round(float(item.score), 6)
                     shelf.texts[key] = PartRecord.read(item.value, f"part {key!r}")
-        return found
+        return similarities
 
     def _similar(
         self, shelves: Sequence[_Shelf], query: str, limit: int, embeddings: Embeddings
     ) -> Flow[dict[str, float]]:
-        """Returns cosines of vectors that this process makes, each once, after the mean of the chunks is taken off."""
+        """Returns cosines of vectors that this process makes, each once."""
         width = next((shelf.vectors.width for shelf in shelves if shelf.vectors), 0)
         target = as_query((yield from embed_query(embeddings, query)), width)
         for shelf in shelves:
             if shelf.vectors is None:
                 missing = [key for key in shelf.chunks if key not in shelf.rows]
-                texts = [shelf.texts[key].text if key in shelf.texts else "" for key in missing]
-                new = comparable((yield from embed(embeddings, texts)), target.size)
-                shelf.rows |= dict(zip(missing, new, strict=True))
-                vectors = CentredVectors()
-                vectors.extend(np.stack([shelf.rows[key] for key in shelf.chunks]))
-                shelf.vectors = vectors
-        # A few chunks have no mean worth taking off: those of the smaller owner are compared with
-        # the larger one's.
-        made = sorted(
-            ((it.vectors, it.chunks) for it in shelves if it.vectors), key=lambda it: len(it[1])
-        )
-        *others, (largest, _) = made
-        scores = largest.compared(
-            np.concatenate([it.at() for it, _ in others]) if others else None
-        ).cosines(target)
-        return _best([key for _, keys in made for key in keys], scores, limit, above=-np.inf)
+                texts = [shelf.text_of(key) for key in missing]
+                vectors = comparable((yield from embed(embeddings, texts)), target.size)
+                shelf.rows |= dict(zip(missing, vectors, strict=True))
+                shelf.vectors = CentredVectors()
+                shelf.vectors.extend(np.stack([shelf.rows[key] for key in shelf.chunks]))
+        return _cosines(shelves, target, limit)
+
+
+def _cosines(shelves: Sequence[_Shelf], target: Vectors, limit: int) -> dict[str, float]:
+    """Returns the highest cosines of all chunks, after the mean of the chunks is taken off.
+
+    A few chunks have no mean worth taking off: those of the smaller owners are compared with the
+    mean of the largest one's.
+    """
+    searched = [shelf for shelf in shelves if shelf.vectors]
+    searched.sort(key=lambda shelf: len(shelf.chunks))
+    keys = [key for shelf in searched for key in shelf.chunks]
+    *smaller, largest = [shelf.vectors for shelf in searched if shelf.vectors]
+    others = np.concatenate([vectors.at() for vectors in smaller]) if smaller else None
+    return _best(keys, largest.compared(others).cosines(target), limit, above=-np.inf)
+
+
+def _results(
+    shelves: Sequence[_Shelf], lexical: Mapping[str, float], dense: Mapping[str, float]
+) -> list[tuple[Candidate, dict[str, Any]]]:
+    """Returns the chunks that have a score, best first, with what they were ranked by."""
+    scores = _fused(lexical, dense)
+    results: list[tuple[Candidate, dict[str, Any]]] = []
+    for shelf in shelves:
+        for key in scores.keys() & shelf.texts.keys():
+            about = {
+                "tokens": shelf.texts[key].tokens,
+                "score": scores[key],
+                "dense": dense.get(key),
+                "lexical": round(lexical.get(key, 0.0), 6),
+            }
+            results.append((shelf.candidate(key), about))
+
+    def rank(result: tuple[Candidate, dict[str, Any]]) -> tuple[float, str, str, int]:
+        candidate, about = result
+        return -about["score"], candidate.metadata["source"], candidate.id, candidate.place
+
+    return sorted(results, key=rank)
 
 
 def _candidate(record: DocumentInfo, place: int, part: PartRecord) -> Candidate:
@@ -368,72 +415,75 @@ def _best(
     keys: Sequence[str], scores: NDArray[np.float64], limit: int, *, above: float
 ) -> dict[str, float]:
     """Returns the highest scores; of equal ones, the first."""
-    return {
-        keys[at]: float(scores[at])
-        for at in highest(np.flatnonzero(scores > above), scores, limit).tolist()
-    }
+    best = highest(np.flatnonzero(scores > above), scores, limit)
+    return {keys[position]: float(scores[position]) for position in best.tolist()}
 
 
 def _fused(lexical: Mapping[str, float], dense: Mapping[str, float]) -> dict[str, float]:
-    """Averages both, scaled to 0 to 1; where all are alike, each is 1, or 0 where they are 0."""
-
-    def scaled(scores: Mapping[str, float]) -> dict[str, float]:
-        low = min(scores.values(), default=0.0)
-        high = max(scores.values(), default=0.0)
-        return {
-            key: (score - low) / (high - low) if high > low else float(score > 0)
-            for key, score in scores.items()
-        }
-
-    parts = [scaled(one) for one in ({**dict.fromkeys(dense, 0.0), **lexical}, dense) if one]
+    """Averages both scores, scaled to 0 to 1; of words, what was found by meaning alone has 0."""
+    by_words = {**dict.fromkeys(dense, 0.0), **lexical}
+    scaled = [_scaled(scores) for scores in (by_words, dense) if scores]
     return {
-        key: round(sum(one.get(key, 0.0) for one in parts) / len(parts), 6)
-        for key in dict(lexical) | dict(dense)
+        key: round(sum(scores.get(key, 0.0) for scores in scaled) / len(scaled), 6)
+        for key in {**lexical, **dense}
     }
 
 
-@remembering(4_096)
-def names_of(title: str, source: str) -> list[str]:
-    """Returns what a document is called, folded.
+def _scaled(scores: Mapping[str, float]) -> dict[str, float]:
+    """Scales scores to 0 to 1; where all are alike, each is 1, or 0 where they are 0."""
+    low = min(scores.values())
+    high = max(scores.values())
+    if high == low:
+        return {key: float(score > 0) for key, score in scores.items()}
+    return {key: (score - low) / (high - low) for key, score in scores.items()}
 
-    Its address or path, the name of its file, its title.
+
+@lru_cache(maxsize=4_096)
+def names_of(title: str, source: str) -> tuple[str, ...]:
+    """Returns the names of a document, folded: its address or path, its file's name, its title.
 
     Other parts of a path could be any word and do not count; a title of one word counts in
     quotation marks only.
     """
     place = fold(_SCHEME.sub("", source.replace("\\", "/"))).strip("/")
-    called = one_line(fold(title))
     file = place.rpartition("/")[2]
-    names = (
-        [place, file]
-        if "." in file and "\n" not in place
-        else [place]
-        if _SCHEME.match(source)
-        else []
-    )
-    names += (
-        [called]
-        if re.search(r"[\W_]", called)
-        else [f"{a}{called}{b}" for a, b in ('""', "“”", "«»", "「」")]
-    )
-    return [name for name in names if len(name) >= NAME_CHARACTERS]
+    names: list[str] = []
+    if "." in file and "\n" not in place:
+        names = [place, file]
+    elif _SCHEME.match(source):
+        names = [place]
+    folded_title = one_line(fold(title))
+    if re.search(r"[\W_]", folded_title):
+        names.append(folded_title)
+    else:
+        names += [f"{opening}{folded_title}{closing}" for opening, closing in _QUOTATION_MARKS]
+    return tuple(name for name in names if len(name) >= SHORTEST_NAME)
 
 
 def newest_mentions(names: Sequence[Sequence[str]], texts: Sequence[str]) -> list[int]:
-    """Returns the numbers of the documents that messages (oldest first) name, the last named first.
+    """Returns the numbers of the documents that messages name, the last named first.
 
     Where several files have the same name, only those whose whole path is named count.
+
+    Args:
+        names: of each document.
+        texts: of the messages, oldest first.
     """
-    found: dict[int, None] = {}
+    numbers: dict[int, None] = {}
     for text in reversed(texts):
-        said = one_line(fold(text[:READ_CHARACTERS]))
-        fitting: dict[int, str] = {}
-        for number, of_one in enumerate(names):
-            if fits := [name for name in of_one if name in said and mentions(said, [name])]:
-                fitting[number] = max(fits, key=len)
-        files = {name.rpartition("/")[2] for name in fitting.values() if "/" in name}
-        places = sorted(
-            (said.find(name), number) for number, name in fitting.items() if name not in files
-        )
-        found |= dict.fromkeys(number for _, number in places)
-    return list(found)
+        numbers |= dict.fromkeys(_mentioned(names, one_line(fold(text[:READ_CHARACTERS]))))
+    return list(numbers)
+
+
+def _mentioned(names: Sequence[Sequence[str]], text: str) -> list[int]:
+    """Returns the numbers of the documents that a text names, in the order of their places."""
+    longest: dict[int, str] = {}
+    for number, document_names in enumerate(names):
+        mentioned = [name for name in document_names if name in text and mentions(text, [name])]
+        if mentioned:
+            longest[number] = max(mentioned, key=len)
+    files = {name.rpartition("/")[2] for name in longest.values() if "/" in name}
+    places = sorted(
+        (text.find(name), number) for number, name in longest.items() if name not in files
+    )
+    return [number for _, number in places]

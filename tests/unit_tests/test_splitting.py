@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from langchain_ctxbudget import TiktokenCounter
 from langchain_ctxbudget.documents.catalogue import names_of, newest_mentions
-from langchain_ctxbudget.documents.knowledge_base import extract, markdown_parts, split
+from langchain_ctxbudget.documents.splitting import extract, markdown_parts, split
 
 COUNTER = TiktokenCounter()
 
