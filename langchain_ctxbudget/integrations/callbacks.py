@@ -1,7 +1,4 @@
-"""`ContextUsageHandler`.
-
-A callback handler that corrects a pipeline's counts by what the provider measured.
-"""
+"""`ContextUsageHandler`: corrects a pipeline's counts by what the provider measured."""
 
 import logging
 from collections.abc import Iterator
@@ -11,6 +8,7 @@ from itertools import chain
 from typing import Any
 from uuid import UUID
 
+from cachetools import LRUCache
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import LLMResult
@@ -18,33 +16,31 @@ from langchain_core.outputs import LLMResult
 from langchain_ctxbudget.errors import InputError, checks_names
 from langchain_ctxbudget.pipeline import ContextPipeline
 from langchain_ctxbudget.report import ContextReport
-from langchain_ctxbudget.worker import keep_newest, new_mutex
+from langchain_ctxbudget.worker import new_mutex
 
-_RUNS = 256
-"""The most runs under way; the oldest may never end."""
+_MOST_RUNS = 256
+"""The most runs under way that are remembered; the oldest may never end."""
 _logger = logging.getLogger(__name__)
-_left_to_others = ContextVar(
-    "whether somebody else observes the usage of the calls that begin here", default=False
-)
+_is_observed_elsewhere = ContextVar("is_observed_elsewhere", default=False)
+"""True where somebody else observes the usage of the calls that begin."""
 
 
 @contextmanager
 def observed_elsewhere() -> Iterator[None]:
     """Makes handlers ignore calls that begin inside, whose usage somebody else observes."""
-    token = _left_to_others.set(True)
+    token = _is_observed_elsewhere.set(True)
     try:
         yield
     finally:
-        _left_to_others.reset(token)
+        _is_observed_elsewhere.reset(token)
 
 
 class ContextUsageHandler(BaseCallbackHandler):
     """Gives the usage that a model reports back to the pipeline that made its prompt.
 
-    See `observe_usage`.
-
-    One handler serves all runs: `model.invoke(messages, config={"callbacks": [handler]})`. Where a
-    model streams, it must report its usage (`stream_usage=True`). Calls of the middleware, which
+    It calls `ContextPipeline.observe_usage`. One handler serves all runs:
+    `model.invoke(messages, config={"callbacks": [handler]})`. A model that streams must report its
+    usage (`stream_usage=True`). Calls of the middleware, which
     observes usage by itself, are ignored, and so are those whose prompt is not one of the
     pipeline's latest, word for word: `pipeline.usage.record` counts them. `observed` is the number
     of usages that the pipeline has taken; others are in the log, with the reason.
@@ -59,7 +55,7 @@ class ContextUsageHandler(BaseCallbackHandler):
         super().__init__()
         self.observed = 0
         self._pipeline = pipeline
-        self._runs: dict[UUID, ContextReport] = {}
+        self._runs: LRUCache[UUID, ContextReport] = LRUCache(_MOST_RUNS)
         self._mutex = new_mutex()
 
     def on_chat_model_start(
@@ -71,7 +67,7 @@ class ContextUsageHandler(BaseCallbackHandler):
         **kwargs: Any,
     ) -> None:
         """Remembers the prompt that the run answers."""
-        if _left_to_others.get():
+        if _is_observed_elsewhere.get():
             return
         report = self._pipeline.engine.recent.find(messages[0])
         if report is None:
@@ -80,16 +76,13 @@ class ContextUsageHandler(BaseCallbackHandler):
             )
             return
         with self._mutex:
-            keep_newest(self._runs, run_id, report, _RUNS)
+            self._runs[run_id] = report
 
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
         """Gives the usage of the answer to the pipeline."""
         with self._mutex:
             report = self._runs.pop(run_id, None)
-        said = (getattr(one, "message", None) for one in chain.from_iterable(response.generations))
-        answer = next(
-            (one for one in said if isinstance(one, AIMessage) and one.usage_metadata), None
-        )
+        answer = _answer_with_usage(response)
         if report is None or answer is None:
             return
         try:
@@ -104,3 +97,12 @@ class ContextUsageHandler(BaseCallbackHandler):
         """Forgets the run: it has no usage."""
         with self._mutex:
             self._runs.pop(run_id, None)
+
+
+def _answer_with_usage(response: LLMResult) -> AIMessage | None:
+    """Returns the first message of a response that tells its usage."""
+    for generation in chain.from_iterable(response.generations):
+        message = getattr(generation, "message", None)
+        if isinstance(message, AIMessage) and message.usage_metadata:
+            return message
+    return None

@@ -1,7 +1,4 @@
-"""`BudgetedChatMessageHistory`.
-
-A conversation of a pipeline as LangChain's chat message history, and its window.
-"""
+"""`BudgetedChatMessageHistory`: a conversation as LangChain's chat message history."""
 
 import logging
 from collections.abc import Sequence
@@ -13,7 +10,7 @@ from langchain_core.messages import BaseMessage, HumanMessage
 from langchain_ctxbudget import prompt as prompts
 from langchain_ctxbudget.budget import Layer
 from langchain_ctxbudget.errors import BudgetTooSmallError, InputError, checks_names, require_count
-from langchain_ctxbudget.flow import Flow, twins
+from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.history import CONTEXT_INTRO, Conversation, HistoryPlan, compact
 from langchain_ctxbudget.integrations.options import require_pipeline
 from langchain_ctxbudget.messages import newest_that_fit, with_short_call_ids
@@ -21,6 +18,7 @@ from langchain_ctxbudget.pipeline import ContextPipeline, Engine
 from langchain_ctxbudget.prompt import Content, Request
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import Scope
+from langchain_ctxbudget.tokens import TokenCounter
 
 ARC_SHARE = 0.08
 """The most of a window that the arc takes."""
@@ -30,14 +28,12 @@ _log = logging.getLogger(__name__)
 
 @checks_names()
 class BudgetedChatMessageHistory(BaseChatMessageHistory):
-    """A conversation that is kept whole and read within a number of tokens.
+    """A conversation of a shared pipeline that is kept whole and read within a number of tokens.
 
-    A view of it, over a shared pipeline.
-
-    With `max_tokens`, `messages` is what fits (`window`), so that `RunnableWithMessageHistory` sends no more
-    than that, and `all_messages` is everything that was said. Without it, both are everything; only `all_messages` has
-    ids of calls that are too long for the pipeline's model. For new code, see `build_context_graph` and
-    `ContextPipeline`, which also retrieve and report.
+    With `max_tokens`, `messages` is what fits (`window`), so that `RunnableWithMessageHistory`
+    sends no more than that, and `all_messages` is everything that was said. Without it, both are
+    everything; only `all_messages` has ids of calls that are too long for the pipeline's model. For
+    new code, see `build_context_graph` and `ContextPipeline`, which also retrieve and report.
 
     Example:
         >>> from langchain_core.messages import AIMessage
@@ -63,7 +59,13 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
     ) -> None:
         """Names a conversation (`session_id` in LangChain's terms).
 
-        `messages` has at most `max_tokens`, or all.
+        Args:
+            conversation_id: the conversation.
+            user_id: the user.
+            pipeline: the pipeline that keeps the conversation.
+            max_tokens: the most tokens of `messages`; None: every message.
+            persona_id: the persona whose saved settings apply.
+            device_id: the device of the user.
         """
         super().__init__()
         require_pipeline(pipeline, "make one and give it to all histories")
@@ -71,9 +73,10 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
         self.user_id = user_id
         self.pipeline = pipeline
         self.max_tokens = max_tokens
-        require_count("max_tokens", 1 if max_tokens is None else max_tokens)
+        if max_tokens is not None:
+            require_count("max_tokens", max_tokens)
         self._scope = Scope(user_id, conversation_id)
-        self._asked = Request(persona_id=persona_id, device_id=device_id)
+        self._request = Request(persona_id=persona_id, device_id=device_id)
         self._ids = {"user_id": user_id, "conversation_id": conversation_id}
 
     @property
@@ -86,10 +89,7 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
 
     @property
     def messages(self) -> list[BaseMessage]:
-        """The window of `max_tokens`, if given.
-
-        Else every message, with ids of calls that the model takes.
-        """
+        """The window of `max_tokens`; without it every message, with ids that the model takes."""
         if self.max_tokens is None:
             return self._with_short_ids(self.all_messages)
         return self.window(self.max_tokens)
@@ -97,7 +97,8 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
     @messages.setter
     def messages(self, _messages: Sequence[BaseMessage]) -> None:
         raise InputError(
-            "messages are read-only: `add_messages` appends, `clear` removes, `pipeline.sync` replaces"
+            "messages are read-only: `add_messages` appends, `clear` removes, "
+            "`pipeline.sync` replaces"
         )
 
     async def aget_messages(self) -> list[BaseMessage]:
@@ -107,10 +108,7 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
         return await self.awindow(self.max_tokens)
 
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
-        """Appends messages, as `ContextPipeline.add_messages`.
-
-        Those whose id is known already are left alone.
-        """
+        """Appends messages, but for those whose id is known already."""
         self.pipeline.add_messages(messages, **self._ids)
 
     async def aadd_messages(self, messages: Sequence[BaseMessage]) -> None:
@@ -125,33 +123,46 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
         """Removes the conversation; see `clear`."""
         await self.pipeline.aclear(**self._ids)
 
-    def _with_short_ids(self, messages: Sequence[BaseMessage]) -> list[BaseMessage]:
-        """Returns messages as LangChain sends them on.
-
-        The pipeline's model may refuse long ids of calls.
-        """
-        sent, _ = with_short_call_ids(messages, self.pipeline.engine.target.longest_call_id)
-        return sent
-
-    def _window(self, max_tokens: int) -> Flow[list[BaseMessage]]:
-        """Returns the part of the conversation that stands in a prompt between a system and a human message.
+    def window(self, max_tokens: int) -> list[BaseMessage]:
+        """Returns the part of the conversation for a prompt between a system and a human message.
 
         Arc and summary of older messages are one human message in front of the newest ones. Give
-        the same number with every turn: each has compaction steps of its own, and between two of
-        them a window only grows at its end.
-        """
-        return window_of(self.pipeline.engine, self._scope, max_tokens, self._asked)
+        the same number with every turn: each number has a cut of its own, and between two rebuilds
+        a window only grows at its end.
 
-    window, awindow = twins(_window)
+        Args:
+            max_tokens: the most that the window may cost.
+
+        Raises:
+            BudgetTooSmallError: Not even a line that says that messages are left out has room.
+        """
+        return drive(window_of(self.pipeline.engine, self._scope, max_tokens, self._request))
+
+    async def awindow(self, max_tokens: int) -> list[BaseMessage]:
+        """Returns the part of the conversation for a prompt between a system and a human message.
+
+        Arc and summary of older messages are one human message in front of the newest ones. Give
+        the same number with every turn: each number has a cut of its own, and between two rebuilds
+        a window only grows at its end.
+
+        Args:
+            max_tokens: the most that the window may cost.
+
+        Raises:
+            BudgetTooSmallError: Not even a line that says that messages are left out has room.
+        """
+        return await adrive(window_of(self.pipeline.engine, self._scope, max_tokens, self._request))
+
+    def _with_short_ids(self, messages: Sequence[BaseMessage]) -> list[BaseMessage]:
+        """Returns messages without ids of calls that the pipeline's model finds too long."""
+        sent, _ = with_short_call_ids(messages, self.pipeline.engine.target.longest_call_id)
+        return sent
 
 
 def window_of(
     engine: Engine, scope: Scope, max_tokens: int, request: Request
 ) -> Flow[list[BaseMessage]]:
-    """Returns the messages of a conversation that fit a request.
-
-    See `BudgetedChatMessageHistory.window`.
-    """
+    """Returns the messages of a conversation that fit; see `BudgetedChatMessageHistory.window`."""
     require_count("max_tokens", max_tokens)
     view, conversation, failures = yield from engine.history(
         scope, partial(_plan, max_tokens=max_tokens), request
@@ -162,33 +173,46 @@ def window_of(
         summary_outro=view.summary_outro,
         history=view.groups,
     )
-    counter = conversation.counter
-    whole = not view.cut
-    messages = _messages_of(
-        content, whole=whole
-    )  # copies, as they are sent: what is counted last is what is returned
-    while messages and (excess := counter.count_messages(messages) - max_tokens) > 0:
-        # Arc and summary give way first, then the oldest messages.
+    messages = _fitted(content, conversation.counter, max_tokens, is_whole=not view.cut)
+    # A window has no report that could tell of them.
+    for failure in failures:
+        _log.warning("window of conversation %r: %s", scope.conversation_id, failure)
+    return messages
+
+
+def _fitted(
+    content: Content, counter: TokenCounter, max_tokens: int, *, is_whole: bool
+) -> list[BaseMessage]:
+    """Returns the messages of a content, as much of it as fits.
+
+    Arc and summary give way first, then the oldest messages. The messages are copies as they are
+    sent, so what is counted is what is returned.
+    """
+    messages = _messages_of(content, is_whole=is_whole)
+    while messages:
+        excess = counter.count_messages(messages) - max_tokens
+        if excess <= 0:
+            break
         smaller, _ = prompts.without_least(content, counter, excess, (Layer.ARC, Layer.HISTORY))
         if smaller == content:
             needed = {"a line that says that messages are left out": max_tokens + excess}
             raise BudgetTooSmallError(
                 max_tokens, needed, "Raise max_tokens; a window of some hundred says something."
             )
-        whole = whole and smaller.history == content.history
+        is_whole = is_whole and smaller.history == content.history
         content = smaller
-        messages = _messages_of(content, whole=whole)
-    for failure in failures:  # a window has no report to say it in
-        _log.warning("window of conversation %r: %s", scope.conversation_id, failure)
+        messages = _messages_of(content, is_whole=is_whole)
     return messages
 
 
 def _plan(conversation: Conversation, settings: ContextSettings, *, max_tokens: int) -> HistoryPlan:
+    """Returns the plan of a window's history."""
     room = max(0, max_tokens - conversation.counter.count_messages([]))
     arc = int(room * ARC_SHARE)
     newest = compact.newest_costs(conversation, settings.keep_messages, max_tokens)
-    # Calls and results stay together: at least what stands behind the newest place for a cut.
-    last = next((n for n, safe in enumerate(reversed(conversation.safe), start=1) if safe), 0)
+    newest_tokens = int(max_tokens * compact.keep_share(max_tokens))
+    # Calls and results stay together: what stands behind the newest place for a cut is kept.
+    behind_last_cut = _messages_behind_last_cut(conversation)
     return HistoryPlan(
         conversation=conversation,
         settings=settings,
@@ -198,22 +222,42 @@ def _plan(conversation: Conversation, settings: ContextSettings, *, max_tokens: 
         budget_tokens=max_tokens,
         history_tokens=room - arc,
         arc_tokens=arc,
-        keep=max(last, newest_that_fit(newest, int(max_tokens * compact.keep_share(max_tokens)))),
+        keep=max(behind_last_cut, newest_that_fit(newest, newest_tokens)),
     )
 
 
-def _messages_of(content: Content, *, whole: bool) -> list[BaseMessage]:
-    """Returns the messages of a window; `whole` is True where it has every message.
+def _messages_behind_last_cut(conversation: Conversation) -> int:
+    """Returns how many messages stand behind the newest place where a cut is possible."""
+    for count, is_safe in enumerate(reversed(conversation.safe), start=1):
+        if is_safe:
+            return count
+    return 0
+
+
+def _messages_of(content: Content, *, is_whole: bool) -> list[BaseMessage]:
+    """Returns the messages of a window.
 
     They are copies: what a caller does to its messages must not change the next window.
+
+    Args:
+        content: what the window holds.
+        is_whole: True where it holds every message.
     """
-    parts = [CONTEXT_INTRO + "".join(arc)] if (arc := prompts.system_parts(content)) else []
+    parts: list[str] = []
+    arc = prompts.system_parts(content)
+    if arc:
+        parts.append(CONTEXT_INTRO + "".join(arc))
     if content.summary:
         parts.append(prompts.summary_text(content))
-    elif not whole:
+    elif not is_whole:
         parts.append(LEFT_OUT)
-    elif note := prompts.opening_note(content):
-        parts.append(note)
-    opening = [HumanMessage("\n".join(parts))] if parts else []
-    history = (message for part in content.history for message in part.messages)
-    return [*map(prompts.request_copy, (*opening, *history))]
+    else:
+        note = prompts.opening_note(content)
+        if note:
+            parts.append(note)
+    messages: list[BaseMessage] = []
+    if parts:
+        messages.append(HumanMessage("\n".join(parts)))
+    for group in content.history:
+        messages += group.messages
+    return [prompts.request_copy(message) for message in messages]

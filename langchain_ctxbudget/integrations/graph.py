@@ -1,7 +1,4 @@
-"""`build_context_graph`.
-
-The six steps of `ContextPipeline.assemble` as a LangGraph graph, one node a step.
-"""
+"""`build_context_graph`: the six steps of a prompt as a LangGraph graph, one node a step."""
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -45,7 +42,10 @@ class ContextInput(TypedDict):
 
 
 class ContextOutput(TypedDict):
-    """The messages to send, a report where asked for, and the turn's background, which an agent's state keeps."""
+    """The messages to send, a report where asked for, and the turn's background.
+
+    An agent's state keeps the background.
+    """
 
     llm_input_messages: list[AnyMessage]
     context_report: NotRequired[Annotated[dict[str, Any] | None, newest]]
@@ -55,8 +55,9 @@ class ContextOutput(TypedDict):
 class ContextState(ContextInput, ContextOutput):
     """The state between nodes: what each step but the last one has decided, as plain data.
 
-    A step reads what those before it have written, whoever has; where nobody has, it decides
-    itself. It writes its own channel, and sets to None what is out of date by that.
+    A step reads what the steps before it have written, or what a node of the application's own has
+    written in their place; where nobody has, it decides itself. It writes its own channel, and sets
+    channels to None that are out of date by that.
     """
 
     detected: NotRequired[prompts.DetectedTopics | None]
@@ -69,7 +70,10 @@ class ContextState(ContextInput, ContextOutput):
 
 
 class ContextGraph(CompiledStateGraph[ContextState, RunContext, ContextInput, ContextOutput]):
-    """The six steps as a graph, which refuses to be a node of a graph that has no place for what it gives."""
+    """The six steps as a graph.
+
+    It refuses to be a node of a graph whose state has no key for the messages to send.
+    """
 
     def stream(
         self,
@@ -95,7 +99,7 @@ class ContextGraph(CompiledStateGraph[ContextState, RunContext, ContextInput, Co
 
 
 def _is_node_of_run(graph: ContextGraph, config: RunnableConfig | None) -> bool:
-    """Returns whether a run calls a graph as one of its nodes, and not a function of the application's in a node.
+    """Tells whether a run calls a graph as one of its nodes, not from a function in a node.
 
     LangGraph drops what a state has no key for, and tells no node of the state that it is in. So
     this looks at the task that runs, by names that are LangGraph's own; where it cannot be found,
@@ -104,9 +108,15 @@ def _is_node_of_run(graph: ContextGraph, config: RunnableConfig | None) -> bool:
     call = (config or {}).get("configurable", {}).get("__pregel_call")
     find_task = next(iter(getattr(call, "args", ())), None)
     task = find_task() if isinstance(find_task, ReferenceType) else None
-    steps = list(getattr(getattr(task, "proc", None), "steps", ()))
-    behind = [steps[at + 1 :] for at, step in enumerate(steps) if step is graph]
-    return any(all(type(step).__name__ == "ChannelWrite" for step in rest) for rest in behind)
+    runnables = list(getattr(getattr(task, "proc", None), "steps", ()))
+    for position, runnable in enumerate(runnables):
+        if runnable is graph and all(map(_writes_channels, runnables[position + 1 :])):
+            return True
+    return False
+
+
+def _writes_channels(runnable: object) -> bool:
+    return type(runnable).__name__ == "ChannelWrite"
 
 
 def _require_place(config: RunnableConfig | None) -> None:
@@ -118,8 +128,9 @@ def _require_place(config: RunnableConfig | None) -> None:
         read(SENT_KEY)
     except KeyError as error:
         raise InvalidSettingsError(
-            f"The graph's state has no key {SENT_KEY!r}, so what this node gives would be lost. Add it to the state: "
-            f"`{SENT_KEY}: list[AnyMessage]`; the model is called with its value"
+            f"The graph's state has no key {SENT_KEY!r}, so what this node gives would be lost. "
+            f"Add it to the state: `{SENT_KEY}: list[AnyMessage]`; "
+            "the model is called with its value"
         ) from error
 
 
@@ -169,24 +180,31 @@ def build_context_graph(
     nodes: Mapping[str, Any] | None = None,
     checkpointer: Checkpointer = False,
 ) -> CompiledStateGraph[ContextState, RunContext, ContextInput, ContextOutput]:
-    """Builds the context pipeline as a compiled graph, to invoke, or to add as a node to a graph with `messages`.
+    """Builds the context pipeline as a compiled graph, to invoke, or to add as a node to a graph.
 
-    The graph goes from `{"messages": [...]}` to `{"llm_input_messages": [...], "ctxbudget_turn": {...}}`. The
-    conversation in the store is first made equal to the messages before the current turn (`sync`); those in state are
-    not changed. User and conversation are the run's (`user_id`, `thread_id`, or a `RunContext`), as are `persona_id`,
-    `device_id` and `context_settings`; without a thread a run is a conversation of its own, in memory only.
+    The graph goes from `{"messages": [...]}` to `{"llm_input_messages": [...], "ctxbudget_turn":
+    {...}}`. The conversation in the store is first made equal to the messages before the current
+    turn (`sync`); those in the state are not changed. User and conversation are the run's
+    (`user_id`, `thread_id`, or a `RunContext`), as are `persona_id`, `device_id` and
+    `context_settings`; without a thread a run is a conversation of its own, in memory only.
 
     Args:
         pipeline: the pipeline, or the settings of one that is made here.
         default_user: the user where the run names none; without one that is an error.
-        prompt: the agent's own instructions, behind the pipeline's system prompt; to be given here alone.
+        prompt: the agent's own instructions, behind the pipeline's system prompt; to be given here
+            alone.
         tools: the tools of the model, hand-off tools included; counted as they are sent.
         response_format: a schema that the model must answer in; counted as it is sent.
-        runtime_store: True keeps conversations in the store that the graph was compiled with, where there is one.
-        agent: the agent's name where several work in one thread: each has a conversation of its own then.
-        report: what `context_report` has of the report: `"none"`, its `"numbers"`, or also the `"texts"` it quotes.
-        nodes: nodes of your own in the place of some of the six, by name; each writes the channel of its step.
-        checkpointer: False keeps no checkpoints of the steps, as they have a copy of the history for every call.
+        runtime_store: True keeps conversations in the store that the graph was compiled with, where
+            there is one.
+        agent: the agent's name where several work in one thread: each has a conversation of its own
+            then.
+        report: what `context_report` has of the report: `"none"`, its `"numbers"`, or also the
+            `"texts"` that it quotes.
+        nodes: nodes of your own in the place of some of the six, by name; each writes the channel
+            of its step.
+        checkpointer: False keeps no checkpoints of the steps, as they have a copy of the history
+            for every call.
 
     Example:
         >>> from langchain_ctxbudget import build_context_graph
@@ -197,18 +215,20 @@ def build_context_graph(
         >>> state["llm_input_messages"][-1].content
         'Hello'
     """
-    given = instruction(prompt) if isinstance(prompt, SystemMessage) else prompt
-    if given is not None and not isinstance(given, str):
+    if isinstance(prompt, SystemMessage):
+        prompt = instruction(prompt)
+    if prompt is not None and not isinstance(prompt, str):
         raise InvalidSettingsError(
-            f"prompt must be a string or a SystemMessage, not {type(given).__name__}"
+            f"prompt must be a string or a SystemMessage, not {type(prompt).__name__}"
         )
-    own = {**(nodes or {})}
-    if unknown := own.keys() - {*NODES}:
+    own_nodes = {**(nodes or {})}
+    unknown = own_nodes.keys() - {*NODES}
+    if unknown:
         raise InvalidSettingsError(
             f"there are no nodes {sorted(unknown)}; the nodes are {', '.join(NODES)}"
         )
-    asked = Request(
-        instructions=(given,) if given else (), tools=tools, response_format=response_format
+    agent_request = Request(
+        instructions=(prompt,) if prompt else (), tools=tools, response_format=response_format
     )
     engine = pipeline_of(pipeline).engine
     require_report(report)
@@ -217,9 +237,9 @@ def build_context_graph(
     def step(name: str, state: ContextState, config: RunnableConfig) -> Flow[dict[str, Any]]:
         run = run_of(config, default_user, get_runtime(), agent=agent, messages=state["messages"])
         run = run.under(engine.settings)
-        request = run.request(config, asked, state)
-        over = engine.over(run.store if runtime_store else None)
-        session, update = yield from over.run_node(
+        request = run.request(config, agent_request, state)
+        run_engine = engine.over(run.store if runtime_store else None)
+        session, update = yield from run_engine.run_node(
             name, run.scope, state["messages"], request, state=state
         )
         if session.context is None:
@@ -233,7 +253,7 @@ def build_context_graph(
         ContextState, RunContext, input_schema=ContextInput, output_schema=ContextOutput
     )
     for before, name in pairwise((START, *NODES)):
-        graph.add_node(name, own.get(name) or ContextNode(name, step))
+        graph.add_node(name, own_nodes.get(name) or ContextNode(name, step))
         graph.add_edge(before, name)
     graph.add_edge(prompts.LAST_STEP, END)
     compiled = graph.compile(name="context_budget", checkpointer=checkpointer)
@@ -242,8 +262,9 @@ def build_context_graph(
 
 
 def context_nodes(*given: Any, **options: Any) -> dict[str, Any]:
-    """Returns the steps of `build_context_graph`, by name, for a graph of your own with the state `ContextState`."""
-    return {
-        name: node.runnable
-        for name, node in build_context_graph(*given, **options).builder.nodes.items()
-    }
+    """Returns the steps of `build_context_graph`, by name.
+
+    They are for a graph of your own with the state `ContextState`.
+    """
+    graph = build_context_graph(*given, **options)
+    return {name: node.runnable for name, node in graph.builder.nodes.items()}

@@ -7,7 +7,7 @@ from langchain_core.messages import HumanMessage
 from pydantic import ConfigDict, Field
 
 from langchain_ctxbudget.errors import InputError
-from langchain_ctxbudget.flow import Flow, twins
+from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.integrations.chat_history import BudgetedChatMessageHistory, window_of
 from langchain_ctxbudget.integrations.options import refusing_unknown
 from langchain_ctxbudget.pipeline import ContextPipeline
@@ -24,12 +24,14 @@ except ImportError as error:  # pragma: no cover - the tests have it
 
 
 class BudgetedMemory(BaseChatMemory):
-    """A conversation that is kept whole and that a chain reads within a number of tokens, as messages.
+    """A conversation that is kept whole and that a chain reads within a number of tokens.
 
-    It takes the place of `ConversationBufferMemory`, `ConversationSummaryBufferMemory` and the like, which LangChain
-    has deprecated. A chain reads the window of the conversation, between the prompt's system message and the input. Or,
-    with `whole_prompt`, everything there is to send, the input included; then the chain's prompt is
-    `ChatPromptTemplate([MessagesPlaceholder("history")])` alone. `input_key` and `output_key` are LangChain's.
+    It takes the place of `ConversationBufferMemory`, `ConversationSummaryBufferMemory` and the
+    like, which LangChain has deprecated. A chain reads the window of the conversation, as messages
+    between the prompt's system message and the input. Or, with `whole_prompt`, everything there is
+    to send, the input included; then the chain's prompt is
+    `ChatPromptTemplate([MessagesPlaceholder("history")])` alone. `input_key` and `output_key` are
+    LangChain's.
 
     Example:
         >>> from langchain_ctxbudget import BudgetedMemory, ContextPipeline
@@ -57,40 +59,57 @@ class BudgetedMemory(BaseChatMemory):
     if not TYPE_CHECKING:  # checkers and editors know the fields
 
         def __init__(self, **fields: Any) -> None:
-            ids = {
-                "conversation_id": fields.get("conversation_id", ""),
-                "user_id": fields.get("user_id", ""),
-            }
             pipeline: Any = fields.get("pipeline")
             with refusing_unknown(fields, type(self)):
-                kept = BudgetedChatMessageHistory(**ids, pipeline=pipeline)
-                super().__init__(**{**fields, "chat_memory": kept})
+                history = BudgetedChatMessageHistory(
+                    fields.get("conversation_id", ""),
+                    user_id=fields.get("user_id", ""),
+                    pipeline=pipeline,
+                )
+                super().__init__(**{**fields, "chat_memory": history})
 
     @property
     def memory_variables(self) -> list[str]:
         """The variable of the chain's prompt that is filled."""
         return [self.memory_key]
 
-    def _load_memory_variables(self, inputs: dict[str, Any]) -> Flow[dict[str, Any]]:
+    def load_memory_variables(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """Returns the messages for the chain's prompt, under `memory_key`.
 
-        Only a whole prompt looks at `inputs`.
+        Args:
+            inputs: of the chain; only a whole prompt looks at them.
+
+        Raises:
+            InputError: The input is neither text nor a list of content blocks.
         """
+        return drive(self._variables(inputs))
+
+    async def aload_memory_variables(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Returns the messages for the chain's prompt, under `memory_key`.
+
+        Args:
+            inputs: of the chain; only a whole prompt looks at them.
+
+        Raises:
+            InputError: The input is neither text nor a list of content blocks.
+        """
+        return await adrive(self._variables(inputs))
+
+    def _variables(self, inputs: dict[str, Any]) -> Flow[dict[str, Any]]:
         engine = self.pipeline.engine
         scope = Scope(self.user_id, self.conversation_id)
-        asked = Request(persona_id=self.persona_id, device_id=self.device_id)
+        request = Request(persona_id=self.persona_id, device_id=self.device_id)
         if not self.whole_prompt:
-            room = self.max_tokens or self.pipeline.settings.max_context_tokens
-            return {self.memory_key: (yield from window_of(engine, scope, room, asked))}
-        said = inputs[self.input_key or get_prompt_input_key(inputs, self.memory_variables)]
-        if not isinstance(said, str | list):
-            raise InputError(
-                f"The input must be text or a list of content blocks, not {type(said).__name__}"
-            )
-        settings = None if self.max_tokens is None else {"max_context_tokens": self.max_tokens}
-        context = yield from engine.assemble(
-            scope, [HumanMessage(said)], replace(asked, settings=settings)
-        )
-        return {self.memory_key: context.messages}
+            max_tokens = self.max_tokens or self.pipeline.settings.max_context_tokens
+            window = yield from window_of(engine, scope, max_tokens, request)
+            return {self.memory_key: window}
 
-    load_memory_variables, aload_memory_variables = twins(_load_memory_variables)
+        content = inputs[self.input_key or get_prompt_input_key(inputs, self.memory_variables)]
+        if not isinstance(content, str | list):
+            raise InputError(
+                f"The input must be text or a list of content blocks, not {type(content).__name__}"
+            )
+        if self.max_tokens is not None:
+            request = replace(request, settings={"max_context_tokens": self.max_tokens})
+        context = yield from engine.assemble(scope, [HumanMessage(content)], request)
+        return {self.memory_key: context.messages}

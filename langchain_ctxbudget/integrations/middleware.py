@@ -1,11 +1,12 @@
 """`ContextBudgetMiddleware`: shows a LangChain agent's model what fits its budget.
 
-Needs the extra `agents`.
+It needs the extra `agents`.
 """
 
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Annotated, Any, NotRequired
 
 from langchain_core.language_models import BaseChatModel
@@ -24,7 +25,7 @@ from langgraph.types import Command
 
 from langchain_ctxbudget import messages
 from langchain_ctxbudget.errors import InputError, checks_names
-from langchain_ctxbudget.flow import Flow, adrive, drive, twins
+from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.integrations.callbacks import observed_elsewhere
 from langchain_ctxbudget.integrations.options import (
     ReportInState,
@@ -63,8 +64,8 @@ except ImportError as error:  # pragma: no cover - the tests have it
     ) from error
 
 NOT_FOLLOWED = (
-    "other middleware changed messages before the current turn in the request only: they are shown as the agent's "
-    "state has them, so change them there"
+    "other middleware changed messages before the current turn in the request only: "
+    "they are shown as the agent's state has them, so change them there"
 )
 
 
@@ -83,7 +84,7 @@ class ContextBudgetState(types.AgentState[Any]):
 class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any]):
     """Decides for every model call of an agent what its model sees.
 
-    The agent's own messages stay as they are.
+    The messages in the agent's state stay as they are.
 
     Everything is counted as it is sent, with the tokenizer and the window of the model that
     answers; usage that it reports corrects the counts. Messages before the current turn are copied
@@ -130,15 +131,18 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
         """Sets up; nothing is read, written or loaded before it is needed.
 
         Args:
-            pipeline: the pipeline, or the settings of one that is made here; its system prompt stands in front of the
-                agent's.
-            default_user: the user where neither run nor context names one; without one that is an error.
-            recall_tool: True gives the agent a tool to look up messages that its prompt no longer shows.
-            compaction_tool: True gives it one to have older messages compacted now, for instance between two tasks.
+            pipeline: the pipeline, or the settings of one that is made here; its system prompt
+                stands in front of the agent's.
+            default_user: the user where neither run nor context names one; without one that is an
+                error.
+            recall_tool: True gives the agent a tool to look up messages that its prompt no longer
+                shows.
+            compaction_tool: True gives it one to have older messages compacted now, for instance
+                between two tasks.
             runtime_store: as for `build_context_graph`.
             agent: as for `build_context_graph`.
-            report: what the agent's state has of its last report, as `ctxbudget_report`: `"none"`, its `"numbers"`, or
-                also the `"texts"` that it quotes.
+            report: what the agent's state has of its last report, as `ctxbudget_report`: `"none"`,
+                its `"numbers"`, or also the `"texts"` that it quotes.
         """
         super().__init__()
         require_default_user(default_user)
@@ -152,8 +156,11 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
             "runtime_store": runtime_store,
             "agent": agent,
         }
-        self.tools = [create_recall_tool(self.pipeline, **options)] if recall_tool else []
-        self.tools += [create_compaction_tool(self.pipeline, **options)] if compaction_tool else []
+        self.tools = []
+        if recall_tool:
+            self.tools.append(create_recall_tool(self.pipeline, **options))
+        if compaction_tool:
+            self.tools.append(create_compaction_tool(self.pipeline, **options))
 
     def wrap_model_call(
         self,
@@ -161,9 +168,9 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
         handler: Callable[[types.ModelRequest[Any]], types.ModelResponse[Any]],
     ) -> types.ExtendedModelResponse[Any]:
         """Calls the model with a prompt that fits its budget."""
-        engine, session, shaped = drive(self._with_prompt(request))
+        engine, session, prompt_request = drive(self._with_prompt(request))
         with observed_elsewhere():
-            response = handler(shaped)
+            response = handler(prompt_request)
         return self._finished(engine, session, response)
 
     async def awrap_model_call(
@@ -172,9 +179,9 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
         handler: Callable[[types.ModelRequest[Any]], Awaitable[types.ModelResponse[Any]]],
     ) -> types.ExtendedModelResponse[Any]:
         """Calls the model with a prompt that fits its budget; see `wrap_model_call`."""
-        engine, session, shaped = await adrive(self._with_prompt(request))
+        engine, session, prompt_request = await adrive(self._with_prompt(request))
         with observed_elsewhere():
-            response = await handler(shaped)
+            response = await handler(prompt_request)
         return self._finished(engine, session, response)
 
     def _with_prompt(
@@ -182,15 +189,21 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
     ) -> Flow[tuple[Engine, Session, types.ModelRequest[Any]]]:
         """Assembles the prompt of one model call, for the model that answers."""
         request, failures = self._with_recall(request)
-        history, turn, problems = _split_request(request)
+        parts = _split_request(request)
         run, engine = self._run(request.runtime, request.state)
         engine = engine.for_model(request.model)
         tools, response_format = _schemas(request)
-        asked = Request(tools=tools, response_format=response_format)
-        wanted = run.request(get_config(), asked, request.state, [*problems, *failures])
-        session = yield from engine.answer(run.scope, history, turn, wanted)
+        prompt_request = run.request(
+            get_config(),
+            Request(tools=tools, response_format=response_format),
+            request.state,
+            [*parts.failures, *failures],
+        )
+        session = yield from engine.answer(run.scope, parts.history, parts.turn, prompt_request)
         messages: list[Any] = list(session.finished.messages)
-        system = messages.pop(0) if messages and isinstance(messages[0], SystemMessage) else None
+        system = None
+        if messages and isinstance(messages[0], SystemMessage):
+            system = messages.pop(0)
         return engine, session, request.override(messages=messages, system_message=system)
 
     def _finished(
@@ -198,24 +211,28 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
     ) -> types.ExtendedModelResponse[Any]:
         """Returns the response with report and background for the agent's state.
 
-        Its usage corrects the counts.
+        The usage that the response tells corrects the counts.
         """
-        whole = (
-            types.ModelResponse(result=[response]) if isinstance(response, AIMessage) else response
-        )
-        answer = next(
-            (m for m in whole.result if isinstance(m, AIMessage) and m.usage_metadata), None
-        )
-        if answer is not None and answer.usage_metadata:
-            with suppress(
-                InputError
-            ):  # usage of several calls, or of another prompt, corrects nothing
-                engine.observe(answer, session.finished.report)
+        if isinstance(response, AIMessage):
+            response = types.ModelResponse(result=[response])
+        for message in response.result:
+            if isinstance(message, AIMessage) and message.usage_metadata:
+                # Usage of several calls, or of another prompt, corrects nothing.
+                with suppress(InputError):
+                    engine.observe(message, session.finished.report)
+                break
         update = state_update(session, self._report, "ctxbudget_report")
-        return types.ExtendedModelResponse(model_response=whole, command=Command(update=update))
+        return types.ExtendedModelResponse(model_response=response, command=Command(update=update))
 
-    def _after_agent(self, state: ContextBudgetState, runtime: Runtime[Any]) -> Flow[None]:
+    def after_agent(self, state: ContextBudgetState, runtime: Runtime[Any]) -> None:
         """Stores the turn that has ended; where that fails, the next turn does it."""
+        drive(self._store_turn(state, runtime))
+
+    async def aafter_agent(self, state: ContextBudgetState, runtime: Runtime[Any]) -> None:
+        """Stores the turn that has ended; where that fails, the next turn does it."""
+        await adrive(self._store_turn(state, runtime))
+
+    def _store_turn(self, state: ContextBudgetState, runtime: Runtime[Any]) -> Flow[None]:
         run, engine = self._run(runtime, state)
         if run.scope.is_kept:
             messages = convert_to_messages(state["messages"])
@@ -225,8 +242,6 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
             )
         else:
             engine.workspace.open_conversations.drop(run.scope)
-
-    after_agent, aafter_agent = twins(_after_agent)
 
     def _run(self, runtime: Runtime[Any] | None, state: Mapping[str, Any]) -> tuple[Run, Engine]:
         messages = state.get("messages") or ()
@@ -239,62 +254,106 @@ class ContextBudgetMiddleware(types.AgentMiddleware[ContextBudgetState, Any, Any
     def _with_recall(
         self, request: types.ModelRequest[Any]
     ) -> tuple[types.ModelRequest[Any], list[str]]:
-        """Takes the recall tool from a model that binds none.
+        """Takes the recall tool from a model that binds no tools.
 
         Returns also what the report says of that.
         """
-        if (
-            not recall_tool(request.tools)
-            or type(request.model).bind_tools is not BaseChatModel.bind_tools
-        ):
+        model_type = type(request.model)
+        binds_tools = model_type.bind_tools is not BaseChatModel.bind_tools
+        if binds_tools or not recall_tool(request.tools):
             return request, []
         others = [tool for tool in request.tools if not recall_tool([tool])]
-        return request.override(tools=others), [
-            f"{type(request.model).__name__} cannot bind tools, so the agent has no recall tool: set recall_tool=False"
-        ]
+        failure = (
+            f"{model_type.__name__} cannot bind tools, so the agent has no recall tool: "
+            "set recall_tool=False"
+        )
+        return request.override(tools=others), [failure]
 
 
-def _split_request(
-    request: types.ModelRequest[Any],
-) -> tuple[list[BaseMessage], list[BaseMessage], list[str]]:
-    """Reads a request whose messages other middleware may have changed.
+@dataclass(frozen=True, slots=True)
+class _RequestParts:
+    """A request of an agent, taken apart."""
 
-    Returns the history, instructions in front; the turn; and what is to be reported. The history is what the agent's
-    state has before the current turn, with the agent's answers to calls in it that could not be read. Everything else
-    in the request belongs to the turn; system messages at its beginning are instructions.
+    history: list[BaseMessage]
+    """The messages before the current turn, with the agent's instructions in front."""
+    turn: list[BaseMessage]
+    failures: list[str]
+    """What the report is to say of it."""
+
+
+def _split_request(request: types.ModelRequest[Any]) -> _RequestParts:
+    """Takes a request apart whose messages other middleware may have changed.
+
+    The history is what the agent's state has before the current turn, with the agent's answers to
+    calls that could not be read. Everything else in the request belongs to the turn; system
+    messages at its beginning are instructions.
     """
-    asked = request.messages
     state = request.state.get("messages") or request.messages
-    kept = (
-        list(state) if messages.WHOLE.issuperset(map(type, state)) else convert_to_messages(state)
-    )
-    before, turn = split_turn(kept)
+    stored: list[BaseMessage] = list(state)
+    if not messages.WHOLE.issuperset(map(type, state)):
+        stored = [*convert_to_messages(state)]
+    before, turn = split_turn(stored)
     history = before
-    followed = True
-    if len(asked) != len(state) or not messages.same_beginning(asked, state):
-        given = convert_to_messages(asked)
-        seen: list[BaseMessage] = []
-        turn = []
-        answers: defaultdict[int, list[BaseMessage]] = defaultdict(list)
-        last = len(before)
-        for message, place in zip(given, _places_in_state(kept, given), strict=True):
-            if place is not None:
-                last = place
-                (seen if place < len(before) else turn).append(message)
-            elif last < len(before) and _answers_unreadable(message, before[last]):
-                answers[last].append(message)  # the state gets it with the next one
-            elif not _is_stand_in(message, before):
-                turn.append(message)
-        history = [it for place, message in enumerate(before) for it in (message, *answers[place])]
-        followed = len(seen) == len(before) and all(map(plainly_same, seen, before))
-        if not turn:
-            history, turn = split_turn(given)
-    failures = [] if followed else [NOT_FOLLOWED]
+    failures: list[str] = []
+    is_changed = len(request.messages) != len(state)
+    if is_changed or not messages.same_beginning(request.messages, state):
+        changed = _ChangedRequest(stored, before, convert_to_messages(request.messages))
+        history = changed.history
+        turn = changed.turn
+        if not changed.keeps_history:
+            failures.append(NOT_FOLLOWED)
     instructions, turn = split_instructions(turn)
-    if (system := request.system_message) is not None:
+    system = request.system_message
+    if system is not None:
         failures += messages.flattened([system])
         instructions = [messages.instruction(system), *instructions]
-    return [*map(SystemMessage, instructions), *history], turn, failures
+    return _RequestParts([*map(SystemMessage, instructions), *history], turn, failures)
+
+
+class _ChangedRequest:
+    """The messages of a request that differ from those of the agent's state."""
+
+    def __init__(
+        self,
+        stored: Sequence[BaseMessage],
+        before: Sequence[BaseMessage],
+        requested: Sequence[BaseMessage],
+    ) -> None:
+        self.history: list[BaseMessage] = []
+        """The messages of the state before the turn, with answers that the state does not have."""
+        self.turn: list[BaseMessage] = []
+        self._before = before
+        self._seen: list[BaseMessage] = []
+        """The messages of the request that stand for those before the turn."""
+        self._answers: defaultdict[int, list[BaseMessage]] = defaultdict(list)
+        """Answers to calls that could not be read, by the position of the message with the calls.
+
+        The state gets them with the next message."""
+        self._sort(requested, _positions_in_state(stored, requested))
+        for position, message in enumerate(before):
+            self.history += [message, *self._answers[position]]
+        if not self.turn:
+            self.history, self.turn = split_turn(requested)
+
+    @property
+    def keeps_history(self) -> bool:
+        """Whether the messages before the turn are the same as in the state."""
+        return len(self._seen) == len(self._before) and all(
+            map(plainly_same, self._seen, self._before)
+        )
+
+    def _sort(self, requested: Sequence[BaseMessage], positions: Sequence[int | None]) -> None:
+        """Gives every message of the request to the history or to the turn."""
+        last = len(self._before)
+        for message, position in zip(requested, positions, strict=True):
+            if position is not None:
+                last = position
+                part = self._seen if position < len(self._before) else self.turn
+                part.append(message)
+            elif last < len(self._before) and _answers_unreadable(message, self._before[last]):
+                self._answers[last].append(message)
+            elif not _is_stand_in(message, self._before):
+                self.turn.append(message)
 
 
 def _schemas(request: types.ModelRequest[Any]) -> tuple[list[Any], object]:
@@ -307,24 +366,26 @@ def _schemas(request: types.ModelRequest[Any]) -> tuple[list[Any], object]:
     wanted: Any = request.response_format
     if wanted is None:
         return tools, request.model_settings.get("response_format")
-    schema: Any = (
-        wanted.schema
-        if isinstance(wanted, ToolStrategy | ProviderStrategy | AutoStrategy)
-        else wanted
-    )
-    answers: list[Any] = []
-    if not isinstance(wanted, ProviderStrategy):
-        specs = (
-            wanted if isinstance(wanted, ToolStrategy) else ToolStrategy(schema=schema)
-        ).schema_specs
-        answers = [
-            {"name": it.name, "description": it.description, "parameters": it.json_schema}
-            for it in specs
-        ]
     if isinstance(wanted, ToolStrategy):
-        return [*tools, *answers], None
-    provider = wanted if isinstance(wanted, ProviderStrategy) else ProviderStrategy(schema=schema)
-    return [*map(_strict, tools), *answers], provider.to_model_kwargs()["response_format"]
+        return [*tools, *_answer_tools(wanted)], None
+    strict_tools = [_strict(tool) for tool in tools]
+    if isinstance(wanted, ProviderStrategy):
+        return strict_tools, wanted.to_model_kwargs()["response_format"]
+    schema: Any = wanted.schema if isinstance(wanted, AutoStrategy) else wanted
+    response_format = ProviderStrategy(schema=schema).to_model_kwargs()["response_format"]
+    return [*strict_tools, *_answer_tools(ToolStrategy(schema=schema))], response_format
+
+
+def _answer_tools(strategy: ToolStrategy[Any]) -> list[Any]:
+    """Returns the tools by which a model gives its structured answer."""
+    return [
+        {
+            "name": spec.name,
+            "description": spec.description,
+            "parameters": spec.json_schema,
+        }
+        for spec in strategy.schema_specs
+    ]
 
 
 def _strict(tool: Any) -> Any:
@@ -336,27 +397,31 @@ def _strict(tool: Any) -> Any:
 
 
 def _answers_unreadable(message: BaseMessage, call: BaseMessage) -> bool:
-    unreadable = call.invalid_tool_calls if isinstance(call, AIMessage) else ()
-    return isinstance(message, ToolMessage) and message.tool_call_id in [
-        made["id"] for made in unreadable
-    ]
+    """Tells whether a message answers one of the calls of another that could not be read."""
+    if not isinstance(message, ToolMessage) or not isinstance(call, AIMessage):
+        return False
+    return message.tool_call_id in [unreadable["id"] for unreadable in call.invalid_tool_calls]
 
 
 def _is_stand_in(message: BaseMessage, history: Sequence[BaseMessage]) -> bool:
-    """Returns True for a message that stands in for the result of a call in history, for this request alone."""
-    ids = (call_id for said in history for call_id in call_ids(said))
-    return message.id is None and isinstance(message, ToolMessage) and message.tool_call_id in ids
+    """Tells whether a message stands in for a result in the history, for this request alone."""
+    if message.id is not None or not isinstance(message, ToolMessage):
+        return False
+    return any(message.tool_call_id in call_ids(earlier) for earlier in history)
 
 
-def _places_in_state(kept: Sequence[BaseMessage], given: Sequence[BaseMessage]) -> list[int | None]:
-    """Returns the place in the state of each message of a request.
-
-    None for one that other middleware added.
-    """
-    if len(given) == len(kept):  # changed, at most
-        return list(range(len(kept)))
-    places: defaultdict[str, deque[int]] = defaultdict(deque)
-    for place, message in enumerate(kept):
-        places[message.id or fingerprint(message)].append(place)
-    found = (places[message.id or fingerprint(message)] for message in given)
-    return [queue.popleft() if queue else None for queue in found]
+def _positions_in_state(
+    stored: Sequence[BaseMessage], requested: Sequence[BaseMessage]
+) -> list[int | None]:
+    """Returns the position in the state of each message of a request; None for an added one."""
+    if len(requested) == len(stored):
+        # Messages were changed, at most.
+        return list(range(len(stored)))
+    positions: defaultdict[str, deque[int]] = defaultdict(deque)
+    for position, message in enumerate(stored):
+        positions[message.id or fingerprint(message)].append(position)
+    found: list[int | None] = []
+    for message in requested:
+        queue = positions[message.id or fingerprint(message)]
+        found.append(queue.popleft() if queue else None)
+    return found

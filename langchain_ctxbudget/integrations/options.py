@@ -1,7 +1,4 @@
-"""Shared parts of the adapters.
-
-A pipeline from settings, a run's request, what a state gets of a prompt.
-"""
+"""What the adapters share: a pipeline from settings, and what a state gets of a prompt."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,16 +18,19 @@ that it quotes."""
 def pipeline_of(
     given: ContextPipeline | ContextSettings | Mapping[str, Any] | None,
 ) -> ContextPipeline:
-    """Returns the given pipeline, or makes one of settings, which learns only if they say so.
+    """Returns the given pipeline, or makes one of settings.
 
-    It has no model.
+    A pipeline that is made here has no model, and learns only if the settings say so.
     """
     if isinstance(given, ContextPipeline):
         return given
-    own = given.chosen if isinstance(given, ContextSettings) else given
-    return ContextPipeline(
-        {"learn": False, **(own or {})} if own is None or isinstance(own, Mapping) else own
-    )
+    settings = given.chosen if isinstance(given, ContextSettings) else given
+    if settings is None:
+        settings = {}
+    if isinstance(settings, Mapping):
+        settings = {"learn": False, **settings}
+    # What is no mapping is refused by the pipeline, which says what it takes.
+    return ContextPipeline(settings)
 
 
 def require_pipeline(pipeline: object, why: str) -> None:
@@ -43,45 +43,45 @@ def require_pipeline(pipeline: object, why: str) -> None:
 
 @contextmanager
 def refusing_unknown(fields: Mapping[str, Any], kind: type[BaseModel]) -> Iterator[None]:
-    """Refuses fields that a class does not have, and makes pydantic's error about others one of ours."""
-    aliases = (field.validation_alias for field in kind.model_fields.values())
-    names = [
-        name
-        for alias in aliases
-        for name in getattr(alias, "choices", [alias])
-        if isinstance(name, str)
-    ]
-    require_names(fields, [*kind.model_fields, *names], kind.__name__)
+    """Refuses fields that a class does not have, and makes pydantic's errors errors of ours."""
+    require_names(fields, _field_names(kind), kind.__name__)
     try:
         yield
     except ValidationError as error:
-        wrong = (
-            f"{'.'.join(map(str, each['loc']))}={each['input']!r}: {each['msg']}"
-            for each in error.errors()
-        )
-        raise InvalidSettingsError(f"{kind.__name__} cannot have {'; '.join(wrong)}") from error
+        problems = []
+        for problem in error.errors():
+            place = ".".join(map(str, problem["loc"]))
+            problems.append(f"{place}={problem['input']!r}: {problem['msg']}")
+        raise InvalidSettingsError(f"{kind.__name__} cannot have {'; '.join(problems)}") from error
 
 
-def require_report(wanted: ReportInState) -> ReportInState:
+def _field_names(kind: type[BaseModel]) -> list[str]:
+    """Returns the names of a class's fields, and the other names by which they are accepted."""
+    names = list(kind.model_fields)
+    for field in kind.model_fields.values():
+        alias = field.validation_alias
+        aliases = getattr(alias, "choices", [alias])
+        names += [name for name in aliases if isinstance(name, str)]
+    return names
+
+
+def require_report(report: ReportInState) -> ReportInState:
     """Refuses anything but the three kinds of report."""
-    if wanted not in get_args(ReportInState):
-        raise InvalidSettingsError(f"report must be 'none', 'numbers' or 'texts', not {wanted!r}")
-    return wanted
+    if report not in get_args(ReportInState):
+        raise InvalidSettingsError(f"report must be 'none', 'numbers' or 'texts', not {report!r}")
+    return report
 
 
-def state_update(session: Session, wanted: ReportInState, key: str) -> dict[str, Any]:
-    """Returns the update of a state after a prompt.
-
-    The turn's background, and the report where it is wanted.
-    """
+def state_update(session: Session, report: ReportInState, key: str) -> dict[str, Any]:
+    """Returns the update of a state after a prompt: the turn's background, and a wanted report."""
     update: dict[str, Any] = {}
-    if wanted != "none" and session.context is not None:
-        update[key] = session.context.report.to_dict(texts=wanted == "texts")
+    if report != "none" and session.context is not None:
+        update[key] = session.context.report.to_dict(texts=report == "texts")
     if session.plan.background is not None:
         update["ctxbudget_turn"] = session.plan.background.to_dict()
     return update
 
 
 def newest(_old: dict[str, Any] | None, new: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Reduces a channel that several branches of a step write to the last value."""
+    """Reduces a channel that several branches write at once to the last value."""
     return new

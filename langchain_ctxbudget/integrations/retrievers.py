@@ -30,18 +30,19 @@ from langchain_ctxbudget.stores import Scope, require_id
 SEPARATOR = "\n\n"
 """Stands between two documents where they are joined, as in `create_retriever_tool`; counted with
 them."""
-RANKED = 50
-"""The number of documents that are ranked; at least `k`."""
+RANKED_DOCUMENTS = 50
+"""The least number of documents that are ranked."""
 _log = logging.getLogger(__name__)
 
 
 class BudgetedRetriever(BaseRetriever):
     """Searches a user's conversations, memories and documents, limited by number and by tokens.
 
-    It is the search that prompts retrieve with, best first. Metadata are `id`, `found_in` (`conversations`, `memories`
-    or `documents`), `source`, `title`, `date`, `speaker`, `score`, its parts as `scores`, and `tokens`; a message's
-    `conversation_id` and `reference`; a document's own. The user is `user_id`, else the run's, else `default_user`; a
-    run that names another one than `user_id` is refused. A call may have its own limits: `invoke(query, k=1)`.
+    It is the search that prompts retrieve with, best first. Metadata are `id`, `found_in`
+    (`conversations`, `memories` or `documents`), `source`, `title`, `date`, `speaker`, `score`, its
+    parts as `scores`, and `tokens`; of a message `conversation_id` and `reference`, too; of a
+    document its own. The user is `user_id`, else the run's, else `default_user`; a run that names
+    another user than `user_id` is refused. A call may have its own limits: `invoke(query, k=1)`.
 
     Example:
         >>> from langchain_core.messages import HumanMessage
@@ -60,16 +61,15 @@ class BudgetedRetriever(BaseRetriever):
     user_id: str | None = None
     default_user: str | None = None
     conversation_id: str | None = None
-    """The conversation that is open; None: none of the user's conversations is another than the
-    others."""
+    """The conversation that is open; None: all conversations of the user are alike."""
     persona_id: str | None = None
+    """The persona whose saved settings apply; None: that of the run."""
     device_id: str | None = None
-    """None: those of the run. Saved settings of the persona apply; what is found is the same on all
-    devices."""
+    """The device of the user; None: that of the run. What is found is the same on all devices."""
     k: int | None = Field(default=4, strict=True, ge=1)
     """The most documents; None: as many as fit."""
     max_tokens: int | None = Field(default=None, strict=True, ge=1)
-    """The most tokens, a blank line between each two of them included; a document that does not fit
+    """The most tokens of all documents, with a blank line between two; a document that does not fit
     is skipped."""
     sources: tuple[Source, ...] = Field(default=SOURCES, min_length=1)
     runtime_store: bool = True
@@ -149,59 +149,61 @@ class BudgetedRetriever(BaseRetriever):
     ) -> Flow[list[Document]]:
         if not isinstance(query, str):
             raise InputError(
-                f"The query must be a string, not {type(query).__name__}: put a step in front that picks it, for "
-                f"instance itemgetter('question') | retriever"
+                f"The query must be a string, not {type(query).__name__}: put a step in front that "
+                "picks it, for instance itemgetter('question') | retriever"
             )
-        k = self.k if k is None else k
-        max_tokens = self.max_tokens if max_tokens is None else max_tokens
-        config = ensure_config(run_config)
-        # Whose run it is says the config, but not which conversation: a retriever has the one that
-        # it was made with.
-        config = {
-            **config,
-            "configurable": {**(config.get("configurable") or {}), "thread_id": "-"},
-        }
-        run = run_of(config, self.default_user, current_runtime(), only_user=self.user_id)
+        if k is None:
+            k = self.k
+        if max_tokens is None:
+            max_tokens = self.max_tokens
+        run = run_of(
+            _without_thread(ensure_config(run_config)),
+            self.default_user,
+            current_runtime(),
+            only_user=self.user_id,
+        )
         if not query.strip():
             return []
         engine = self.pipeline.engine.over(run.store if self.runtime_store else None)
-        ranked = yield from self._ranked(engine, run, query, max(RANKED, k or 0))
+        ranked = yield from self._ranked(engine, run, query, max(RANKED_DOCUMENTS, k or 0))
         count = self.pipeline.token_counter.count_text
-        found = _fitting(ranked, count, k, max_tokens)
-        for each in found:
-            each.metadata = beside(each.metadata, {"tokens": count(each.page_content)})
-        return found
+        documents = _fitting(ranked, count, k, max_tokens)
+        for document in documents:
+            document.metadata = beside(document.metadata, {"tokens": count(document.page_content)})
+        return documents
 
     def _ranked(self, engine: Engine, run: Run, query: str, limit: int) -> Flow[list[Document]]:
-        """Returns the best ones.
-
-        An open conversation is searched whole, beside the newest messages of the others.
-        """
+        """Returns the best documents; an open conversation is searched whole, beside the others."""
 
         def body(conversation: Conversation | None) -> Flow[list[Document]]:
             workspace = engine.workspace
             count = engine.target.counter.count_text
-            persona = self.persona_id or run.persona_id
-            device = self.device_id or run.device_id
-            asked = Request(settings=run.settings, persona_id=persona, device_id=device)
+            request = Request(
+                settings=run.settings,
+                persona_id=self.persona_id or run.persona_id,
+                device_id=self.device_id or run.device_id,
+            )
             problems: list[str] = []
-            stored = yield from workspace.read_stored(OpenConversation(run.scope), asked, problems)
+            stored = yield from workspace.read_stored(
+                OpenConversation(run.scope), request, problems
+            )
             memories = facts.as_candidates(
                 facts.memory_fragments(stored.settings, count), stored.knowledge.facts
             )
-            given = (
+            sources = Sources(
                 workspace.catalogue,
                 run.scope.user_id,
                 self.sources,
                 workspace.embeddings,
                 self.conversation_id,
+                memories,
+                vectors=workspace.vectors,
+                others=workspace.libraries.of(run.scope.user_id),
             )
-            others = workspace.libraries.of(run.scope.user_id)
-            sources = Sources(*given, memories, vectors=workspace.vectors, others=others)
-            found, failures = yield from search(sources, query, limit, conversation)
+            documents, failures = yield from search(sources, query, limit, conversation)
             for failure in (*problems, *failures):
                 _log.warning("%s", failure)
-            return found
+            return documents
 
         yield from engine.ready()
         if self.conversation_id is None:
@@ -209,10 +211,19 @@ class BudgetedRetriever(BaseRetriever):
         return (yield from engine.recall(Scope(run.scope.user_id, self.conversation_id), body))
 
 
-def _require_limits(given: Mapping[str, object]) -> None:
-    """Raises `InvalidSettingsError` for a limit of a call that there is none of, or that is no number of at least 1."""
-    require_names(given, ("k", "max_tokens"), "BudgetedRetriever.invoke")
-    for name, value in given.items():
+def _without_thread(config: RunnableConfig) -> RunnableConfig:
+    """Returns a config that says whose run it is, but not in which conversation.
+
+    A retriever has the conversation that it was made with.
+    """
+    configurable = {**(config.get("configurable") or {}), "thread_id": "-"}
+    return {**config, "configurable": configurable}
+
+
+def _require_limits(limits: Mapping[str, object]) -> None:
+    """Raises an `InvalidSettingsError` for a limit that does not exist, or that is below 1."""
+    require_names(limits, ("k", "max_tokens"), "BudgetedRetriever.invoke")
+    for name, value in limits.items():
         if value is not None:
             require_count(name, value, kind=InvalidSettingsError)
 
@@ -220,10 +231,12 @@ def _require_limits(given: Mapping[str, object]) -> None:
 def _fitting(
     ranked: Sequence[Document], count: Count, k: int | None, max_tokens: int | None
 ) -> list[Document]:
-    """Returns the first `k` of some documents that fit, one after the other, into a number of tokens."""
+    """Returns the first `k` documents that fit, one after the other, into a number of tokens."""
     taken: list[Document] = []
-    for one in ranked:
-        joined = SEPARATOR.join(each.page_content for each in (*taken, one))
-        if (k is None or len(taken) < k) and (max_tokens is None or count(joined) <= max_tokens):
-            taken.append(one)
+    for document in ranked:
+        if k is not None and len(taken) >= k:
+            break
+        text = SEPARATOR.join(part.page_content for part in (*taken, document))
+        if max_tokens is None or count(text) <= max_tokens:
+            taken.append(document)
     return taken

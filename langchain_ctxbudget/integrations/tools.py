@@ -1,7 +1,4 @@
-"""Tools for a model.
-
-To look up messages that its prompt no longer shows, and to have its prompt made shorter now.
-"""
+"""Tools for a model: to look up messages that its prompt no longer shows, and to shorten it now."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeAlias
@@ -17,7 +14,7 @@ from langchain_ctxbudget.errors import InvalidSettingsError, checks_names, requi
 from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.history import Conversation
 from langchain_ctxbudget.integrations.options import require_pipeline
-from langchain_ctxbudget.messages import Block, split_turn, vocabulary
+from langchain_ctxbudget.messages import Block, Count, split_turn, vocabulary
 from langchain_ctxbudget.pipeline import ContextPipeline, require_default_user, run_of
 from langchain_ctxbudget.retrieval import (
     IS_RECALL,
@@ -33,8 +30,6 @@ MIN_RECALL_TOKENS = 64
 _ENGLISH = vocabulary("integrations")
 Injected: TypeAlias = Annotated[ToolRuntime[Any, Any] | None, InjectedToolArg]
 """Given by `ToolNode` to a parameter of the name `runtime`; no model can give it."""
-
-
 Recalled: TypeAlias = str | list[Block]
 """A text, or a text with media after it."""
 
@@ -56,7 +51,7 @@ def create_recall_tool(
     runtime_store: bool = True,
     agent: str | None = None,
 ) -> BaseTool:
-    """Creates a tool that quotes the conversation, by reference or by query, in blocking and in async form.
+    """Creates a tool that quotes the conversation, by reference or by query.
 
     User and conversation come from the run alone, as in `build_context_graph`, never from the
     model. In a `ToolNode` it also quotes the messages of the state that are not stored yet, such as
@@ -66,11 +61,13 @@ def create_recall_tool(
 
     Args:
         pipeline: the pipeline that keeps the conversations.
-        default_user: the user where the run names none; without one a call raises `MissingScopeError`.
+        default_user: the user where the run names none; without one a call raises
+            `MissingScopeError`.
         max_tokens: the most tokens of an answer, counted with the pipeline's counter; at least 64.
         name: the name by which the model calls it.
         runtime_store: True keeps to the store that the graph was compiled with, where there is one.
-        agent: the agent's name where several work in one thread, as it was given to its graph or middleware.
+        agent: the agent's name where several work in one thread, as it was given to its graph or
+            middleware.
 
     Example:
         >>> from langchain_core.messages import HumanMessage
@@ -96,31 +93,27 @@ def create_recall_tool(
     def answer(
         config: RunnableConfig, given: object, query: str | None, reference: str | None
     ) -> Flow[Recalled]:
-        # In a node of the application's own that calls the tool, the run still says whose it is.
-        runtime = given if isinstance(given, ToolRuntime) else get_runtime()
-        said = _messages(runtime)
-        run = run_of(config, default_user, runtime, agent=agent, messages=said).under(
+        query = (query or "").strip()
+        reference = (reference or "").strip()
+        runtime = _runtime(given)
+        state_messages = _messages(runtime)
+        run = run_of(config, default_user, runtime, agent=agent, messages=state_messages).under(
             pipeline.settings
         )
+        if bool(query) == bool(reference):
+            return USAGE
         engine = pipeline.engine.over(run.store) if runtime_store else pipeline.engine
-        wanted = (query or "").strip()
-        named = (reference or "").strip()
 
         def body(conversation: Conversation) -> Flow[Recalled]:
-            transcript = Transcript.of(conversation, said, tool=name)
-            if named:
-                text = by_reference(transcript, named, max_tokens)
-                count = conversation.counter.count_text
-                media = media_again(transcript, named, max_tokens - count(text))
-                return [{"type": "text", "text": text}, *media] if media else text
-            return (
-                yield from by_query(transcript, wanted, engine.workspace.embeddings, max_tokens)
-            )
+            transcript = Transcript.of(conversation, state_messages, tool=name)
+            if reference:
+                return _quoted(transcript, reference, max_tokens, conversation.counter.count_text)
+            return (yield from by_query(transcript, query, engine.workspace.embeddings, max_tokens))
 
-        if bool(wanted) == bool(named):
-            return USAGE
-        held = None if said is None else split_turn(said)[0]
-        return (yield from engine.recall(run.scope, body, held=held, thread=run.thread))
+        before_turn = None
+        if state_messages is not None:
+            before_turn, _ = split_turn(state_messages)
+        return (yield from engine.recall(run.scope, body, held=before_turn, thread=run.thread))
 
     def recall(
         config: RunnableConfig,
@@ -163,8 +156,8 @@ def create_compaction_tool(
     require_pipeline(pipeline, "give it the one that keeps the conversations")
     require_default_user(default_user)
 
-    def asked(config: RunnableConfig, given: object) -> Flow[str]:
-        runtime = given if isinstance(given, ToolRuntime) else get_runtime()
+    def ask(config: RunnableConfig, given: object) -> Flow[str]:
+        runtime = _runtime(given)
         run = run_of(config, default_user, runtime, agent=agent, messages=_messages(runtime)).under(
             pipeline.settings
         )
@@ -173,19 +166,38 @@ def create_compaction_tool(
         return "From your next step on, older messages stand in short."
 
     def compact(config: RunnableConfig, runtime: Injected = None) -> str:
-        return drive(asked(config, runtime))
+        return drive(ask(config, runtime))
 
     async def acompact(config: RunnableConfig, runtime: Injected = None) -> str:
-        return await adrive(asked(config, runtime))
+        return await adrive(ask(config, runtime))
 
     return StructuredTool.from_function(
         func=compact, coroutine=acompact, name=name, description=_ENGLISH["compact"]
     )
 
 
+def _quoted(transcript: Transcript, reference: str, max_tokens: int, count: Count) -> Recalled:
+    """Returns what a reference names, with its pictures and files where these fit."""
+    text = by_reference(transcript, reference, max_tokens)
+    media = media_again(transcript, reference, max_tokens - count(text))
+    if not media:
+        return text
+    return [{"type": "text", "text": text}, *media]
+
+
+def _runtime(given: object) -> object:
+    """Returns the runtime of a call.
+
+    In a node of the application's own that calls the tool, the run still says whose it is.
+    """
+    return given if isinstance(given, ToolRuntime) else get_runtime()
+
+
 def _messages(runtime: object) -> Sequence[BaseMessage] | None:
+    """Returns the messages of a run's state; None where it has none."""
     state = getattr(runtime, "state", None)
-    messages = (
-        state.get("messages") if isinstance(state, Mapping) else getattr(state, "messages", state)
-    )
+    if isinstance(state, Mapping):
+        messages = state.get("messages")
+    else:
+        messages = getattr(state, "messages", state)
     return messages if isinstance(messages, Sequence) else None
