@@ -1,9 +1,6 @@
-"""Tokens.
+"""Tokens: counters, what messages, tools and images cost, prices, and how large windows are."""
 
-Counters, what providers charge for messages, tools and images, and how large windows are.
-"""
-
-from langchain_ctxbudget.tokens.cost import require_schemas
+from langchain_ctxbudget.tokens.calibration import Calibration, is_of_one_call
 from langchain_ctxbudget.tokens.counters import (
     CalibratedCounter, ChatModel, EstimatingCounter, HuggingFaceCounter, ModelCounter, TiktokenCounter, TokenCounter,
     counter_for, encodable, estimate_tokens, model_names, unwrapped,
@@ -12,9 +9,9 @@ from langchain_ctxbudget.tokens.prices import (
     CACHED_PRICE, PRICES, Price, Usage, effective_tokens, load_prices, price_of, total, usage_of,
 )  # fmt: skip
 from langchain_ctxbudget.tokens.provider import OPENAI_CALL_ID_CHARACTERS
-from langchain_ctxbudget.tokens.target import (
-    Calibration, ModelTarget, Window, is_of_one_call, target_key, token_count,
-)  # fmt: skip
+from langchain_ctxbudget.tokens.schemas import require_schemas
+from langchain_ctxbudget.tokens.target import ModelTarget, target_key
+from langchain_ctxbudget.tokens.window import Window, token_count
 
 __all__ = [
     "CACHED_PRICE", "OPENAI_CALL_ID_CHARACTERS", "PRICES", "CalibratedCounter", "Calibration", "ChatModel",

@@ -28,7 +28,7 @@ _PROVIDER = re.compile(
 """A prefix of a model's name that names the provider."""
 _SNAPSHOT = re.compile(r"(?:[-@]\d{4}-\d{2}-\d{2}|[-@]\d{8}|-00\d)$")
 """The date or number of a version: `gpt-4o-2024-08-06`, `claude-opus-4-5@20251101`."""
-_WRITTEN_FOR = ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")
+_WRITTEN_PARTS = ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")
 """Anthropic's parts of `cache_creation`, which is 0 where these are given."""
 _Dollars = Annotated[float, Field(strict=True, ge=0, le=1_000_000, allow_inf_nan=False)]
 
@@ -63,9 +63,11 @@ class Usage:
         object.__setattr__(self, "cost", round(float(self.cost), 9))
 
     def __add__(self, other: "Usage") -> "Usage":
-        return Usage(
-            **{one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)}
-        )
+        sums = {
+            field.name: getattr(self, field.name) + getattr(other, field.name)
+            for field in fields(self)
+        }
+        return Usage(**sums)
 
     @property
     def total_tokens(self) -> int:
@@ -83,14 +85,18 @@ def total(usages: Iterable[Usage]) -> Usage:
 
 
 def effective_tokens(tokens: int, cached_tokens: int, cached_price: float = CACHED_PRICE) -> float:
-    """Returns what tokens cost in new ones, where a cache holds some of them at a share of the price."""
+    """Returns what tokens cost in new ones, where cached ones cost a share of the price."""
     return tokens - cached_tokens * (1 - cached_price)
 
 
 def load_prices(given: object = None) -> Mapping[str, Price]:
-    """Returns the packaged prices, with those of a mapping of model names to prices, or to their fields, over them.
+    """Returns the packaged prices with an application's own over them.
 
-    An `InvalidSettingsError` says what of it cannot be used.
+    Args:
+        given: a mapping of model names to prices, or to their fields.
+
+    Raises:
+        InvalidSettingsError: Something of it cannot be used.
     """
     if given is None:
         return PRICES
@@ -118,7 +124,10 @@ def price_of(model: str | None, prices: Mapping[str, Price]) -> Price | None:
     of its version.
     """
     name = model or ""
-    while name not in prices and (prefix := _PROVIDER.match(name)):
+    while name not in prices:
+        prefix = _PROVIDER.match(name)
+        if prefix is None:
+            break
         name = name[prefix.end() :]
     return prices.get(name) or prices.get(_SNAPSHOT.sub("", name))
 
@@ -131,36 +140,33 @@ def usage_of(
     Details that are missing or None count as 0, and never exceed the input. Where `output_tokens`
     is missing, it is what `total_tokens` has beyond the input.
 
-    An `InputError` where there are no input tokens, or a number is no whole number from 0 to a
-    billion.
+    Raises:
+        InputError: There are no input tokens, or a number is no whole number from 0 to a billion.
     """
     if not isinstance(usage_metadata, Mapping):
         raise InputError(
             f"usage_metadata must be a mapping with input_tokens, not {usage_metadata!r}"
         )
-    given = _tokens(usage_metadata, "input_tokens")
-    made = _tokens(
-        usage_metadata,
-        "output_tokens",
-        max(0, _tokens(usage_metadata, "total_tokens", given) - given),
-    )
+    inputs = _tokens(usage_metadata, "input_tokens")
+    rest = max(0, _tokens(usage_metadata, "total_tokens", inputs) - inputs)
+    outputs = _tokens(usage_metadata, "output_tokens", rest)
     details = usage_metadata.get("input_token_details") or {}
-    cached = min(given, _tokens(details, "cache_read", 0))
-    parts = sum(_tokens(details, name, 0) for name in _WRITTEN_FOR)
-    written = min(given - cached, max(_tokens(details, "cache_creation", 0), parts))
-    used = Usage(calls=1, input_tokens=given, cached_tokens=cached, output_tokens=made)
-    if (price := price_of(model, prices)) is None:
-        return replace(used, unpriced_calls=1)
-    of_cached, of_written = (
-        price.input if one is None else one for one in (price.cached_input, price.cache_write)
-    )
+    cached = min(inputs, _tokens(details, "cache_read", 0))
+    written_parts = sum(_tokens(details, name, 0) for name in _WRITTEN_PARTS)
+    written = min(inputs - cached, max(_tokens(details, "cache_creation", 0), written_parts))
+    usage = Usage(calls=1, input_tokens=inputs, cached_tokens=cached, output_tokens=outputs)
+    price = price_of(model, prices)
+    if price is None:
+        return replace(usage, unpriced_calls=1)
+    cached_price = price.input if price.cached_input is None else price.cached_input
+    write_price = price.input if price.cache_write is None else price.cache_write
     cost = (
-        (given - cached - written) * price.input
-        + cached * of_cached
-        + written * of_written
-        + made * price.output
+        (inputs - cached - written) * price.input
+        + cached * cached_price
+        + written * write_price
+        + outputs * price.output
     )
-    return replace(used, cost=cost / 1_000_000)
+    return replace(usage, cost=cost / 1_000_000)
 
 
 def _tokens(counts: Mapping[str, Any], name: str, default: int | None = None) -> int:

@@ -26,15 +26,14 @@ _OPENAI_NAME = re.compile(r"(?:[\w.-]+[:/])*(?:gpt-|chatgpt|codex|o\d)", re.IGNO
 
 
 def longest_call_id(model: object) -> int | None:
-    """Returns how many characters the id of a call may have for a model, an object or a name.
-
-    None: any number.
-    """
-    return OPENAI_CALL_ID_CHARACTERS if is_of_openai(model) else None
+    """Returns how many characters the id of a call may have for a model; None: any number."""
+    if is_of_openai(model):
+        return OPENAI_CALL_ID_CHARACTERS
+    return None
 
 
 def is_of_openai(model: object) -> bool:
-    """Tells whether requests for a model, an object or a name, go to OpenAI, or to Azure's service for its models.
+    """Tells whether requests for a model, an object or a name, go to OpenAI, or to Azure for it.
 
     Of a model with fallbacks or alternatives, any may get the request, so that one of OpenAI's is
     enough.
@@ -57,10 +56,7 @@ def is_of_openai(model: object) -> bool:
 
 
 def _choices_of(model: object) -> list[object]:
-    """Returns the models of which one gets a request.
-
-    Those of `with_fallbacks` and `configurable_alternatives`.
-    """
+    """Returns the models of which one gets a request (`with_fallbacks`, alternatives)."""
     from langchain_core.runnables import Runnable, RunnableWithFallbacks  # noqa: PLC0415 - takes 0.2 s
     from langchain_core.runnables.configurable import RunnableConfigurableAlternatives  # noqa: PLC0415
 
@@ -79,10 +75,7 @@ def is_name_of_openai(name: str) -> bool:
 
 
 def told_provider(model: object) -> str:
-    """Returns the provider that the class of a model names.
-
-    Empty where it leaves that to LangChain's guess.
-    """
+    """Returns the provider that the class of a model names; empty where LangChain guesses."""
     from langchain_core.language_models import BaseChatModel  # noqa: PLC0415 - takes 0.2 s
 
     if (
@@ -97,11 +90,12 @@ def told_provider(model: object) -> str:
 
 
 def _is_elsewhere(model: object) -> bool:
-    """Tells whether a class for OpenAI's models talks to an address that is neither OpenAI's nor Azure's."""
-    client = getattr(model, "root_client", None)  # it has read the environment, too
-    address = str(
-        getattr(model, "openai_api_base", None) or getattr(client, "base_url", None) or ""
-    ).strip()
+    """Tells whether a class for OpenAI's models talks to neither OpenAI nor Azure."""
+    address = getattr(model, "openai_api_base", None)
+    if not address:
+        # The client has read the environment, too.
+        address = getattr(getattr(model, "root_client", None), "base_url", None)
+    address = str(address or "").strip()
     if not address:
         return False
     try:

@@ -16,7 +16,7 @@ from pydantic import Field
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.tokens import Window
-from langchain_ctxbudget.tokens.target import find_window
+from langchain_ctxbudget.tokens.window import find_window
 
 URL = "http://models.example:8000"
 MODELS = "GET /v1/models"

@@ -23,7 +23,8 @@ from langchain_openai import ChatOpenAI
 from PIL import Image
 
 from langchain_ctxbudget.tokens import CalibratedCounter, TiktokenCounter
-from langchain_ctxbudget.tokens.cost import compact_json, image_rate, image_size, image_tokens
+from langchain_ctxbudget.tokens.media_cost import image_rate, image_size, image_tokens
+from langchain_ctxbudget.tokens.schemas import compact_json
 
 COUNTER = TiktokenCounter()
 count = COUNTER.count_text

@@ -1,8 +1,9 @@
 """The o200k_base vocabulary, carried as data, so that exact counts need no network.
 
-The file holds the 199,998 tokens sorted by rank, each rank being its place: first the length of every token, one
-byte each, then the tokens one after another, compressed with zlib (0.99 MB; xz saves 0.18 MB and costs 40 ms).
-`scripts/build_vocab.py` makes it from tiktoken's own file. See NOTICE for its licence.
+The file holds the 199,998 tokens sorted by rank, so that a token's place is its rank: first the
+length of every token, one byte each, then the tokens one after another, compressed with zlib
+(0.99 MB; xz saves 0.18 MB and costs 40 ms). `scripts/build_vocab.py` makes it from tiktoken's own
+file. See NOTICE for its licence.
 """
 
 import io
@@ -40,12 +41,14 @@ _LONG_RUN = re.compile(rf"(\s{{{_LONGEST_RUN}}})")
 def ranks(packed: bytes) -> dict[bytes, int]:
     """Returns every token with its rank, from the bytes of the file.
 
-    A `TokenizerUnavailableError` for others.
+    Raises:
+        TokenizerUnavailableError: These are not the bytes of the file.
     """
     if sha256(packed).hexdigest() != FILE_SHA256:
         raise TokenizerUnavailableError(
-            f"The vocabulary file {FILE_NAME} of langchain-ctxbudget is missing or damaged ({len(packed):,} bytes). "
-            "Reinstall the package: pip install --force-reinstall --no-deps langchain-ctxbudget"
+            f"The vocabulary file {FILE_NAME} of langchain-ctxbudget is missing or damaged "
+            f"({len(packed):,} bytes). Reinstall the package: "
+            "pip install --force-reinstall --no-deps langchain-ctxbudget"
         )
     stream = io.BytesIO(zlib.decompress(packed))
     return dict(zip(map(stream.read, stream.read(TOKENS)), count(), strict=False))
@@ -66,7 +69,7 @@ def encoding() -> "Encoding":
 
 
 def count_tokens(encoding: "Encoding", text: str) -> int:
-    """Counts the tokens of a text, in parts where it has a run of white space that tiktoken cannot take."""
+    """Counts the tokens of a text, in parts around runs of white space that are too long."""
     if len(text) <= _LONGEST_RUN:
         return len(encoding.encode_ordinary(text))
     return sum(len(encoding.encode_ordinary(part)) for part in _LONG_RUN.split(text))
