@@ -27,17 +27,14 @@ from langchain_ctxbudget.messages import (
     time_of,
 )
 from langchain_ctxbudget.search import subjects
+from langchain_ctxbudget.stores import CHUNK
 from langchain_ctxbudget.tokens import TokenCounter
 
 SESSION_GAP = timedelta(hours=4)
 """A longer silence ends a session, as the end of a day does."""
-EMBEDDED_AT_ONCE = 2_048
-"""Texts that are embedded in one call; the lists that come back take eight times the memory of the
-vectors."""
 MOST_QUOTED_CHARACTERS = 4_000
 """The cost of quoting a longer message is counted only when it is asked for: it may never be quoted
 whole."""
-SHORTEST_QUESTION = 30
 UNKNOWN = -1
 
 T = TypeVar("T")
@@ -261,7 +258,7 @@ class MessageIndex(Columns):
                 search.limit(entry.text, from_user=human),
             )
             said = *saying(entry.speaker, entry.text), short_digest(entry.text)
-            asks = len(entry.text) > SHORTEST_QUESTION and "?" in entry.text
+            asks = "?" in entry.text
             rows.append((session, self.speakers[entry.speaker], day, *how, *said, asks))
         columns = [self._session, self.speaker, self.days, self._first_person, self._limits]
         columns += [self.sayings, self.folded, self._said, self.asks]
@@ -341,9 +338,12 @@ class MessageIndex(Columns):
             self._settled = 0
 
     def texts_to_embed(self, entries: Sequence[Entry]) -> list[str]:
-        """Returns the first texts that have no vector yet; none where all have one."""
+        """Returns the first texts that have no vector yet; none where all have one.
+
+        Not all at once: the lists that embeddings return take eight times the memory of vectors.
+        """
         start = len(self.vectors)
-        return [entry.text for entry in entries[start : start + EMBEDDED_AT_ONCE]]
+        return [entry.text for entry in entries[start : start + CHUNK]]
 
     def first(self, length: int) -> "MessageIndex":
         """Returns the index of the first messages alone; words are read again, vectors stay."""

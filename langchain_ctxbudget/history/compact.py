@@ -31,33 +31,45 @@ from langchain_ctxbudget.report import HistoryStrategy
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import CutRecord, SummaryLine
 
-SMALL_SHARE = 0.12
-KEEP_SHARE = 0.25
-LARGE_BUDGET = 16_384
-"""The newest messages stay verbatim while they fit this share of a small, or of a large budget;
-none is larger."""
-RESULT_SHARE = 0.125
-MEDIA_SHARE = 0.4
-"""The share of a budget that the media of the newest large messages may take together, besides what
-these may cost."""
-NEWEST_MEDIA_SHARE = 0.6
-"""The share that those of the very newest of these messages may take."""
-MOST_LARGE = 16
-"""How many of the newest large messages are looked at for media."""
-CLEARED_TOKENS = 64
-"""The size to which an old result is cut: results give way before dialogue does."""
-SMALLEST_ITEM_TOKENS = 128
-"""No message is clipped below this, old results apart."""
-PINNED_SHARE = 0.5
-"""The share of the room for verbatim messages that pinned ones from before the cut may take."""
-MOST_VERBATIM = 0.9
-"""The share of their layer that verbatim messages may take, whatever the trigger; the rest is for
-summaries."""
-LONGEST_CLIPPED = 1_000
-"""Messages of a conversation up to which it may be shown whole but for its largest ones."""
-WINDOWED_RATIO = 2.5
-COMPACTED_RATIO = 8.0
-"""Up to so many times its room, a history is windowed, or compacted (seed 000)."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClippingPolicy:
+    """How large a message may be in a prompt. Shares are of the prompt's budget."""
+
+    least_share: float = 0.125
+    """What a message, or the newest messages together, may take in a small budget.
+
+    A tool result may take as much in any budget; anything else twice as much in a large one.
+    """
+    large_budget: int = 16_384
+    """The budget, in tokens, from which on it is twice as much."""
+    media_share: float = 0.5
+    """What the media of the newest large messages may take together, besides their words."""
+    most_large: int = 16
+    """How many of the newest large messages are looked at for media."""
+    least_tokens: int = 128
+    """No message is clipped to fewer tokens; old tool results are clipped to half of it."""
+    longest_clipped: int = 1_000
+    """A conversation of at most so many messages may be shown whole but for its largest ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionPolicy:
+    """When and how far a history is compacted."""
+
+    pinned_share: float = 0.5
+    """The share of the room for verbatim messages that pinned ones before the cut may take."""
+    verbatim_share: float = 0.9
+    """The share of that room that verbatim messages may take, whatever the trigger; summaries get
+    the rest."""
+    windowed_ratio: float = 2.5
+    """Up to so many times its room, a history is windowed."""
+    compacted_ratio: float = 8.0
+    """Up to so many times its room, a history is compacted; a longer one gets several levels."""
+
+
+CLIPPING = ClippingPolicy()
+COMPACTION = CompactionPolicy()
 Cost = Callable[[int], int]
 
 
@@ -118,7 +130,7 @@ def keep_share(budget_tokens: int) -> float:
 
     Less in a small one, where retrieval needs more.
     """
-    return SMALL_SHARE + (KEEP_SHARE - SMALL_SHARE) * min(1.0, budget_tokens / LARGE_BUDGET)
+    return CLIPPING.least_share * (1 + min(1.0, budget_tokens / CLIPPING.large_budget))
 
 
 def shown(
@@ -139,11 +151,11 @@ def shown(
     share = keep_share(budget_tokens)
     if isinstance(conversation.entries[position].message, ToolMessage):
         if position < cleared:
-            return conversation.shown(position, CLEARED_TOKENS)
-        share = RESULT_SHARE
-    media_tokens = int(budget_tokens * NEWEST_MEDIA_SHARE) if position >= media_from else 0
+            return conversation.shown(position, CLIPPING.least_tokens // 2)
+        share = CLIPPING.least_share
+    media_tokens = int(budget_tokens * CLIPPING.media_share) if position >= media_from else 0
     return conversation.shown(
-        position, max(SMALLEST_ITEM_TOKENS, int(budget_tokens * share)), media_tokens
+        position, max(CLIPPING.least_tokens, int(budget_tokens * share)), media_tokens
     )
 
 
@@ -162,14 +174,12 @@ def first_with_media(conversation: Conversation, budget_tokens: int) -> int:
     Those of the newest that fit together.
     """
     end = len(conversation.entries)
-    begin = max(0, end - LONGEST_CLIPPED)
-    least = max(
-        SMALLEST_ITEM_TOKENS, int(budget_tokens * min(keep_share(budget_tokens), RESULT_SHARE))
-    )
+    begin = max(0, end - CLIPPING.longest_clipped)
+    least = max(CLIPPING.least_tokens, int(budget_tokens * CLIPPING.least_share))
     large = begin + (conversation.cost_column[begin:] > least).nonzero()[0]
-    left = int(budget_tokens * MEDIA_SHARE)
+    left = int(budget_tokens * CLIPPING.media_share)
     first = end
-    for position in large[-MOST_LARGE:][::-1].tolist():
+    for position in large[-CLIPPING.most_large :][::-1].tolist():
         tokens = conversation.media_tokens(position)
         if (
             tokens > left and first < end
@@ -187,8 +197,8 @@ def newest_costs(conversation: Conversation, messages: int, budget_tokens: int) 
     column = conversation.cost_column[first:]
     cost = cost_in(conversation, budget_tokens)
     costs = column.tolist()
-    least = int(budget_tokens * min(keep_share(budget_tokens), RESULT_SHARE))
-    for at in (column > max(SMALLEST_ITEM_TOKENS, least)).nonzero()[0].tolist():
+    least = int(budget_tokens * CLIPPING.least_share)
+    for at in (column > max(CLIPPING.least_tokens, least)).nonzero()[0].tolist():
         costs[at] = cost(first + at)
     return list(costs)
 
@@ -197,7 +207,7 @@ def history_tokens(conversation: Conversation, budget_tokens: int) -> int:
     """Returns what a conversation would cost whole, but for its largest messages where it is short."""
     whole = conversation.total_tokens
     end = len(conversation.entries)
-    is_long = whole <= budget_tokens or end > LONGEST_CLIPPED
+    is_long = whole <= budget_tokens or end > CLIPPING.longest_clipped
     return whole if is_long else sum(newest_costs(conversation, end, budget_tokens))
 
 
@@ -261,10 +271,10 @@ class HistoryPlan:
         self.newest_tokens = sum(map(self.cost, range(self.kept_from, self.end)))
         self.room_tokens = max(self.history_tokens, self.newest_tokens)
         self.pinned_room_tokens = min(
-            int(self.room_tokens * PINNED_SHARE), self.room_tokens - self.newest_tokens
+            int(self.room_tokens * COMPACTION.pinned_share), self.room_tokens - self.newest_tokens
         )
         self.important_tokens = int(self.budget_tokens * self.settings.keep_important)
-        self.trigger = min(self.settings.compaction_trigger, MOST_VERBATIM)
+        self.trigger = min(self.settings.compaction_trigger, COMPACTION.verbatim_share)
         # Prompts that grow do so behind what is planned: a step fills it.
         self.target = self.trigger if self.grows else self.settings.compaction_target
         # Where not even the budget has room for all of it, what fits is with its largest messages
@@ -617,9 +627,9 @@ def _group_around(safe: Sequence[bool], position: int, cut: int) -> list[int]:
 def strategy_for(history_tokens: int, room_tokens: int) -> HistoryStrategy:
     """Returns the strategy for a history that is not sent whole, by its ratio to the room of L4 and L6 (seed 000)."""
     ratio = history_tokens / max(1, room_tokens)
-    if ratio <= WINDOWED_RATIO:
+    if ratio <= COMPACTION.windowed_ratio:
         return "windowed"
-    return "compacted" if ratio <= COMPACTED_RATIO else "multi_level"
+    return "compacted" if ratio <= COMPACTION.compacted_ratio else "multi_level"
 
 
 def fits_behind(cost: Cost, cut: int, end: int, limit_tokens: float) -> bool:

@@ -20,7 +20,7 @@ from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.history import log, segments
 from langchain_ctxbudget.history.backgrounds import SENT, Background, words_of
 from langchain_ctxbudget.history.conversation import OpenConversation, require_known
-from langchain_ctxbudget.history.log import CUTS, PINS, SURE, Heads, News
+from langchain_ctxbudget.history.log import CUTS, PINS, Heads, News
 from langchain_ctxbudget.history.summarizing import COMPACTIONS
 from langchain_ctxbudget.history.table import MessageTable
 from langchain_ctxbudget.messages import (
@@ -202,8 +202,9 @@ class Editor:
         todo = find()
         if todo.appended or todo.edited or todo.removed:
             digest = conversation.table.digest()
-            if not conversation.joined or self.lane not in (conversation.heads or Heads()).polled(
-                SURE
+            if (
+                not conversation.joined
+                or self.lane not in (conversation.heads or Heads()).surely_polled()
             ):
                 yield from self._join()
             if digest != conversation.table.digest():
@@ -377,7 +378,7 @@ class Editor:
             yield from refresh(self.store, conversation)
             heads = conversation.heads or Heads()
             if heads.joined == written.joined and heads.goes_on(written):
-                if lane not in Heads(None, {**heads.lanes, lane: before}).polled(SURE):
+                if lane not in Heads(None, {**heads.lanes, lane: before}).surely_polled():
                     yield from self._join()
             elif (
                 lane in heads.lanes

@@ -33,11 +33,6 @@ PINS = "pins"
 GUESTS = stores.owners.GUESTS
 POLLED = 32
 """Heads that a reader asks for each time: of the lanes that were written last."""
-SURE = 16
-"""A writer whose lane is not among this many that were written last joins again, as readers may not
-ask for it."""
-LANES_READ = 256
-"""Heads of lanes among which those that were written last are looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +43,15 @@ class Heads:
     """The text of the `joined` record before the lanes were listed."""
     lanes: Mapping[str, stores.LaneRecord] = field(default_factory=dict)
 
-    def polled(self, most: int = POLLED) -> list[str]:
+    def polled(self) -> list[str]:
         """Returns the lanes that are asked for each time: those that were written last."""
+        return self._newest(POLLED)
+
+    def surely_polled(self) -> list[str]:
+        """Returns the lanes that every reader asks for; one behind these has to be announced again."""
+        return self._newest(POLLED // 2)
+
+    def _newest(self, most: int) -> list[str]:
         return sorted(self.lanes, key=lambda name: (-self.lanes[name].clock, name))[:most]
 
     def goes_on(self, known: "Heads") -> bool:
@@ -272,7 +274,7 @@ def read_conversations(store: BaseStore, user_id: str) -> Flow[list[str]]:
 def read_behind(store: BaseStore, user_id: str, kind: str) -> Flow[list[str]]:
     """Reads the ids of conversations written to since their record of a kind, or where that has no marks or waits."""
     asked = [
-        SearchOp((stores.ROOT, stores.label(user_id), one), limit=LANES_READ)
+        SearchOp((stores.ROOT, stores.label(user_id), one), limit=stores.CHUNK)
         for one in (LANES, kind)
     ]
     lanes, done = (cast("list[SearchItem]", result) for result in (yield from batch(store, asked)))

@@ -37,8 +37,6 @@ from langchain_ctxbudget.stores import MessageRecord, Place
 from langchain_ctxbudget.tokens import TokenCounter
 from langchain_ctxbudget.worker import keep_newest
 
-MOST_READ_AHEAD = 16
-"""More messages at once than an exchange has are read when a prompt needs it."""
 TEXTS_TOGETHER = 16
 """Texts that are deflated together, so that few are inflated where one is looked at; a segment is a
 multiple of them."""
@@ -89,7 +87,7 @@ class MessageTable(Columns, Sequence[Entry]):
         self.decoded: dict[int, Entry] = {}
         """The newest messages at least, and all that are in no segment."""
         self._made = lru_cache(MOST_DECODED)(self._decode)
-        self._texts = lru_cache(MOST_DECODED // 16)(
+        self._texts = lru_cache(MOST_DECODED // TEXTS_TOGETHER)(
             lambda deflated: zlib.decompress(deflated).split(b"\0")
         )
         self._sealed: dict[int, bytes] = {}
@@ -313,8 +311,11 @@ class MessageTable(Columns, Sequence[Entry]):
         return tree
 
     def read_ahead(self, length: int, span_messages: int) -> None:
-        """Prepares the messages from `length` on for compaction if they are one exchange, so that no prompt has to."""
-        if not 0 < len(self) - length <= MOST_READ_AHEAD:
+        """Prepares the messages from `length` on for compaction, so that no prompt has to.
+
+        More than a span of them are read when a prompt needs them.
+        """
+        if not 0 < len(self) - length <= span_messages:
             return
         for position in range(length, len(self)):
             candidates_of(self[position].as_line(position))

@@ -18,18 +18,25 @@ from langchain_ctxbudget.history.columns import Entry
 from langchain_ctxbudget.history.extractive import Digest, Line, digest_messages, merge
 from langchain_ctxbudget.messages import digest
 
-FAN_OUT = 5
-"""Nodes that make one of the next level (seed 000: groups of 5)."""
-FINE_NODES = 3
-"""At every level, at least so many of the newest nodes are on the frontier (seed 000: three chunks
-at level 1)."""
-SPAN_CHARACTERS = 40_000
-"""A span of long messages ends here, about 10,000 tokens; in characters, so that all tokenizers
-have the same."""
-SHORTEST = 0.8
-LONGEST = 1.3
-ENDS_ONE_IN = 8
-"""Between the two, one message in so many ends its span: about the wanted size on average."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreePolicy:
+    """Where spans end, and how many of them stand together."""
+
+    fan_out: int = 5
+    """So many nodes make one of the next level."""
+    fine_nodes: int = 3
+    """At every level, at least so many of the newest nodes are on the frontier."""
+    slack: float = 0.25
+    """The share of the wanted number of messages by which a span may be shorter or longer."""
+    ends_one_in: int = 8
+    """Within the slack one message in so many ends its span: about the wanted size on average."""
+    most_characters: int = 40_000
+    """A span of long messages ends here, after about 10,000 tokens. Characters are counted, so that
+    spans are the same for all tokenizers."""
+
+
+TREE = TreePolicy()
 MOST_ATTEMPTS = 3
 """Times that a model's replies about a span may be of no use before its extraction stands for
 good."""
@@ -64,19 +71,20 @@ class Tree:
 
         Only messages after the last start are read.
         """
-        shortest = max(1, int(self.span_messages * SHORTEST))
-        longest = max(1, int(self.span_messages * LONGEST))
+        shortest = max(1, int(self.span_messages * (1 - TREE.slack)))
+        longest = max(1, int(self.span_messages * (1 + TREE.slack)))
         edges = [*self.starts]
         characters = 0
         for at in range(edges[-1], len(entries)):
             count = at - edges[-1]
             marked = (
-                count >= shortest and int(entries[at - 1].fingerprint[:8], 16) % ENDS_ONE_IN == 0
+                count >= shortest
+                and int(entries[at - 1].fingerprint[:8], 16) % TREE.ends_one_in == 0
             )
             if (
                 count
                 and entries[at].safe_cut
-                and (marked or count >= longest or characters >= SPAN_CHARACTERS)
+                and (marked or count >= longest or characters >= TREE.most_characters)
             ):
                 edges.append(at)
                 characters = 0
@@ -117,17 +125,18 @@ class Tree:
             level = 1
             count = index + 1
             nodes.append(node_at(self.starts, level, index))
-            while count % FAN_OUT == 0:
+            while count % TREE.fan_out == 0:
                 level = level + 1
-                count = count // FAN_OUT
+                count = count // TREE.fan_out
                 nodes.append(node_at(self.starts, level, count - 1))
         return nodes
 
     def children(self, parent: Node) -> list[Node]:
         """Returns the five nodes of the level below that a node consists of."""
-        first = parent.index * FAN_OUT
+        first = parent.index * TREE.fan_out
         return [
-            node_at(self.starts, parent.level - 1, index) for index in range(first, first + FAN_OUT)
+            node_at(self.starts, parent.level - 1, index)
+            for index in range(first, first + TREE.fan_out)
         ]
 
     def key(self, span: Node) -> str:
@@ -135,7 +144,7 @@ class Tree:
 
         Empty for a span that is no complete node of this tree.
         """
-        width = FAN_OUT ** (span.level - 1)
+        width = TREE.fan_out ** (span.level - 1)
         keys = self.keys[span.index * width : (span.index + 1) * width]
         if len(keys) < width or node_at(self.starts, span.level, span.index) != span:
             return ""
@@ -144,7 +153,7 @@ class Tree:
 
 def node_at(starts: Sequence[int], level: int, index: int) -> Node:
     """Returns the node at a place in the tree whose spans begin at `starts`."""
-    width = FAN_OUT ** (level - 1)
+    width = TREE.fan_out ** (level - 1)
     return Node(starts[index * width], starts[(index + 1) * width], level, index)
 
 
@@ -157,10 +166,10 @@ def frontier(starts: Sequence[int], spans: int) -> list[Node]:
     level = 1
     end = spans
     while end:
-        start = max(0, (end - FINE_NODES) // FAN_OUT * FAN_OUT)
+        start = max(0, (end - TREE.fine_nodes) // TREE.fan_out * TREE.fan_out)
         nodes[:0] = [node_at(starts, level, index) for index in range(start, end)]
         level = level + 1
-        end = start // FAN_OUT
+        end = start // TREE.fan_out
     return nodes
 
 

@@ -10,9 +10,9 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline, ContextSettings, LocalEmbeddings
 from langchain_ctxbudget.budget import ElasticAllocation, Situation
-from langchain_ctxbudget.history.compact import COMPACTED_RATIO, WINDOWED_RATIO
+from langchain_ctxbudget.history.compact import COMPACTION
 from langchain_ctxbudget.history.extractive import OLDER_SHARE, PARTS, importance
-from langchain_ctxbudget.history.tree import FAN_OUT
+from langchain_ctxbudget.history.tree import TREE
 from langchain_ctxbudget.retrieval.selecting import MEMORY_SHARE
 from tests.integration_tests.seeds import ADA, C1, NOW, Row, pipeline, refused, talk
 
@@ -443,7 +443,7 @@ ROWS = [
     ),
     Row(
         "strategies: windowed up to 2.5, compacted up to 8",
-        lambda: (WINDOWED_RATIO, COMPACTED_RATIO),
+        lambda: (COMPACTION.windowed_ratio, COMPACTION.compacted_ratio),
         (2.5, 8.0),
     ),
     Row(
@@ -458,7 +458,7 @@ ROWS = [
     ),
     Row(
         "chunks of 20 messages, five to a level",
-        lambda: (ContextSettings().span_messages, FAN_OUT),
+        lambda: (ContextSettings().span_messages, TREE.fan_out),
         (20, 5),
     ),
     Row(

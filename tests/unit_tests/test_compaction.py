@@ -4,7 +4,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from langchain_ctxbudget.history.compact import move_cut, strategy_for
-from langchain_ctxbudget.history.tree import FAN_OUT, FINE_NODES, Tree, frontier
+from langchain_ctxbudget.history.tree import TREE, Tree, frontier
 from tests.conversations import opened
 
 
@@ -107,6 +107,6 @@ def test_a_frontier_covers_every_segment_once_and_is_coarser_the_older(segments)
     )
     levels = [node.level for node in nodes]
     assert levels == sorted(levels, reverse=True)
-    assert all(levels.count(level) <= FINE_NODES + FAN_OUT - 1 for level in levels)
-    assert levels.count(1) >= min(segments, FINE_NODES)
+    assert all(levels.count(level) <= TREE.fine_nodes + TREE.fan_out - 1 for level in levels)
+    assert levels.count(1) >= min(segments, TREE.fine_nodes)
     assert len(frontier(range(5_001), 5_000)) <= 35
