@@ -1,6 +1,6 @@
 """The background in front of a user's words.
 
-Chosen once, and sent with them until the next compaction step.
+It is chosen once, and sent with them until the prompt is rebuilt.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,35 +26,42 @@ CONTEXT_FRAME = (fences.opening(fences.CONTEXT), CONTEXT_INTRO, fences.closing(f
 def background_lines(fragments: Sequence[Fragment]) -> list[str]:
     """Returns the lines of a background, in pieces whose token counts add up.
 
-    None for no fragments.
+    There are none for no fragments.
     """
     if not fragments:
         return []
     opening, intro, closing = CONTEXT_FRAME
-    lines = [
-        line for layer in by_layer(fragments) for line in (layer[0].section, *with_headings(layer))
-    ]
-    return [opening, intro, *lines, closing + "\n"]
+    lines = [opening, intro]
+    for fragments_of_layer in by_layer(fragments):
+        lines.append(fragments_of_layer[0].section)
+        lines += with_headings(fragments_of_layer)
+    lines.append(closing + "\n")
+    return lines
 
 
 def by_layer(fragments: Iterable[Fragment]) -> list[list[Fragment]]:
     """Returns fragments by their layers; those of a layer stand in a row."""
-    return [list(own) for _, own in groupby(fragments, key=lambda fragment: fragment.layer)]
+    groups = groupby(fragments, key=lambda fragment: fragment.layer)
+    return [list(fragments_of_layer) for _, fragments_of_layer in groups]
 
 
 def with_headings(fragments: Iterable[Fragment | SummaryLine]) -> list[str]:
     """Returns the texts of fragments, each heading once above those in a row that share it."""
     lines: list[str] = []
-    for heading, own in groupby(fragments, key=lambda fragment: fragment.heading):
-        lines += [heading] if heading else []
-        lines += [fragment.text for fragment in own]
+    groups = groupby(fragments, key=lambda fragment: fragment.heading)
+    for heading, fragments_below in groups:
+        if heading:
+            lines.append(heading)
+        lines += [fragment.text for fragment in fragments_below]
     return lines
 
 
 def words_of(message: BaseMessage) -> str:
     """Returns a digest of a message's content alone, without speaker and time."""
-    said = message.content
-    return _text_digest(said) if isinstance(said, str) else fingerprint(HumanMessage(said))
+    content = message.content
+    if isinstance(content, str):
+        return _text_digest(content)
+    return fingerprint(HumanMessage(content))
 
 
 _text_digest = remembering(4_096)(lambda text: fingerprint(HumanMessage(text)))
@@ -64,13 +71,11 @@ def with_background(message: BaseMessage, background: str) -> BaseMessage:
     """Returns a message with a background in front of its words, which stay as they are."""
     if not background:
         return message
-    said = message.content
-    content = (
-        background + said
-        if isinstance(said, str)
-        else [{"type": "text", "text": background}, *said]
-    )
-    return message.model_copy(update={"content": content})
+    words = message.content
+    if isinstance(words, str):
+        return message.model_copy(update={"content": background + words})
+    blocks = [{"type": "text", "text": background}, *words]
+    return message.model_copy(update={"content": blocks})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,15 +87,18 @@ class Background:
 
     message_id: str
     said: str
-    """Digests of that message's content, and of everything before its turn: after an edit the
-    background is chosen again."""
+    """A digest of that message's content: after an edit the background is chosen again."""
     history: str
+    """A digest of everything before its turn, for the same reason."""
     fragments: tuple[Fragment, ...] = ()
     name: str | None = None
+    """The name under which the message was said."""
     position: int = -1
+    """The position of the message."""
     cut_key: str = ""
     """The prompts that it is part of: another budget or tokenizer has backgrounds of its own."""
     at: datetime | None = None
+    """When it was sent."""
 
     @classmethod
     def of(
@@ -111,24 +119,20 @@ class Background:
             said=words_of(message),
             history=history,
             name=message.name,
-            fragments=tuple(
-                replace(part, scores={}) if part.scores else part for part in fragments
-            ),
+            fragments=tuple(map(_without_scores, fragments)),
             position=position,
             cut_key=cut_key,
         )
 
     def is_for(self, message: BaseMessage, history: str | None = None) -> bool:
         """Returns whether it was chosen for this message, with the same messages before it."""
-        same = self.message_id == (message.id or "") and self.said == words_of(message)
-        return same and history in (None, self.history)
+        if self.message_id != (message.id or "") or self.said != words_of(message):
+            return False
+        return history is None or history == self.history
 
     @property
     def lasting(self) -> Self:
-        """The background as later prompts show it.
-
-        The beginning of what was sent, without transient texts.
-        """
+        """The background as later prompts show it: without transient texts."""
         return replace(self, fragments=tuple(part for part in self.fragments if not part.transient))
 
     @property
@@ -159,10 +163,18 @@ class Background:
 _BACKGROUND = TypeAdapter(Background)
 
 
+def _without_scores(fragment: Fragment) -> Fragment:
+    """Returns a fragment without what it scored when it was chosen."""
+    return replace(fragment, scores={}) if fragment.scores else fragment
+
+
 def is_of_earlier_turn(given: object, turn: Sequence[BaseMessage]) -> bool:
-    """Returns whether the background in an agent's state was chosen for another turn, so that the state had others."""
+    """Returns whether the background in an agent's state was chosen for another turn.
+
+    Then the state had other turns before.
+    """
     try:
         background = Background.from_dict(given)
     except InputError:
         return False
-    return not any(map(background.is_for, turn))
+    return not any(background.is_for(message) for message in turn)

@@ -8,7 +8,8 @@ from copy import deepcopy
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
-from typing import Any, TypeVar, overload
+from itertools import islice
+from typing import Any, Self, TypeVar, overload
 
 import numpy as np
 from langchain_core.messages import BaseMessage
@@ -55,10 +56,13 @@ class Entry:
     digest: str
     """A digest of this message and all before it."""
     date: str | None
+    """Its day, or the day of the last message before it that has one."""
     safe_cut: bool
+    """True if a cut before it leaves calls and results together."""
     shown: str | None
     """The date that the messages before it stand under."""
     pinned: Preservation | None = None
+    """The preservation that somebody has pinned it with."""
 
     @property
     def id(self) -> str:
@@ -75,15 +79,27 @@ class Entry:
 
     @cached_property
     def sent(self) -> BaseMessage:
-        """The message as it is sent, with its date above it where that is new, or its speaker where no name can be."""
-        parts = list[str]()
-        name = self.message.name
-        if messages.is_user(self.message):
-            date = messages.date_of(self.message)
-            parts += [date] if date and date != self.shown else []
-            parts += [name] if name and messages.provider_name(name) is None else []
-        sent = messages.as_sent(self.message, heading=f"[{', '.join(parts)}]" if parts else None)
+        """The message as it is sent.
+
+        A user's message has its date above it where that is new, and the speaker's name where no
+        provider accepts it as one.
+        """
+        sent = messages.as_sent(self.message, heading=self._heading)
         return messages.excerpt(sent) if self.preservation == "summarize" else sent
+
+    @property
+    def _heading(self) -> str | None:
+        """The line above the message; None where it needs none."""
+        if not messages.is_user(self.message):
+            return None
+        parts: list[str] = []
+        date = messages.date_of(self.message)
+        if date and date != self.shown:
+            parts.append(date)
+        name = self.message.name
+        if name and messages.provider_name(name) is None:
+            parts.append(name)
+        return f"[{', '.join(parts)}]" if parts else None
 
     @cached_property
     def speaker(self) -> str:
@@ -111,8 +127,9 @@ class Beginning(Sequence[T]):
     Nothing is copied.
     """
 
-    def __init__(self, every: Sequence[T], length: int | None = None) -> None:
-        self._all, self._length = every, len(every) if length is None else length
+    def __init__(self, items: Sequence[T], length: int | None = None) -> None:
+        self._items = items
+        self._length = len(items) if length is None else length
 
     def __len__(self) -> int:
         return self._length
@@ -123,22 +140,29 @@ class Beginning(Sequence[T]):
     def __getitem__(self, at: slice) -> list[T]: ...
     def __getitem__(self, at: int | slice) -> T | list[T]:
         if isinstance(at, slice):
-            return [self._all[i] for i in range(*at.indices(self._length))]
-        return self._all[at if 0 <= at < self._length else range(self._length)[at]]
+            return [self._items[position] for position in range(*at.indices(self._length))]
+        if 0 <= at < self._length:
+            return self._items[at]
+        return self._items[range(self._length)[at]]
 
 
 class Numbering(dict[W, int]):
     """A number for every word, from 0, in the order in which they are asked for."""
 
     def __missing__(self, word: W) -> int:
-        self[word] = number = len(self)
+        number = len(self)
+        self[word] = number
         return number
+
+    def word(self, number: int) -> W:
+        """Returns the word that a number stands for."""
+        return next(islice(self, number, None))
 
 
 def coded(numbers: NDArray[np.int32], words: Sequence[W]) -> tuple[list[W], NDArray[np.intp]]:
-    """Returns the words that some numbers stand for, each once, and which of these each stands for."""
-    used, places = np.unique(numbers, return_inverse=True)
-    return [words[number] for number in used.tolist()], places
+    """Returns the words that some numbers stand for, each once, and each number's place there."""
+    used_numbers, places = np.unique(numbers, return_inverse=True)
+    return [words[number] for number in used_numbers.tolist()], places
 
 
 class Columns:
@@ -161,9 +185,9 @@ class Columns:
     def take_columns(self, other: "Columns", length: int) -> None:
         """Takes what another object's columns say of the first messages."""
         for name, rows in other.rows().items():
-            own = deepcopy(rows)
-            own.truncate(length)
-            setattr(self, name, own)
+            first_rows = deepcopy(rows)
+            first_rows.truncate(length)
+            setattr(self, name, first_rows)
 
 
 class Costs(Columns):
@@ -173,46 +197,90 @@ class Costs(Columns):
         self.column = search.Rows(np.int32)
         """Its cost as a message of a prompt, framing included; 0 where it is left out of every
         prompt."""
-        self.quote, self.numbered_quote = search.Rows(np.int32), search.Rows(np.int32)
-        """Its cost as a line that quotes it, also with its number; `UNKNOWN` until that is
-        counted."""
+        self.quote = search.Rows(np.int32)
+        """Its cost as a line that quotes it; `UNKNOWN` until that is counted."""
+        self.numbered_quote = search.Rows(np.int32)
+        """Its cost as a line that quotes it with its number; `UNKNOWN` until that is counted."""
         self.clips: Clips = {}
+        """Messages as they were clipped, and their costs, by position and limit."""
         self.turns: dict[object, Any] = {}
         """Turns as far as they were fitted into their rooms, to go on with."""
-        self.turn_read: Any = None  # the turn as it was read last, to go on with
+        self.turn_read: Any = None
+        """The turn as it was read last, to go on with."""
 
     def grow(self, entries: Sequence[Entry], counter: TokenCounter) -> None:
         """Counts the messages that are new.
 
         With a local counter, also the lines that would quote them.
         """
-        for position in np.flatnonzero(
-            self.column.values == UNKNOWN
-        ).tolist():  # it is shown otherwise now
+        # Messages whose pins have changed are shown otherwise now.
+        for position in np.flatnonzero(self.column.values == UNKNOWN).tolist():
             self.column.values[position] = _cost(entries[position], counter)
-        new = entries[len(self.column) :]
-        count = counter.count_text
-        ahead = MOST_QUOTED_CHARACTERS if counter.is_local else -1
-        self.column.extend([_cost(entry, counter) for entry in new])
-        self.numbered_quote.extend([UNKNOWN] * len(new))
-        self.quote.extend(
-            [count(entry.quoted()) if len(entry.text) <= ahead else UNKNOWN for entry in new]
-        )
+
+        new_entries = entries[len(self.column) :]
+        self.column.extend([_cost(entry, counter) for entry in new_entries])
+        self.numbered_quote.extend([UNKNOWN] * len(new_entries))
+        self.quote.extend([_quote_cost(entry, counter) for entry in new_entries])
 
     def changed(self, length: int, positions: Sequence[int]) -> "Costs":
-        """Returns the costs of the first messages, without those at `positions` (ascending), which have changed."""
+        """Returns the costs of the first messages.
+
+        Those at `positions` (ascending) have changed, and are counted anew.
+        """
         other = Costs()
         other.take_columns(self, length)
-        other.column.values[
-            [position for position in positions if position < len(other.column)]
-        ] = UNKNOWN
-        first = positions[0] if positions else length
-        other.clips = {key: clip for key, clip in self.clips.items() if key[0] < first}
+        for position in positions:
+            if position < len(other.column):
+                other.column.values[position] = UNKNOWN
+        first_changed = positions[0] if positions else length
+        other.clips = {key: clip for key, clip in self.clips.items() if key[0] < first_changed}
         return other
 
 
 def _cost(entry: Entry, counter: TokenCounter) -> int:
-    return 0 if entry.preservation == "drop" else counter.count_message(as_note(entry.sent))
+    """Returns what a message costs in a prompt, in tokens."""
+    if entry.preservation == "drop":
+        return 0
+    return counter.count_message(as_note(entry.sent))
+
+
+def _quote_cost(entry: Entry, counter: TokenCounter) -> int:
+    """Returns what the line that quotes a message costs, if that is counted ahead."""
+    if counter.is_local and len(entry.text) <= MOST_QUOTED_CHARACTERS:
+        return counter.count_text(entry.quoted())
+    return UNKNOWN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _IndexRow:
+    """What the columns of an index say of one message."""
+
+    session: int
+    speaker: int
+    day: int
+    first_person: float
+    limit: float
+    saying: int
+    folded: int
+    text: int
+    asks: bool
+
+    @classmethod
+    def of(cls, entry: Entry, session: int, speaker: int) -> Self:
+        """Returns what is known of a message; session and speaker are numbers."""
+        from_user = is_user(entry.message)
+        saying_digest, folded_digest = saying(entry.speaker, entry.text)
+        return cls(
+            session=session,
+            speaker=speaker,
+            day=search.day_number(entry.date),
+            first_person=search.first_person(entry.text, from_user=from_user),
+            limit=search.limit(entry.text, from_user=from_user),
+            saying=saying_digest,
+            folded=folded_digest,
+            text=short_digest(entry.text),
+            asks="?" in entry.text,
+        )
 
 
 class MessageIndex(Columns):
@@ -226,12 +294,31 @@ class MessageIndex(Columns):
         self.vectors = search.CentredVectors()
         self.speakers: Numbering[str] = Numbering()
         self.said: set[int] = set()
-        self.days, self._session, self.speaker = (search.Rows(np.int32) for _ in range(3))
-        self._first_person, self._limits, self.links = (search.Rows(np.float32) for _ in range(3))
-        self.sayings, self.folded, self._said = (search.Rows(np.int64) for _ in range(3))
-        """Digests of who said it and what, of what was said in one form, and of the text."""
-        self.asks = search.Rows(np.bool_)
+        """Digests of all texts."""
         self.vectors_by = ""
+        """The name of the embeddings that made the vectors."""
+
+        # The columns: each has a row for every message. Segments store them under these names.
+        self.days = search.Rows(np.int32)
+        self._session = search.Rows(np.int32)
+        """The number of the session that a message belongs to."""
+        self.speaker = search.Rows(np.int32)
+        """The number of the speaker."""
+        self._first_person = search.Rows(np.float32)
+        """The share of words that the speaker says of themselves."""
+        self._limits = search.Rows(np.float32)
+        """The cosine below which a message begins a subject, by its words."""
+        self.links = search.Rows(np.float32)
+        """The cosine of the messages before and behind the place in front of a message."""
+        self.sayings = search.Rows(np.int64)
+        """Digests of who says it and what."""
+        self.folded = search.Rows(np.int64)
+        """Digests of what is said, in one form."""
+        self._said = search.Rows(np.int64)
+        """Digests of the texts."""
+        self.asks = search.Rows(np.bool_)
+        """Whether a message has a question."""
+
         self._subjects: search.Numbers = np.zeros(0, np.int32)
         self._settled = 0
         """The number of messages whose subjects are known for good."""
@@ -245,40 +332,46 @@ class MessageIndex(Columns):
     def read(self, entries: Sequence[Entry]) -> None:
         """Takes in the messages that are new at the end of a conversation."""
         start = len(self)
-        new = entries[start:]
-        self.lexical.extend(terms(searched_text(entry.speaker, entry.text)) for entry in new)
+        new_entries = entries[start:]
+        self.lexical.extend(
+            terms(searched_text(entry.speaker, entry.text)) for entry in new_entries
+        )
         session = int(self._session.values[-1]) if start else 0
-        rows = []
-        for position, entry in enumerate(new, start):
-            session += bool(position) and _begins_session(entries[position - 1], entry)
-            human = is_user(entry.message)
-            day = search.day_number(entry.date)
-            how = (
-                search.first_person(entry.text, from_user=human),
-                search.limit(entry.text, from_user=human),
-            )
-            said = *saying(entry.speaker, entry.text), short_digest(entry.text)
-            asks = "?" in entry.text
-            rows.append((session, self.speakers[entry.speaker], day, *how, *said, asks))
-        columns = [self._session, self.speaker, self.days, self._first_person, self._limits]
-        columns += [self.sayings, self.folded, self._said, self.asks]
-        for column, values in zip(columns, zip(*rows, strict=True), strict=False):
-            column.extend(values)
-        self.said.update(self._said.values[start:].tolist())
+        rows: list[_IndexRow] = []
+        for position, entry in enumerate(new_entries, start):
+            if position > 0 and _begins_session(entries[position - 1], entry):
+                session += 1
+            rows.append(_IndexRow.of(entry, session, self.speakers[entry.speaker]))
+
+        columns = {
+            "session": self._session,
+            "speaker": self.speaker,
+            "day": self.days,
+            "first_person": self._first_person,
+            "limit": self._limits,
+            "saying": self.sayings,
+            "folded": self.folded,
+            "text": self._said,
+            "asks": self.asks,
+        }
+        for name, column in columns.items():
+            column.extend([getattr(row, name) for row in rows])
+        self.said.update(row.text for row in rows)
 
     def speaker_of(self, position: int) -> str:
         """Returns the name of who says a message, else the role."""
         return list(self.speakers)[int(self.speaker.values[position])]
 
     def known_of(self, position: int) -> tuple[int, int, int, float]:
-        """Returns digests of a text, of who says what, and of what in one form.
+        """Returns what is known of a message.
 
-        And the share of the first person.
+        These are digests of its text, of who says what, and of what is said in one form; and the
+        share of the first person.
         """
-        sayings = int(self.sayings.values[position]), int(self.folded.values[position])
         return (
             int(self._said.values[position]),
-            *sayings,
+            int(self.sayings.values[position]),
+            int(self.folded.values[position]),
             float(self._first_person.values[position]),
         )
 
@@ -289,45 +382,55 @@ class MessageIndex(Columns):
 
         `costs` and `session` have a value for every message.
         """
-        chosen = session[places]
+        sessions = session[places]
+        begins_session = sessions != session[places - 1]
         return search.Texts(
-            session=chosen,
+            session=sessions,
             costs=costs[places],
             distinct=self.lexical.distinct[places],
             speaker=self.speaker.values[places],
             first_person=self._first_person.values[places],
             day=self.days.values[places],
             place=places,
-            opens=(places == 0) | (chosen != session[places - 1]),
+            opens=(places == 0) | begins_session,
         )
 
     def subjects(self) -> search.Numbers:
         """Returns the number of every message's subject.
 
-        Its session, cut where another subject begins.
+        A session is a subject, or several where another one begins within it.
         """
-        if len(self.vectors) > len(self.links):  # the last ones depend on what follows them
-            self.links.truncate(max(0, len(self.links) - search.AFTER + 1))
-            before = max(0, len(self.links) - search.BEFORE)
-            self.links.extend(
-                search.links(self.vectors.at(slice(before, None)), len(self.links) - before)
-            )
+        self._extend_links()
         self._renew_usual_limit()
-        known = min(self._settled, len(self._subjects))
-        first = max(0, known - 1)
-        session = self._session.values[first:]
-        new = subjects(
-            session, self.links.values[first:], self._limits.values[first:], self._usual_limit
+        settled = min(self._settled, len(self._subjects))
+        first = max(0, settled - 1)
+        numbers = subjects(
+            self._session.values[first:],
+            self.links.values[first:],
+            self._limits.values[first:],
+            self._usual_limit,
         )
-        new += self._subjects[known - 1] - new[0] if known else 0
-        self._subjects = np.concatenate((self._subjects[:first], new))
+        if settled:  # they are counted on from the last one that is known
+            numbers += self._subjects[settled - 1] - numbers[0]
+        self._subjects = np.concatenate((self._subjects[:first], numbers))
         self._settled = self.final_vectors
         return self._subjects
+
+    def _extend_links(self) -> None:
+        """Works out the links of messages that have got vectors."""
+        if len(self.vectors) <= len(self.links):
+            return
+        # The last links depend on what follows them.
+        self.links.truncate(max(0, len(self.links) - search.AFTER + 1))
+        start = len(self.links)
+        first = max(0, start - search.BEFORE)
+        vectors = self.vectors.at(slice(first, None))
+        self.links.extend(search.links(vectors, start - first))
 
     def _renew_usual_limit(self) -> None:
         """Works out the limit again where more links count for it.
 
-        Then no message's subject is known for good.
+        Then no message's subject is settled any more.
         """
         counted_before = search.texts_in_mean(self._settled)
         counted = search.texts_in_mean(self.final_vectors)
@@ -356,9 +459,9 @@ class MessageIndex(Columns):
         other.vectors_by = self.vectors_by
         other.vectors.truncate(length)
         other.lexical = self.lexical.first(length)
-        known = int(other.speaker.values.max(initial=-1))
+        last_speaker = int(other.speaker.values.max(initial=UNKNOWN))
         other.speakers.update(
-            (name, number) for name, number in self.speakers.items() if number <= known
+            (name, number) for name, number in self.speakers.items() if number <= last_speaker
         )
         other.said = set(other._said.values.tolist())
         return other
@@ -370,23 +473,25 @@ class MessageIndex(Columns):
         arrays = self.arrays(first, end)
         speakers, arrays["speaker"] = coded(arrays["speaker"], list(self.speakers))
         del arrays["links"]
-        said = [terms(searched_text(entry.speaker, entry.text)) for entry in entries[first:end]]
-        words, found = self.lexical.packed(said, first)
-        return {"speakers": speakers, "terms": words}, {**arrays, **found}
+        terms_of_each = [
+            terms(searched_text(entry.speaker, entry.text)) for entry in entries[first:end]
+        ]
+        words, word_arrays = self.lexical.packed(terms_of_each, first)
+        return {"speakers": speakers, "terms": words}, {**arrays, **word_arrays}
 
     def unpack(self, data: Mapping[str, Any], arrays: Arrays) -> search.PackedTerms:
         """Takes in the packed columns of the next messages.
 
         Returns their words, which are restored all together.
         """
-        speakers = np.array([*map(self.speakers.__getitem__, data["speakers"])])
+        speakers = np.array([self.speakers[name] for name in data["speakers"]])
         self.extend({**arrays, "speaker": speakers[arrays["speaker"]]})
         self.said.update(arrays["_said"].tolist())
         return data["terms"], {name: arrays[name].copy() for name in search.PACKED}
 
     @property
     def final_vectors(self) -> int:
-        """The number of messages whose vectors, and the values derived from their neighbours', will not change."""
+        """The number of messages whose vectors and links will not change."""
         return max(0, min(len(self.vectors), len(self.links) + 1 - search.AFTER))
 
     def embedded_by(self, name: str) -> bool:
@@ -409,7 +514,10 @@ def searched_text(speaker: str, text: str) -> str:
 
 
 def saying(speaker: str, text: str) -> tuple[int, int]:
-    """Returns a digest of who says something and what, and one of what, by which repetitions are known."""
+    """Returns digests by which repetitions are known.
+
+    One is of who says something and what, one of what is said.
+    """
     folded = one_line(fold(text))
     return short_digest(f"{speaker}\0{folded}"), short_digest(folded)
 
@@ -420,6 +528,7 @@ def short_digest(text: str) -> int:
 
 
 def _begins_session(before: Entry, entry: Entry) -> bool:
+    """Returns whether a message begins another session than the message before it is in."""
     if before.date != entry.date:
         return True
     earlier = time_of(before.message)

@@ -1,10 +1,11 @@
 """A conversation's messages in a store that several writers append to at once.
 
-One order for every reader.
+Every reader sees them in one order.
 
-`put` is last-writer-wins on every backend, so each writer has a lane of its own, keys `lane/0`, `lane/1` ... without
-gaps, and a head that says how many there are, written after them. A reader asks for the heads that it knows by id, and
-then for what they count in addition. Changes are made in place, and a record in the writer's lane tells of them.
+`put` is last-writer-wins on every backend, so each writer has a lane of its own, keys `lane/0`,
+`lane/1` ... without gaps, and a head that says how many there are, written after them. A reader
+asks for the heads that it knows by id, and then for what they count in addition. Changes are made
+in place, and a record in the writer's lane tells of them.
 
 A writer that joins writes an empty head, then a new text to `joined`, then reads `joined` and lists
 the heads. A reader lists them again when `joined` is another. So of two writers that join at the
@@ -12,7 +13,7 @@ same moment, at least one sees the other. For the same reason a writer looks at 
 after it has written its own.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import count
@@ -32,7 +33,10 @@ CUTS = "cuts"
 PINS = "pins"
 GUESTS = stores.owners.GUESTS
 POLLED = 32
-"""Heads that a reader asks for each time: of the lanes that were written last."""
+"""The number of heads that a reader asks for each time: of the lanes that were written last."""
+
+LogRecord = stores.MessageRecord | stores.ChangeRecord
+"""What a lane consists of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,57 +48,63 @@ class Heads:
     lanes: Mapping[str, stores.LaneRecord] = field(default_factory=dict)
 
     def polled(self) -> list[str]:
-        """Returns the lanes that are asked for each time: those that were written last."""
+        """Returns the lanes that a reader asks for each time: those that were written last."""
         return self._newest(POLLED)
 
     def surely_polled(self) -> list[str]:
-        """Returns the lanes that every reader asks for; one behind these has to be announced again."""
+        """Returns the lanes that every reader asks for, though it may know others as newer.
+
+        A writer whose lane is not among them joins again.
+        """
         return self._newest(POLLED // 2)
 
     def _newest(self, most: int) -> list[str]:
         return sorted(self.lanes, key=lambda name: (-self.lanes[name].clock, name))[:most]
 
     def goes_on(self, known: "Heads") -> bool:
-        """Returns whether all known records are still there, so that only new ones have to be read."""
-        return (self.joined is not None or known.joined is None) and all(
-            (lane := self.lanes.get(name))
-            and lane.born == before.born
-            and lane.count >= before.count
-            for name, before in known.lanes.items()
-        )
+        """Returns whether all known records are still there, so that only new ones are read."""
+        if self.joined is None and known.joined is not None:
+            return False
+        return all(self._continues(name, head) for name, head in known.lanes.items())
+
+    def _continues(self, name: str, known: stores.LaneRecord) -> bool:
+        """Returns whether a lane has all records that it is known to have."""
+        head = self.lanes.get(name)
+        return head is not None and head.born == known.born and head.count >= known.count
 
 
 def read_heads(store: BaseStore, scope: stores.Scope, known: Heads | None = None) -> Flow[Heads]:
-    """Reads how far the writers have come, by id.
+    """Reads how far the writers have come.
 
-    Listed only where a writer has joined or a lane is gone.
+    The heads of known lanes are read by id; all are listed only where a writer has joined or a lane
+    is gone.
     """
     namespace = scope.namespace(LANES)
     polled = known.polled() if known else []
-    joined, *found = yield from batch(
-        store, [GetOp(namespace, JOINED), *(GetOp(namespace, lane) for lane in polled)]
-    )
+    places = [GetOp(namespace, name) for name in (JOINED, *polled)]
+    joined, *items = yield from batch(store, places)
     text = _text_of(joined) if isinstance(joined, Item) else None
-    pairs = zip(polled, found, strict=True)
-    heads = {name: lane_of(name, item.value) for name, item in pairs if isinstance(item, Item)}
+    heads = _heads_by_name(item for item in items if isinstance(item, Item))
     if known and text == known.joined and len(heads) == len(polled):
         return Heads(text, {**known.lanes, **heads})
-    items = yield from stores.read_all(store, namespace)
-    return Heads(
-        text, {item.key: lane_of(item.key, item.value) for item in items if item.key != JOINED}
-    )
+
+    listed = yield from stores.read_all(store, namespace)
+    return Heads(text, _heads_by_name(listed))
 
 
 def heads_in(items: Iterable[Item]) -> Heads:
-    """Returns how far the writers have come, of all that is stored about a conversation's lanes."""
-    joined: str | None = None
-    lanes: dict[str, stores.LaneRecord] = {}
+    """Returns how far the writers have come, by all that is stored about a conversation's lanes."""
+    items = list(items)
+    text: str | None = None
     for item in items:
         if item.key == JOINED:
-            joined = _text_of(item)
-        else:
-            lanes[item.key] = lane_of(item.key, item.value)
-    return Heads(joined, lanes)
+            text = _text_of(item)
+    return Heads(text, _heads_by_name(items))
+
+
+def _heads_by_name(items: Iterable[Item]) -> dict[str, stores.LaneRecord]:
+    """Returns the heads among the records about lanes, by the names of their lanes."""
+    return {item.key: lane_of(item.key, item.value) for item in items if item.key != JOINED}
 
 
 def _text_of(joined: Item) -> str:
@@ -123,58 +133,72 @@ class News:
 
 def read_new(store: BaseStore, scope: stores.Scope, known: Heads, now: Heads) -> Flow[News]:
     """Reads the records that the lanes have gained since `known`, in order."""
-    starts = {name: lane.count for name, lane in known.lanes.items()}
-    ends = {name: lane.count for name, lane in now.lanes.items()}
-    keys = [
-        stores.place_key(name, number)
-        for name, end in ends.items()
-        for number in range(starts.get(name, 0), end)
-    ]
-    stored_at: dict[str, datetime] = {}
-    records = yield from _read_records(store, scope, keys, stored_at)
-    messages = {
-        key: record for key, record in records.items() if isinstance(record, stores.MessageRecord)
-    }
-    touched = {
-        key
-        for record in records.values()
-        if isinstance(record, stores.ChangeRecord)
-        for key in record.changed
-    }
+    added = yield from _read_records(store, scope, _new_keys(known, now))
+    messages: dict[str, stores.MessageRecord] = {}
+    changed_keys: set[str] = set()
+    for key, record in added.records.items():
+        if isinstance(record, stores.MessageRecord):
+            messages[key] = record
+        else:
+            changed_keys.update(record.changed)
+
     # Read after the heads, so they are at least as new as what the heads tell of.
-    found = yield from _read_records(store, scope, sorted(touched), stored_at)
-    changed = {
-        key: it if isinstance(it := found.get(key), stores.MessageRecord) else None
-        for key in touched
-    }
-    stay = (changed.get(key, record) for key, record in messages.items())
+    read = yield from _read_records(store, scope, sorted(changed_keys))
+    changed: dict[str, stores.MessageRecord | None] = {}
+    for key in changed_keys:
+        found = read.records.get(key)
+        message = found if isinstance(found, stores.MessageRecord) else None
+        if key not in messages:
+            changed[key] = message
+        elif message is None:
+            del messages[key]
+        else:
+            messages[key] = message
     return News(
-        messages=in_order(record for record in stay if record is not None),
-        changed={key: record for key, record in changed.items() if key not in messages},
-        stored_at=stored_at,
+        messages=in_order(messages.values()),
+        changed=changed,
+        stored_at={**added.stored_at, **read.stored_at},
     )
 
 
-def _read_records(
-    store: BaseStore, scope: stores.Scope, keys: Sequence[str], stored_at: dict[str, datetime]
-) -> Flow[dict[str, stores.MessageRecord | stores.ChangeRecord]]:
-    """Returns records by key; adds the time at which each was stored to `stored_at`."""
+def _new_keys(known: Heads, now: Heads) -> list[str]:
+    """Returns the keys of the records that lanes have gained since `known`."""
+    keys: list[str] = []
+    for name, head in now.lanes.items():
+        first = known.lanes[name].count if name in known.lanes else 0
+        keys += [stores.place_key(name, number) for number in range(first, head.count)]
+    return keys
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadRecords:
+    """Records of a log, and the times at which they were stored, by key."""
+
+    records: Mapping[str, LogRecord]
+    stored_at: Mapping[str, datetime]
+
+
+def _read_records(store: BaseStore, scope: stores.Scope, keys: Sequence[str]) -> Flow[_ReadRecords]:
+    """Reads the records of a log that stand under some keys."""
     namespace = scope.namespace(MESSAGES)
-    found: dict[str, stores.MessageRecord | stores.ChangeRecord] = {}
-    for item in (yield from read_items(store, [GetOp(namespace, key) for key in keys])):
-        if item is not None:
-            kind = stores.ChangeRecord if "changed" in item.value else stores.MessageRecord
-            found[item.key] = kind.read(item.value, f"message {item.key!r}")
-            stored_at[item.key] = stores.utc(item.created_at)
-    return found
+    items = yield from read_items(store, [GetOp(namespace, key) for key in keys])
+    records: dict[str, LogRecord] = {}
+    stored_at: dict[str, datetime] = {}
+    for item in items:
+        if item is None:
+            continue
+        kind = stores.ChangeRecord if "changed" in item.value else stores.MessageRecord
+        records[item.key] = kind.read(item.value, f"message {item.key!r}")
+        stored_at[item.key] = stores.utc(item.created_at)
+    return _ReadRecords(records, stored_at)
 
 
 def read_items(store: BaseStore, places: Sequence[GetOp]) -> Flow[list[Item | None]]:
     """Reads what stands at some places; None where nothing does."""
-    found: list[Any] = []
+    items: list[Any] = []
     for first in range(0, len(places), stores.CHUNK):
-        found += yield from batch(store, places[first : first + stores.CHUNK])
-    return found
+        items += yield from batch(store, places[first : first + stores.CHUNK])
+    return items
 
 
 def in_order(records: Iterable[stores.MessageRecord]) -> list[stores.MessageRecord]:
@@ -188,7 +212,9 @@ class Folded:
 
     messages: Sequence[tuple[stores.MessageRecord, BaseMessage]]
     doubles: Sequence[stores.MessageRecord]
+    """Records of messages that are there already under the same id."""
     archived: dict[str, str]
+    """The ids of messages that were taken out and kept aside, by the keys of their records."""
 
 
 def fold(
@@ -197,64 +223,75 @@ def fold(
     """Makes a conversation of records that are in order.
 
     Where two writers have used one id, the same message is there once; of different ones both stay,
-    the later one under another id. `known` gives the fingerprint of the message that an id stands
-    for already.
+    the later one under another id.
+
+    Args:
+        records: The records.
+        known: Returns the fingerprint of the message that an id stands for already.
     """
-    shown: dict[str, BaseMessage] = {}
+    by_id: dict[str, BaseMessage] = {}
     messages: list[tuple[stores.MessageRecord, BaseMessage]] = []
     doubles: list[stores.MessageRecord] = []
     archived: dict[str, str] = {}
 
-    def said(key: str) -> str | None:
-        return fingerprint(shown[key]) if key in shown else known(key)
+    def fingerprint_under(message_id: str) -> str | None:
+        if message_id in by_id:
+            return fingerprint(by_id[message_id])
+        return known(message_id)
 
     for record in records:
         message = record.to_message()
-        key = str(message.id)
+        message_id = str(message.id)
         if record.archived:
-            archived[record.place.key] = key
+            archived[record.place.key] = message_id
             continue
-        if (before := said(key)) is not None:
-            says = fingerprint(message)
-            if record.named and says == before:
+
+        earlier = fingerprint_under(message_id)
+        if earlier is not None:
+            content = fingerprint(message)
+            if record.named and content == earlier:
                 doubles.append(record)
                 continue
-            ids = (
-                (content_id(says, n) for n in count(2))
-                if not record.named
-                else (f"{key}~{n}" for n in count(2))
-            )
-            key = next(one for one in ids if said(one) is None)
-            message = message.model_copy(update={"id": key})
-        shown[key] = message
+            candidates = _other_ids(message_id, content, named=record.named)
+            message_id = next(other for other in candidates if fingerprint_under(other) is None)
+            message = message.model_copy(update={"id": message_id})
+        by_id[message_id] = message
         messages.append((record, message))
     return Folded(messages, doubles, archived)
 
 
+def _other_ids(message_id: str, content: str, *, named: bool) -> Iterator[str]:
+    """Yields ids for a message whose own one is taken."""
+    for number in count(2):
+        yield f"{message_id}~{number}" if named else content_id(content, number)
+
+
 def puts(
-    store: BaseStore,
-    scope: stores.Scope,
-    records: Mapping[str, stores.MessageRecord | stores.ChangeRecord | None],
+    store: BaseStore, scope: stores.Scope, records: Mapping[str, LogRecord | None]
 ) -> list[PutOp]:
     """Returns the writes of records by key, and behind them the deletions of those that are None.
 
     In a store with an index, what a message says is embedded.
     """
-    made: list[PutOp] = []
-    for key, record in sorted(records.items(), key=lambda item: item[1] is None):
-        value = record.to_value() if record else {}
-        if isinstance(record, stores.MessageRecord) and stores.has_index(store):
-            value = record.to_indexed_value()
-        said = stores.SAID in value
-        made.append(
-            PutOp(
-                scope.namespace(MESSAGES),
-                key,
-                value or None,
-                index=[stores.SAID] if said else False,
-            )
-        )
-    return made
+    writes = [_put(store, scope, key, record) for key, record in records.items() if record]
+    deletions = [
+        PutOp(scope.namespace(MESSAGES), key, None, index=False)
+        for key, record in records.items()
+        if record is None
+    ]
+    return writes + deletions
+
+
+def _put(store: BaseStore, scope: stores.Scope, key: str, record: LogRecord) -> PutOp:
+    """Returns the write of a record."""
+    if isinstance(record, stores.MessageRecord) and stores.has_index(store):
+        value = record.to_indexed_value()
+    else:
+        value = record.to_value()
+    namespace = scope.namespace(MESSAGES)
+    if stores.SAID in value:
+        return PutOp(namespace, key, value, index=[stores.SAID])
+    return PutOp(namespace, key, value, index=False)
 
 
 def head_put(scope: stores.Scope, lane: str, head: stores.LaneRecord) -> PutOp:
@@ -264,35 +301,54 @@ def head_put(scope: stores.Scope, lane: str, head: stores.LaneRecord) -> PutOp:
 
 def read_conversations(store: BaseStore, user_id: str) -> Flow[list[str]]:
     """Reads the ids of a user's conversations, sorted."""
-    namespaces = yield from stores.read_namespaces(
-        store, (stores.ROOT, stores.label(user_id), LANES)
-    )
-    items = yield from read_items(store, [GetOp(one, JOINED) for one in namespaces])
+    lanes_of_user = (stores.ROOT, stores.label(user_id), LANES)
+    namespaces = yield from stores.read_namespaces(store, lanes_of_user)
+    items = yield from read_items(store, [GetOp(namespace, JOINED) for namespace in namespaces])
     return sorted(conversation_of(item) for item in items if item is not None)
 
 
 def read_behind(store: BaseStore, user_id: str, kind: str) -> Flow[list[str]]:
-    """Reads the ids of conversations written to since their record of a kind, or where that has no marks or waits."""
-    asked = [
-        SearchOp((stores.ROOT, stores.label(user_id), one), limit=stores.CHUNK)
-        for one in (LANES, kind)
+    """Reads the ids of conversations that a background job has begun on, and has to go on with.
+
+    They were written to since their record of the job, or that has no marks, or waits.
+
+    Args:
+        store: The store.
+        user_id: Whose conversations.
+        kind: The kind of the job's records.
+    """
+    searches = [
+        SearchOp((stores.ROOT, stores.label(user_id), name), limit=stores.CHUNK)
+        for name in (LANES, kind)
     ]
-    lanes, done = (cast("list[SearchItem]", result) for result in (yield from batch(store, asked)))
-    begun = {item.namespace[-1] for item in done}
-    records = [(item, stores.stored(item.value)) for item in done]
-    finished = [
-        item for item, record in records if record.get("marks") and not record.get("waits_until")
-    ]
-    done_at = {item.namespace[-1]: item.updated_at for item in finished}
-    heads = ((item.namespace[-1], item.updated_at) for item in lanes if item.key != JOINED)
-    behind = {
-        name for name, at in heads if name in begun and (name not in done_at or at > done_at[name])
-    }
+    results = yield from batch(store, searches)
+    lanes, progress = (cast("list[SearchItem]", result) for result in results)
+
+    begun = {item.namespace[-1] for item in progress}
+    written = {item.namespace[-1] for item in lanes if item.key != JOINED}
+    behind = (begun & written) - _finished(lanes, progress)
     return sorted(
         conversation_of(item)
         for item in lanes
         if item.key == JOINED and item.namespace[-1] in behind
     )
+
+
+def _finished(lanes: Iterable[SearchItem], progress: Iterable[SearchItem]) -> set[str]:
+    """Returns the conversations to which nobody has written since a job was done with them."""
+    finished_at: dict[str, datetime] = {}
+    for item in progress:
+        record = stores.stored(item.value)
+        if record.get("marks") and not record.get("waits_until"):
+            finished_at[item.namespace[-1]] = item.updated_at
+
+    finished = set(finished_at)
+    for item in lanes:
+        conversation = item.namespace[-1]
+        is_head = item.key != JOINED
+        if is_head and conversation in finished and item.updated_at > finished_at[conversation]:
+            finished.remove(conversation)
+    return finished
 
 
 def conversation_of(joined: Item) -> str:

@@ -1,7 +1,7 @@
 """The messages of a conversation with everything derived from each, in order; it only ever grows.
 
-Whoever changes messages makes another table. Texts of sealed messages are inflated when somebody
-looks.
+Whoever changes messages makes another table. The texts of sealed messages are kept deflated, and
+inflated when somebody looks.
 """
 
 import zlib
@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import islice, pairwise, takewhile
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 from langchain_core.messages import BaseMessage, ToolMessage
@@ -37,24 +37,30 @@ from langchain_ctxbudget.stores import MessageRecord, Place
 from langchain_ctxbudget.tokens import TokenCounter
 from langchain_ctxbudget.worker import keep_newest
 
+T = TypeVar("T")
 TEXTS_TOGETHER = 16
-"""Texts that are deflated together, so that few are inflated where one is looked at; a segment is a
-multiple of them."""
+"""The number of texts that are deflated together, so that few are inflated where one is looked at;
+a segment is a multiple of it."""
 MOST_DECODED = 8_192
-"""Messages that stay objects, which the garbage collector looks at; of more, those of segments are
-inflated if shown."""
+"""The number of messages that stay objects, which the garbage collector looks at; beyond it, those
+of segments are inflated when they are shown."""
 MOST_UNTIMED = 8
-"""Messages whose time cannot be read that a report names."""
+"""The number of messages whose time cannot be read that a report names."""
 NO_CALLS = OpenCalls()
 FACTS = np.dtype(
     [
-        *((name, np.int64) for name in ("clock", "number", "state")),
-        *((name, np.int32) for name in ("lane", "date", "date_shown")),
+        ("clock", np.int64),
+        ("number", np.int64),
+        ("state", np.int64),
+        ("lane", np.int32),
+        ("date", np.int32),
+        ("date_shown", np.int32),
         ("named", np.bool_),
     ]
 )
 """What is known of a message without its text: its place; numbers of words."""
 CODED = ("lane", "date", "date_shown")
+"""The facts that are numbers of words."""
 PRESERVATIONS: tuple[Preservation | None, ...] = (None, "keep", "summarize", "drop")
 """By number; what is summarised or dropped is not quoted."""
 
@@ -65,37 +71,51 @@ class MessageTable(Columns, Sequence[Entry]):
     def __init__(self) -> None:
         self.ids: list[str] = []
         self.positions: dict[str, int] = {}
+        """The position of each message, by its id."""
         self.names: dict[str, int] = {}
         """Everyone who has spoken under a name, with the position of the first message."""
         self.open_calls: dict[int, OpenCalls] = {}
-        self.facts, self.preservations = Rows(FACTS), Rows(np.int8)
-        self.fingerprints, self.digests = Rows("V16"), Rows("V16")
-        """Of each message a digest of what it says, and one of all up to it."""
+        """The calls that wait for results behind a message, by its position."""
         self.untimed: dict[int, str] = {}
         """The newest messages of which `created_at` cannot be read as a time, by position, with its
         value."""
-        self.safe, self.says, self.human = (Rows(np.bool_) for _ in range(3))
-        """What a prompt asks of all messages: whether one is a safe cut, has words, and is said by
-        a human."""
+
+        # The columns: each has a row for every message. Segments store them under these names.
+        self.facts = Rows(FACTS)
+        self.preservations = Rows(np.int8)
+        self.fingerprints = Rows("V16")
+        """Of each message a digest of what it says."""
+        self.digests = Rows("V16")
+        """Of each message a digest of all up to it."""
+        self.safe = Rows(np.bool_)
+        """Whether a cut before a message leaves calls and results together."""
+        self.says = Rows(np.bool_)
+        """Whether a message has words."""
+        self.human = Rows(np.bool_)
+        """Whether a human says it."""
+
         self.search_index = MessageIndex()
         self.trees: dict[int, Tree] = {}
+        """The spans, by their wanted size."""
         self.questions = OpenQuestions()
         self.work = WorkState()
         self.made = KnownDigests()
+        """The digests of spans, by extraction and by a model."""
         self.counted: dict[str, Costs] = {}
+        """What every message costs, by the identity of the counter."""
         self._words: Numbering[str | None] = Numbering()
+        self._preserved = (UNKNOWN, "")
+        """The length that `preserved` was asked for last, and its answer."""
+
         self.decoded: dict[int, Entry] = {}
         """The newest messages at least, and all that are in no segment."""
-        self._made = lru_cache(MOST_DECODED)(self._decode)
-        self._texts = lru_cache(MOST_DECODED // TEXTS_TOGETHER)(
-            lambda deflated: zlib.decompress(deflated).split(b"\0")
-        )
+        self._decoded_again = lru_cache(MOST_DECODED)(self._decode)
+        self._inflated = lru_cache(MOST_DECODED // TEXTS_TOGETHER)(_inflate)
         self._sealed: dict[int, bytes] = {}
         """The texts of the messages of stored segments, a few together, by the position of the
         first one."""
         self._begun: dict[int, bytes] = {}
         """Likewise the last texts of tails, which are fewer."""
-        self._preserved = UNKNOWN, ""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -106,44 +126,42 @@ class MessageTable(Columns, Sequence[Entry]):
     def __getitem__(self, at: slice) -> list[Entry]: ...
     def __getitem__(self, at: int | slice) -> Entry | list[Entry]:
         if isinstance(at, slice):
-            return [
-                self.decoded.get(position) or self._made(position)
-                for position in range(*at.indices(len(self)))
-            ]
-        at += len(self) if at < 0 else 0
-        return self.decoded.get(at) or self._made(range(len(self))[at])
+            return [self._entry(position) for position in range(*at.indices(len(self)))]
+        if at in self.decoded:
+            return self.decoded[at]
+        return self._entry(range(len(self))[at])
+
+    def _entry(self, position: int) -> Entry:
+        return self.decoded.get(position) or self._decoded_again(position)
 
     def _decode(self, position: int) -> Entry:
+        """Returns the entry of a message of which only the deflated text is kept."""
         first = position - position % TEXTS_TOGETHER
-        deflated = self._sealed[first] if first in self._sealed else self._begun[first]
-        text = self._texts(deflated)[position % TEXTS_TOGETHER].decode()
+        deflated = self._sealed.get(first) or self._begun[first]
+        text = self._inflated(deflated)[position % TEXTS_TOGETHER].decode()
         message = MessageRecord(place=self.place(position), text=text).to_message()
         if str(message.id) != self.ids[position]:
             message = message.model_copy(update={"id": self.ids[position]})
-        date = list(self._words)[self.facts.values[position]["date"]]
-        known = (
-            self.fingerprint(position),
-            self.digest(position + 1),
-            date,
-            bool(self.safe.values[position]),
-        )
         return Entry(
-            text,
-            message,
-            *known,
-            self._shown(position),
-            PRESERVATIONS[self.preservations.values[position]],
+            source=text,
+            message=message,
+            fingerprint=self.fingerprint(position),
+            digest=self.digest(position + 1),
+            date=self.day(position),
+            safe_cut=bool(self.safe.values[position]),
+            shown=self._date_shown(position),
+            pinned=PRESERVATIONS[self.preservations.values[position]],
         )
 
-    def _shown(self, position: int) -> str | None:
+    def _date_shown(self, position: int) -> str | None:
         """Returns the date that the newest human message before a position stands under."""
-        return (
-            list(self._words)[self.facts.values[position - 1]["date_shown"]] if position else None
-        )
+        if position == 0:
+            return None
+        return self._words.word(int(self.facts.values[position - 1]["date_shown"]))
 
     def day(self, position: int) -> str | None:
         """Returns the day of a message, or of the last one before it that has one."""
-        return list(self._words)[int(self.facts.values[position]["date"])]
+        return self._words.word(int(self.facts.values[position]["date"]))
 
     @property
     def quotable(self) -> NDArray[np.bool_]:
@@ -157,36 +175,46 @@ class MessageTable(Columns, Sequence[Entry]):
     def digest(self, length: int | None = None) -> str:
         """Returns a digest of all messages, or of the first `length` ones."""
         end = len(self) if length is None else length
-        return str(self.digests.values[end - 1].tobytes().hex()) if end else ""
+        if end == 0:
+            return ""
+        return str(self.digests.values[end - 1].tobytes().hex())
 
     def holds(self, length: int, digest: str) -> bool:
         """Returns whether the first `length` messages have this digest."""
-        return length <= len(self) and (not length or self.digest(length) == digest)
+        if length == 0:
+            return True
+        return length <= len(self) and self.digest(length) == digest
 
     def preserved(self, length: int) -> str:
         """Returns a digest of the preservation of each of the first messages."""
-        if (known := self._preserved)[0] != length:  # what a table says of a message never changes
-            wanted = self.preservations.values[:length].tobytes()
-            known = self._preserved = length, blake2b(wanted, digest_size=8).hexdigest()
-        return known[1]
+        known_length, digest = self._preserved
+        if known_length != length:  # what a table says of a message never changes
+            preservations = self.preservations.values[:length].tobytes()
+            digest = blake2b(preservations, digest_size=8).hexdigest()
+            self._preserved = (length, digest)
+        return digest
 
     def fingerprint(self, position: int) -> str:
         """Returns the fingerprint of a message."""
         return str(self.fingerprints.values[position].tobytes().hex())
 
     def times_said(self, fingerprint: str) -> int:
-        """Returns how many messages say the same."""
-        first, second = np.frombuffer(
-            bytes.fromhex(fingerprint), np.int64
-        )  # compared many times faster than bytes
+        """Returns how many messages have a fingerprint."""
+        # Two numbers are compared many times faster than sixteen bytes.
+        first, second = np.frombuffer(bytes.fromhex(fingerprint), np.int64)
         halves = self.fingerprints.values.view(np.int64).reshape(-1, 2)
-        return int(np.count_nonzero(halves[halves[:, 0] == first, 1] == second))
+        with_first = halves[halves[:, 0] == first]
+        return int(np.count_nonzero(with_first[:, 1] == second))
 
     def place(self, position: int) -> Place:
         """Returns where a message is in the log."""
         fact = self.facts.values[position]
-        numbers = {name: int(fact[name]) for name in ("clock", "number", "state")}
-        return Place(lane=str(list(self._words)[fact["lane"]]), **numbers)
+        return Place(
+            lane=str(self._words.word(int(fact["lane"]))),
+            clock=int(fact["clock"]),
+            number=int(fact["number"]),
+            state=int(fact["state"]),
+        )
 
     def record(self, position: int) -> MessageRecord:
         """Returns the record of a message."""
@@ -197,61 +225,101 @@ class MessageTable(Columns, Sequence[Entry]):
         """Returns the position of the message of a record, by the record's key."""
         lane, _, number = key.rpartition("/")
         facts = self.facts.values
-        code = self._words.get(lane, -1)
-        [found] = np.nonzero((facts["number"] == int(number)) & (facts["lane"] == code))
-        return int(found[0]) if len(found) else None
+        is_in_lane = facts["lane"] == self._words.get(lane, UNKNOWN)
+        [positions] = np.nonzero((facts["number"] == int(number)) & is_in_lane)
+        return int(positions[0]) if len(positions) else None
 
     def lane_counts(self, length: int, counts: Mapping[str, int]) -> dict[str, int]:
-        """Returns how many records of every lane come before the first record of the messages from `length` on."""
+        """Returns how many records of every lane come before those of messages from `length` on.
+
+        Args:
+            length: The position of the first of these messages.
+            counts: The number of records of every lane.
+        """
         facts = self.facts.values[length:]
-        words = list(self._words)
-        found = dict(counts)
+        lanes = list(self._words)
+        counts_before = dict(counts)
         for lane, number in zip(facts["lane"].tolist(), facts["number"].tolist(), strict=True):
-            name = str(words[lane])
-            found[name] = min(found[name], number)
-        return found
+            name = str(lanes[lane])
+            counts_before[name] = min(counts_before[name], number)
+        return counts_before
+
+    # Adding messages
 
     def append(
         self, record: MessageRecord, message: BaseMessage, pinned: Preservation | None = None
     ) -> None:
         """Adds a message at the end, under the id that it goes by."""
         position = len(self)
-        last = self[-1] if self.ids else None
-        date = messages.date_of(message)
-        shown = self._shown(position)
-        is_human = messages.is_user(message)
         safe, open_calls = self.open_calls.get(position - 1, NO_CALLS).after(message)
-        said = messages.fingerprint(message)
-        key = str(message.id)
-        chained = blake2b((last.digest if last else "").encode(), digest_size=16)
-        chained.update(f"{key}\0{said}".encode(errors="surrogatepass"))
-        known = said, chained.hexdigest(), date or (last.date if last else None), safe, shown
-        entry = Entry(record.text, message, *known, pinned)
-        place = record.place
-        words = (record.place.lane, entry.date, (date if is_human else None) or shown)
-        fact = (
-            place.clock,
-            place.number,
-            place.state,
-            *(self._words[word] for word in words),
-            record.named,
-        )
-        self.facts.extend(np.array([fact], FACTS))
-        for digests, it in ((self.fingerprints, said), (self.digests, entry.digest)):
-            digests.extend(np.frombuffer(bytes.fromhex(it), "V16"))
-        self.preservations.extend([PRESERVATIONS.index(entry.preservation)])
-        self.safe.extend([safe])
-        self.says.extend([bool(entry.text)])
-        self.human.extend([is_human])
-        self.ids.append(key)
-        self.positions[key] = position
+        date = messages.date_of(message)
+        entry = self._next_entry(record, message, date=date, safe=safe, pinned=pinned)
+        self._add_row(record, entry, date)
+        self.ids.append(entry.id)
+        self.positions[entry.id] = position
         self.decoded[position] = entry
         if open_calls != NO_CALLS:
             self.open_calls[position] = open_calls
         if message.name and not isinstance(message, ToolMessage):
             self.names.setdefault(message.name, position)
-        if date is None and (value := messages.unread_time(message)) is not None:
-            keep_newest(self.untimed, position, value, MOST_UNTIMED)
+        if date is None:
+            unread = messages.unread_time(message)
+            if unread is not None:
+                keep_newest(self.untimed, position, unread, MOST_UNTIMED)
+
+    def _next_entry(
+        self,
+        record: MessageRecord,
+        message: BaseMessage,
+        *,
+        date: str | None,
+        safe: bool,
+        pinned: Preservation | None,
+    ) -> Entry:
+        """Returns the entry of a message that comes next."""
+        position = len(self)
+        last_digest = ""
+        last_date = None
+        if position > 0:
+            last_digest = self[-1].digest
+            last_date = self[-1].date
+        fingerprint = messages.fingerprint(message)
+        chained = blake2b(last_digest.encode(), digest_size=16)
+        chained.update(f"{message.id}\0{fingerprint}".encode(errors="surrogatepass"))
+        return Entry(
+            source=record.text,
+            message=message,
+            fingerprint=fingerprint,
+            digest=chained.hexdigest(),
+            date=date or last_date,
+            safe_cut=safe,
+            shown=self._date_shown(position),
+            pinned=pinned,
+        )
+
+    def _add_row(self, record: MessageRecord, entry: Entry, date: str | None) -> None:
+        """Adds to the columns what is known of the next message."""
+        is_human = messages.is_user(entry.message)
+        date_shown = entry.shown
+        if is_human and date:
+            date_shown = date
+        place = record.place
+        fact = (
+            place.clock,
+            place.number,
+            place.state,
+            self._words[place.lane],
+            self._words[entry.date],
+            self._words[date_shown],
+            record.named,
+        )
+        self.facts.extend(np.array([fact], FACTS))
+        self.fingerprints.extend(np.frombuffer(bytes.fromhex(entry.fingerprint), "V16"))
+        self.digests.extend(np.frombuffer(bytes.fromhex(entry.digest), "V16"))
+        self.preservations.extend([PRESERVATIONS.index(entry.preservation)])
+        self.safe.extend([entry.safe_cut])
+        self.says.extend([bool(entry.text)])
+        self.human.extend([is_human])
 
     def told_untimed(self) -> list[str]:
         """Returns the report's line about messages of which the time cannot be read."""
@@ -263,49 +331,63 @@ class MessageTable(Columns, Sequence[Entry]):
         accepted = "it is a time in ISO 8601, a Unix time in seconds or milliseconds, or a datetime"
         return [f"created_at cannot be read, so these messages have no time: {places}; {accepted}"]
 
+    # Changed messages
+
     def changed(
         self, length: int, pins: Mapping[int, Preservation | None] | None = None
     ) -> "MessageTable":
         """Returns the table of the first messages, some with other pins.
 
-        Keeps all derived data that is still valid.
+        It keeps all derived data that is still valid. The search index goes over to it: where this
+        table is searched again, that is read anew.
         """
         if length >= len(self) and not pins:
             return self
         pins = pins or {}
-        same = min(pins, default=length)
+        other = self._beginning(length)
+        for position, pinned in pins.items():
+            entry = replace(self[position], pinned=pinned)
+            other.decoded[position] = entry
+            other.preservations.values[position] = PRESERVATIONS.index(entry.preservation)
+
+        repinned = sorted(pins)
+        for identity, costs in self.counted.items():
+            other.counted[identity] = costs.changed(length, repinned)
+        other.search_index = self.search_index.first(length)
+        self.search_index = MessageIndex()
+
+        unchanged = min(pins, default=length)
+        for size, tree in self.trees.items():
+            other.trees[size] = tree.shortened(unchanged)
+        other.made = self.made.copy(other.trees.values())
+        if self.questions.read_until <= unchanged:
+            other.questions = self.questions
+        if self.work.read_until <= unchanged:
+            other.work = self.work
+        return other
+
+    def _beginning(self, length: int) -> "MessageTable":
+        """Returns the table of the first messages without what is derived of several of them."""
         other = MessageTable()
         other.take_columns(self, length)
         other.ids = self.ids[:length]
         other.positions = dict(zip(other.ids, range(length), strict=True))
-        other.names = {name: at for name, at in self.names.items() if at < length}
+        other.names = {name: first for name, first in self.names.items() if first < length}
+        other.open_calls = _before(length, self.open_calls)
+        other.untimed = _before(length, self.untimed)
         other._words.update(self._words)
-        for name in ("open_calls", "decoded", "untimed"):
-            setattr(
-                other, name, {at: value for at, value in getattr(self, name).items() if at < length}
-            )
         other._sealed = {
-            begin: texts
-            for begin, texts in self._sealed.items()
-            if begin + TEXTS_TOGETHER <= length
+            first: texts
+            for first, texts in self._sealed.items()
+            if first + TEXTS_TOGETHER <= length
         }
-        other.decoded |= {at: self[at] for at in range(TEXTS_TOGETHER * len(other._sealed), length)}
-        for at, pinned in pins.items():
-            entry = other.decoded[at] = replace(self[at], pinned=pinned)
-            other.preservations.values[at] = PRESERVATIONS.index(entry.preservation)
-        other.counted = {
-            name: costs.changed(length, sorted(pins)) for name, costs in self.counted.items()
-        }
-        # The index goes on with the new table; where this one is searched again, it is read anew.
-        other.search_index, self.search_index = self.search_index.first(length), MessageIndex()
-        other.trees = {size: tree.shortened(same) for size, tree in self.trees.items()}
-        other.made = self.made.copy(other.trees.values())
-        other.questions = self.questions if self.questions.read_until <= same else other.questions
-        other.work = self.work if self.work.read_until <= same else other.work
+        other.decoded = _before(length, self.decoded)
+        for position in range(TEXTS_TOGETHER * len(other._sealed), length):
+            other.decoded[position] = self[position]
         return other
 
     def tree(self, span_messages: int) -> Tree:
-        """Returns the compaction tree for a size of spans, with all spans that have ended by now."""
+        """Returns the tree for a size of spans, with all spans that have ended by now."""
         tree = self.trees.get(span_messages, Tree(span_messages)).grow(self)
         self.trees[span_messages] = tree
         return tree
@@ -319,17 +401,18 @@ class MessageTable(Columns, Sequence[Entry]):
             return
         for position in range(length, len(self)):
             candidates_of(self[position].as_line(position))
-        ended = self.trees.get(span_messages, Tree(span_messages))
+        tree_before = self.trees.get(span_messages, Tree(span_messages))
         tree = self.tree(span_messages)
-        if tree is not ended:
-            for node in tree.complete(len(self), len(ended.keys))[-2:]:
+        if tree is not tree_before:
+            newest_nodes = tree.complete(len(self), len(tree_before.keys))[-2:]
+            for node in newest_nodes:
                 Spans(self, tree, self.made).extracted(node)
 
     def costs(self, counter: TokenCounter) -> Costs:
         """Returns what every message costs by a counter; each is counted once."""
-        known = self.counted.setdefault(counter.identity, Costs())
-        known.grow(self, counter)
-        return known
+        costs = self.counted.setdefault(counter.identity, Costs())
+        costs.grow(self, counter)
+        return costs
 
     def forget_costs(self, counter: TokenCounter) -> None:
         """Forgets what the messages cost by a counter: whoever asks next counts them all."""
@@ -338,60 +421,66 @@ class MessageTable(Columns, Sequence[Entry]):
     # Sealed segments
 
     def packed(self, first: int, end: int, pinned: Iterable[int]) -> tuple[dict[str, Any], Arrays]:
-        """Returns some messages but for their texts as plain data and arrays, as if none was pinned."""
+        """Returns some messages without their texts, as plain data and arrays.
+
+        `pinned` are the positions of messages with pins: these are not packed.
+        """
         arrays = self.arrays(first, end)
+        for position in pinned:
+            unpinned = messages.preservation_of(self[position].message)
+            arrays["preservations"][position - first] = PRESERVATIONS.index(unpinned)
+
         words = list(self._words)
-        of = dict[str, list[str | None]]()
-        for at in pinned:
-            arrays["preservations"][at - first] = PRESERVATIONS.index(
-                messages.preservation_of(self[at].message)
-            )
+        coded_words: dict[str, list[str | None]] = {}
         for name in CODED:
-            of[name], arrays["facts"][name] = coded(arrays["facts"][name], words)
-        return {
-            "ids": self.ids[first:end],
-            "names": {name: at - first for name, at in self.names.items() if first <= at < end},
-            "calls": [
-                (at - first, self.open_calls[at])
-                for at in range(first, end)
-                if at in self.open_calls
-            ],
-            "untimed": [
-                (at - first, value) for at, value in self.untimed.items() if first <= at < end
-            ],
-            **of,
-        }, arrays
+            coded_words[name], arrays["facts"][name] = coded(arrays["facts"][name], words)
+
+        names = {name: at - first for name, at in self.names.items() if first <= at < end}
+        calls = [
+            (position - first, self.open_calls[position])
+            for position in range(first, end)
+            if position in self.open_calls
+        ]
+        untimed = [
+            (position - first, value)
+            for position, value in self.untimed.items()
+            if first <= position < end
+        ]
+        data = {"ids": self.ids[first:end], "names": names, "calls": calls, "untimed": untimed}
+        return {**data, **coded_words}, arrays
 
     def unpack(self, data: Mapping[str, Any], arrays: Arrays, texts: bytes) -> None:
         """Adds messages that were packed."""
         begin = len(self)
         facts = arrays["facts"].copy()
         for name in CODED:
-            facts[name] = np.array([*map(self._words.__getitem__, data[name])])[facts[name]]
+            numbers = np.array([self._words[word] for word in data[name]])
+            facts[name] = numbers[facts[name]]
         self.extend({**arrays, "facts": facts})
         self.ids += data["ids"]
         self.positions |= zip(data["ids"], range(begin, len(self.ids)), strict=True)
         self.names = {name: begin + at for name, at in data["names"].items()} | self.names
-        for at, (waiting, early, age) in data["calls"]:
-            self.open_calls[begin + at] = OpenCalls(tuple(waiting), tuple(early), age)
-        for at, value in data.get(
-            "untimed", ()
-        ):  # not in segments that were made before there were tails
-            keep_newest(self.untimed, begin + at, value, MOST_UNTIMED)
+        for offset, (waiting, early, age) in data["calls"]:
+            self.open_calls[begin + offset] = OpenCalls(tuple(waiting), tuple(early), age)
+        # Segments that were made before there were tails do not have these.
+        for offset, value in data.get("untimed", ()):
+            keep_newest(self.untimed, begin + offset, value, MOST_UNTIMED)
         self.keep_sealed(begin, len(self), texts)
 
     def keep_sealed(self, first: int, end: int, texts: bytes) -> None:
         """Takes the texts of a segment, and lets go of the oldest messages beyond so many."""
         starts = range(first, end, TEXTS_TOGETHER)
         lengths = np.frombuffer(texts, np.int32, len(starts))
-        ends = pairwise(np.append(0, lengths.cumsum()) + lengths.nbytes)
-        for at, (begin, stop) in zip(starts, ends, strict=True):
-            kept = self._sealed if at + TEXTS_TOGETHER <= end else self._begun
-            kept[at] = texts[begin:stop]
-        for at in [
-            *islice(takewhile(end.__gt__, self.decoded), max(0, len(self.decoded) - MOST_DECODED))
-        ]:
-            del self.decoded[at]
+        ends = np.append(0, lengths.cumsum()) + lengths.nbytes
+        for start, (begin, stop) in zip(starts, pairwise(ends), strict=True):
+            is_full = start + TEXTS_TOGETHER <= end
+            kept = self._sealed if is_full else self._begun
+            kept[start] = texts[begin:stop]
+
+        most_gone = max(0, len(self.decoded) - MOST_DECODED)
+        sealed = takewhile(lambda position: position < end, self.decoded)
+        for position in list(islice(sealed, most_gone)):
+            del self.decoded[position]
 
     def seal_in_memory(self) -> None:
         """Keeps the texts of all messages but the last few as segments do.
@@ -402,14 +491,25 @@ class MessageTable(Columns, Sequence[Entry]):
         end = max(first, TEXTS_TOGETHER * ((len(self) - 1) // TEXTS_TOGETHER))
         if end > first:
             self.keep_sealed(first, end, packed_texts(self[first:end]))
-        for at in [at for at in self.decoded if at < end]:
-            del self.decoded[at]
+        for position in [position for position in self.decoded if position < end]:
+            del self.decoded[position]
 
 
 def packed_texts(entries: Sequence[Entry]) -> bytes:
     """Returns the texts of messages in their stored form."""
-    some = (
-        entries[first : first + TEXTS_TOGETHER] for first in range(0, len(entries), TEXTS_TOGETHER)
-    )
-    parts = [zlib.compress(b"\0".join(entry.source.encode() for entry in few), 1) for few in some]
-    return np.array([*map(len, parts)], np.int32).tobytes() + b"".join(parts)
+    parts: list[bytes] = []
+    for first in range(0, len(entries), TEXTS_TOGETHER):
+        texts = [entry.source.encode() for entry in entries[first : first + TEXTS_TOGETHER]]
+        parts.append(zlib.compress(b"\0".join(texts), 1))
+    lengths = np.array([len(part) for part in parts], np.int32)
+    return lengths.tobytes() + b"".join(parts)
+
+
+def _inflate(deflated: bytes) -> list[bytes]:
+    """Returns the texts that were deflated together."""
+    return zlib.decompress(deflated).split(b"\0")
+
+
+def _before(length: int, by_position: Mapping[int, T]) -> dict[int, T]:
+    """Returns what is known of the first messages."""
+    return {position: value for position, value in by_position.items() if position < length}

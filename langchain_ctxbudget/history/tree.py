@@ -9,7 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import Annotated
 
 from pydantic import Field
@@ -38,25 +38,28 @@ class TreePolicy:
 
 TREE = TreePolicy()
 MOST_ATTEMPTS = 3
-"""Times that a model's replies about a span may be of no use before its extraction stands for
-good."""
+"""The number of times that a model's replies about a span may be of no use before its extraction
+stands for good."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Node:
-    """A span of messages that never changes: a span (level 1) or five nodes of the level below."""
+    """A run of messages that never changes: a span (level 1) or five nodes of the level below."""
 
     first: int
+    """The position of its first message."""
     end: int
+    """The position behind its last message."""
     level: int
     index: int
+    """Its number among the nodes of its level, from 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
     """The spans of a conversation that have ended, and a hash of the content of every node.
 
-    A value.
+    It is a value: a conversation that grows gets another one.
     """
 
     span_messages: Annotated[int, Field(alias="segment_messages")]
@@ -73,37 +76,31 @@ class Tree:
         """
         shortest = max(1, int(self.span_messages * (1 - TREE.slack)))
         longest = max(1, int(self.span_messages * (1 + TREE.slack)))
-        edges = [*self.starts]
+        start = self.starts[-1]
+        new_starts: list[int] = []
         characters = 0
-        for at in range(edges[-1], len(entries)):
-            count = at - edges[-1]
-            marked = (
-                count >= shortest
-                and int(entries[at - 1].fingerprint[:8], 16) % TREE.ends_one_in == 0
-            )
-            if (
-                count
-                and entries[at].safe_cut
-                and (marked or count >= longest or characters >= TREE.most_characters)
-            ):
-                edges.append(at)
-                characters = 0
-            characters += len(entries[at].text)
-        known = len(self.keys)
-        if len(edges) - 1 == known:
+        for position in range(start, len(entries)):
+            length = position - start
+            if length > 0 and entries[position].safe_cut:
+                is_marked = length >= shortest and _ends_span(entries[position - 1])
+                is_long = length >= longest or characters >= TREE.most_characters
+                if is_marked or is_long:
+                    start = position
+                    new_starts.append(start)
+                    characters = 0
+            characters += len(entries[position].text)
+        if not new_starts:
             return self
-        new = (
-            digest(
-                "".join(
-                    f"{one.id}\0{one.fingerprint}\0{one.preservation == 'drop'}\0" for one in part
-                )
-            ).hex()
-            for part in (entries[first:end] for first, end in pairwise(edges[known:]))
-        )
-        return replace(self, starts=tuple(edges), keys=(*self.keys, *new))
+
+        new_spans = pairwise((self.starts[-1], *new_starts))
+        new_keys = [_content_key(entries[first:end]) for first, end in new_spans]
+        return replace(self, starts=(*self.starts, *new_starts), keys=(*self.keys, *new_keys))
 
     def shortened(self, length: int) -> "Tree":
-        """Returns the tree without every span that a message from `length` on belongs to, or ended."""
+        """Returns the tree of the first messages: the spans that ended with a message before them.
+
+        The span goes, too, whose end the first of the other messages has shown.
+        """
         starts = self.starts[: max(1, bisect_left(self.starts, length))]
         return replace(self, starts=starts, keys=self.keys[: len(starts) - 1])
 
@@ -116,39 +113,53 @@ class Tree:
         return bisect_right(self.starts, position) - 1
 
     def complete(self, position: int, known: int = 0) -> list[Node]:
-        """Returns the nodes that end by a position, but not with one of `known` spans.
+        """Returns the nodes that end by a position, each after its children.
 
-        Each after its children.
+        Nodes that end with one of the first `known` spans are not among them.
         """
         nodes: list[Node] = []
         for index in range(known, self.spans_until(position)):
             level = 1
-            count = index + 1
+            nodes_of_level = index + 1
             nodes.append(node_at(self.starts, level, index))
-            while count % TREE.fan_out == 0:
-                level = level + 1
-                count = count // TREE.fan_out
-                nodes.append(node_at(self.starts, level, count - 1))
+            while nodes_of_level % TREE.fan_out == 0:
+                level += 1
+                nodes_of_level //= TREE.fan_out
+                nodes.append(node_at(self.starts, level, nodes_of_level - 1))
         return nodes
 
     def children(self, parent: Node) -> list[Node]:
         """Returns the five nodes of the level below that a node consists of."""
         first = parent.index * TREE.fan_out
-        return [
-            node_at(self.starts, parent.level - 1, index)
-            for index in range(first, first + TREE.fan_out)
-        ]
+        indices = range(first, first + TREE.fan_out)
+        return [node_at(self.starts, parent.level - 1, index) for index in indices]
 
     def key(self, span: Node) -> str:
         """Returns the hash of a node's content.
 
-        Empty for a span that is no complete node of this tree.
+        It is empty for a span that is no complete node of this tree.
         """
         width = TREE.fan_out ** (span.level - 1)
         keys = self.keys[span.index * width : (span.index + 1) * width]
         if len(keys) < width or node_at(self.starts, span.level, span.index) != span:
             return ""
-        return keys[0] if span.level == 1 else digest("".join((str(span.level), *keys))).hex()
+        if span.level == 1:
+            return keys[0]
+        return digest("".join((str(span.level), *keys))).hex()
+
+
+def _ends_span(entry: Entry) -> bool:
+    """Returns whether a message ends its span, by its own hash, if the span is long enough."""
+    return int(entry.fingerprint[:8], 16) % TREE.ends_one_in == 0
+
+
+def _content_key(entries: Iterable[Entry]) -> str:
+    """Returns the hash of a span's content."""
+    parts: list[str] = []
+    for entry in entries:
+        is_dropped = entry.preservation == "drop"
+        parts.append(f"{entry.id}\0{entry.fingerprint}\0{is_dropped}\0")
+    return digest("".join(parts)).hex()
 
 
 def node_at(starts: Sequence[int], level: int, index: int) -> Node:
@@ -160,15 +171,16 @@ def node_at(starts: Sequence[int], level: int, index: int) -> Node:
 def frontier(starts: Sequence[int], spans: int) -> list[Node]:
     """Returns the nodes that stand for the first `spans` spans, oldest first.
 
-    Three to seven of every level.
+    They are three to seven of every level.
     """
     nodes: list[Node] = []
     level = 1
     end = spans
-    while end:
+    while end > 0:
         start = max(0, (end - TREE.fine_nodes) // TREE.fan_out * TREE.fan_out)
-        nodes[:0] = [node_at(starts, level, index) for index in range(start, end)]
-        level = level + 1
+        nodes_of_level = [node_at(starts, level, index) for index in range(start, end)]
+        nodes = nodes_of_level + nodes
+        level += 1
         end = start // TREE.fan_out
     return nodes
 
@@ -180,16 +192,18 @@ class KnownDigests:
     extracted: dict[tuple[str, str | None], Digest] = field(default_factory=dict)
     """By content and the date of the first message, which may be that of the message before it."""
     digests: dict[str, Digest] = field(default_factory=dict)
+    """What the model wrote, by key."""
     failures: dict[str, str] = field(default_factory=dict)
     """The last reason why there is no digest under a key."""
     refusals: dict[str, int] = field(default_factory=dict)
-    """The times that the model's reply under a key could not be used, or that its server refused
-    the request."""
+    """How often the model's reply under a key could not be used, or its server refused the
+    request."""
     waits_until: datetime | None = None
     """The model has failed, and is not asked again before this time."""
     failed: int = 0
-    """The times in a row that it has failed."""
+    """How often in a row it has failed."""
     looked_up: set[str] = field(default_factory=set)
+    """The keys that were looked up in the store."""
     maker: str = ""
     """The summary model with its prompt; empty where there is none."""
     span_messages: int = 0
@@ -199,21 +213,24 @@ class KnownDigests:
     """The position up to which it was asked to."""
 
     def copy(self, trees: Iterable[Tree]) -> "KnownDigests":
-        """Returns the same for another table, but for the extractions of spans that stand in none of its trees."""
-        contents = {tree.key(node) for tree in trees for node in tree.complete(tree.starts[-1])}
-        return replace(
-            self,
-            extracted={key: made for key, made in self.extracted.items() if key[0] in contents},
-        )
+        """Returns the same for another table, whose trees are given.
+
+        Extractions of spans that stand in none of them are left out.
+        """
+        contents: set[str] = set()
+        for tree in trees:
+            contents.update(tree.key(node) for node in tree.complete(tree.starts[-1]))
+        extracted = {key: made for key, made in self.extracted.items() if key[0] in contents}
+        return replace(self, extracted=extracted)
 
     def lacks(self, key: str) -> bool:
-        """Returns True if the model has not written under a key, and may still be asked."""
+        """Returns whether the model has not written under a key, and may still be asked."""
         return key not in self.digests and self.refusals.get(key, 0) < MOST_ATTEMPTS
 
     def has_news(self, waiting: Sequence[str]) -> bool:
-        """Returns whether the model has written under some of these keys, and is done with all of them."""
-        written = [key in self.digests for key in waiting]
-        return any(written) and all(key in self.digests or key in self.failures for key in waiting)
+        """Returns whether the model is done with all of these keys, and has written under some."""
+        has_written = any(key in self.digests for key in waiting)
+        return has_written and all(key in self.digests or key in self.failures for key in waiting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,10 +247,8 @@ class Spans:
 
     def lines(self, span: Node) -> list[Line]:
         """Returns the messages of a span as a summariser reads them."""
-        return [
-            entry.as_line(at)
-            for at, entry in enumerate(self.entries[span.first : span.end], span.first)
-        ]
+        entries = self.entries[span.first : span.end]
+        return [entry.as_line(position) for position, entry in enumerate(entries, span.first)]
 
     def extracted(self, span: Node) -> Digest:
         """Returns the digest that extraction makes of a span.
@@ -241,42 +256,53 @@ class Spans:
         Every message of a node is read once.
         """
         content = self.tree.key(span)
-        key = content, self.entries[span.first].date
+        key = (content, self.entries[span.first].date)
         if content and key in self.known.extracted:
             return self.known.extracted[key].placed(span.first)
+
         if span.level > 1:
-            made = merge([self.extracted(child) for child in self.tree.children(span)])
+            extraction = merge([self.extracted(child) for child in self.tree.children(span)])
         else:
-            made = digest_messages(self.lines(span), span.first, span.end)
+            extraction = digest_messages(self.lines(span), span.first, span.end)
         if content:  # the rest grows with every message; only what is complete is kept
-            self.known.extracted[key] = made
-        return made
+            self.known.extracted[key] = extraction
+        return extraction
 
     def written(self, span: Node) -> Digest | None:
         """Returns the digest that a model wrote of a span, or None where it wrote none."""
-        digest = self.known.digests.get(self.key(span))
-        return digest and digest.placed(span.first)
+        written = self.known.digests.get(self.key(span))
+        return written.placed(span.first) if written else None
 
     def digest(self, span: Node) -> Digest:
         """Returns the model's digest of a span, else that of extraction."""
         return self.written(span) or self.extracted(span)
 
     def before(self, cut: int) -> tuple[list[Digest], tuple[str, ...]]:
-        """Returns the digests of everything before a cut, oldest and coarsest first, and the keys a model owes."""
+        """Returns the digests of everything before a cut, and the keys that a model owes.
+
+        The digests are oldest and coarsest first.
+        """
         nodes = self._nodes(cut)
-        keys = (self.key(span) for span in nodes if self.known.maker and self.tree.key(span))
-        return [*map(self.digest, nodes)], tuple(filter(self.known.lacks, keys))
+        owed: list[str] = []
+        if self.known.maker:
+            keys = [self.key(node) for node in nodes if self.tree.key(node)]
+            owed = [key for key in keys if self.known.lacks(key)]
+        return [self.digest(node) for node in nodes], tuple(owed)
 
     def important(self, cut: int) -> list[int]:
-        """Returns the messages before a cut that have said most, by their best sentences, the most important first."""
-        worth: dict[int, float] = {}
-        for sentence in chain.from_iterable(
-            self.extracted(span).sentences for span in self._nodes(cut)
-        ):
-            worth[sentence.position] = max(worth.get(sentence.position, 0.0), sentence.score)
-        return sorted(worth, key=lambda at: (-worth[at], at))
+        """Returns the messages before a cut by their best sentences, the most important first."""
+        scores: dict[int, float] = {}
+        for node in self._nodes(cut):
+            for sentence in self.extracted(node).sentences:
+                best = scores.get(sentence.position, 0.0)
+                scores[sentence.position] = max(best, sentence.score)
+        return sorted(scores, key=lambda position: (-scores[position], position))
 
     def _nodes(self, cut: int) -> list[Node]:
+        """Returns the nodes that stand for the messages before a cut, oldest first."""
         spans = self.tree.spans_until(cut)
-        rest = Node(self.tree.starts[spans], cut, 1, spans)  # no whole span yet
-        return [*frontier(self.tree.starts, spans), *([rest] if rest.first < cut else [])]
+        nodes = frontier(self.tree.starts, spans)
+        rest = Node(self.tree.starts[spans], cut, level=1, index=spans)  # no whole span yet
+        if rest.first < cut:
+            nodes.append(rest)
+        return nodes
