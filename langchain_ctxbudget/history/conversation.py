@@ -1,4 +1,4 @@
-"""A conversation as it is in memory between prompts, as one prompt sees it, and those that are open."""
+"""A conversation: as it is in memory between prompts, and as one prompt sees it."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from langchain_ctxbudget.history.arc import OpenQuestions
 from langchain_ctxbudget.history.backgrounds import Background, with_background, words_of
 from langchain_ctxbudget.history.columns import UNKNOWN, Beginning, Costs, Entry
 from langchain_ctxbudget.history.extractive import Line
-from langchain_ctxbudget.history.log import Heads, News, fold, in_order
+from langchain_ctxbudget.history.log import Folded, Heads, News, fold, in_order
 from langchain_ctxbudget.history.table import PRESERVATIONS, MessageTable
 from langchain_ctxbudget.history.tree import Spans
 from langchain_ctxbudget.history.work_state import MOST_MESSAGES, WorkState
@@ -44,13 +44,13 @@ from langchain_ctxbudget.tokens import TokenCounter
 from langchain_ctxbudget.worker import keep_newest, new_mutex
 
 MAX_OPEN = 256
-"""Conversations kept in memory; the one unused for longest goes first, and is read again when
-needed."""
+"""The number of conversations that are kept in memory. The one unused for longest goes first, and
+is read again when needed."""
 MOST_CUTS = 8
-"""Budgets for which a conversation remembers where verbatim history begins."""
+"""The number of budgets for which a conversation remembers where verbatim history begins."""
 WITHOUT_MEDIA = -1
-"""Stands among the clips of a message, in place of a number of tokens, for the message without its
-media."""
+"""Stands among the clips of a message for the message without its media, in place of a limit in
+tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,20 +59,25 @@ class LastPrompt:
 
     messages: Sequence[BaseMessage]
     costs: Sequence[int]
+    """What each of them costs, in tokens."""
     stable: int
+    """The number of messages at its beginning that stay from prompt to prompt."""
     long_turn: tuple[int, int]
     """How often its turn had outgrown its room, so that history is planned otherwise; and the
-    number of groups that it had when steps gave way last."""
+    number of groups that it had when rounds gave way last."""
     squeezed: bool
     """True if something of its stable zone was left out for that turn alone."""
     whole_tokens: int = 0
+    """What everything would have cost, sent whole."""
     turn: Sequence[BaseMessage]
     background: Background | None
     settings: ContextSettings
     coverage: Callable[[], tuple[CoverageRange, ...]] | None
-    """Makes its ledger; None where messages have changed since."""
+    """Returns its ledger; None where messages have changed since."""
     at: datetime | None = None
+    """When it was sent."""
     sent_with: object = None
+    """The model, the system prompt and the tools that it was sent with."""
 
 
 class Conversation:
@@ -99,16 +104,14 @@ class Conversation:
         self.entries: Sequence[Entry] = Beginning(table)
         self.use_costs(table.costs(counter))
         self.safe = cast("Sequence[bool]", table.safe.values.data)
-        wanted = table.preservations.values
-        self.kept = np.flatnonzero(wanted == PRESERVATIONS.index("keep")).tolist()
-        self.dropped = np.flatnonzero(wanted == PRESERVATIONS.index("drop")).tolist()
-        self.quotable = table.says.values & (wanted < PRESERVATIONS.index("summarize"))
+        preservations = table.preservations.values
+        self.kept = np.flatnonzero(preservations == PRESERVATIONS.index("keep")).tolist()
+        self.dropped = np.flatnonzero(preservations == PRESERVATIONS.index("drop")).tolist()
+        self.quotable = table.quotable
         """Whether each may stand in a prompt word for word, though it is not among the recent
         ones."""
-        self.exchanges, self.names = (
-            int(np.count_nonzero(table.human.values)),
-            frozenset(table.names),
-        )
+        self.exchanges = int(np.count_nonzero(table.human.values))
+        self.names = frozenset(table.names)
         self.cuts: Mapping[str, CutRecord] = {}
         self.snapshot: SnapshotRecord | None = None
         self.last: LastPrompt | None = None
@@ -123,10 +126,7 @@ class Conversation:
         self.clips = costs.clips
 
     def counted_anew(self) -> "Conversation":
-        """Returns it with costs that are counted now.
-
-        No column, clip or turn that was counted earlier is used.
-        """
+        """Returns it with costs that are counted now, and none that were counted earlier."""
         costs = Costs()
         costs.grow(self.entries, self.counter)
         other = copy(self)
@@ -140,15 +140,15 @@ class Conversation:
         return other
 
     def count_quote(self, position: int, most_tokens: int, *, numbered: bool) -> int | None:
-        """Returns the cost of the line that quotes a message, counted once.
+        """Returns the cost of the line that quotes a message, in tokens; it is counted once.
 
-        None where it is more than so much.
+        Returns None where it is more than `most_tokens`.
         """
-        column = (self.columns.numbered_quote if numbered else self.columns.quote).values
-        if (tokens := int(column[position])) == UNKNOWN:
-            tokens = column[position] = self.counter.count_text(
-                self.quoted(position, numbered=numbered)
-            )
+        rows = self.columns.numbered_quote if numbered else self.columns.quote
+        tokens = int(rows.values[position])
+        if tokens == UNKNOWN:
+            tokens = self.counter.count_text(self.quoted(position, numbered=numbered))
+            rows.values[position] = tokens
         return tokens if tokens <= most_tokens else None
 
     def quoted(self, position: int, *, numbered: bool) -> str:
@@ -170,9 +170,8 @@ class Conversation:
 
     def lines(self, first: int, end: int) -> list[Line]:
         """Returns messages as a summariser reads them."""
-        return [
-            entry.as_line(first + offset) for offset, entry in enumerate(self.entries[first:end])
-        ]
+        entries = self.entries[first:end]
+        return [entry.as_line(position) for position, entry in enumerate(entries, first)]
 
     def spans(self, span_messages: int) -> Spans:
         """Returns the spans for a size of spans, with all spans that have ended by now."""
@@ -184,81 +183,80 @@ class Conversation:
     def shown(
         self, position: int, most_tokens: int, media_tokens: int = 0
     ) -> tuple[BaseMessage, int]:
-        """Returns a message as a prompt shows it, and its cost.
+        """Returns a message as a prompt shows it, and its cost in tokens.
 
-        Clipped to a number of tokens unless it is kept.
-
-        Its media may take so many tokens besides; where they take more, lines stand in place of the
-        first ones.
+        It is clipped to `most_tokens` unless it is kept. Its media may take `media_tokens` besides;
+        where they take more, lines stand in place of the first ones.
         """
         entry = self.entries[position]
         cost = self.costs[position]
         if cost <= most_tokens or entry.preservation == "keep":
             return entry.sent, cost
-        besides_tokens = self.media_tokens(position) if media_tokens else 0
-        if besides_tokens > media_tokens:
-            most_tokens = max(most_tokens, media_tokens)
-            besides_tokens = 0
-        key = (position, most_tokens + besides_tokens)
+
+        own_media_tokens = self.media_tokens(position) if media_tokens else 0
+        limit = most_tokens + own_media_tokens
+        if own_media_tokens > media_tokens:
+            limit = max(most_tokens, media_tokens)
+        key = (position, limit)
         if key not in self.clips:
-            count = self.counter.count_message
-            reference = f"#{position + 1}"
-            clipped = clip_message(
-                entry.sent,
-                count,
-                self.counter.count_text,
-                sum(key[1:]),
-                reference=reference,
-                keeps_media=False,
-            )
-            self.clips[key] = (
-                (entry.sent, cost) if clipped is None else (clipped, count(as_note(clipped)))
-            )
+            self.clips[key] = self._clipped(position, limit)
         return self.clips[key]
+
+    def _clipped(self, position: int, most_tokens: int) -> tuple[BaseMessage, int]:
+        """Returns a message that is clipped, and its cost in tokens."""
+        entry = self.entries[position]
+        clipped = clip_message(
+            entry.sent,
+            self.counter.count_message,
+            self.counter.count_text,
+            most_tokens,
+            reference=f"#{position + 1}",
+            keeps_media=False,
+        )
+        if clipped is None:
+            return entry.sent, self.costs[position]
+        return clipped, self.counter.count_message(as_note(clipped))
 
     def media_tokens(self, position: int) -> int:
         """Returns what the media of a message cost; 0 where it has none."""
         entry = self.entries[position]
-        cost = self.costs[position]
         if not has_media(entry.sent):
             return 0
         key = (position, WITHOUT_MEDIA)
         if key not in self.clips:
-            told = without_media(entry.sent)
-            self.clips[key] = told, self.counter.count_message(as_note(told))
-        return max(0, cost - self.clips[key][1])
+            bare = without_media(entry.sent)
+            self.clips[key] = (bare, self.counter.count_message(as_note(bare)))
+        _, bare_tokens = self.clips[key]
+        return max(0, self.costs[position] - bare_tokens)
 
     def sent_again(self, position: int, background: Background) -> BaseMessage:
         """Returns a message whole, as it was sent with its background."""
-        return with_background(
-            as_sent(self.entries[position].message.model_copy(update={"name": background.name})),
-            background.text,
-        )
+        message = self.entries[position].message
+        named = message.model_copy(update={"name": background.name})
+        return with_background(as_sent(named), background.text)
 
     def read_questions(self, end: int) -> OpenQuestions:
         """Returns the questions that the messages before `end` leave open."""
-        known = self.table.questions
         table = self.table
-        if known.read_until > end or not table.holds(
-            known.read_until, known.digest
-        ):  # stored ones are of their time
-            known = OpenQuestions()
-        table.questions = replace(
-            known.read(self.lines(known.read_until, end)), digest=table.digest(end)
-        )
+        questions = table.questions
+        # Stored ones are of their time.
+        is_valid = table.holds(questions.read_until, questions.digest)
+        if questions.read_until > end or not is_valid:
+            questions = OpenQuestions()
+        questions = questions.read(self.lines(questions.read_until, end))
+        table.questions = replace(questions, digest=table.digest(end))
         return table.questions
 
     def read_work(self, end: int, kinds: Mapping[str, ToolKind]) -> WorkState:
         """Returns what the calls before `end` have left behind."""
-        known = self.table.work
-        if known.read_until > end or known.kinds != kinds:
-            known = WorkState(kinds, read_until=max(0, end - MOST_MESSAGES))
-        if known.read_until < end:
-            known = known.copy().read(
-                (at, self.entries[at].sent) for at in range(known.read_until, end)
-            )
-        self.table.work = known
-        return known
+        work = self.table.work
+        if work.read_until > end or work.kinds != kinds:
+            work = WorkState(kinds, read_until=max(0, end - MOST_MESSAGES))
+        if work.read_until < end:
+            unread = range(work.read_until, end)
+            work = work.copy().read((position, self.entries[position].sent) for position in unread)
+        self.table.work = work
+        return work
 
     def ledger(self) -> dict[CoverageState, list[str]]:
         """Returns the ids of its messages by their state in its last prompt.
@@ -266,30 +264,37 @@ class Conversation:
         Those after it count as verbatim.
         """
         ids = self.table.ids[: len(self.entries)]
-        known = tuple[CoverageRange, ...]()
-        if self.last is not None and self.last.coverage is not None:
-            known = self.last.coverage()
-        elif self.cuts:
-            cut = list(self.cuts.values())[-1]
-            covered = [
-                (line.first, line.end) for line in (*cut.summary, *cut.arc) if line.first < line.end
-            ]
-            marks: dict[int, CoverageState] = dict.fromkeys(
-                (*self.dropped, *range(*cut.left_out)), "omitted"
-            )
-            known = ranges(
-                len(ids), cut.position, covered, marks | dict.fromkeys(cut.kept, "verbatim")
-            )
         states: dict[CoverageState, list[str]] = {
             "verbatim": [],
             "summarized": [],
             "retrieved": [],
             "omitted": [],
         }
-        for part in known:
-            states[part.state] += ids[part.first - 1 : part.last]
-        states["verbatim"] += ids[sum(map(len, states.values())) :]
+        told = 0
+        for part in self._coverage():
+            ids_of_part = ids[part.first - 1 : part.last]
+            states[part.state] += ids_of_part
+            told += len(ids_of_part)
+        states["verbatim"] += ids[told:]
         return states
+
+    def _coverage(self) -> Sequence[CoverageRange]:
+        """Returns the states of its messages in its last prompt, in order.
+
+        Where that is not in memory, they follow from the cut that was used last.
+        """
+        if self.last is not None and self.last.coverage is not None:
+            return self.last.coverage()
+        if not self.cuts:
+            return ()
+        cut = list(self.cuts.values())[-1]
+        lines = (*cut.summary, *cut.arc)
+        covered = [(line.first, line.end) for line in lines if line.first < line.end]
+        marks: dict[int, CoverageState] = {}
+        marks |= dict.fromkeys(self.dropped, "omitted")
+        marks |= dict.fromkeys(range(*cut.left_out), "omitted")
+        marks |= dict.fromkeys(cut.kept, "verbatim")
+        return ranges(len(self.entries), cut.position, covered, marks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +328,10 @@ class OpenConversation:
     heads: Heads | None = None
     """The heads of all lanes when the log was read; None before that."""
     joined: bool = False
+    """True once all readers know this writer's lane, and it knows theirs."""
     failed_writes: int = 0
+    """How many writes have failed, each of which may still arrive: the next one takes another
+    lane."""
     doubles: list[MessageRecord] = field(default_factory=list)
     """Records of messages that several writers appended, but for the first."""
     archived: dict[str, str] = field(default_factory=dict)
@@ -336,8 +344,8 @@ class OpenConversation:
     forgotten: int = 0
     """The number of stored messages that the last state had forgotten, where it held none of
     them."""
-    told: bool = False
-    """True if the log says that the conversation goes on from the store."""
+    has_logged_forgotten: bool = False
+    """True if the program's log says that the conversation goes on from the store."""
     owned_thread: str | None = None
     """The thread that was found to be the user's, since the log was read last."""
     own_turn: frozenset[str] = frozenset()
@@ -349,6 +357,7 @@ class OpenConversation:
     not."""
     pins: dict[str, Preservation] = field(default_factory=dict)
     cuts: dict[str, CutRecord] = field(default_factory=dict)
+    """The cuts in use, by their keys, the one used last at the end."""
     cuts_unsaved: bool = False
     snapshot: SnapshotRecord | None = None
     snapshot_unsaved: bool = False
@@ -366,118 +375,156 @@ class OpenConversation:
     named_segments: Sequence[SegmentRecord] = ()
     """The segments that the stored head names, as far as is known; damaged ones are among them."""
     remade: str = ""
+    """Why the report says that segments are made again; empty where they are not."""
     sent: dict[int, Background] = field(default_factory=dict)
     """The backgrounds with which human messages were sent, by position; the newest may not be
     stored yet, as its message."""
     sent_read: int = 0
     """The number of messages that were checked for a background."""
     under_way: object = None
+    """The session of a run that is under way here."""
 
     def seen_with(self, counter: TokenCounter, longest_call_id: int | None = None) -> Conversation:
-        """Returns the conversation as it is now, counted for a model, whose provider may limit the ids of calls."""
+        """Returns the conversation as it is now, counted for a model.
+
+        The model's provider may limit the ids of calls to so many characters.
+        """
         table = self.table
         sent = {
-            at: it
-            for at, it in self.sent.items()
-            if at < len(table) and words_of(table[at].message) == it.said
+            position: background
+            for position, background in self.sent.items()
+            if position < len(table) and words_of(table[position].message) == background.said
         }
-        seen = Conversation(self.scope, table, counter, longest_call_id)
-        return seen.but(cuts=dict(self.cuts), snapshot=self.snapshot, last=self.last, sent=sent)
+        conversation = Conversation(self.scope, table, counter, longest_call_id)
+        return conversation.but(
+            cuts=dict(self.cuts), snapshot=self.snapshot, last=self.last, sent=sent
+        )
 
     def reset(self) -> None:
         """Forgets everything, as if it had not been read yet."""
-        new = OpenConversation(self.scope, self.lock, failed_writes=self.failed_writes)
-        for one in fields(self):
-            setattr(self, one.name, getattr(new, one.name))
+        unread = OpenConversation(self.scope, self.lock, failed_writes=self.failed_writes)
+        for attribute in fields(self):
+            setattr(self, attribute.name, getattr(unread, attribute.name))
 
     def take_in(self, news: News, *, whole: bool = False) -> None:
         """Takes in news of the log, or the `whole` log.
 
         Messages before the first difference stay.
         """
-        position = 0 if whole else self._first_touched(news)
-        old = [
-            (self.table.record(at), self.table.ids[at]) for at in range(position, len(self.table))
-        ]
+        start = 0 if whole else self._first_touched(news)
+        old = [self.table.record(position) for position in range(start, len(self.table))]
         if whole:  # another log
             self.segments = []
             self.doubles = []
             self.archived = {}
             self.sent_read = 0
-        known = [] if whole else [*(record for record, _ in old), *self.doubles]
-        records: dict[str, MessageRecord | None] = {
-            record.place.key: record for record in (*known, *news.messages)
-        }
-        records |= news.changed
-
-        def said_before(key: str) -> str | None:
-            return (
-                self.table.fingerprint(at)
-                if (at := self.table.positions.get(key, position)) < position
-                else None
-            )
-
-        folded = fold(in_order(record for record in records.values() if record), said_before)
-        pairs = zip(old, folded.messages, strict=False)
-        differ = (
-            i
-            for i, (before, (record, message)) in enumerate(pairs)
-            if before != (record, message.id)
-        )
-        same = next(differ, min(len(old), len(folded.messages)))
-        if position + same < len(self.table):
-            self.table = self.table.changed(position + same)
-            self.seen = SeenMessages(), ""  # or it would keep what is forgotten
-            self.segments = [segment for segment in self.segments if segment.end <= position + same]
-            self.last = self.last and replace(self.last, coverage=None, turn=(), background=None)
-        for record, message in folded.messages[same:]:
+            folded = self._fold(news, start, known=())
+        else:
+            folded = self._fold(news, start, known=(*old, *self.doubles))
+        length = start + self._unchanged(start, old, folded)
+        if length < len(self.table):
+            self._forget_from(length)
+        for record, message in folded.messages[length - start :]:
             self.table.append(record, message, self.pins.get(str(message.id)))
             self.newest_state = max(self.newest_state, record.place.state)
+
         self.doubles = list(folded.doubles)
-        self.archived = {
+        still_archived = {
             key: name for key, name in self.archived.items() if key not in news.changed
-        } | folded.archived
+        }
+        self.archived = still_archived | folded.archived
         if whole or news.changed:
-            made = self.table.made  # what the model wrote is read again
-            made.digests, made.failures, made.looked_up = {}, {}, set()
-            made.refusals = {}
-            # any of them may quote what has changed; the stored ones are deleted with it
-            self.sent.clear()
+            self._forget_written()
+
+    def _fold(self, news: News, start: int, known: Iterable[MessageRecord]) -> Folded:
+        """Returns the messages from a position on, of the records that are known and of news."""
+        table = self.table
+        records: dict[str, MessageRecord | None] = {}
+        for record in (*known, *news.messages):
+            records[record.place.key] = record
+        records |= news.changed
+
+        def fingerprint_before(message_id: str) -> str | None:
+            position = table.positions.get(message_id, start)
+            return table.fingerprint(position) if position < start else None
+
+        standing = [record for record in records.values() if record is not None]
+        return fold(in_order(standing), fingerprint_before)
+
+    def _unchanged(self, start: int, old: Sequence[MessageRecord], folded: Folded) -> int:
+        """Returns how many of the messages from a position on are as they were.
+
+        Args:
+            start: The position.
+            old: Their records.
+            folded: The messages from there on as they are now.
+        """
+        unchanged = 0
+        old_ids = self.table.ids[start:]
+        for old_id, old_record, (record, message) in zip(
+            old_ids, old, folded.messages, strict=False
+        ):
+            if old_id != message.id or old_record != record:
+                break
+            unchanged += 1
+        return unchanged
+
+    def _forget_from(self, length: int) -> None:
+        """Forgets the messages from a position on, and what is known because of them."""
+        self.table = self.table.changed(length)
+        self.seen = (SeenMessages(), "")  # or it would keep what is forgotten
+        self.segments = [segment for segment in self.segments if segment.end <= length]
+        if self.last is not None:
+            self.last = replace(self.last, coverage=None, turn=(), background=None)
+
+    def _forget_written(self) -> None:
+        """Forgets what a model wrote, and backgrounds: they may quote what has changed.
+
+        What is stored of them is deleted with it; the rest is read again.
+        """
+        digests = self.table.made
+        digests.digests = {}
+        digests.failures = {}
+        digests.looked_up = set()
+        digests.refusals = {}
+        self.sent.clear()
 
     def _first_touched(self, news: News) -> int:
         """Returns the position of the first message that news may change."""
+        table = self.table
+        first = len(table)
+        positions = range(len(table))
         changed = [record for record in news.changed.values() if record is not None]
-        orders = [record.place.order for record in (*news.messages[:1], *changed)]
-        every = range(len(self.table))
-        starts = [
-            bisect_left(every, order, key=lambda at: self.table.place(at).order) for order in orders
-        ]
-        starts += [at for key in news.changed if (at := self.table.at_place(key)) is not None]
-        return min(starts, default=len(self.table))
+        for record in (*news.messages[:1], *changed):
+            order = record.place.order
+            place = bisect_left(positions, order, key=lambda at: table.place(at).order)
+            first = min(first, place)
+        for key in news.changed:
+            position = table.at_place(key)
+            if position is not None:
+                first = min(first, position)
+        return first
 
     def keys_of(self, message_id: str) -> list[str]:
         """Returns the keys of a message's records, its doubles among them.
 
-        None where there is no such message.
+        There are none where there is no such message.
         """
         position = self.table.positions.get(message_id)
-        doubles = (
-            double.place.key for double in self.doubles if double.to_message().id == message_id
-        )
-        return [] if position is None else [self.table.place(position).key, *doubles]
+        if position is None:
+            return []
+        doubles = [double for double in self.doubles if double.to_message().id == message_id]
+        return [self.table.place(position).key, *(double.place.key for double in doubles)]
 
     def pin(self, pins: Mapping[str, Preservation]) -> None:
         """Replaces the pins; only messages whose preservation changes are counted anew."""
-        positions = self.table.positions
-        changed = {
-            key
-            for key in {*pins, *self.pins} & positions.keys()
-            if pins.get(key) != self.pins.get(key)
-        }
+        changed: dict[int, Preservation | None] = {}
+        for message_id in {*pins, *self.pins}:
+            position = self.table.positions.get(message_id)
+            if position is not None and pins.get(message_id) != self.pins.get(message_id):
+                changed[position] = pins.get(message_id)
         self.pins = dict(pins)
-        self.table = self.table.changed(
-            len(self.table), {positions[key]: pins.get(key) for key in changed}
-        )
+        self.table = self.table.changed(len(self.table), changed)
         self.cuts = {key: cut for key, cut in self.cuts.items() if self.cut_is_valid(cut)}
 
     def use(self, cut: CutRecord) -> None:
@@ -486,32 +533,33 @@ class OpenConversation:
 
     def cut_is_valid(self, cut: CutRecord) -> bool:
         """Returns whether a cut was made for the messages that stand before it now."""
-        stands = max(cut.position, cut.left_out[1])
-        read = max(stands, cut.cleared)
-        if cut.begun > len(self.table) or not (read or cut.begun or cut.strategy == "full"):
+        _, end_left_out = cut.left_out
+        not_verbatim = max(cut.position, end_left_out)
+        read = max(not_verbatim, cut.cleared)
+        if cut.begun > len(self.table):
             return False
-        return (not stands or self.table.preserved(stands) == cut.preserved) and self.table.holds(
-            read, cut.digest
-        )
+        if not (read or cut.begun or cut.strategy == "full"):
+            return False
+        if not_verbatim and self.table.preserved(not_verbatim) != cut.preserved:
+            return False
+        return self.table.holds(read, cut.digest)
 
     def page(self, limit: int | None = None, before: str | None = None) -> MessagePage:
         """Returns the newest messages, or the newest before one, by its id.
 
-        All where there is no limit.
+        Where there is no limit, these are all.
         """
         if before is not None:
             require_known(self, [before])
         end = len(self.table) if before is None else self.table.positions[before]
         first = max(0, end - limit) if limit else 0
         messages = [entry.message for entry in self.table[first:end]]
-        return MessagePage(messages, self.table.ids[first] if first else None, self.table.digest())
+        first_id = self.table.ids[first] if first else None
+        return MessagePage(messages, before=first_id, version=self.table.digest())
 
 
 class OpenConversations:
-    """Open conversations by scope, the one used last at the end.
-
-    The one unused for longest goes first.
-    """
+    """Open conversations by scope. The one unused for longest is let go of first."""
 
     def __init__(self) -> None:
         self._mutex = new_mutex()
@@ -523,12 +571,12 @@ class OpenConversations:
     def using(self, scope: Scope, body: Callable[[OpenConversation], Flow[T]]) -> Flow[T]:
         """Runs a flow with a conversation, alone."""
         with self._mutex:
-            conversation = self._open.get(scope) or OpenConversation(
-                scope, self._locks.setdefault(scope, Lock())
-            )
-            keep_newest(
-                self._open, scope, conversation, MAX_OPEN
-            )  # whoever is using another one goes on with it
+            conversation = self._open.get(scope)
+            if conversation is None:
+                lock = self._locks.setdefault(scope, Lock())
+                conversation = OpenConversation(scope, lock)
+            # Whoever is using one that is let go of goes on with it.
+            keep_newest(self._open, scope, conversation, MAX_OPEN)
         return (yield from locked(conversation.lock, body(conversation)))
 
     def all(self) -> dict[Scope, OpenConversation]:
@@ -558,10 +606,12 @@ def require_known(
     conversation: OpenConversation, ids: Iterable[str], others: Container[str] = ()
 ) -> None:
     """Makes sure that a conversation has messages, else raises an `InputError`."""
-    if unknown := [
-        key for key in ids if key not in conversation.table.positions and key not in others
-    ]:
+    known = conversation.table.positions
+    unknown = [
+        message_id for message_id in ids if message_id not in known and message_id not in others
+    ]
+    if unknown:
         raise InputError(
-            f"The conversation {conversation.scope.conversation_id!r} has no messages {unknown}; ids are what "
-            f"`add_messages` returns and `get_messages` shows"
+            f"The conversation {conversation.scope.conversation_id!r} has no messages {unknown}; "
+            f"ids are what `add_messages` returns and `get_messages` shows"
         )

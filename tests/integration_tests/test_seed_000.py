@@ -10,7 +10,7 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline, ContextSettings, LocalEmbeddings
 from langchain_ctxbudget.budget import ElasticAllocation, Situation
-from langchain_ctxbudget.history.compact import COMPACTION
+from langchain_ctxbudget.history.cutting import COMPACTION
 from langchain_ctxbudget.history.extractive import OLDER_SHARE, PARTS, importance
 from langchain_ctxbudget.history.tree import TREE
 from langchain_ctxbudget.retrieval.selecting import MEMORY_SHARE

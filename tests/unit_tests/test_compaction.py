@@ -3,7 +3,7 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.history.compact import move_cut, strategy_for
+from langchain_ctxbudget.history.cutting import move_cut, strategy_for
 from langchain_ctxbudget.history.tree import TREE, Tree, frontier
 from tests.conversations import opened
 

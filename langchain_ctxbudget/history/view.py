@@ -1,0 +1,202 @@
+"""How a history looks in a prompt: its verbatim messages in groups, their costs and repairs."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from langchain_core.messages import BaseMessage
+
+from langchain_ctxbudget.budget import Fragment, Layer, Reason
+from langchain_ctxbudget.history import work_state
+from langchain_ctxbudget.history.backgrounds import Background
+from langchain_ctxbudget.history.conversation import Conversation
+from langchain_ctxbudget.messages import (
+    Count,
+    Group,
+    Repair,
+    group,
+    joined_repairs,
+    loses_items,
+    one_line,
+    with_short_call_ids,
+)
+from langchain_ctxbudget.report import HistoryStrategy
+from langchain_ctxbudget.stores import CutRecord, SummaryLine
+
+
+class KnownCosts:
+    """What messages cost, in tokens, for these very objects.
+
+    It holds them, so no other is taken for one of them.
+    """
+
+    def __init__(self) -> None:
+        self._costs: dict[int, tuple[BaseMessage, int]] = {}
+
+    def add(self, message: BaseMessage, tokens: int) -> None:
+        """Adds what a message costs."""
+        self._costs[id(message)] = (message, tokens)
+
+    def of(self, message: BaseMessage) -> int | None:
+        """Returns the cost of a message; None where it is none of these objects."""
+        held = self._costs.get(id(message))
+        if held is None or held[0] is not message:
+            return None
+        return held[1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryView:
+    """The history as it goes into one prompt."""
+
+    strategy: HistoryStrategy
+    cut: int
+    """The number of messages that are not verbatim, but for those that are kept."""
+    groups: tuple[Group, ...] = ()
+    """The verbatim messages, each with those that must stay beside it."""
+    costs: KnownCosts = field(default_factory=KnownCosts, repr=False)
+    """What the messages in these cost: a prompt adds that up several times."""
+    repairs: tuple[Repair, ...] = ()
+    shortened: frozenset[int] = frozenset()
+    """Positions of the messages among them that are not sent whole."""
+    backgrounds: Mapping[int, Background] = field(default_factory=dict)
+    """The backgrounds that they are sent with, by position."""
+    quoted: tuple[int, ...] = ()
+    """Positions of the messages that these backgrounds quote whole."""
+    summary: tuple[Fragment, ...] = ()
+    summary_intro: str = ""
+    summary_outro: str = ""
+    arc: tuple[Fragment, ...] = ()
+    record: CutRecord | None = None
+    """The cut, with the summary of the messages before it; None where everything is verbatim."""
+    is_rebuilt: bool = False
+    """True if the cut is the first one or has moved, or if its summary was written anew."""
+    made_by: dict[str, int] = field(default_factory=dict)
+    """How many lines of summary and arc extraction and each model wrote."""
+    waiting: tuple[str, ...] = ()
+    """Hashes of the spans that a model has not written about yet."""
+    next_cut: int = 0
+    """The cut that a compaction would make now; known where a model writes summaries."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verbatim:
+    """The messages that stand in a prompt word for word."""
+
+    positions: Sequence[int]
+    messages: Sequence[BaseMessage]
+    shortened: frozenset[int]
+    """Positions of those that are not sent whole, and of those that are left out."""
+
+
+def grouped(
+    conversation: Conversation, verbatim: Verbatim
+) -> tuple[tuple[Group, ...], tuple[Repair, ...]]:
+    """Returns messages in groups that every provider accepts, and the repairs for it."""
+    longest = conversation.longest_call_id
+    messages, id_repairs = with_short_call_ids(verbatim.messages, longest)
+    numbered_groups, group_repairs = group(messages, longest=longest)
+    groups: list[Group] = []
+    for numbered in numbered_groups:
+        positions = tuple(verbatim.positions[number] for number in numbered.positions)
+        groups.append(Group(numbered.messages, positions))
+
+    repairs = joined_repairs(id_repairs, group_repairs)
+    repairs += _name_repairs(conversation, verbatim.positions)
+    repairs += _item_repairs(conversation, verbatim.positions, messages)
+    return tuple(groups), tuple(repairs)
+
+
+def _name_repairs(conversation: Conversation, positions: Iterable[int]) -> list[Repair]:
+    """Returns the repairs of the names that no provider accepts."""
+    repairs: list[Repair] = []
+    for position in positions:
+        entry = conversation.entries[position]
+        if entry.sent.name != entry.message.name:
+            repair = f"{entry.message.name!r} is sent as {entry.sent.name!r}"
+            repairs.append(Repair("name", entry.id, repair))
+    return repairs
+
+
+def _item_repairs(
+    conversation: Conversation, positions: Iterable[int], messages: Iterable[BaseMessage]
+) -> list[Repair]:
+    """Returns the repairs of clipped messages, whose items would be refused under their ids."""
+    repairs: list[Repair] = []
+    for position, message in zip(positions, messages, strict=True):
+        entry = conversation.entries[position]
+        if message is not entry.sent and loses_items(entry.sent, message):
+            repair = "sent without ids and reasoning, as it is not sent whole"
+            repairs.append(Repair("item_id", entry.id, repair))
+    return repairs
+
+
+def known_costs(conversation: Conversation, groups: Iterable[Group]) -> KnownCosts:
+    """Returns what the messages of groups cost.
+
+    Of those that are sent as they are kept, that is known already.
+    """
+    costs = KnownCosts()
+    for part in groups:
+        # A group with stand-ins has more messages than positions.
+        is_as_kept = len(part.positions) == len(part.messages)
+        for number, message in enumerate(part.messages):
+            position = part.positions[number] if is_as_kept else None
+            if position is not None and message is conversation.entries[position].sent:
+                costs.add(message, conversation.costs[position])
+            else:
+                costs.add(message, conversation.counter.count_message(message))
+    return costs
+
+
+def quoted_positions(
+    conversation: Conversation, backgrounds: Iterable[Background]
+) -> tuple[int, ...]:
+    """Returns the positions of the messages that backgrounds quote whole."""
+    positions: list[int] = []
+    for background in backgrounds:
+        for part in background.fragments:
+            position = conversation.position(part.id) if part.is_quoted_whole else None
+            if position is not None:
+                positions.append(position)
+    return tuple(positions)
+
+
+def fragments(layer: Layer, lines: Sequence[SummaryLine], count: Count) -> tuple[Fragment, ...]:
+    """Returns the lines of a summary or an arc as they go into a prompt."""
+    return tuple(
+        Fragment(
+            layer=layer,
+            id=_fragment_id(line),
+            text=line.text,
+            tokens=count(line.text),
+            reason=Reason.SUMMARY,
+            heading=line.heading,
+            value=line.value,
+            covers=(line.first, line.end),
+        )
+        for line in lines
+    )
+
+
+def _fragment_id(line: SummaryLine) -> str:
+    """Returns the name of a line in the report: where it comes from."""
+    if line.heading in work_state.VALUES:
+        section = one_line(line.heading[2:]).lower()
+        return f"{section}, {line.order + 1}"
+    if line.end > line.first:
+        return f"message {line.position + 1}"
+    return "heading"
+
+
+def without_empty(backgrounds: Mapping[int, Background]) -> dict[int, Background]:
+    """Returns the backgrounds that say something."""
+    return {
+        position: background for position, background in backgrounds.items() if background.fragments
+    }
+
+
+def line_makers(lines: Iterable[SummaryLine]) -> dict[str, int]:
+    """Returns how many of some lines extraction and each model wrote."""
+    makers = Counter(line.made_by for line in lines)
+    return dict(sorted(makers.items()))
