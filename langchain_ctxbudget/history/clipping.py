@@ -25,8 +25,10 @@ class ClippingPolicy:
     """
     large_budget: int = 16_384
     """The budget, in tokens, from which on it is twice as much."""
-    media_share: float = 0.5
+    media_share: float = 0.4
     """What the media of the newest large messages may take together, besides their words."""
+    newest_media_share: float = 0.6
+    """What the media of the very newest of these messages may take."""
     most_large: int = 16
     """How many of the newest large messages are looked at for media."""
     least_tokens: int = 128
@@ -77,7 +79,7 @@ def shown(
     share = CLIPPING.least_share if is_result else keep_share(budget_tokens)
     media_tokens = 0
     if position >= media_from:
-        media_tokens = int(budget_tokens * CLIPPING.media_share)
+        media_tokens = int(budget_tokens * CLIPPING.newest_media_share)
     return conversation.shown(position, CLIPPING.message_tokens(budget_tokens, share), media_tokens)
 
 

@@ -166,7 +166,9 @@ class Conversation:
     def position(self, message_id: str | None) -> int | None:
         """Returns where a message stands, or None where there is none of this id."""
         position = self.table.positions.get(message_id or "")
-        return None if position is None or position >= len(self.entries) else position
+        if position is None or position >= len(self.entries):
+            return None
+        return position
 
     def lines(self, first: int, end: int) -> list[Line]:
         """Returns messages as a summariser reads them."""
@@ -446,7 +448,9 @@ class OpenConversation:
 
         def fingerprint_before(message_id: str) -> str | None:
             position = table.positions.get(message_id, start)
-            return table.fingerprint(position) if position < start else None
+            if position >= start:
+                return None
+            return table.fingerprint(position)
 
         standing = [record for record in records.values() if record is not None]
         return fold(in_order(standing), fingerprint_before)

@@ -83,7 +83,9 @@ def read_heads(store: BaseStore, scope: stores.Scope, known: Heads | None = None
     polled = known.polled() if known else []
     places = [GetOp(namespace, name) for name in (JOINED, *polled)]
     joined, *items = yield from batch(store, places)
-    text = _text_of(joined) if isinstance(joined, Item) else None
+    text = None
+    if isinstance(joined, Item):
+        text = _text_of(joined)
     heads = _heads_by_name(item for item in items if isinstance(item, Item))
     if known and text == known.joined and len(heads) == len(polled):
         return Heads(text, {**known.lanes, **heads})
