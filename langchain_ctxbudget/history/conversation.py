@@ -104,18 +104,24 @@ class Conversation:
         self.entries: Sequence[Entry] = Beginning(table)
         self.use_costs(table.costs(counter))
         self.safe = cast("Sequence[bool]", table.safe.values.data)
+        """Whether a cut before each message leaves calls and results together."""
         preservations = table.preservations.values
         self.kept = np.flatnonzero(preservations == PRESERVATIONS.index("keep")).tolist()
+        """Positions of the messages that stay word for word."""
         self.dropped = np.flatnonzero(preservations == PRESERVATIONS.index("drop")).tolist()
+        """Positions of the messages that no prompt shows."""
         self.quotable = table.quotable
         """Whether each may stand in a prompt word for word, though it is not among the recent
         ones."""
         self.exchanges = int(np.count_nonzero(table.human.values))
         self.names = frozenset(table.names)
+        """Everyone who has spoken under a name."""
         self.cuts: Mapping[str, CutRecord] = {}
+        """The cuts in use, by their keys, the one used last at the end."""
         self.snapshot: SnapshotRecord | None = None
         self.last: LastPrompt | None = None
         self.sent: Mapping[int, Background] = {}
+        """The backgrounds with which human messages were sent, by position."""
 
     def use_costs(self, costs: Costs) -> None:
         """Takes what every message costs."""
@@ -272,16 +278,16 @@ class Conversation:
             "retrieved": [],
             "omitted": [],
         }
-        told = 0
+        covered = 0
         for part in self._coverage():
             ids_of_part = ids[part.first - 1 : part.last]
             states[part.state] += ids_of_part
-            told += len(ids_of_part)
-        states["verbatim"] += ids[told:]
+            covered += len(ids_of_part)
+        states["verbatim"] += ids[covered:]
         return states
 
     def _coverage(self) -> Sequence[CoverageRange]:
-        """Returns the states of its messages in its last prompt, in order.
+        """Returns the states of its messages in its last prompt, in ranges.
 
         Where that is not in memory, they follow from the cut that was used last.
         """
