@@ -97,9 +97,9 @@ class Tree:
         return replace(self, starts=(*self.starts, *new_starts), keys=(*self.keys, *new_keys))
 
     def shortened(self, length: int) -> "Tree":
-        """Returns the tree of the first messages: the spans that ended with a message before them.
+        """Returns the tree of the first `length` messages.
 
-        The span goes, too, whose end the first of the other messages has shown.
+        A span whose end only the message behind them shows has not ended in it.
         """
         starts = self.starts[: max(1, bisect_left(self.starts, length))]
         return replace(self, starts=starts, keys=self.keys[: len(starts) - 1])
@@ -134,18 +134,18 @@ class Tree:
         indices = range(first, first + TREE.fan_out)
         return [node_at(self.starts, parent.level - 1, index) for index in indices]
 
-    def key(self, span: Node) -> str:
+    def key(self, node: Node) -> str:
         """Returns the hash of a node's content.
 
-        It is empty for a span that is no complete node of this tree.
+        It is empty for what is no complete node of this tree.
         """
-        width = TREE.fan_out ** (span.level - 1)
-        keys = self.keys[span.index * width : (span.index + 1) * width]
-        if len(keys) < width or node_at(self.starts, span.level, span.index) != span:
+        width = TREE.fan_out ** (node.level - 1)
+        keys = self.keys[node.index * width : (node.index + 1) * width]
+        if len(keys) < width or node_at(self.starts, node.level, node.index) != node:
             return ""
-        if span.level == 1:
+        if node.level == 1:
             return keys[0]
-        return digest("".join((str(span.level), *keys))).hex()
+        return digest("".join((str(node.level), *keys))).hex()
 
 
 def _ends_span(entry: Entry) -> bool:
@@ -241,41 +241,41 @@ class Spans:
     tree: Tree
     known: KnownDigests
 
-    def key(self, span: Node) -> str:
-        """Returns the key under which the model's digest of a span is kept."""
-        return f"{self.tree.key(span)}-{self.known.maker}"
+    def key(self, node: Node) -> str:
+        """Returns the key under which the model's digest of a node is kept."""
+        return f"{self.tree.key(node)}-{self.known.maker}"
 
-    def lines(self, span: Node) -> list[Line]:
-        """Returns the messages of a span as a summariser reads them."""
-        entries = self.entries[span.first : span.end]
-        return [entry.as_line(position) for position, entry in enumerate(entries, span.first)]
+    def lines(self, node: Node) -> list[Line]:
+        """Returns the messages of a node as a summariser reads them."""
+        entries = self.entries[node.first : node.end]
+        return [entry.as_line(position) for position, entry in enumerate(entries, node.first)]
 
-    def extracted(self, span: Node) -> Digest:
-        """Returns the digest that extraction makes of a span.
+    def extracted(self, node: Node) -> Digest:
+        """Returns the digest that extraction makes of a node.
 
         Every message of a node is read once.
         """
-        content = self.tree.key(span)
-        key = (content, self.entries[span.first].date)
+        content = self.tree.key(node)
+        key = (content, self.entries[node.first].date)
         if content and key in self.known.extracted:
-            return self.known.extracted[key].placed(span.first)
+            return self.known.extracted[key].placed(node.first)
 
-        if span.level > 1:
-            extraction = merge([self.extracted(child) for child in self.tree.children(span)])
+        if node.level > 1:
+            extraction = merge([self.extracted(child) for child in self.tree.children(node)])
         else:
-            extraction = digest_messages(self.lines(span), span.first, span.end)
+            extraction = digest_messages(self.lines(node), node.first, node.end)
         if content:  # the rest grows with every message; only what is complete is kept
             self.known.extracted[key] = extraction
         return extraction
 
-    def written(self, span: Node) -> Digest | None:
-        """Returns the digest that a model wrote of a span, or None where it wrote none."""
-        written = self.known.digests.get(self.key(span))
-        return written.placed(span.first) if written else None
+    def written(self, node: Node) -> Digest | None:
+        """Returns the digest that a model wrote of a node, or None where it wrote none."""
+        written = self.known.digests.get(self.key(node))
+        return written.placed(node.first) if written else None
 
-    def digest(self, span: Node) -> Digest:
+    def digest(self, node: Node) -> Digest:
         """Returns the model's digest of a span, else that of extraction."""
-        return self.written(span) or self.extracted(span)
+        return self.written(node) or self.extracted(node)
 
     def before(self, cut: int) -> tuple[list[Digest], tuple[str, ...]]:
         """Returns the digests of everything before a cut, and the keys that a model owes.
