@@ -229,7 +229,7 @@ class ChatModelSummarizer:
             f"- {fences.as_item(question)}\n" for question in request.open_questions
         )
         told = {
-            "The conversation before this span": request.prior,
+            "The conversation before this segment": request.prior,
             "Questions that were open before it": questions,
         }
         before = ""
