@@ -13,13 +13,15 @@ reports, and every record of the store. The cases are
 - `change-*`: what applications do with a stored conversation: edit, remove, pin, fork, hand over.
 
 The bundled conversation is always among them. With `--data`, so are real conversations and
-sessions of a coding agent (a folder with `locomo.dev.jsonl.gz`, `realmem.dev.jsonl.gz` and
-`coding.dev.jsonl.gz`; goldens of these must stay outside the repository).
+sessions of a coding agent (a folder with `locomo.dev.jsonl.gz`, `realmem.dev.jsonl.gz`,
+`coding.dev.jsonl.gz` and `rules.dev.jsonl`; goldens of these must stay outside the repository).
 
 Only public names are used, so that this file outlives what is inside the package. The package is
 the one that Python finds first, so `PYTHONPATH` says which state of the code is looked at.
 """
 
+# ruff: noqa: ANN401, ARG001, ARG002 - other people's interfaces
+# ruff: noqa: PLC0415 - what only one case needs is loaded by it
 from __future__ import annotations
 
 import argparse
@@ -45,7 +47,7 @@ from fnmatch import fnmatch
 from functools import partial
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.embeddings import DeterministicFakeEmbedding
@@ -66,13 +68,20 @@ from langchain_core.prompts import ChatPromptTemplate, MessagesPlaceholder
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import tool
 from langchain_core.utils.function_calling import convert_to_openai_tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, StateGraph
+from langgraph.graph.message import add_messages
+from langgraph.prebuilt import ToolNode, tools_condition
+from langgraph.prebuilt.tool_node import ToolCallRequest
+from langgraph.store.base import BaseStore, GetOp, Item, Op, PutOp, Result
+from langgraph.store.memory import InMemoryStore
+from pydantic import BaseModel, Field, SecretStr
+from typing_extensions import TypedDict
 from langchain_ctxbudget import (
     AssembledContext,
     BudgetedChatMessageHistory,
-    BudgetedMemory,
     BudgetedRetriever,
     ChromaStore,
-    ContextBudgetMiddleware,
     ContextPipeline,
     ContextReport,
     EstimatingCounter,
@@ -92,15 +101,6 @@ from langchain_ctxbudget.demo import (
     demo_messages,
 )
 from langchain_ctxbudget.errors import BudgetTooSmallError, CtxBudgetError
-from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import START, StateGraph
-from langgraph.graph.message import add_messages
-from langgraph.prebuilt import ToolNode, tools_condition
-from langgraph.prebuilt.tool_node import ToolCallRequest
-from langgraph.store.base import BaseStore, GetOp, Item, Op, PutOp, Result
-from langgraph.store.memory import InMemoryStore
-from pydantic import BaseModel, Field
-from typing_extensions import Self, TypedDict
 
 STRATEGIES = ("elastic", "ratio", "fixed", "dynamic", "prioritized")
 BUDGETS = (1_024, 2_048, 4_096, 8_192)
@@ -115,6 +115,8 @@ QUESTIONS = 6
 AGENT_STEPS = 4
 """Prompts that the matrix makes in each session of an agent."""
 MESSAGES_BETWEEN_STEPS = 20
+MOST_RULES = 120
+"""Sentences with standing instructions that are learned from."""
 
 USER = "golden"
 CONVERSATION = "c1"
@@ -434,14 +436,10 @@ def plain(value: object) -> object:
         return message_to_dict(value)
     if isinstance(value, ContextReport):
         return value.to_dict()
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
     if isinstance(value, datetime):
         return value.isoformat()
-    if isinstance(value, Path):
-        return value.name
-    if isinstance(value, (set, frozenset)):
-        return sorted(value)
-    if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json")
     if is_dataclass(value):
         return {field.name: getattr(value, field.name) for field in fields(value)}
     raise TypeError(f"a golden cannot have a {type(value).__name__}: {value!r}")
@@ -467,7 +465,7 @@ class Conversation:
 
     name: str
     messages: Sequence[BaseMessage]
-    asked: Sequence[tuple[int, list[BaseMessage]]]
+    asked: Sequence[tuple[int, Sequence[BaseMessage]]]
 
 
 def demo() -> Conversation:
@@ -667,7 +665,7 @@ def known_of(pipeline: ContextPipeline, user_id: str) -> dict[str, Any]:
     }
 
 
-# Ways in. Each takes its own part of the package; what it returns is what reached a model or a user.
+# Ways in. Each returns what reached a model or a user.
 
 CHAT_QUESTIONS = (
     "What did we decide about the labels?",
@@ -784,6 +782,7 @@ def way_history() -> dict[str, Any]:
 def way_memory() -> dict[str, Any]:
     """The memory of LangChain's old chains, as a window and as the whole prompt."""
     from langchain_classic.chains import LLMChain
+    from langchain_ctxbudget.memory import BudgetedMemory
 
     store = ClockedStore(Clock())
     model = ScriptedModel(reply=short_answer)
@@ -850,7 +849,7 @@ def way_graph(*, is_async: bool = False) -> dict[str, Any]:
         graph.add_edge("context", "model")
         graph.add_conditional_edges("model", tools_condition)
         graph.add_edge("tools", "context")
-        agent = graph.compile(checkpointer=InMemorySaver())
+        agent: Any = graph.compile(checkpointer=InMemorySaver())
         for number, question in enumerate(JOURNEY):
             given = {"messages": [HumanMessage(question, id=f"question-{number}")]}
             if is_async:
@@ -878,16 +877,17 @@ def way_graph_nodes() -> dict[str, Any]:
         return {"retrieved": [{"text": "The kitchen closes at ten.", "id": "wiki/kitchen"}]}
 
     with pipeline_over(store, SMALL | DEMO_SETTINGS) as pipeline:
-        graph = build_context_graph(pipeline, default_user=USER, report="numbers")
+        graph: Any = build_context_graph(pipeline, default_user=USER, report="numbers")
         steps = list(graph.stream(given, RUN, stream_mode="updates"))
-        own = build_context_graph(pipeline, nodes={"retrieve": from_wiki}, default_user=USER)
+        own: Any = build_context_graph(pipeline, nodes={"retrieve": from_wiki}, default_user=USER)
         answered = own.invoke(given, RUN)
-        alone = build_context_graph(pipeline, default_user=USER).invoke(given)
+        alone: Any = build_context_graph(pipeline, default_user=USER)
+        unnamed = alone.invoke(given)
         pipeline.flush()
     return {
         "steps": steps,
         "own": answered["llm_input_messages"],
-        "without_thread": alone["llm_input_messages"],
+        "without_thread": unnamed["llm_input_messages"],
         "records": records_of(store),
     }
 
@@ -905,8 +905,9 @@ def way_agent(
     """An agent of LangChain with the middleware; users take turns in one thread."""
     from langchain.agents import create_agent
     from langchain.agents.middleware import AgentMiddleware
+    from langchain_ctxbudget.middleware import ContextBudgetMiddleware
 
-    class ResultIds(AgentMiddleware):
+    class ResultIds(AgentMiddleware[Any, Any, Any]):
         """Gives results of tools ids that are the same in every run."""
 
         def wrap_tool_call(self, request: ToolCallRequest, handler: Any) -> Any:
@@ -919,7 +920,7 @@ def way_agent(
     model = ScriptedModel(reply=reply)
     reports = []
     with pipeline_over(store, settings) as pipeline:
-        agent = create_agent(
+        agent: Any = create_agent(
             model,
             list(tools),
             system_prompt="You look things up before you answer.",
@@ -933,10 +934,7 @@ def way_agent(
                 "recursion_limit": 100,
             }
             given = {"messages": [HumanMessage(question, id=f"question-{number}")]}
-            if is_async:
-                state = asyncio.run(agent.ainvoke(given, run))
-            else:
-                state = agent.invoke(given, run)
+            state = asyncio.run(agent.ainvoke(given, run)) if is_async else agent.invoke(given, run)
             reports.append(state["ctxbudget_report"])
             store.clock.forward(PAUSE if number % 5 == 4 else TURN_TIME)
         pipeline.flush()
@@ -950,13 +948,13 @@ def way_agent(
 
 
 def travelling(settings: Mapping[str, Any], **options: Any) -> dict[str, Any]:
-    return way_agent(SMALL | settings, travel_agent, [trains, weather], JOURNEY, **options)
+    return way_agent({**SMALL, **settings}, travel_agent, [trains, weather], JOURNEY, **options)
 
 
 def coding(settings: Mapping[str, Any], **options: Any) -> dict[str, Any]:
     questions = ["Please repair all parts.", "Now do it once more, with tests.", "Thank you."]
     tools = [read_file, edit_file, run_command]
-    settings = SMALL | {"max_context_tokens": GROWING_BUDGET} | settings
+    settings = {**SMALL, "max_context_tokens": GROWING_BUDGET, **settings}
     return way_agent(settings, coding_agent, tools, questions, **options)
 
 
@@ -1039,7 +1037,7 @@ def way_tools() -> dict[str, Any]:
         ):
             answers.append(recall.invoke(given, RUN))
             answers.append(asyncio.run(recall.ainvoke(given, RUN)))
-    return {"answers": answers, "schema": recall.get_input_schema().model_json_schema()}
+    return {"answers": answers, "schema": convert_to_openai_tool(recall)}
 
 
 def way_runnable() -> dict[str, Any]:
@@ -1172,7 +1170,8 @@ def run_command_line(arguments: Sequence[str]) -> str:
         code = ending.code
     finally:
         sys.argv = before
-    text = re.sub(r"[\d.,]+ ms", "some ms", output.getvalue())
+    text = re.sub(r".*━.*\n", "", output.getvalue())  # a bar of progress
+    text = re.sub(r"[\d.,]+ ms", "some ms", text)
     text = re.sub(r"Time .*?\n\n", "Time\n\n", text, flags=re.DOTALL)
     text = re.sub(r"[\d,]+ new texts?", "some new texts", text)
     return f"{text}\nexit: {code}"
@@ -1278,7 +1277,7 @@ def way_usage() -> dict[str, Any]:
 
 
 def way_settings() -> dict[str, Any]:
-    """Settings of the pipeline, the user, a persona and a call, with layers of the application's own."""
+    """Settings of the pipeline, a user, a persona and a call; layers of the application's own."""
     from langchain_ctxbudget.settings import CustomLayer, LayerRequest
 
     store = ClockedStore(Clock())
@@ -1340,6 +1339,29 @@ def way_settings() -> dict[str, Any]:
 PICTURE = base64.b64encode(bytes(range(250)) * 36).decode()
 
 
+def media_forms() -> list[dict[str, Any]]:
+    """Pictures, papers and films in the forms of several providers."""
+    address = "https://example.org/tools.png"
+    data = f"data:image/png;base64,{PICTURE}"
+    source = {"type": "base64", "media_type": "image/png", "data": PICTURE}
+    paper = {"type": "base64", "media_type": "application/pdf", "data": PICTURE}
+    return [
+        {"type": "image", "source_type": "base64", "data": PICTURE, "mime_type": "image/png"},
+        {"type": "image", "source": source},
+        {"type": "image", "url": address},
+        {"type": "image_url", "image_url": data},
+        {"type": "input_image", "image_url": data},
+        {"type": "document", "source": paper},
+        {"type": "file", "file": {"file_data": data, "filename": "a.png"}},
+        {"type": "file", "file_id": "file-1"},
+        {"type": "video", "base64": PICTURE, "mime_type": "video/mp4"},
+        {"type": "input_audio", "input_audio": {"data": PICTURE, "format": "wav"}},
+        {"type": "text-plain", "text": "A plain text.", "mime_type": "text/plain"},
+        {"type": "reasoning", "reasoning": "I thought about it."},
+        {"type": "of no provider", "value": 3},
+    ]
+
+
 def media_messages() -> list[BaseMessage]:
     """Messages with pictures, files, sounds, and things that a provider would refuse."""
     picture = {"type": "image", "base64": PICTURE, "mime_type": "image/png"}
@@ -1360,6 +1382,7 @@ def media_messages() -> list[BaseMessage]:
         ),
         AIMessage("The yard is empty.", id="yard"),
         HumanMessage([sound], id="sound"),
+        HumanMessage([{"type": "text", "text": "Many forms."}, *media_forms()], id="forms"),
         AIMessage("", id="nothing"),
         HumanMessage("", id="empty"),
         AIMessage("I call it.", tool_calls=[odd_call], id="odd"),
@@ -1397,7 +1420,7 @@ def way_media(model: str | None) -> dict[str, Any]:
         pipeline.add_messages(demo_messages()[:80], **SCOPE)
         prompts.append(assembled(pipeline, "What was on the picture of the hammer?"))
         recall = create_recall_tool(pipeline)
-        answers = [recall.invoke({"reference": str(number)}, RUN) for number in (1, 5, 9, 12)]
+        answers = [recall.invoke({"reference": str(number)}, RUN) for number in (1, 5, 8, 12)]
         pipeline.flush()
     return {"prompts": prompts, "recalled": answers, "records": records_of(store)}
 
@@ -1423,7 +1446,7 @@ def view_of(report: ContextReport) -> dict[str, Any]:
     return {
         "text": str(report),
         "wide": report.to_text(120),
-        "card": report._repr_html_(),  # noqa: SLF001 - what a notebook shows
+        "card": report._repr_html_(),  # what a notebook shows
         "explained": {item: report.explain(item) for item in items},
         "places": {place: report.explain(place) for place in range(1, 91, 9)},
         "counts": report.coverage_counts(),
@@ -1433,10 +1456,10 @@ def view_of(report: ContextReport) -> dict[str, Any]:
 
 def way_plots() -> dict[str, Any]:
     """The words and the sizes of what is plotted."""
-    from langchain_ctxbudget.replay import replay
-    from langchain_ctxbudget.report.plots import plot_replay, plot_turns, plot_what_if
     from matplotlib.patches import Rectangle
     from matplotlib.text import Text
+    from langchain_ctxbudget.replay import replay
+    from langchain_ctxbudget.report.plots import plot_replay, plot_turns, plot_what_if
 
     told = demo_messages()[:40]
     store = ClockedStore(Clock())
@@ -1511,8 +1534,7 @@ def way_chroma() -> dict[str, Any]:
             ):
                 pipeline.add_messages(told[begin : begin + 60], **SCOPE)
                 pipeline.flush()
-                for question in CHAT_QUESTIONS:
-                    prompts.append(assembled(pipeline, question))
+                prompts += [assembled(pipeline, question) for question in CHAT_QUESTIONS]
                 pipeline.add_messages(told[120:140], user_id=USER, conversation_id=f"other {begin}")
                 prompts.append(assembled(pipeline, "What about the volunteers?"))
                 pipeline.remove_messages([str(told[begin + 2].id)], **SCOPE)
@@ -1540,6 +1562,23 @@ def way_indexed_store() -> dict[str, Any]:
     return {"prompts": prompts, "records": records_of(store)}
 
 
+def way_private_store() -> dict[str, Any]:
+    """The store that a pipeline makes for itself; only what it gives can be seen."""
+    told = demo_messages()
+    prompts = []
+    options: dict[str, Any] = {"writer_id": USER, "clock": Clock()}
+    with ContextPipeline(SMALL | {"learn": "rules"}, **options) as pipeline:
+        pipeline.add_messages(told[:80], **SCOPE)
+        pipeline.add_messages(told[80:160], user_id=USER, conversation_id="c2")
+        pipeline.flush()
+        for question in CHAT_QUESTIONS:
+            prompts.append(assembled(pipeline, question))
+            prompts.append(assembled(pipeline, question, conversation_id="new"))
+        exported = [json.loads(line) for line in pipeline.export_user(user_id=USER)]
+    places = [[line["kind"], line.get("conversation_id")] for line in exported]
+    return {"prompts": prompts, "exported": places}
+
+
 class Longest(BaseDocumentCompressor):
     """A reranker that likes long texts."""
 
@@ -1561,7 +1600,7 @@ def way_summaries(messages: Sequence[BaseMessage], settings: Mapping[str, Any]) 
     """A model writes summaries and learns about the user, in the background."""
     store = ClockedStore(Clock())
     model = ScriptedModel(reply=writing_model)
-    settings = SMALL | {"learn": True} | settings
+    settings = {**SMALL, "learn": True, **settings}
     prompts = []
     with pipeline_over(store, settings, summary_model=model) as pipeline:
         for number, turn in enumerate(turns_of(messages), 1):
@@ -1586,6 +1625,316 @@ def way_summaries(messages: Sequence[BaseMessage], settings: Mapping[str, Any]) 
         "compactions": compactions,
         "records": records_of(store),
     }
+
+
+def way_graph_channels() -> dict[str, Any]:
+    """Nodes of the application's own in the place of each step, and a run that stops in between."""
+    store = ClockedStore(Clock())
+    told = demo_messages()
+    given = {"messages": [*told[:90], HumanMessage(DEMO_QUESTION, id="asked")]}
+    own_nodes: dict[str, dict[str, Any]] = {
+        "detect_topics": {"detected": {"topics": {"label suppliers": 0.9}, "entities": {}}},
+        "compute_budget": {"budget": {"layers": {"L3": 300, "L5": 200}, "keep_messages": 2}},
+        "fetch_bundles": {"bundles": [{"text": "Two topics.\nAnd more of it.", "layer": "L3"}]},
+        "compact_history": {
+            "history": {
+                "position": 60,
+                "summary": [{"text": "They talk about cards."}, {"text": "And money.", "end": 20}],
+                "arc": [{"text": "Decided: no cards.", "heading": "Decisions"}],
+            }
+        },
+        "retrieve": {"retrieved": [{"text": "The kitchen closes at ten.", "value": 2.0}]},
+    }
+    found: dict[str, Any] = {}
+    with pipeline_over(store, SMALL | DEMO_SETTINGS) as pipeline:
+        options: dict[str, Any] = {"default_user": USER, "report": "texts"}
+        for name, written in own_nodes.items():
+            graph = build_context_graph(pipeline, nodes={name: always(written)}, **options)
+            found[name] = result_or_error(partial(graph.invoke, given, thread("own " + name)))
+        wrong = build_context_graph(
+            pipeline, nodes={"retrieve": always({"retrieved": [{"layer": "L9"}]})}, **options
+        )
+        found["wrong"] = result_or_error(partial(wrong.invoke, given, thread("wrong")))
+        stopping: Any = build_context_graph(pipeline, checkpointer=InMemorySaver(), **options)
+        for name in ("compute_budget", "compact_history", "retrieve"):
+            run = thread("stopped behind " + name)
+            stopping.invoke(given, run, interrupt_after=[name])
+            found[f"resumed after {name}"] = stopping.invoke(None, run)
+        pipeline.flush()
+    return {"found": found, "records": records_of(store)}
+
+
+def always(update: dict[str, Any]) -> Callable[[Any], dict[str, Any]]:
+    """Returns a node that writes the same whatever the state is."""
+    return lambda _state: json.loads(json.dumps(update))
+
+
+def thread(name: str) -> RunnableConfig:
+    return {"configurable": {"user_id": USER, "thread_id": name}}
+
+
+def result_or_error(call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except CtxBudgetError as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def way_agent_neighbours() -> dict[str, Any]:
+    """An agent among other middleware, with a format for its answer and a runtime context."""
+    from langchain.agents import create_agent
+    from langchain.agents.middleware import AgentMiddleware, ModelRequest
+    from langchain.agents.structured_output import ProviderStrategy, ToolStrategy
+    from langchain_ctxbudget.middleware import ContextBudgetMiddleware, RunContext
+
+    class Changing(AgentMiddleware[Any, Any, Any]):
+        """Adds to a request, and changes it, as other middleware does."""
+
+        def wrap_model_call(self, request: ModelRequest[Any], handler: Any) -> Any:
+            messages = [*request.messages]
+            if len(messages) > 6:
+                del messages[1]
+                messages[0] = HumanMessage("Changed in the request.", id=messages[0].id)
+            note = SystemMessage("Added by somebody else.")
+            stand_in = HumanMessage("One more thing: be quick.")
+            system = SystemMessage("You answer in one line.")
+            changed = [note, *messages, stand_in]
+            return handler(request.override(messages=changed, system_message=system))
+
+    def answer(number: int, messages: Sequence[BaseMessage]) -> AIMessage:
+        call = ToolCall(name="Answer", args={"text": "Yes.", "pictures": []}, id=f"call-{number}")
+        return AIMessage("", tool_calls=[call], id=f"answer-{number}")
+
+    def plain_answer(number: int, messages: Sequence[BaseMessage]) -> AIMessage:
+        return AIMessage('{"text": "Yes.", "pictures": []}', id=f"answer-{number}")
+
+    found: dict[str, Any] = {}
+    formats: dict[str, tuple[Any, Any]] = {
+        "none": (None, short_answer),
+        "tool": (ToolStrategy(Answer), answer),
+        "provider": (ProviderStrategy(Answer), plain_answer),
+        "schema": (Answer, answer),
+    }
+    for name, (response_format, reply) in formats.items():
+        store = ClockedStore(Clock())
+        model = ScriptedModel(reply=reply)
+        with pipeline_over(store, SMALL) as pipeline:
+            budget = ContextBudgetMiddleware(pipeline, report="texts")
+            agent: Any = create_agent(
+                model,
+                [trains],
+                middleware=[Changing(), budget],
+                response_format=response_format,
+                context_schema=RunContext,
+            )
+            context = RunContext(
+                user_id=USER, conversation_id="own", settings={"max_context_tokens": 1_500}
+            )
+            messages = [
+                *demo_messages()[:40],
+                AIMessage(
+                    "",
+                    id="unreadable",
+                    invalid_tool_calls=[
+                        {
+                            "name": "trains",
+                            "args": "{",
+                            "id": "bad",
+                            "error": "cut",
+                            "type": "invalid_tool_call",
+                        }
+                    ],
+                ),
+            ]
+            reports = []
+            for number, question in enumerate(CHAT_QUESTIONS):
+                messages.append(HumanMessage(question, id=f"question-{number}"))
+                state = agent.invoke({"messages": messages}, context=context)
+                messages = [message for message in state["messages"] if message.id]
+                reports.append(state["ctxbudget_report"])
+            pipeline.flush()
+        found[name] = {
+            "given": list(map(dicts, model.given)),
+            "tools": model.tools,
+            "reports": reports,
+            "records": records_of(store),
+        }
+    return found
+
+
+def way_models() -> dict[str, Any]:
+    """Model objects and names: whose they are, how they count, and what their windows are."""
+    from langchain_anthropic import ChatAnthropic
+    from langchain_openai import AzureChatOpenAI, ChatOpenAI
+
+    key = SecretStr("no key")
+    gpt = ChatOpenAI(model="gpt-4o", api_key=key)
+    claude = ChatAnthropic(model="claude-sonnet-4-5", api_key=key, timeout=1, stop=None)
+    azure = AzureChatOpenAI(
+        model="gpt-4o", api_key=key, api_version="2024-10-21", azure_endpoint="https://x.azure.com"
+    )
+    scripted = ScriptedModel(reply=short_answer, profile={"max_input_tokens": 3_000})
+    models: dict[str, Any] = {
+        "gpt": gpt,
+        "claude": claude,
+        "azure": azure,
+        "fallback": claude.with_fallbacks([gpt]),
+        "bound": gpt.bind_tools([trains]),
+        "small window": scripted,
+        "named": "openai:gpt-4.1",
+        "through a gateway": "openrouter/openai/o3",
+        "unknown": "llama-of-our-own",
+    }
+    call = ToolCall(name="trains", args={"start": "A", "end": "B"}, id="call-" + "x" * 60)
+    messages = [
+        HumanMessage("Which trains?", id="asked"),
+        AIMessage("", tool_calls=[call], id="called"),
+        ToolMessage("None.", tool_call_id=str(call["id"]), id="none"),
+        AIMessage("There are none.", id="said"),
+        *demo_messages()[:40],
+    ]
+    found = {}
+    for name, model in models.items():
+        store = ClockedStore(Clock())
+        with pipeline_over(store, {"learn": False}, model=model) as pipeline:
+            pipeline.add_messages(messages, **SCOPE)
+            history = BudgetedChatMessageHistory(CONVERSATION, user_id=USER, pipeline=pipeline)
+            found[name] = {
+                "prompt": assembled(pipeline, DEMO_QUESTION),
+                "history": dicts(history.messages[:4]),
+            }
+    return found
+
+
+ABOUT_ME = """
+I live in Lisbon and I work as a nurse.
+My favourite drink is coffee. I am allergic to peanuts.
+My sister Ines is an accountant and lives in Faro.
+Always include version numbers when I ask about software dependencies.
+I use Postgres for our project Heron, and my colleague Tomasz maintains it.
+My birthday is on 14 March. I have two dogs, Rex and Bella.
+Please never use emojis in your answers.
+The budget of the project is 500 euros.
+I moved to Porto last week.
+Remember that our deploys are on Thursdays.
+Pretend you are a pirate.
+I am a captain and my name is Blackbeard.
+Ok, stop playing. Back to work.
+I no longer drink coffee, I drink tea now.
+I started a new job as a teacher.
+The budget of the project is now 700 euros.
+I prefer short answers. I don't like long lists.
+Our team uses Python 3.12 and Flask. We decided to use Redis for the queue.
+I'm planning to visit Japan in May.
+I speak Portuguese and English.
+My goal is to finish the thesis by June.
+Don't touch the files under db/migrations.
+""".strip().splitlines()
+"""What a user says about themselves, some of it no longer true later on."""
+
+
+def learning_by_rules(sentences: Sequence[str]) -> dict[str, Any]:
+    """Learns from sentences in several conversations, and asks about them in others."""
+    store = ClockedStore(Clock())
+    prompts = []
+    with pipeline_over(store, SMALL | {"learn": "rules"}) as pipeline:
+        for number, sentence in enumerate(sentences):
+            chat = pipeline.conversation(f"c{number // 6}", user_id=USER)
+            day = store.clock.now.isoformat()
+            asked = HumanMessage(
+                sentence, id=f"said-{number}", additional_kwargs={"created_at": day}
+            )
+            chat.add(asked, AIMessage("I see.", id=f"seen-{number}"))
+            store.clock.forward(timedelta(hours=1))
+            pipeline.flush()
+            if number % 6 == 5:
+                chat.end_session()
+                pipeline.flush()
+                status = chat.status()
+                for conversation in ("c0", "new"):
+                    where = {"conversation_id": conversation}
+                    prompts.append(assembled(pipeline, "Where do I live now?", **where))
+                    prompts.append(assembled(pipeline, "What is our budget now?", **where))
+                pipeline.flush()
+                prompts.append({"status": status})
+        known = known_of(pipeline, USER)
+        pipeline.flush()
+    return {"prompts": prompts, "known": known, "records": records_of(store)}
+
+
+def rules_of(data: Path) -> list[str]:
+    lines = (data / "rules.dev.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line)["message"] for line in lines[:MOST_RULES]]
+
+
+def way_exports() -> dict[str, Any]:
+    """The command line over exports of other services, and changes to what it has learned."""
+    spoken = [("user", sentence) for sentence in ABOUT_ME]
+    spoken = [
+        line for pair in zip(spoken, [("assistant", "I see.")] * 99, strict=False) for line in pair
+    ]
+    nodes: dict[str, Any] = {"root": {"parent": None, "message": None}}
+    before = "root"
+    for number, (role, text) in enumerate(spoken):
+        message = {
+            "id": f"node-{number}",
+            "author": {"role": role},
+            "create_time": 1_750_000_000 + 60 * number,
+            "content": {"content_type": "text", "parts": [text]},
+        }
+        nodes[f"node-{number}"] = {"parent": before, "message": message}
+        before = f"node-{number}"
+    chatgpt = [{"title": "About me", "id": "g1", "mapping": nodes, "current_node": before}]
+    claude = [
+        {
+            "uuid": "claude-1",
+            "name": "From Claude",
+            "chat_messages": [
+                {
+                    "uuid": f"line-{number}",
+                    "text": text,
+                    "sender": "human" if role == "user" else "assistant",
+                    "created_at": f"2026-05-01T10:{number:02}:00Z",
+                }
+                for number, (role, text) in enumerate(spoken)
+            ],
+        }
+    ]
+    printed = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in (("chatgpt", chatgpt), ("claude", claude), ("broken", [{"x": 1}])):
+            Path(folder, f"{name}.json").write_text(json.dumps(content))
+        lines = [json.dumps({"role": role, "content": text}) for role, text in spoken]
+        Path(folder, "lines.jsonl").write_text("\n".join(lines))
+        Path(folder, "settings.toml").write_text("keep_messages = 2\n")
+        store = ["--store", str(Path(folder, "store")), "--user", "ada"]
+        lines_file = f"{folder}/lines.jsonl"
+        asked = ["--message", "Where do I live?", "--budget", "600", "--system", "Be brief."]
+        compared = ["--compare", "elastic,cache", "--settings", f"{folder}/settings.toml"]
+        compared += ["--price", "gpt-4o"]
+        commands = (
+            ["import", f"{folder}/chatgpt.json", *store],
+            ["import", f"{folder}/claude.json", *store, "--no-learn"],
+            ["import", f"{folder}/broken.json", *store],
+            ["import", f"{folder}/chatgpt.json", *store, "--title", "nowhere"],
+            ["import", f"{folder}/chatgpt.json", *store, "--replace"],
+            ["inspect", *store],
+            ["inspect", "facts", *store, "--why", "fact/1"],
+            ["inspect", *store, "--text"],
+            ["inspect", *store, "--delete", "all"],
+            ["inspect", *store],
+            ["assemble", "--conversation", lines_file, *asked, "--model", "gpt-4o"],
+            ["replay", f"{folder}/claude.json", "--title", "From Claude", *compared],
+            ["replay", lines_file, "--compare", "recency", "--budget", "500", "--json"],
+            ["demo", "--budget", "1k", "--json"],
+            ["--help"],
+            ["--completion", "bash"],
+            ["inspect"],
+        )
+        for number, command in enumerate(commands, 1):
+            text = run_command_line(command).replace(folder, "FOLDER")
+            printed[f"{number} {' '.join(command)}".replace(folder, "FOLDER")] = text
+    return printed
 
 
 # Changes
@@ -1697,7 +2046,7 @@ def change_knowledge() -> dict[str, Any]:
         knowledge.pin(diet.id, **user)
         knowledge.pin(entity.id, **user)
         look()
-        heartbeat = {
+        heartbeat: dict[str, Any] = {
             "device_id": "phone",
             "active_conversation_id": CONVERSATION,
             "visible_conversation_ids": ["c1", "c2"],
@@ -1770,14 +2119,18 @@ def change_errors() -> dict[str, str]:
             "wrong month": lambda: pipeline.usage.of_month(user_id=USER, month="May"),
             "wrong node": lambda: build_context_graph(pipeline, nodes={"think": print}),
             "run without user": lambda: pipeline.as_runnable().invoke("Hi"),
-            "retriever without pipeline": lambda: BudgetedRetriever(pipeline=None),
-            "wrong retriever": lambda: BudgetedRetriever(pipeline=pipeline, kk=3),
+            "retriever without pipeline": lambda: retriever_with(pipeline=None),
+            "wrong retriever": lambda: retriever_with(pipeline=pipeline, kk=3),
             "documents of nobody": lambda: KnowledgeBase(store),
             "a path as a text": lambda: KnowledgeBase(store, user_id=USER).add("docs/rules.md"),
             "hand over to oneself": lambda: pipeline.hand_over("c", from_user="a", to_user="a"),
             "a closed pipeline": lambda: closed(pipeline).assemble("Hi", **scope),
         }
         return {name: error_of(call) for name, call in refused.items()}
+
+
+def retriever_with(**options: Any) -> BudgetedRetriever:
+    return BudgetedRetriever(**options)
 
 
 def closed(pipeline: ContextPipeline) -> ContextPipeline:
@@ -1790,7 +2143,7 @@ def error_of(call: Callable[[], object]) -> str:
     try:
         given = call()
     except (CtxBudgetError, TypeError, ValueError) as error:
-        return f"{type(error).__name__}: {error}"
+        return f"{type(error).__name__}: {error}".replace(str(Path.cwd()), "FOLDER")
     return f"nothing is raised: {type(given).__name__}"
 
 
@@ -1819,7 +2172,7 @@ def cases(data: Path | None) -> Iterator[Case]:
         yield from matrix_cases(conversation)
     yield from demo_cases()
     if data is not None:
-        yield from data_cases(conversations)
+        yield from data_cases(data, conversations)
     yield from way_cases()
 
 
@@ -1838,12 +2191,14 @@ def demo_cases() -> Iterator[Case]:
     for name, settings in GROWING_SETTINGS.items():
         is_quick = name in ("plain", "small")
         yield Case(f"growing-demo-{name}", partial(growing, told[:100], settings), is_quick)
-    yield Case("learning-demo", partial(learning, told[:120], {}), is_quick=True)
+    yield Case("learning-demo", partial(learning, told[:120], {}))
+    yield Case("learning-rules", partial(learning_by_rules, ABOUT_ME), is_quick=True)
     yield Case("learning-demo-model", partial(way_summaries, told[:120], {}), is_quick=True)
     yield Case("learning-demo-summaries", partial(way_summaries, told, {"learn": False}))
 
 
-def data_cases(conversations: Mapping[str, Conversation]) -> Iterator[Case]:
+def data_cases(data: Path, conversations: Mapping[str, Conversation]) -> Iterator[Case]:
+    rules = rules_of(data)
     chat = conversations["locomo-0"].messages
     session = conversations["coding-0"].messages
     memories = conversations["realmem-0"].messages
@@ -1851,6 +2206,7 @@ def data_cases(conversations: Mapping[str, Conversation]) -> Iterator[Case]:
     yield Case("growing-coding", partial(growing, session[:120], {}), is_quick=True)
     yield Case("growing-coding-recall", partial(growing, session[:120], {"emphasis": "recall"}))
     yield Case("learning-realmem", partial(learning, memories[:160], {}))
+    yield Case("learning-rules-data", partial(learning_by_rules, rules))
     yield Case("learning-locomo", partial(learning, chat[:160], {}))
 
 
@@ -1862,10 +2218,12 @@ def way_cases() -> Iterator[Case]:
     yield Case("way-graph", way_graph, is_quick=True)
     yield Case("way-graph-async", partial(way_graph, is_async=True))
     yield Case("way-graph-nodes", way_graph_nodes, is_quick=True)
+    yield Case("way-graph-channels", way_graph_channels, is_quick=True)
     yield Case("way-agent", partial(travelling, {}), is_quick=True)
     yield Case("way-agent-async", partial(travelling, {"emphasis": "cache"}, is_async=True))
     yield Case("way-agent-loop", partial(coding, {}), is_quick=True)
     yield Case("way-agent-loop-recall", partial(coding, {"emphasis": "recall"}, agent="coder"))
+    yield Case("way-agent-neighbours", way_agent_neighbours)
     yield Case("way-agent-compaction", partial(travelling, {}, compaction_tool=True))
     for treatment in ("show", "share"):
         settings = {"on_foreign_thread": treatment}
@@ -1877,16 +2235,19 @@ def way_cases() -> Iterator[Case]:
     yield Case("way-documents", way_documents, is_quick=True)
     yield Case("way-replay", way_replay, is_quick=True)
     yield Case("way-command-line", way_command_line)
+    yield Case("way-exports", way_exports)
     yield Case("way-dashboard", way_dashboard, is_quick=True)
     yield Case("way-usage", way_usage, is_quick=True)
     yield Case("way-settings", way_settings, is_quick=True)
     for model in (None, "gpt-4o", "claude-sonnet-4-5", "gemini-2.5-pro"):
         yield Case(f"way-media-{model}", partial(way_media, model), is_quick=model == "gpt-4o")
+    yield Case("way-models", way_models, is_quick=True)
     yield Case("way-report", way_report, is_quick=True)
     yield Case("way-plots", way_plots)
     yield Case("way-counters", way_counters)
     yield Case("way-chroma", way_chroma)
     yield Case("way-indexed-store", way_indexed_store)
+    yield Case("way-private-store", way_private_store, is_quick=True)
     yield Case("way-reranker", way_reranker)
     yield Case("change-messages", change_messages, is_quick=True)
     yield Case("change-users", change_users, is_quick=True)
@@ -1943,9 +2304,8 @@ def compare(name: str, path: Path, text: str) -> bool:
     if before == text:
         return False
     count = differing_lines(before, text)
-    print(
-        f"{name}: {count} lines differ, first {first_difference(json.loads(before), json.loads(text))}"
-    )
+    first = first_difference(json.loads(before), json.loads(text))
+    print(f"{name}: {count} lines differ, first {first}")
     return True
 
 
@@ -1958,7 +2318,7 @@ def main() -> int:
     parser.add_argument("--data", type=Path, help="a folder with real conversations")
     parser.add_argument("--quick", action="store_true", help="a subset, in some 25 seconds")
     parser.add_argument("--only", metavar="GLOB", default="*", help="cases of these names")
-    parser.add_argument("--times", action="store_true", help="tell the seconds of each case")
+    parser.add_argument("--times", action="store_true", help="tell the CPU seconds of each case")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     count = 0
@@ -1967,7 +2327,7 @@ def main() -> int:
         if not fnmatch(case.name, options.only) or (options.quick and not case.is_quick):
             continue
         count += 1
-        started = time.perf_counter()
+        started = time.process_time()
         try:
             text = as_text(case.make())
         except Exception as error:
@@ -1977,7 +2337,7 @@ def main() -> int:
             differing += 1
             continue
         if options.times:
-            print(f"{time.perf_counter() - started:6.2f} s  {case.name}")
+            print(f"{time.process_time() - started:6.2f} s  {case.name}")
         path = options.folder / f"{case.name}.json"
         if options.mode == "write":
             path.write_text(text, encoding="utf-8")
