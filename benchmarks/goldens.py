@@ -77,6 +77,7 @@ from langgraph.store.base import BaseStore, GetOp, Item, Op, PutOp, Result
 from langgraph.store.memory import InMemoryStore
 from pydantic import BaseModel, Field, SecretStr
 from typing_extensions import TypedDict
+
 from langchain_ctxbudget import (
     AssembledContext,
     BudgetedChatMessageHistory,
@@ -782,6 +783,7 @@ def way_history() -> dict[str, Any]:
 def way_memory() -> dict[str, Any]:
     """The memory of LangChain's old chains, as a window and as the whole prompt."""
     from langchain_classic.chains import LLMChain
+
     from langchain_ctxbudget.memory import BudgetedMemory
 
     store = ClockedStore(Clock())
@@ -905,6 +907,7 @@ def way_agent(
     """An agent of LangChain with the middleware; users take turns in one thread."""
     from langchain.agents import create_agent
     from langchain.agents.middleware import AgentMiddleware
+
     from langchain_ctxbudget.middleware import ContextBudgetMiddleware
 
     class ResultIds(AgentMiddleware[Any, Any, Any]):
@@ -1182,6 +1185,7 @@ def run_command_line(arguments: Sequence[str]) -> str:
 def way_dashboard() -> dict[str, Any]:
     """The dashboard's answers, without a server."""
     import httpx
+
     from langchain_ctxbudget.dashboard import create_app
 
     store = ClockedStore(Clock())
@@ -1462,6 +1466,7 @@ def way_plots() -> dict[str, Any]:
     """The words and the sizes of what is plotted."""
     from matplotlib.patches import Rectangle
     from matplotlib.text import Text
+
     from langchain_ctxbudget.replay import replay
     from langchain_ctxbudget.report.plots import plot_replay, plot_turns, plot_what_if
 
@@ -1689,6 +1694,7 @@ def way_agent_neighbours() -> dict[str, Any]:
     from langchain.agents import create_agent
     from langchain.agents.middleware import AgentMiddleware, ModelRequest
     from langchain.agents.structured_output import ProviderStrategy, ToolStrategy
+
     from langchain_ctxbudget.middleware import ContextBudgetMiddleware, RunContext
 
     class Changing(AgentMiddleware[Any, Any, Any]):
