@@ -31,9 +31,7 @@ NO_RESULT = "[No result was recorded for this call.]"
 SYSTEM_NOTE = "[Note from the application]\n"
 HELD_MESSAGES = 8
 """Messages besides results that may come in a row without a safe cut; calls still open then count
-as unanswered."""
-MOST_EARLY_RESULTS = 16
-"""Results in a row that may answer calls after them; more than these answer none."""
+as unanswered. Of more results in a row before their calls, none is waited for either."""
 _ROLES: dict[str, type[HumanMessage | AIMessage | SystemMessage]] = {
     **dict.fromkeys(("user", "human"), HumanMessage),
     **dict.fromkeys(("assistant", "ai"), AIMessage),
@@ -97,7 +95,7 @@ class OpenCalls(NamedTuple):
             if message.tool_call_id in waiting:
                 waiting.remove(message.tool_call_id)
             else:
-                early = [*early, message.tool_call_id] if len(early) < MOST_EARLY_RESULTS else []
+                early = [*early, message.tool_call_id] if len(early) < HELD_MESSAGES else []
         else:
             if age >= HELD_MESSAGES:
                 waiting = []
