@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 from langchain_core.messages import BaseMessage
 
 from langchain_ctxbudget.messages.calls import Block, blocks_of, opened, text_of
-from langchain_ctxbudget.messages.text import one_line
+from langchain_ctxbudget.messages.text import LABEL_CHARACTERS, one_line
 
 MediumKind = Literal["image", "audio", "video", "file"]
 
@@ -64,7 +64,6 @@ _SHORTEST_PAYLOAD = 100
 _LONGEST_WORD = 60
 """Characters; base64 is broken into lines of 64 or 76, and the words of a text are shorter on
 average."""
-_LONGEST_NAME = 60
 _KILOBYTE = 1_000
 
 
@@ -211,7 +210,7 @@ def _file_name(name: str) -> str:
     A bracket in it ends no line.
     """
     plain = one_line(name.replace("[", "(").replace("]", ")"))
-    return plain if len(plain) <= _LONGEST_NAME else f"{plain[:_LONGEST_NAME]}…"
+    return plain if len(plain) <= LABEL_CHARACTERS else f"{plain[:LABEL_CHARACTERS]}…"
 
 
 def _size(size_bytes: int) -> str:

@@ -27,6 +27,7 @@ from langchain_ctxbudget.messages.calls import Block, blocks_of
 from langchain_ctxbudget.messages.media import medium_of, words_inside
 from langchain_ctxbudget.messages.text import (
     ENGLISH,
+    LABEL_CHARACTERS,
     clipped,
     digest,
     fold,
@@ -48,8 +49,6 @@ _PLAIN_TYPES = {"human", "ai", "system"}
 _CALLS = ("tool_calls", "invalid_tool_calls")
 _COMPARED = ("additional_kwargs", *_CALLS, "tool_call_id", "status", "role")
 _SEEN = {"id", "content", "name", *_COMPARED}
-MOST_TIME_CHARACTERS = 60
-"""Characters of a time that cannot be read, in a report."""
 MOST_LOOKED_AT = 2_048
 """Of more messages than this, older ones are known by identity alone."""
 _sorted_json = json.JSONEncoder(sort_keys=True).encode
@@ -103,7 +102,7 @@ def unread_time(message: BaseMessage) -> str | None:
     created_at = message.additional_kwargs.get("created_at")
     if created_at is None or created_at == "" or date_of(message) is not None:
         return None
-    return clipped(repr(created_at), MOST_TIME_CHARACTERS)
+    return clipped(repr(created_at), LABEL_CHARACTERS)
 
 
 def plain_text(message: BaseMessage) -> str:

@@ -17,11 +17,8 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate, compress
 from typing import Any
 
-from langchain_ctxbudget.messages.text import ENGLISH, remembering, terms
+from langchain_ctxbudget.messages.text import ENGLISH, LINE_CHARACTERS, remembering, terms
 
-LONGEST_PIECE = 120
-"""Characters of a line that stays as one piece; a longer one is parted at a sentence's end, else at
-a blank."""
 MARKED_SHARE = 0.4
 """The most that pieces take which stand neither at the start nor at the end."""
 SIGNATURE = 0.3
@@ -151,12 +148,12 @@ def _read(
 def _parted(line: str) -> list[str]:
     parts = list[str]()
     start = 0
-    while len(line) - start > LONGEST_PIECE:
-        window = (start + LONGEST_PIECE // 4, start + LONGEST_PIECE)
+    while len(line) - start > LINE_CHARACTERS:
+        window = (start + LINE_CHARACTERS // 4, start + LINE_CHARACTERS)
         ends = (
             found.end() for pattern in _BREAKS for found in [*pattern.finditer(line, *window)][-1:]
         )
-        end = next(ends, start + LONGEST_PIECE)
+        end = next(ends, start + LINE_CHARACTERS)
         parts.append(line[start:end])
         start = end
     return [*parts, line[start:]]

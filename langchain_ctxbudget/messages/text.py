@@ -174,10 +174,8 @@ def sentences(text: str) -> list[str]:
 
 EARLIEST_SECONDS = 1e8
 """Unix time of March 1973: a smaller number counts something else than seconds."""
-EARLIEST_MILLISECONDS = 1e11
+EARLIEST_MILLISECONDS = EARLIEST_SECONDS * 1_000
 """The same day in milliseconds; as seconds this is the year 5138."""
-LATEST_MILLISECONDS = 1e13
-"""The year 2286; a larger number is no time."""
 
 
 def read_time(created_at: object) -> datetime | None:
@@ -199,10 +197,11 @@ def read_time(created_at: object) -> datetime | None:
         return created_at if created_at.tzinfo else created_at.replace(tzinfo=UTC)
     if isinstance(created_at, bool) or not isinstance(created_at, int | float):
         return None
-    if EARLIEST_SECONDS <= created_at < EARLIEST_MILLISECONDS:
-        return datetime.fromtimestamp(created_at, UTC)
-    if EARLIEST_MILLISECONDS <= created_at < LATEST_MILLISECONDS:
-        return datetime.fromtimestamp(created_at / 1_000, UTC)
+    if not created_at >= EARLIEST_SECONDS:  # it may be NaN
+        return None
+    with suppress(ValueError, OverflowError, OSError):  # it is no time: later than the year 9999
+        is_in_seconds = created_at < EARLIEST_MILLISECONDS
+        return datetime.fromtimestamp(created_at if is_in_seconds else created_at / 1_000, UTC)
     return None
 
 
@@ -222,6 +221,10 @@ def iso_date(created_at: object) -> str | None:
     return None
 
 
+LABEL_CHARACTERS = 60
+"""Characters of a name or a time in a line that tells of something else."""
+
+
 def one_line(text: str) -> str:
     """Returns a text with every run of white space as one space."""
     return " ".join(text.split())
@@ -239,15 +242,12 @@ def clipped(text: str, characters: int) -> str:
 
 MAX_SENTENCE_CHARACTERS = 400
 """A longer sentence is cut here, with an ellipsis."""
-JOINED_CHARACTERS = 240
-"""A sentence that begins with "It" or "That" is read with the one before it while both are no
-longer than this."""
-MAX_NAME_CHARACTERS = 96
+LINE_CHARACTERS = 120
+"""A longer line is told by its beginning or in parts, and a longer name is no name. A sentence that
+begins with "It" or "That" is read with the one before it while both have less than two lines."""
 SYMBOL_SHARE = 0.2
 """A line with more brackets and operators than this is no sentence."""
 _FENCE = "```"
-CALL_CHARACTERS = 120
-"""A call is told by its beginning."""
 _LEFT_OUT = "\n[\u2026]\n"
 """No sentence, so that nobody reads what stands before and after it as one."""
 
@@ -301,13 +301,13 @@ def _prose(line: str) -> Iterator[str]:
     is_table = line.startswith("|") and line.count("|") > 1
     is_json = line[:1] in ("{", "[") and line[-1:] in ("}", "]") and not line[1:2].isalpha()
     if ENGLISH.called.match(line):
-        yield line if len(line) <= CALL_CHARACTERS else f"{line[: CALL_CHARACTERS - 2].rstrip()}…]"
+        yield line if len(line) <= LINE_CHARACTERS else f"{line[: LINE_CHARACTERS - 2].rstrip()}…]"
     elif not (is_table or is_json or ENGLISH.ruler.match(line) or ENGLISH.code_line.match(line)):
         whole = ""
         for part in map(one_line, (*sentences(ENGLISH.markup.sub("", line)), "")):
             leans = (
                 ENGLISH.anaphor.match(part)
-                and len(whole) + len(part) < JOINED_CHARACTERS
+                and len(whole) + len(part) < 2 * LINE_CHARACTERS
                 and " " in whole
             )
             if part and whole and (leans or ENGLISH.abbreviation.search(whole[-12:])):
@@ -350,7 +350,7 @@ def _named(token: str) -> str:
     if "." not in token and "(" not in token:
         return ""
     name = token.lstrip(":-@").rstrip(".:-@")
-    if len(name) > MAX_NAME_CHARACTERS or "://" in name:
+    if len(name) > LINE_CHARACTERS or "://" in name:
         return ""
     if "(" in name:
         function = name.rstrip("()").rsplit("/", 1)[-1]
